@@ -1,0 +1,88 @@
+# `make` prints what there is. Every target works from a fresh clone, with no environment activated.
+
+PYTHON ?= python3
+ARGS ?=
+
+# Tests that share Spark's session stay together in one process; the others run beside it. ARGS comes later and wins: ARGS="-n 0 -x".
+PYTEST_SPLIT ?= -n logical --maxprocesses 4 --dist loadgroup
+
+ENVIRONMENT := .venv/.environment
+INSTALLED := .venv/.installed
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet --require-virtualenv
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.NOTPARALLEL:
+.PHONY: help setup run test test-fast lint format bench soak docs lock clean check-java
+
+help: ## print this list
+	@printf 'Penstock: exactly-once file streams for Spark Structured Streaming\n\n'
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
+	@printf '\nARGS="..." goes to the command behind run, test, test-fast, bench, soak and docs.\n'
+
+setup: check-java $(INSTALLED) ## make .venv with the locked versions (once; again when a lock changes)
+
+run: setup ## the demo: the main job on real files of this machine, killed twice on the way, then verified
+	@$(BIN)/penstock demo $(ARGS)
+
+test: setup ## all tests but the soak
+	@PENSTOCK_REQUIRE_SPARK=1 $(BIN)/python -m pytest $(PYTEST_SPLIT) $(ARGS)
+
+test-fast: $(INSTALLED) ## the tests that need no Spark and take no time
+	@$(BIN)/python -m pytest -m "not spark and not slow and not soak" $(ARGS)
+
+lint: $(INSTALLED) ## ruff (rules and format) and mypy
+	@$(BIN)/python -m ruff check .
+	@$(BIN)/python -m ruff format --check .
+	@$(BIN)/python -m mypy
+
+format: $(INSTALLED) ## let ruff mend and format what it can
+	@$(BIN)/python -m ruff check --fix-only --quiet .
+	@$(BIN)/python -m ruff format .
+
+bench: setup ## the benchmarks
+	@$(BIN)/python -m benchmarks $(ARGS)
+
+soak: setup ## minutes under load and faults
+	@PENSTOCK_REQUIRE_SPARK=1 $(BIN)/python -m pytest -m soak $(ARGS)
+
+docs: $(INSTALLED) ## try every command and link of the documentation
+	@$(BIN)/python -m pytest tests/docs $(ARGS)
+
+lock: ## renew requirements/*.txt (needs uv: pip install uv); UPGRADE=1 takes the newest versions
+	@command -v uv >/dev/null || { echo 'uv is needed: pip install uv'; exit 1; }
+	@$(LOCK) --group build --output-file requirements/build.txt
+	@$(LOCK) pyproject.toml --output-file requirements/run.txt
+	@$(LOCK) pyproject.toml --extra spark --group dev --no-binary pyspark --output-file requirements/dev.txt
+
+clean: ## remove everything that make made, .venv too
+	@rm -rf .venv build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache artifacts derby.log metastore_db spark-warehouse
+	@find . -name .git -prune -o -type d -name __pycache__ -prune -exec rm -rf {} +
+
+# One set of locks for Python 3.10 and later on every platform; wheels only, but for PySpark, which has none.
+LOCK = uv pip compile --quiet --universal --python-version 3.10 --generate-hashes --only-binary :all: \
+	--no-emit-index-url --no-emit-find-links --no-annotate --custom-compile-command 'make lock' $(if $(UPGRADE),--upgrade)
+
+# Spark takes the Java of JAVA_HOME, else the one on the path; so does this.
+check-java:
+	@java="$${JAVA_HOME:+$$JAVA_HOME/bin/}java"; \
+	found=$$("$$java" -version 2>&1 | sed -n 's/.* version "\(1\.\)\{0,1\}\([0-9][0-9]*\).*/\2/p' | head -n 1); \
+	test "$${found:-0}" -ge 17 || { \
+		echo "Java 17 or newer is needed ($$java: $${found:-not found}): apt-get install openjdk-17-jre-headless (or brew install openjdk@17)"; \
+		exit 1; }
+
+# Everything that runs here is pinned by hash, also what builds the packages without a wheel: hence no build isolation.
+$(ENVIRONMENT): requirements/build.txt requirements/dev.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+		echo "Python 3.11 or newer is needed for PySpark 4.3 ($(PYTHON) is not): apt-get install python3 python3-venv (or brew install python@3.12)"; \
+		exit 1; }
+	@echo 'Making .venv: a few minutes, once (PySpark is 450 MB)'
+	@$(PYTHON) -m venv --clear .venv
+	@$(PIP) install --only-binary :all: --require-hashes -r requirements/build.txt
+	@$(PIP) install --only-binary :all: --no-binary pyspark --no-build-isolation --require-hashes -r requirements/dev.txt
+	@touch $@
+
+$(INSTALLED): $(ENVIRONMENT) pyproject.toml
+	@$(PIP) install --no-deps --no-build-isolation --editable .
+	@touch $@

@@ -1,0 +1,43 @@
+"""Exactly-once file streams for Spark Structured Streaming.
+
+``spark.readStream.format("penstock")`` reads a directory, ``df.writeStream.format("penstock")`` writes one, and
+`ingest` does both in one stage on the executors. Everything here loads when it is first used.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from penstock.errors import PenstockError
+    from penstock.spark.ingest import Ingested, ingest
+    from penstock.spark.register import register
+    from penstock.spark.session import local_session
+
+__version__ = "0.1.0"
+__all__ = ["Ingested", "PenstockError", "ingest", "local_session", "register"]
+
+_HOMES = {
+    "Ingested": "penstock.spark.ingest",
+    "PenstockError": "penstock.errors",
+    "ingest": "penstock.spark.ingest",
+    "local_session": "penstock.spark.session",
+    "register": "penstock.spark.register",
+}
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401 - whatever is asked for
+    """Load a public name when it is first used."""
+    if name not in _HOMES:
+        msg = f"module 'penstock' has no attribute {name!r}"
+        raise AttributeError(msg)
+    import importlib  # noqa: PLC0415
+
+    value = getattr(importlib.import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    """Return the public names."""
+    return sorted(__all__)

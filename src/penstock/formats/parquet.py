@@ -1,0 +1,254 @@
+"""Parquet: row groups by byte range, columns by name, and a writer that knows how large its file will be.
+
+A range owns the row groups whose first byte lies in it. Memory is bounded by a batch and the pages it comes from when reading, and by
+one row group when writing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow import types
+
+from penstock.errors import BadFile, OptionError
+from penstock.formats.schema import castable, fitted, spark_name
+from penstock.formats.staged import arrow_batches, arrow_stream
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = [
+    "ParquetWriter",
+    "arrow_batches",
+    "arrow_stream",
+    "parquet_batches",
+    "parquet_row_groups",
+    "parquet_schema",
+]
+
+_ROWS_PER_GROUP_MAX = 1 << 20
+_SPARSE = 2  # a batch that pins more than this times its own bytes is copied before it is kept
+
+
+class WritableFile(Protocol):
+    """What a Parquet file is written to: bytes are only ever appended. It is not closed by the writer."""
+
+    def write(self, data: Any, /) -> Any:  # noqa: ANN401 - bytes-like objects of Arrow; the result is not used
+        """Append all of `data`."""
+
+
+def parquet_row_groups(file: Any) -> list[tuple[int, int, int]]:  # noqa: ANN401 - a seekable binary file object, or pyarrow's
+    """Return (first byte, bytes, rows) of each row group of a Parquet file, in file order. Raises `BadFile`."""
+    metadata = _opened(file).metadata
+    groups = [_extent(metadata.row_group(index)) for index in range(metadata.num_row_groups)]
+    return sorted(groups)
+
+
+def parquet_schema(file: Any) -> pa.Schema:  # noqa: ANN401 - as above
+    """Return the Arrow schema of a Parquet file. Raises `BadFile`."""
+    return _opened(file).schema_arrow.remove_metadata()
+
+
+def parquet_batches(
+    file: Any,  # noqa: ANN401 - as above
+    start: int,
+    end: int,
+    schema: pa.Schema,
+    batch_rows: int = 65536,
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of the row groups that begin in [start, end), in order, as exactly `schema`.
+
+    Columns are found by name, exactly or else by case, as Spark does; a column the file lacks is null. Numbers may be narrower
+    in the file, times of another unit, a time without zone is UTC.
+
+    Raises `BadFile` when the file is corrupt, has a column of another type, or a value or null that does not fit. What the file
+    object raises comes through unchanged.
+    """
+    opened = _opened(file)
+    names = _names(opened.schema_arrow, schema)
+    groups = [(_extent(opened.metadata.row_group(index))[0], index) for index in range(opened.metadata.num_row_groups)]
+    for first, index in sorted(groups):
+        if start <= first < end:
+            yield from (_conformed(batch, schema, names) for batch in _group(opened, index, names, batch_rows))
+
+
+class ParquetWriter:
+    """Writes batches to one Parquet file in row groups of about `row_group_bytes` of Arrow data.
+
+    The file is readable by Spark, DuckDB, polars, Trino and Arrow alike: format 2.6, times in microseconds, no INT96. `file` gets
+    bytes appended and is neither flushed nor closed. After an error the writer is done for, and so is the file.
+    """
+
+    def __init__(
+        self, file: WritableFile, schema: pa.Schema, codec: str, row_group_bytes: int = 64 << 20, *, ratio: float = 0.35
+    ) -> None:
+        self._sink = _Sink(file)
+        self._schema = schema
+        self._ratio = ratio
+        self._row_group_bytes = row_group_bytes
+        self._writer = pq.ParquetWriter(
+            pa.PythonFile(self._sink, "w"), schema, compression=codec, version="2.6", coerce_timestamps="us"
+        )
+        self._buffered: list[pa.RecordBatch] = []
+        self._buffered_bytes = 0
+        self._buffered_rows = 0
+        self._encoded_of_bytes = 0
+        self.rows = 0
+
+    @property
+    def bytes_estimate(self) -> int:
+        """The size the file would have if it were closed now: encoded bytes, and what is buffered at this file's ratio."""
+        seen = self._sink.written / self._encoded_of_bytes if self._encoded_of_bytes else self._ratio
+        return self._sink.written + int(self._buffered_bytes * seen)
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Add the rows. Raises `OptionError` unless `batch` has the schema of the file."""
+        if not batch.schema.equals(self._schema):
+            msg = f"the batch has other columns than the file: found {batch.schema}, expected {self._schema}"
+            raise OptionError(msg)
+        self.rows += batch.num_rows
+        for piece in self._pieces(batch):
+            self._buffered.append(_compact(piece))
+            self._buffered_bytes += piece.nbytes
+            self._buffered_rows += piece.num_rows
+            if self._buffered_bytes >= self._row_group_bytes or self._buffered_rows >= _ROWS_PER_GROUP_MAX:
+                self._flush()
+
+    def close(self) -> None:
+        """Write what is buffered and the footer: the file is complete. A second call does nothing."""
+        if self._writer.is_open:
+            self._flush()
+            self._writer.close()
+
+    def _pieces(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Cut the batch where row groups end."""
+        begin = 0
+        while begin < batch.num_rows:
+            rest = batch.slice(begin)
+            room = max(self._row_group_bytes - self._buffered_bytes, 1)
+            rows = rest.num_rows if rest.nbytes <= room else max(rest.num_rows * room // rest.nbytes, 1)
+            rows = min(rows, _ROWS_PER_GROUP_MAX - self._buffered_rows)
+            yield rest.slice(0, rows)
+            begin += rows
+
+    def _flush(self) -> None:
+        if not self._buffered:
+            return
+        table = pa.Table.from_batches(self._buffered, schema=self._schema)
+        self._writer.write_table(table, row_group_size=max(table.num_rows, 1))
+        self._encoded_of_bytes += self._buffered_bytes
+        self._buffered, self._buffered_bytes, self._buffered_rows = [], 0, 0
+
+
+class _Sink:
+    """The file object Arrow writes to: counts, and keeps the file open."""
+
+    closed = False
+
+    def __init__(self, file: WritableFile) -> None:
+        self._file = file
+        self.written = 0
+
+    def write(self, data: pa.Buffer) -> int:
+        self._file.write(data)
+        self.written += len(data)
+        return len(data)
+
+    def tell(self) -> int:
+        return self.written
+
+    def flush(self) -> None:
+        """Leave that to the owner of the file."""
+
+    def close(self) -> None:
+        """Leave that to the owner of the file."""
+
+
+def _compact(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return `batch` on buffers of its own if it is a small view of large ones, which it would keep in memory."""
+    if batch.get_total_buffer_size() <= _SPARSE * batch.nbytes:
+        return batch
+    return pa.ipc.read_record_batch(batch.serialize(), batch.schema)
+
+
+def _opened(file: Any) -> pq.ParquetFile:  # noqa: ANN401 - see `parquet_row_groups`
+    try:
+        return pq.ParquetFile(file, pre_buffer=False, coerce_int96_timestamp_unit="us")
+    except (pa.ArrowException, OSError) as error:
+        if not _is_arrows(error):
+            raise
+        msg = f"not a readable Parquet file: {error}"
+        raise BadFile(msg) from error
+
+
+def _is_arrows(error: Exception) -> bool:
+    """Tell whether an error is Arrow's own. One of the file object below would have an error number, or another class."""
+    return isinstance(error, pa.ArrowException) or (type(error) is OSError and error.errno is None)
+
+
+def _extent(group: Any) -> tuple[int, int, int]:  # noqa: ANN401 - pyarrow's RowGroupMetaData
+    columns = [group.column(index) for index in range(group.num_columns)]
+    first = min(
+        min(filter(None, (column.dictionary_page_offset, column.data_page_offset)), default=0) for column in columns
+    )
+    return first, sum(column.total_compressed_size for column in columns), group.num_rows
+
+
+def _names(found: pa.Schema, schema: pa.Schema) -> dict[str, str]:
+    """Return, by the name of each column of `schema`, its name in the file."""
+    folded: dict[str, list[str]] = {}
+    for name in found.names:
+        folded.setdefault(name.lower(), []).append(name)
+    names = {}
+    for field in schema:
+        matches = [field.name] if field.name in found.names else folded.get(field.name.lower(), [])
+        if len(matches) > 1 or found.names.count(field.name) > 1:
+            msg = f"column {field.name!r} is ambiguous: found {', '.join(found.names)}, expected one of that name"
+            raise BadFile(msg)
+        names.update({field.name: match for match in matches})
+        _check_type(found, names, field)
+    return names
+
+
+def _check_type(found: pa.Schema, names: dict[str, str], field: pa.Field) -> None:
+    if field.name not in names:
+        return
+    kind = found.field(names[field.name]).type
+    if not castable(_as_text(kind, field.type), field.type):
+        msg = f"column {field.name!r} has another type: found {spark_name(kind)}, expected {spark_name(field.type)}"
+        raise BadFile(msg)
+
+
+def _as_text(found: pa.DataType, expected: pa.DataType) -> pa.DataType:
+    """Bytes may be read as text, since old writers do not mark it; whether they are UTF-8 is checked value by value."""
+    return pa.string() if types.is_string(expected) and types.is_binary(found) else found
+
+
+def _group(opened: pq.ParquetFile, index: int, names: dict[str, str], batch_rows: int) -> Iterator[pa.RecordBatch]:
+    columns = list(names.values())
+    try:
+        yield from opened.iter_batches(batch_rows, row_groups=[index], columns=columns, use_threads=False)
+    except (pa.ArrowException, OSError) as error:
+        if not _is_arrows(error):
+            raise
+        msg = f"row group {index} cannot be read: {error}"
+        raise BadFile(msg) from error
+
+
+def _conformed(batch: pa.RecordBatch, schema: pa.Schema, names: dict[str, str]) -> pa.RecordBatch:
+    try:
+        columns = [_conformed_column(batch, field, names.get(field.name)) for field in schema]
+    except (OptionError, pa.ArrowInvalid) as error:
+        raise BadFile(getattr(error, "message", str(error))) from error
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _conformed_column(batch: pa.RecordBatch, field: pa.Field, name: str | None) -> pa.Array:
+    if name is None:
+        return fitted(pa.nulls(batch.num_rows, field.type), field)
+    column = batch.column(batch.schema.get_field_index(name))
+    if _as_text(column.type, field.type) != column.type:
+        column = column.cast(pa.string())
+    return fitted(column, field)

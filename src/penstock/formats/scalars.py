@@ -1,0 +1,283 @@
+"""Single values and their text, a column at a time: what json and csv share.
+
+`parse` accepts what Spark's readers accept of a type, less what changes a value or depends on the day of the reading, and refuses
+everything else: nothing becomes null because it does not fit. `render` writes what Spark's writers write, but for times, which
+keep their microseconds. `parse(render(column)) == column` for every column that can be rendered.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import types
+
+from penstock.errors import OptionError
+from penstock.formats.malformed import MalformedError, excerpt
+from penstock.formats.schema import UTC_MICROS, spark_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import numpy.typing as npt
+
+LOCAL_MICROS = pa.timestamp("us")
+_MICROS_PER_SECOND = 1_000_000
+
+_DATE = r"(?P<year>\d{4})(?:-(?P<month>\d{1,2})(?:-(?P<day>\d{1,2})"
+_ZONE = r"(?P<zone>Z|(?:UTC|GMT)?(?:(?P<sign>[+-])(?P<zone_hour>\d{1,2})(?::?(?P<zone_minute>\d{2}))?)?)"
+_TIME = rf"(?P<hour>\d{{1,2}}):(?P<minute>\d{{1,2}})(?::(?P<second>\d{{1,2}})(?:\.(?P<fraction>\d*))?)? ?{_ZONE}"
+_DATE_FORM = rf"^\s*{_DATE}(?:[ T].*)?)?)?\s*$"
+_TIME_FORM = rf"^\s*{_DATE}(?:[ T]{_TIME})?)?)?\s*$"
+_NOT_A_NUMBER_FORM = r"^(?:NaN|[+-]?Inf(?:inity)?)$"
+
+# Years 0000 to 9999, which is what the text forms have room for.
+_DAYS_MIN, _DAYS_MAX = -719_528, 2_932_896
+_MICROS_MIN, _MICROS_MAX = _DAYS_MIN * 86_400_000_000, (_DAYS_MAX + 1) * 86_400_000_000 - 1
+
+
+def is_scalar(kind: pa.DataType) -> bool:
+    """Tell whether values of this type have a text form here."""
+    checks = (types.is_string, types.is_binary, types.is_boolean, types.is_signed_integer, types.is_decimal, types.is_date32)
+    floats = types.is_float32(kind) or types.is_float64(kind)
+    return bool(any(check(kind) for check in checks) or floats or kind in {UTC_MICROS, LOCAL_MICROS})
+
+
+def parse(text: pa.Array, kind: pa.DataType, name: str) -> pa.Array:
+    """Return the values of type `kind` that the strings `text` (or null) stand for; `name` is the column, for the message.
+
+    Raises `MalformedError` when any of them stands for none.
+    """
+    try:
+        return _parsed(text, kind)
+    except (pa.ArrowInvalid, MalformedError) as error:
+        raise misfit(text, kind, name) from error
+
+
+def misfit(text: pa.Array, kind: pa.DataType, name: str) -> MalformedError:
+    """Return the error that says that `text` has a value which is not of type `kind`."""
+    value = text[0].as_py() if len(text) == 1 else None
+    shown = "" if value is None else f", not {excerpt(value)}"
+    return MalformedError(f"{spark_name(kind)} in column {name!r}{shown}")
+
+
+def render(column: pa.Array, name: str) -> pa.Array:
+    """Return the text of each value, null where it is null, as large strings; `name` is the column, for the message.
+
+    Raises `OptionError` for a date or time outside the years 0000 to 9999.
+    """
+    kind = column.type
+    if types.is_floating(kind):
+        return _float_text(column)
+    if types.is_timestamp(kind):
+        return _time_text(column, name)
+    if types.is_binary(kind):
+        return _base64_text(column)
+    if types.is_date32(kind):
+        _check_years(column.view(pa.int32()), _DAYS_MIN, _DAYS_MAX, name)
+    return column.cast(pa.large_string())
+
+
+def seconds(numbers: pa.Array) -> pa.Array:
+    """Return the times that whole seconds since 1970 stand for. Raises `pa.ArrowInvalid` for a time Arrow cannot hold."""
+    return pc.multiply_checked(numbers.cast(pa.int64()), _MICROS_PER_SECOND).view(UTC_MICROS)
+
+
+def parse_base64(text: pa.Array) -> pa.Array:
+    """Return the bytes that padded Base64 stands for; white space in it is skipped. Raises `MalformedError`."""
+    import polars as pl  # noqa: PLC0415 - takes a tenth of a second to load, and few schemas have binary columns
+
+    squeezed = pc.replace_substring_regex(text, r"[\x00-\x20]", "")
+    try:
+        decoded = pl.Series(values=pl.from_arrow(squeezed), dtype=pl.String).str.decode("base64", strict=True)
+    except pl.exceptions.PolarsError as error:
+        msg = "Base64"
+        raise MalformedError(msg) from error
+    return decoded.to_arrow().cast(pa.binary())
+
+
+def _parsed(text: pa.Array, kind: pa.DataType) -> pa.Array:
+    if types.is_signed_integer(kind):
+        return _integers(text, kind)
+    if types.is_floating(kind):
+        return _floats(text, kind)
+    if types.is_boolean(kind):
+        return _booleans(text)
+    if types.is_decimal(kind):
+        return _decimals(text, kind)
+    if types.is_date32(kind):
+        return _dates(text)
+    if types.is_timestamp(kind):
+        return _instants(text) if kind.tz else _local_times(text)
+    return parse_base64(text) if types.is_binary(kind) else text.cast(kind)
+
+
+def _integers(text: pa.Array, kind: pa.DataType) -> pa.Array:
+    if np.any((text_bytes(text) | 32) == ord("x")):
+        msg = "a decimal number"
+        raise MalformedError(msg)
+    try:
+        return text.cast(kind)
+    except pa.ArrowInvalid:
+        return pc.replace_substring_regex(text, r"^\+(\d)", r"\1").cast(kind)
+
+
+def _floats(text: pa.Array, kind: pa.DataType) -> pa.Array:
+    if np.any(np.isin(text_bytes(text), np.frombuffer(b"nNiI", np.uint8))):
+        words = pc.match_substring_regex(text, "[nNiI]")
+        if pc.any(pc.and_not(words, pc.match_substring_regex(text, _NOT_A_NUMBER_FORM))).as_py():
+            msg = "a number, NaN, Infinity or -Infinity"
+            raise MalformedError(msg)
+    return text.cast(kind)
+
+
+def _booleans(text: pa.Array) -> pa.Array:
+    folded = pc.ascii_lower(text)
+    true, false = pc.equal(folded, "true"), pc.equal(folded, "false")
+    if not pc.all(pc.or_(true, false)).as_py():
+        msg = "true or false"
+        raise MalformedError(msg)
+    return true
+
+
+def _decimals(text: pa.Array, kind: pa.DataType) -> pa.Array:
+    try:
+        return text.cast(kind)
+    except pa.ArrowInvalid:
+        return _rounded(text, kind)
+
+
+def _rounded(text: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return decimals of numbers with more digits than the type has: a half is rounded away from zero, as in Spark."""
+    tiny = pc.less(pc.abs(text.cast(pa.float64())), 10.0 ** -(kind.scale + 1))
+    text = pc.if_else(tiny, "0", text)
+    # Arrow holds 76 digits. What is behind the first one beyond the scale cannot change how a number rounds.
+    digits = max(kind.scale + 1, 38)
+    text = pc.replace_substring_regex(text, rf"^([^.eE]*\.\d{{{digits}}})\d+$", r"\1")
+    exact = text.cast(pa.decimal256(76, digits))
+    return pc.round(exact, ndigits=kind.scale, round_mode="half_towards_infinity").cast(kind)
+
+
+def _dates(text: pa.Array) -> pa.Array:
+    try:
+        return text.cast(pa.date32())
+    except pa.ArrowInvalid:
+        return _day_text(_groups(text, _DATE_FORM)).cast(pa.date32())
+
+
+def _instants(text: pa.Array) -> pa.Array:
+    for kind in (UTC_MICROS, LOCAL_MICROS):
+        try:
+            return text.cast(kind).view(UTC_MICROS)
+        except pa.ArrowInvalid:
+            continue
+    return _any_time(_groups(text, _TIME_FORM))
+
+
+def _local_times(text: pa.Array) -> pa.Array:
+    try:
+        return text.cast(LOCAL_MICROS)
+    except pa.ArrowInvalid:
+        groups = _groups(text, _TIME_FORM)
+        if pc.any(pc.not_equal(groups["zone"], "")).as_py():
+            raise
+        return _any_time(groups).view(LOCAL_MICROS)
+
+
+def _any_time(groups: dict[str, pa.Array]) -> pa.Array:
+    """Return the times of matched text, by bringing it into the one form that Arrow reads with a zone."""
+    hour, minute, second = (_two_digits(groups[part], "0") for part in ("hour", "minute", "second"))
+    fraction = pc.utf8_rpad(pc.utf8_slice_codeunits(groups["fraction"], 0, 6), 6, "0")
+    clock = joined(hour, ":", minute, ":", second)
+    sign = pc.if_else(pc.equal(groups["sign"], ""), "+", groups["sign"])
+    zone_hour, zone_minute = (_two_digits(groups[part], "0") for part in ("zone_hour", "zone_minute"))
+    day = _day_text(groups)
+    return joined(day, "T", clock, ".", fraction, sign, zone_hour, ":", zone_minute).cast(UTC_MICROS)
+
+
+def _day_text(groups: dict[str, pa.Array]) -> pa.Array:
+    month, day = (_two_digits(groups[part], "1") for part in ("month", "day"))
+    return joined(groups["year"], "-", month, "-", day)
+
+
+def _two_digits(number: pa.Array, default: str) -> pa.Array:
+    return pc.utf8_lpad(pc.if_else(pc.equal(number, ""), default, number), 2, "0")
+
+
+def _groups(text: pa.Array, form: str) -> dict[str, pa.Array]:
+    """Return what the groups of the regular expression match ("" for a group that is not there); all text must match."""
+    found = pc.extract_regex(text, form)
+    if found.null_count > text.null_count:
+        msg = "an ISO 8601 date or time"
+        raise MalformedError(msg)
+    return {field.name: part for field, part in zip(found.type, found.flatten(), strict=True)}
+
+
+def joined(first: pa.Array | str, second: pa.Array | str, *more: pa.Array | str) -> pa.Array:
+    """Return the pieces of each row one behind the other, null where one of them is null; a `str` is the same in every row.
+
+    The arrays are strings of one type, and one of the first two pieces is an array.
+    """
+    kind = second.type if isinstance(first, str) else first.type
+    pieces = [pa.scalar(piece, kind) if isinstance(piece, str) else piece for piece in (first, second, *more, "")]
+    return pc.binary_join_element_wise(*pieces)
+
+
+def text_bytes(text: pa.Array) -> npt.NDArray[np.uint8]:
+    """Return the bytes of a string or binary array (32 or 64 bit offsets), one value behind the other, without a copy."""
+    large = types.is_large_string(text.type) or types.is_large_binary(text.type)
+    offsets, data = text.buffers()[1:]
+    if not len(text) or data is None:
+        return np.zeros(0, np.uint8)
+    bounds = np.frombuffer(offsets, np.int64 if large else np.int32)[text.offset : text.offset + len(text) + 1]
+    return np.frombuffer(data, np.uint8)[bounds[0] : bounds[-1]]
+
+
+def _float_text(column: pa.Array) -> pa.Array:
+    """Shortest digits that read back as the same number; whole numbers keep a fraction (`3.0`), as in Java."""
+    text = column.cast(pa.large_string())
+    values = column.fill_null(0.5).to_numpy(zero_copy_only=False)
+    text = _replaced(text, np.isnan(values), lambda _: "NaN")
+    text = _replaced(text, np.isinf(values), lambda odd: pc.replace_substring(odd, "inf", "Infinity"))
+    return _replaced(text, np.trunc(values) == values, _with_fraction)
+
+
+def _with_fraction(whole: pa.Array) -> pa.Array:
+    plain = pc.invert(pc.match_substring_regex(whole, "[eIy]"))
+    return pc.if_else(plain, joined(whole, ".0"), whole)
+
+
+def _time_text(column: pa.Array, name: str) -> pa.Array:
+    """`2024-01-31T12:00:00.000Z`; six digits of a second where three do not hold it, no Z without a zone."""
+    micros = column.view(pa.int64())
+    _check_years(micros, _MICROS_MIN, _MICROS_MAX, name)
+    local = micros.view(LOCAL_MICROS)
+    text = local.cast(pa.timestamp("ms"), safe=False).cast(pa.large_string())
+    odd = micros.fill_null(0).to_numpy(zero_copy_only=False) % 1000 != 0
+    text = _replaced(text, odd, lambda _: local.filter(pa.array(odd)).cast(pa.large_string()))
+    text = pc.binary_replace_slice(text, 10, 11, "T")
+    return joined(text, "Z") if column.type.tz else text
+
+
+def _base64_text(column: pa.Array) -> pa.Array:
+    import polars as pl  # noqa: PLC0415 - as in `parse_base64`
+
+    return pl.Series(values=pl.from_arrow(column), dtype=pl.Binary).bin.encode("base64").to_arrow().cast(pa.large_string())
+
+
+def _replaced(text: pa.Array, mask: npt.NDArray[np.bool_], by: Callable[[pa.Array], pa.Array | str]) -> pa.Array:
+    """Return `text` with the values under `mask` replaced by what `by` makes of them, in order."""
+    if not mask.any():
+        return text
+    chosen = pa.array(mask)
+    new = by(text.filter(chosen))
+    return pc.replace_with_mask(text, chosen, pa.scalar(new, text.type) if isinstance(new, str) else new)
+
+
+def _check_years(numbers: pa.Array, low: int, high: int, name: str) -> None:
+    found = pc.min_max(numbers)
+    if found["min"].is_valid and (found["min"].as_py() < low or found["max"].as_py() > high):
+        msg = f"column {name!r} has a date or time outside the years 0000 to 9999, which text cannot hold; write Parquet"
+        raise OptionError(msg)

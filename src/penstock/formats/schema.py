@@ -1,0 +1,298 @@
+"""Schemas: Spark's JSON form, the Arrow schema Spark demands of a Python data source, and batches that fit one.
+
+The mapping is PySpark's own (`pyspark.sql.pandas.types`, version 4.3), written down here because this layer knows no Spark. A test
+compares the two for every type.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import types
+
+from penstock.errors import OptionError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+UTC_MICROS = pa.timestamp("us", tz="UTC")
+_METADATA = b"SPARK::metadata::json"
+_COLLATIONS = "__COLLATIONS"  # in Spark's JSON the metadata of a field also carries its collations
+_DECIMAL_DIGITS_MAX = 38
+
+_BY_NAME = {
+    "void": pa.null(),
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "boolean": pa.bool_(),
+    "byte": pa.int8(),
+    "short": pa.int16(),
+    "integer": pa.int32(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "decimal": pa.decimal128(10, 0),
+    "date": pa.date32(),
+    "timestamp": UTC_MICROS,
+    "timestamp_ntz": pa.timestamp("us"),
+}
+_BY_PATTERN = (
+    (re.compile(r"(?:var)?char\(\s*\d+\s*\)|string\s+collate\s+\w+"), pa.string()),
+    (re.compile(r"interval (?:day|hour|minute|second)(?: to (?:hour|minute|second))?"), pa.duration("us")),
+    (re.compile(r"time\(\s*\d+\s*\)"), pa.time64("ns")),
+)
+_DECIMAL = re.compile(r"decimal\(\s*(\d+)\s*,\s*(-?\d+)\s*\)")
+
+
+def to_arrow(spark_json: str) -> pa.Schema:
+    """Return the Arrow schema that Spark demands of data with the schema `spark_json` (`StructType.json()`).
+
+    Raises `OptionError` that names the column for a type which has no Arrow form or none that files can hold: variant, geometry,
+    geography, calendar and year-month intervals.
+    """
+    return pa.schema([_to_field(field, ()) for field in json.loads(spark_json)["fields"]])
+
+
+def to_spark(schema: pa.Schema) -> str:
+    """Return Spark's JSON of `schema`, as `StructType.json()` writes it.
+
+    Wider and other encodings of the same values are named by what Spark has for them: large and view types, dictionaries,
+    unsigned integers (one size up), any time unit. Raises `OptionError` that names the column where Spark has nothing.
+    """
+    fields = [_from_field(field, (field.name,)) for field in schema]
+    return json.dumps({"fields": fields, "type": "struct"}, separators=(",", ":"), sort_keys=True)
+
+
+def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Return `batch` as exactly `schema`: its columns by name, in its order, with its types.
+
+    Only lossless steps are taken: another encoding of the same values, wider numbers, another time unit without a remainder.
+    A timestamp without zone is taken as UTC. Other columns are left out. Raises `OptionError` that names the column, with what
+    was found and expected, for one that is missing, is of another kind, or has a value (or a null) that does not fit.
+    """
+    if batch.schema.equals(schema, check_metadata=True):
+        return batch
+    columns = [fitted(_column(batch, field), field) for field in schema]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def fitted(column: pa.Array, field: pa.Field) -> pa.Array:
+    """Return `column` as the type of `field`; `OptionError` as in `conform`. A struct may lack nullable members: null."""
+    if column.type != field.type:
+        if not castable(column.type, field.type):
+            raise OptionError(_mismatch(field, spark_name(column.type)))
+        column = _cast(column, field)
+    if has_null(column, field):
+        msg = f"column {field.name!r} has nulls where the schema allows none; expected a value in every row"
+        raise OptionError(msg)
+    return column
+
+
+def spark_name(kind: pa.DataType) -> str:
+    """Return what users call a type: Spark's name for it (`bigint`, `array<string>`), Arrow's where Spark has none."""
+    if types.is_struct(kind):
+        return f"struct<{', '.join(f'{member.name}: {spark_name(member.type)}' for member in kind)}>"
+    if types.is_map(kind):
+        return f"map<{spark_name(kind.key_type)}, {spark_name(kind.item_type)}>"
+    if _is_list(kind):
+        return f"array<{spark_name(kind.value_type)}>"
+    name = _leaf_name(kind)
+    return _DDL_NAMES.get(name, name) if name else str(kind)
+
+
+def castable(found: pa.DataType, expected: pa.DataType) -> bool:
+    """Tell whether values of one type may be taken for another, each checked on the way, none changed in meaning."""
+    if found == expected or types.is_null(found):
+        return True
+    if types.is_dictionary(found) or types.is_run_end_encoded(found):
+        return castable(found.value_type, expected)
+    if _is_list(found) or _is_list(expected):
+        return _is_list(found) and _is_list(expected) and castable(found.value_type, expected.value_type)
+    if types.is_map(found) or types.is_map(expected):
+        return types.is_map(found) and types.is_map(expected) and _castable_map(found, expected)
+    if types.is_struct(found) or types.is_struct(expected):
+        return types.is_struct(found) and types.is_struct(expected) and _castable_struct(found, expected)
+    return any(accepts(expected) and gives(found, expected) for accepts, gives in _LOSSLESS)
+
+
+def has_null(column: pa.Array, field: pa.Field) -> bool:
+    """Tell whether there is a null, at any depth, where `field` allows none."""
+    if column.null_count and not field.nullable:
+        return True
+    if types.is_struct(field.type):
+        parts = zip(column.flatten(), field.type, strict=True)
+        return any(has_null(part.filter(column.is_valid()) if column.null_count else part, member) for part, member in parts)
+    if types.is_map(field.type):
+        return has_null(pc.list_flatten(column.cast(_as_list(field.type))), pa.field("", _as_list(field.type).value_type))
+    return types.is_list(field.type) and has_null(column.flatten(), field.type.value_field)
+
+
+def _to_field(field: dict[str, Any], path: tuple[str, ...]) -> pa.Field:
+    name = field["name"]
+    metadata = {key: value for key, value in field.get("metadata", {}).items() if key != _COLLATIONS}
+    carried = {_METADATA: json.dumps(metadata).encode()} if metadata else None
+    return pa.field(name, _to_type(field["type"], (*path, name)), nullable=field["nullable"], metadata=carried)
+
+
+def _to_type(kind: str | dict[str, Any], path: tuple[str, ...]) -> pa.DataType:
+    if isinstance(kind, str):
+        return _to_leaf(kind, path)
+    if kind["type"] == "struct":
+        return pa.struct([_to_field(field, path) for field in kind["fields"]])
+    if kind["type"] == "array":
+        return pa.list_(pa.field("element", _to_type(kind["elementType"], path), nullable=kind["containsNull"]))
+    if kind["type"] == "map":
+        key = pa.field("key", _to_type(kind["keyType"], path), nullable=False)
+        return pa.map_(key, pa.field("value", _to_type(kind["valueType"], path), nullable=kind["valueContainsNull"]))
+    if kind["type"] == "udt":
+        return _to_type(kind["sqlType"], path)
+    raise OptionError(_unsupported(path, str(kind["type"])))
+
+
+def _to_leaf(name: str, path: tuple[str, ...]) -> pa.DataType:
+    if name in _BY_NAME:
+        return _BY_NAME[name]
+    if match := _DECIMAL.fullmatch(name):
+        return pa.decimal128(int(match[1]), int(match[2]))
+    for pattern, kind in _BY_PATTERN:
+        if pattern.fullmatch(name):
+            return kind
+    raise OptionError(_unsupported(path, name))
+
+
+def _unsupported(path: tuple[str, ...], kind: str) -> str:
+    return (
+        f"column {'.'.join(path)!r} has type {kind}, which files cannot hold: leave it out of the schema, or read it as string "
+        "or binary and convert it in the query"
+    )
+
+
+def _from_field(field: pa.Field, path: tuple[str, ...]) -> dict[str, Any]:
+    carried = (field.metadata or {}).get(_METADATA)
+    metadata = json.loads(carried) if carried else {}
+    return {"metadata": metadata, "name": field.name, "nullable": field.nullable, "type": _from_type(field.type, path)}
+
+
+def _from_type(kind: pa.DataType, path: tuple[str, ...]) -> str | dict[str, Any]:
+    if types.is_struct(kind):
+        return {"fields": [_from_field(field, (*path, field.name)) for field in kind], "type": "struct"}
+    if types.is_map(kind):
+        parts = {"keyType": _from_type(kind.key_type, path), "valueType": _from_type(kind.item_type, path)}
+        return {**parts, "type": "map", "valueContainsNull": kind.item_field.nullable}
+    if _is_list(kind):
+        return {"containsNull": kind.value_field.nullable, "elementType": _from_type(kind.value_type, path), "type": "array"}
+    name = _leaf_name(kind)
+    if name is None:
+        msg = f"column {'.'.join(path)!r} has the Arrow type {kind}, for which Spark has none; cast it in the transform"
+        raise OptionError(msg)
+    return name
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    checks = (types.is_list, types.is_large_list, types.is_fixed_size_list, types.is_list_view, types.is_large_list_view)
+    return any(check(kind) for check in checks)
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    checks = (types.is_binary, types.is_large_binary, types.is_binary_view, types.is_fixed_size_binary)
+    return any(check(kind) for check in checks)
+
+
+_LEAVES: tuple[tuple[Callable[[pa.DataType], bool], str], ...] = (
+    (types.is_null, "void"),
+    (types.is_boolean, "boolean"),
+    (types.is_int8, "byte"),
+    (lambda kind: types.is_int16(kind) or types.is_uint8(kind), "short"),
+    (lambda kind: types.is_int32(kind) or types.is_uint16(kind), "integer"),
+    (lambda kind: types.is_int64(kind) or types.is_uint32(kind), "long"),
+    (types.is_uint64, "decimal(20,0)"),
+    (lambda kind: types.is_float16(kind) or types.is_float32(kind), "float"),
+    (types.is_float64, "double"),
+    (_is_text, "string"),
+    (_is_bytes, "binary"),
+    (types.is_date, "date"),
+    (types.is_time, "time(6)"),
+    (lambda kind: types.is_timestamp(kind) and kind.tz is None, "timestamp_ntz"),
+    (types.is_timestamp, "timestamp"),
+    (types.is_duration, "interval day to second"),
+)
+_DDL_NAMES = {"byte": "tinyint", "short": "smallint", "integer": "int", "long": "bigint"}
+
+
+def _leaf_name(kind: pa.DataType) -> str | None:
+    if types.is_dictionary(kind) or types.is_run_end_encoded(kind):
+        return _leaf_name(kind.value_type)
+    if types.is_decimal(kind):
+        return f"decimal({kind.precision},{kind.scale})" if kind.precision <= _DECIMAL_DIGITS_MAX else None
+    return next((name for check, name in _LEAVES if check(kind)), None)
+
+
+def _wider_float(found: pa.DataType, expected: pa.DataType) -> bool:
+    return bool(types.is_integer(found) or (types.is_floating(found) and found.bit_width <= expected.bit_width))
+
+
+def _same_zone(found: pa.DataType, expected: pa.DataType) -> bool:
+    """A local time may be taken for UTC, as Spark does when it reads Parquet; an instant is never taken for local time."""
+    return bool(types.is_timestamp(found) and (expected.tz is not None or found.tz is None))
+
+
+# (what the expected type is, what may be found then)
+_LOSSLESS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.DataType, pa.DataType], bool]], ...] = (
+    (_is_text, lambda found, _: _is_text(found)),
+    (_is_bytes, lambda found, _: _is_bytes(found) or _is_text(found)),
+    (types.is_integer, lambda found, _: bool(types.is_integer(found))),
+    (types.is_floating, _wider_float),
+    (types.is_decimal, lambda found, _: bool(types.is_integer(found) or types.is_decimal(found))),
+    (types.is_date, lambda found, _: bool(types.is_date(found))),
+    (types.is_time, lambda found, _: bool(types.is_time(found))),
+    (types.is_timestamp, _same_zone),
+    (types.is_duration, lambda found, _: bool(types.is_duration(found))),
+)
+
+
+def _castable_map(found: pa.DataType, expected: pa.DataType) -> bool:
+    return castable(found.key_type, expected.key_type) and castable(found.item_type, expected.item_type)
+
+
+def _castable_struct(found: pa.DataType, expected: pa.DataType) -> bool:
+    return all(
+        castable(found.field(member.name).type, member.type) if found.get_field_index(member.name) >= 0 else member.nullable
+        for member in expected
+    )
+
+
+def _column(batch: pa.RecordBatch, field: pa.Field) -> pa.Array:
+    index = batch.schema.get_field_index(field.name)
+    if index < 0:
+        found = ", ".join(batch.schema.names) or "none"
+        msg = f"column {field.name!r} is missing, or there twice: found columns {found}; expected {spark_name(field.type)}"
+        raise OptionError(msg)
+    return batch.column(index)
+
+
+def _cast(column: pa.Array, field: pa.Field) -> pa.Array:
+    if types.is_run_end_encoded(column.type):
+        column = pc.run_end_decode(column)
+    if types.is_integer(column.type) and types.is_decimal(field.type):
+        column = column.cast(pa.decimal128(20, 0))  # Arrow wants room for every value of the type, not for these
+    try:
+        return column.cast(field.type)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise OptionError(_mismatch(field, f"{spark_name(column.type)} ({error})")) from error
+
+
+def _mismatch(field: pa.Field, found: str) -> str:
+    return f"column {field.name!r} does not fit: found {found}; expected {spark_name(field.type)}"
+
+
+def _as_list(kind: pa.DataType) -> pa.DataType:
+    entry = pa.struct([kind.key_field, kind.item_field])
+    return pa.list_(pa.field("entries", entry, nullable=False))

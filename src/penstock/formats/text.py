@@ -1,0 +1,100 @@
+"""Text: a record is a line, a row its one string (or binary) column."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.errors import BadRecord, OptionError
+from penstock.formats.lines import record_starts
+from penstock.formats.malformed import excerpt
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from penstock.formats.format import ReadFormat, WriteFormat
+
+
+class TextDecoder:
+    """Lines to rows: blank lines are rows, separators are not data. A string column must be UTF-8, a binary one may be anything."""
+
+    def __init__(self, fmt: ReadFormat) -> None:
+        self._schema = fmt.schema
+        self._sep = fmt.line_sep
+        self._type = _one_column(fmt.schema).type
+
+    def decode(self, block: bytes, *, first: bool = False) -> pa.RecordBatch:  # noqa: ARG002 - no line is special
+        """Return the lines of `block`; see `Decoder`."""
+        data, sep = (_line_feeds(block), b"\n") if self._sep is None else (block, self._sep)
+        try:
+            column = _split(data, sep).cast(self._type)
+        except pa.ArrowInvalid as error:
+            raise self._bad_record(block) from error
+        return pa.RecordBatch.from_arrays([column], schema=self._schema)
+
+    def _bad_record(self, block: bytes) -> BadRecord:
+        starts = record_starts(block, sep=self._sep)
+        at = _invalid_utf8(block)
+        begin = int(starts[np.searchsorted(starts, at, side="right") - 1])
+        msg = f"found {excerpt(block[at : at + 8])!r} {at - begin} bytes into the line {excerpt(block[begin:at])!r}, expected UTF-8"
+        return BadRecord(msg, offset=begin)
+
+
+class TextEncoder:
+    """Rows to lines: a null is an empty line, as Spark writes it. A value that holds a newline makes several lines, as there."""
+
+    def __init__(self, fmt: WriteFormat) -> None:
+        _one_column(fmt.schema)
+        self.extension = fmt.extension
+
+    def encode(self, batch: pa.RecordBatch) -> pa.Buffer | bytes:
+        """Return the lines; see `Encoder`."""
+        column = batch.column(0)
+        kind = pa.large_string() if pa.types.is_string(column.type) else pa.large_binary()
+        pieces = column.cast(kind), pa.scalar("\n", kind), pa.scalar("", kind)
+        return contents(pc.binary_join_element_wise(*pieces, null_handling="replace", null_replacement=""))
+
+    def ends(self, batch: pa.RecordBatch, data: pa.Buffer | bytes) -> npt.NDArray[np.int64]:  # noqa: ARG002 - lengths are enough
+        """Return where each row ends; see `Encoder`."""
+        lengths = pc.fill_null(pc.binary_length(batch.column(0)), 0)
+        return np.cumsum(lengths.to_numpy(zero_copy_only=False).astype(np.int64) + 1)
+
+
+def contents(values: pa.Array) -> pa.Buffer:
+    """Return the bytes of a large string or binary array without nulls, one value behind the other, without a copy."""
+    offsets, data = values.buffers()[1:]
+    if not len(values) or data is None:
+        return pa.py_buffer(b"")
+    bounds = np.frombuffer(offsets, np.int64)[values.offset : values.offset + len(values) + 1]
+    return data.slice(int(bounds[0]), int(bounds[-1] - bounds[0]))
+
+
+def _one_column(schema: pa.Schema) -> pa.Field:
+    if len(schema) == 1 and schema.field(0).type in {pa.string(), pa.binary()}:
+        return schema.field(0)
+    found = ", ".join(f"{field.name} {field.type}" for field in schema) or "no column"
+    msg = f"text needs one string column, found {found}; join the columns into one, or use json or csv"
+    raise OptionError(msg)
+
+
+def _line_feeds(block: bytes) -> bytes:
+    return block.replace(b"\r\n", b"\n").replace(b"\r", b"\n") if b"\r" in block else block
+
+
+def _split(data: bytes, sep: bytes) -> pa.Array:
+    """Return the records of `data`, which are ended (not only separated) by `sep`."""
+    bounds = pa.py_buffer(np.array([0, len(data)], np.int64))
+    whole = pa.Array.from_buffers(pa.large_binary(), 1, [None, bounds, pa.py_buffer(data)])
+    pieces = pc.split_pattern(whole, sep).flatten()
+    return pieces.slice(0, len(pieces) - 1) if not pieces[-1].as_py() else pieces
+
+
+def _invalid_utf8(data: bytes) -> int:
+    try:
+        data.decode()
+    except UnicodeDecodeError as error:
+        return error.start
+    return 0

@@ -1,0 +1,230 @@
+"""The options of source and sink: names, defaults, what each accepts, and one way to refuse the rest.
+
+`product.md`'s tables are these tables. Spark hands options over in any case (`rollsize`); they are matched without
+regard to it and named in messages as they are written here. An option that is not in the table is refused with the
+nearest name, so that a typing error never silently means a default.
+"""
+
+from __future__ import annotations
+
+import codecs
+import difflib
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from penstock.errors import OptionError
+from penstock.units import parse_duration, parse_size
+
+Parser = Callable[[str, str], Any]
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option: its name, its default as a user would write it (`None`: none), and its parser."""
+
+    name: str
+    default: str | None
+    parse: Parser
+    meaning: str
+
+
+@dataclass(frozen=True)
+class Options:
+    """Checked options of one source or sink: `o["rollSize"]` is the parsed value, `o.given` what the user wrote.
+
+    `parse(table, o.given)` gives the same options again, in another process.
+    """
+
+    values: Mapping[str, Any]
+    given: Mapping[str, str] = field(default_factory=dict)
+
+    def __getitem__(self, name: str) -> Any:  # noqa: ANN401 - each option has a type of its own
+        """Return the parsed value of the option; its default if it was not given."""
+        return self.values[name]
+
+
+def _text(value: str, name: str) -> str:
+    if not value:
+        msg = f"{name} is empty"
+        raise OptionError(msg)
+    return value
+
+
+def _any_text(value: str, name: str) -> str:  # noqa: ARG001 - a parser
+    return value
+
+
+def _choice(*allowed: str) -> Parser:
+    def parse(value: str, name: str) -> str:
+        if value.lower() not in allowed:
+            near = difflib.get_close_matches(value.lower(), allowed, n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            msg = f"{name}={value!r} is not known: expected one of {', '.join(allowed)}{hint}"
+            raise OptionError(msg)
+        return value.lower()
+
+    return parse
+
+
+def _flag(value: str, name: str) -> bool:
+    if value.lower() not in {"true", "false"}:
+        msg = f"{name}={value!r} is not a flag: expected true or false"
+        raise OptionError(msg)
+    return value.lower() == "true"
+
+
+def _count(value: str, name: str) -> int:
+    if not re.fullmatch(r"[0-9]+", value.strip()) or int(value) == 0:
+        msg = f"{name}={value!r} is not a count: expected a whole number of at least 1, such as 1000"
+        raise OptionError(msg)
+    return int(value)
+
+
+def _size(value: str, name: str) -> int:
+    size = parse_size(value, name=name)
+    if size == 0:
+        msg = f"{name}={value!r} is too small: expected at least one byte, such as 128m"
+        raise OptionError(msg)
+    return size
+
+
+def _duration_ns(value: str, name: str) -> int:
+    return round(parse_duration(value, name=name) * 1_000_000_000)
+
+
+def _pattern(value: str, name: str) -> str:
+    try:
+        re.compile(value)
+    except re.error as error:
+        msg = f"{name}={value!r} is not a regular expression: {error}; expected one such as part-\\d+\\.json"
+        raise OptionError(msg) from error
+    return value
+
+
+def _encoding(value: str, name: str) -> str:
+    try:
+        return codecs.lookup(value).name
+    except LookupError as error:
+        msg = f"{name}={value!r} is not an encoding Python knows; expected one such as UTF-8 or ISO-8859-1"
+        raise OptionError(msg) from error
+
+
+def _separator(value: str, name: str) -> str:
+    if len(value) != 1 or value in '\r\n"':
+        msg = f'{name}={value!r}: expected one character other than a quote or a line break, such as ","'
+        raise OptionError(msg)
+    return value
+
+
+def _zone(value: str, name: str) -> str:
+    try:
+        ZoneInfo(value)
+    except (KeyError, ValueError, OSError) as error:
+        msg = f"{name}={value!r} is not a time zone; expected one such as UTC or Europe/Berlin"
+        raise OptionError(msg) from error
+    return value
+
+
+def _starting(value: str, name: str) -> str | int:
+    """Return `earliest`, `latest`, or nanoseconds since the epoch."""
+    if value.lower() in {"earliest", "latest"}:
+        return value.lower()
+    try:
+        moment = datetime.fromisoformat(re.sub(r"[zZ]$", "+00:00", value.strip()))
+    except ValueError as error:
+        msg = f"{name}={value!r}: expected earliest, latest or a time such as 2026-01-31T12:00:00Z"
+        raise OptionError(msg) from error
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=timezone.utc)
+    whole = int(moment.replace(microsecond=0).timestamp())
+    return whole * 1_000_000_000 + moment.microsecond * 1000
+
+
+_IDENTIFIER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+
+
+def _identifier(value: str, name: str) -> str:
+    if not _IDENTIFIER.fullmatch(value):
+        msg = f"{name}={value!r}: expected up to 100 letters, digits, '.', '_' or '-', beginning with a letter or digit"
+        raise OptionError(msg)
+    return value
+
+
+SOURCE = (
+    Option("path", None, _text, "directory or file to read: a plain path or file:"),
+    Option("format", "text", _choice("text", "json", "csv", "parquet", "binary"), "what the files hold"),
+    Option("pathGlobFilter", None, _text, "glob on the file name"),
+    Option("pattern", None, _pattern, "regular expression that must match the whole file name"),
+    Option("recursiveFileLookup", "false", _flag, "descend into directories"),
+    Option("maxFilesPerTrigger", "1000", _count, "at most that many files a batch"),
+    Option("maxBytesPerTrigger", "1g", _size, "at most that many bytes a batch; cuts inside a file"),
+    Option("splitSize", "32m", _size, "byte range one task reads"),
+    Option("settle", "1s", _duration_ns, "leave files alone that changed more recently than this"),
+    Option("lateness", "10m", _duration_ns, "how far behind the cursor a new file may appear and still be read"),
+    Option("tooLate", "report", _choice("report", "fail"), "what to do with files later than that"),
+    Option("changedFiles", "fail", _choice("fail"), "a planned file that changed before it was read"),
+    Option("badRecords", "fail", _choice("fail"), "a record that cannot be parsed"),
+    Option("badFiles", "fail", _choice("fail"), "a file that cannot be read"),
+    Option("batchBoundary", "none", _choice("none", "file"), "file: each batch ends at the end of one file"),
+    Option("startingFrom", "earliest", _starting, "earliest, latest or a time"),
+    Option("emit", "records", _choice("records", "files", "splits"), "files: path, time and size instead of contents"),
+    Option("metadataColumn", None, _text, "adds a struct column of this name: path, modified, size, offset"),
+    Option("encoding", "UTF-8", _encoding, "of text, json and csv"),
+    Option("lineSep", None, _text, "what ends a line; unset: \\n, \\r\\n and \\r"),
+    Option("header", "false", _flag, "the first record of a csv file names the columns"),
+    Option("sep", ",", _separator, "between the fields of a csv record"),
+    Option("blockSize", None, _size, "cut binary files into blocks of this size"),
+    Option("stateLocation", None, _text, "directory for plans too long for an offset; unset: they stay in the offset"),
+    Option("tasks", None, _count, "pack a batch into at most that many tasks; unset: by splitSize"),
+)
+
+SINK = (
+    Option("path", None, _text, "output directory"),
+    Option("format", "text", _choice("text", "json", "csv", "parquet"), "what the files hold"),
+    Option("compression", None, _choice("none", "gzip", "zstd", "snappy"), "none (parquet: snappy), gzip, zstd"),
+    Option("bucketBy", None, _text, "template of the output directories over columns and batch time"),
+    Option("dropBucketColumns", "false", _flag, "leave the columns named in bucketBy out of the data"),
+    Option("fileName", "part-{sink}-{writer}-{seq}", _text, "template of file names"),
+    Option("rollSize", "128m", _size, "close a part before the record that would pass this size"),
+    Option("rollRows", None, _count, "close a part at this many rows"),
+    Option("rollInterval", "15m", _duration_ns, "close a part this long after it was opened"),
+    Option("rollInactivity", "1m", _duration_ns, "close a part this long after it was last written"),
+    Option("rollBatches", None, _count, "close a part after that many batches; 1: every batch"),
+    Option("timeZone", "UTC", _zone, "zone of the times in bucketBy and fileName"),
+    Option("sinkId", None, _identifier, "names the sink's own state; unset: the query id"),
+    Option("growing", "false", _flag, "one file, or one a bucket, that grows under its readers"),
+    Option("checkpointLocation", None, _text, "Spark's checkpoint of the query"),
+    Option("mergeBelow", None, _size, "tasks leave smaller parts for the driver to merge; unset: half of rollSize"),
+    Option("ingest", None, _any_text, "the fused stage, set by penstock.ingest"),
+)
+
+
+def parse(table: tuple[Option, ...], given: Mapping[str, str], *, what: str) -> Options:
+    """Return the checked options; `what` ("source", "sink") is for messages.
+
+    Raises `OptionError` for an unknown name, naming the nearest one, and for a value its parser refuses.
+    """
+    known = {option.name.lower(): option for option in table}
+    values = {o.name: None if o.default is None else o.parse(o.default, o.name) for o in table}
+    written = {}
+    for name, value in given.items():
+        option = known.get(name.lower())
+        if option is None:
+            _refuse(name, [o.name for o in table], what)
+        written[option.name] = str(value)
+        values[option.name] = option.parse(str(value), option.name)
+    if values["path"] is None:
+        msg = f"the {what} needs a path: expected .option(\"path\", directory) or the path as the last argument"
+        raise OptionError(msg)
+    return Options(values, written)
+
+
+def _refuse(name: str, known: list[str], what: str) -> None:
+    near = difflib.get_close_matches(name.lower(), [k.lower() for k in known], n=1, cutoff=0.6)
+    hint = next((f"; did you mean {k!r}?" for k in known if near and k.lower() == near[0]), "")
+    msg = f"unknown option {name!r} for the penstock {what}{hint} Known: {', '.join(sorted(known))}"
+    raise OptionError(msg)

@@ -1,0 +1,174 @@
+"""Which directory a row belongs to: the `bucketBy` template, over columns and the batch's time.
+
+`dt={ts:%Y-%m-%d}/country={country}` has the fields `{column}` and `{column:time format}`; `{time:%Y-%m-%d}` is the time of
+the batch, unless the data has a column `time`. Times are in the sink's `timeZone`, never the machine's, and the batch's
+time comes from its beginning, the same for all tasks: a replay elsewhere names the same bucket.
+
+Values are escaped as Hive does (`%` and two hex digits for `/`, `=`, `%`, `:`, control characters and the like), and also
+where they could leave the path or hide a directory: `.` and `_` at the beginning of a name. `unescape` gives them back.
+Null, and the empty string as in Spark, go to `__HIVE_DEFAULT_PARTITION__`. No value can therefore contain a separator,
+and a bucket is always below the output directory.
+
+Rows are told apart by the distinct values of a batch, not one by one.
+"""
+
+from __future__ import annotations
+
+import re
+import string
+from dataclasses import dataclass
+from datetime import datetime
+from functools import reduce
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+from zoneinfo import ZoneInfo
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.clock import SECOND_NS
+from penstock.errors import TemplateError
+from penstock.sink.names import template_fields
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+DEFAULT_PARTITION = "__HIVE_DEFAULT_PARTITION__"
+_ESCAPED = re.compile(r"[\x00-\x1f\"#%'*/:=?\\\x7f{}\[\]^]")
+_NAME_BYTES_MAX = 255
+_FLOORS = (("SsfTXcsr", None), ("M", "minute"), ("HIp", "hour"))  # strftime directives, and what is lost below them
+_BATCH_TIME = "time"
+
+
+def escape(value: str) -> str:
+    """Return `value` as part of a directory's name."""
+    return _ESCAPED.sub(lambda match: f"%{ord(match[0]):02X}", value)
+
+
+def unescape(name: str) -> str:
+    """Return the value that `escape` (and the guard of a name's first character) was given."""
+    return unquote(name, errors="strict")
+
+
+def _guard(component: str) -> str:
+    """Keep a directory's name from being hidden, or from being `.` or `..`."""
+    if component[0] in "._" and component != DEFAULT_PARTITION:
+        return f"%{ord(component[0]):02X}{component[1:]}"
+    return component
+
+
+@dataclass(frozen=True)
+class BucketTemplate:
+    """A checked `bucketBy` template for data of one schema."""
+
+    template: str
+    zone: str
+    columns: tuple[str, ...]
+
+    @staticmethod
+    def of(template: str, schema: pa.Schema, *, zone: str) -> BucketTemplate:
+        """Check the template against the data's schema; `TemplateError` if a row could not be placed by it."""
+        if template.startswith("/") or any(part in {"", ".", ".."} for part in template.split("/")):
+            msg = f"bucketBy={template!r} must be a relative path without empty, '.' or '..' parts, such as dt={{ts:%Y-%m-%d}}"
+            raise TemplateError(msg)
+        if template.startswith("_penstock"):
+            msg = f"bucketBy={template!r}: _penstock is where the sink keeps its state; choose another name"
+            raise TemplateError(msg)
+        columns = []
+        for name, spec in template_fields(template):
+            _check_field(template, name, spec, schema)
+            if name in schema.names and name not in columns:
+                columns.append(name)
+        return BucketTemplate(template, zone, tuple(columns))
+
+    def split(self, batch: pa.RecordBatch, time_ns: int) -> Iterator[tuple[str, pa.RecordBatch]]:
+        """Yield (bucket, its rows in order); `batch` has the template's columns, buckets come in no set order."""
+        if batch.num_rows == 0:
+            return
+        coded = [self._coded(batch, name, spec, time_ns) for name, spec in template_fields(self.template)]
+        wide = [(codes, values) for codes, values in coded if len(values) > 1]
+        if not wide:
+            yield self._bucket([values[0] for _, values in coded]), batch
+            return
+        mixed = reduce(lambda left, right: left * len(right[1]) + right[0], wide, np.zeros(batch.num_rows, np.int64))
+        _, first, group = np.unique(mixed, return_index=True, return_inverse=True)
+        order = np.argsort(group, kind="stable")
+        bounds = np.searchsorted(group[order], np.arange(len(first) + 1))
+        rows = batch.take(pa.array(order))
+        for i, row in enumerate(first):
+            bucket = self._bucket([values[codes[row]] for codes, values in coded])
+            yield bucket, rows.slice(bounds[i], bounds[i + 1] - bounds[i])
+
+    def _coded(
+        self, batch: pa.RecordBatch, name: str, spec: str, time_ns: int
+    ) -> tuple[np.ndarray[Any, Any], list[str | None]]:
+        """Return a code a row and the text each code stands for."""
+        if name not in self.columns:
+            moment = datetime.fromtimestamp(time_ns / SECOND_NS, ZoneInfo(self.zone))
+            return np.zeros(batch.num_rows, np.int64), [moment.strftime(spec or "%Y-%m-%d")]
+        column = batch.column(name)
+        if pa.types.is_timestamp(column.type) or pa.types.is_date(column.type):
+            column = self._floored(column, spec)
+        coded = column.dictionary_encode(null_encoding="encode")
+        return coded.indices.to_numpy(zero_copy_only=False), self._texts(coded.dictionary, spec)
+
+    def _floored(self, column: pa.Array, spec: str) -> pa.Array:
+        if pa.types.is_date(column.type):
+            return column
+        if column.type.tz is not None:
+            column = column.cast(pa.timestamp("us", tz=self.zone))
+        return _floor(column, spec)
+
+    def _texts(self, values: pa.Array, spec: str) -> list[str | None]:
+        if pa.types.is_temporal(values.type):
+            # Python's own strftime: the values are few, and Arrow's prints fractions of seconds for %S
+            return [None if v is None else v.strftime(spec) if spec else str(v) for v in values.to_pylist()]
+        if pa.types.is_boolean(values.type):
+            return [None if v is None else str(v).lower() for v in values.to_pylist()]
+        return values.cast(pa.string()).to_pylist()
+
+    def _bucket(self, values: list[str | None]) -> str:
+        """Return the escaped relative directory for one combination of values."""
+        fields = iter(values)
+        path = ""
+        for literal, name, _, _ in string.Formatter().parse(self.template):
+            path += literal
+            if name is not None:
+                value = next(fields)
+                path += escape(value) if value else DEFAULT_PARTITION
+        components = [_guard(component) for component in path.split("/")]
+        for component in components:
+            if len(component.encode()) > _NAME_BYTES_MAX:
+                msg = (
+                    f"bucketBy={self.template!r}: a value makes a directory name of {len(component.encode())} bytes "
+                    f"({component[:40]!r}...), at most {_NAME_BYTES_MAX} are possible; bucket by something shorter"
+                )
+                raise TemplateError(msg)
+        return "/".join(components)
+
+
+def _floor(column: pa.Array, spec: str) -> pa.Array:
+    """Round down to what the time format can show, so that distinct values are few."""
+    if not spec:
+        return column
+    directives = set(re.findall(r"%[-#]?(.)", spec))
+    for letters, unit in _FLOORS:
+        if directives & set(letters):
+            return column.cast(pa.timestamp("us", tz=column.type.tz)) if unit is None else pc.floor_temporal(column, unit=unit)
+    return pc.floor_temporal(column, unit="day")
+
+
+def _check_field(template: str, name: str, spec: str, schema: pa.Schema) -> None:
+    if name not in schema.names:
+        if name == _BATCH_TIME:
+            return
+        msg = f"bucketBy={template!r}: there is no column {name!r}; the data has {', '.join(schema.names)}"
+        raise TemplateError(msg)
+    kind = schema.field(name).type
+    if spec and not (pa.types.is_timestamp(kind) or pa.types.is_date(kind)):
+        msg = f"bucketBy={template!r}: {{{name}:{spec}}} needs a timestamp or a date, {name!r} is {kind}"
+        raise TemplateError(msg)
+    if pa.types.is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+        msg = f"bucketBy={template!r}: a column of type {kind} cannot name a directory; choose another than {name!r}"
+        raise TemplateError(msg)

@@ -1,0 +1,326 @@
+"""The ledger: the one place where it is decided what the output is.
+
+Problem. Tasks die, drivers die, drivers are stopped and go on an hour later, replies are lost, and a reader may look at
+any instant. If what is visible followed from which files exist, each of these would need a repair of its own.
+
+Idea. Files are written once under names nobody else can have, and mean nothing. A small record, put with
+`put_if_absent` under the next number, says which of them count. **That put is the commit.** Each record holds the whole
+state (open parts, last batch of each query, who may commit), so only the last one is ever read, and its size is
+O(open parts). What it declares finished is then published; publishing is idempotent and anybody may repeat it.
+
+The failures, and the rule that kills each:
+
+1. *Replay.* Driver commits batch 7; dies before Spark notes it; the replay writes batch 7 again. Rule: a record names
+   the last batch of each query; a batch that is not newer is not written again.
+2. *Stalled driver.* A is stopped before its put; B takes over, commits on; A goes on. Rule: a put needs the number
+   behind the head it started from, which B has taken; and B's records have a higher epoch, so A ends with `Fenced`.
+3. *Stalled for long.* As 2, but B's early records were already forgotten, so that A's number is free again. Rule: every
+   record names its parent, and the ledger is looked at again *after* the put: a record that is neither the head nor the
+   parent of the next one decides nothing; A takes it back and publishes nothing.
+4. *Lost reply.* The put was done but reported as failed. Rule: whoever finds the number taken reads the record; its
+   own write id means that it was done.
+5. *Restored checkpoint.* The checkpoint is older than the ledger, so the same batch ids now mean other rows. Rule: the
+   record keeps a fingerprint of Spark's offsets of its batch; a batch that goes back, or has another fingerprint, is
+   `CheckpointMismatch`, never skipped in silence.
+6. *Emptied directory.* The checkpoint goes on, the ledger is gone. Rule: a query whose first batches are missing in
+   the ledger is refused (see `sink`).
+
+Each record is one line of canonical JSON with its checksum; a flipped byte anywhere is `DamagedState`. An empty file
+`<n>.published` beside a record says that all of it is visible; it is evidence, not a promise, and never synced.
+Records are folded, `FOLD` at a time, into files that list what they finished, and then deleted: the ledger directory
+stays small, and the history of finished files is kept for `files` and `verify` without ever being read by the sink.
+
+Rejected: one record a part (O(history) to find the head); append to one file (needs append and truncate); a lock
+(a stopped driver keeps it, a dead one loses it; neither says who may commit).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import xxhash
+
+from penstock import failpoints
+from penstock.errors import AlreadyThere, DamagedState, NotThere
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from penstock.storage import Storage
+
+VERSION = 1
+FOLD = 128
+_RECORD = re.compile(r"\d{12}")
+_FOLDED = re.compile(r"(\d{12})-(\d{12})")
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Rows of one part, in a staged file: bytes [start, end), immutable.
+
+    `form` is `bytes` (final form of text-like formats), `arrow` (an IPC stream) or `parquet` (a whole file). `size` is
+    what the rows will take in the finished file: exact for bytes, an estimate otherwise.
+    """
+
+    file: str
+    start: int
+    end: int
+    rows: int
+    form: str
+    size: int
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What the files of a part are: format, compression, extension, and a digest of the schema. Parts never mix kinds."""
+
+    format: str
+    compression: str
+    extension: str
+    schema: str
+
+
+@dataclass(frozen=True)
+class OpenPart:
+    """A part in progress. There is at most one for each (bucket, writer). Times are the committing driver's."""
+
+    bucket: str
+    writer: int
+    kind: Kind
+    opened_ns: int
+    written_ns: int
+    first_batch: int
+    last_batch: int
+    segments: tuple[Segment, ...]
+    host: str = ""
+    pid: int = 0
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """Return what identifies the part among the open ones."""
+        return self.bucket, self.writer
+
+    @property
+    def rows(self) -> int:
+        """Return the rows committed so far."""
+        return sum(segment.rows for segment in self.segments)
+
+    @property
+    def size(self) -> int:
+        """Return the bytes the finished file would have now (an estimate for Parquet)."""
+        return sum(segment.size for segment in self.segments)
+
+
+@dataclass(frozen=True)
+class FinishedFile:
+    """A part that is decided: visible under `path` (relative to the output) once it is published from `staged`."""
+
+    path: str
+    bucket: str
+    rows: int
+    bytes: int
+    digest: str
+    first_batch: int
+    last_batch: int
+    staged: str
+
+
+@dataclass(frozen=True)
+class Growth:
+    """What a batch appends to a growing file: from length `before` to `after`, the bytes of `segments`."""
+
+    path: str
+    before: int
+    after: int
+    rows: int
+    segments: tuple[Segment, ...]
+
+
+@dataclass(frozen=True)
+class State:
+    """What one record says.
+
+    `n` is its number, `write` the id of the attempt that put it, `parent` that of record n - 1. The totals are rows
+    committed, files finished and their bytes since the sink began.
+    """
+
+    sink: str
+    n: int = 0
+    epoch: int = 0
+    owner: str = ""
+    write: str = ""
+    parent: str = ""
+    time_ns: int = 0
+    batches: dict[str, tuple[int, str]] = field(default_factory=dict)
+    open: tuple[OpenPart, ...] = ()
+    finished: tuple[FinishedFile, ...] = ()
+    floor: int = 0
+    sequences: dict[str, int] = field(default_factory=dict)
+    ratio: float = 0.35
+    total_rows: int = 0
+    total_files: int = 0
+    total_bytes: int = 0
+    lengths: dict[str, int] = field(default_factory=dict)
+    grown: tuple[Growth, ...] = ()
+
+    def last_batch(self, query: str) -> int:
+        """Return the last batch of the query that is committed here, -1 if none is."""
+        return self.batches.get(query, (-1, ""))[0]
+
+    def sequence(self, writer: int) -> int:
+        """Return the writer's next file number; one it never had, also after it was forgotten."""
+        return self.sequences.get(str(writer), self.floor)
+
+
+class Ledger:
+    """The records of one sink, in one directory of one storage."""
+
+    def __init__(self, storage: Storage, directory: str, sink: str) -> None:
+        self._storage = storage
+        self._directory = directory
+        self._sink = sink
+
+    def head(self) -> State:
+        """Return the last record; `State(n=0)` if there is none. `DamagedState` if it is not what was put."""
+        numbers = self.numbers()
+        return self.read(numbers[-1]) if numbers else State(sink=self._sink)
+
+    def numbers(self) -> list[int]:
+        """Return the numbers of the records there are, in order."""
+        return sorted(int(name) for name in self._names() if _RECORD.fullmatch(name))
+
+    def read(self, n: int) -> State:
+        """Return record `n`; `DamagedState` if it is not what was put."""
+        path = self._path(n)
+        state = _state(_checked(self._storage.read(path), path), path)
+        if state.n != n or state.sink != self._sink:
+            msg = f"{path!r} is record {state.n} of sink {state.sink!r}: it was moved here; restore the ledger from a copy"
+            raise DamagedState(msg)
+        return state
+
+    def put(self, state: State) -> None:
+        """Put record `state.n`: the commit. `AlreadyThere` if the number is taken; nothing has happened then."""
+        failpoints.hit("sink.ledger.before-put")
+        self._storage.put_if_absent(self._path(state.n), _signed(asdict(state)))
+        failpoints.hit("sink.ledger.after-put")
+
+    def is_published(self, n: int) -> bool:
+        """Tell whether it is known that all of record `n` is visible."""
+        return f"{n:012d}.published" in self._names()
+
+    def note_published(self, n: int) -> None:
+        """Note that all of record `n` is visible. Not durable: at worst it is published again."""
+        try:
+            self._storage.create(f"{self._path(n)}.published").close()
+        except AlreadyThere:
+            return
+
+    def forget(self) -> None:
+        """Fold old records once there are two folds of them; safe to repeat after a crash at any point."""
+        names = set(self._names())
+        numbers = sorted(int(name) for name in names if _RECORD.fullmatch(name))
+        for n in numbers[:-1]:
+            if f"{n:012d}.published" in names and n < numbers[-1] - 1:
+                self._storage.delete(f"{self._path(n)}.published")
+        if len(numbers) >= 2 * FOLD:
+            self._fold(numbers[:FOLD])  # their successor is still there
+
+    def history(self) -> Iterator[FinishedFile]:
+        """Yield every file the ledger ever declared finished, oldest first. Reads O(history)."""
+        last = 0
+        for name in sorted(name for name in self._names() if _FOLDED.fullmatch(name)):
+            path = f"{self._directory}/{name}"
+            for entry in _checked(self._storage.read(path), path)["finished"]:
+                yield FinishedFile(**entry)
+            last = int(name.rpartition("-")[2])
+        for state in self._chain([n for n in self.numbers() if n > last]):
+            yield from state.finished
+
+    def counts(self, state: State) -> bool:
+        """Tell whether a record that was just put is in the chain; takes it back if it is not (failure 3 above)."""
+        numbers = self.numbers()
+        if state.n not in numbers or numbers[-1] == state.n:
+            return True  # folded since, which only records of the chain are; or the head
+        if state.n + 1 in numbers and self.read(state.n + 1).parent == state.write:
+            return True
+        self._storage.delete(self._path(state.n))
+        return False
+
+    def _chain(self, numbers: list[int]) -> Iterator[State]:
+        """Yield those of the records that their successors descend from."""
+        states = [self.read(n) for n in numbers]
+        for state, successor in zip(states, [*states[1:], None], strict=True):
+            if successor is None or successor.n != state.n + 1 or successor.parent == state.write:
+                yield state
+
+    def _fold(self, numbers: list[int]) -> None:
+        finished = [asdict(file) for state in self._chain(numbers) for file in state.finished]
+        name = f"{numbers[0]:012d}-{numbers[-1]:012d}"
+        try:
+            self._storage.put_if_absent(f"{self._directory}/{name}", _signed({"v": VERSION, "finished": finished}))
+        except AlreadyThere:
+            pass  # the driver that put it died before it had deleted the records
+        failpoints.hit("sink.ledger.folded")
+        for n in numbers:
+            self._storage.delete(self._path(n))
+
+    def _path(self, n: int) -> str:
+        return f"{self._directory}/{n:012d}"
+
+    def _names(self) -> list[str]:
+        try:
+            return [name for name, _ in self._storage.names(self._directory)]
+        except NotThere:
+            return []
+
+
+def _canonical(record: dict[str, Any]) -> bytes:
+    return json.dumps(record, sort_keys=True, separators=(",", ":")).encode()
+
+
+def _signed(record: dict[str, Any]) -> bytes:
+    record = {"v": VERSION} | record
+    return _canonical({"checksum": xxhash.xxh3_128_hexdigest(_canonical(record)), "record": record}) + b"\n"
+
+
+def _checked(data: bytes, path: str) -> dict[str, Any]:
+    try:
+        whole = json.loads(data)
+        record: dict[str, Any] = whole["record"]
+        intact = _signed(record) == data
+    except (ValueError, KeyError, TypeError):
+        intact, record = False, {}
+    if not intact:
+        msg = (
+            f"{path!r} is damaged ({len(data)} bytes, checksum or form does not fit); restore it from a copy of the "
+            "directory, nothing was changed"
+        )
+        raise DamagedState(msg)
+    if record.get("v") != VERSION:
+        msg = f"{path!r} has format version {record.get('v')!r}, expected {VERSION}: use the Penstock that wrote it, or newer"
+        raise DamagedState(msg)
+    return record
+
+
+def _state(record: dict[str, Any], path: str) -> State:
+    fields = {name: value for name, value in record.items() if name != "v"}
+    try:
+        fields["open"] = tuple(_open_part(part) for part in fields["open"])
+        fields["finished"] = tuple(FinishedFile(**file) for file in fields["finished"])
+        fields["grown"] = tuple(Growth(**(g | {"segments": _segments(g)})) for g in fields["grown"])
+        fields["batches"] = {query: (batch, mark) for query, (batch, mark) in fields["batches"].items()}
+        return State(**fields)
+    except (KeyError, TypeError, ValueError) as error:
+        msg = f"{path!r} is not a ledger record: {error!r}; restore it from a copy"
+        raise DamagedState(msg) from error
+
+
+def _open_part(form: dict[str, Any]) -> OpenPart:
+    return OpenPart(**(form | {"kind": Kind(**form["kind"]), "segments": _segments(form)}))
+
+
+def _segments(form: dict[str, Any]) -> tuple[Segment, ...]:
+    return tuple(Segment(**segment) for segment in form["segments"])

@@ -1,0 +1,91 @@
+"""Making visible what the ledger has decided.
+
+A record names each finished file and the staged file that is all of it. Publishing moves one to the other, never
+replacing, durable under the new name before the old name goes. It is repeated by whoever finds a record that is not
+noted as published: the same driver, its successor, `finish`. What the staged file and the target tell:
+
+| staged | target | meaning |
+|---|---|---|
+| there | missing | not published yet: do it |
+| there | the same file | a crash between the two names: complete it |
+| there | another file | somebody put a file there since the name was chosen: `PublishConflict`, nothing is replaced |
+| missing | there, with the record's length | published before |
+| missing | there, of another length | not what was decided: `PublishConflict` |
+| missing | missing | lost, or published and taken away before that was noted: `PublishConflict`, never silence |
+
+A growing file is appended to here, by the committing driver alone, from the length the ledger gives to the length it gives.
+
+A consumer may move finished files away as soon as they are visible: a noted record is never looked at again.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock import failpoints
+from penstock.errors import AlreadyThere, NotThere, PublishConflict
+
+if TYPE_CHECKING:
+    from penstock.sink.ledger import FinishedFile, Growth, Ledger, State
+    from penstock.storage import Storage
+
+
+def publish(storage: Storage, root: str, staging: str, ledger: Ledger, state: State) -> int:
+    """Make all that `state` finished visible, and note it; return how many files that were. Idempotent."""
+    if not (state.finished or state.grown) or ledger.is_published(state.n):
+        return 0
+    for directory in sorted({what.path.rpartition("/")[0] for what in (*state.finished, *state.grown)}):
+        storage.make_directory(f"{root}/{directory}" if directory else root)
+    for file in state.finished:
+        failpoints.hit("sink.publish.one")
+        _publish(storage, f"{staging}/{file.staged}", f"{root}/{file.path}", file)
+    for growth in state.grown:
+        failpoints.hit("sink.publish.grow")
+        _grow(storage, f"{root}/{growth.path}", staging, growth)
+    failpoints.hit("sink.publish.before-note")
+    ledger.note_published(state.n)
+    return len(state.finished) + len(state.grown)
+
+
+def _publish(storage: Storage, staged: str, target: str, file: FinishedFile) -> None:
+    try:
+        storage.publish(staged, target)
+    except AlreadyThere as error:
+        msg = f"{target!r} was put there by somebody else; move it away and run the same command again"
+        raise PublishConflict(msg) from error
+    except NotThere as error:
+        _confirm(storage, target, file, error)
+
+
+def _grow(storage: Storage, target: str, staging: str, growth: Growth) -> None:
+    """Bring a growing file to its decided length. What a crash left beyond the old length is cut and written again.
+
+    The bytes are the same at every try, so a reader that follows the file sees a prefix of its final contents.
+    """
+    try:
+        size = storage.stat(target).size
+    except NotThere:
+        size = 0
+    if size < growth.before:
+        msg = f"{target!r} has {size} bytes, the ledger says {growth.before}: it was cut by somebody else; restore it"
+        raise PublishConflict(msg)
+    with storage.extend(target, growth.before) as file:
+        for segment in growth.segments:
+            with storage.open(f"{staging}/{segment.file}") as staged:
+                file.write(staged.read(segment.start, segment.end - segment.start))
+        file.sync()
+
+
+def _confirm(storage: Storage, target: str, file: FinishedFile, error: NotThere) -> None:
+    """The staged file is gone: the target must be what it was."""
+    try:
+        size = storage.stat(target).size
+    except NotThere:
+        msg = (
+            f"{target!r} ({file.rows} rows) was committed, but neither it nor its staged file is there; if it was moved "
+            f"away after it was published, put it back for this start, else restore {file.staged!r} from a copy"
+        )
+        raise PublishConflict(msg) from error
+    if size != file.bytes:
+        msg = f"{target!r} has {size} bytes, the ledger says {file.bytes}: it was changed or replaced; move it away"
+        raise PublishConflict(msg) from error

@@ -1,0 +1,63 @@
+"""When a part is closed: by size, rows, age, idleness, batches, or because the query ends.
+
+Size and rows are the task's business (`parts`): it closes a part before the record that would pass the limit. Time is
+the driver's: a batch sees one time, taken when it began, so that all its tasks, and a replay of a task, agree. A part
+whose time is up is closed *without* the rows of the new batch, which open another: it should have been closed before
+they came. A part is never closed for time when it has no rows, because a part without rows does not exist.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from penstock.options import Options
+    from penstock.sink.ledger import OpenPart
+
+_NEVER = 1 << 62
+
+
+@dataclass(frozen=True)
+class Limits:
+    """When to close a part; `None` means never. Sizes in bytes, times in nanoseconds."""
+
+    size: int
+    rows: int | None
+    interval_ns: int
+    inactivity_ns: int
+    batches: int | None
+
+    @staticmethod
+    def of(options: Options) -> Limits:
+        """Return the limits that the sink options set."""
+        return Limits(
+            options["rollSize"],
+            options["rollRows"],
+            options["rollInterval"],
+            options["rollInactivity"],
+            options["rollBatches"],
+        )
+
+    @staticmethod
+    def never() -> Limits:
+        """Return limits that close nothing: those of growing files."""
+        return Limits(_NEVER, None, _NEVER, _NEVER, None)
+
+    def expires_ns(self, part: OpenPart) -> int:
+        """Return the time at which the part's age or idleness closes it."""
+        return min(part.opened_ns + self.interval_ns, part.written_ns + self.inactivity_ns)
+
+    def expired(self, part: OpenPart, now_ns: int) -> bool:
+        """Tell whether age or idleness closes the part at `now_ns`."""
+        return self.expires_ns(part) <= now_ns
+
+    def ends_with(self, first_batch: int, batch: int) -> bool:
+        """Tell whether a part that was opened in `first_batch` is closed at the end of `batch`."""
+        return self.batches is not None and batch - first_batch + 1 >= self.batches
+
+    def next_expiry_ns(self, parts: Iterable[OpenPart]) -> int | None:
+        """Return when the next part expires, `None` if none is open."""
+        return min((self.expires_ns(part) for part in parts), default=None)

@@ -1,0 +1,124 @@
+"""How far the scan has got, and the offset that says so.
+
+Files are read in the order (modification time, path), paths compared as bytes. The cursor is the last file that was
+planned to its end; a file that is cut by a byte limit is carried beside it until its last byte is planned. An offset is::
+
+    {"v": 1,
+     "cursor": [1767225600000000000, "logs/a.json"],     nanoseconds, path relative to the source's path
+     "cut": [path, at, size, modified_ns, identity],     a file planned up to `at`, or absent
+     "floor": 1767225600000000000,                       startingFrom: what is older is not ours, or absent
+     "listed": 1767225700000000000,                      the storage's time when the listing behind it began
+     "recent": {...},                                    see `recent`
+     "read": [files, bytes], "left": [files, bytes]      planned since the query began; known and not planned yet
+     "plan": [[path, start, end, size, modified_ns, identity], ...]   or {"file": name, "digest": ..., "splits": n}
+     "last": true}                                       the last batch of an AvailableNow or Once run, or absent
+
+Spark writes the offset to its offset log before the batch runs: it is the write-ahead record of the batch. A replay
+reads `plan` out of it and never looks at the directory. Its size is O(1) plus the batch's own plan.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+from typing import Any
+
+from penstock.errors import DamagedState
+
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class FileVersion:
+    """One version of one file as it was listed; `path` is relative to the source's path ("" if that is the file)."""
+
+    path: str
+    size: int
+    modified_ns: int
+    identity: str
+
+    @property
+    def order(self) -> tuple[int, bytes]:
+        """Return what files are sorted by."""
+        return self.modified_ns, os.fsencode(self.path)
+
+
+@dataclass(frozen=True)
+class Split:
+    """Bytes [start, end) of one version of a file: the records that begin there. Picklable, travels to tasks."""
+
+    file: FileVersion
+    start: int
+    end: int
+
+    def to_json(self) -> list[Any]:
+        """Return the plan entry of the offset."""
+        file = self.file
+        return [file.path, self.start, self.end, file.size, file.modified_ns, file.identity]
+
+    @staticmethod
+    def from_json(entry: list[Any]) -> Split:
+        """Return the split of a plan entry."""
+        path, start, end, size, modified_ns, identity = entry
+        return Split(FileVersion(path, size, modified_ns, identity), start, end)
+
+
+@dataclass(frozen=True)
+class Cursor:
+    """A place in the order of files. `at` is how far the file `cut` is planned; both are `None`/0 between files."""
+
+    order: tuple[int, bytes] | None = None
+    cut: FileVersion | None = None
+    at: int = 0
+    floor: int | None = None
+    files: int = 0
+    bytes: int = 0
+
+    def passed(self, file: FileVersion) -> bool:
+        """Tell whether the file lies at or before the cursor."""
+        return self.order is not None and file.order <= self.order
+
+    def advance(self, split: Split) -> Cursor:
+        """Return the cursor behind `split`; it never moves back, also when a late file is read."""
+        size = self.bytes + split.end - split.start
+        if split.end < split.file.size:
+            return replace(self, cut=split.file, at=split.end, bytes=size)
+        order = max(self.order, split.file.order) if self.order else split.file.order
+        return replace(self, order=order, cut=None, at=0, bytes=size, files=self.files + 1)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the cursor's fields of the offset."""
+        form: dict[str, Any] = {"cursor": None, "read": [self.files, self.bytes]}
+        if self.order is not None:
+            form["cursor"] = [self.order[0], os.fsdecode(self.order[1])]
+        if self.cut is not None:
+            form["cut"] = [self.cut.path, self.at, self.cut.size, self.cut.modified_ns, self.cut.identity]
+        if self.floor is not None:
+            form["floor"] = self.floor
+        return form
+
+    @staticmethod
+    def from_json(form: dict[str, Any]) -> Cursor:
+        """Return the cursor of an offset; `DamagedState` if it is not one."""
+        check(form)
+        try:
+            order = None if form["cursor"] is None else (int(form["cursor"][0]), os.fsencode(form["cursor"][1]))
+            cut, at = None, 0
+            files, size = form["read"]
+            if "cut" in form:
+                path, at, size, modified_ns, identity = form["cut"]
+                cut = FileVersion(path, size, modified_ns, identity)
+        except (KeyError, TypeError, ValueError) as error:
+            msg = f"the offset in the checkpoint is damaged: {error!r}; restore the checkpoint from a copy"
+            raise DamagedState(msg) from error
+        return Cursor(order, cut, at, form.get("floor"), files, size)
+
+
+def check(form: dict[str, Any]) -> None:
+    """Raise `DamagedState` unless `form` is an offset of a version this code reads."""
+    if form.get("v") != VERSION:
+        msg = (
+            f"the offset in the checkpoint has version {form.get('v')!r}, expected {VERSION}: it was written by "
+            "another source or a newer Penstock; use that one, or a new checkpoint"
+        )
+        raise DamagedState(msg)

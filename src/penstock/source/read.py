@@ -1,0 +1,354 @@
+"""From a task's splits to Arrow batches, or to bytes where nothing need be parsed.
+
+A range owns the records that begin in it. Each file is compared with the version that was planned before its first
+byte is read and after its last: a task reads exactly the planned bytes or raises `FileChanged`, and never ends a file
+early without a word. Memory is bounded by a few blocks of `BLOCK_BYTES` (or one record, or one page of a row group),
+whatever the file's size.
+
+Small files are joined into blocks before they are parsed: one parser call a file would cost a hundred times its
+contents. A record that cannot be parsed is reported by its own file and byte offset all the same.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from penstock import failpoints
+from penstock.errors import BadFile, BadRecord, FileChanged, NotThere
+from penstock.formats import ReadFormat, decoder
+from penstock.formats.codecs import codec_of, decompressed
+from penstock.formats.delimited import csv_blocks, csv_cut, csv_stream_blocks
+from penstock.formats.lines import blocks, record_starts, stream_blocks
+from penstock.storage import SeekableFile
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from penstock.source.cursor import FileVersion, Split
+    from penstock.storage import ReadHandle, Storage
+
+BLOCK_BYTES = 8 << 20
+_CHUNK_BYTES = 1 << 20
+EXPANDED_BYTES_MAX = 64 << 30  # of one compressed file
+EXPANSION_MAX = 1000  # uncompressed bytes for one compressed; gzip cannot pass 1,032, a bomb is near it
+_LINES = ("text", "json", "csv")
+FILES_SCHEMA = pa.schema(
+    [("path", pa.string()), ("modified", pa.timestamp("us", tz="UTC")), ("size", pa.int64())],
+)
+METADATA_TYPE = pa.struct(
+    [
+        ("path", pa.string()),
+        ("modified", pa.timestamp("us", tz="UTC")),
+        ("size", pa.int64()),
+        ("offset", pa.int64()),
+    ],
+)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How the splits of one source are read; picklable, travels to tasks.
+
+    `format.schema` is the schema of the data; with `metadata` a column of that name is added where `columns` puts it.
+    """
+
+    storage: Storage
+    root: str
+    format: ReadFormat
+    metadata: str | None = None
+    columns: tuple[str, ...] = ()
+
+    def full_path(self, file: FileVersion) -> str:
+        """Return the file's path on the storage."""
+        return f"{self.root}/{file.path}" if file.path else self.root
+
+    def divisible(self, path: str) -> bool:
+        """Tell whether a file of this name may be read in byte ranges."""
+        name = self.format.name
+        if name == "parquet":
+            return True
+        if name == "binary":
+            return self.format.block_size is not None
+        return codec_of(path or self.root) is None and _by_bytes(self.format.encoding)
+
+    def boundary(self, file: FileVersion, anchor: int, target: int) -> int:
+        """Return the first record start at or behind `target`, counting quotes from the record start `anchor` (csv)."""
+        with self.storage.open(self.full_path(file)) as handle:
+            _check(handle, file, self.full_path(file))
+            return csv_cut(handle.read, file.size, anchor, target, sep=self.format.sep)
+
+    def batches(self, splits: Iterable[Split]) -> Iterator[pa.RecordBatch]:
+        """Yield the records of the splits, in order.
+
+        Raises `FileChanged`, `BadRecord`, `BadFile` or `StorageError`; what was yielded before must then be dropped.
+        """
+        if self.format.name in _LINES:
+            yield from self._lines(splits)
+        else:
+            for split in splits:
+                yield from self._whole(split)
+
+    def text(self, splits: Iterable[Split]) -> Iterator[bytes]:
+        """Yield the lines of text splits as UTF-8 bytes, each line ended by a line feed: nothing is parsed."""
+        check = decoder(self.format)
+        for piece in _joined(self._pieces(splits), self.format.line_sep):
+            data = _line_feeds(piece.data, self.format.line_sep)
+            if not _is_utf8(data):
+                self._decode(check.decode, piece)
+            yield data
+
+    # -- text, json, csv -----------------------------------------------------------------------------------------
+
+    def _lines(self, splits: Iterable[Split]) -> Iterator[pa.RecordBatch]:
+        decode = decoder(self.format).decode
+        pieces = self._pieces(splits)
+        for piece in pieces if self.metadata else _joined(pieces, self.format.line_sep):
+            batch = self._decode(decode, piece)
+            if batch.num_rows:
+                yield self._with_metadata(batch, piece) if self.metadata else batch
+
+    def _decode(self, decode: Callable[[bytes], pa.RecordBatch], piece: _Piece) -> pa.RecordBatch:
+        try:
+            return decode(piece.data)
+        except BadRecord as error:
+            file, offset = piece.locate(error.offset or 0)
+            path = self.full_path(file)
+            msg = (
+                f"{path!r}, byte {offset}: {error.message}; mend or remove the record and run the same command again, "
+                "nothing of this batch is visible"
+            )
+            raise BadRecord(msg, path=path, offset=offset) from error
+
+    def _pieces(self, splits: Iterable[Split]) -> Iterator[_Piece]:
+        for split in splits:
+            failpoints.hit("source.read")
+            path = self.full_path(split.file)
+            with _open(self.storage, path) as handle:
+                _check(handle, split.file, path)
+                for offset, data in self._blocks(handle, split, path):
+                    yield _Piece(data, [(0, split.file, offset)])
+                _check(handle, split.file, path)
+
+    def _blocks(self, handle: ReadHandle, split: Split, path: str) -> Iterator[tuple[int, bytes]]:
+        fmt = self.format
+        codec = codec_of(path)
+        if codec is None and _by_bytes(fmt.encoding):
+            found = self._ranges(handle, split)
+        else:
+            chunks = _chunks(handle, split.file.size)
+            if codec is not None:
+                chunks = decompressed(chunks, codec, limit_bytes=EXPANDED_BYTES_MAX, ratio_max=EXPANSION_MAX)
+            found = self._streamed(chunks if _by_bytes(fmt.encoding) else _transcoded(chunks, fmt.encoding, path))
+        try:
+            for offset, data in found:
+                yield offset, _utf8(data, fmt.encoding, path, offset) if _by_bytes(fmt.encoding) else data
+        except BadFile as error:
+            msg = f"{path!r}: {error.message}"
+            raise BadFile(msg) from error
+
+    def _ranges(self, handle: ReadHandle, split: Split) -> Iterator[tuple[int, bytes]]:
+        size = split.file.size
+        if self.format.name != "csv":
+            sep = self.format.line_sep
+            return blocks(handle.read, size, split.start, split.end, sep=sep, block_bytes=BLOCK_BYTES)
+        start = split.start
+        if self.format.header and start == 0:
+            start = csv_cut(handle.read, size, 0, 1, sep=self.format.sep)
+        if start >= split.end:
+            return iter(())
+        return csv_blocks(handle.read, size, start, split.end, block_bytes=BLOCK_BYTES)
+
+    def _streamed(self, chunks: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
+        if self.format.name != "csv":
+            return stream_blocks(chunks, sep=self.format.line_sep, block_bytes=BLOCK_BYTES)
+        found = csv_stream_blocks(chunks, block_bytes=BLOCK_BYTES)
+        return _without_header(found, self.format.sep) if self.format.header else found
+
+    # -- parquet, binary -----------------------------------------------------------------------------------------
+
+    def _whole(self, split: Split) -> Iterator[pa.RecordBatch]:
+        from penstock.formats.binary import binary_batches  # noqa: PLC0415 - formats load when they are read
+        from penstock.formats.parquet import parquet_batches  # noqa: PLC0415
+
+        failpoints.hit("source.read")
+        path, fmt = self.full_path(split.file), self.format
+        with _open(self.storage, path) as handle:
+            _check(handle, split.file, path)
+            if fmt.name == "binary":
+                size = split.file.size
+                found = binary_batches(handle.read, size, split.start, split.end, fmt.block_size, fmt.schema)
+            else:
+                found = parquet_batches(pa.PythonFile(SeekableFile(handle, split.file.size), "r"), split.start, split.end, fmt.schema)
+            try:
+                yield from (self._with_metadata(b, _Piece(b"", [(0, split.file, split.start)])) for b in found)
+            except BadFile as error:
+                _check(handle, split.file, path)
+                msg = f"{path!r}: {error.message}"
+                raise BadFile(msg) from error
+            _check(handle, split.file, path)
+
+    # -- the metadata column -------------------------------------------------------------------------------------
+
+    def _with_metadata(self, batch: pa.RecordBatch, piece: _Piece) -> pa.RecordBatch:
+        if not self.metadata:
+            return batch
+        (_, file, offset), rows = piece.parts[0], batch.num_rows
+        offsets = pa.array(np.full(rows, offset, np.int64))
+        if self.format.name == "text" and self.format.encoding == "utf-8":
+            offsets = pa.array(record_starts(piece.data, sep=self.format.line_sep)[:rows] + offset)
+        values = [_printable(self.full_path(file)), file.modified_ns // 1000, file.size]
+        fields = [pa.repeat(pa.scalar(v, f.type), rows) for v, f in zip(values, METADATA_TYPE, strict=False)]
+        column = pa.StructArray.from_arrays([*fields, offsets], fields=list(METADATA_TYPE))
+        arrays = [column if name == self.metadata else batch.column(name) for name in self.columns]
+        return pa.RecordBatch.from_arrays(arrays, names=list(self.columns))
+
+
+def files_batch(reading: Reading, splits: Iterable[Split]) -> pa.RecordBatch:
+    """Return the files of a plan as rows (`emit=files`)."""
+    files = [split.file for split in splits if split.end == split.file.size]
+    columns = [
+        pa.array([_printable(reading.full_path(f)) for f in files], pa.string()),
+        pa.array([f.modified_ns // 1000 for f in files], FILES_SCHEMA.field("modified").type),
+        pa.array([f.size for f in files], pa.int64()),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=FILES_SCHEMA)
+
+
+@dataclass
+class _Piece:
+    """Bytes of whole records, and where they come from: (place in `data`, file, offset in the file), in order."""
+
+    data: bytes
+    parts: list[tuple[int, FileVersion, int]]
+
+    def locate(self, at: int) -> tuple[FileVersion, int]:
+        """Return the file and offset of the byte at `at`."""
+        place, file, offset = self.parts[bisect_right([p[0] for p in self.parts], at) - 1]
+        return file, offset + at - place
+
+
+def _joined(pieces: Iterable[_Piece], sep: bytes | None) -> Iterator[_Piece]:
+    """Join small pieces to blocks of about `BLOCK_BYTES`; a last line without an end is given one."""
+    data: list[bytes] = []
+    parts: list[tuple[int, FileVersion, int]] = []
+    size = 0
+    for piece in pieces:
+        if not size and len(piece.data) >= BLOCK_BYTES // 2:
+            yield piece
+            continue
+        parts += [(size + place, file, offset) for place, file, offset in piece.parts]
+        whole = _ended(piece.data, sep)
+        data.append(whole)
+        size += len(whole)
+        if size >= BLOCK_BYTES:
+            yield _Piece(b"".join(data), parts)
+            data, parts, size = [], [], 0
+    if size:
+        yield _Piece(b"".join(data), parts)
+
+
+def _ended(data: bytes, sep: bytes | None) -> bytes:
+    """Return the lines with an end on the last one, which must not grow together with what follows (CR, then LF)."""
+    if sep is not None:
+        return data if data.endswith(sep) else data + sep
+    if data.endswith(b"\n"):
+        return data
+    return (data[:-1] if data.endswith(b"\r") else data) + b"\n"
+
+
+def _open(storage: Storage, path: str) -> ReadHandle:
+    try:
+        return storage.open(path)
+    except NotThere as error:
+        msg = f"{path!r} was planned and is gone; put it back as it was and run the same command again"
+        raise FileChanged(msg) from error
+
+
+def _check(handle: ReadHandle, file: FileVersion, path: str) -> None:
+    """Raise `FileChanged` unless the open file is the version that was planned."""
+    now = handle.info()
+    found = (now.size, now.modified_ns, now.identity)
+    planned = (file.size, file.modified_ns, file.identity)
+    if found != planned:
+        names = ("size", "modification time", "identity")
+        changes = [f"{n} {f}, planned {p}" for n, f, p in zip(names, found, planned, strict=True) if f != p]
+        msg = (
+            f"{path!r} changed after it was planned: {'; '.join(changes)}; put the planned version back (its time "
+            "included) and run the same command again"
+        )
+        raise FileChanged(msg)
+
+
+def _chunks(handle: ReadHandle, size: int) -> Iterator[bytes]:
+    for offset in range(0, size, _CHUNK_BYTES):
+        yield handle.read(offset, min(_CHUNK_BYTES, size - offset))
+
+
+def _without_header(found: Iterator[tuple[int, bytes]], sep: str) -> Iterator[tuple[int, bytes]]:
+    for offset, data in found:
+        start = csv_cut(lambda at, n, data=data: data[at : at + n], len(data), 0, 1, sep=sep)
+        if start < len(data):
+            yield offset + start, data[start:]
+        break
+    yield from found
+
+
+def _by_bytes(encoding: str) -> bool:
+    """Tell whether line breaks of the encoding can be found in its bytes (all that extend ASCII; not UTF-16)."""
+    ascii_bytes = bytes(range(128))
+    try:
+        return ascii_bytes.decode(encoding) == ascii_bytes.decode("ascii") and "\n".encode(encoding) == b"\n"
+    except UnicodeDecodeError:
+        return False
+
+
+def _utf8(data: bytes, encoding: str, path: str, offset: int) -> bytes:
+    if encoding in {"utf-8", "ascii"}:
+        return data
+    try:
+        return data.decode(encoding).encode()
+    except UnicodeDecodeError as error:
+        at = offset + error.start
+        msg = f"{path!r}, byte {at}: {data[error.start : error.start + 8]!r} is not {encoding}; set encoding to the file's"
+        raise BadRecord(msg, path=path, offset=at) from error
+
+
+def _transcoded(chunks: Iterable[bytes], encoding: str, path: str) -> Iterator[bytes]:
+    import codecs  # noqa: PLC0415 - rare
+
+    convert = codecs.getincrementaldecoder(encoding)()
+    at = 0
+    try:
+        for chunk in chunks:
+            yield convert.decode(chunk).encode()
+            at += len(chunk)
+        yield convert.decode(b"", final=True).encode()
+    except UnicodeDecodeError as error:
+        msg = f"{path!r}, at about byte {at}: not {encoding} ({error.reason}); set encoding to the file's"
+        raise BadRecord(msg, path=path, offset=at) from error
+
+
+def _line_feeds(data: bytes, sep: bytes | None) -> bytes:
+    if sep is not None:
+        data = data if sep == b"\n" else data.replace(sep, b"\n")
+    elif b"\r" in data:
+        data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+    return data if data.endswith(b"\n") else data + b"\n"
+
+
+def _is_utf8(data: bytes) -> bool:
+    bounds = pa.py_buffer(np.array([0, len(data)], np.int64))
+    try:
+        pa.Array.from_buffers(pa.large_string(), 1, [None, bounds, pa.py_buffer(data)]).validate(full=True)
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def _printable(path: str) -> str:
+    return path.encode("utf-8", "surrogateescape").decode("utf-8", "replace")

@@ -1,0 +1,193 @@
+"""From listings to files that are new.
+
+What is listed, when, and what is remembered:
+
+1. A directory is listed again unless its modification time is unchanged and lies well before its last listing.
+2. Listing a directory means its names and inodes only; a file is looked at (size, time) when its name or inode is
+   new, while it is held back, and otherwise once every so many scans (`_LOOK_AGAIN` files a scan), so that a trigger
+   costs O(new), not O(files), and a file rewritten in place is noticed some scans later.
+3. A file whose time stamp moved past the cursor is a new version and is read again, whole, as in IBM Streams'
+   directory scan: time and path are a file's identity here. Append to files only with `follow`.
+
+What is remembered is an optimisation: a new `Scan` finds the same files.
+
+Never read: names that begin with `.` or `_`, and names that writers give to unfinished files (`._COPYING_`, `.tmp`,
+`.inprogress` at their end); directories with such names are not entered. A directory that cannot be listed is an
+error, and the scan then returns nothing at all: a partial listing must never move the cursor.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from penstock.clock import SECOND_NS
+from penstock.errors import NotThere, StorageError
+from penstock.source.cursor import FileVersion
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from penstock.storage import Entry, Storage
+
+_HIDDEN = re.compile(r"[._]|.*(\._COPYING_|\.tmp|\.inprogress)$", re.DOTALL)
+_TRUST_NS = 2 * SECOND_NS  # coarsest time stamps of file systems in use: 2 s on FAT
+_LOOK_AGAIN = 500
+
+
+def hidden(name: str) -> bool:
+    """Tell whether a file or directory of this name is never read."""
+    return _HIDDEN.match(name) is not None
+
+
+def name_filter(glob: str | None, pattern: str | None) -> Callable[[str], bool]:
+    """Return the test that file names must pass: both `pathGlobFilter` and `pattern`, where given."""
+    tests = [re.compile(text) for text in (pattern, glob and fnmatch.translate(glob)) if text]
+    return lambda name: all(test.fullmatch(name) for test in tests)
+
+
+@dataclass
+class _Directory:
+    """What was seen of one directory: `files` by name, with the listing's identity of the name."""
+
+    listed_ns: int = -1
+    modified_ns: int = -1
+    identities: dict[str, str] = field(default_factory=dict)
+    files: dict[str, Entry] = field(default_factory=dict)
+    children: set[str] = field(default_factory=set)
+
+
+class Scan:
+    """The files below one path, as of the last `refresh`. Not shared between threads."""
+
+    def __init__(self, storage: Storage, root: str, *, recursive: bool, accept: Callable[[str], bool]) -> None:
+        self._storage = storage
+        self._root = root
+        self._recursive = recursive
+        self._accept = accept
+        self._directories: dict[str, _Directory] = {}
+        self._again: Iterator[tuple[str, str]] = iter(())
+        self.listed_ns = 0
+
+    def refresh(self, look_at: Iterable[str] = ()) -> list[tuple[FileVersion, Entry]]:
+        """List what may have changed; return the files that are new or another version than before.
+
+        `look_at` are paths that must be looked at in any case (held back last time). Sets `listed_ns`, the storage's
+        time when this scan began. Raises `StorageError` if anything cannot be listed; the next refresh then returns all
+        files there are, as a new `Scan` would.
+        """
+        listed_ns = self._storage.now_ns()
+        root = self._storage.stat(self._root)
+        try:
+            found = self._tree(root, look_at) if root.is_directory else self._single(root)
+        except StorageError:
+            self._directories.clear()  # what was updated so far must be found again
+            raise
+        self.listed_ns = listed_ns
+        return found
+
+    def has(self, path: str) -> bool:
+        """Tell whether the file was there at the last refresh."""
+        folder, name = _split(path)
+        return folder in self._directories and name in self._directories[folder].files
+
+    def files(self) -> Iterator[tuple[FileVersion, Entry]]:
+        """Yield every file as it was last seen."""
+        for folder, directory in self._directories.items():
+            for name, entry in directory.files.items():
+                yield _version(folder, name, entry), entry
+
+    def _single(self, entry: Entry) -> list[tuple[FileVersion, Entry]]:
+        directory = self._directories.setdefault("", _Directory())
+        before, directory.files = directory.files, {"": entry}
+        return [] if before.get("") == entry else [(_version("", "", entry), entry)]
+
+    def _tree(self, root: Entry, look_at: Iterable[str]) -> list[tuple[FileVersion, Entry]]:
+        found: list[tuple[FileVersion, Entry]] = []
+        waiting = [("", root)]
+        entered: set[str] = set()
+        seen: set[str] = set()
+        while waiting:
+            folder, entry = waiting.pop()
+            seen.add(folder)
+            if entry.identity and entry.identity in entered:
+                continue  # a loop or a second way by a symbolic link: once is enough
+            entered.add(entry.identity)
+            found += self._directory(folder, entry)
+            waiting += self._children(folder)
+        for folder in self._directories.keys() - seen:
+            del self._directories[folder]
+        return found + self._look(look_at)
+
+    def _children(self, folder: str) -> list[tuple[str, Entry]]:
+        if not self._recursive:
+            return []
+        children = []
+        for name in self._directories[folder].children:
+            path = f"{folder}/{name}" if folder else name
+            children.append((path, self._storage.stat(f"{self._root}/{path}")))
+        return children
+
+    def _directory(self, folder: str, entry: Entry) -> list[tuple[FileVersion, Entry]]:
+        known = self._directories.setdefault(folder, _Directory())
+        if entry.modified_ns == known.modified_ns and entry.modified_ns < known.listed_ns - _TRUST_NS:
+            return []
+        listed_ns = self._storage.now_ns()
+        full = f"{self._root}/{folder}" if folder else self._root
+        now = {name: identity for name, identity in self._storage.names(full) if not hidden(name)}
+        found = self._changed(folder, known, now)
+        known.identities = now
+        known.files = {name: e for name, e in known.files.items() if name in now}
+        known.children &= now.keys()
+        known.listed_ns, known.modified_ns = listed_ns, entry.modified_ns
+        return found
+
+    def _changed(self, folder: str, known: _Directory, now: dict[str, str]) -> list[tuple[FileVersion, Entry]]:
+        found = []
+        for name in [n for n, identity in now.items() if known.identities.get(n) != identity]:
+            entry = self._stat(folder, name)
+            if entry is None:
+                continue
+            if entry.is_directory:
+                known.children.add(name)
+            elif self._accept(name):
+                known.files[name] = entry
+                found.append((_version(folder, name, entry), entry))
+        return found
+
+    def _look(self, paths: Iterable[str]) -> list[tuple[FileVersion, Entry]]:
+        """Look at `paths` and at some of the rest, in turn."""
+        found = []
+        for folder, name in [_split(path) for path in paths] + list(islice(self._turn(), _LOOK_AGAIN)):
+            directory = self._directories.get(folder)
+            entry = self._stat(folder, name) if directory and name in directory.files else None
+            if directory and entry and entry != directory.files[name]:
+                before, directory.files[name] = directory.files[name], entry
+                if (before.size, before.modified_ns, before.identity) != (entry.size, entry.modified_ns, entry.identity):
+                    found.append((_version(folder, name, entry), entry))
+        return found
+
+    def _turn(self) -> Iterator[tuple[str, str]]:
+        yield from self._again
+        everything = [(folder, name) for folder, d in self._directories.items() for name in d.files]
+        self._again = iter(everything)
+
+    def _stat(self, folder: str, name: str) -> Entry | None:
+        try:
+            return self._storage.stat(f"{self._root}/{folder}/{name}" if folder else f"{self._root}/{name}")
+        except NotThere:
+            return None  # it went away since it was listed; its directory will say so
+
+
+def _split(path: str) -> tuple[str, str]:
+    folder, _, name = path.rpartition("/")
+    return folder, name
+
+
+def _version(folder: str, name: str, entry: Entry) -> FileVersion:
+    path = f"{folder}/{name}" if folder else name
+    return FileVersion(path, entry.size, entry.modified_ns, entry.identity)
+

@@ -1,0 +1,1 @@
+"""Thin bindings of source, sink and ingest to Spark. Nothing here decides anything."""

@@ -1,0 +1,176 @@
+"""`format("penstock")`: Spark's Python data source over our source and our sink.
+
+Spark makes these objects in processes of its own, many times: the data source when a query is defined and again at every
+batch, the reader in the source's process (where it plans) and in tasks (where it reads), the writer in the process that
+starts a batch and in the one that commits it. So constructing them is cheap, checks what can be checked without I/O, and
+decides nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceStreamArrowWriter,
+    DataSourceStreamReader,
+    InputPartition,
+    WriterCommitMessage,
+)
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxFiles, SupportsTriggerAvailableNow
+
+from penstock.options import SINK, SOURCE, Options, parse
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+    from penstock.sink.sink import Begun, Sink, TaskResult
+    from penstock.source.cursor import Split
+    from penstock.source.plan import Planner
+
+
+class PenstockDataSource(DataSource):
+    """Files as exactly-once streams; the options are those of `penstock.options`."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the name for `format(...)`."""
+        return "penstock"
+
+    def schema(self) -> StructType | str:
+        """Return the schema of a source that needs none from the user."""
+        from penstock.spark.reading import default_schema  # noqa: PLC0415 - Arrow is not needed to define a sink
+
+        return default_schema(self._parsed(SOURCE, "source"))
+
+    def streamReader(self, schema: StructType) -> PenstockStreamReader:  # noqa: N802 - Spark's name
+        """Return the source."""
+        return PenstockStreamReader(self._parsed(SOURCE, "source"), schema.json())
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> PenstockStreamWriter:  # noqa: ARG002, FBT001, N802 - Spark's signature
+        """Return the sink."""
+        return PenstockStreamWriter(self._parsed(SINK, "sink"), schema.json())
+
+    def _parsed(self, table: Any, what: str) -> Options:  # noqa: ANN401 - SOURCE or SINK
+        return parse(table, dict(self.options), what=what)
+
+
+@dataclass
+class SplitsPartition(InputPartition):
+    """The splits that one task reads."""
+
+    splits: tuple[Split, ...]
+
+
+class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """The source of one query. Plans in the source's process, reads in tasks; see `source.plan` and `source.read`."""
+
+    def __init__(self, options: Options, schema: str) -> None:
+        from penstock.spark.reading import reading  # noqa: PLC0415 - Arrow is not needed to define a sink
+
+        self._options = options
+        self._reading = reading(options, schema)
+        self._planner: Planner | None = None
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        """Return where a new query starts."""
+        return self._planning().initial()
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
+        """Say that a batch is limited; by what is in the options, this is only not `ReadAllAvailable`."""
+        return ReadMaxFiles(self._options["maxFilesPerTrigger"])
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+        """Take what is there when the next batch is planned as all there is."""
+        self._planning().prepare_available_now()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        """Plan the next batch; Trigger.Once asks for all that is available."""
+        return self._planning().latest(start, limited=not isinstance(limit, ReadAllAvailable))
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:  # noqa: ARG002 - Spark's signature
+        """Return the tasks of a batch, from its end offset alone; the first call after a restart."""
+        return [SplitsPartition(tuple(task)) for task in self._planning().tasks(end)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:  # type: ignore[override]
+        """Yield the records of one task."""
+        from penstock.spark.reading import rows  # noqa: PLC0415
+
+        assert isinstance(partition, SplitsPartition)  # noqa: S101 - what `partitions` made
+        return rows(self._options, self._reading, partition.splits)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Forget what no replay can ask for; called one batch late."""
+        self._planning().committed(end)
+
+    def stop(self) -> None:
+        """Do nothing: the planner holds no resources."""
+
+    def _planning(self) -> Planner:
+        if self._planner is None:
+            from penstock.spark.reading import planner  # noqa: PLC0415
+
+            self._planner = planner(self._options, self._reading)
+        return self._planner
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Travel to tasks without the planner."""
+        return self.__dict__ | {"_planner": None}
+
+
+@dataclass
+class Message(WriterCommitMessage):
+    """What a task reports to the commit."""
+
+    query: str
+    result: TaskResult
+
+
+class PenstockStreamWriter(DataSourceStreamArrowWriter):
+    """The sink of one query for one batch; see `sink.sink`.
+
+    It *begins* the batch when it is pickled, that is when it travels to the tasks: Spark also makes one in the process
+    that commits, and that one must not begin anything.
+    """
+
+    def __init__(self, options: Options, schema: str) -> None:
+        from penstock.spark import writing  # noqa: PLC0415
+
+        self._options = options
+        self._schema = writing.schema(options, schema)
+        self._begun: Begun | None = None
+        self._sink: Sink | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Begin the batch, once, and travel with what the tasks must know."""
+        if self._begun is None:
+            from penstock.spark import writing  # noqa: PLC0415
+
+            self._sink = writing.sink(self._options, self._schema)
+            self._begun = writing.begin(self._sink)
+        return self.__dict__.copy()
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Message:
+        """Write one task's rows; runs on an executor."""
+        from penstock.spark import writing  # noqa: PLC0415
+
+        assert self._begun is not None  # noqa: S101 - it was pickled to get here
+        assert self._sink is not None  # noqa: S101
+        query, result = writing.write(self._sink, self._begun, self._schema, iterator)
+        return Message(query, result)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
+        """Decide the batch and publish what it finished."""
+        from penstock.spark import writing  # noqa: PLC0415
+
+        writing.commit(self._options, self._schema, [m for m in messages if isinstance(m, Message)], batchId)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803 - Spark's signature
+        """Remove what is known to be staged for nothing."""
+        from penstock.spark import writing  # noqa: PLC0415
+
+        writing.abort(self._options, self._schema, [m for m in messages if isinstance(m, Message)])

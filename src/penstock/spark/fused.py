@@ -1,0 +1,155 @@
+"""The stage between source and sink of an ingest: it carries splits, not records.
+
+The source emits the splits of its plan as rows (`emit=splits`), one row a task. The sink's task opens them, reads,
+transforms and writes, as Arrow or bytes in one Python process. Plan and ledger are those of every other query; no record
+crosses into the JVM.
+"""
+
+from __future__ import annotations
+
+import base64
+import importlib
+import inspect
+import json
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from penstock.errors import OptionError
+from penstock.formats.schema import conform, to_arrow, to_spark
+from penstock.options import SOURCE, Options, parse
+from penstock.source.cursor import Split
+from penstock.spark import reading
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    import pyarrow as pa
+
+    from penstock.source.read import Reading
+
+    Transform = Callable[[Any], Any]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """How the splits of an ingest become the rows of its sink."""
+
+    options: Options
+    reading: Reading
+    transform: Callable[[pa.RecordBatch], pa.RecordBatch] | None
+    schema: pa.Schema
+
+    @staticmethod
+    def describe(source: dict[str, str], schema: str, transform: Transform | str | None) -> str:
+        """Return the stage as the text that travels in the sink's options.
+
+        `schema` is Spark's JSON of what the source reads. The transform is tried on an empty batch, here, to learn its
+        schema: `OptionError` if that fails.
+        """
+        form = {"source": source, "schema": schema, "transform": _packed(transform)}
+        try:
+            function = _function(form["transform"])
+            empty = _empty(reading.expected_schema(*_reading(source, schema)))
+            form["out"] = to_spark((function(empty) if function else empty).schema)
+        except (ImportError, AttributeError) as error:
+            msg = f"transform {transform!r} cannot be loaded: {error}; expected a function or 'module:function'"
+            raise OptionError(msg) from error
+        return json.dumps(form)
+
+    @staticmethod
+    @lru_cache(maxsize=8)
+    def of(text: str) -> Stage:
+        """Return the stage that `describe` made."""
+        form = json.loads(text)
+        options, how = _reading(form["source"], form["schema"])
+        return Stage(options, how, _function(form["transform"]), to_arrow(form["out"]))
+
+    @property
+    def plain_text(self) -> bool:
+        """Tell whether lines pass as they are."""
+        fmt = self.reading.format
+        return fmt.name == "text" and self.transform is None and self.reading.metadata is None
+
+    def rows(self, carried: Iterator[pa.RecordBatch], *, text: bool) -> Iterator[pa.RecordBatch | bytes]:
+        """Yield the rows of the splits that Spark carried here; lines as bytes if `text`."""
+        for batch in carried:
+            for entry in batch.column("splits").to_pylist():
+                splits = [Split.from_json(split) for split in json.loads(entry)]
+                yield from self.reading.text(splits) if text else self._batches(splits)
+
+    def _batches(self, splits: list[Split]) -> Iterator[pa.RecordBatch]:
+        for batch in reading.rows(self.options, self.reading, tuple(splits)):
+            yield conform(self.transform(batch), self.schema) if self.transform else batch
+
+
+def passes_text(sink: Options) -> bool:
+    """Tell whether an ingest into this sink neither parses nor buckets, so that lines need not become Arrow."""
+    return sink["format"] == "text" and not sink["bucketBy"] and Stage.of(sink["ingest"]).plain_text
+
+
+def _reading(source: dict[str, str], schema: str) -> tuple[Options, Reading]:
+    options = parse(SOURCE, source, what="source")
+    return options, reading.reading(options, schema)
+
+
+def _empty(schema: pa.Schema) -> pa.RecordBatch:
+    import pyarrow as pa  # noqa: PLC0415
+
+    return pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
+
+
+def _packed(transform: Transform | str | None) -> str | None:
+    """Return a transform as text: `module:function`, or the function itself as Spark would send it to its workers."""
+    if transform is None or isinstance(transform, str):
+        return transform
+    from pyspark import cloudpickle  # noqa: PLC0415
+
+    return "pickle:" + base64.b64encode(cloudpickle.dumps(transform)).decode()
+
+
+def _function(packed: str | None) -> Callable[[pa.RecordBatch], pa.RecordBatch] | None:
+    """Return the transform as a function of record batches; one annotated with a DataFrame is given polars."""
+    if packed is None:
+        return None
+    if packed.startswith("pickle:"):
+        from pyspark import cloudpickle  # noqa: PLC0415
+
+        function = cloudpickle.loads(base64.b64decode(packed.removeprefix("pickle:")))
+    else:
+        module, _, name = packed.partition(":")
+        function = getattr(importlib.import_module(module), name)
+    return _on_polars(function) if _wants_polars(function) else _checked(function)
+
+
+def _wants_polars(function: Transform) -> bool:
+    parameters = list(inspect.signature(function).parameters.values())
+    return bool(parameters) and "DataFrame" in str(parameters[0].annotation)
+
+
+def _checked(function: Transform) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
+    def call(batch: pa.RecordBatch) -> pa.RecordBatch:
+        result = function(batch)
+        if not hasattr(result, "num_rows") or not hasattr(result, "column"):
+            msg = f"the transform returned {type(result).__name__}; expected a pyarrow.RecordBatch (or annotate it with polars.DataFrame)"
+            raise OptionError(msg)
+        return result
+
+    return call
+
+
+def _on_polars(function: Transform) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
+    import polars as pl  # noqa: PLC0415 - only for those who use it
+    import pyarrow as pa  # noqa: PLC0415
+
+    def call(batch: pa.RecordBatch) -> pa.RecordBatch:
+        frame = pl.from_arrow(batch)
+        result = function(frame)
+        if not isinstance(result, pl.DataFrame):
+            msg = f"the transform returned {type(result).__name__}; expected a polars.DataFrame, as its annotation says"
+            raise OptionError(msg)
+        table = result.to_arrow(compat_level=pl.CompatLevel.oldest()).combine_chunks()
+        batches = table.to_batches()
+        return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=table.schema)
+
+    return call

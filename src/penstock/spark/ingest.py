@@ -1,0 +1,205 @@
+"""`penstock.ingest`: source, transform and sink as one stage on the executors.
+
+It is a query like any other: `emit=splits` from the source, the fused stage in the sink's options. What it adds is what a
+user would have to think of: where the checkpoint is, how many tasks, that the output does not lie in the input, that the
+last parts are published, and a report of how far it is.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from penstock import errors
+from penstock.errors import NotThere, OptionError, PenstockError
+from penstock.options import SINK, SOURCE, parse
+from penstock.sink.sink import STATE_DIRECTORY, Sink
+from penstock.spark import fused, keeper, reading
+from penstock.spark.session import require_pyspark
+from penstock.storage import locate
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from penstock.storage import LocalStorage
+
+_FILES_A_BATCH = "100000"  # plans of an ingest have a place beside the offset, so batches need not be small
+_MERGE_BELOW = "4m"  # tasks are as many as cores: their parts are well sized unless the input is small
+_POLL_SECONDS = 0.2
+
+
+@dataclass(frozen=True)
+class Ingested:
+    """What an ingest has done: input since the checkpoint began, output since the sink began; `batch` is the last one."""
+
+    batch: int
+    input_files: int
+    input_bytes: int
+    left_files: int
+    left_bytes: int
+    rows: int
+    output_files: int
+    output_bytes: int
+    open_rows: int
+
+
+def ingest(
+    spark: SparkSession,
+    src: str,
+    dst: str,
+    *,
+    source: Mapping[str, Any] | None = None,
+    sink: Mapping[str, Any] | None = None,
+    transform: fused.Transform | str | None = None,
+    checkpoint: str | None = None,
+    watch: bool = False,
+    progress: Callable[[Ingested], None] | None = None,
+) -> Ingested:
+    """Take every record below `src` into finished files below `dst`, exactly once, and return what was done.
+
+    `source` and `sink` are options of the two tables (`schema`, DDL or StructType, is one of the source's here).
+    `transform` takes and returns a `pyarrow.RecordBatch`, or a polars DataFrame by its annotation; it may be a function or
+    "module:function". The checkpoint defaults to `DST/_penstock/checkpoint`; the same call again takes only what is new.
+    `watch` goes on until it is interrupted. `progress` is called a few times a second.
+
+    Raises what went wrong as a `PenstockError`; nothing of the batch in flight is then visible, and the same call goes on
+    from there.
+    """
+    require_pyspark()
+    job = _Job(spark, src, dst, dict(source or {}), dict(sink or {}), transform, checkpoint)
+    query = job.start(watch=watch)
+    try:
+        while not query.awaitTermination(_POLL_SECONDS):
+            if progress is not None:
+                progress(job.state())
+    except KeyboardInterrupt:
+        query.stop()
+    except Exception as error:
+        raise errors.from_text(str(error)) from error
+    job.finish(query)
+    done = job.state()
+    if progress is not None:
+        progress(done)
+    return done
+
+
+class _Job:
+    """One call of `ingest`: its options, checked, and what they start."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        src: str,
+        dst: str,
+        source: dict[str, Any],
+        sink: dict[str, Any],
+        transform: fused.Transform | str | None,
+        checkpoint: str | None,
+    ) -> None:
+        self._spark = spark
+        self._storage, src_path = locate(src, name="SRC")
+        _, self._dst = locate(dst, name="DST")
+        _check_apart(self._storage, src_path, self._dst)
+        self._checkpoint = locate(checkpoint or f"{self._dst}/{STATE_DIRECTORY}/checkpoint", name="checkpoint")[1]
+        schema = source.pop("schema", None)
+        self._source = {"path": src_path, "maxFilesPerTrigger": _FILES_A_BATCH} | _texts(source)
+        parse(SOURCE, self._source, what="source")
+        self._schema = _schema_json(schema, self._source)
+        stage = fused.Stage.describe(self._source, self._schema, transform)
+        self._sink = {"path": self._dst, "mergeBelow": _MERGE_BELOW} | _texts(sink) | {"ingest": stage}
+        options = parse(SINK, self._sink, what="sink")
+        Sink(self._storage, self._dst, options, options["sinkId"] or "check").check(fused.Stage.of(stage).schema)
+
+    def start(self, *, watch: bool) -> StreamingQuery:
+        """Start the query."""
+        spark = self._spark
+        carried = self._source | {
+            "emit": "splits",
+            "tasks": str(spark.sparkContext.defaultParallelism),
+            "stateLocation": f"{self._checkpoint}/penstock",
+        }
+        self._storage.make_directory(f"{self._dst}/{STATE_DIRECTORY}")
+        frame = spark.readStream.format("penstock").options(**carried).load()
+        writer = frame.writeStream.format("penstock").options(**self._sink)
+        writer = writer.option("checkpointLocation", self._checkpoint)
+        writer = writer.trigger(processingTime="1 second") if watch else writer.trigger(availableNow=True)
+        return writer.start()
+
+    def finish(self, query: StreamingQuery) -> None:
+        """Publish what the query left open, as the driver it was."""
+        sink = self.sink(str(query.id))
+        jvm = self._spark.sparkContext._jvm  # noqa: SLF001 - the only way to its process id
+        pid = int(jvm.java.lang.ProcessHandle.current().pid()) if jvm else 0
+        driver = keeper.owner(str(query.id), keeper.process(pid))
+        if sink.ledger.head().owner == driver:
+            sink.finish(driver)
+        keeper.query_ended(str(query.id))
+
+    def sink(self, query: str) -> Sink:
+        """Return the sink that the query writes to."""
+        options = parse(SINK, self._sink, what="sink")
+        return Sink(self._storage, self._dst, options, options["sinkId"] or query)
+
+    def state(self) -> Ingested:
+        """Return how far it is, from the checkpoint and the ledger."""
+        batch, offset = self._offset()
+        files, size = offset.get("read", (0, 0))
+        left_files, left_size = offset.get("left", (0, 0))
+        query = self._read("metadata")
+        head = self.sink(json.loads(query)["id"]).ledger.head() if query else None
+        rows, made, written = (head.total_rows, head.total_files, head.total_bytes) if head else (0, 0, 0)
+        open_rows = sum(part.rows for part in head.open) if head else 0
+        return Ingested(batch, files, size, left_files, left_size, rows, made, written, open_rows)
+
+    def _offset(self) -> tuple[int, dict[str, Any]]:
+        """Return the last batch that was committed, and its end offset."""
+        try:
+            done = [int(n) for n, _ in self._storage.names(f"{self._checkpoint}/commits") if n.isdigit()]
+        except NotThere:
+            done = []
+        text = self._read(f"offsets/{max(done)}") if done else None
+        return (max(done), json.loads(text.splitlines()[-1])) if text else (-1, {})
+
+    def _read(self, name: str) -> str | None:
+        try:
+            return self._storage.read(f"{self._checkpoint}/{name}").decode()
+        except NotThere:
+            return None
+
+
+def _check_apart(storage: LocalStorage, src: str, dst: str) -> None:
+    try:
+        storage.stat(src)
+    except NotThere as error:
+        msg = f"SRC={src!r} does not exist; expected a directory or a file to read"
+        raise OptionError(msg) from error
+    if f"{dst}/".startswith(f"{src}/"):
+        msg = f"DST={dst!r} lies in SRC={src!r}: the output would be read as input; choose a directory outside of it"
+        raise OptionError(msg)
+    if f"{src}/".startswith(f"{dst}/"):
+        msg = f"SRC={src!r} lies in DST={dst!r}: input and output would be one directory; choose another DST"
+        raise OptionError(msg)
+
+
+def _texts(options: Mapping[str, Any]) -> dict[str, str]:
+    return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in options.items()}
+
+
+def _schema_json(schema: Any, source: dict[str, str]) -> str:  # noqa: ANN401 - DDL or a StructType
+    """Return Spark's JSON of the schema that the source reads."""
+    from pyspark.sql.types import StructType  # noqa: PLC0415
+
+    options = parse(SOURCE, source, what="source")
+    if schema is None or options["emit"] == "files":
+        schema = reading.default_schema(options)
+    if isinstance(schema, str):
+        try:
+            schema = StructType.fromDDL(schema)
+        except Exception as error:
+            msg = f"schema {schema!r} is not a DDL schema; expected one such as 'id bigint, name string'"
+            raise OptionError(msg) from error
+    return str(schema.json())

@@ -1,0 +1,155 @@
+"""The keeper: a small process that closes what time closes, and has the last word.
+
+Problem. An idle stream has no batches, so nothing of the sink runs; and nothing tells a sink that its query has ended.
+Measured on Spark 4.3: a thread in the Python worker that commits dies with the worker, which Spark kills after a minute
+without work and at the end of the JVM, without `atexit` or `finally`.
+
+Idea. The commit that leaves parts open starts a process of its own (one a sink and JVM, in a session of its own, so that
+it outlives both). It rolls parts whose age or idleness is over, and publishes everything when the query is said to have
+ended or the JVM is gone; then it ends. It only does what any driver could do, through the ledger: if it is never started
+or is killed, parts stay open until the next start of the query, or `penstock finish`.
+
+Keeper and batch must not meet, or the batch would lose (failure 3 of `sink.sink`). Both take a lock on this host: `begin`
+notes that a batch is in flight, `commit` and `abort` that it is over, and the keeper does nothing in between. After a
+batch that failed it waits for the next one, or for the end.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import psutil
+import xxhash
+
+from penstock import clock
+from penstock.errors import PenstockError
+from penstock.storage import HostFact, locate
+
+if TYPE_CHECKING:
+    from penstock.sink.sink import Sink
+
+_POLL_SECONDS = 0.2
+
+
+def jvm() -> psutil.Process | None:
+    """Return the JVM above this process, if there is one."""
+    return next((p for p in psutil.Process().parents() if p.name().startswith("java")), None)
+
+
+def process(pid: int) -> psutil.Process | None:
+    """Return the process of this number, if there is one."""
+    return psutil.Process(pid) if pid and psutil.pid_exists(pid) else None
+
+
+def owner(query: str, process: psutil.Process | None) -> str:
+    """Return what names a driver and its query in the ledger: the same in all processes below one JVM."""
+    import socket  # noqa: PLC0415 - not needed by the keeper itself
+
+    process = process or psutil.Process()
+    return f"{socket.gethostname()}:{process.pid}:{int(process.create_time() * 1000)}:{query}"
+
+
+def fact_of(sink: Sink, driver: str) -> HostFact:
+    """Return the fact that the processes of one driver share about one sink."""
+    return HostFact(xxhash.xxh3_64_hexdigest(json.dumps([sink.root, sink.sink_id, driver]).encode()))
+
+
+def batch_begins(fact: HostFact) -> None:
+    """Keep the keeper away until `batch_ends`; waits until it is done with what it does now."""
+    with fact.locked() as state:
+        state["busy"] = True
+
+
+def batch_ends(fact: HostFact, sink: Sink, driver: str, *, parts_open: bool) -> None:
+    """Let the keeper act again; start it if there is something to keep."""
+    with fact.locked() as state:
+        state["busy"] = False
+        if parts_open and not _alive(state.get("keeper")):
+            state.update(_description(sink, driver))
+            state["keeper"] = _start(fact)
+        elif not parts_open and not state.get("keeper"):
+            state.clear()
+
+
+def _description(sink: Sink, driver: str) -> dict[str, Any]:
+    process = jvm()
+    return {
+        "options": dict(sink.options.given),
+        "sink": sink.sink_id,
+        "owner": driver,
+        "jvm": [process.pid, process.create_time()] if process else None,
+    }
+
+
+def _start(fact: HostFact) -> int:
+    command = [sys.executable, "-m", "penstock.spark.keeper", fact.path.rpartition("/")[2].removesuffix(".json")]
+    nowhere = subprocess.DEVNULL  # the worker's pipes lead to the JVM, which it outlives
+    keeper = subprocess.Popen(command, stdin=nowhere, stdout=nowhere, stderr=nowhere, start_new_session=True)  # noqa: S603
+    return keeper.pid
+
+
+def _alive(pid: int | None) -> bool:
+    try:
+        return pid is not None and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def _same(process: list[Any] | None) -> bool:
+    """Tell whether the JVM is still there, and not another process by the same number."""
+    try:
+        return process is not None and psutil.Process(process[0]).create_time() == process[1]
+    except psutil.NoSuchProcess:
+        return False
+
+
+def query_ended(query: str) -> None:
+    """Have the keepers of this query (of this host's user) publish what is open, now."""
+    for fact in HostFact.all():
+        with fact.locked() as state:
+            if str(state.get("owner", "")).endswith(f":{query}"):
+                state["ended"] = True
+
+
+def run(name: str) -> None:
+    """Keep one sink until its query has ended, its JVM is gone, or there is nothing open any more."""
+    fact = HostFact(name)
+    look_ns = 0
+    while True:
+        with fact.locked() as state:
+            if "sink" not in state:
+                state.clear()
+                return
+            over = state.get("ended") or not _same(state["jvm"])
+            if over or (not state["busy"] and clock.now_ns() >= look_ns):
+                look_ns = _act(state, over=over)
+            if look_ns < 0:
+                state.clear()
+                return
+        clock.sleep(_POLL_SECONDS)
+
+
+def _act(state: dict[str, Any], *, over: bool) -> int:
+    """Finish, or roll what is due; return the time of the next look, negative when there is nothing left to keep."""
+    from penstock.options import SINK, parse  # noqa: PLC0415 - Arrow and the rest are loaded when there is work
+    from penstock.sink.sink import Sink  # noqa: PLC0415
+
+    options = parse(SINK, state["options"], what="sink")
+    storage, root = locate(options["path"])
+    sink = Sink(storage, root, options, state["sink"])
+    try:
+        if over:
+            sink.finish(state["owner"])
+            return -1
+        sink.roll(state["owner"])
+    except PenstockError:
+        return -1  # another driver has the sink, or it needs a person: the next start will say what is wrong
+    expiry = sink.limits.next_expiry_ns(sink.ledger.head().open)
+    return -1 if expiry is None else expiry
+
+
+if __name__ == "__main__":
+    run(sys.argv[1])

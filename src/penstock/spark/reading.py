@@ -1,0 +1,123 @@
+"""From source options to a `Reading`, a `Planner` and Arrow batches, for the bindings of `datasource`."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from penstock.errors import NotThere, OptionError
+from penstock.formats import ReadFormat
+from penstock.formats.schema import to_arrow
+from penstock.source.plan import Planner
+from penstock.source.read import FILES_SCHEMA, METADATA_TYPE, Reading, files_batch
+from penstock.storage import locate
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from penstock.options import Options
+    from penstock.source.cursor import Split
+
+METADATA_DDL = "struct<path: string, modified: timestamp, size: bigint, offset: bigint>"
+FILES_DDL = "path string, modified timestamp, size bigint"
+SPLITS_SCHEMA = pa.schema([("splits", pa.string())])
+_OF_FORMAT = {"header": ("csv",), "sep": ("csv",), "blockSize": ("binary",), "lineSep": ("text", "json")}
+_VALUE = {"text": "string", "binary": "binary"}
+
+
+def default_schema(options: Options) -> str:
+    """Return the schema, as DDL, of a source whose user gave none; `OptionError` if the format needs one."""
+    if options["emit"] == "files":
+        return FILES_DDL
+    if options["emit"] == "splits":
+        return "splits string"
+    kind = _VALUE.get(options["format"])
+    if kind is None:
+        msg = f"format={options['format']} needs a schema; add .schema('id bigint, name string') with your columns"
+        raise OptionError(msg)
+    metadata = options["metadataColumn"]
+    return f"value {kind}" + (f", `{metadata}` {METADATA_DDL}" if metadata else "")
+
+
+def reading(options: Options, schema: str) -> Reading:
+    """Return how the source's splits are read; `schema` is Spark's JSON. Raises `OptionError`; touches nothing."""
+    _check_format_options(options)
+    storage, root = locate(options["path"])
+    whole = to_arrow(schema)
+    metadata = options["metadataColumn"]
+    data = whole
+    if options["emit"] == "records" and metadata:
+        data = _without_metadata(whole, metadata)
+    fmt = ReadFormat(
+        options["format"],
+        data,
+        encoding=options["encoding"],
+        line_sep=options["lineSep"].encode(options["encoding"]) if options["lineSep"] else None,
+        header=options["header"],
+        sep=options["sep"],
+        block_size=options["blockSize"],
+    )
+    if options["emit"] == "records":
+        _check_schema(fmt)
+    return Reading(storage, root, fmt, metadata, tuple(whole.names))
+
+
+def planner(options: Options, how: Reading) -> Planner:
+    """Return the planner; `OptionError` if there is nothing at the path."""
+    try:
+        how.storage.stat(how.root)
+    except NotThere as error:
+        msg = f"path={options['path']!r}: {how.root!r} does not exist; expected a directory or a file to read"
+        raise OptionError(msg) from error
+    boundary = how.boundary if how.format.name == "csv" else None
+    state = locate(options["stateLocation"], name="stateLocation")[1] if options["stateLocation"] else None
+    return Planner(how.storage, how.root, options, divisible=how.divisible, boundary=boundary, state=state)
+
+
+def rows(options: Options, how: Reading, splits: tuple[Split, ...]) -> Iterator[pa.RecordBatch]:
+    """Yield what one task emits, by `emit`."""
+    if options["emit"] == "files":
+        yield files_batch(how, splits)
+    elif options["emit"] == "splits":
+        text = json.dumps([split.to_json() for split in splits])
+        yield pa.RecordBatch.from_arrays([pa.array([text], pa.string())], schema=SPLITS_SCHEMA)
+    else:
+        yield from how.batches(splits)
+
+
+def expected_schema(options: Options, how: Reading) -> pa.Schema:
+    """Return the Arrow schema of what the source emits."""
+    if options["emit"] == "files":
+        return FILES_SCHEMA
+    fields: Iterable[Any] = (
+        pa.field(name, METADATA_TYPE) if name == how.metadata else how.format.schema.field(name) for name in how.columns
+    )
+    return pa.schema(fields)
+
+
+def _without_metadata(schema: pa.Schema, name: str) -> pa.Schema:
+    if name not in schema.names or not pa.types.is_struct(schema.field(name).type):
+        msg = f"metadataColumn={name!r}: the schema has no such struct; add it: `{name}` {METADATA_DDL}"
+        raise OptionError(msg)
+    if schema.field(name).type != METADATA_TYPE:
+        msg = f"metadataColumn={name!r} is {schema.field(name).type} in the schema; expected {METADATA_DDL}"
+        raise OptionError(msg)
+    return schema.remove(schema.get_field_index(name))
+
+
+def _check_format_options(options: Options) -> None:
+    for name, formats in _OF_FORMAT.items():
+        if name in options.given and options["format"] not in formats:
+            msg = f"{name} is for format={' or '.join(formats)}, found format={options['format']}"
+            raise OptionError(msg)
+
+
+def _check_schema(fmt: ReadFormat) -> None:
+    if fmt.name not in _VALUE:
+        return
+    kinds = [str(field.type) for field in fmt.schema]
+    if kinds not in (["string"], ["binary"]):
+        msg = f"format={fmt.name} has one column, value {_VALUE[fmt.name]}; found {', '.join(fmt.schema.names) or 'none'}"
+        raise OptionError(msg)

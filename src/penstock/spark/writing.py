@@ -1,0 +1,98 @@
+"""From sink options to a `Sink`, and each of Spark's calls to the call of the sink that it means."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import psutil
+
+from penstock.errors import OptionError
+from penstock.formats.schema import conform, to_arrow
+from penstock.sink.sink import Batch, Begun, Sink, TaskResult
+from penstock.spark import fused, keeper
+from penstock.spark.checkpoint import Checkpoint, task_batch
+from penstock.storage import locate
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    import pyarrow as pa
+
+    from penstock.options import Options
+    from penstock.spark.datasource import Message
+
+
+def schema(options: Options, spark_json: str) -> pa.Schema:
+    """Return the schema of the rows that reach the sink: Spark's, or in an ingest what its stage makes of the splits."""
+    return fused.Stage.of(options["ingest"]).schema if options["ingest"] else to_arrow(spark_json)
+
+
+def sink(options: Options, data: pa.Schema) -> Sink:
+    """Return the sink; `UsageError` if data of this schema cannot be written so."""
+    storage, root = locate(options["path"])
+    made = Sink(storage, root, options, _sink_id(options))
+    made.check(data)
+    return made
+
+
+def begin(made: Sink) -> Begun:
+    """Begin the batch in flight, on the driver, away from the keeper."""
+    batch = _checkpoint(made.options).current() if made.options["checkpointLocation"] else None
+    driver = _owner(made)
+    keeper.batch_begins(keeper.fact_of(made, driver))
+    return made.begin(driver, batch)
+
+
+def write(made: Sink, begun: Begun, data: pa.Schema, rows: Iterator[pa.RecordBatch]) -> tuple[str, TaskResult]:
+    """Write a task's rows, on an executor; return the query id with what was staged."""
+    query, batch, partition = task_batch()
+    some: Iterable[pa.RecordBatch | bytes]
+    if made.options["ingest"]:
+        some = fused.Stage.of(made.options["ingest"]).rows(rows, text=fused.passes_text(made.options))
+    else:
+        some = (conform(batch, data) for batch in rows)
+    return query, made.write(begun, query, batch, partition, data, some)
+
+
+def commit(options: Options, data: pa.Schema, messages: list[Message], number: int) -> None:
+    """Commit batch `number`, on the driver."""
+    made = sink(options, data)
+    driver = _owner(made)
+    done = made.commit(_batch(options, messages, number), [message.result for message in messages])
+    keeper.batch_ends(keeper.fact_of(made, driver), made, driver, parts_open=bool(done.open))
+
+
+def abort(options: Options, data: pa.Schema, messages: list[Message]) -> None:
+    """Clean up behind a batch that failed, on the driver; the keeper stays away until the next batch or the end."""
+    sink(options, data).abort(message.result for message in messages)
+
+
+def _batch(options: Options, messages: list[Message], number: int) -> Batch:
+    """Return the batch that is committed; the tasks know the query where the checkpoint cannot be read."""
+    checkpoint = _checkpoint(options) if options["checkpointLocation"] else None
+    query = (checkpoint and checkpoint.query_id()) or (messages[0].query if messages else "")
+    return checkpoint.batch(query, number) if checkpoint else Batch(query, number)
+
+
+def _checkpoint(options: Options) -> Checkpoint:
+    return Checkpoint(options["checkpointLocation"])
+
+
+def _sink_id(options: Options) -> str:
+    if options["sinkId"]:
+        return str(options["sinkId"])
+    location = options["checkpointLocation"]
+    query = Checkpoint(location).query_id() if location else None
+    if query is None:
+        msg = (
+            f"the query's id cannot be read from checkpointLocation={location!r}; name the sink's state yourself: "
+            '.option("sinkId", "orders")'
+        )
+        raise OptionError(msg)
+    return query
+
+
+def _owner(made: Sink) -> str:
+    location = made.options["checkpointLocation"]
+    query = Checkpoint(location).query_id() if location else None
+    return keeper.owner(query or location or made.sink_id, keeper.jvm() or psutil.Process())

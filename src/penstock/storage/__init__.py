@@ -1,0 +1,16 @@
+"""The one seam between Penstock and file systems.
+
+Every durable step goes through a `Storage`; nothing above this layer opens, renames or removes a file
+itself. A back end keeps the promises written on the verbs of `Storage`, and `tests/storage/contract.py`
+is the suite that every back end passes.
+"""
+
+from __future__ import annotations
+
+from penstock.storage._base import Entry, ReadHandle, Storage, WriteHandle
+from penstock.storage._file import SeekableFile
+from penstock.storage._host import HostFact, cache_directory
+from penstock.storage._locate import locate
+from penstock.storage._local import LocalStorage
+
+__all__ = ["Entry", "HostFact", "LocalStorage", "ReadHandle", "SeekableFile", "Storage", "WriteHandle", "cache_directory", "locate"]

@@ -1,0 +1,138 @@
+"""What Penstock needs of a file system, each verb with its promise.
+
+Words: *durable* means it is there after a power cut. A path is an absolute path of the back end, `/`
+between names; names may hold any byte but `/` and NUL (surrogate escapes carry bytes that are not UTF-8).
+All verbs raise `StorageError` or one of its kinds; `__cause__` is the back end's own error.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    import pyarrow as pa
+
+    Data = bytes | bytearray | memoryview | pa.Buffer
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One file or directory as a listing or a stat shows it.
+
+    `modified_ns` is the file system's modification time in nanoseconds since the epoch. `identity` changes
+    when another file takes the name (the inode on local disks); it is `""` where the back end has none.
+    `arrived_ns` is a time before which the file was not there under this name, as it is now (a local disk's
+    inode change time, which nobody can set back); `None` where the back end does not know.
+    """
+
+    name: str
+    is_directory: bool
+    size: int
+    modified_ns: int
+    identity: str
+    arrived_ns: int | None = None
+
+
+class WriteHandle(Protocol):
+    """A file being written, made by `create`. Not shared between threads."""
+
+    def write(self, data: Data) -> int:
+        """Append all of `data`; return its length. Nothing is durable yet."""
+
+    def tell(self) -> int:
+        """Return the bytes written so far."""
+
+    def sync(self) -> None:
+        """Make all bytes written so far, and the file's name, durable. After a failure the file is never durable."""
+
+    def close(self) -> None:
+        """Close without syncing. `StorageError` if the name is gone or is another file by now. Idempotent."""
+
+    def __enter__(self) -> WriteHandle:
+        """Return itself."""
+
+    def __exit__(self, *exc: object) -> None:
+        """Close; after an exception remove the file, as far as that is possible."""
+
+
+class ReadHandle(Protocol):
+    """An open file; what it reads stays the same file though its name may go. May be shared between threads."""
+
+    def info(self) -> Entry:
+        """Return size, modification time and identity of the *open* file as they are now."""
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Return up to `length` bytes at `offset`; fewer only at the end of the file."""
+
+    def close(self) -> None:
+        """Release the file. Idempotent."""
+
+    def __enter__(self) -> ReadHandle:
+        """Return itself."""
+
+    def __exit__(self, *exc: object) -> None:
+        """Close."""
+
+
+class Storage(Protocol):
+    """A file system. Instances are picklable and hold no open files."""
+
+    def create(self, path: str) -> WriteHandle:
+        """Create the file exclusively (`AlreadyThere` if the name is taken), readable by its owner alone.
+
+        The parent directory must exist. The name may be seen by others at once; it is durable after `sync`.
+        """
+
+    def extend(self, path: str, length: int) -> WriteHandle:
+        """Open the file, made if it is not there, cut to its first `length` bytes, to append to it.
+
+        The one verb that changes a file that others can see; for growing files alone. Leaving the block after an
+        exception does not remove the file.
+        """
+
+    def open(self, path: str) -> ReadHandle:
+        """Open the file for reading; `NotThere` if there is none."""
+
+    def read(self, path: str) -> bytes:
+        """Return the whole file; `NotThere` if there is none."""
+
+    def list(self, path: str) -> Iterable[Entry]:
+        """Yield the entries of the directory in no order; `NotThere` if there is none.
+
+        Entries that vanish meanwhile may be left out; an error part of the way is raised, never swallowed.
+        """
+
+    def names(self, path: str) -> Iterable[tuple[str, str]]:
+        """Yield (name, identity) of the entries, which may be much cheaper than `list`."""
+
+    def stat(self, path: str) -> Entry:
+        """Return the entry at the path; `NotThere` if there is none."""
+
+    def publish(self, source: str, target: str) -> None:
+        """Move a synced file to a name nobody has; never replaces (`AlreadyThere`).
+
+        Durable under the new name before the old name goes: a crash leaves the old name, both, or the new name.
+        Called again after a crash in between it completes: both names of one file count as not yet moved; the
+        new name alone raises `NotThere`. The file becomes readable as its directory's defaults say.
+        """
+
+    def put_if_absent(self, path: str, data: bytes) -> None:
+        """Write a small file, all or nothing, durable on return; `AlreadyThere` if the name is taken.
+
+        Of two that put the same name at the same time exactly one succeeds. No reader ever sees a part of it.
+        """
+
+    def delete(self, path: str) -> None:
+        """Remove the file, or the directory if it is empty; nothing there is no error. Not durable by itself."""
+
+    def make_directory(self, path: str, *, private: bool = False) -> None:
+        """Make the directory and its missing parents, durably; there already is no error.
+
+        `private` gives what it makes to the owner alone.
+        """
+
+    def now_ns(self) -> int:
+        """Return the time by the clock that stamps modification times, in nanoseconds since the epoch."""

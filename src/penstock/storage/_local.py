@@ -1,0 +1,297 @@
+"""Local disks (and what mounts like one): O_EXCL to create, link to publish, fsync of file and directory.
+
+How each promise of `_base` is kept:
+
+- *create* opens with O_CREAT|O_EXCL, mode 0600.
+- *sync* is fdatasync of the file, then fsync of its directory: a synced file whose name is lost is lost.
+- *publish* and *put_if_absent* use link(2), which fails when the name is taken, on every POSIX file system, and does
+  not replace. rename(2) would; renameat2(RENAME_NOREPLACE) exists on few. The directory is synced between link and unlink.
+- *put_if_absent* links a synced temporary, so a name in the ledger is never a name of half a record.
+
+A failed fsync poisons the handle: Linux may drop the dirty pages and report success the next time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat as stat_bits
+import uuid
+from typing import TYPE_CHECKING, NoReturn
+
+from penstock import clock, failpoints
+from penstock.errors import AlreadyThere, NoSpace, NotThere, StorageError
+from penstock.storage._base import Entry
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from penstock.storage._base import Data
+
+_KINDS: dict[int, type[StorageError]] = {
+    errno.EEXIST: AlreadyThere,
+    errno.ENOENT: NotThere,
+    errno.ENOTDIR: NotThere,
+    errno.ENOSPC: NoSpace,
+    errno.EDQUOT: NoSpace,
+    errno.EFBIG: NoSpace,
+}
+_REMEDY = {
+    NoSpace: "free some space and run the same command again; nothing of this batch is visible",
+    AlreadyThere: "nothing was replaced",
+}
+TEMPORARY = ".penstock-"  # begins the name of a temporary of put_if_absent, which a crash may leave behind
+
+
+def _raise(error: OSError, doing: str, path: str) -> NoReturn:
+    kind = _KINDS.get(error.errno or 0, StorageError)
+    remedy = _REMEDY.get(kind)
+    msg = f"cannot {doing} {path!r}: {error.strerror or error}" + (f"; {remedy}" if remedy else "")
+    raise kind(msg) from error
+
+
+@contextlib.contextmanager
+def _doing(what: str, path: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        _raise(error, what, path)
+
+
+def _entry(name: str, info: os.stat_result) -> Entry:
+    is_directory = stat_bits.S_ISDIR(info.st_mode)
+    return Entry(name, is_directory, info.st_size, info.st_mtime_ns, str(info.st_ino), info.st_ctime_ns)
+
+
+def _sync_directory(path: str) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+class LocalWriteHandle:
+    """A file being written on a local disk."""
+
+    def __init__(self, path: str, *, keep: int | None = None) -> None:
+        self._path = path
+        self._keep = keep is not None
+        self._written = keep or 0
+        self._poisoned = False
+        with _doing("create", path):
+            failpoints.hit("storage.create")
+            if keep is None:
+                self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+                return
+            self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            os.ftruncate(self._fd, keep)
+            os.lseek(self._fd, keep, os.SEEK_SET)
+
+    def write(self, data: Data) -> int:
+        """Append all of `data`."""
+        view = memoryview(data).cast("B")
+        length = len(view)
+        with _doing("write", self._path):
+            failpoints.hit("storage.write")
+            while view:
+                view = view[os.write(self._fd, view) :]
+        self._written += length
+        return length
+
+    def tell(self) -> int:
+        """Return the bytes written so far."""
+        return self._written
+
+    def sync(self) -> None:
+        """Make bytes and name durable."""
+        if self._poisoned:
+            msg = f"an earlier sync of {self._path!r} failed; what it holds cannot be made durable any more"
+            raise StorageError(msg)
+        try:
+            with _doing("sync", self._path):
+                failpoints.hit("storage.sync")
+                os.fdatasync(self._fd)
+                _sync_directory(os.path.dirname(self._path))  # noqa: PTH120
+        except StorageError:
+            self._poisoned = True
+            raise
+
+    def close(self) -> None:
+        """Close; the name must still be this file's."""
+        if self._fd < 0:
+            return
+        mine = os.fstat(self._fd)
+        os.close(self._fd)
+        self._fd = -1
+        with _doing("close", self._path):
+            if os.stat(self._path, follow_symlinks=False).st_ino != mine.st_ino:  # noqa: PTH116
+                msg = f"{self._path!r} is another file than the one that was written"
+                raise StorageError(msg)
+
+    def __enter__(self) -> LocalWriteHandle:
+        """Return itself."""
+        return self
+
+    def __exit__(self, kind: object, *exc: object) -> None:
+        """Close; after an exception remove the file."""
+        if kind is None:
+            self.close()
+            return
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+        if not self._keep:
+            with contextlib.suppress(OSError):
+                os.unlink(self._path)  # noqa: PTH108
+
+
+class LocalReadHandle:
+    """An open file on a local disk."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        with _doing("open", path):
+            self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+    def info(self) -> Entry:
+        """Return what the open file is now."""
+        return _entry(os.path.basename(self._path), os.fstat(self._fd))  # noqa: PTH119
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Return up to `length` bytes at `offset`."""
+        with _doing("read", self._path):
+            data = os.pread(self._fd, length, offset)
+            if len(data) in (0, length):
+                return data
+            parts = [data]
+            while (got := sum(map(len, parts))) < length and parts[-1]:
+                parts.append(os.pread(self._fd, length - got, offset + got))
+            return b"".join(parts)
+
+    def close(self) -> None:
+        """Release the file."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def __enter__(self) -> LocalReadHandle:
+        """Return itself."""
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        """Close."""
+        self.close()
+
+
+class LocalStorage:
+    """A local disk; see the module for how the promises are kept."""
+
+    def create(self, path: str) -> LocalWriteHandle:
+        """Create the file exclusively, mode 0600."""
+        return LocalWriteHandle(path)
+
+    def extend(self, path: str, length: int) -> LocalWriteHandle:
+        """Open the file to append behind its first `length` bytes."""
+        return LocalWriteHandle(path, keep=length)
+
+    def open(self, path: str) -> LocalReadHandle:
+        """Open the file for reading."""
+        return LocalReadHandle(path)
+
+    def read(self, path: str) -> bytes:
+        """Return the whole file."""
+        with self.open(path) as file:
+            return file.read(0, file.info().size)
+
+    def list(self, path: str) -> Iterator[Entry]:
+        """Yield the entries; symbolic links are followed, dangling ones are left out."""
+        with _doing("list", path), os.scandir(path) as entries:
+            for entry in entries:
+                try:
+                    info = entry.stat()
+                except FileNotFoundError:
+                    continue
+                yield _entry(entry.name, info)
+
+    def names(self, path: str) -> Iterator[tuple[str, str]]:
+        """Yield (name, inode) straight from the directory, without a stat an entry."""
+        with _doing("list", path), os.scandir(path) as entries:
+            for entry in entries:
+                yield entry.name, str(entry.inode())
+
+    def stat(self, path: str) -> Entry:
+        """Return the entry at the path, following symbolic links."""
+        with _doing("look at", path):
+            return _entry(os.path.basename(path), os.stat(path))  # noqa: PTH116, PTH119
+
+    def publish(self, source: str, target: str) -> None:
+        """Link, sync the directory, unlink; see `Storage.publish`."""
+        with _doing("publish", target):
+            failpoints.hit("storage.publish")
+            mine = os.stat(source)  # noqa: PTH116
+            try:
+                os.chmod(source, 0o666 & ~_umask())  # noqa: PTH101
+                os.link(source, target)
+            except FileExistsError:
+                if os.stat(target).st_ino != mine.st_ino:  # noqa: PTH116
+                    raise
+            _sync_directory(os.path.dirname(target))  # noqa: PTH120
+            failpoints.hit("storage.publish.linked")
+            os.unlink(source)  # noqa: PTH108
+
+    def put_if_absent(self, path: str, data: bytes) -> None:
+        """Write and sync a temporary beside it, then link."""
+        directory = os.path.dirname(path)  # noqa: PTH120
+        temporary = f"{directory}/{TEMPORARY}{uuid.uuid4().hex}"
+        with self.create(temporary) as file:
+            file.write(data)
+            with _doing("sync", temporary):
+                failpoints.hit("storage.put.sync")
+                os.fdatasync(file._fd)  # noqa: SLF001 - the directory is synced once, behind the link
+        try:
+            with _doing("put", path):
+                failpoints.hit("storage.put.link")
+                os.link(temporary, path)
+                _sync_directory(directory)
+        finally:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)  # noqa: PTH108
+
+    def delete(self, path: str) -> None:
+        """Remove the file or the empty directory."""
+        with _doing("delete", path), contextlib.suppress(FileNotFoundError):
+            failpoints.hit("storage.delete")
+            try:
+                os.unlink(path)  # noqa: PTH108
+            except (IsADirectoryError, PermissionError):
+                os.rmdir(path)  # noqa: PTH106
+
+    def make_directory(self, path: str, *, private: bool = False) -> None:
+        """Make the directory and its parents, each synced into the one above it."""
+        try:
+            os.mkdir(path, 0o700 if private else 0o777)  # noqa: PTH102
+        except FileExistsError:
+            if not os.path.isdir(path):  # noqa: PTH112
+                msg = f"{path!r} is a file, expected a directory"
+                raise StorageError(msg) from None
+            return
+        except FileNotFoundError:
+            self.make_directory(os.path.dirname(path), private=private)  # noqa: PTH120
+            self.make_directory(path, private=private)
+            return
+        except OSError as error:
+            _raise(error, "make directory", path)
+        with _doing("sync", path):
+            _sync_directory(os.path.dirname(path) or "/")  # noqa: PTH120
+
+    def now_ns(self) -> int:
+        """Return the machine's time: it stamps the files of its own disks."""
+        return clock.now_ns()
+
+
+def _umask() -> int:
+    mask = os.umask(0o022)
+    os.umask(mask)
+    return mask

@@ -1,0 +1,63 @@
+"""Sizes and durations as users write them, and back.
+
+Sizes are `128m`, `1g`, `128MB`, `4096`; the units are powers of 1024, as in Spark's configuration.
+Durations are `500ms`, `1s`, `15m`, `1h`, `1d`. Inside Penstock a size is an `int` of bytes and a
+duration a `float` of seconds; nothing else ever crosses a function boundary.
+"""
+
+from __future__ import annotations
+
+import re
+
+from penstock.errors import OptionError
+
+_SIZE = re.compile(r"(\d+)\s*([kmgtp]?)(?:i?b)?", re.IGNORECASE)
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|min|h|d)", re.IGNORECASE)
+_SIZE_POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4, "p": 5}
+_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+def parse_size(text: str, *, name: str) -> int:
+    """Return the bytes that `text` stands for; `name` is the option, for the message.
+
+    Raises `OptionError` for anything that is not a whole, non-negative number with an optional unit.
+    """
+    match = _SIZE.fullmatch(text.strip())
+    if match is None:
+        msg = f"{name}={text!r} is not a size: expected a whole number with an optional unit (k, m, g, t), such as 128m or 1g"
+        raise OptionError(msg)
+    return int(match[1]) * 1024 ** _SIZE_POWERS[match[2].lower()]
+
+
+def parse_duration(text: str, *, name: str) -> float:
+    """Return the seconds that `text` stands for; `name` is the option, for the message.
+
+    Raises `OptionError` when the unit is missing or unknown, or the number is negative.
+    """
+    match = _DURATION.fullmatch(text.strip())
+    if match is None:
+        if text.strip() == "0":
+            return 0.0
+        msg = f"{name}={text!r} is not a duration: expected a number with a unit (ms, s, m, h, d), such as 500ms or 15m"
+        raise OptionError(msg)
+    return float(match[1]) * _SECONDS[match[2].lower()]
+
+
+def format_size(size: float) -> str:
+    """Return `size` bytes for people: `0 B`, `12.3 KiB`, `1.0 GiB`."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < 1024:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} TiB"
+
+
+def format_duration(seconds: float) -> str:
+    """Return `seconds` for people: `0.4 s`, `2 min 05 s`, `1 h 03 min`."""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest:02d} s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02d} min"

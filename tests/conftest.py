@@ -1,0 +1,79 @@
+"""What every test may ask for: a Spark session, real log files; and how tests are spread over processes."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import hypothesis
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+LOGHUB = REPOSITORY.parent / "shared" / "data" / "loghub"
+JAVA_AT_LEAST = 17
+
+# A loaded machine is no reason to fail, and a failure must be repeatable from what the report prints.
+hypothesis.settings.register_profile("penstock", deadline=None, print_blob=True)
+hypothesis.settings.load_profile("penstock")
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark what asks for `spark`, and keep all of it in one process: a session takes seconds and a gigabyte.
+
+    Here and not in `pytest_collection_modifyitems`, where xdist has looked at the groups before.
+    """
+    if "spark" in getattr(item, "fixturenames", ()):
+        item.add_marker(pytest.mark.spark)
+    if item.get_closest_marker("spark") and item.config.pluginmanager.hasplugin("xdist"):
+        item.add_marker(pytest.mark.xdist_group("spark"))
+
+
+@pytest.fixture(scope="session")
+def loghub() -> Path:
+    """Return the directory of real log files (loghub), which is kept beside the repository."""
+    if not LOGHUB.is_dir():
+        pytest.skip("no real log files: expected the loghub samples in ../shared/data/loghub beside the repository")
+    return LOGHUB
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """Return the local session that all tests of this process share. Do not stop it, do not change its configuration.
+
+    Skips where there is no PySpark or no Java, but for PENSTOCK_REQUIRE_SPARK=1 (`make test`), where that is a failure.
+    """
+    missing = _missing_for_spark()
+    if missing:
+        if os.environ.get("PENSTOCK_REQUIRE_SPARK", "0") not in {"", "0"}:
+            pytest.fail(f"PENSTOCK_REQUIRE_SPARK is set, but {missing}", pytrace=False)
+        pytest.skip(missing)
+    from penstock import local_session  # noqa: PLC0415 - needs PySpark, which may be missing
+
+    session = local_session()
+    yield session
+    session.stop()
+
+
+def _missing_for_spark() -> str | None:
+    """Return what there is too little of to start Spark, as a reason to skip, or None."""
+    if find_spec("pyspark") is None:
+        return "PySpark is not installed: pip install 'pyspark>=4.3,<5'"
+    home = os.environ.get("JAVA_HOME")
+    java = shutil.which(f"{home}/bin/java" if home else "java")
+    if java is None:
+        return f"there is no Java: Spark needs Java {JAVA_AT_LEAST} or newer, by JAVA_HOME or on the path"
+    said = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
+    version = re.search(r'version "(?:1\.)?(\d+)', said)
+    if version is None or int(version[1]) < JAVA_AT_LEAST:
+        return f"Java is too old or broken: Spark needs {JAVA_AT_LEAST} or newer, {java} says {said.strip()!r}"
+    return None

@@ -1,0 +1,530 @@
+"""What is planned, in which order, and that an offset is enough to go on: without Spark."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock import clock
+from penstock.errors import DamagedState, FileTooLate, NotThere
+from penstock.options import SOURCE, parse
+from penstock.source.plan import Planner
+from penstock.storage import LocalStorage
+
+SECOND = 1_000_000_000
+
+
+class Folder:
+    """A source directory whose files have the times a test gives them, and planners over it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        path.mkdir()
+
+    def put(self, name: str, seconds: float, data: bytes = b"x\n") -> None:
+        """Write a file whose modification time is `seconds` after the epoch."""
+        file = self.path / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(data)
+        os.utime(file, ns=(int(seconds * SECOND),) * 2)
+
+    def planner(self, *, divisible: bool = True, state: str | None = None, **options: str) -> Planner:
+        """Return a new planner, as a driver that starts would."""
+        checked = parse(SOURCE, {"path": str(self.path), "lateness": "100s", **options}, what="source")
+        return Planner(LocalStorage(), str(self.path), checked, divisible=lambda _: divisible, state=state)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Folder:
+    return Folder(tmp_path / "in")
+
+
+def names(planner: Planner, offset: dict[str, Any]) -> list[str]:
+    """Return the files of a batch."""
+    return [split.file.path for split in planner.splits(offset)]
+
+
+def through_json(offset: dict[str, Any]) -> dict[str, Any]:
+    """Return the offset as it comes back from Spark's log."""
+    back: dict[str, Any] = json.loads(json.dumps(offset))
+    return back
+
+
+def batches(planner: Planner, start: dict[str, Any] | None = None) -> list[list[str]]:
+    """Plan until nothing is left; return the files of each batch."""
+    at = start or planner.initial()
+    found = []
+    while (end := through_json(planner.latest(at))) != at:
+        found.append(names(planner, end))
+        at = end
+    return found
+
+
+def test_files_come_by_time_then_by_name(folder: Folder) -> None:
+    """E1000 C2000 A3000 B4000 D5000 come in that order; F G H of one time, I and J then come as F G H I J."""
+    for name, time in {"A": 3000, "B": 4000, "C": 2000, "D": 5000, "E": 1000}.items():
+        folder.put(name, time)
+    planner = folder.planner()
+    first = planner.latest(planner.initial())
+    assert names(planner, first) == ["E", "C", "A", "B", "D"]
+    for name, time in {"H": 6000, "J": 8000, "G": 6000, "I": 7000, "F": 6000}.items():
+        folder.put(name, time)
+    second = planner.latest(first)
+    assert names(planner, second) == ["F", "G", "H", "I", "J"]
+    assert planner.latest(second) is second
+
+
+def test_restart_between_files_of_one_time(folder: Folder) -> None:
+    """After a restart from a cursor at (6000, F), G H I J come again and F does not."""
+    for name, time in {"F": 6000, "G": 6000, "H": 6000, "I": 7000, "J": 8000}.items():
+        folder.put(name, time)
+    planner = folder.planner(maxFilesPerTrigger="1")
+    at_f = through_json(planner.latest(planner.initial()))
+    assert at_f["cursor"] == [6000 * SECOND, "F"]
+    restarted = folder.planner()
+    assert names(restarted, restarted.latest(at_f)) == ["G", "H", "I", "J"]
+
+
+def test_greater_name_of_the_cursors_time_arrives_later(folder: Folder) -> None:
+    """HZ-1: a file with the cursor's own time and a greater name is new."""
+    folder.put("B", 6000)
+    planner = folder.planner()
+    end = planner.latest(planner.initial())
+    folder.put("C", 6000)
+    assert names(planner, planner.latest(end)) == ["C"]
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_smaller_name_of_the_cursors_time_arrives_later(folder: Folder, restart: bool) -> None:
+    """HZ-2: a file with the cursor's own time and a smaller name is behind the cursor, and read all the same."""
+    folder.put("B", 6000)
+    planner = folder.planner()
+    end = through_json(planner.latest(planner.initial()))
+    folder.put("A", 6000)
+    planner = folder.planner() if restart else planner
+    assert names(planner, planner.latest(end)) == ["A"]
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_late_file_within_lateness_is_read_once(folder: Folder, restart: bool) -> None:
+    """HZ-6: a file renamed in with a time a little behind the cursor is read, once, and the cursor stays."""
+    folder.put("B", 6000)
+    planner = folder.planner()
+    end = through_json(planner.latest(planner.initial()))
+    folder.put("late", 5950)
+    planner = folder.planner() if restart else planner
+    end = through_json(planner.latest(end))
+    assert names(planner, end) == ["late"]
+    assert end["cursor"] == [6000 * SECOND, "B"]
+    assert planner.latest(end) is end
+    assert folder.planner().latest(end) == end
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_later_than_lateness_is_reported(folder: Folder, restart: bool, caplog: pytest.LogCaptureFixture) -> None:
+    """HZ-6, HZ-7: a file further behind the cursor than lateness is named in a warning, never dropped in silence."""
+    folder.put("B", 6000)
+    planner = folder.planner()
+    end = through_json(planner.latest(planner.initial()))
+    clock.sleep(0.03)  # a restart tells by the kernel's time of the file's arrival, which ticks
+    folder.put("ancient", 1000)
+    planner = folder.planner() if restart else planner
+    with caplog.at_level(logging.WARNING, "penstock.source"):
+        assert planner.latest(end) == end
+    assert "'ancient'" in caplog.text
+    assert "'B'" not in caplog.text
+
+
+def test_later_than_lateness_can_fail(folder: Folder) -> None:
+    """With tooLate=fail such a file stops the query, by name, and nothing has moved."""
+    folder.put("B", 6000)
+    planner = folder.planner(tooLate="fail")
+    end = planner.latest(planner.initial())
+    folder.put("ancient", 1000)
+    with pytest.raises(FileTooLate, match="'ancient'"):
+        planner.latest(end)
+
+
+def test_future_file_hides_nothing(folder: Folder, caplog: pytest.LogCaptureFixture) -> None:
+    """HZ-8: a file dated in the future waits and is reported; the files after it are read as they come."""
+    folder.put("future", clock.now_ns() / SECOND + 3600)
+    folder.put("a", 1000)
+    planner = folder.planner()
+    with caplog.at_level(logging.WARNING, "penstock.source"):
+        end = planner.latest(planner.initial())
+    assert names(planner, end) == ["a"]
+    assert "'future'" in caplog.text
+    folder.put("b", 2000)
+    end = planner.latest(end)
+    assert names(planner, end) == ["b"]
+    folder.put("future", 3000)  # the clock that dated it was corrected
+    assert names(planner, planner.latest(end)) == ["future"]
+
+
+def test_unsettled_files_wait(folder: Folder) -> None:
+    """A file that changed less than `settle` ago is left alone, until it has not."""
+    folder.put("fresh", clock.now_ns() / SECOND)
+    planner = folder.planner(settle="300ms")
+    start = planner.initial()
+    assert planner.latest(start) is start
+    clock.sleep(0.35)
+    assert names(planner, planner.latest(start)) == ["fresh"]
+
+
+def test_file_that_keeps_growing_is_planned_as_it_settles(folder: Folder) -> None:
+    """HZ-12, HZ-13: a file first seen empty is planned with the size it has when it stands still."""
+    folder.put("a", clock.now_ns() / SECOND, b"")
+    planner = folder.planner(settle="200ms")
+    start = planner.initial()
+    assert planner.latest(start) is start
+    folder.put("a", clock.now_ns() / SECOND, b"grown\n")
+    clock.sleep(0.25)
+    assert planner.splits(planner.latest(start))[0].end == 6
+
+
+def test_limits_cut_a_group_of_one_time(folder: Folder) -> None:
+    """HZ-4: 1,000 files of one modification time, 300 a batch, across a restart: each once."""
+    for i in range(1000):
+        folder.put(f"f{i:04}", 5000)
+    planner = folder.planner(maxFilesPerTrigger="300")
+    first = through_json(planner.latest(planner.initial()))
+    rest = batches(folder.planner(maxFilesPerTrigger="300"), first)
+    assert [len(batch) for batch in rest] == [300, 300, 100]
+    assert sorted(names(planner, first) + sum(rest, [])) == [f"f{i:04}" for i in range(1000)]
+
+
+def test_files_per_trigger(folder: Folder) -> None:
+    """SPK-1: two files a trigger: 1..3 make {1,2},{3}; then 4..7 exactly two batches, 8..12 three."""
+    planner = folder.planner(maxFilesPerTrigger="2")
+    at = planner.initial()
+    for first, last, sizes in ((1, 3, [2, 1]), (4, 7, [2, 2]), (8, 12, [2, 2, 1])):
+        for i in range(first, last + 1):
+            folder.put(f"{i:02}", 1000 + i)
+        found = []
+        while (end := planner.latest(at)) != at:
+            found.append(len(names(planner, end)))
+            at = end
+        assert found == sizes
+
+
+def test_byte_limit_cuts_inside_a_file(folder: Folder) -> None:
+    """A 40-byte file with a 16-byte limit takes three batches whose ranges follow each other, also over a restart."""
+    folder.put("big", 1000, b"0123456789" * 4)
+    folder.put("next", 2000)
+    planner = folder.planner(maxBytesPerTrigger="16")
+    at, ranges = planner.initial(), []
+    while (end := through_json(planner.latest(at))) != at:
+        ranges.append([(s.file.path, s.start, s.end) for s in planner.splits(end)])
+        at, planner = end, folder.planner(maxBytesPerTrigger="16")
+    assert ranges == [[("big", 0, 16)], [("big", 16, 32)], [("big", 32, 40), ("next", 0, 2)]]
+
+
+def test_whole_files_are_not_cut(folder: Folder) -> None:
+    """A file that cannot be cut is a batch of its own when it is larger than the limit, and waits for the next if not first."""
+    folder.put("a", 1000, b"12345")
+    folder.put("b", 2000, b"x" * 100)
+    folder.put("c", 3000, b"1")
+    assert batches(folder.planner(divisible=False, maxBytesPerTrigger="16")) == [["a"], ["b"], ["c"]]
+
+
+def test_replay_reads_the_plan_not_the_directory(folder: Folder) -> None:
+    """A batch replayed after the directory changed has the same splits."""
+    folder.put("a", 1000)
+    planner = folder.planner()
+    end = through_json(planner.latest(planner.initial()))
+    planned = planner.splits(end)
+    folder.put("b", 1000)
+    (folder.path / "a").unlink()
+    assert folder.planner().splits(end) == planned
+
+
+def test_replay_under_other_options_keeps_the_plan(folder: Folder) -> None:
+    """HZ-20: limit, pattern and packing may change between crash and replay; the plan does not."""
+    folder.put("a", 1000, b"12345678")
+    planner = folder.planner()
+    end = through_json(planner.latest(planner.initial()))
+    other = folder.planner(maxBytesPerTrigger="1", pattern="zzz", splitSize="3")
+    assert other.splits(end) == planner.splits(end)
+    tasks = [(s.start, s.end) for task in other.tasks(end) for s in task]
+    assert tasks == [(0, 3), (3, 6), (6, 8)]
+
+
+def test_idle_trigger_returns_the_same_offset(folder: Folder) -> None:
+    """HZ-32: with nothing new the start offset itself comes back, also in a new process."""
+    folder.put("a", 1000)
+    planner = folder.planner()
+    end = planner.latest(planner.initial())
+    assert planner.latest(end) is end
+    start = through_json(end)
+    assert folder.planner().latest(start) is start
+
+
+def test_empty_files_move_the_cursor(folder: Folder) -> None:
+    """HZ-13: a file without bytes is planned, as a split without bytes, and done with."""
+    folder.put("empty", 1000, b"")
+    planner = folder.planner()
+    end = planner.latest(planner.initial())
+    assert [(s.start, s.end) for s in planner.splits(end)] == [(0, 0)]
+    assert planner.latest(end) is end
+
+
+def test_recursive_lookup_finds_new_files_in_new_directories(folder: Folder) -> None:
+    """APX-1, APX-3, APX-31: directories are entered when asked for, empty ones too; a new file in a new one is found."""
+    folder.put("top", 1000)
+    folder.put("a/b/deep", 2000)
+    (folder.path / "a/empty").mkdir()
+    assert batches(folder.planner()) == [["top"]]
+    planner = folder.planner(recursiveFileLookup="true")
+    end = planner.latest(planner.initial())
+    assert names(planner, end) == ["top", "a/b/deep"]
+    folder.put("a/new/f", 3000)
+    assert names(planner, planner.latest(end)) == ["a/new/f"]
+
+
+def test_a_single_file_is_a_source(folder: Folder) -> None:
+    """APX-19, APX-20: the path of one file is read once; rewritten with a later time it is read again, whole (APX-30)."""
+    folder.put("one", 1000, b"a\n")
+    file = Folder.__new__(Folder)
+    file.path = folder.path / "one"
+    planner = file.planner()
+    end = planner.latest(planner.initial())
+    assert [(s.file.path, s.end) for s in planner.splits(end)] == [("", 2)]
+    assert planner.latest(end) is end
+    folder.put("one", 2000, b"a\nb\n")
+    end = planner.latest(end)
+    assert [(s.file.path, s.end) for s in planner.splits(end)] == [("", 4)]
+    assert planner.latest(end) is end
+
+
+def test_hidden_and_unfinished_names_are_never_read(folder: Folder) -> None:
+    """Names with a leading dot or underscore, or the endings of unfinished files, are left alone, in directories too."""
+    for name in (".a", "_b", "c._COPYING_", "d.tmp", "e.inprogress", "_dir/f", ".dir/g", "ok", "x_COPYING_"):
+        folder.put(name, 1000)
+    assert batches(folder.planner(recursiveFileLookup="true")) == [["ok", "x_COPYING_"]]
+
+
+def test_glob_and_pattern_must_both_match(folder: Folder) -> None:
+    """pathGlobFilter and pattern (full match) are both applied to the file's name."""
+    for name in ("a1.json", "a2.csv", "b1.json", "a1.json.bak"):
+        folder.put(name, 1000)
+    assert batches(folder.planner(pathGlobFilter="*.json", pattern="a.*")) == [["a1.json"]]
+    assert batches(folder.planner(pattern="a1")) == []
+
+
+def test_odd_names_sort_by_bytes(folder: Folder) -> None:
+    """HZ-25: names with blanks, quotes, controls, other scripts and invalid UTF-8 are read, sorted by their bytes."""
+    odd = ["-rf", " lead", "a b", "50%", "a,b", "#x", "what?", "a:b", "a\nb", "ü", "\U0001f600", "\uffff", "\udcff\udc80"]
+    odd.append("n" * 255)
+    for name in odd:
+        folder.put(name, 1000)
+    planner = folder.planner()
+    end = through_json(planner.latest(planner.initial()))
+    assert names(planner, end) == sorted(odd, key=os.fsencode)
+    assert folder.planner().latest(end) == end
+
+
+def test_symlink_loops_end(folder: Folder) -> None:
+    """HZ-18: a directory that links to its parent is entered once, and files are read once."""
+    folder.put("a/f", 1000)
+    (folder.path / "a/loop").symlink_to(folder.path, target_is_directory=True)
+    assert batches(folder.planner(recursiveFileLookup="true")) == [["a/f"]]
+
+
+def test_failed_listing_moves_nothing(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """HZ-26: a listing that fails half way raises, and the next one finds everything."""
+    for i in range(5):
+        folder.put(f"d{i}/f", 1000)
+    planner = folder.planner(recursiveFileLookup="true")
+    start = planner.initial()
+    names_of, calls = LocalStorage.names, []
+
+    def failing(self: LocalStorage, path: str) -> Any:  # noqa: ANN401
+        calls.append(path)
+        if len(calls) == 4:
+            msg = "lost"
+            raise NotThere(msg)
+        return names_of(self, path)
+
+    monkeypatch.setattr(LocalStorage, "names", failing)
+    with pytest.raises(NotThere):
+        planner.latest(start)
+    assert len(names(planner, planner.latest(start))) == 5
+
+
+def test_available_now_stops_at_what_was_there(folder: Folder) -> None:
+    """HZ-30: files that arrive during the run wait for the next; the last batch says that it is the last."""
+    for i in range(3):
+        folder.put(f"f{i}", 1000 + i)
+    planner = folder.planner(maxFilesPerTrigger="2")
+    planner.prepare_available_now()
+    first = planner.latest(planner.initial())
+    folder.put("during", 5000)
+    second = planner.latest(first)
+    assert (names(planner, first), names(planner, second)) == (["f0", "f1"], ["f2"])
+    assert (first.get("last"), second.get("last")) == (None, True)
+    assert planner.latest(second) is second
+    assert batches(folder.planner(), through_json(second)) == [["during"]]
+
+
+def test_available_now_skips_what_went_before_it_was_planned(folder: Folder) -> None:
+    """HZ-30: a file of the bound that is deleted before its batch is planned is not promised to anybody."""
+    for i in range(3):
+        folder.put(f"f{i}", 1000 + i)
+    planner = folder.planner(maxFilesPerTrigger="1")
+    planner.prepare_available_now()
+    first = planner.latest(planner.initial())
+    (folder.path / "f1").unlink()
+    second = planner.latest(first)
+    assert names(planner, second) == ["f2"]
+
+
+def test_available_now_waits_for_files_to_settle(folder: Folder) -> None:
+    """A file written just before an AvailableNow run is part of it."""
+    folder.put("fresh", clock.now_ns() / SECOND)
+    planner = folder.planner(settle="300ms")
+    planner.prepare_available_now()
+    assert names(planner, planner.latest(planner.initial())) == ["fresh"]
+
+
+def test_once_ignores_the_limit(folder: Folder) -> None:
+    """SPK-3: Trigger.Once plans everything in one batch, and that is the last."""
+    for i in range(5):
+        folder.put(f"f{i}", 1000 + i)
+    planner = folder.planner(maxFilesPerTrigger="1")
+    end = planner.latest(planner.initial(), limited=False)
+    assert (len(names(planner, end)), end["last"]) == (5, True)
+
+
+def test_batch_boundary_file(folder: Folder) -> None:
+    """batchBoundary=file ends each batch at the end of one file, whatever the limits."""
+    folder.put("a", 1000, b"x" * 100)
+    folder.put("b", 2000)
+    assert batches(folder.planner(batchBoundary="file", maxBytesPerTrigger="10")) == [["a"], ["b"]]
+
+
+def test_starting_from_latest_skips_what_is_there(folder: Folder) -> None:
+    """startingFrom=latest reads only what comes later, also if it comes with a time a little before the start."""
+    folder.put("old", 1000)
+    now = clock.now_ns() / SECOND
+    folder.put("recent", now - 20)
+    planner = folder.planner(startingFrom="latest", settle="0")
+    start = through_json(planner.initial())
+    assert planner.latest(start) is start
+    folder.put("renamed-in", now - 10)
+    folder.put("new", clock.now_ns() / SECOND)
+    assert names(planner, planner.latest(start)) == ["renamed-in", "new"]
+
+
+def test_starting_from_a_time(folder: Folder) -> None:
+    """startingFrom=<time> reads the files from that time on, and never an older one."""
+    folder.put("old", 999)
+    folder.put("at", 1000)
+    planner = folder.planner(startingFrom="1970-01-01T00:16:40Z")
+    end = through_json(planner.latest(planner.initial()))
+    assert names(planner, end) == ["at"]
+    folder.put("older", 990)
+    assert folder.planner(startingFrom="1970-01-01T00:16:40Z").latest(end) == end
+
+
+def test_offset_is_small_after_many_files(folder: Folder) -> None:
+    """After 5,000 files the offset of a one-file batch stays under 4 KB and still tells new files from read ones."""
+    for i in range(5000):
+        folder.put(f"f{i}", 5000 + i / 1000)
+    planner = folder.planner(maxFilesPerTrigger="10000")
+    end = planner.latest(planner.initial())
+    folder.put("one more", 5006)
+    end = through_json(planner.latest(end))
+    assert len(json.dumps(end)) < 4096
+    for i in range(30):
+        folder.put(f"late{i}", 5000)
+    for i in range(10):
+        (folder.path / f"f{i}").unlink()
+    restarted = folder.planner()
+    assert sorted(names(restarted, restarted.latest(end))) == sorted(f"late{i}" for i in range(30))
+
+
+def test_more_changes_than_the_offset_can_tell_apart(folder: Folder, caplog: pytest.LogCaptureFixture) -> None:
+    """When hundreds of read files vanish while no query runs, arrival times decide: nothing is read twice or lost."""
+    for i in range(1000):
+        folder.put(f"f{i}", 5000)
+    clock.sleep(0.03)  # the kernel's clock ticks
+    planner = folder.planner()
+    end = through_json(planner.latest(planner.initial()))
+    for i in range(500):
+        (folder.path / f"f{i}").unlink()
+    assert folder.planner().latest(end) == end
+    folder.put("behind", 5000)
+    with caplog.at_level(logging.WARNING, "penstock.source"):
+        assert folder.planner().latest(end) == end
+    assert "1 file" in caplog.text
+    assert "'behind'" in caplog.text
+
+
+def test_long_plans_go_beside_the_offset(folder: Folder, tmp_path: Path) -> None:
+    """A plan of thousands of files is a side record that the offset points at; it is forgotten when the batch is done."""
+    for i in range(4000):
+        folder.put(f"file-{i:05}", 1000 + i)
+    state = str(tmp_path / "state")
+    planner = folder.planner(state=state, maxFilesPerTrigger="2000")
+    first = through_json(planner.latest(planner.initial()))
+    assert len(json.dumps(first)) < 4096
+    assert len(names(folder.planner(state=state), first)) == 2000
+    second = through_json(planner.latest(first))
+    assert len(os.listdir(state)) == 2
+    planner.committed(second)
+    assert os.listdir(state) == [second["plan"]["file"]]
+
+
+@pytest.mark.parametrize("damage", ["cut", "flip", "delete"])
+def test_damaged_plan_is_named(folder: Folder, tmp_path: Path, damage: str) -> None:
+    """A side record that is cut, altered or missing is a named error, never other rows."""
+    for i in range(3000):
+        folder.put(f"file-{i:05}", 1000 + i)
+    state = tmp_path / "state"
+    planner = folder.planner(state=str(state), maxFilesPerTrigger="9999")
+    end = through_json(planner.latest(planner.initial()))
+    plan = state / end["plan"]["file"]
+    data = plan.read_bytes()
+    plan.unlink()
+    if damage == "cut":
+        plan.write_bytes(data[:-10])
+    elif damage == "flip":
+        plan.write_bytes(data[:500] + bytes([data[500] ^ 1]) + data[501:])
+    with pytest.raises(DamagedState, match=plan.name):
+        folder.planner(state=str(state)).splits(end)
+
+
+def test_offset_of_another_source_is_refused(folder: Folder) -> None:
+    """An offset that this source did not write is refused, with what was found."""
+    folder.put("a", 1000)
+    for offset in ({"logOffset": 3}, {"v": 99, "cursor": None}, {"v": 1, "cursor": 7}):
+        with pytest.raises(DamagedState):
+            folder.planner().latest(offset)
+
+
+def test_source_directory_that_vanishes_is_an_error(folder: Folder) -> None:
+    """HZ-26: a directory that is gone is an error, not an empty listing."""
+    planner = folder.planner()
+    start = planner.initial()
+    shutil.rmtree(folder.path)
+    with pytest.raises(NotThere):
+        planner.latest(start)
+
+
+def test_tasks_follow_the_number_asked_for(folder: Folder) -> None:
+    """With `tasks` a batch is packed into that many, of about equal weight, without losing or repeating a byte."""
+    for i in range(10):
+        folder.put(f"f{i}", 1000 + i, b"x" * 1_000_000)
+    planner = folder.planner(tasks="3")
+    end = planner.latest(planner.initial())
+    tasks = planner.tasks(end)
+    assert len(tasks) == 3
+    weights = [sum(s.end - s.start for s in task) for task in tasks]
+    assert sum(weights) == 10_000_000
+    assert max(weights) < 3_600_000

@@ -1,0 +1,180 @@
+"""The promises of `Storage`, as tests that any back end can be put through.
+
+A back end's test module makes a subclass of `StorageContract` with the fixtures `storage` and `root` (an empty directory
+of that storage) and inherits every test.
+"""
+
+from __future__ import annotations
+
+import pickle
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+from penstock.errors import AlreadyThere, NotThere, StorageError
+
+if TYPE_CHECKING:
+    from penstock.storage import Storage
+
+
+def put(storage: Storage, path: str, data: bytes) -> None:
+    """Write a synced file."""
+    with storage.create(path) as file:
+        file.write(data)
+        file.sync()
+
+
+class StorageContract:
+    """Inherit, with the fixtures `storage` and `root`."""
+
+    def test_what_is_written_is_read(self, storage: Storage, root: str) -> None:
+        """A created, synced and closed file holds exactly what was written, as a whole and by ranges."""
+        with storage.create(f"{root}/a") as file:
+            assert file.write(b"hello ") == 6
+            assert file.write(memoryview(b"world")) == 5
+            assert file.tell() == 11
+            file.sync()
+        assert storage.read(f"{root}/a") == b"hello world"
+        with storage.open(f"{root}/a") as file:
+            assert (file.read(4, 3), file.read(9, 100), file.read(11, 5)) == (b"o w", b"ld", b"")
+            assert file.info().size == 11
+
+    def test_create_is_exclusive(self, storage: Storage, root: str) -> None:
+        """Creating a name that is taken fails and leaves the file as it was."""
+        put(storage, f"{root}/a", b"first")
+        with pytest.raises(AlreadyThere):
+            storage.create(f"{root}/a")
+        assert storage.read(f"{root}/a") == b"first"
+
+    def test_a_block_that_fails_leaves_no_file(self, storage: Storage, root: str) -> None:
+        """An exception inside the block of a created file removes the file."""
+        with pytest.raises(ZeroDivisionError), storage.create(f"{root}/a") as file:
+            file.write(b"half")
+            raise ZeroDivisionError
+        with pytest.raises(NotThere):
+            storage.stat(f"{root}/a")
+
+    def test_a_file_whose_name_went_does_not_close_well(self, storage: Storage, root: str) -> None:
+        """A writer whose file was removed under it is told so when it closes."""
+        file = storage.create(f"{root}/a")
+        file.write(b"x")
+        storage.delete(f"{root}/a")
+        with pytest.raises(StorageError):
+            file.close()
+
+    def test_missing_files_are_not_there(self, storage: Storage, root: str) -> None:
+        """Every verb that reads says `NotThere` of a missing name."""
+        for call in (storage.open, storage.read, storage.stat):
+            with pytest.raises(NotThere):
+                call(f"{root}/missing")
+        with pytest.raises(NotThere):
+            list(storage.list(f"{root}/missing"))
+        with pytest.raises(NotThere):
+            storage.publish(f"{root}/missing", f"{root}/b")
+
+    def test_listing_shows_files_and_directories(self, storage: Storage, root: str) -> None:
+        """A listing has every entry with its size, and `names` agrees with it."""
+        put(storage, f"{root}/a", b"123")
+        storage.make_directory(f"{root}/d")
+        entries = {entry.name: entry for entry in storage.list(root)}
+        assert (entries["a"].size, entries["a"].is_directory, entries["d"].is_directory) == (3, False, True)
+        assert {name for name, _ in storage.names(root)} == {"a", "d"}
+        assert entries["a"].identity == storage.stat(f"{root}/a").identity
+
+    def test_publish_moves(self, storage: Storage, root: str) -> None:
+        """A published file is under its new name alone, unchanged."""
+        put(storage, f"{root}/a", b"part")
+        storage.publish(f"{root}/a", f"{root}/b")
+        assert storage.read(f"{root}/b") == b"part"
+        with pytest.raises(NotThere):
+            storage.stat(f"{root}/a")
+
+    def test_publish_never_replaces(self, storage: Storage, root: str) -> None:
+        """Publishing to a taken name fails; both files stay as they were."""
+        put(storage, f"{root}/a", b"mine")
+        put(storage, f"{root}/b", b"theirs")
+        with pytest.raises(AlreadyThere):
+            storage.publish(f"{root}/a", f"{root}/b")
+        assert (storage.read(f"{root}/a"), storage.read(f"{root}/b")) == (b"mine", b"theirs")
+
+    def test_put_if_absent_decides_once(self, storage: Storage, root: str) -> None:
+        """Of many that put one name at the same time exactly one succeeds, and its bytes are what is there."""
+        won: list[int] = []
+
+        def attempt(number: int) -> None:
+            try:
+                storage.put_if_absent(f"{root}/slot", b"%d" % number)
+                won.append(number)
+            except AlreadyThere:
+                pass
+
+        threads = [threading.Thread(target=attempt, args=(n,)) for n in range(16)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(won) == 1
+        assert storage.read(f"{root}/slot") == b"%d" % won[0]
+        assert [name for name, _ in storage.names(root)] == ["slot"]
+
+    def test_delete_is_repeatable(self, storage: Storage, root: str) -> None:
+        """Deleting a file, an empty directory and nothing at all succeeds; a full directory is kept."""
+        put(storage, f"{root}/a", b"")
+        storage.make_directory(f"{root}/d")
+        for name in ("a", "a", "d", "d"):
+            storage.delete(f"{root}/{name}")
+        assert list(storage.list(root)) == []
+        storage.make_directory(f"{root}/full")
+        put(storage, f"{root}/full/x", b"")
+        with pytest.raises(StorageError):
+            storage.delete(f"{root}/full")
+        assert storage.stat(f"{root}/full/x").size == 0
+
+    def test_directories_are_made_with_their_parents(self, storage: Storage, root: str) -> None:
+        """A directory is made with its parents; again is no error; a file in the way is one."""
+        for _ in range(2):
+            storage.make_directory(f"{root}/a/b/c")
+        assert storage.stat(f"{root}/a/b/c").is_directory
+        put(storage, f"{root}/file", b"")
+        with pytest.raises(StorageError):
+            storage.make_directory(f"{root}/file")
+
+    def test_an_open_file_stays_the_same_file(self, storage: Storage, root: str) -> None:
+        """A reader goes on reading the file it opened though the name is deleted and given to another."""
+        put(storage, f"{root}/a", b"old")
+        with storage.open(f"{root}/a") as file:
+            before = file.info()
+            storage.delete(f"{root}/a")
+            put(storage, f"{root}/a", b"new one")
+            assert file.read(0, 10) == b"old"
+            assert (before.size, before.identity) == (file.info().size, file.info().identity)
+
+    def test_extend_cuts_and_appends(self, storage: Storage, root: str) -> None:
+        """A growing file is cut to the given length, then appended to; it is made when it is not there."""
+        with storage.extend(f"{root}/g", 0) as file:
+            file.write(b"one\ntwo\n")
+            file.sync()
+        with storage.extend(f"{root}/g", 4) as file:
+            assert file.tell() == 4
+            file.write(b"2\n")
+            file.sync()
+        assert storage.read(f"{root}/g") == b"one\n2\n"
+
+    @pytest.mark.parametrize("name", ["a b", "50%", "#1", "what?", "it's", '"q"', "ü", "-rf", "a\nb", "\udcff\udc80"])
+    def test_odd_names_are_names(self, storage: Storage, root: str, name: str) -> None:
+        """Any byte but a slash and NUL may be in a name, also bytes that are not UTF-8."""
+        put(storage, f"{root}/{name}", b"x")
+        assert [entry.name for entry in storage.list(root)] == [name]
+        assert storage.read(f"{root}/{name}") == b"x"
+
+    def test_a_storage_travels(self, storage: Storage, root: str) -> None:
+        """A storage can be pickled, as it must be to reach the tasks."""
+        put(storage, f"{root}/a", b"x")
+        assert pickle.loads(pickle.dumps(storage)).read(f"{root}/a") == b"x"  # noqa: S301 - our own bytes
+
+    def test_its_clock_stamps_its_files(self, storage: Storage, root: str) -> None:
+        """The storage's time and the modification times of its files are of one clock."""
+        before = storage.now_ns()
+        put(storage, f"{root}/a", b"x")
+        assert abs(storage.stat(f"{root}/a").modified_ns - before) < 5_000_000_000

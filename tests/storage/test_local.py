@@ -1,0 +1,99 @@
+"""The local disk keeps the contract, and what is its own."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from contract import StorageContract, put
+from penstock import failpoints
+from penstock.errors import NoSpace, OptionError, StorageError
+from penstock.storage import LocalStorage, Storage, locate
+
+
+@pytest.fixture
+def storage() -> Storage:
+    return LocalStorage()
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> str:
+    return str(tmp_path)
+
+
+class TestLocalStorage(StorageContract):
+    pass
+
+
+def test_publish_completes_after_a_crash_between_the_two_names(storage: Storage, root: str) -> None:
+    """Publishing again with both names on one file removes the old one."""
+    put(storage, f"{root}/a", b"part")
+    os.link(f"{root}/a", f"{root}/b")
+    storage.publish(f"{root}/a", f"{root}/b")
+    assert sorted(os.listdir(root)) == ["b"]
+
+
+def test_staged_files_are_private_and_published_ones_are_not(storage: Storage, root: str) -> None:
+    """A created file is 0600 in a 0700 directory; published it has the permissions that the umask leaves."""
+    storage.make_directory(f"{root}/private", private=True)
+    put(storage, f"{root}/private/a", b"x")
+    assert stat.S_IMODE(os.stat(f"{root}/private").st_mode) == 0o700
+    assert stat.S_IMODE(os.stat(f"{root}/private/a").st_mode) == 0o600
+    storage.publish(f"{root}/private/a", f"{root}/b")
+    Path(f"{root}/plain").touch()
+    assert os.stat(f"{root}/b").st_mode == os.stat(f"{root}/plain").st_mode
+
+
+def test_a_failed_sync_poisons_the_file(storage: Storage, root: str) -> None:
+    """After a sync failed, the same file is never called durable, though the next fsync would report success."""
+    file = storage.create(f"{root}/a")
+    file.write(b"x")
+    failpoints.arm("storage.sync=error")
+    try:
+        with pytest.raises(StorageError):
+            file.sync()
+    finally:
+        failpoints.arm("")
+    with pytest.raises(StorageError, match="earlier sync"):
+        file.sync()
+
+
+def test_a_full_disk_is_named(storage: Storage, root: str) -> None:
+    """ENOSPC becomes `NoSpace`, with the path and what to do."""
+    failpoints.arm("storage.write=nospace")
+    try:
+        with pytest.raises(NoSpace, match="free some space") as raised, storage.create(f"{root}/a") as file:
+            file.write(b"x")
+    finally:
+        failpoints.arm("")
+    assert isinstance(raised.value.__cause__, OSError)
+    assert raised.value.__cause__.errno == errno.ENOSPC
+    assert os.listdir(root) == []
+
+
+@pytest.mark.parametrize(
+    ("location", "path"),
+    [("/a/b/../c", "/a/c"), ("file:/a/b", "/a/b"), ("file:///a%20b", "/a b"), ("/a%20b", "/a%20b")],
+)
+def test_locations_are_plain_paths_or_file_urls(location: str, path: str) -> None:
+    """A plain path is taken literally, a file: URL is unquoted."""
+    assert locate(location)[1] == path
+
+
+def test_relative_paths_become_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A relative path is below the working directory; one that looks like a URL but exists is a path."""
+    monkeypatch.chdir(tmp_path)
+    assert locate("in")[1] == f"{tmp_path}/in"
+    Path("s3:x").mkdir()
+    assert locate("s3:x")[1] == f"{tmp_path}/s3:x"
+
+
+@pytest.mark.parametrize("location", ["", "s3://bucket/a", "hdfs://n/a"])
+def test_unknown_file_systems_are_refused(location: str) -> None:
+    """An empty location and a scheme that is not known are refused with the option's name."""
+    with pytest.raises(OptionError, match="^\\[PST-101\\] checkpoint"):
+        locate(location, name="checkpoint")

@@ -1,0 +1,268 @@
+"""The arrows of the architecture point down: a layer imports only what is below it.
+
+    cli          on top: commands
+    spark        bindings; with pyspark_penstock the only code that knows Spark
+    source  sink  aio  windows  db       side by side: none knows another; `spark` joins them
+    wal  formats                         side by side
+    storage                              and beside it `testing`, which users import and we do not
+    options  failpoints
+    units
+    errors  clock
+
+`penstock/__init__.py` re-exports lazily, so importing `penstock` costs nothing: Spark does it in six processes a query.
+Every import counts, wherever it stands: in a function, under `if TYPE_CHECKING`, or by name through `importlib`.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+SOURCE = Path(__file__).resolve().parent.parent / "src"
+
+_BOTTOM = {"errors", "units", "clock", "options", "failpoints"}
+_BYTES = _BOTTOM | {"storage"}
+_OPERATORS = {"source", "sink", "aio", "windows", "db"}
+_RECORDS = _BYTES | {"wal", "formats"}
+_BINDINGS = _RECORDS | _OPERATORS | {"spark"}
+ROOT = "penstock"  # the package itself: what its `__init__` re-exports
+
+# What each layer may import of the others; itself it may always.
+BELOW: dict[str, set[str]] = {
+    "errors": set(),
+    "clock": set(),
+    "units": {"errors"},
+    "failpoints": {"errors", "clock"},
+    "options": {"errors", "units"},
+    "storage": _BOTTOM,
+    "testing": _BYTES,
+    "formats": _BYTES,
+    "wal": _BYTES,
+    **dict.fromkeys(_OPERATORS, _RECORDS),
+    "spark": _RECORDS | _OPERATORS,
+    "cli": _BINDINGS | {ROOT},
+    "__main__": {"cli"},
+    ROOT: _BINDINGS,
+    "pyspark_penstock": _BINDINGS | {ROOT},
+}
+
+# Libraries that only some layers may know; all others are free.
+ONLY_IN = {
+    "pyspark": {"spark", "cli", ROOT, "pyspark_penstock"},
+    "py4j": {"spark"},
+    "typer": {"cli"},
+    "rich": {"cli"},
+}
+
+
+def layer_of(module: str) -> str:
+    """Return the layer that a dotted module or object is of; `penstock.x` is `ROOT` where there is no layer `x`."""
+    first, _, rest = module.partition(".")
+    second = rest.partition(".")[0]
+    if first != "penstock":
+        return first
+    return second if second in BELOW else ROOT
+
+
+def imports(tree: ast.Module, module: str, *, package: bool) -> Iterator[tuple[int, str]]:
+    """Yield (line, dotted target) of every import anywhere in a module; relative ones are made absolute."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            parts = module.split(".")
+            here = parts[: len(parts) - node.level + package] if node.level else []
+            target = ".".join([*here, *filter(None, [node.module])])
+            yield from ((node.lineno, f"{target}.{alias.name}") for alias in node.names)
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] in {"import_module", "__import__"}:
+            named = node.args[0] if node.args else None
+            if isinstance(named, ast.Constant) and isinstance(named.value, str):
+                yield node.lineno, named.value
+
+
+def upward(text: str, module: str, *, package: bool = False) -> list[str]:
+    """Return the imports of a module that do not point down, as lines that an editor can jump to."""
+    layer = layer_of(module)
+    found = []
+    for line, target in imports(ast.parse(text), module, package=package):
+        other = layer_of(target)
+        ours = other in BELOW and other != layer and other not in BELOW[layer]
+        foreign = layer not in ONLY_IN.get(other, {layer})
+        if ours or foreign:
+            found.append(f"{module}:{line}: {layer} imports {target}; it may import {sorted(BELOW[layer])}")
+    return found
+
+
+def modules() -> Iterator[tuple[str, Path]]:
+    """Yield (dotted name, file) of every module under src."""
+    for path in sorted(SOURCE.rglob("*.py")):
+        parts = path.relative_to(SOURCE).with_suffix("").parts
+        yield ".".join(parts[:-1] if parts[-1] == "__init__" else parts), path
+
+
+def test_imports_point_down() -> None:
+    """No module imports a layer above or beside its own, nor a library that belongs to another layer."""
+    found = [
+        breach
+        for module, path in modules()
+        for breach in upward(path.read_text(encoding="utf-8"), module, package=path.name == "__init__.py")
+    ]
+    assert not found, "\n".join(["", *found])
+
+
+def test_every_module_has_a_layer() -> None:
+    """A new module at the top of the package is given its place in `BELOW` before anything can import it."""
+    placed = {*BELOW, "__init__"}
+    names = {path.stem for path in (SOURCE / "penstock").iterdir() if path.suffix == ".py"}
+    names |= {path.name for path in (SOURCE / "penstock").iterdir() if path.is_dir() and any(path.glob("*.py"))}
+    assert names <= placed, f"without a layer in BELOW: {sorted(names - placed)}"
+
+
+BAD = [
+    ("penstock.errors", "import penstock.units"),
+    ("penstock.options", "from penstock.storage import Storage"),
+    ("penstock.storage._local", "from penstock import wal"),
+    ("penstock.formats.text", "from penstock.wal import Writer"),
+    ("penstock.source.plan", "def f():\n    from penstock.windows import WindowStore"),
+    ("penstock.source.plan", "from ..sink import ledger"),
+    ("penstock.sink.sink", "if TYPE_CHECKING:\n    from penstock.source.plan import Plan"),
+    ("penstock.aio", "from pyspark.sql import Row"),
+    ("penstock.spark.ingest", "from penstock.cli import console"),
+    ("penstock.sink.publish", "import rich.console"),
+    ("penstock.sink.publish", "from penstock.testing import CrashStorage"),
+    ("penstock.db.sink", "from penstock import register"),
+    ("penstock.db.sink", "importlib.import_module('penstock.spark')"),
+    ("penstock.cli.demo", "from penstock.testing import failing"),
+]
+GOOD = [
+    ("penstock.units", "from penstock.errors import OptionError"),
+    ("penstock.failpoints", "from penstock import clock"),
+    ("penstock.source.plan", "from penstock.source.cursor import Cursor\nfrom . import scan"),
+    ("penstock.windows.store", "from penstock import wal\nimport pyarrow"),
+    ("penstock.spark.ingest", "from penstock.sink import Sink\nfrom pyspark.sql import SparkSession"),
+    ("penstock.cli.status", "import typer, penstock\nfrom penstock import ingest"),
+    ("penstock.testing.storage", "from penstock.storage import Storage\nfrom penstock import failpoints"),
+    ("pyspark_penstock", "from penstock.spark import datasource"),
+]
+
+
+@pytest.mark.parametrize(("module", "code"), BAD)
+def test_checker_finds(module: str, code: str) -> None:
+    """The checker finds each kind of import that points up or aside."""
+    assert upward(code, module)
+
+
+@pytest.mark.parametrize(("module", "code"), GOOD)
+def test_checker_leaves_alone(module: str, code: str) -> None:
+    """The checker says nothing of imports that point down or stay within their layer."""
+    assert not upward(code, module)
+
+
+def test_relative_imports_are_made_absolute() -> None:
+    """A relative import means the same module from a package's `__init__` as from a module in it."""
+    tree = ast.parse("from . import a\nfrom .b import c\nfrom ..d import e")
+    expected = ["penstock.sink.a", "penstock.sink.b.c", "penstock.d.e"]
+    assert [target for _, target in imports(tree, "penstock.sink.publish", package=False)] == expected
+    assert [target for _, target in imports(tree, "penstock.sink", package=True)] == expected
+
+
+# In a fresh interpreter: import a package and report what was loaded and what was done meanwhile. The audit hook is
+# Python's own record of files opened, processes started and sockets made, whatever library does it.
+_WATCHED_IMPORT = """
+import importlib, json, sys
+
+blocked, before, target = json.loads(sys.argv[1]), json.loads(sys.argv[2]), sys.argv[3]
+
+class Blocker:
+    def find_spec(self, name, path=None, found=None):
+        if any(name == each or name.startswith(each + ".") for each in blocked):
+            raise ModuleNotFoundError(f"No module named {name!r} (blocked)", name=name)
+
+sys.meta_path.insert(0, Blocker())
+for name in before:
+    importlib.import_module(name)
+
+LOADING = (".py", ".pyc", ".so", ".zip", ".egg")
+WATCHED = {"open", "os.mkdir", "os.rename", "os.remove", "os.link", "subprocess.Popen", "socket.__new__", "os.fork"}
+done, watching = [], True
+
+def hook(event, args):
+    if watching and event in WATCHED and not (event == "open" and str(args[0]).endswith(LOADING)):
+        done.append(f"{event} {args!r}"[:200])
+
+sys.addaudithook(hook)
+known = set(sys.modules)
+importlib.import_module(target)
+watching = False
+print(json.dumps({"loaded": sorted(set(sys.modules) - known), "done": done}))
+"""
+
+
+def watched_import(target: str, *, blocked: list[str], before: list[str]) -> dict[str, list[str]]:
+    """Import `target` in a fresh interpreter, without `blocked` and after `before`; return what it loaded and did."""
+    arguments = [sys.executable, "-B", "-c", _WATCHED_IMPORT, json.dumps(blocked), json.dumps(before), target]
+    path = os.pathsep.join([str(SOURCE), *filter(None, [os.environ.get("PYTHONPATH")])])
+    ended = subprocess.run(
+        arguments, capture_output=True, text=True, check=False, timeout=60, env={**os.environ, "PYTHONPATH": path}
+    )
+    assert ended.returncode == 0, ended.stderr
+    answer: dict[str, list[str]] = json.loads(ended.stdout)
+    return answer
+
+
+def packages(names: list[str]) -> set[str]:
+    """Return the top-level packages of dotted module names."""
+    return {name.partition(".")[0] for name in names}
+
+
+def test_importing_penstock_is_light() -> None:
+    """`import penstock` loads only its own bottom layers, no PySpark, polars, Arrow or numpy, and does no I/O."""
+    seen = watched_import("penstock", blocked=[], before=[])
+    assert {layer_of(name) for name in seen["loaded"] if name.startswith("penstock.")} <= _BOTTOM
+    assert not packages(seen["loaded"]) & {"pyspark", "py4j", "polars", "pyarrow", "numpy", "pandas"}
+    assert not seen["done"]
+
+
+@pytest.mark.parametrize("blocked", [["pyspark"], ["pyspark.sql"], ["pyspark", "pyarrow", "polars", "numpy"]])
+def test_importing_the_spark_plugin_never_raises(blocked: list[str]) -> None:
+    """Spark imports `pyspark_penstock` wherever it is installed, so it must not raise though libraries are missing."""
+    watched_import("pyspark_penstock", blocked=blocked, before=[])
+
+
+def test_importing_the_spark_plugin_is_light() -> None:
+    """`pyspark_penstock` adds no polars or Arrow to what PySpark itself has loaded, and no I/O to its start."""
+    pytest.importorskip("pyspark")
+    seen = watched_import("pyspark_penstock", blocked=[], before=["pyspark.sql.datasource"])
+    assert not packages(seen["loaded"]) & {"polars", "pyarrow", "numpy", "pandas"}
+    assert not seen["done"]
+
+
+@pytest.fixture
+def heavy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Return the name of a module that does at its import all that ours must not."""
+    (tmp_path / "heavy.py").write_text("import os, subprocess, sqlite3\nopen(os.devnull).close()\n", encoding="utf-8")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    return "heavy"
+
+
+def test_watched_import_sees_what_is_loaded_and_done(heavy: str) -> None:
+    """The watch reports the libraries a module loads and the files it opens, so that silence means something."""
+    seen = watched_import(heavy, blocked=[], before=["os", "subprocess"])
+    assert "sqlite3" in packages(seen["loaded"])
+    assert [entry.split()[0] for entry in seen["done"]] == ["open"]
+
+
+def test_watched_import_blocks(heavy: str) -> None:
+    """A module that cannot do without a blocked library fails the watch."""
+    with pytest.raises(AssertionError, match="blocked"):
+        watched_import(heavy, blocked=["sqlite3"], before=[])

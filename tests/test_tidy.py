@@ -1,0 +1,457 @@
+"""The project's own style, as tests over the syntax trees of `src/penstock`; each failure names the replacement.
+
+A file call outside `storage/` or a clock outside `clock.py` is a promise broken quietly: it works on this disk, today.
+Linters do not know those borders, so they are kept here. Names are followed through imports and aliases, and a mention
+counts like a call (`map(os.stat, paths)`). A file that has to break a rule is entered in `EXCEPTIONS` with the reason.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import tokenize
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+PACKAGE = REPOSITORY / "src" / "penstock"
+TESTS = REPOSITORY / "tests"
+
+# rule -> {file: reason}. An entry that is not needed (any more) fails `test_every_exception_is_needed`.
+EXCEPTIONS: dict[str, dict[str, str]] = {
+    "files": {
+        "failpoints.py": "the mark of a failpoint that acts once must not go through the storage that is made to fail",
+    },
+}
+
+# Where a rule does not hold because this is the place it sends everybody to.
+HOMES = {"files": "storage/", "temporary": "storage/", "clock": "clock.py", "print": "cli/"}
+
+_CREATE = "storage.create, which is exclusive and durable after sync"
+_READ = "storage.open or storage.read"
+_LIST = "storage.list or storage.names"
+_STAT = "storage.stat"
+_DELETE = "storage.delete"
+_DIRECTORY = "storage.make_directory"
+_PUBLISH = "storage.publish, which never replaces"
+_SYNC = "WriteHandle.sync, which also makes the name durable"
+_NOTHING = "nothing: no storage but a local disk can do that"
+
+# A name that ends in a dot stands for all below it.
+FILES = {
+    **dict.fromkeys(("open", "io.open", "codecs.open", "io.FileIO", "os.fdopen"), f"{_READ}, or {_CREATE}"),
+    **dict.fromkeys(("os.open", "mmap.", "pyarrow.fs.", "pyarrow.OSFile"), f"{_READ}, or {_CREATE}"),
+    **dict.fromkeys(("pyarrow.memory_map", "pyarrow.create_memory_map", "polars.scan_"), _READ),
+    **dict.fromkeys(("os.rename", "os.renames", "os.replace", "os.link", "shutil.move"), _PUBLISH),
+    **dict.fromkeys(("os.remove", "os.unlink", "os.rmdir", "os.removedirs", "shutil.rmtree"), _DELETE),
+    **dict.fromkeys(("os.mkdir", "os.makedirs"), _DIRECTORY),
+    **dict.fromkeys(("os.fsync", "os.fdatasync", "os.sync"), _SYNC),
+    **dict.fromkeys(("os.listdir", "os.scandir", "os.walk", "os.fwalk", "glob."), _LIST),
+    **dict.fromkeys(("os.stat", "os.lstat", "os.fstat", "os.access"), _STAT),
+    **dict.fromkeys(("os.path.exists", "os.path.lexists", "os.path.isfile", "os.path.isdir", "os.path.islink"), _STAT),
+    **dict.fromkeys(("os.path.getsize", "os.path.getmtime", "os.path.getctime", "os.path.getatime"), _STAT),
+    **dict.fromkeys(("os.symlink", "os.truncate", "os.ftruncate", "os.utime", "os.chmod", "os.chown"), _NOTHING),
+    "shutil.": "the verbs of penstock.storage",
+}
+FILES_ALLOWED = {"shutil.which", "shutil.get_terminal_size"}  # ask about the machine, not about a file of ours
+PATH_METHODS = {
+    **dict.fromkeys(("read_text", "read_bytes"), _READ),
+    **dict.fromkeys(("write_text", "write_bytes", "touch"), _CREATE),
+    **dict.fromkeys(("iterdir", "glob", "rglob", "walk"), _LIST),
+    **dict.fromkeys(("stat", "lstat", "exists", "is_file", "is_dir", "is_symlink"), _STAT),
+    **dict.fromkeys(("rename", "replace", "hardlink_to", "move"), _PUBLISH),
+    **dict.fromkeys(("unlink", "rmdir"), _DELETE),
+    **dict.fromkeys(("symlink_to", "chmod", "lchmod"), _NOTHING),
+    "mkdir": _DIRECTORY,
+    "open": f"{_READ}, or {_CREATE}",
+}
+PATH_TO_PATH = {"parent", "joinpath", "with_name", "with_stem", "with_suffix", "resolve", "absolute", "expanduser"}
+CLOCK = {
+    **dict.fromkeys(("time.time", "time.time_ns", "datetime.date.today"), "penstock.clock.now_ns"),
+    **dict.fromkeys((f"datetime.datetime.{name}" for name in ("now", "utcnow", "today")), "penstock.clock.now_ns"),
+    **dict.fromkeys(("time.localtime", "time.ctime"), "penstock.clock.now_ns, and the time zone that the user chose"),
+    **dict.fromkeys(("time.monotonic", "time.monotonic_ns"), "penstock.clock.monotonic"),
+    **dict.fromkeys(("time.perf_counter", "time.perf_counter_ns"), "penstock.clock.monotonic"),
+    "time.sleep": "penstock.clock.sleep",
+}
+UNSAFE = {
+    **dict.fromkeys(("pickle", "cloudpickle", "marshal", "shelve", "dill"), "JSON with a checksum, or Arrow IPC"),
+    **dict.fromkeys(("eval", "exec"), "a parser: what a user wrote is never run"),
+    **dict.fromkeys(("yaml.load", "yaml.unsafe_load"), "yaml.safe_load"),
+    "hash": "xxhash: hash() differs from process to process",
+}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One breach: `rule`, where (`path` within the package, `line`), `what` was found, and what to use `instead`."""
+
+    rule: str
+    path: str
+    line: int
+    what: str
+    instead: str
+
+    def __str__(self) -> str:
+        return f"src/penstock/{self.path}:{self.line}: {self.what} -> {self.instead}"
+
+
+@dataclass
+class Module:
+    """A source file, parsed: its path within the package, text, tree, and the dotted names its imports stand for."""
+
+    path: str
+    text: str
+    tree: ast.Module = field(init=False)
+    imported: dict[str, str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.tree = ast.parse(self.text, self.path)
+        self.imported = {}
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.Import):
+                for alias in node.names:
+                    first = alias.name.split(".")[0]
+                    self.imported[alias.asname or first] = alias.name if alias.asname else first
+            elif isinstance(node, ast.ImportFrom) and not node.level:
+                for alias in node.names:
+                    self.imported[alias.asname or alias.name] = f"{node.module}.{alias.name}"
+
+    def dotted(self, node: ast.expr) -> str:
+        """Return what a name or a chain of attributes stands for (`os.path.exists`), or "".
+
+        A name that no import binds stands for itself, as a built-in; its attributes stand for nothing that is known.
+        """
+        if isinstance(node, ast.Name):
+            return self.imported.get(node.id, node.id)
+        if isinstance(node, ast.Attribute):
+            known = not isinstance(node.value, ast.Name) or node.value.id in self.imported
+            before = self.dotted(node.value) if known else ""
+            return f"{before}.{node.attr}" if before else ""
+        return ""
+
+    def mentions(self) -> Iterator[tuple[int, str]]:
+        """Yield (line, dotted name) of every import and of every name that is read."""
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.Import):
+                yield from ((node.lineno, alias.name) for alias in node.names)
+            elif isinstance(node, ast.ImportFrom):
+                yield from ((node.lineno, f"{node.module}.{alias.name}") for alias in node.names)
+            elif isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Load):
+                yield node.lineno, self.dotted(node)
+
+    def comments(self) -> dict[int, str]:
+        """Return the comment of every line that has one."""
+        tokens = tokenize.generate_tokens(io.StringIO(self.text).readline)
+        return {token.start[0]: token.string for token in tokens if token.type == tokenize.COMMENT}
+
+
+def banned(name: str, table: dict[str, str]) -> str | None:
+    """Return the replacement that `table` has for a dotted name, or None if it is not banned."""
+    for pattern, instead in table.items():
+        if name == pattern or (pattern.endswith((".", "_")) and name.startswith(pattern)):
+            return instead
+    return None
+
+
+def files(module: Module) -> Iterator[Finding]:
+    """Find file calls; a method of `pathlib.Path` counts where the receiver is seen to be one."""
+    for line, name in module.mentions():
+        kind, _, method = name.rpartition(".")
+        instead = PATH_METHODS.get(method) if kind == "pathlib.Path" else banned(name, FILES)
+        if instead and name not in FILES_ALLOWED:
+            yield Finding("files", module.path, line, name, instead)
+    yield from (
+        Finding("files", module.path, line, f"Path.{method}", PATH_METHODS[method])
+        for line, method in path_methods(module, module.tree, set())
+    )
+
+
+def path_methods(module: Module, scope: ast.AST, outer: set[str]) -> Iterator[tuple[int, str]]:
+    """Yield (line, method) of every file method of a `pathlib.Path` in a scope; `outer` names the paths around it."""
+    inside = list(_nodes_of(scope))
+    paths = outer | _annotated_paths(module, scope, inside)
+    paths |= {
+        ast.unparse(target)
+        for node in inside
+        if isinstance(node, ast.Assign) and _is_path(module, node.value, paths)
+        for target in node.targets
+    }
+    for node in inside:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef):
+            yield from path_methods(module, node, paths)
+        elif isinstance(node, ast.Attribute) and node.attr in PATH_METHODS and _is_path(module, node.value, paths):
+            yield node.lineno, node.attr
+
+
+def _nodes_of(scope: ast.AST) -> Iterator[ast.AST]:
+    """Yield the nodes of one scope in source order; a nested function or class is yielded, not entered."""
+    for child in ast.iter_child_nodes(scope):
+        yield child
+        if not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef):
+            yield from _nodes_of(child)
+
+
+def _annotated_paths(module: Module, scope: ast.AST, inside: list[ast.AST]) -> set[str]:
+    """Return the names that are annotated as `Path` (also `Path | None`); a class's own ones also behind `self.`."""
+    declared = [(ast.unparse(node.target), node.annotation) for node in inside if isinstance(node, ast.AnnAssign)]
+    declared += [(node.arg, node.annotation) for node in inside if isinstance(node, ast.arg) and node.annotation]
+    names = {
+        name
+        for name, annotation in declared
+        if any(module.dotted(part) == "pathlib.Path" for part in ast.walk(annotation) if isinstance(part, ast.expr))
+    }
+    return names | {f"self.{name}" for name in names} if isinstance(scope, ast.ClassDef) else names
+
+
+def _is_path(module: Module, node: ast.expr, paths: set[str]) -> bool:
+    if isinstance(node, ast.BinOp):
+        return _is_path(module, node.left, paths) and isinstance(node.op, ast.Div)
+    if isinstance(node, ast.Call):
+        return module.dotted(node.func).startswith("pathlib.Path") or _is_path(module, node.func, paths)
+    if isinstance(node, ast.Attribute) and node.attr in PATH_TO_PATH:
+        return _is_path(module, node.value, paths)
+    return isinstance(node, ast.Name | ast.Attribute) and ast.unparse(node) in paths
+
+
+def temporary(module: Module) -> Iterator[Finding]:
+    """Find temporary files: they lie on another file system than the output, and are forgotten by a crash."""
+    for line, name in module.mentions():
+        if name.split(".")[0] == "tempfile":
+            yield Finding("temporary", module.path, line, name, "storage.create in the sink's own staging directory")
+
+
+def clocks(module: Module) -> Iterator[Finding]:
+    """Find clocks that a test cannot set."""
+    for line, name in module.mentions():
+        if instead := banned(name, CLOCK):
+            yield Finding("clock", module.path, line, name, instead)
+
+
+def unsafe(module: Module) -> Iterator[Finding]:
+    """Find what runs data as code, or gives another answer in another process."""
+    for line, name in module.mentions():
+        libraries = [part for part in name.split(".") if part in {"pickle", "cloudpickle", "marshal", "shelve", "dill"}]
+        if instead := banned(name, UNSAFE) or (UNSAFE[libraries[0]] if libraries else None):
+            yield Finding("unsafe", module.path, line, name, instead)
+
+
+def prints(module: Module) -> Iterator[Finding]:
+    """Find `print`: a library speaks through logging, errors and return values."""
+    for line, name in module.mentions():
+        if name == "print":
+            yield Finding("print", module.path, line, name, "logging, or rich's console in cli/")
+
+
+def handlers(module: Module) -> Iterator[Finding]:
+    """Find handlers of everything without a comment that says why, on the line of the `except`."""
+    comments = module.comments()
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.ExceptHandler):
+            caught = node.type.elts if isinstance(node.type, ast.Tuple) else [node.type]
+            names = [module.dotted(each) if each else "bare except" for each in caught]
+            broad = [name for name in names if name.split(".")[-1] in {"bare except", "Exception", "BaseException"}]
+            head = range(node.lineno, max(node.body[0].lineno, node.lineno + 1))
+            comment = " ".join(comments.get(line, "") for line in head)
+            if broad and not has_reason(comment):
+                instead = "the errors that can happen, or a reason in a comment beside it"
+                yield Finding("handlers", module.path, node.lineno, f"except {broad[0]}", instead)
+
+
+def reasons(module: Module) -> Iterator[Finding]:
+    """Find linter rules that are switched off without a reason beside them."""
+    for line, comment in module.comments().items():
+        if re.search(r"\bnoqa\b|type:\s*ignore", comment) and not has_reason(comment):
+            yield Finding("reasons", module.path, line, comment, "the same, with its codes and ` - reason`")
+
+
+def has_reason(comment: str) -> bool:
+    """Say whether a comment has two words or more that are no instructions to a tool."""
+    said = re.sub(r"noqa(:\s*[A-Z]+\d+(,\s*[A-Z]+\d+)*)?|type:\s*ignore(\[[^]]*\])?|pragma: no \w+", "", comment)
+    return len(re.findall(r"[A-Za-z]\w*", said)) > 1
+
+
+def unfinished(module: Module) -> Iterator[Finding]:
+    """Find notes of unfinished work."""
+    for line, text in enumerate(module.text.splitlines(), 1):
+        if note := re.search(r"\b(TODO|FIXME)\b", text):
+            yield Finding("unfinished", module.path, line, note[0], "the work itself, or an issue")
+
+
+def docstrings(module: Module) -> Iterator[Finding]:
+    """Find modules, public classes and public functions without a docstring."""
+    if not ast.get_docstring(module.tree):
+        yield Finding("docstrings", module.path, 1, "module without docstring", "what it is for, in a sentence")
+    for name, node in public(module.tree, ""):
+        if not ast.get_docstring(node):
+            what = f"{name} without docstring"
+            yield Finding("docstrings", module.path, node.lineno, what, "its contract, in a sentence")
+
+
+Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+
+
+def public(scope: ast.Module | ast.ClassDef, prefix: str) -> Iterator[tuple[str, Definition]]:
+    """Yield the public definitions of a module or class, also those under `if` and `try`, and of its public classes.
+
+    Overloads, setters and marked overrides say nothing new, so they are left out.
+    """
+    for node in _nodes_of(scope):
+        if not isinstance(node, Definition) or node.name.startswith("_"):
+            continue
+        marks = {ast.unparse(mark).split(".")[-1] for mark in node.decorator_list}
+        if not marks & {"overload", "override", "setter", "deleter"}:
+            yield prefix + node.name, node
+        if isinstance(node, ast.ClassDef):
+            yield from public(node, f"{prefix}{node.name}.")
+
+
+RULES: dict[str, Callable[[Module], Iterator[Finding]]] = {
+    "files": files,
+    "temporary": temporary,
+    "clock": clocks,
+    "unsafe": unsafe,
+    "print": prints,
+    "handlers": handlers,
+    "reasons": reasons,
+    "unfinished": unfinished,
+    "docstrings": docstrings,
+}
+
+
+def modules() -> list[Module]:
+    """Return all modules of the package."""
+    paths = sorted(PACKAGE.rglob("*.py"))
+    return [Module(path.relative_to(PACKAGE).as_posix(), path.read_text(encoding="utf-8")) for path in paths]
+
+
+def breaches(rule: str) -> list[Finding]:
+    """Return every breach of a rule outside its home, excepted or not, each once."""
+    home = HOMES.get(rule)
+    looked_at = [module for module in modules() if not (home and module.path.startswith(home))]
+    return list(dict.fromkeys(finding for module in looked_at for finding in RULES[rule](module)))
+
+
+def listing(findings: list[Finding]) -> str:
+    """Return findings as lines that an editor can jump to."""
+    return "\n".join(["", *map(str, findings)])
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_source_keeps(rule: str) -> None:
+    """No module of the package breaks the rule, but for the exceptions that carry a reason."""
+    found = [finding for finding in breaches(rule) if finding.path not in EXCEPTIONS.get(rule, {})]
+    assert not found, listing(found)
+
+
+@pytest.mark.parametrize("rule", EXCEPTIONS)
+def test_every_exception_is_needed(rule: str) -> None:
+    """An exception goes when the breach it excuses has gone, and it has a reason of more than a word."""
+    assert set(EXCEPTIONS[rule]) <= {finding.path for finding in breaches(rule)}
+    assert all(len(reason.split()) > 2 for reason in EXCEPTIONS[rule].values())
+
+
+def test_every_test_says_what_it_proves() -> None:
+    """Every test has a docstring whose first paragraph is a sentence."""
+    silent = []
+    for path in sorted(TESTS.rglob("*.py")):
+        for name, node in public(ast.parse(path.read_text(encoding="utf-8")), ""):
+            said = (ast.get_docstring(node) or "").split("\n\n")[0]
+            is_test = name.split(".")[-1].startswith("test_") and not isinstance(node, ast.ClassDef)
+            if is_test and not is_sentence(said):
+                silent.append(f"{path.relative_to(REPOSITORY)}:{node.lineno}: {name}")
+    assert not silent, "\n".join(["a sentence that says what it proves is missing in", *silent])
+
+
+def is_sentence(text: str) -> bool:
+    """Say whether a text has three words or more and ends like a sentence."""
+    return len(text.split()) > 2 and text.rstrip().endswith((".", "!", "?"))
+
+
+BAD = [
+    ("files", "f = open('x')", "open"),
+    ("files", "import os\nos.rename(a, b)", "os.rename"),
+    ("files", "import os as o\no.replace(a, b)", "os.replace"),
+    ("files", "from os import unlink as gone\ngone(a)", "os.unlink"),
+    ("files", "import os\nsizes = map(os.stat, names)", "os.stat"),
+    ("files", "def f():\n    import os.path\n    return os.path.exists(a)", "os.path.exists"),
+    ("files", "import shutil\nshutil.rmtree(a)", "shutil.rmtree"),
+    ("files", "import pyarrow as pa\npa.memory_map(a)", "pyarrow.memory_map"),
+    ("files", "import polars as pl\npl.scan_csv(a)", "polars.scan_csv"),
+    ("files", "from pathlib import Path\nPath(a).write_text('x')", "Path.write_text"),
+    ("files", "from pathlib import Path\n(Path(a) / 'b').resolve().stat()", "Path.stat"),
+    ("files", "import pathlib\ndef f(p: pathlib.Path | None): p.rename(b)", "Path.rename"),
+    ("files", "from pathlib import Path\ndef f():\n    p = Path(a)\n    with p.open() as g: pass", "Path.open"),
+    ("files", "from pathlib import Path\nclass C:\n    root: Path\n    def f(self): self.root.mkdir()", "Path.mkdir"),
+    ("files", "from pathlib import Path\nlist(map(Path.unlink, a))", "pathlib.Path.unlink"),
+    ("temporary", "from tempfile import mkdtemp", "tempfile.mkdtemp"),
+    ("clock", "import time\ntime.time()", "time.time"),
+    ("clock", "from time import sleep\nsleep(1)", "time.sleep"),
+    ("clock", "from datetime import datetime, timezone\ndatetime.now(timezone.utc)", "datetime.datetime.now"),
+    ("clock", "import datetime as dt\nf(key=dt.datetime.utcnow)", "datetime.datetime.utcnow"),
+    ("unsafe", "import pickle", "pickle"),
+    ("unsafe", "from pyspark import cloudpickle", "pyspark.cloudpickle"),
+    ("unsafe", "eval(text)", "eval"),
+    ("unsafe", "import yaml\nyaml.load(text)", "yaml.load"),
+    ("unsafe", "lane = hash(key) % 8", "hash"),
+    ("print", "print('done')", "print"),
+    ("handlers", "try: f()\nexcept Exception: pass", "except Exception"),
+    ("handlers", "try: f()\nexcept (OSError, BaseException):  # noqa: BLE001\n    pass", "except BaseException"),
+    ("handlers", "try: f()\nexcept: pass", "except bare except"),
+    ("reasons", "x = 1  # noqa: E501", "# noqa: E501"),
+    ("reasons", "x = 1  # type: ignore[assignment]", "# type: ignore[assignment]"),
+    ("unfinished", "# TODO: all of it", "TODO"),
+    ("docstrings", "x = 1", "module without docstring"),
+    ("docstrings", "'''Doc.'''\nclass A:\n    '''Doc.'''\n    def f(self): pass", "A.f without docstring"),
+    ("docstrings", "'''Doc.'''\nif x:\n    async def f(): pass", "f without docstring"),
+]
+
+GOOD = [
+    ("files", "storage.open(path).read(0, 1)"),
+    ("files", "text.replace('a', 'b')"),
+    ("files", "glob.pattern"),
+    ("files", "from pathlib import Path\nname = str(Path(a)).replace('a', 'b')"),
+    ("files", "from pathlib import PurePosixPath\nPurePosixPath(a).parent"),
+    ("files", "from pathlib import Path\ndef f(p: Path): return p.name\ndef g(p): return p.replace('a', 'b')"),
+    ("files", "import shutil\nshutil.which('java')"),
+    ("files", "from dataclasses import replace\nreplace(a, b=1)"),
+    ("clock", "from penstock import clock\nclock.sleep(1); clock.now_ns()"),
+    ("clock", "from datetime import datetime\ndatetime.fromtimestamp(0, zone)"),
+    ("unsafe", "def __hash__(self): return xxhash.xxh64_intdigest(self.key)"),
+    ("handlers", "try: f()\nexcept Exception:  # noqa: BLE001 - the user's function may raise anything\n    pass"),
+    ("handlers", "try: f()\nexcept OSError: pass"),
+    ("reasons", "x = 1  # noqa: PLW0603 - one clock a process"),
+    ("docstrings", "'''Doc.'''\nclass _A:\n    def f(self): pass\ndef _g(): pass"),
+    ("docstrings", "'''Doc.'''\ndef f():\n    '''Doc.'''\n    def inner(): pass"),
+]
+
+
+@pytest.mark.parametrize(("rule", "code", "what"), BAD)
+def test_checker_finds(rule: str, code: str, what: str) -> None:
+    """The checker finds each kind of breach and names a replacement, so that silence means something."""
+    found = {finding.what: finding.instead for finding in RULES[rule](Module("bad.py", code))}
+    assert found.get(what)
+
+
+@pytest.mark.parametrize(("rule", "code"), GOOD)
+def test_checker_leaves_alone(rule: str, code: str) -> None:
+    """The checker says nothing where only a name looks like a breach."""
+    assert not list(RULES[rule](Module("good.py", code)))
+
+
+def test_checker_sees_the_package() -> None:
+    """The rules are applied to files that exist: an empty search must not pass as a clean one."""
+    assert {"errors.py", "units.py", "clock.py", "storage/__init__.py"} <= {module.path for module in modules()}
+
+
+@pytest.mark.parametrize("text", ["", "Works.", "test of the sink", "No row\nis lost"])
+def test_checker_wants_sentences(text: str) -> None:
+    """A docstring of a word, or without an end, is no sentence."""
+    assert not is_sentence(text)
