@@ -115,7 +115,7 @@ def _parsed(text: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _integers(text: pa.Array, kind: pa.DataType) -> pa.Array:
-    if np.any((text_bytes(text) | 32) == ord("x")):
+    if np.any((codes(text) | 32) == ord("x")):
         msg = "a decimal number"
         raise MalformedError(msg)
     try:
@@ -125,7 +125,7 @@ def _integers(text: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _floats(text: pa.Array, kind: pa.DataType) -> pa.Array:
-    if np.any(np.isin(text_bytes(text), np.frombuffer(b"nNiI", np.uint8))):
+    if np.any(np.isin(codes(text), np.frombuffer(b"nNiI", np.uint8))):
         words = pc.match_substring_regex(text, "[nNiI]")
         if pc.any(pc.and_not(words, pc.match_substring_regex(text, _NOT_A_NUMBER_FORM))).as_py():
             msg = "a number, NaN, Infinity or -Infinity"
@@ -225,14 +225,19 @@ def joined(first: pa.Array | str, second: pa.Array | str, *more: pa.Array | str)
     return pc.binary_join_element_wise(*pieces)
 
 
-def text_bytes(text: pa.Array) -> npt.NDArray[np.uint8]:
+def contents(text: pa.Array) -> pa.Buffer:
     """Return the bytes of a string or binary array (32 or 64 bit offsets), one value behind the other, without a copy."""
     large = types.is_large_string(text.type) or types.is_large_binary(text.type)
     offsets, data = text.buffers()[1:]
     if not len(text) or data is None:
-        return np.zeros(0, np.uint8)
+        return pa.py_buffer(b"")
     bounds = np.frombuffer(offsets, np.int64 if large else np.int32)[text.offset : text.offset + len(text) + 1]
-    return np.frombuffer(data, np.uint8)[bounds[0] : bounds[-1]]
+    return data.slice(int(bounds[0]), int(bounds[-1] - bounds[0]))
+
+
+def codes(text: pa.Array) -> npt.NDArray[np.uint8]:
+    """Return `contents` as numbers."""
+    return np.frombuffer(contents(text), np.uint8)
 
 
 def _float_text(column: pa.Array) -> pa.Array:

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from penstock.errors import BadRecord, OptionError
 from penstock.formats.lines import record_starts
 from penstock.formats.malformed import excerpt
+from penstock.formats.scalars import contents
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -61,15 +62,6 @@ class TextEncoder:
         """Return where each row ends; see `Encoder`."""
         lengths = pc.fill_null(pc.binary_length(batch.column(0)), 0)
         return np.cumsum(lengths.to_numpy(zero_copy_only=False).astype(np.int64) + 1)
-
-
-def contents(values: pa.Array) -> pa.Buffer:
-    """Return the bytes of a large string or binary array without nulls, one value behind the other, without a copy."""
-    offsets, data = values.buffers()[1:]
-    if not len(values) or data is None:
-        return pa.py_buffer(b"")
-    bounds = np.frombuffer(offsets, np.int64)[values.offset : values.offset + len(values) + 1]
-    return data.slice(int(bounds[0]), int(bounds[-1] - bounds[0]))
 
 
 def _one_column(schema: pa.Schema) -> pa.Field:

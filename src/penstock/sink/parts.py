@@ -302,6 +302,11 @@ class Part(ABC, Generic[Payload]):
         room_rows = None if limits.rows is None else max(limits.rows - self.rows, 0)
         return self._fitting(payload, max(limits.size - self.size, 0), room_rows)
 
+    def full(self) -> bool:
+        """Tell whether no further record can fit."""
+        limits = self._desk.limits
+        return self.size >= limits.size or (limits.rows is not None and self.rows >= limits.rows)
+
     def add(self, payload: Payload) -> None:
         """Take the rows, all of them."""
         self._held.append(payload)
@@ -356,7 +361,8 @@ class Part(ABC, Generic[Payload]):
             self._segments.append(Segment(self._own.name, 0, size, self._own_rows, self._own_form, size))
             self._desk.staging.seal(self._own)
         elif self._held:
-            self._segments.append(self._packed(self._absorbed()))
+            segment = self._packed(self._absorbed())
+            self._segments.append(segment)
         self._hold(-self.buffered)
         time_ns = self._desk.origin.time_ns if self._grew else self.opened.written_ns
         last = self._last_batch()
@@ -681,7 +687,9 @@ class TaskWriter:
             fit = max(fit, 1)
             head, payload = (payload, _NOTHING) if fit >= payload.rows else payload.cut(fit)
             part.add(head)
-            if part.buffered >= part.stage_bytes or self._desk.buffered >= _BUFFER_BYTES:
+            if part.full() and not part.settle():
+                self._parts.pop(bucket).close()
+            elif part.buffered >= part.stage_bytes or self._desk.buffered >= _BUFFER_BYTES:
                 max(self._parts.values(), key=lambda p: p.buffered).relieve()
 
     def _part(self, bucket: str) -> BytePart | ArrowPart:

@@ -1,0 +1,650 @@
+"""Parts over their whole life, batch by batch, seen as a reader of the directory sees them."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from penstock import failpoints
+from penstock.errors import (
+    CheckpointMismatch,
+    CommitError,
+    DamagedState,
+    Fenced,
+    NoSpace,
+    PublishConflict,
+    StorageError,
+)
+from penstock.sink.sink import Batch
+from penstock.testing import FakeClock
+
+from conftest import QUERY, Output
+
+
+@pytest.fixture(autouse=True)
+def disarm() -> object:
+    yield
+    failpoints.arm("")
+
+
+def test_part_grows_over_batches_and_closes_by_size(output: Output) -> None:
+    """Two-byte lines, 8 bytes a part: nothing is visible until a part fills, then exactly four lines a file."""
+    sink = output.sink(rollSize="8", fileName="p-{writer}-{seq}")
+    assert not output.batch(sink, 0, {0: ["0", "1", "2"]}).files
+    assert output.visible() == {}
+    done = output.batch(sink, 1, {0: ["3", "4", "5"]})
+    assert output.visible() == {"p-0-0.txt": "0\n1\n2\n3\n"}
+    assert [(f.rows, f.bytes, f.first_batch, f.last_batch) for f in done.files] == [(4, 8, 0, 1)]
+    output.batch(sink, 2, {0: ["6", "7"]})
+    assert output.visible()["p-0-1.txt"] == "4\n5\n6\n7\n"
+
+
+def test_a_part_is_rolled_before_the_record_that_would_pass_the_limit(output: Output) -> None:
+    """Lines of 6 bytes with a limit of 10 bytes make one line a file; one oversized line has a file of its own (F31)."""
+    sink = output.sink(rollSize="10", fileName="p-{seq}")
+    output.batch(sink, 0, {0: ["aaaaa", "bbbbb", "c" * 50, "d"]}, final=True)
+    assert list(output.visible().values()) == ["aaaaa\n", "bbbbb\n", "c" * 50 + "\n", "d\n"]
+
+
+def test_close_by_rows(output: Output) -> None:
+    """I2: 1000 lines at 100 rows a file make 10 files of 100."""
+    sink = output.sink(rollRows="100", fileName="f{seq}")
+    for batch in range(4):
+        output.batch(sink, batch, {0: [f"line {batch} {i}" for i in range(250)]})
+    assert [len(text.splitlines()) for text in output.visible().values()] == [100] * 10
+
+
+def test_every_batch(output: Output) -> None:
+    """rollBatches=1 publishes each batch's rows with the batch; rollBatches=3 those of three, empty ones counting."""
+    sink = output.sink(rollBatches="1", fileName="a{seq}")
+    output.batch(sink, 0, {0: ["1"]})
+    output.batch(sink, 1, {0: ["2"]})
+    assert output.visible() == {"a0.txt": "1\n", "a1.txt": "2\n"}
+    sink = output.sink(sink_id="three", rollBatches="3", fileName="b{seq}")
+    for batch, lines in enumerate([["1"], [], ["3"], ["4"]]):
+        output.batch(sink, batch, {0: lines})
+    assert output.visible()["b0.txt"] == "1\n3\n"
+
+
+def test_age_closes_a_part_without_the_new_rows(output: Output, time: FakeClock) -> None:
+    """S13: a part older than rollInterval is closed when the next batch begins; that batch's rows open another."""
+    sink = output.sink(rollInterval="10s", rollInactivity="1h", fileName="p{seq}")
+    output.batch(sink, 0, {0: ["1"]})
+    time.seconds += 9
+    output.batch(sink, 1, {0: ["2"]})
+    assert output.visible() == {}
+    time.seconds += 1
+    output.batch(sink, 2, {0: ["3"]})
+    assert output.visible() == {"p0.txt": "1\n2\n"}
+
+
+def test_idleness_closes_one_bucket_and_not_the_other(output: Output, time: FakeClock) -> None:
+    """B13: four buckets, two go on being written: the other two are closed after rollInactivity, the two stay open."""
+    output.schema = pa.schema([("value", pa.string()), ("b", pa.string())])
+    sink = output.sink(format="csv", bucketBy="{b}", rollInactivity="5m", rollInterval="1h", fileName="p{seq}")
+    output.batch(sink, 0, {0: [f"x|{b}" for b in "0123"]})
+    time.seconds += 240
+    output.batch(sink, 1, {0: ["y|0", "y|1"]})
+    time.seconds += 120
+    output.batch(sink, 2, {0: ["z|0", "z|1"]})
+    assert sorted(output.visible()) == ["2/p0.csv", "3/p1.csv"]
+    assert len(sink.ledger.head().open) == 2
+
+
+def test_idle_stream_is_rolled_between_batches(output: Output, time: FakeClock) -> None:
+    """F14: with no batch running, `roll` closes what is due, and nothing before."""
+    sink = output.sink(rollInactivity="60s", fileName="p{seq}")
+    output.batch(sink, 0, {0: ["1"]})
+    time.seconds += 59
+    assert sink.roll("d1") is None
+    time.seconds += 1
+    done = sink.roll("d1")
+    assert done is not None
+    assert output.visible() == {"p0.txt": "1\n"}
+    assert sink.roll("d1") is None
+    output.batch(sink, 1, {0: ["2"]}, final=True)
+    assert output.visible()["p1.txt"] == "2\n"
+
+
+def test_clock_that_steps_back_closes_nothing_early(output: Output, time: FakeClock) -> None:
+    """A driver whose clock went back an hour neither closes the part nor fails; forward an hour it closes it."""
+    sink = output.sink(rollInterval="10m", fileName="p{seq}")
+    output.batch(sink, 0, {0: ["1"]})
+    time.seconds -= 3600
+    output.batch(sink, 1, {0: ["2"]})
+    assert output.visible() == {}
+    time.seconds += 7200
+    output.batch(sink, 2, {0: ["3"]}, final=True)
+    assert output.lines() == ["1", "2", "3"]
+
+
+def test_batch_without_rows_changes_nothing(output: Output) -> None:
+    """F30, M6: empty batches and tasks without rows make no file, no record and no number; the first close neither (B1)."""
+    sink = output.sink()
+    before = sink.begin("d1").base
+    output.batch(sink, 0, {0: [], 1: []})
+    output.batch(sink, 1, {})
+    assert sink.ledger.head().n == before
+    assert sink.finish() is None
+    assert output.visible() == {}
+    assert output.staged() == []
+
+
+def test_last_batch_publishes_everything(output: Output) -> None:
+    """F15: a batch that says it is the last leaves nothing open, also of writers that had no rows in it."""
+    sink = output.sink()
+    output.batch(sink, 0, {0: ["a"], 1: ["b"], 2: ["c"]})
+    output.batch(sink, 1, {1: ["d"]}, final=True)
+    assert output.lines() == ["a", "b", "c", "d"]
+    assert sink.ledger.head().open == ()
+    assert output.staged() == []
+
+
+def test_finish_publishes_what_a_lost_query_left(output: Output) -> None:
+    """`finish` closes what is committed and open, and what was staged but not committed stays out."""
+    sink = output.sink()
+    output.batch(sink, 0, {0: ["a"]})
+    begun = sink.begin("d1", Batch(QUERY, 1))
+    output.write(sink, begun, 1, {0: ["never committed"]})
+    assert sink.finish() is not None
+    assert output.lines() == ["a"]
+    assert sink.finish() is None
+
+
+def test_replay_of_a_committed_batch_changes_nothing(output: Output) -> None:
+    """F2: the batch is delivered again, with other rows and other tasks even: what was decided stands."""
+    sink = output.sink(rollBatches="1")
+    output.batch(sink, 0, {0: ["a"], 1: ["b"]})
+    seen = output.visible()
+    for owner in ("d1", "d2"):
+        done = output.batch(sink, 0, {0: ["a", "x"], 1: ["b"], 2: ["c"]}, owner=owner)
+        assert done.repeated
+    assert output.visible() == seen
+
+
+def test_replay_of_a_batch_that_was_not_committed_leaves_no_trace_of_the_first_try(output: Output) -> None:
+    """M2, M10, F10: rows staged by a try that died are fully gone, those of the replay fully there."""
+    sink = output.sink(rollSize="4", fileName="p{seq}")
+    output.batch(sink, 0, {0: ["0"]})
+    begun = sink.begin("d1", Batch(QUERY, 1))
+    output.write(sink, begun, 1, {0: ["lost 1", "lost 2"]})
+    output.batch(output.sink(rollSize="4", fileName="p{seq}"), 1, {0: ["1", "2"]}, owner="d2", final=True)
+    assert output.visible() == {"p0.txt": "0\n1\n", "p1.txt": "2\n"}
+    assert output.staged() == []
+
+
+@pytest.mark.parametrize(
+    "point",
+    [
+        "sink.write.staged",
+        "sink.ledger.before-put",
+        "sink.ledger.after-put",
+        "sink.publish.one",
+        "sink.publish.one@2",
+        "storage.publish.linked",
+        "sink.publish.before-note",
+        "sink.forget",
+        "storage.put.link",
+        "storage.put.sync",
+        "storage.create",
+    ],
+)
+def test_failure_at_any_point_of_a_batch_is_made_good_by_the_replay(output: Output, point: str) -> None:
+    """F1, F3: whatever step of write, commit and publish fails, the same batch again gives each row exactly once."""
+    sink = output.sink(rollBatches="2", fileName="p{writer}-{seq}")
+    output.batch(sink, 0, {0: ["a"], 1: ["b"]})
+    name, _, at = point.partition("@")
+    failpoints.arm(f"{name}=error" + (f"@{at}" if at else ""))
+    with pytest.raises((OSError, StorageError)):
+        output.batch(sink, 1, {0: ["c"], 1: ["d"]})
+    failpoints.arm("")
+    assert set(output.lines()) <= {"a", "b", "c", "d"}
+    again = output.sink(rollBatches="2", fileName="p{writer}-{seq}")
+    output.batch(again, 1, {0: ["c"], 1: ["d"]}, owner="d2")
+    assert output.visible() == {"p0-0.txt": "a\nc\n", "p1-0.txt": "b\nd\n"}
+
+
+@pytest.mark.parametrize("point", ["storage.write", "storage.sync", "storage.put.sync", "storage.put.link"])
+def test_full_disk_fails_the_batch_whole(output: Output, point: str) -> None:
+    """F32: no space at write, assembly or ledger put: nothing is visible; with space back the batch goes through."""
+    sink = output.sink(rollBatches="1")
+    output.batch(sink, 0, {0: ["a"]})
+    failpoints.arm(f"{point}=nospace")
+    with pytest.raises(NoSpace):
+        output.batch(sink, 1, {0: ["b"]})
+    failpoints.arm("")
+    assert output.lines() == ["a"]
+    output.batch(sink, 1, {0: ["b"]})
+    assert output.lines() == ["a", "b"]
+
+
+def test_twin_task_is_never_visible(output: Output) -> None:
+    """F11: of two attempts of one task only the accepted one counts; the other's file is swept, never shown."""
+    sink = output.sink(rollBatches="1")
+    batch = Batch(QUERY, 0)
+    begun = sink.begin("d1", batch)
+    [accepted] = output.write(sink, begun, 0, {0: ["a"]})
+    output.write(sink, begun, 0, {0: ["a"]})
+    sink.commit(batch, [accepted])
+    output.write(sink, begun, 0, {0: ["a"]})  # a zombie, after the commit
+    assert output.lines() == ["a"]
+    output.batch(sink, 1, {0: ["b"]})
+    assert output.lines() == ["a", "b"]
+    assert output.staged() == []
+
+
+def test_stalled_driver_is_fenced(output: Output) -> None:
+    """F12: A stops before its put, B takes over and commits, A goes on: A ends with Fenced and has changed nothing."""
+    a = output.sink(rollBatches="1")
+    batch = Batch(QUERY, 0)
+    begun = a.begin("A", batch)
+    staged = output.write(a, begun, 0, {0: ["from A"]})
+    b = output.sink(rollBatches="1")
+    output.batch(b, 0, {0: ["from B"]}, owner="B")
+    output.batch(b, 1, {0: ["more"]}, owner="B")
+    seen = output.visible()
+    with pytest.raises(Fenced, match="'B'"):
+        a.commit(batch, staged)
+    assert output.visible() == seen
+    assert output.lines() == ["from B", "more"]
+
+
+def test_driver_stalled_so_long_that_its_number_is_free_again(output: Output, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Failure 3 of the ledger: the stale put succeeds because old records were forgotten; it decides nothing and is undone."""
+    monkeypatch.setattr("penstock.sink.ledger.FOLD", 2)
+    a = output.sink(rollBatches="1")
+    batch = Batch(QUERY, 0)
+    begun = a.begin("A", batch)
+    staged = output.write(a, begun, 0, {0: ["from A"]})
+    head = a.ledger.head()
+    decided = a._decide(head, batch, staged)
+    assert decided is not None
+    b = output.sink(rollBatches="1")
+    for number in range(6):
+        output.batch(b, number, {0: [f"B{number}"]}, owner="B")
+    assert decided.n not in b.ledger.numbers()
+    seen = output.visible()
+    with pytest.raises(Fenced):
+        a._put(decided)
+    assert decided.n not in b.ledger.numbers()
+    output.batch(b, 6, {0: ["B6"]}, owner="B")
+    assert output.lines() == [f"B{n}" for n in range(7)]
+    assert set(seen) <= set(output.visible())
+    assert sorted(f.path for f in b.ledger.history()) == sorted(output.visible())
+
+
+def test_lost_reply_of_the_put(output: Output, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Failure 4 of the ledger: the put was done but reported as failed; the commit finds its own record and goes on."""
+    sink = output.sink(rollBatches="1")
+    output.batch(sink, 0, {0: ["a"]})
+    put = type(sink.storage).put_if_absent
+
+    def lose(self: object, path: str, data: bytes) -> None:
+        put(self, path, data)  # type: ignore[arg-type]
+        msg = "the reply was lost"
+        raise StorageError(msg)
+
+    monkeypatch.setattr(type(sink.storage), "put_if_absent", lose)
+    output.batch(sink, 1, {0: ["b"]})
+    assert output.lines() == ["a", "b"]
+
+
+def test_record_put_while_a_batch_was_written_makes_the_batch_fail(output: Output) -> None:
+    """Failure 3 of the sink: a roll that got in between is never overwritten; the batch fails and its replay succeeds."""
+    sink = output.sink()
+    output.batch(sink, 0, {0: ["a"]})
+    batch = Batch(QUERY, 1)
+    begun = sink.begin("d1", batch)
+    staged = output.write(sink, begun, 1, {0: ["b"]})
+    sink.finish("d1")
+    with pytest.raises(CommitError):
+        sink.commit(batch, staged)
+    output.batch(sink, 1, {0: ["b"]}, owner="d2", final=True)
+    assert output.lines() == ["a", "b"]
+
+
+def test_other_checkpoint_in_the_same_directory(output: Output) -> None:
+    """F6: a new query id has its own state; its batch 0 is not taken for the other's, and no name clashes."""
+    output.batch(output.sink(sink_id="one", rollBatches="1"), 0, {0: ["a"]}, query="one")
+    output.batch(output.sink(sink_id="two", rollBatches="1"), 0, {0: ["b"]}, query="two")
+    assert output.lines() == ["a", "b"]
+    assert len(output.visible()) == 2
+
+
+def test_other_checkpoint_with_the_same_sink_id(output: Output) -> None:
+    """F6: under one sinkId a new query's batch 0 is new, continues the numbers, and the old query's replay is still known."""
+    sink = output.sink(rollBatches="1", fileName="p{seq}")
+    output.batch(sink, 0, {0: ["a"]}, query="one")
+    output.batch(sink, 0, {0: ["b"]}, query="two", owner="d2")
+    assert output.visible() == {"p0.txt": "a\n", "p1.txt": "b\n"}
+    assert output.batch(sink, 0, {0: ["a"]}, query="one", owner="d3").repeated
+
+
+def test_emptied_directory_is_refused(output: Output) -> None:
+    """F7: the checkpoint is at batch 3 and the directory has no ledger: refused at once, with what to do."""
+    with pytest.raises(CheckpointMismatch, match="has no ledger"):
+        output.sink().begin("d1", Batch(QUERY, 3))
+
+
+def test_older_checkpoint_is_refused(output: Output) -> None:
+    """F9: batch ids that go back, or come with other offsets, are refused and never skipped in silence."""
+    sink = output.sink(rollBatches="1")
+    output.batch(sink, 0, {0: ["a"]}, mark="m0")
+    output.batch(sink, 1, {0: ["b"]}, mark="m1")
+    with pytest.raises(CheckpointMismatch, match="older copy"):
+        sink.begin("d1", Batch(QUERY, 0, "m0"))
+    with pytest.raises(CheckpointMismatch, match="other offsets"):
+        sink.begin("d1", Batch(QUERY, 1, "other"))
+    assert output.batch(sink, 1, {0: ["b"]}, mark="m1").repeated
+
+
+def test_fewer_tasks_after_a_restart(output: Output) -> None:
+    """F13, B6: parts of writers that are no more are closed with the rest, none stays open for ever."""
+    sink = output.sink(rollInterval="1h", rollInactivity="10s", fileName="p{writer}-{seq}", mergeBelow="1")
+    output.batch(sink, 0, {0: ["a"], 1: ["b"], 2: ["c"]})
+    output.time.seconds += 20
+    output.batch(output.sink(rollInactivity="10s"), 1, {0: ["d"]}, owner="d2")
+    assert output.lines() == ["a", "b", "c"]
+    sink.finish()
+    assert output.lines() == ["a", "b", "c", "d"]
+
+
+def test_more_tasks_after_a_restart(output: Output) -> None:
+    """B7: new writers open parts of their own; every row is there once."""
+    sink = output.sink()
+    output.batch(sink, 0, {0: ["a"], 1: ["b"]})
+    output.batch(sink, 1, {w: [f"n{w}"] for w in range(5)}, owner="d2", final=True)
+    assert output.lines() == ["a", "b", "n0", "n1", "n2", "n3", "n4"]
+
+
+def test_numbers_never_come_back(output: Output) -> None:
+    """S21, S38: a writer that was gone for a while, with no part open, goes on behind every number that was given."""
+    sink = output.sink(rollBatches="1", fileName="p{writer}-{seq}")
+    output.batch(sink, 0, {0: ["a"], 1: ["b"]})
+    output.batch(sink, 1, {0: ["c"]})
+    output.batch(sink, 2, {1: ["d"]})
+    output.batch(sink, 3, {7: ["e"]})
+    assert len(output.visible()) == 5
+    assert sink.ledger.head().sequences == {}
+
+
+@pytest.mark.parametrize("taken", ["p-0.txt", "p-0.my.txt"])
+def test_names_that_are_taken_are_passed_over(output: Output, taken: str) -> None:
+    """B15-20: a file that somebody put where the next name would be is kept, and the next number is used."""
+    output.root.mkdir()
+    (output.root / taken).write_text("foreign")
+    template = taken.replace("0", "{seq}")
+    sink = output.sink(rollBatches="1", fileName=template)
+    output.batch(sink, 0, {0: ["a"]})
+    assert output.visible() == {taken: "foreign", taken.replace("0", "1"): "a\n"}
+
+
+def test_name_taken_between_decision_and_publishing(output: Output) -> None:
+    """A file put there after the decision is never replaced: an error says so, and moving it away heals."""
+    sink = output.sink(rollBatches="1", fileName="p{seq}")
+    output.batch(sink, 0, {0: ["a"]})
+    failpoints.arm("sink.publish.one=error")
+    with pytest.raises(OSError, match="failpoint"):
+        output.batch(sink, 1, {0: ["b"]})
+    failpoints.arm("")
+    (output.root / "p1.txt").write_text("foreign")
+    with pytest.raises(PublishConflict, match=r"p1\.txt"):
+        sink.begin("d1", Batch(QUERY, 1))
+    assert output.visible()["p1.txt"] == "foreign"
+    (output.root / "p1.txt").unlink()
+    output.batch(sink, 1, {0: ["b"]})
+    assert output.visible() == {"p0.txt": "a\n", "p1.txt": "b\n"}
+
+
+def test_lost_staged_file_is_an_error(output: Output) -> None:
+    """F5: the record is there, neither staged file nor target: an error that names it, never silence."""
+    sink = output.sink(rollBatches="1")
+    failpoints.arm("sink.publish.one=error")
+    with pytest.raises(OSError, match="failpoint"):
+        output.batch(sink, 0, {0: ["a"]})
+    failpoints.arm("")
+    for name in output.staged():
+        os.unlink(output.root / "_penstock/s/staging" / name)
+    with pytest.raises(PublishConflict, match="neither it nor its staged file"):
+        sink.begin("d1", Batch(QUERY, 0))
+
+
+def test_finished_files_may_be_taken_away(output: Output) -> None:
+    """A consumer that moves finished files away at once disturbs neither the next batch nor a restart."""
+    sink = output.sink(rollBatches="1")
+    for batch in range(3):
+        output.batch(sink, batch, {0: [str(batch)]}, owner=f"d{batch}")
+        for path in output.visible():
+            (output.root / path).unlink()
+    assert output.visible() == {}
+
+
+@pytest.mark.parametrize("how", ["empty", "cut", "flip", "swap"])
+def test_damaged_record_is_named(output: Output, how: str) -> None:
+    """F24: an empty, cut, flipped or exchanged ledger record is DamagedState with its name; nothing is decided by it."""
+    sink = output.sink(rollBatches="1")
+    for batch in range(3):
+        output.batch(sink, batch, {0: [str(batch)]})
+    head = sink.ledger.head().n
+    path = Path(sink.state) / "ledger" / f"{head:012d}"
+    data = path.read_bytes()
+    damaged = {"empty": b"", "cut": data[: len(data) // 2], "flip": data[:60] + bytes([data[60] ^ 4]) + data[61:]}
+    path.unlink()
+    path.write_bytes(damaged.get(how) or (path.parent / f"{head - 1:012d}").read_bytes() * (how == "swap"))
+    with pytest.raises(DamagedState, match=f"{head:012d}"):
+        sink.begin("d1", Batch(QUERY, 3))
+    assert output.lines() == ["0", "1", "2"]
+
+
+def test_every_flipped_byte_of_a_record_is_noticed(output: Output) -> None:
+    """No byte of a record can change without `DamagedState`."""
+    sink = output.sink()
+    output.batch(sink, 0, {0: ["a"]})
+    n = sink.ledger.head().n
+    path = Path(sink.state) / "ledger" / f"{n:012d}"
+    data = path.read_bytes()
+    for at in range(len(data)):
+        path.write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
+        with pytest.raises(DamagedState):
+            sink.ledger.head()
+        path.write_bytes(data[:at])
+        with pytest.raises(DamagedState):
+            sink.ledger.head()
+
+
+def test_segment_cut_after_its_commit_is_an_error(output: Output) -> None:
+    """F16: a staged segment that is shorter than the ledger says is an error, never fewer rows."""
+    sink = output.sink()
+    output.batch(sink, 0, {0: ["a", "b"]})
+    [name] = output.staged()
+    os.truncate(output.root / "_penstock/s/staging" / name, 2)
+    with pytest.raises(DamagedState, match=name):
+        sink.finish()
+    assert output.visible() == {}
+
+
+def test_directory_may_move(output: Output, tmp_path: Path) -> None:
+    """F33: the ledger holds relative paths; moved, with a part open, the directory goes on."""
+    output.batch(output.sink(), 0, {0: ["a"]})
+    output.root.rename(tmp_path / "moved")
+    output.root = tmp_path / "moved"
+    output.batch(output.sink(), 1, {0: ["b"]}, owner="d2", final=True)
+    assert output.lines() == ["a", "b"]
+
+
+def test_foreign_files_are_never_touched(output: Output) -> None:
+    """F23: files the sink did not make, in the output and in its own directories, stay."""
+    sink = output.sink(rollBatches="1")
+    output.batch(sink, 0, {0: ["a"]})
+    foreign = [output.root / "mine.csv", Path(sink.staging) / "notes", Path(sink.state) / "ledger" / "readme"]
+    for path in foreign:
+        path.write_text("x")
+    for batch in range(1, 5):
+        output.batch(sink, batch, {0: ["b"]})
+    assert all(path.read_text() == "x" for path in foreign)
+
+
+def test_state_is_small_after_many_batches(output: Output, monkeypatch: pytest.MonkeyPatch) -> None:
+    """F25: records are folded: the ledger directory stays small, a record does not grow, and no finished file is forgotten."""
+    monkeypatch.setattr("penstock.sink.ledger.FOLD", 8)
+    sink = output.sink(rollBatches="1", fileName="p{seq}")
+    for batch in range(60):
+        output.batch(sink, batch, {0: [str(batch)]})
+    assert len(sink.ledger.numbers()) < 16
+    folder = Path(sink.state) / "ledger"
+    assert len(list(folder.glob("*.published"))) <= 2
+    assert (folder / f"{sink.ledger.head().n:012d}").stat().st_size < 1500
+    assert [f.path for f in sink.ledger.history()] == [f"p{n}.txt" for n in range(60)]
+
+
+def test_fold_interrupted_is_repeated(output: Output, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A crash between the fold and the deletion of its records forgets nothing and names nothing twice."""
+    monkeypatch.setattr("penstock.sink.ledger.FOLD", 4)
+    sink = output.sink(rollBatches="1", fileName="p{seq}")
+    for batch in range(6):
+        output.batch(sink, batch, {0: [str(batch)]})
+    failpoints.arm("sink.ledger.folded=error")
+    with pytest.raises(OSError, match="failpoint"):
+        output.batch(sink, 6, {0: ["6"]})
+    failpoints.arm("")
+    assert [f.path for f in sink.ledger.history()] == [f"p{n}.txt" for n in range(7)]
+    output.batch(sink, 7, {0: ["7"]}, owner="d2")
+    assert [f.path for f in sink.ledger.history()] == [f"p{n}.txt" for n in range(8)]
+
+
+def test_part_of_many_small_batches_has_few_segments(output: Output) -> None:
+    """A part that gains a few rows in each of 300 batches folds its segments; its rows stay in order."""
+    sink = output.sink(fileName="p{seq}")
+    lines = [f"{n:05}" for n in range(300)]
+    for number, line in enumerate(lines):
+        output.batch(sink, number, {0: [line]})
+        [part] = sink.ledger.head().open
+        assert len(part.segments) <= 26
+    assert len(output.staged()) <= 26
+    sink.finish()
+    assert output.visible()["p0.txt"].splitlines() == lines
+
+
+def test_small_parts_of_many_tasks_are_merged(output: Output) -> None:
+    """The number of files follows the bytes: 40 tasks of 10 bytes with a limit of 100 bytes end in 4 files, not 40."""
+    sink = output.sink(rollSize="100", mergeBelow="50")
+    output.batch(sink, 0, {w: [f"task-{w:04}"] for w in range(40)}, final=True)
+    assert len(output.visible()) == 4
+    assert output.lines() == [f"task-{w:04}" for w in range(40)]
+
+
+def test_growing_file_is_appended_and_cut_back(output: Output) -> None:
+    """A growing file gains each batch's rows; what a crash left behind the decided length is cut and written again."""
+    sink = output.sink(growing="true", fileName="events.log")
+    output.batch(sink, 0, {0: ["a"], 1: ["b"]})
+    file = output.root / "events.log"
+    assert file.read_text() == "a\nb\n"
+    failpoints.arm("sink.publish.grow=error")
+    with pytest.raises(OSError, match="failpoint"):
+        output.batch(sink, 1, {0: ["c"]})
+    failpoints.arm("")
+    with file.open("a") as tail:
+        tail.write("garbage of a crash")
+    output.batch(output.sink(growing="true", fileName="events.log"), 1, {0: ["c"]}, owner="d2")
+    assert file.read_text() == "a\nb\nc\n"
+    output.batch(sink, 2, {0: ["d"]}, owner="d2", final=True)
+    assert file.read_text() == "a\nb\nc\nd\n"
+    assert output.staged() == []
+
+
+def test_growing_file_that_was_cut_by_somebody_is_an_error(output: Output) -> None:
+    """A growing file that is shorter than the ledger says is refused, not padded."""
+    sink = output.sink(growing="true", fileName="events.log")
+    output.batch(sink, 0, {0: ["abc"]})
+    os.truncate(output.root / "events.log", 1)
+    with pytest.raises(PublishConflict, match="has 1 bytes"):
+        output.batch(sink, 1, {0: ["d"]})
+
+
+@pytest.mark.parametrize("compression", ["gzip", "zstd"])
+def test_compressed_parts_grow_by_members(output: Output, compression: str) -> None:
+    """F19, M14: members of several batches make one file that any reader decompresses to all the rows in order."""
+    sink = output.sink(compression=compression, fileName="p{seq}")
+    for batch in range(3):
+        output.batch(sink, batch, {0: [f"{batch}-{i}" for i in range(1000)]})
+    sink.finish()
+    [name] = [n for n in os.listdir(output.root) if n.startswith("p0")]
+    assert name == {"gzip": "p0.txt.gz", "zstd": "p0.txt.zst"}[compression]
+    with pa.input_stream(str(output.root / name), compression=compression) as stream:
+        assert stream.read().decode().splitlines() == [f"{b}-{i}" for b in range(3) for i in range(1000)]
+
+
+def test_compressed_parts_stay_below_the_limit(output: Output) -> None:
+    """rollSize counts compressed bytes: files are filled well and never exceed the limit."""
+    sink = output.sink(compression="gzip", rollSize="20k", fileName="p{seq}")
+    lines = [f"{i * 7919 % 1_000_003} some text that repeats" for i in range(60_000)]
+    output.batch(sink, 0, {0: lines}, final=True)
+    sizes = [(output.root / name).stat().st_size for name in os.listdir(output.root) if name.startswith("p")]
+    assert max(sizes) <= 20 << 10
+    assert sorted(sizes)[1] > 15 << 10
+    assert output.lines() == sorted(lines)
+
+
+def test_parquet_parts_grow_over_batches(output: Output) -> None:
+    """F20: rows of several batches and tasks are in one Parquet file with one row group, readable by anybody."""
+    output.schema = pa.schema([("id", pa.int64()), ("name", pa.string())])
+    sink = output.sink(format="parquet", fileName="p{seq}", mergeBelow="1g")
+    for batch in range(5):
+        output.batch(sink, batch, {w: [f"{batch * 100 + i}|n{w}" for i in range(100)] for w in range(2)})
+    assert output.staged() != []
+    sink.finish()
+    file = pq.ParquetFile(output.root / "p0.parquet")
+    assert (file.metadata.num_rows, file.metadata.num_row_groups) == (1000, 1)
+    assert sorted(file.read().column("id").to_pylist()) == sorted(list(range(500)) * 2)
+
+
+def test_schema_change_closes_parts_of_the_old_one(output: Output) -> None:
+    """A query that comes back with another schema or format closes what is open as it is; kinds never mix in a file."""
+    output.schema = pa.schema([("id", pa.int64())])
+    output.batch(output.sink(format="parquet"), 0, {0: ["1"]})
+    output.schema = pa.schema([("id", pa.int64()), ("x", pa.string())])
+    output.batch(output.sink(format="parquet"), 1, {0: ["2|y"]}, owner="d2")
+    output.batch(output.sink(format="csv"), 2, {0: ["3|z"]}, owner="d3", final=True)
+    tables = [pq.read_table(output.root / n) for n in os.listdir(output.root) if n.endswith(".parquet")]
+    assert sorted(table.column_names for table in tables) == [["id"], ["id", "x"]]
+    assert [t for p, t in output.visible(".csv").items() if p.endswith(".csv")] == ["3,z\n"]
+
+
+def test_record_is_readable_json(output: Output) -> None:
+    """A record is one line of JSON that tools can read, with its checksum."""
+    sink = output.sink()
+    output.batch(sink, 0, {0: ["a"]})
+    whole = json.loads((Path(sink.state) / "ledger" / f"{sink.ledger.head().n:012d}").read_text())
+    assert set(whole) == {"checksum", "record"}
+    assert whole["record"]["batches"] == {QUERY: [0, ""]}
+
+
+def test_many_buckets_need_one_staged_file(output: Output) -> None:
+    """F29: rows of 500 buckets are staged in one file of the task, and end in 500 files."""
+    output.schema = pa.schema([("value", pa.string()), ("b", pa.int64())])
+    sink = output.sink(format="csv", bucketBy="b={b}", dropBucketColumns="true", fileName="p{seq}")
+    output.batch(sink, 0, {0: [f"x{i}|{i % 500}" for i in range(2000)]})
+    assert len(output.staged()) == 1
+    sink.finish()
+    assert len(output.visible()) == 500
+    assert output.visible()["b=7/p" + output_number(output, "b=7") + ".csv"] == "x7\nx507\nx1007\nx1507\n"
+
+
+def output_number(output: Output, bucket: str) -> str:
+    """Return the number of the only file in a bucket."""
+    [name] = os.listdir(output.root / bucket)
+    return name.removeprefix("p").removesuffix(".csv")
+
+
+def test_abort_removes_what_was_staged(output: Output) -> None:
+    """A batch that Spark aborts leaves its staged files behind only until `abort`."""
+    sink = output.sink()
+    begun = sink.begin("d1", Batch(QUERY, 0))
+    sink.abort(output.write(sink, begun, 0, {0: ["a"], 1: ["b"]}))
+    assert output.staged() == []
+
