@@ -23,7 +23,7 @@ from penstock.errors import (
 from penstock.sink.sink import Batch
 from penstock.testing import FakeClock
 
-from conftest import QUERY, Output
+from tests.support.output import QUERY, Output
 
 
 @pytest.fixture(autouse=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from contract import StorageContract, put
+from tests.support.storage_contract import StorageContract, put
 from penstock import failpoints
 from penstock.errors import NoSpace, OptionError, StorageError
 from penstock.storage import LocalStorage, Storage, locate

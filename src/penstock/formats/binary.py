@@ -24,10 +24,11 @@ def binary_batches(  # noqa: PLR0913, PLR0917 - a range of a file, and how it is
 ) -> Iterator[pa.RecordBatch]:
     """Yield the values that begin in [start, end) of a file of `size` bytes, as the one binary column of `schema`.
 
-    Values are blocks of `block_size` bytes from the start of the file, the last one shorter; with None the whole file is one
-    value, which begins at 0. An empty file has no values. Batches hold about 8 MiB, or one value.
+    Values are blocks of `block_size` bytes from the start of the file, the last one shorter; with None the whole file
+    is one value, which begins at 0. An empty file has no values. Batches hold about 8 MiB, or one value.
 
-    Raises `OptionError` for another schema, `BadFile` for a value that Arrow cannot hold, `FileChanged` for a shorter file.
+    Raises `OptionError` for another schema, `BadFile` for a value that Arrow cannot hold, `FileChanged` for a shorter
+    file.
     """
     check_schema(schema)
     whole = block_size or max(size, 1)

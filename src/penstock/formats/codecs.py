@@ -1,10 +1,10 @@
 """Compressed files: which they are by name, streaming decompression within limits, and compression of whole members.
 
-A compressed file is a sequence of gzip members, bzip2 streams or Zstandard frames; reading concatenates what they hold. That is
-what lets the sink write a part as independent members, one per segment, and join them by concatenating bytes.
+A compressed file is a sequence of gzip members, bzip2 streams or Zstandard frames; reading concatenates what they hold.
+That is what lets the sink write a part as independent members, one per segment, and join them by concatenating bytes.
 
-Decompression holds about two chunks in memory whatever the file claims, and stops a bomb (a few kilobytes that unpack to
-terabytes) by two limits: the bytes unpacked, and their ratio to the bytes read.
+Decompression holds about two chunks in memory whatever the file claims, and stops a bomb (a few kilobytes that unpack
+to terabytes) by two limits: the bytes unpacked, and their ratio to the bytes read.
 """
 
 from __future__ import annotations
@@ -48,23 +48,24 @@ def extension(codec: str) -> str:
 def decompressed(chunks: Iterable[bytes], codec: str, *, limit_bytes: int, ratio_max: int) -> Iterator[bytes]:
     """Yield what the members of the compressed file `chunks` hold, in pieces of at most 1 MiB.
 
-    Raises `BadFile` when a member is cut or is not of this codec (no bytes at all are no members), when more than `limit_bytes`
-    come out, or, beyond 16 MiB, more than `ratio_max` bytes for each byte read. Pieces yielded before that are right, as far as
-    the codec's checksums tell. What `chunks` raises comes through unchanged.
+    Raises `BadFile` when a member is cut or is not of this codec (no bytes at all are no members), when more than
+    `limit_bytes` come out, or, beyond 16 MiB, more than `ratio_max` bytes for each byte read. Pieces yielded before
+    that are right, as far as the codec's checksums tell. What `chunks` raises comes through unchanged.
     """
     source = _Chunks(chunks)
-    stream = pa.CompressedInputStream(pa.PythonFile(source, "r"), _ARROW_NAMES[codec])
     total = 0
-    while piece := _next_piece(stream, source, codec):
-        total += len(piece)
-        _check_limits(total, source.taken, limit_bytes, ratio_max)
-        yield piece
+    with pa.CompressedInputStream(pa.PythonFile(source, "r"), _ARROW_NAMES[codec]) as stream:
+        while piece := _next_piece(stream, source, codec):
+            total += len(piece)
+            _check_limits(total, source.taken, limit_bytes, ratio_max)
+            yield piece
 
 
 def compress(data: bytes | memoryview | pa.Buffer, codec: str) -> bytes:
     """Return `data` as one complete, independent member; the same data gives the same bytes.
 
-    `codec` is gzip (level 6, no time stamp), zstd (level 3, with checksum) or bzip2. Raises `OptionError` for another one.
+    `codec` is gzip (level 6, no time stamp), zstd (level 3, with checksum) or bzip2. Raises `OptionError` for another
+    one.
     """
     if codec == "gzip":
         packer = zlib.compressobj(6, zlib.DEFLATED, _GZIP_WINDOW)
@@ -97,6 +98,9 @@ class _Chunks:
         piece, self._rest = bytes(self._rest[:size]), self._rest[size:]
         self.taken += len(piece)
         return piece
+
+    def close(self) -> None:
+        """Leave the iterable to its owner."""
 
     def _next(self) -> bytes | None:
         self.broken = True  # stays so when the iterable raises

@@ -1,14 +1,16 @@
 r"""CSV as RFC 4180 has it: a quote inside quotes is doubled, and separators and line breaks inside quotes are data.
 
-Where a record begins depends on whether a line break is inside quotes, which depends on all quotes before it. So a file cannot be cut
-anywhere, as lines can; it can be cut behind a known record start, the *anchor*, by following the quotes from there (`csv_cut`).
+Where a record begins depends on whether a line break is inside quotes, which depends on all quotes before it. So a file
+cannot be cut anywhere, as lines can; it can be cut behind a known record start, the *anchor*, by following the quotes
+from there (`csv_cut`).
 
-Following them needs no step per character. Look at runs of adjacent quotes. Inside quotes a run of even length is escaped quotes and
-changes nothing, one of odd length closes. Outside, a run opens only at the start of a field, behind a separator or a line break; there
-an odd run opens and an even one is an empty or self-contained value; anywhere else quotes are literal (`5" pipe`). So an even run
-never changes the state, an odd one at the start of a field flips it, and any other odd one leaves "outside" behind, whatever was
-before. The state behind each run is then the parity of the flips since the last run of the third kind: two cumulative sums in numpy.
-These are the rules of Arrow's parser, which reads the records afterwards.
+Following them needs no step per character. Look at runs of adjacent quotes. Inside quotes a run of even length is
+escaped quotes and changes nothing, one of odd length closes. Outside, a run opens only at the start of a field, behind
+a separator or a line break; there an odd run opens and an even one is an empty or self-contained value; anywhere else
+quotes are literal (`5" pipe`). So an even run never changes the state, an odd one at the start of a field flips it, and
+any other odd one leaves "outside" behind, whatever was before. The state behind each run is then the parity of the
+flips since the last run of the third kind: two cumulative sums in numpy. These are the rules of Arrow's parser, which
+reads the records afterwards.
 
 Records end with `\n`, `\r\n` or a lone `\r` outside quotes.
 """
@@ -25,7 +27,7 @@ from pyarrow import csv, types
 from penstock.errors import BadRecord, OptionError
 from penstock.formats.lines import BLOCK_BYTES, BOM, RECORD_BYTES_MAX, assembled, reads, without_bom
 from penstock.formats.malformed import MalformedError, excerpt, raise_bad_record
-from penstock.formats.scalars import codes, contents, is_scalar, joined, parse, render
+from penstock.formats.scalars import codes, contents, is_scalar, joined, joined_filled, parse, render
 from penstock.formats.schema import spark_name
 
 if TYPE_CHECKING:
@@ -43,8 +45,8 @@ _ARROW_BLOCK_MAX = (1 << 31) - 1
 def csv_cut(read: Callable[[int, int], bytes], size: int, anchor: int, target: int, *, sep: str = ",") -> int:
     """Return the first offset at or behind `target` where a record begins, or `size` if none does.
 
-    `anchor` is where a record begins, at or in front of `target`; the file is read from there, in pieces. `read` is as in
-    `lines.blocks`. Raises `FileChanged` when the file ends before `size`.
+    `anchor` is where a record begins, at or in front of `target`; the file is read from there, in pieces. `read` is as
+    in `lines.blocks`. Raises `FileChanged` when the file ends before `size`.
     """
     if target <= anchor:
         return anchor
@@ -75,8 +77,8 @@ def csv_blocks(  # noqa: PLR0913 - the range, the separator and the two limits a
 
     A byte order mark at 0 is left out. Blocks are of about `block_bytes`, larger for a longer record.
 
-    Raises `BadRecord` with the offset of a record above `record_bytes_max`, or whose quote is never closed, and `FileChanged` when
-    the file ends before `end`.
+    Raises `BadRecord` with the offset of a record above `record_bytes_max`, or whose quote is never closed, and
+    `FileChanged` when the file ends before `end`.
     """
     begin = len(BOM) if start == 0 and read(0, min(len(BOM), size)) == BOM else start
     chunks = reads(read, begin, min(end, size), block_bytes)
@@ -98,8 +100,8 @@ def csv_stream_blocks(
 class CsvDecoder:
     """Records to rows, columns by position, as Spark reads with a schema.
 
-    An empty field is null; an empty field in quotes is the empty string in a string column, null in another. Blank lines are no
-    records. A record with another number of fields is refused.
+    An empty field is null; an empty field in quotes is the empty string in a string column, null in another. Blank
+    lines are no records. A record with another number of fields is refused.
     """
 
     def __init__(self, fmt: ReadFormat) -> None:
@@ -166,8 +168,8 @@ class CsvDecoder:
 class CsvEncoder:
     r"""Rows to records ended by `\n`, without a header.
 
-    A field is quoted when it holds a separator, a quote or a line break, and when it is an empty string, since an empty field is
-    null. So is the null of a single column: its empty line would not be a record.
+    A field is quoted when it holds a separator, a quote or a line break, and when it is an empty string, since an empty
+    field is null. So is the null of a single column: its empty line would not be a record.
     """
 
     def __init__(self, fmt: WriteFormat) -> None:
@@ -182,7 +184,7 @@ class CsvEncoder:
         pieces[-1] = "\n"
         if batch.num_columns == 1:
             pieces[0] = pc.fill_null(pieces[0], '""')
-        return contents(_joined_rows(pieces))
+        return contents(joined_filled(pieces))
 
     def ends(self, batch: pa.RecordBatch, data: pa.Buffer | bytes) -> npt.NDArray[np.int64]:  # noqa: ARG002 - the bytes say it
         """Return where each row ends; see `Encoder`."""
@@ -199,7 +201,8 @@ class _Scan:
         self._before = _LF
 
     def ends(self, data: bytes, target: int, *, final: bool) -> npt.NDArray[np.int64]:
-        """Return the offsets in `data`, at or behind `target`, at which a record ends; `data` follows what was given before.
+        """Return the offsets in `data`, at or behind `target`, at which a record ends; `data` follows what was given
+        before.
 
         Unless `final`, the last byte of `data` is not a quote or carriage return, which the next piece may belong to.
         """
@@ -261,7 +264,7 @@ def _blocks(
     for at, data in assembled(chunks, offset, cutter, block_bytes=block_bytes, record_bytes_max=record_bytes_max):
         if len(data) != cutter.cut and _Scan(sep).unclosed(data):
             begin = int(_starts(data, sep)[-1])
-            msg = f"found {excerpt(data[begin:])}, expected a closing quote before the end of the file"
+            msg = f"found '{excerpt(data[begin:])}', expected a closing quote before the end of the file"
             raise BadRecord(msg, offset=at + begin)
         cutter.cut = 0
         yield at, data
@@ -329,9 +332,3 @@ def _field(column: pa.Array, name: str) -> pa.Array:
         quoted = joined('"', pc.replace_substring(text, '"', '""'), '"')
         text = pc.if_else(special, quoted, text)
     return pc.if_else(pc.equal(text, ""), '""', text)
-
-
-def _joined_rows(pieces: list[pa.Array | str]) -> pa.Array:
-    kind = pa.large_string()
-    scalars = [pa.scalar(piece, kind) if isinstance(piece, str) else piece for piece in (*pieces, "")]
-    return pc.binary_join_element_wise(*scalars, null_handling="replace", null_replacement="")

@@ -62,8 +62,8 @@ class Decoder(Protocol):
     def decode(self, block: bytes, *, first: bool = False) -> pa.RecordBatch:
         """Return the records of `block`, all of them, in order, as exactly the schema of the format.
 
-        Called with blocks of whole records, as `lines.blocks` or `delimited.csv_blocks` cut them; only the last record of a
-        file may lack its separator. `first` says that the block begins the file: csv then skips its header.
+        Called with blocks of whole records, as `lines.blocks` or `delimited.csv_blocks` cut them; only the last record
+        of a file may lack its separator. `first` says that the block begins the file: csv then skips its header.
 
         Guaranteed: no record is dropped, changed or made null because it does not fit. Raises `BadRecord` for the first
         record that cannot be read; its `offset` is the byte in `block` at which the record begins.

@@ -1,22 +1,27 @@
 r"""Where records begin in bytes, for formats whose records are lines.
 
-A file is read in byte ranges by tasks that know nothing of each other, so one rule must give every record to exactly one of them:
-**a range [start, end) owns the records that begin in it.** A record begins at 0 (behind a UTF-8 byte order mark, which is not data,
-but still at 0 for this rule) or right behind a separator; nothing begins at the end of the file.
+A file is read in byte ranges by tasks that know nothing of each other, so one rule must give every record to exactly
+one of them: **a range [start, end) owns the records that begin in it.** A record begins at 0 (behind a UTF-8 byte order
+mark, which is not data, but still at 0 for this rule) or right behind a separator; nothing begins at the end of the
+file.
 
-Everything here follows from one function, `record_at`: the first place at or behind a position where a record begins. It depends on
-the bytes around the position only, not on who asks, so the range [start, end) is the bytes [record_at(start), record_at(end)), and
-for any cuts 0 < a < b < ... < size these pieces lie edge to edge: no record is lost, doubled or cut. That holds because
+Everything here follows from one function, `record_at`: the first place at or behind a position where a record begins.
+It depends on the bytes around the position only, not on who asks, so the range [start, end) is the bytes
+[record_at(start), record_at(end)), and for any cuts 0 < a < b < ... < size these pieces lie edge to edge: no record is
+lost, doubled or cut. That holds because
 
-- separators are looked for in bytes, never in characters: a cut inside a UTF-8 sequence is a cut inside a record like any other;
-- with `sep=None` (Spark's default) `\n`, `\r\n` and a lone `\r` each end a record. One byte to the left and one to the right of a
-  position decide it: behind `\r` a record begins, unless `\n` follows, which then belongs to the same separator;
-- with a separator of several bytes, those that begin before the position and end at or behind it are found by looking `len(sep) - 1`
-  bytes to the left. If the separator can overlap itself (`\n\n` in `\n\n\n`), which occurrences count depends on what is further
-  left; then we go left to an occurrence that none overlaps, which counts surely, and from there to the right.
+- separators are looked for in bytes, never in characters: a cut inside a UTF-8 sequence is a cut inside a record like
+  any other;
+- with `sep=None` (Spark's default) `\n`, `\r\n` and a lone `\r` each end a record. One byte to the left and one to the
+  right of a position decide it: behind `\r` a record begins, unless `\n` follows, which then belongs to the same
+  separator;
+- with a separator of several bytes, those that begin before the position and end at or behind it are found by looking
+  `len(sep) - 1` bytes to the left. If the separator can overlap itself (`\n\n` in `\n\n\n`), which occurrences count
+  depends on what is further left; then we go left to an occurrence that none overlaps, which counts surely, and from
+  there to the right.
 
-Searching is `bytes.find` and `bytes.rfind` (one `memchr` over megabytes), not a loop over records. Memory is one block, or one
-record if that is longer: records above `record_bytes_max` are refused, not attempted.
+Searching is `bytes.find` and `bytes.rfind` (one `memchr` over megabytes), not a loop over records. Memory is one block,
+or one record if that is longer: records above `record_bytes_max` are refused, not attempted.
 """
 
 from __future__ import annotations
@@ -54,10 +59,12 @@ def blocks(  # noqa: PLR0913 - the range, the separator and the two limits are s
 ) -> Iterator[tuple[int, bytes]]:
     """Yield (file offset, bytes of whole records) of the records that begin in [start, end), in order, edge to edge.
 
-    `read(offset, length)` returns that many bytes, fewer only at the end of the file; `size` is the planned size, nothing behind it
-    is read. Blocks are of about `block_bytes`, larger for a longer record. Only the last block of a file can lack its last separator.
+    `read(offset, length)` returns that many bytes, fewer only at the end of the file; `size` is the planned size,
+    nothing behind it is read. Blocks are of about `block_bytes`, larger for a longer record. Only the last block of a
+    file can lack its last separator.
 
-    Raises `FileChanged` when the file ends before `size`, `BadRecord` with the offset of a record above `record_bytes_max`.
+    Raises `FileChanged` when the file ends before `size`, `BadRecord` with the offset of a record above
+    `record_bytes_max`.
     """
     begin = record_at(read, size, start, end, sep=sep)
     if begin is None:
@@ -154,8 +161,9 @@ def assembled(
 ) -> Iterator[tuple[int, bytes]]:
     """Yield (offset, whole records) blocks of at least `block_bytes` of a stream of records that begins at `offset`.
 
-    `last(data)`, with data that begins at a record, returns where the last record that is known to begin in it begins, at most
-    `len(data)`; 0 if no other than the first is known. What is behind the last separator of the stream is its last record.
+    `last(data)`, with data that begins at a record, returns where the last record that is known to begin in it begins,
+    at most `len(data)`; 0 if no other than the first is known. What is behind the last separator of the stream is its
+    last record.
     """
     held: list[bytes] = []
     held_bytes, wanted_bytes = 0, block_bytes

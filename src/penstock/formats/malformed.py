@@ -1,7 +1,8 @@
 """Finding the one record that cannot be read in a block that could not be decoded.
 
-Decoders work on whole blocks and say only that something in a block is wrong. Records do not depend on each other, so halving finds
-the first bad one with about as much work as two more passes over the block; only then is anything looked at one by one.
+Decoders work on whole blocks and say only that something in a block is wrong. Records do not depend on each other, so
+halving finds the first bad one with about as much work as two more passes over the block; only then is anything looked
+at one by one.
 """
 
 from __future__ import annotations
@@ -25,11 +26,14 @@ class MalformedError(ValueError):
 
 
 def excerpt(data: bytes | str) -> str:
-    """Return the beginning of `data` for a message: one line of at most 80 characters, escaped, never broken."""
-    text = data[:EXCERPT_CHARACTERS].decode("utf-8", "backslashreplace") if isinstance(data, bytes) else data
-    shown = text[:EXCERPT_CHARACTERS].encode("unicode_escape").decode("ascii")
-    whole = len(shown) <= EXCERPT_CHARACTERS and len(data) <= EXCERPT_CHARACTERS
-    return shown if whole else shown[: EXCERPT_CHARACTERS - 3] + "..."
+    """Return the beginning of `data` for a message: one line of at most 80 characters, what cannot be printed escaped."""
+    text = data[: 4 * EXCERPT_CHARACTERS].decode("utf-8", "backslashreplace") if isinstance(data, bytes) else data
+    shown = "".join(_printable(character) for character in text[: EXCERPT_CHARACTERS + 1])
+    return shown if len(shown) <= EXCERPT_CHARACTERS else shown[: EXCERPT_CHARACTERS - 3] + "..."
+
+
+def _printable(character: str) -> str:
+    return character if character.isprintable() else character.encode("unicode_escape").decode("ascii")
 
 
 def raise_bad_record(
@@ -50,7 +54,7 @@ def raise_bad_record(
         low, high = (low, middle) if refused else (middle, high)
     record = block[bounds[low] : bounds[high]]
     reason = _refusal(decode, record) or error
-    msg = f"found {excerpt(record.rstrip())}, expected {reason}"
+    msg = f"found '{excerpt(record.rstrip())}', expected {reason}"
     raise BadRecord(msg, offset=bounds[low]) from reason
 
 

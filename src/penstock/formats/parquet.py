@@ -1,7 +1,7 @@
 """Parquet: row groups by byte range, columns by name, and a writer that knows how large its file will be.
 
-A range owns the row groups whose first byte lies in it. Memory is bounded by a batch and the pages it comes from when reading, and by
-one row group when writing.
+A range owns the row groups whose first byte lies in it. Memory is bounded by a batch and the pages it comes from when
+reading, and by one row group when writing.
 """
 
 from __future__ import annotations
@@ -60,11 +60,11 @@ def parquet_batches(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of the row groups that begin in [start, end), in order, as exactly `schema`.
 
-    Columns are found by name, exactly or else by case, as Spark does; a column the file lacks is null. Numbers may be narrower
-    in the file, times of another unit, a time without zone is UTC.
+    Columns are found by name, exactly or else by case, as Spark does; a column the file lacks is null. Numbers may be
+    narrower in the file, times of another unit, a time without zone is UTC.
 
-    Raises `BadFile` when the file is corrupt, has a column of another type, or a value or null that does not fit. What the file
-    object raises comes through unchanged.
+    Raises `BadFile` when the file is corrupt, has a column of another type, or a value or null that does not fit. What
+    the file object raises comes through unchanged.
     """
     opened = _opened(file)
     names = _names(opened.schema_arrow, schema)
@@ -77,8 +77,9 @@ def parquet_batches(
 class ParquetWriter:
     """Writes batches to one Parquet file in row groups of about `row_group_bytes` of Arrow data.
 
-    The file is readable by Spark, DuckDB, polars, Trino and Arrow alike: format 2.6, times in microseconds, no INT96. `file` gets
-    bytes appended and is neither flushed nor closed. After an error the writer is done for, and so is the file.
+    The file is readable by Spark, DuckDB, polars, Trino and Arrow alike: format 2.6, times in microseconds, no INT96.
+    `file` gets bytes appended and is neither flushed nor closed. After an error the writer is done for, and so is the
+    file.
     """
 
     def __init__(

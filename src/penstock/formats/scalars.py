@@ -1,8 +1,8 @@
 """Single values and their text, a column at a time: what json and csv share.
 
-`parse` accepts what Spark's readers accept of a type, less what changes a value or depends on the day of the reading, and refuses
-everything else: nothing becomes null because it does not fit. `render` writes what Spark's writers write, but for times, which
-keep their microseconds. `parse(render(column)) == column` for every column that can be rendered.
+`parse` accepts what Spark's readers accept of a type, less what changes a value or depends on the day of the reading,
+and refuses everything else: nothing becomes null because it does not fit. `render` writes what Spark's writers write,
+but for times, which keep their microseconds. `parse(render(column)) == column` for every column that can be rendered.
 """
 
 from __future__ import annotations
@@ -40,13 +40,21 @@ _MICROS_MIN, _MICROS_MAX = _DAYS_MIN * 86_400_000_000, (_DAYS_MAX + 1) * 86_400_
 
 def is_scalar(kind: pa.DataType) -> bool:
     """Tell whether values of this type have a text form here."""
-    checks = (types.is_string, types.is_binary, types.is_boolean, types.is_signed_integer, types.is_decimal, types.is_date32)
+    checks = (
+        types.is_string,
+        types.is_binary,
+        types.is_boolean,
+        types.is_signed_integer,
+        types.is_decimal,
+        types.is_date32,
+    )
     floats = types.is_float32(kind) or types.is_float64(kind)
     return bool(any(check(kind) for check in checks) or floats or kind in {UTC_MICROS, LOCAL_MICROS})
 
 
 def parse(text: pa.Array, kind: pa.DataType, name: str) -> pa.Array:
-    """Return the values of type `kind` that the strings `text` (or null) stand for; `name` is the column, for the message.
+    """Return the values of type `kind` that the strings `text` (or null) stand for; `name` is the column, for the
+    message.
 
     Raises `MalformedError` when any of them stands for none.
     """
@@ -59,7 +67,7 @@ def parse(text: pa.Array, kind: pa.DataType, name: str) -> pa.Array:
 def misfit(text: pa.Array, kind: pa.DataType, name: str) -> MalformedError:
     """Return the error that says that `text` has a value which is not of type `kind`."""
     value = text[0].as_py() if len(text) == 1 else None
-    shown = "" if value is None else f", not {excerpt(value)}"
+    shown = "" if value is None else f", not '{excerpt(value)}'"
     return MalformedError(f"{spark_name(kind)} in column {name!r}{shown}")
 
 
@@ -87,7 +95,7 @@ def seconds(numbers: pa.Array) -> pa.Array:
 
 def parse_base64(text: pa.Array) -> pa.Array:
     """Return the bytes that padded Base64 stands for; white space in it is skipped. Raises `MalformedError`."""
-    import polars as pl  # noqa: PLC0415 - takes a tenth of a second to load, and few schemas have binary columns
+    import polars as pl  # takes a tenth of a second to load, and few schemas have binary columns
 
     squeezed = pc.replace_substring_regex(text, r"[\x00-\x20]", "")
     try:
@@ -110,7 +118,7 @@ def _parsed(text: pa.Array, kind: pa.DataType) -> pa.Array:
     if types.is_date32(kind):
         return _dates(text)
     if types.is_timestamp(kind):
-        return _instants(text) if kind.tz else _local_times(text)
+        return _times(text, kind)
     return parse_base64(text) if types.is_binary(kind) else text.cast(kind)
 
 
@@ -130,13 +138,16 @@ def _floats(text: pa.Array, kind: pa.DataType) -> pa.Array:
         if pc.any(pc.and_not(words, pc.match_substring_regex(text, _NOT_A_NUMBER_FORM))).as_py():
             msg = "a number, NaN, Infinity or -Infinity"
             raise MalformedError(msg)
-    return text.cast(kind)
+    try:
+        return text.cast(kind)
+    except pa.ArrowInvalid:
+        return pc.ascii_trim_whitespace(text).cast(kind)  # Java does so for these types, and for no others
 
 
 def _booleans(text: pa.Array) -> pa.Array:
     folded = pc.ascii_lower(text)
     true, false = pc.equal(folded, "true"), pc.equal(folded, "false")
-    if not pc.all(pc.or_(true, false)).as_py():
+    if pc.all(pc.or_(true, false)).as_py() is False:
         msg = "true or false"
         raise MalformedError(msg)
     return true
@@ -167,23 +178,24 @@ def _dates(text: pa.Array) -> pa.Array:
         return _day_text(_groups(text, _DATE_FORM)).cast(pa.date32())
 
 
-def _instants(text: pa.Array) -> pa.Array:
-    for kind in (UTC_MICROS, LOCAL_MICROS):
-        try:
-            return text.cast(kind).view(UTC_MICROS)
-        except pa.ArrowInvalid:
-            continue
-    return _any_time(_groups(text, _TIME_FORM))
-
-
-def _local_times(text: pa.Array) -> pa.Array:
+def whole_times(text: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return the times that text of one form (all with a zone, or all without) stands for. Raises `pa.ArrowInvalid` for any other."""
     try:
-        return text.cast(LOCAL_MICROS)
+        return text.cast(kind)
+    except pa.ArrowInvalid:
+        if kind.tz is None:
+            raise
+        return text.cast(LOCAL_MICROS).view(kind)
+
+
+def _times(text: pa.Array, kind: pa.DataType) -> pa.Array:
+    try:
+        return whole_times(text, kind)
     except pa.ArrowInvalid:
         groups = _groups(text, _TIME_FORM)
-        if pc.any(pc.not_equal(groups["zone"], "")).as_py():
+        if kind.tz is None and pc.any(pc.not_equal(groups["zone"], "")).as_py():
             raise
-        return _any_time(groups).view(LOCAL_MICROS)
+        return _any_time(groups).view(kind)
 
 
 def _any_time(groups: dict[str, pa.Array]) -> pa.Array:
@@ -216,13 +228,20 @@ def _groups(text: pa.Array, form: str) -> dict[str, pa.Array]:
 
 
 def joined(first: pa.Array | str, second: pa.Array | str, *more: pa.Array | str) -> pa.Array:
-    """Return the pieces of each row one behind the other, null where one of them is null; a `str` is the same in every row.
+    """Return the pieces of each row one behind the other, null where one of them is null; a `str` is the same in every
+    row.
 
     The arrays are strings of one type, and one of the first two pieces is an array.
     """
     kind = second.type if isinstance(first, str) else first.type
     pieces = [pa.scalar(piece, kind) if isinstance(piece, str) else piece for piece in (first, second, *more, "")]
     return pc.binary_join_element_wise(*pieces)
+
+
+def joined_filled(pieces: list[pa.Array | str]) -> pa.Array:
+    """Return the pieces of each row one behind the other as large strings, a null being nothing; a `str` is the same in every row."""
+    scalars = [pa.scalar(piece, pa.large_string()) if isinstance(piece, str) else piece for piece in (*pieces, "")]
+    return pc.binary_join_element_wise(*scalars, null_handling="replace", null_replacement="")
 
 
 def contents(text: pa.Array) -> pa.Buffer:
@@ -267,9 +286,11 @@ def _time_text(column: pa.Array, name: str) -> pa.Array:
 
 
 def _base64_text(column: pa.Array) -> pa.Array:
-    import polars as pl  # noqa: PLC0415 - as in `parse_base64`
+    import polars as pl  # as in `parse_base64`
 
-    return pl.Series(values=pl.from_arrow(column), dtype=pl.Binary).bin.encode("base64").to_arrow().cast(pa.large_string())
+    return (
+        pl.Series(values=pl.from_arrow(column), dtype=pl.Binary).bin.encode("base64").to_arrow().cast(pa.large_string())
+    )
 
 
 def _replaced(text: pa.Array, mask: npt.NDArray[np.bool_], by: Callable[[pa.Array], pa.Array | str]) -> pa.Array:
@@ -284,5 +305,7 @@ def _replaced(text: pa.Array, mask: npt.NDArray[np.bool_], by: Callable[[pa.Arra
 def _check_years(numbers: pa.Array, low: int, high: int, name: str) -> None:
     found = pc.min_max(numbers)
     if found["min"].is_valid and (found["min"].as_py() < low or found["max"].as_py() > high):
-        msg = f"column {name!r} has a date or time outside the years 0000 to 9999, which text cannot hold; write Parquet"
+        msg = (
+            f"column {name!r} has a date or time outside the years 0000 to 9999, which text cannot hold; write Parquet"
+        )
         raise OptionError(msg)

@@ -1,7 +1,7 @@
 """Schemas: Spark's JSON form, the Arrow schema Spark demands of a Python data source, and batches that fit one.
 
-The mapping is PySpark's own (`pyspark.sql.pandas.types`, version 4.3), written down here because this layer knows no Spark. A test
-compares the two for every type.
+The mapping is PySpark's own (`pyspark.sql.pandas.types`, version 4.3), written down here because this layer knows no
+Spark. A test compares the two for every type.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ _DECIMAL = re.compile(r"decimal\(\s*(\d+)\s*,\s*(-?\d+)\s*\)")
 def to_arrow(spark_json: str) -> pa.Schema:
     """Return the Arrow schema that Spark demands of data with the schema `spark_json` (`StructType.json()`).
 
-    Raises `OptionError` that names the column for a type which has no Arrow form or none that files can hold: variant, geometry,
-    geography, calendar and year-month intervals.
+    Raises `OptionError` that names the column for a type which has no Arrow form or none that files can hold: variant,
+    geometry, geography, calendar and year-month intervals.
     """
     return pa.schema([_to_field(field, ()) for field in json.loads(spark_json)["fields"]])
 
@@ -60,8 +60,9 @@ def to_arrow(spark_json: str) -> pa.Schema:
 def to_spark(schema: pa.Schema) -> str:
     """Return Spark's JSON of `schema`, as `StructType.json()` writes it.
 
-    Wider and other encodings of the same values are named by what Spark has for them: large and view types, dictionaries,
-    unsigned integers (one size up), any time unit. Raises `OptionError` that names the column where Spark has nothing.
+    Wider and other encodings of the same values are named by what Spark has for them: large and view types,
+    dictionaries, unsigned integers (one size up), any time unit. Raises `OptionError` that names the column where Spark
+    has nothing.
     """
     fields = [_from_field(field, (field.name,)) for field in schema]
     return json.dumps({"fields": fields, "type": "struct"}, separators=(",", ":"), sort_keys=True)
@@ -70,9 +71,10 @@ def to_spark(schema: pa.Schema) -> str:
 def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """Return `batch` as exactly `schema`: its columns by name, in its order, with its types.
 
-    Only lossless steps are taken: another encoding of the same values, wider numbers, another time unit without a remainder.
-    A timestamp without zone is taken as UTC. Other columns are left out. Raises `OptionError` that names the column, with what
-    was found and expected, for one that is missing, is of another kind, or has a value (or a null) that does not fit.
+    Only lossless steps are taken: another encoding of the same values, wider numbers, another time unit without a
+    remainder. A timestamp without zone is taken as UTC. Other columns are left out. Raises `OptionError` that names the
+    column, with what was found and expected, for one that is missing, is of another kind, or has a value (or a null)
+    that does not fit.
     """
     if batch.schema.equals(schema, check_metadata=True):
         return batch
@@ -125,10 +127,19 @@ def has_null(column: pa.Array, field: pa.Field) -> bool:
         return True
     if types.is_struct(field.type):
         parts = zip(column.flatten(), field.type, strict=True)
-        return any(has_null(part.filter(column.is_valid()) if column.null_count else part, member) for part, member in parts)
+        return any(
+            has_null(part.filter(column.is_valid()) if column.null_count else part, member) for part, member in parts
+        )
     if types.is_map(field.type):
-        return has_null(pc.list_flatten(column.cast(_as_list(field.type))), pa.field("", _as_list(field.type).value_type))
+        entries = map_entries(column)
+        return has_null(entries.flatten(), pa.field("", entries.type.value_type))
     return types.is_list(field.type) and has_null(column.flatten(), field.type.value_field)
+
+
+def map_entries(column: pa.Array) -> pa.Array:
+    """Return a map column as lists of structs of key and value."""
+    entry = pa.struct([column.type.key_field, column.type.item_field])
+    return column.cast(pa.list_(pa.field("entries", entry, nullable=False)))
 
 
 def _to_field(field: dict[str, Any], path: tuple[str, ...]) -> pa.Field:
@@ -184,7 +195,11 @@ def _from_type(kind: pa.DataType, path: tuple[str, ...]) -> str | dict[str, Any]
         parts = {"keyType": _from_type(kind.key_type, path), "valueType": _from_type(kind.item_type, path)}
         return {**parts, "type": "map", "valueContainsNull": kind.item_field.nullable}
     if _is_list(kind):
-        return {"containsNull": kind.value_field.nullable, "elementType": _from_type(kind.value_type, path), "type": "array"}
+        return {
+            "containsNull": kind.value_field.nullable,
+            "elementType": _from_type(kind.value_type, path),
+            "type": "array",
+        }
     name = _leaf_name(kind)
     if name is None:
         msg = f"column {'.'.join(path)!r} has the Arrow type {kind}, for which Spark has none; cast it in the transform"
@@ -193,7 +208,13 @@ def _from_type(kind: pa.DataType, path: tuple[str, ...]) -> str | dict[str, Any]
 
 
 def _is_list(kind: pa.DataType) -> bool:
-    checks = (types.is_list, types.is_large_list, types.is_fixed_size_list, types.is_list_view, types.is_large_list_view)
+    checks = (
+        types.is_list,
+        types.is_large_list,
+        types.is_fixed_size_list,
+        types.is_list_view,
+        types.is_large_list_view,
+    )
     return any(check(kind) for check in checks)
 
 
@@ -264,7 +285,9 @@ def _castable_map(found: pa.DataType, expected: pa.DataType) -> bool:
 
 def _castable_struct(found: pa.DataType, expected: pa.DataType) -> bool:
     return all(
-        castable(found.field(member.name).type, member.type) if found.get_field_index(member.name) >= 0 else member.nullable
+        castable(found.field(member.name).type, member.type)
+        if found.get_field_index(member.name) >= 0
+        else member.nullable
         for member in expected
     )
 
@@ -291,8 +314,3 @@ def _cast(column: pa.Array, field: pa.Field) -> pa.Array:
 
 def _mismatch(field: pa.Field, found: str) -> str:
     return f"column {field.name!r} does not fit: found {found}; expected {spark_name(field.type)}"
-
-
-def _as_list(kind: pa.DataType) -> pa.DataType:
-    entry = pa.struct([kind.key_field, kind.item_field])
-    return pa.list_(pa.field("entries", entry, nullable=False))

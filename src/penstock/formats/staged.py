@@ -3,8 +3,8 @@
     Arrow IPC stream, bodies compressed with LZ4, its end marker (FF FF FF FF 00 00 00 00) included
     8 bytes: XXH3 (64 bits, big endian) of all bytes before
 
-The stream alone would not do: Arrow reads one that was cut between two batches as a shorter one, and most flipped bits in a compressed
-body as other values. Any Arrow reader can read it, as readers stop at the end marker.
+The stream alone would not do: Arrow reads one that was cut between two batches as a shorter one, and most flipped bits
+in a compressed body as other values. Any Arrow reader can read it, as readers stop at the end marker.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ class TextDecoder:
         starts = record_starts(block, sep=self._sep)
         at = _invalid_utf8(block)
         begin = int(starts[np.searchsorted(starts, at, side="right") - 1])
-        msg = f"found {excerpt(block[at : at + 8])!r} {at - begin} bytes into the line {excerpt(block[begin:at])!r}, expected UTF-8"
+        msg = f"found '{excerpt(block[at : at + 4])}' behind '{excerpt(block[begin:at])}', expected UTF-8"
         return BadRecord(msg, offset=begin)
 
 

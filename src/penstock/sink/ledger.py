@@ -195,7 +195,7 @@ class Ledger:
     def read(self, n: int) -> State:
         """Return record `n`; `DamagedState` if it is not what was put."""
         path = self._path(n)
-        state = _state(_checked(self._storage.read(path), path), path)
+        state = _state(checked(self._storage.read(path), path), path)
         if state.n != n or state.sink != self._sink:
             msg = f"{path!r} is record {state.n} of sink {state.sink!r}: it was moved here; restore the ledger from a copy"
             raise DamagedState(msg)
@@ -204,7 +204,7 @@ class Ledger:
     def put(self, state: State) -> None:
         """Put record `state.n`: the commit. `AlreadyThere` if the number is taken; nothing has happened then."""
         failpoints.hit("sink.ledger.before-put")
-        self._storage.put_if_absent(self._path(state.n), _signed(asdict(state)))
+        self._storage.put_if_absent(self._path(state.n), signed(asdict(state)))
         failpoints.hit("sink.ledger.after-put")
 
     def is_published(self, n: int) -> bool:
@@ -233,7 +233,7 @@ class Ledger:
         last = 0
         for name in sorted(name for name in self._names() if _FOLDED.fullmatch(name)):
             path = f"{self._directory}/{name}"
-            for entry in _checked(self._storage.read(path), path)["finished"]:
+            for entry in checked(self._storage.read(path), path)["finished"]:
                 yield FinishedFile(**entry)
             last = int(name.rpartition("-")[2])
         for state in self._chain([n for n in self.numbers() if n > last]):
@@ -260,7 +260,7 @@ class Ledger:
         finished = [asdict(file) for state in self._chain(numbers) for file in state.finished]
         name = f"{numbers[0]:012d}-{numbers[-1]:012d}"
         try:
-            self._storage.put_if_absent(f"{self._directory}/{name}", _signed({"v": VERSION, "finished": finished}))
+            self._storage.put_if_absent(f"{self._directory}/{name}", signed({"v": VERSION, "finished": finished}))
         except AlreadyThere:
             pass  # the driver that put it died before it had deleted the records
         failpoints.hit("sink.ledger.folded")
@@ -281,16 +281,18 @@ def _canonical(record: dict[str, Any]) -> bytes:
     return json.dumps(record, sort_keys=True, separators=(",", ":")).encode()
 
 
-def _signed(record: dict[str, Any]) -> bytes:
+def signed(record: dict[str, Any]) -> bytes:
+    """Return a state record as it is kept: one line of canonical JSON with version and checksum."""
     record = {"v": VERSION} | record
     return _canonical({"checksum": xxhash.xxh3_128_hexdigest(_canonical(record)), "record": record}) + b"\n"
 
 
-def _checked(data: bytes, path: str) -> dict[str, Any]:
+def checked(data: bytes, path: str) -> dict[str, Any]:
+    """Return the record that `signed` was given; `DamagedState` that names `path` if it is not what was put."""
     try:
         whole = json.loads(data)
         record: dict[str, Any] = whole["record"]
-        intact = _signed(record) == data
+        intact = signed(record) == data
     except (ValueError, KeyError, TypeError):
         intact, record = False, {}
     if not intact:

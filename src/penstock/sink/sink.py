@@ -34,7 +34,9 @@ import xxhash
 from penstock import clock, failpoints
 from penstock.errors import AlreadyThere, CheckpointMismatch, CommitError, Fenced, NotThere, OptionError, StorageError
 from penstock.formats import WriteFormat, encoder
+from penstock.options import SINK, parse
 from penstock.sink.buckets import BucketTemplate
+from penstock.sink.existing import note_options, noted_options
 from penstock.sink.ledger import FinishedFile, Growth, Kind, Ledger, OpenPart, State
 from penstock.sink.names import NameTemplate
 from penstock.sink.parts import ClosedPart, Desk, Origin, Staging, TaskWriter, new_part
@@ -118,6 +120,12 @@ class Sink:
         self.staging = f"{self.state}/staging"
         self.ledger = Ledger(storage, f"{self.state}/ledger", sink_id)
 
+    @staticmethod
+    def existing(storage: Storage, root: str, sink_id: str) -> Sink:
+        """Return the sink `sink_id` of the output `root` with the options of its last driver. `DamagedState`."""
+        given = noted_options(storage, f"{root}/{STATE_DIRECTORY}/{sink_id}")
+        return Sink(storage, root, parse(SINK, given | {"path": root}, what="sink"), sink_id)
+
     # -- begin ---------------------------------------------------------------------------------------------------
 
     def begin(self, owner: str, batch: Batch | None = None) -> Begun:
@@ -141,6 +149,7 @@ class Sink:
             self.storage.make_directory(directory, private=directory == self.staging)
         claimed = self._next(head, epoch=head.epoch + 1, owner=owner, write=uuid.uuid4().hex)
         self._put(claimed)
+        note_options(self.storage, self.state, claimed.epoch, self.options.given)
         self._sweep(claimed)
         return claimed
 
@@ -478,7 +487,8 @@ class Sink:
 
     def unnamed(self, head: State) -> Iterator[str]:
         """Yield staged files that no record can name any more: begun before the head, and not named by it."""
-        named = {s.file for p in head.open + head.grown for s in p.segments} | {f.staged for f in head.finished}
+        holders = head.open if self.ledger.is_published(head.n) else (*head.open, *head.grown)
+        named = {s.file for holder in holders for s in holder.segments} | {f.staged for f in head.finished}
         for name, _ in self.storage.names(self.staging):
             match = _STAGED.fullmatch(name)
             if match and int(match[1]) < head.n and name not in named:

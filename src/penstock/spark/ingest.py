@@ -103,7 +103,7 @@ class _Job:
         self._spark = spark
         self._storage, src_path = locate(src, name="SRC")
         _, self._dst = locate(dst, name="DST")
-        _check_apart(self._storage, src_path, self._dst)
+        check_apart(self._storage, src_path, self._dst)
         self._checkpoint = locate(checkpoint or f"{self._dst}/{STATE_DIRECTORY}/checkpoint", name="checkpoint")[1]
         schema = source.pop("schema", None)
         self._source = {"path": src_path, "maxFilesPerTrigger": _FILES_A_BATCH} | _texts(source)
@@ -171,7 +171,8 @@ class _Job:
             return None
 
 
-def _check_apart(storage: LocalStorage, src: str, dst: str) -> None:
+def check_apart(storage: LocalStorage, src: str, dst: str) -> None:
+    """Raise `OptionError` unless SRC is there and neither of the two lies in the other."""
     try:
         storage.stat(src)
     except NotThere as error:

@@ -67,6 +67,7 @@ def _settings() -> dict[str, str]:
     return {
         "spark.driver.extraJavaOptions": " ".join(["-XX:TieredStopAtLevel=1", *archive.flags()]),
         "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
         "spark.sql.artifact.isolation.enabled": "false",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",

@@ -1,0 +1,5 @@
+"""`python -m penstock.cli`, the same command where its script is not installed."""
+
+from penstock.cli import main
+
+main()

@@ -1,0 +1,115 @@
+"""What a command answers, and how that is printed.
+
+A command returns an `Answer`: facts, and a function that shows them to people. With `--json` the facts are printed as
+one JSON object, on stdout and alone there. An error is one message on stderr, with its code; with `--json` it is also the
+object on stdout, so that there is always one. A traceback is printed for `PENSTOCK_DEBUG=1` only.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import sys
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import typer
+
+from penstock.clock import SECOND_NS
+from penstock.errors import PenstockError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rich.console import Console
+
+    Show = Callable[[Console], None]
+
+DEBUG = "PENSTOCK_DEBUG"
+INTERRUPTED = 1
+_PIPED_COLUMNS = 160  # a table that is not for a terminal need not fit one
+_ERROR_LINES = 3  # of an error that is not ours: Spark's texts go on for pages
+
+
+def _show_nothing(console: Console) -> None:
+    """Show nothing."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a command found or did: `facts` for `--json`, `show` for people, and the exit status."""
+
+    facts: dict[str, Any]
+    show: Show = field(default=_show_nothing, repr=False)
+    exit_status: int = 0
+
+
+def command(function: Callable[..., Answer]) -> Callable[..., None]:
+    """Make a command of a function that answers and has a parameter `as_json`: print the answer, end with its status."""
+
+    @functools.wraps(function)
+    def run(**arguments: Any) -> None:  # noqa: ANN401 - the command's own
+        as_json = bool(arguments["as_json"])
+        try:
+            answer = function(**arguments)
+            print_answer(answer, as_json=as_json)
+        except BrokenPipeError:
+            os._exit(1)  # whoever read our output has gone; nothing can be said any more
+        except KeyboardInterrupt:
+            _fail(PenstockError("interrupted"), INTERRUPTED, as_json=as_json)
+        except PenstockError as error:
+            _fail(error, error.exit_status, as_json=as_json)
+        except (typer.Exit, typer.Abort, typer.BadParameter):
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever it is, a user gets a message and a status
+            _fail(error, 1, as_json=as_json)
+        raise typer.Exit(answer.exit_status)
+
+    return run
+
+
+def print_answer(answer: Answer, *, as_json: bool) -> None:
+    """Print an answer to stdout."""
+    if as_json:
+        print(json.dumps(answer.facts), flush=True)
+    else:
+        answer.show(console())
+
+
+def console(*, stderr: bool = False) -> Console:
+    """Return a console that takes text as it is: file names may hold what looks like markup."""
+    from rich.console import Console
+
+    made = Console(stderr=stderr, markup=False, highlight=False, emoji=False)
+    return made if made.is_terminal else Console(stderr=stderr, markup=False, highlight=False, width=_PIPED_COLUMNS)
+
+
+def moment(time_ns: int) -> str:
+    """Return a time for people and for JSON: ISO 8601 in UTC, to the millisecond."""
+    when = datetime.fromtimestamp(time_ns / SECOND_NS, timezone.utc)
+    return when.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _fail(error: BaseException, status: int, *, as_json: bool) -> NoReturn:
+    if os.environ.get(DEBUG, "0") not in {"", "0"}:
+        import traceback
+
+        traceback.print_exc()
+    message = _message(error)
+    if as_json:
+        code = error.code if isinstance(error, PenstockError) else None
+        print(json.dumps({"ok": False, "error": {"code": code, "message": message}}), flush=True)
+    sys.stdout.flush()
+    typer.secho(f"error: {message}", err=True, fg="red")
+    raise typer.Exit(status)
+
+
+def _message(error: BaseException) -> str:
+    """Return an error as one message; of those that are not ours the beginning, and how to see the rest."""
+    text = str(error) if isinstance(error, PenstockError) else f"{type(error).__name__}: {error}"
+    lines = [line for line in text.splitlines() if line.strip()]
+    if len(lines) <= _ERROR_LINES:
+        return "\n".join(lines)
+    return "\n".join([*lines[:_ERROR_LINES], f"... (set {DEBUG}=1 to see all of it)"])

@@ -1,0 +1,88 @@
+"""`penstock verify`: the report of `penstock.verify`, for people and as JSON."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from penstock.cli.answer import Answer, console
+from penstock.units import format_size
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from rich.console import Console
+
+    from penstock.verify.against import SourceCheck
+    from penstock.verify.report import Report
+
+_PROBLEMS_SHOWN = 20
+
+
+def verify(dst: str, source: str | None, *, as_json: bool) -> Answer:
+    """Verify; 1 if anything is not as it should be. Raises what `penstock.verify.verify` raises."""
+    from penstock import verify as verifying
+
+    with _progress(shown=not as_json) as progress:
+        report = verifying.verify(dst, source, progress=progress)
+    return Answer(report.to_json(), lambda out: _show(report, out), 0 if report.ok else 1)
+
+
+@contextmanager
+def _progress(*, shown: bool) -> Iterator[Callable[[str, int, int], None] | None]:
+    """Show a bar on a terminal while the block runs."""
+    errors = console(stderr=True)
+    if not shown or not errors.is_terminal:
+        yield None
+        return
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+
+    columns = TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn()
+    with Progress(*columns, console=errors, transient=True) as bar:
+        tasks = {}
+
+        def progress(what: str, done: int, total: int) -> None:
+            if what not in tasks:
+                tasks[what] = bar.add_task(f"comparing {what}", total=total)
+            bar.update(tasks[what], completed=done, total=total)
+
+        yield progress
+
+
+def _show(report: Report, out: Console) -> None:
+    for sink in report.output.sinks:
+        size = format_size(sink.bytes)
+        out.print(f"sink {sink.sink}: {sink.files:,} files, {sink.rows:,} rows, {size} finished; {sink.open_rows:,} rows open")
+        if sink.owed_files:
+            out.print(f"  {sink.owed_files:,} of them are decided and not visible yet: the next start publishes them, or finish")
+        if sink.unnamed_files:
+            out.print(f"  {sink.unnamed_files:,} staged files that nothing names, of attempts that failed: penstock clean")
+    if not report.output.sinks:
+        out.print("no sink has written here yet")
+    for problem in report.output.problems[:_PROBLEMS_SHOWN]:
+        out.print(f"{problem.kind}: {problem.path}: {problem.detail}", style="red", soft_wrap=True)
+    if len(report.output.problems) > _PROBLEMS_SHOWN:
+        out.print(f"... and {len(report.output.problems) - _PROBLEMS_SHOWN:,} more", style="red")
+    if report.source is not None:
+        _show_source(report.source, out)
+    if report.ok:
+        out.print("verified: every file is there, whole and once, and nothing else is", style="green")
+    else:
+        out.print("not verified", style="bold red")
+
+
+def _show_source(check: SourceCheck, out: Console) -> None:
+    out.print(f"source {check.source}: {check.files:,} files read, {check.source_records:,} records; {check.output_records:,} in the output")
+    if check.waiting_files:
+        out.print(f"  {check.waiting_files:,} files not ingested yet ({format_size(check.waiting_bytes)})")
+    for note in check.notes:
+        out.print(f"  note: {note}", soft_wrap=True)
+    if check.proved:
+        out.print("every record that was read is in the output exactly once", style="green")
+    else:
+        out.print(check.reason, style="red", soft_wrap=True)
+    for example in check.examples:
+        count = f"{example.in_source} times in the source, {example.in_output} in the output"
+        out.print(f"  {example.kind} ({count}): {example.record}", style="red", soft_wrap=True)
+        for file in (*example.source_files, *example.output_files):
+            out.print(f"    in {file}", soft_wrap=True)

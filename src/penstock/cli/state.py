@@ -1,0 +1,244 @@
+"""`status`, `files`, `finish` and `clean`: what the ledgers of an output say, and what may be done without its query.
+
+None of them needs Spark or Java.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from penstock import clock
+from penstock.cli.answer import Answer, moment
+from penstock.clock import SECOND_NS
+from penstock.errors import NotThere, OptionError
+from penstock.storage import locate
+from penstock.units import format_duration, format_size
+from penstock.verify.files import SinkView, existing_sinks, unnamed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rich.console import Console
+    from rich.table import Table
+
+    from penstock.sink.ledger import FinishedFile, OpenPart, State
+    from penstock.sink.sink import Sink
+    from penstock.storage import Storage
+
+_TEMPORARY = ".penstock-"  # begins the temporaries that a crash in the middle of a put leaves behind
+_TEMPORARY_NS = 600 * SECOND_NS  # a put takes milliseconds; what is younger may be one
+_PARTS_SHOWN = 50
+_TABLE_ROWS_MAX = 1000  # rich measures every cell before it prints the first line
+
+
+def status(dst: str) -> Answer:
+    """Return what each sink of DST is doing."""
+    storage, root = locate(dst, name="DST")
+    sinks = existing_sinks(storage, root)
+    facts = {"ok": True, "path": root, "sinks": [_sink_facts(sink) for sink in sinks]}
+
+    def show(out: Console) -> None:
+        if not sinks:
+            out.print(f"no sink has written to {root} yet")
+        for sink in facts["sinks"]:
+            _show_sink(sink, out)
+
+    return Answer(facts, show)
+
+
+def files(dst: str) -> Answer:
+    """Return the finished files of DST, oldest first."""
+    storage, root = locate(dst, name="DST")
+    views = [SinkView.of(sink) for sink in existing_sinks(storage, root)]
+    listed = [(view.sink.sink_id, file) for view in views for file in view.files]
+    growing = [(view.sink.sink_id, path, length) for view in views for path, length in view.head.lengths.items()]
+    facts = {
+        "ok": True,
+        "path": root,
+        "files": [{"sink": sink} | _file_facts(file) for sink, file in listed],
+        "growing": [{"sink": sink, "path": path, "bytes": length} for sink, path, length in growing],
+        "rows": sum(file.rows for _, file in listed),
+        "bytes": sum(file.bytes for _, file in listed) + sum(length for *_, length in growing),
+    }
+    return Answer(facts, lambda out: _show_files(facts, out))
+
+
+def finish(dst: str, sink_id: str | None) -> Answer:
+    """Publish what is committed and open in every sink of DST, or in one. `OptionError` if there is none of that name."""
+    storage, root = locate(dst, name="DST")
+    sinks = existing_sinks(storage, root)
+    if sink_id is not None:
+        chosen = [sink for sink in sinks if sink.sink_id == sink_id]
+        if not chosen:
+            names = ", ".join(sink.sink_id for sink in sinks) or "none"
+            msg = f"--sink {sink_id!r} is not in {root!r}; there are: {names}"
+            raise OptionError(msg)
+        sinks = chosen
+    done = [(sink.sink_id, _finished(sink)) for sink in sinks]
+    listed = [{"sink": name} | _file_facts(file) for name, found in done for file in found]
+    facts = {"ok": True, "path": root, "files": listed, "rows": sum(file["rows"] for file in listed)}
+
+    def show(out: Console) -> None:
+        for file in listed:
+            out.print(f"published {file['path']} ({file['rows']:,} rows, {format_size(file['bytes'])})", soft_wrap=True)
+        if not listed:
+            out.print("nothing was open")
+
+    return Answer(facts, show)
+
+
+def clean(dst: str, *, yes: bool) -> Answer:
+    """Remove, or without `yes` list, what crashes left in the state directories of DST and no ledger names."""
+    storage, root = locate(dst, name="DST")
+    left = [item for sink in existing_sinks(storage, root) for item in _leftovers(storage, sink)]
+    if yes:
+        for item in left:
+            storage.delete(item["path"])
+    size = sum(item["bytes"] for item in left)
+    facts = {"ok": True, "path": root, "removed": yes, "files": left, "bytes": size}
+
+    def show(out: Console) -> None:
+        for item in left:
+            out.print(f"{'removed' if yes else 'would remove'} {item['path']} ({format_size(item['bytes'])}, {item['what']})", soft_wrap=True)
+        total = f"{len(left):,} files, {format_size(size)}"
+        out.print(f"removed {total}" if yes else f"{total} to remove; nothing was changed, add --yes to remove them" if left else "nothing to remove")
+
+    return Answer(facts, show)
+
+
+# -- facts -------------------------------------------------------------------------------------------------------
+
+
+def _sink_facts(sink: Sink) -> dict[str, Any]:
+    head = sink.ledger.head()
+    published = not (head.finished or head.grown) or sink.ledger.is_published(head.n)
+    writers = {part.writer for part in head.open} | {int(writer) for writer in head.sequences}
+    return {
+        "sink": sink.sink_id,
+        "record": head.n,
+        "epoch": head.epoch,
+        "owner": head.owner,
+        "committed": moment(head.time_ns) if head.time_ns else None,
+        "batches": {query: number for query, (number, _) in head.batches.items()},
+        "writers": sorted(writers),
+        "rows": head.total_rows,
+        "files": head.total_files,
+        "bytes": head.total_bytes,
+        "owed_files": 0 if published else len(head.finished) + len(head.grown),
+        "growing": head.lengths,
+        "open": [_part_facts(sink, part) for part in sorted(head.open, key=lambda part: part.key)],
+        "unnamed_files": len(unnamed(sink, head)),
+    }
+
+
+def _part_facts(sink: Sink, part: OpenPart) -> dict[str, Any]:
+    return {
+        "bucket": part.bucket,
+        "writer": part.writer,
+        "rows": part.rows,
+        "bytes": part.size,
+        "segments": len(part.segments),
+        "batches": [part.first_batch, part.last_batch],
+        "opened": moment(part.opened_ns),
+        "written": moment(part.written_ns),
+        "expires": moment(sink.limits.expires_ns(part)),
+    }
+
+
+def _file_facts(file: FinishedFile) -> dict[str, Any]:
+    facts = asdict(file)
+    first, last = facts.pop("first_batch"), facts.pop("last_batch")
+    facts.pop("staged")
+    return facts | {"batches": [first, last]}
+
+
+def _finished(sink: Sink) -> tuple[FinishedFile, ...]:
+    done = sink.finish()
+    return done.files if done else ()
+
+
+def _leftovers(storage: Storage, sink: Sink) -> Iterator[dict[str, Any]]:
+    head: State = sink.ledger.head()
+    for name in unnamed(sink, head):
+        path = f"{sink.staging}/{name}"
+        yield {"path": path, "bytes": _size(storage, path), "what": "staged, no record names it"}
+    now = storage.now_ns()
+    for directory in (sink.state, f"{sink.state}/ledger"):
+        for entry in storage.list(directory):
+            if entry.name.startswith(_TEMPORARY) and entry.modified_ns < now - _TEMPORARY_NS:
+                yield {"path": f"{directory}/{entry.name}", "bytes": entry.size, "what": "temporary of a crash"}
+
+
+def _size(storage: Storage, path: str) -> int:
+    try:
+        return storage.stat(path).size
+    except NotThere:
+        return 0  # a live query swept it meanwhile
+
+
+# -- for people --------------------------------------------------------------------------------------------------
+
+
+def _show_sink(sink: dict[str, Any], out: Console) -> None:
+    out.print(f"sink {sink['sink']}", style="bold")
+    for query, batch in sink["batches"].items():
+        out.print(f"  query {query}: batch {batch} is committed")
+    out.print(f"  finished: {sink['files']:,} files, {format_size(sink['bytes'])}; {sink['rows']:,} rows committed in all")
+    out.print(f"  last commit {sink['committed'] or 'none'}, record {sink['record']}, epoch {sink['epoch']}, owner {sink['owner']}")
+    for path, length in sink["growing"].items():
+        out.print(f"  growing: {path}, {format_size(length)}")
+    if sink["owed_files"]:
+        out.print(f"  {sink['owed_files']:,} files are decided and not visible yet: the next start publishes them, or finish")
+    if sink["unnamed_files"]:
+        out.print(f"  {sink['unnamed_files']:,} staged files that nothing names: penstock clean")
+    if not sink["open"]:
+        out.print("  no open part")
+        return
+    table = _table("bucket", "writer", "rows", "size", "segments", "batches", "open for", "idle for")
+    now = clock.now_ns()
+    for part in sink["open"][:_PARTS_SHOWN]:
+        ages = [format_duration(max(now - _ns(part[what]), 0) / SECOND_NS) for what in ("opened", "written")]
+        cells = part["bucket"] or "-", part["writer"], f"{part['rows']:,}", format_size(part["bytes"]), part["segments"]
+        table.add_row(*map(str, cells), _range(part["batches"]), *ages)
+    out.print(table)
+    if len(sink["open"]) > _PARTS_SHOWN:
+        out.print(f"  ... and {len(sink['open']) - _PARTS_SHOWN:,} more open parts")
+
+
+def _show_files(facts: dict[str, Any], out: Console) -> None:
+    rows = [
+        (file["path"], file["bucket"] or "-", _range(file["batches"]), f"{file['rows']:,}", format_size(file["bytes"]))
+        for file in facts["files"]
+    ]
+    rows += [(file["path"], "-", "growing", "-", format_size(file["bytes"])) for file in facts["growing"]]
+    if len(rows) <= _TABLE_ROWS_MAX:
+        table = _table("file", "bucket", "batches", "rows", "size")
+        for row in rows:
+            table.add_row(*row)
+        out.print(table)
+    else:
+        for row in rows:
+            print("\t".join(row))
+    out.print(f"{len(rows):,} files, {facts['rows']:,} rows, {format_size(facts['bytes'])}")
+
+
+def _table(first: str, *others: str) -> Table:
+    from rich.table import Table
+
+    table = Table(first, box=None, pad_edge=False, header_style="bold")
+    table.columns[0].overflow = "fold"
+    for name in others:
+        table.add_column(name, justify="left" if name == "bucket" else "right", overflow="fold")
+    return table
+
+
+def _range(batches: list[int]) -> str:
+    first, last = batches
+    return str(first) if first == last else f"{first}-{last}"
+
+
+def _ns(text: str) -> int:
+    from datetime import datetime
+
+    return round(datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp() * SECOND_NS)

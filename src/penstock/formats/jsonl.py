@@ -1,0 +1,176 @@
+r"""JSON lines: a record is a line that holds one object, a row its members by name.
+
+Reading is what Spark's reader does in FAILFAST mode: a missing key is null, an unknown one is skipped, a value of
+another type is an error and never null. Two readers give the same rows: `jsonquick`, which leaves alone what it cannot
+vouch for, and `jsonexact`.
+
+Writing is what Spark's writer does: a null member is left out, a null in an array or map is written; times are ISO 8601
+in UTC (with six digits of a second where three do not hold them, which Spark cuts off), bytes Base64, NaN and the
+infinities strings. Each column becomes the text of its values; the rows are these pieces joined, so no step is taken
+per record.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import types
+
+from penstock.errors import OptionError
+from penstock.formats import jsonexact, jsonquick
+from penstock.formats.lines import BOM, record_starts
+from penstock.formats.malformed import MalformedError, raise_bad_record
+from penstock.formats.scalars import codes, contents, is_scalar, joined, joined_filled, render
+from penstock.formats.schema import map_entries, spark_name
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from penstock.formats.format import ReadFormat, WriteFormat
+
+_TEXT = pa.large_string()
+_ENCODED_BYTES_MAX = 256 << 20  # of Arrow data that is turned into text at once
+_WHITE = bytes.maketrans(b"\n\r", b"  ")
+_ESCAPES = {
+    "\\": "\\\\",  # first: the others bring new ones
+    **{chr(code): f"\\u{code:04x}" for code in range(32)},
+    **{"\b": "\\b", "\t": "\\t", "\n": "\\n", "\f": "\\f", "\r": "\\r", '"': '\\"'},
+}
+
+
+class JsonDecoder:
+    """Lines to rows: by name, strictly typed. Blank lines are no records; a byte order mark in front of a block is skipped."""
+
+    def __init__(self, fmt: ReadFormat) -> None:
+        for field in fmt.schema:
+            _check(field.type, field.name)
+        self._schema = fmt.schema
+        self._sep = fmt.line_sep
+        self._flat = jsonquick.is_flat(fmt.schema)
+
+    def decode(self, block: bytes, *, first: bool = False) -> pa.RecordBatch:  # noqa: ARG002 - no line is special
+        """Return the objects of `block`; see `Decoder`."""
+        try:
+            return self._decode(block)
+        except MalformedError as error:
+            raise_bad_record(block, record_starts(block, sep=self._sep), self._decode, error)
+
+    def _decode(self, block: bytes) -> pa.RecordBatch:
+        data = _line_feeds(block.removeprefix(BOM), self._sep)
+        found = jsonquick.quick(data, self._schema) if self._flat else None
+        return jsonexact.exact(data, self._schema) if found is None else found
+
+
+class JsonEncoder:
+    """Rows to lines, one object each."""
+
+    def __init__(self, fmt: WriteFormat) -> None:
+        for field in fmt.schema:
+            _check(field.type, field.name)
+        self.extension = fmt.extension
+
+    def encode(self, batch: pa.RecordBatch) -> pa.Buffer | bytes:
+        """Return the lines; see `Encoder`."""
+        if batch.nbytes > _ENCODED_BYTES_MAX and batch.num_rows > 1:
+            half = batch.num_rows // 2
+            return b"".join((self.encode(batch.slice(0, half)), self.encode(batch.slice(half))))
+        return contents(_objects(batch.columns, batch.schema.names, batch.num_rows, end="}\n"))
+
+    def ends(self, batch: pa.RecordBatch, data: pa.Buffer | bytes) -> npt.NDArray[np.int64]:  # noqa: ARG002 - the bytes say it
+        """Return where each row ends; see `Encoder`."""
+        return np.flatnonzero(np.frombuffer(data, np.uint8) == ord("\n")).astype(np.int64) + 1
+
+
+def _line_feeds(block: bytes, sep: bytes | None) -> bytes:
+    r"""Return `block` with its records, and nothing else, ended by `\n`."""
+    if sep is None:
+        return block.replace(b"\r", b"\n") if b"\r" in block else block
+    if sep == b"\n":
+        return block
+    # A line break that is no separator is white space. NUL stands for separators meanwhile; one that was there is no JSON, nor is \1.
+    return block.replace(b"\0", b"\1").replace(sep, b"\0").translate(_WHITE).replace(b"\0", b"\n")
+
+
+def _check(kind: pa.DataType, name: str) -> None:
+    """Raise `OptionError` for a type, at any depth, that JSON cannot hold."""
+    if types.is_struct(kind):
+        for member in kind:
+            _check(member.type, f"{name}.{member.name}")
+    elif types.is_list(kind):
+        _check(kind.value_type, name)
+    elif types.is_map(kind) and types.is_string(kind.key_type):
+        _check(kind.item_type, name)
+    elif not is_scalar(kind):
+        advice = "; keys of a map must be strings" if types.is_map(kind) else "; use parquet, or make it a string"
+        msg = f"column {name!r} is {spark_name(kind)}, which json cannot hold{advice}"
+        raise OptionError(msg)
+
+
+def _objects(columns: list[pa.Array], names: list[str], count: int, *, end: str = "}") -> pa.Array:
+    """Return the text of `count` objects, which have the members that are not null."""
+    if not names:
+        return pa.repeat(pa.scalar("{" + end, _TEXT), count)
+    pieces: list[pa.Array | str] = ["{"]
+    begun: pa.Array | bool = False  # whether the objects have a member yet: none, all, or each by itself
+    for column, name in zip(columns, names, strict=True):
+        text = _value(column, name)
+        valid = text.is_valid() if text.null_count else True
+        pieces += [_prefix(f"{json.dumps(name, ensure_ascii=False)}:", begun, valid), text]
+        begun = True if begun is True or valid is True else valid if begun is False else pc.or_(begun, valid)
+    return joined_filled([*pieces, end])
+
+
+def _prefix(key: str, begun: pa.Array | bool, valid: pa.Array | bool) -> pa.Array | str:  # noqa: FBT001 - all, none, or by row
+    """Return what is in front of a member's value: a comma where the object has begun, nothing where the value is null."""
+    first, later = pa.scalar(key, _TEXT), pa.scalar("," + key, _TEXT)
+    before = later if begun is True else first if begun is False else pc.if_else(begun, later, first)
+    if valid is True:
+        return before.as_py() if isinstance(before, pa.Scalar) else before
+    return pc.if_else(valid, before, "")
+
+
+def _value(column: pa.Array, name: str) -> pa.Array:
+    """Return the JSON text of each value, null where it is null."""
+    kind = column.type
+    if types.is_struct(kind):
+        text = _objects(column.flatten(), [member.name for member in kind], len(column))
+        return pc.if_else(column.is_valid(), text, None) if column.null_count else text
+    if types.is_map(kind):
+        entries = map_entries(column)
+        keys, items = entries.flatten().flatten()
+        return _sequence(
+            entries, joined('"', _escaped(keys.cast(_TEXT)), '":', _value(items, name).fill_null("null")), "{", "}"
+        )
+    if types.is_list(kind):
+        return _sequence(column, _value(column.flatten(), name).fill_null("null"), "[", "]")
+    if types.is_string(kind):
+        return joined('"', _escaped(column.cast(_TEXT)), '"')
+    text = render(column, name)
+    if types.is_floating(kind):
+        finite = pc.is_finite(column)
+        return text if pc.all(finite).as_py() is not False else pc.if_else(finite, text, joined('"', text, '"'))
+    bare = types.is_integer(kind) or types.is_boolean(kind) or types.is_decimal(kind)
+    return text if bare else joined('"', text, '"')
+
+
+def _sequence(column: pa.Array, elements: pa.Array, opening: str, closing: str) -> pa.Array:
+    """Return the text of lists or maps; `elements` is the text of all elements of those that are not null."""
+    ends = np.cumsum(pc.list_value_length(column).fill_null(0).to_numpy(zero_copy_only=False))
+    offsets = pa.array(np.concatenate((np.zeros(1, np.int64), ends)), pa.int32())
+    text = joined(opening, pc.binary_join(pa.ListArray.from_arrays(offsets, elements), pa.scalar(",", _TEXT)), closing)
+    return pc.if_else(column.is_valid(), text, None) if column.null_count else text
+
+
+def _escaped(text: pa.Array) -> pa.Array:
+    """Return the insides of the JSON strings; one pass for each special character that occurs."""
+    found = codes(text)
+    if np.any((found < ord(" ")) | (found == ord('"')) | (found == ord("\\"))):
+        counts = np.bincount(found, minlength=256)
+        for character, escape in _ESCAPES.items():
+            if counts[ord(character)]:
+                text = pc.replace_substring(text, character, escape)
+    return text

@@ -1,0 +1,13 @@
+"""Proof that an output is what its ledgers say, and that it holds what was read exactly once.
+
+`files` compares the output with the ledgers; `taken` says which bytes of a source the committed batches have read;
+`records` turns both sides into records of one form; `sums` proves that they are the same multiset, in bounded memory;
+`compare` does that and, where they differ, finds records that show how; `against` puts these together, `report` all.
+Nothing here changes anything.
+"""
+
+from __future__ import annotations
+
+from penstock.verify.report import Report, verify
+
+__all__ = ["Report", "verify"]

@@ -1,0 +1,283 @@
+"""Every file the ledgers name is there, whole and once, and nothing else is.
+
+What can be wrong with a file that readers see, and what it is called here:
+
+| problem | found |
+|---|---|
+| missing | a ledger names it, it is not there, and it is not waiting to be published either |
+| cut, altered | it is there with other bytes than were decided: shorter, or of another length or digest |
+| doubled | two ledger entries name it, or it is a copy of a file that a ledger names |
+| foreign | no ledger names it |
+
+Names that begin with `.` or `_` are hidden from readers (Spark, Hive, Trino leave them out), so such files are counted
+and not called foreign. Files that are decided and not yet visible (a crash between commit and publishing; the next
+start publishes them) are *owed*: information, not a problem, as are staged files that nothing names.
+
+A live query may commit at any moment. So the directory is listed first and the ledger read after that: what the listing
+shows is in the ledger by then.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import xxhash
+
+from penstock.errors import DamagedState, NotThere, UsageError
+from penstock.sink.buckets import DEFAULT_PARTITION
+from penstock.sink.existing import sink_ids
+from penstock.sink.sink import STATE_DIRECTORY, Sink
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from penstock.sink.ledger import FinishedFile, State
+    from penstock.storage import Entry, Storage
+
+    Progress = Callable[[int, int], None]
+
+_READ_BYTES = 8 << 20
+_TRIES = 5
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Something that is not as it was decided; `kind` is a word of the table above, `path` is below DST."""
+
+    kind: str
+    path: str
+    detail: str
+
+
+@dataclass(frozen=True)
+class SinkView:
+    """One sink as its ledger shows it at one moment: its head, and every file it ever finished."""
+
+    sink: Sink
+    head: State
+    files: tuple[FinishedFile, ...]
+    published: bool
+
+    @staticmethod
+    def of(sink: Sink) -> SinkView:
+        """Read the ledger. Raises `DamagedState` if a record is damaged, or the history lacks one."""
+        for left in reversed(range(_TRIES)):  # a live query folds and adds records meanwhile
+            head = sink.ledger.head()
+            try:
+                files = tuple(sink.ledger.history())
+            except NotThere:
+                continue
+            if len(files) == head.total_files:
+                published = not (head.finished or head.grown) or sink.ledger.is_published(head.n)
+                return SinkView(sink, head, files, published)
+            if not left and sink.ledger.head() == head:
+                _refuse_gap(sink, head, len(files))
+        msg = f"the ledger of {sink.state!r} changes faster than it can be read; run the same command again"
+        raise UsageError(msg)
+
+    @property
+    def owed(self) -> tuple[FinishedFile, ...]:
+        """Return the files of the head that may not be visible yet."""
+        return () if self.published else self.head.finished
+
+
+@dataclass(frozen=True)
+class SinkFiles:
+    """What was found of one sink. `owed_files` are decided and not visible yet; `unnamed_files` are left in staging."""
+
+    sink: str
+    files: int
+    rows: int
+    bytes: int
+    open_rows: int
+    owed_files: int
+    unnamed_files: int
+
+
+@dataclass(frozen=True)
+class OutputFiles:
+    """What was found of an output."""
+
+    sinks: tuple[SinkFiles, ...]
+    problems: tuple[Problem, ...]
+    hidden_files: int
+
+
+def existing_sinks(storage: Storage, root: str) -> list[Sink]:
+    """Return the sinks that have written to `root`, by name; none if they have not written yet.
+
+    Raises `UsageError` if the directory is no output of Penstock, `DamagedState` if the note of a sink is damaged.
+    """
+    try:
+        names = sink_ids(storage, f"{root}/{STATE_DIRECTORY}")
+    except NotThere as error:
+        msg = f"DST={root!r} is no output of Penstock: it has no {STATE_DIRECTORY!r}; name the directory that was written"
+        raise UsageError(msg) from error
+    return [Sink.existing(storage, root, name) for name in names]
+
+
+def check_files(storage: Storage, root: str, progress: Progress) -> tuple[OutputFiles, list[SinkView]]:
+    """Compare all files with the ledgers; `progress` is called with bytes compared and bytes in all.
+
+    Returns what was found and the ledgers it was compared with. Raises `DamagedState` for a damaged ledger.
+    """
+    sinks = existing_sinks(storage, root)
+    visible = dict(_walk(storage, root))
+    views = [SinkView.of(sink) for sink in sinks]
+    check = _Check(storage, root, visible, progress, sum(view.head.total_bytes for view in views))
+    found = tuple(check.sink(view) for view in views)
+    check.once(views)
+    hidden = check.others(views)
+    return OutputFiles(found, tuple(check.problems), hidden), views
+
+
+class _Check:
+    """One comparison of an output with its ledgers."""
+
+    def __init__(self, storage: Storage, root: str, visible: dict[str, Entry], progress: Progress, total: int) -> None:
+        self._storage = storage
+        self._root = root
+        self._visible = visible
+        self._progress = progress
+        self._total = total
+        self._done = 0
+        self.problems: list[Problem] = []
+
+    def sink(self, view: SinkView) -> SinkFiles:
+        """Look at every file of one sink."""
+        owed = {file.path for file in view.owed}
+        waiting = sum(self._finished(view, file, owed=file.path in owed) for file in view.files)
+        waiting += sum(self._grown(view, path, length) for path, length in view.head.lengths.items())
+        sizes = view.files, view.head.lengths.values()
+        return SinkFiles(
+            sink=view.sink.sink_id,
+            files=len(view.files) + len(view.head.lengths),
+            rows=view.head.total_rows - sum(part.rows for part in view.head.open),
+            bytes=sum(file.bytes for file in sizes[0]) + sum(sizes[1]),
+            open_rows=sum(part.rows for part in view.head.open),
+            owed_files=waiting,
+            unnamed_files=len(unnamed(view.sink, view.head)),
+        )
+
+    def _finished(self, view: SinkView, file: FinishedFile, *, owed: bool) -> bool:
+        """Compare one file; tell whether it is still owed."""
+        try:
+            self._compare(f"{self._root}/{file.path}", file)
+        except NotThere:
+            if not owed:
+                rows = f"{file.rows} rows of batches {file.first_batch} to {file.last_batch}"
+                self._report("missing", file.path, rows)
+                return False
+            try:
+                self._compare(f"{view.sink.staging}/{file.staged}", file)
+            except NotThere:
+                self._report("missing", file.path, f"{file.rows} rows; not published, and its staged file is gone")
+        return owed
+
+    def _compare(self, path: str, file: FinishedFile) -> None:
+        size, found = digest(self._storage, path)
+        self._done += file.bytes
+        self._progress(self._done, self._total)
+        if size != file.bytes:
+            kind = "cut" if size < file.bytes else "altered"
+            self._report(kind, file.path, f"{size} bytes, the ledger says {file.bytes}")
+        elif found != file.digest:
+            self._report("altered", file.path, f"digest {found}, the ledger says {file.digest}")
+
+    def _grown(self, view: SinkView, path: str, length: int) -> bool:
+        """Compare the length of a growing file; tell whether some of it is still owed."""
+        growing = () if view.published else view.head.grown
+        before = {growth.path: growth.before for growth in growing}.get(path, length)
+        try:
+            size = self._storage.stat(f"{self._root}/{path}").size
+        except NotThere:
+            size = -1
+        if max(size, 0) == length or before <= max(size, 0) < length:
+            return size < length
+        if size < 0:
+            self._report("missing", path, f"a growing file of {length} bytes")
+        elif view.sink.ledger.head().n == view.head.n:  # else a live query has gone on
+            kind = "cut" if size < length else "altered"
+            self._report(kind, path, f"{size} bytes, the ledger says {length} (it grows)")
+        return False
+
+    def once(self, views: list[SinkView]) -> None:
+        """Report paths that are named more than once."""
+        paths = Counter(path for view in views for path in _paths(view))
+        for path, count in paths.items():
+            if count > 1:
+                self._report("doubled", path, f"{count} entries of the ledgers name it")
+
+    def others(self, views: list[SinkView]) -> int:
+        """Report what no ledger names; return how many hidden files there are."""
+        named = {path for view in views for path in _paths(view)}
+        others = {path: entry for path, entry in self._visible.items() if path not in named}
+        hidden = [path for path in others if _is_hidden(path)]
+        sizes: dict[int, list[FinishedFile]] = {}
+        for file in (file for view in views for file in view.files):
+            sizes.setdefault(file.bytes, []).append(file)
+        for path in sorted(others.keys() - set(hidden)):
+            self._foreign(path, sizes.get(others[path].size, []))
+        return len(hidden)
+
+    def _foreign(self, path: str, alike: list[FinishedFile]) -> None:
+        found = digest(self._storage, f"{self._root}/{path}")[1] if alike else ""
+        twin = next((file for file in alike if file.digest == found), None)
+        if twin is not None:
+            self._report("doubled", path, f"no ledger names it; it is a copy of {twin.path!r}, {twin.rows} rows")
+        else:
+            self._report("foreign", path, "no ledger names it; move it out of the output")
+
+    def _report(self, kind: str, path: str, detail: str) -> None:
+        self.problems.append(Problem(kind, path, detail))
+
+
+def digest(storage: Storage, path: str) -> tuple[int, str]:
+    """Return length and XXH3 digest (128 bits) of a file; `NotThere` if there is none."""
+    hashed, at = xxhash.xxh3_128(), 0
+    with storage.open(path) as file:
+        while data := file.read(at, _READ_BYTES):
+            hashed.update(data)
+            at += len(data)
+    return at, hashed.hexdigest()
+
+
+def unnamed(sink: Sink, head: State) -> list[str]:
+    """Return the staged files that no record can name any more; none where the staging directory is not there."""
+    try:
+        return sorted(sink.unnamed(head))
+    except NotThere:
+        return []
+
+
+def _refuse_gap(sink: Sink, head: State, found: int) -> None:
+    msg = (
+        f"the ledger {sink.state + '/ledger'!r} lists {found} finished files, its record {head.n} says "
+        f"{head.total_files}: a record is missing; restore the directory from a copy, nothing was changed"
+    )
+    raise DamagedState(msg)
+
+
+def _paths(view: SinkView) -> Iterator[str]:
+    yield from (file.path for file in view.files)
+    yield from view.head.lengths
+
+
+def _walk(storage: Storage, root: str) -> Iterator[tuple[str, Entry]]:
+    """Yield (path below root, entry) of every file outside of the state directory; a directory is entered once."""
+    waiting, entered = [""], set()
+    while waiting:
+        folder = waiting.pop()
+        for entry in storage.list(f"{root}/{folder}" if folder else root):
+            path = f"{folder}/{entry.name}" if folder else entry.name
+            if not entry.is_directory:
+                yield path, entry
+            elif path != STATE_DIRECTORY and entry.identity not in entered:
+                entered.add(entry.identity)
+                waiting.append(path)
+
+
+def _is_hidden(path: str) -> bool:
+    return any(name[0] in "._" and name != DEFAULT_PARTITION for name in path.split("/"))

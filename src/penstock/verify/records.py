@@ -1,0 +1,237 @@
+"""Both sides of a comparison as records of one form.
+
+The form is that of the output. Where it is text, a record is a line, byte by byte: a line of the source, or the line
+that the sink makes of a row. Else it is a row of the schema that the sink writes; the source is read, and transformed,
+by the stage that the ingest noted, the output by the reader of its format. So the comparison also covers what encoding
+and decoding might lose.
+
+A row's bucket belongs to the record: a row in the wrong directory is missing in one and foreign in the other, and the
+columns that `dropBucketColumns` left out count as far as the directory shows them. Only where the template uses the
+time of the batch, which nobody can repeat, buckets are not compared.
+
+What is committed and not visible yet (staged files that are owed, segments of open parts) is read where it is staged.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.errors import NotThere
+from penstock.formats import ReadFormat, WriteFormat, arrow_batches, decoder, encoder
+from penstock.formats.codecs import decompressed
+from penstock.formats.delimited import csv_stream_blocks
+from penstock.formats.lines import stream_blocks
+from penstock.formats.parquet import parquet_batches
+from penstock.sink.names import template_fields
+from penstock.source.read import EXPANDED_BYTES_MAX, EXPANSION_MAX
+from penstock.spark import fused, reading
+from penstock.storage import SeekableFile
+from penstock.verify.sums import lines
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from penstock.sink.sink import Sink
+    from penstock.source.cursor import Split
+    from penstock.storage import Storage
+    from penstock.verify.files import SinkView
+
+    Records = Iterator[tuple[str, pa.RecordBatch]]  # (bucket, rows of the common form)
+
+_BLOCK_BYTES = 8 << 20
+_SPLIT_BYTES = 64 << 20
+_GROUP_FILES = 2000
+_MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}  # neither can begin UTF-8 text
+
+
+@dataclass(frozen=True)
+class Unit:
+    """Some records of one side: where they are, their size in bytes, and what reads them, any number of times."""
+
+    label: str
+    size: int
+    read: Callable[[], Records]
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Bytes [start, end) of an output or staged file, all of one bucket. `form`: bytes, arrow or parquet."""
+
+    path: str
+    label: str
+    start: int
+    end: int
+    form: str
+    bucket: str
+
+
+class Feed:
+    """How one source becomes one output: the recorded stage, and the sink that wrote what it gave."""
+
+    def __init__(self, stage_text: str, sink: Sink) -> None:
+        self.stage = fused.Stage.of(stage_text)
+        self._sink = sink
+        self._is_text = sink.options["format"] == "text"
+        self._passes_text = self._is_text and not sink.options["bucketBy"] and self.stage.plain_text
+        self._buckets = sink.bucket_by(self.stage.schema)
+        self._schema, self._dropped = sink.data_schema(self.stage.schema)
+        template = self._buckets
+        self.compares_buckets = template is None or all(
+            name in template.columns for name, _ in template_fields(template.template)
+        )
+
+    # -- the source ----------------------------------------------------------------------------------------------
+
+    def source(self, splits: Iterable[Split]) -> Iterator[Unit]:
+        """Yield units of the splits: small ones together, large ones cut where that is cheap."""
+        group: list[Split] = []
+        size = 0
+        for split in splits:
+            if split.end - split.start > _SPLIT_BYTES:
+                yield from (self._unit([part]) for part in self._cut(split))
+                continue
+            group.append(split)
+            size += split.end - split.start
+            if size >= _SPLIT_BYTES or len(group) >= _GROUP_FILES:
+                yield self._unit(group)
+                group, size = [], 0
+        if group:
+            yield self._unit(group)
+
+    def single(self, splits: Iterable[Split]) -> Iterator[Unit]:
+        """Yield units of one file each, so that a record can be traced to its file."""
+        return (self._unit([split]) for split in splits)
+
+    def _unit(self, splits: list[Split]) -> Unit:
+        label = self.stage.reading.full_path(splits[0].file)
+        return Unit(label, sum(s.end - s.start for s in splits), partial(self._rows, splits))
+
+    def _cut(self, split: Split) -> Iterator[Split]:
+        how = self.stage.reading
+        if how.format.name == "csv" or not how.divisible(split.file.path):
+            yield split
+            return
+        for start in range(split.start, split.end, _SPLIT_BYTES):
+            yield type(split)(split.file, start, min(start + _SPLIT_BYTES, split.end))
+
+    def _rows(self, splits: list[Split]) -> Records:
+        text = json.dumps([split.to_json() for split in splits])
+        carried = pa.RecordBatch.from_arrays([pa.array([text], pa.string())], schema=reading.SPLITS_SCHEMA)
+        for some in self.stage.rows(iter([carried]), text=self._passes_text):
+            if isinstance(some, bytes):
+                yield "", lines(some)
+            else:
+                yield from self._placed(some)
+
+    def _placed(self, rows: pa.RecordBatch) -> Records:
+        if self._buckets is None:
+            yield "", self._written(rows)
+        elif self.compares_buckets:
+            for bucket, some in self._buckets.split(rows, 0):
+                yield bucket, self._written(some.drop_columns(list(self._dropped)))
+        else:
+            yield "", self._written(rows.drop_columns(list(self._dropped)))
+
+    def _written(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the records that the sink makes of rows."""
+        if self._is_text:
+            return lines(encoder(WriteFormat("text", self._schema)).encode(rows))
+        if self._sink.options["format"] == "csv" and rows.num_columns == 1 and pa.types.is_string(rows.schema.types[0]):
+            column = pc.fill_null(rows.column(0), "")  # the one value that csv cannot tell from another
+            return pa.RecordBatch.from_arrays([column], schema=self._schema)
+        return rows
+
+    # -- the output ----------------------------------------------------------------------------------------------
+
+    def output(self, view: SinkView) -> Iterator[Unit]:
+        """Yield units of all that is committed: finished files, those that are owed, and what is open."""
+        storage = view.sink.storage
+        for piece in pieces(view):
+            yield Unit(piece.label, piece.end - piece.start, partial(self._records, storage, piece))
+
+    def _records(self, storage: Storage, piece: Piece) -> Records:
+        bucket = piece.bucket if self.compares_buckets else ""
+        with storage.open(piece.path) as handle:
+            if piece.form == "parquet":
+                file = pa.PythonFile(SeekableFile(handle, piece.end), "r")
+                found: Iterable[pa.RecordBatch] = parquet_batches(file, piece.start, piece.end, self._schema)
+            elif piece.form == "arrow":
+                found = arrow_batches(handle.read(piece.start, piece.end - piece.start))
+            else:
+                found = self._decoded(_plain(_chunks(handle.read, piece.start, piece.end)))
+            yield from ((bucket, rows) for rows in found)
+
+    def _decoded(self, chunks: Iterator[bytes]) -> Iterator[pa.RecordBatch]:
+        if self._is_text:
+            yield from map(lines, _line_blocks(chunks))
+            return
+        name = self._sink.options["format"]
+        decode = decoder(ReadFormat(name, self._schema)).decode
+        blocks = csv_stream_blocks(chunks) if name == "csv" else stream_blocks(chunks, sep=b"\n")
+        yield from (decode(block) for _, block in blocks)
+
+
+def pieces(view: SinkView) -> Iterator[Piece]:
+    """Yield where every committed row of a sink is."""
+    root, staging = view.sink.root, view.sink.staging
+    form = "parquet" if view.sink.options["format"] == "parquet" else "bytes"
+    owed = {file.path for file in view.owed}
+    for file in view.files:
+        hidden = file.path in owed and not _is_there(view.sink.storage, f"{root}/{file.path}")
+        path = f"{staging}/{file.staged}" if hidden else f"{root}/{file.path}"
+        yield Piece(path, file.path, 0, file.bytes, form, file.bucket)
+    growing = {} if view.published else {growth.path: growth for growth in view.head.grown}
+    for path, length in view.head.lengths.items():
+        end = growing[path].before if path in growing else length
+        yield Piece(f"{root}/{path}", path, 0, end, form, path.rpartition("/")[0])
+    held: list[Any] = [(part.bucket, part.segments) for part in view.head.open]
+    held += [(growth.path.rpartition("/")[0], growth.segments) for growth in growing.values()]
+    for bucket, segments in held:
+        for s in segments:
+            yield Piece(f"{staging}/{s.file}", f"(not visible yet) {bucket}", s.start, s.end, s.form, bucket)
+
+
+def _is_there(storage: Storage, path: str) -> bool:
+    try:
+        storage.stat(path)
+    except NotThere:
+        return False
+    return True
+
+
+def _chunks(read: Callable[[int, int], bytes], start: int, end: int) -> Iterator[bytes]:
+    for at in range(start, end, _BLOCK_BYTES):
+        yield read(at, min(_BLOCK_BYTES, end - at))
+
+
+def _plain(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    """Return the chunks unpacked if they are compressed, which their first bytes tell, whatever the file is called."""
+    first = next(chunks, b"")
+    codec = next((codec for magic, codec in _MAGIC.items() if first.startswith(magic)), None)
+    whole = _chained(first, chunks)
+    return decompressed(whole, codec, limit_bytes=EXPANDED_BYTES_MAX, ratio_max=EXPANSION_MAX) if codec else whole
+
+
+def _chained(first: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
+    if first:
+        yield first
+    yield from rest
+
+
+def _line_blocks(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield blocks of whole lines; unlike a reader this also keeps a byte order mark."""
+    rest: list[bytes] = []
+    for chunk in chunks:
+        cut = chunk.rfind(b"\n") + 1
+        if cut:
+            yield b"".join([*rest, chunk[:cut]])
+            rest = []
+        rest.append(chunk[cut:])
+    if any(rest):
+        yield b"".join(rest)

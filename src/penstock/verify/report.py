@@ -1,0 +1,68 @@
+"""`verify`: all that can be said about an output, as one report."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from penstock.errors import NotThere, OptionError
+from penstock.storage import locate
+from penstock.verify.files import OutputFiles, check_files
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from penstock.storage import Storage
+    from penstock.verify.against import SourceCheck
+
+    Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True)
+class Report:
+    """What `verify` found; `source` is `None` if none was given."""
+
+    path: str
+    output: OutputFiles
+    source: SourceCheck | None = None
+
+    @property
+    def ok(self) -> bool:
+        """Tell whether the files are as they should be and, if a source was given, hold each record exactly once."""
+        return not self.output.problems and (self.source is None or self.source.proved)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the report as JSON has it."""
+        return {"ok": self.ok} | asdict(self)
+
+
+def verify(dst: str, source: str | None = None, *, progress: Progress | None = None) -> Report:
+    """Compare an output with its ledgers and, if `source` is given, record by record with what was read from it.
+
+    Changes nothing. `progress` is called with what is being compared, bytes done and bytes in all. Raises `UsageError`
+    when DST is no output or SRC is not there, `DamagedState` for a damaged ledger, and what reading the source raises.
+    """
+    report = progress or _silent
+    storage, root = locate(dst, name="DST")
+    src = None if source is None else _existing(source)
+    files, views = check_files(storage, root, lambda done, total: report("files", done, total))
+    if src is None:
+        return Report(root, files)
+    from penstock.verify.against import check_source  # only who compares records needs what reads them
+
+    return Report(root, files, check_source(files, views, src, lambda done, total: report("records", done, total)))
+
+
+def _silent(what: str, done: int, total: int) -> None:
+    """Report nothing."""
+
+
+def _existing(source: str) -> str:
+    located: tuple[Storage, str] = locate(source, name="SRC")
+    storage, path = located
+    try:
+        storage.stat(path)
+    except NotThere as error:
+        msg = f"SRC={path!r} does not exist; expected the directory or file that was ingested"
+        raise OptionError(msg) from error
+    return path

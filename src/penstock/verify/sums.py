@@ -1,0 +1,101 @@
+"""Whether two collections of records are the same multiset, without holding either.
+
+Each record has a hash of 64 bits under two independent seeds; a collection is the number of its records and the two
+sums of their hashes, modulo 2^64. Sums do not depend on the order, so both sides are read in any order, in parallel, in
+bounded memory. Equal counts and sums mean equal multisets but for a chance of about 2^-128: unlike an exclusive or, a
+sum also tells one record from three.
+
+Where the sums differ, the same hashes lead to the records: `Ranges` adds up by the first 16 bits of the hash, so a
+second pass need only look at the records of ranges that differ.
+
+Hashes are of this process: those of polars are the same for one version and machine, and are never stored.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import xxhash
+
+if TYPE_CHECKING:
+    Hashes = np.ndarray[Any, np.dtype[np.uint64]]
+    Places = np.ndarray[Any, np.dtype[np.intp]]
+
+_SEEDS = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F)
+_MASK = (1 << 64) - 1
+_RANGE_BITS = 16
+_FEED = 10
+LINES = pa.schema([("line", pa.large_binary())])
+
+
+@dataclass(frozen=True)
+class Sums:
+    """A multiset of records: how many, and the sums of their hashes under both seeds."""
+
+    records: int = 0
+    first: int = 0
+    second: int = 0
+
+    @staticmethod
+    def of(bucket: str, rows: pa.RecordBatch) -> Sums:
+        """Return the sums of `rows`, which lie in `bucket`: the same row in another bucket is another record."""
+        first, second = (int(hashes(bucket, rows, seed).sum(dtype=np.uint64)) for seed in _SEEDS)
+        return Sums(rows.num_rows, first, second)
+
+    def __add__(self, other: Sums) -> Sums:
+        first, second = (self.first + other.first) & _MASK, (self.second + other.second) & _MASK
+        return Sums(self.records + other.records, first, second)
+
+
+class Ranges:
+    """Counts and sums of one side, by range of the hash."""
+
+    def __init__(self) -> None:
+        self.counts = np.zeros(1 << _RANGE_BITS, np.int64)
+        self.sums = np.zeros(1 << _RANGE_BITS, np.uint64)
+
+    def add(self, bucket: str, rows: pa.RecordBatch) -> None:
+        """Take in the records."""
+        found = hashes(bucket, rows)
+        places = range_of(found)
+        self.counts += np.bincount(places, minlength=len(self.counts))
+        np.add.at(self.sums, places, found)
+
+    def merge(self, other: Ranges) -> None:
+        """Take in what another has."""
+        self.counts += other.counts
+        self.sums += other.sums
+
+    def differing(self, other: Ranges) -> Places:
+        """Return the ranges in which the two are not the same multiset."""
+        return np.flatnonzero((self.counts != other.counts) | (self.sums != other.sums))
+
+
+def hashes(bucket: str, rows: pa.RecordBatch, seed: int = _SEEDS[0]) -> Hashes:
+    """Return the hash of each row; no Python statement is run per row."""
+    frame = pl.from_arrow(rows)
+    assert isinstance(frame, pl.DataFrame)  # noqa: S101 - what a record batch becomes
+    return frame.hash_rows((seed + xxhash.xxh3_64_intdigest(bucket.encode())) & _MASK).to_numpy()
+
+
+def range_of(found: Hashes) -> Places:
+    """Return the range each hash lies in."""
+    places: Places = (found >> np.uint64(64 - _RANGE_BITS)).astype(np.intp)
+    return places
+
+
+def lines(data: bytes | pa.Buffer) -> pa.RecordBatch:
+    """Return lines, each with the line feed that ends it, as rows of `LINES`, without a copy.
+
+    Only the last one may lack its line feed; it is then a record of its own, unlike the same line with one.
+    """
+    ends = np.flatnonzero(np.frombuffer(data, np.uint8) == _FEED) + 1
+    if len(data) and (not len(ends) or ends[-1] != len(data)):
+        ends = np.append(ends, len(data))
+    bounds = np.concatenate((np.zeros(1, np.int64), ends.astype(np.int64)))
+    buffers = [None, pa.py_buffer(bounds), pa.py_buffer(data)]
+    return pa.RecordBatch.from_arrays([pa.Array.from_buffers(pa.large_binary(), len(ends), buffers)], schema=LINES)

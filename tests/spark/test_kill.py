@@ -1,0 +1,154 @@
+"""Real processes killed with SIGKILL at every step, and what a reader sees then and after the next start."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.support.stage import run_python
+
+if TYPE_CHECKING:
+    from tests.support.stage import Stage
+
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("kill")]
+
+INGEST = """
+import sys, penstock
+src, dst, size = sys.argv[1:]
+spark = penstock.local_session("local[2]")
+penstock.ingest(spark, src, dst, source={"maxBytesPerTrigger": size}, sink={"rollSize": "20k"})
+print("DONE")
+"""
+
+QUERY = """
+import sys, penstock
+src, dst, size = sys.argv[1:]
+spark = penstock.local_session("local[2]")
+frame = spark.readStream.format("penstock").option("maxBytesPerTrigger", size).load(src)
+writer = frame.writeStream.format("penstock").option("rollSize", "20k").trigger(availableNow=True)
+writer.option("checkpointLocation", dst + "/_penstock/checkpoint").start(dst).awaitTermination()
+print("DONE")
+"""
+
+# Each start is killed at the next point, so that every point meets a state that another crash left behind.
+CHAINS = {
+    "ingest": [
+        "source.planned=kill-jvm@2",
+        "sink.write.before-sync=kill-jvm",
+        "sink.ledger.before-put=kill-jvm@2",
+        "sink.publish.one=kill-jvm@2",
+        "sink.publish.before-note=kill-jvm",
+    ],
+    "query": [
+        "source.read=kill-jvm@3",
+        "sink.write.staged=kill-jvm@2",
+        "sink.ledger.after-put=kill-jvm@2",
+        "storage.publish.linked=kill-jvm",
+        "sink.forget=kill-jvm",
+    ],
+}
+PROGRAMS = {"ingest": INGEST, "query": QUERY}
+
+
+def fill(stage: Stage, files: int = 12, lines: int = 400) -> Counter[str]:
+    """Write input files; return their lines."""
+    for i in range(files):
+        stage.put(f"f{i:02}", *(f"{i:02} {j:04} {'x' * 30}" for j in range(lines)))
+    return Counter({f"{i:02} {j:04} {'x' * 30}": 1 for i in range(files) for j in range(lines)})
+
+
+def arguments(stage: Stage) -> tuple[str, str, str]:
+    """Return source, target and the byte limit of a batch."""
+    return str(stage.src), str(stage.dst), "50k"
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("program", ["ingest", "query"])
+def test_kill_at_each_step(stage: Stage, program: str) -> None:
+    """HZ-19, F1-F3: the whole Spark is killed at one step after the other; a reader sees no line twice; in the end each is there."""
+    expected = fill(stage, files=30)
+    for point in CHAINS[program]:
+        killed = run_python(PROGRAMS[program], *arguments(stage), failpoints=point)
+        assert "DONE" not in killed.stdout, f"{point} was never reached"
+        assert not stage.lines() - expected, point
+    final = run_python(PROGRAMS[program], *arguments(stage))
+    assert "DONE" in final.stdout, final.stderr[-3000:]
+    assert stage.lines() == expected
+
+
+class Watcher(threading.Thread):
+    """A stranger that lists and reads the output all the time, and keeps what should never have been seen."""
+
+    def __init__(self, stage: Stage, expected: Counter[str]) -> None:
+        super().__init__(daemon=True)
+        self.stage, self.expected = stage, expected
+        self.wrong: list[str] = []
+        self.looks = 0
+        self.over = threading.Event()
+
+    def run(self) -> None:
+        """Look until told to stop."""
+        while not self.over.is_set():
+            if self.stage.dst.exists():
+                self._look()
+            time.sleep(0.02)
+
+    def _look(self) -> None:
+        seen: Counter[str] = Counter()
+        for path in self.stage.files():
+            text = path.read_text()
+            if text and not text.endswith("\n"):
+                self.wrong.append(f"half a record in {path}")
+            seen.update(text.splitlines())
+        self.wrong += list(seen - self.expected)
+        self.looks += 1
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.slow
+def test_kills_at_random_moments_of_real_logs(stage: Stage, loghub: Path) -> None:
+    """Real logs, killed again and again at random moments while a reader looks: at the end each record is there once."""
+    kills = int(os.environ.get("PENSTOCK_KILLS", "4"))
+    expected: Counter[str] = Counter()
+    for number, path in enumerate(sorted(loghub.glob("*.log"))):
+        for half, lines in enumerate(_halves(path.read_bytes().decode("utf-8", "replace").splitlines())):
+            unique = [f"{number}/{half}/{i} {line}" for i, line in enumerate(lines)]
+            stage.put(f"{path.stem} {half}.log", *unique)
+            expected.update(unique)
+    watcher = Watcher(stage, expected)
+    watcher.start()
+    chance = random.Random(20261120)
+    for _ in range(kills):
+        _run_and_kill(stage, chance.uniform(4, 9))
+    final = run_python(INGEST, str(stage.src), str(stage.dst), "200k")
+    watcher.over.set()
+    watcher.join()
+    assert "DONE" in final.stdout, final.stderr[-3000:]
+    assert watcher.wrong == []
+    assert watcher.looks > 10
+    assert stage.lines() == expected
+
+
+def _halves(lines: list[str]) -> tuple[list[str], list[str]]:
+    lines = [line for line in lines if line]
+    return lines[: len(lines) // 2], lines[len(lines) // 2 :]
+
+
+def _run_and_kill(stage: Stage, seconds: float) -> None:
+    command = [sys.executable, "-c", INGEST, str(stage.src), str(stage.dst), "200k"]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+    try:
+        process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()

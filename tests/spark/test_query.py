@@ -1,0 +1,224 @@
+"""Plain queries: `readStream` and `writeStream` with the format penstock, on a real Spark."""
+
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.dataset as ds
+import pytest
+from pyspark.errors import PySparkException
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from tests.support.stage import Stage
+
+
+def write(frame: DataFrame, stage: Stage, *, checkpoint: str = "checkpoint", **options: Any) -> StreamingQuery:
+    """Start an AvailableNow query into the stage's output and wait for its end."""
+    writer = frame.writeStream.format("penstock").options(**options)
+    writer = writer.option("checkpointLocation", str(stage.root / checkpoint)).trigger(availableNow=True)
+    query = writer.start(str(stage.dst))
+    query.awaitTermination()
+    return query
+
+
+def read(spark: SparkSession, stage: Stage, **options: Any) -> DataFrame:
+    """Return the stage's input as a stream."""
+    return spark.readStream.format("penstock").options(**options).load(str(stage.src))
+
+
+def test_every_line_is_in_one_finished_file(spark: SparkSession, stage: Stage) -> None:
+    """The output of an AvailableNow run is there when it ends: each line once, in finished files alone."""
+    for i in range(5):
+        stage.put(f"f{i}", *(f"{i} {j}" for j in range(100)))
+    query = write(read(spark, stage, maxFilesPerTrigger=2), stage)
+    assert [p["batchId"] for p in query.recentProgress] == [0, 1, 2]
+    assert stage.lines() == {f"{i} {j}": 1 for i in range(5) for j in range(100)}
+    assert len(stage.files()) == 1
+
+
+def test_same_query_again_takes_only_what_is_new(spark: SparkSession, stage: Stage) -> None:
+    """Started again the query does nothing; with a new file it takes only that."""
+    stage.put("a", "1", "2")
+    write(read(spark, stage), stage)
+    before = stage.files()
+    write(read(spark, stage), stage)
+    assert stage.files() == before
+    stage.put("b", "3")
+    write(read(spark, stage), stage)
+    assert stage.lines() == {"1": 1, "2": 1, "3": 1}
+    assert set(before) < set(stage.files())
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_deleted_commit_is_replayed_without_a_trace(spark: SparkSession, stage: Stage, times: int) -> None:
+    """checkpoint/commits/<last> deleted, new files landed, restarted, once and twice in a row: nothing lost or doubled."""
+    for i in range(4):
+        stage.put(f"f{i}", f"line {i}")
+    write(read(spark, stage, maxFilesPerTrigger=2), stage, rollBatches=1)
+    for round_ in range(times):
+        last = max((stage.checkpoint / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
+        last.unlink()
+        (last.parent / f".{last.name}.crc").unlink(missing_ok=True)
+        stage.put(f"new{round_}", f"new {round_}")
+        write(read(spark, stage, maxFilesPerTrigger=2), stage, rollBatches=1)
+    assert stage.lines() == {f"line {i}": 1 for i in range(4)} | {f"new {r}": 1 for r in range(times)}
+
+
+def test_second_checkpoint_on_the_same_output(spark: SparkSession, stage: Stage) -> None:
+    """A new checkpoint on an old directory: its batches are neither skipped nor mixed up with the old ones."""
+    stage.put("a", *(f"a{i}" for i in range(200)))
+    write(read(spark, stage), stage, checkpoint="one")
+    shutil.rmtree(stage.src)
+    stage.src.mkdir()
+    stage.put("b", *(f"b{i}" for i in range(500)))
+    write(read(spark, stage), stage, checkpoint="two")
+    assert sum(stage.lines().values()) == 700
+    assert set(stage.lines().values()) == {1}
+
+
+def test_shuffled_tasks_follow_the_bytes(spark: SparkSession, stage: Stage) -> None:
+    """Twenty tasks of a few rows end in one file, not in twenty."""
+    stage.put("a", *(f"{i:04}" for i in range(2000)))
+    write(read(spark, stage).repartition(20), stage)
+    assert len(stage.files()) == 1
+    assert set(stage.lines().values()) == {1}
+    assert sum(stage.lines().values()) == 2000
+
+
+def test_foreign_source_into_parquet_by_bucket(spark: SparkSession, stage: Stage) -> None:
+    """Any stream can be written: Spark's own file source, into bucketed Parquet that a stranger reads."""
+    stage.put("a", *(f'{{"id": {i}, "country": "{"de" if i % 2 else "f r/é"}"}}' for i in range(100)))
+    frame = spark.readStream.format("json").schema("id bigint, country string").load(str(stage.src))
+    write(frame, stage, format="parquet", bucketBy="country={country}", rollBatches=1)
+    table = ds.dataset([str(path) for path in stage.files()]).to_table()
+    assert sorted(table.column("id").to_pylist()) == list(range(100))
+    assert {path.parent.name for path in stage.files()} == {"country=de", "country=f r%2Fé"}
+
+
+def test_files_as_rows(spark: SparkSession, stage: Stage) -> None:
+    """emit=files gives path, time and size of each file instead of its contents."""
+    stage.put("a", "12345")
+    stage.put("b")
+    frame = read(spark, stage, emit="files").selectExpr("concat_ws(' ', path, size) as value")
+    write(frame, stage)
+    assert stage.lines() == {f"{stage.src}/a 6": 1, f"{stage.src}/b 0": 1}
+
+
+def test_metadata_column(spark: SparkSession, stage: Stage) -> None:
+    """metadataColumn adds where each record came from, with its byte offset."""
+    stage.put("a", "one", "two")
+    frame = read(spark, stage, metadataColumn="_meta")
+    write(frame.selectExpr("concat_ws(' ', value, _meta.path, _meta.size, _meta.offset) as value"), stage)
+    assert stage.lines() == {f"one {stage.src}/a 8 0": 1, f"two {stage.src}/a 8 4": 1}
+
+
+def test_processing_time_rolls_by_batches_while_it_runs(spark: SparkSession, stage: Stage) -> None:
+    """A running query publishes finished parts as it goes, and takes files as they come."""
+    stage.put("a", "1")
+    writer = read(spark, stage).writeStream.format("penstock").option("rollBatches", 1)
+    writer = writer.option("checkpointLocation", str(stage.checkpoint)).trigger(processingTime="200 milliseconds")
+    query = writer.start(str(stage.dst))
+    try:
+        query.processAllAvailable()
+        assert stage.lines() == {"1": 1}
+        stage.put("b", "2")
+        query.processAllAvailable()
+        assert stage.lines() == {"1": 1, "2": 1}
+    finally:
+        query.stop()
+
+
+def test_once_takes_everything_in_one_batch(spark: SparkSession, stage: Stage) -> None:
+    """Trigger.Once ignores the limits and publishes what it read."""
+    for i in range(5):
+        stage.put(f"f{i}", str(i))
+    writer = read(spark, stage, maxFilesPerTrigger=1).writeStream.format("penstock").trigger(once=True)
+    query = writer.option("checkpointLocation", str(stage.checkpoint)).start(str(stage.dst))
+    query.awaitTermination()
+    assert [p["batchId"] for p in query.recentProgress] == [0]
+    assert sum(stage.lines().values()) == 5
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"maxFilePerTrigger": "1"}, "did you mean 'maxFilesPerTrigger'"),
+        ({"maxFilesPerTrigger": "-1"}, "maxFilesPerTrigger='-1' is not a count"),
+        ({"settle": "5"}, "settle='5' is not a duration"),
+        ({"format": "jsn"}, "did you mean 'json'"),
+        ({"format": "json"}, "needs a schema"),
+        ({"cleanSource": "delete"}, "unknown option"),
+    ],
+)
+def test_bad_source_options_are_refused(
+    spark: SparkSession, stage: Stage, options: dict[str, str], message: str
+) -> None:
+    """An unknown option or a bad value is refused when the stream is defined, with what is expected."""
+    with pytest.raises(PySparkException) as raised:
+        read(spark, stage, **options)
+    assert message in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"rolSize": "1"}, "did you mean 'rollSize'"),
+        ({"rollRows": "0"}, "rollRows='0' is not a count"),
+        ({"bucketBy": "c={country}"}, "there is no column 'country'"),
+        ({"bucketBy": "../{value}"}, "must be a relative path"),
+        ({"encryptTo": "age1"}, "unknown option"),
+        ({"fileName": "fixed"}, "add {seq}"),
+    ],
+)
+def test_bad_sink_options_are_refused(spark: SparkSession, stage: Stage, options: dict[str, str], message: str) -> None:
+    """An unknown option, a bad value or template ends the query before anything is written."""
+    stage.put("a", "1")
+    with pytest.raises(PySparkException) as raised:
+        write(read(spark, stage), stage, **options)
+    assert message in str(raised.value)
+    assert not stage.dst.exists()
+
+
+def test_missing_directory_is_refused(spark: SparkSession, stage: Stage) -> None:
+    """A path that is missing is named when the query starts."""
+    stage.src.rmdir()
+    with pytest.raises(PySparkException, match="does not exist"):
+        write(read(spark, stage), stage)
+
+
+@pytest.mark.parametrize("change", ["delete", "append", "replace"])
+def test_planned_file_that_changed_fails_the_batch(spark: SparkSession, stage: Stage, change: str) -> None:
+    """HZ-14..17: a planned file that vanished, grew or was replaced fails the batch by name; mended, the query goes on."""
+    stage.put("a", "1")
+    stage.put("b", "2")
+    write(read(spark, stage), stage)
+    last = stage.checkpoint / "commits/0"
+    ledger = next(stage.dst.glob("_penstock/*/ledger"))
+    shutil.rmtree(ledger.parent)
+    for path in stage.files():
+        path.unlink()
+    last.unlink()
+    (last.parent / ".0.crc").unlink(missing_ok=True)
+    file, kept = stage.src / "b", stage.root / "kept"
+    shutil.copy2(file, kept)
+    if change == "append":
+        with file.open("a") as more:
+            more.write("3\n")
+    elif change == "replace":
+        file.unlink()
+        file.write_text("9\n")
+    else:
+        file.rename(stage.root / "away")
+    with pytest.raises(PySparkException, match="PST-203") as raised:
+        write(read(spark, stage), stage)
+    assert str(file) in str(raised.value)
+    assert stage.files() == []
+    if change != "delete":
+        return  # another file has the planned one's name and time now, but not its identity
+    (stage.root / "away").rename(file)
+    write(read(spark, stage), stage)
+    assert stage.lines() == {"1": 1, "2": 1}
