@@ -31,7 +31,7 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401 - whatever is asked for
     if name not in _HOMES:
         msg = f"module 'penstock' has no attribute {name!r}"
         raise AttributeError(msg)
-    import importlib  # noqa: PLC0415
+    import importlib
 
     value = getattr(importlib.import_module(_HOMES[name]), name)
     globals()[name] = value

@@ -86,7 +86,7 @@ def _first(path: str) -> bool:
 
 
 def _kill_jvm() -> None:
-    import psutil  # noqa: PLC0415 - only a test that kills needs it
+    import psutil
 
     for process in psutil.Process().parents():
         if process.name().startswith("java"):

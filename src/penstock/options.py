@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
-from typing import Any
+from typing import Any, NoReturn
 from zoneinfo import ZoneInfo
 
 from penstock.errors import OptionError
@@ -218,12 +218,12 @@ def parse(table: tuple[Option, ...], given: Mapping[str, str], *, what: str) -> 
         written[option.name] = str(value)
         values[option.name] = option.parse(str(value), option.name)
     if values["path"] is None:
-        msg = f"the {what} needs a path: expected .option(\"path\", directory) or the path as the last argument"
+        msg = f'the {what} needs a path: expected .option("path", directory) or the path as the last argument'
         raise OptionError(msg)
     return Options(values, written)
 
 
-def _refuse(name: str, known: list[str], what: str) -> None:
+def _refuse(name: str, known: list[str], what: str) -> NoReturn:
     near = difflib.get_close_matches(name.lower(), [k.lower() for k in known], n=1, cutoff=0.6)
     hint = next((f"; did you mean {k!r}?" for k in known if near and k.lower() == near[0]), "")
     msg = f"unknown option {name!r} for the penstock {what}{hint} Known: {', '.join(sorted(known))}"

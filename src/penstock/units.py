@@ -13,6 +13,7 @@ from penstock.errors import OptionError
 
 _SIZE = re.compile(r"(\d+)\s*([kmgtp]?)(?:i?b)?", re.IGNORECASE)
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|min|h|d)", re.IGNORECASE)
+_KIBI, _SIXTY = 1024, 60
 _SIZE_POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4, "p": 5}
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 
@@ -26,7 +27,7 @@ def parse_size(text: str, *, name: str) -> int:
     if match is None:
         msg = f"{name}={text!r} is not a size: expected a whole number with an optional unit (k, m, g, t), such as 128m or 1g"
         raise OptionError(msg)
-    return int(match[1]) * 1024 ** _SIZE_POWERS[match[2].lower()]
+    return int(match[1]) * int(_KIBI ** _SIZE_POWERS[match[2].lower()])
 
 
 def parse_duration(text: str, *, name: str) -> float:
@@ -46,18 +47,18 @@ def parse_duration(text: str, *, name: str) -> float:
 def format_size(size: float) -> str:
     """Return `size` bytes for people: `0 B`, `12.3 KiB`, `1.0 GiB`."""
     for unit in ("B", "KiB", "MiB", "GiB"):
-        if size < 1024:
+        if size < _KIBI:
             return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1024
+        size /= _KIBI
     return f"{size:.1f} TiB"
 
 
 def format_duration(seconds: float) -> str:
     """Return `seconds` for people: `0.4 s`, `2 min 05 s`, `1 h 03 min`."""
-    if seconds < 60:
+    if seconds < _SIXTY:
         return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    if minutes < 60:
+    minutes, rest = divmod(round(seconds), _SIXTY)
+    if minutes < _SIXTY:
         return f"{minutes} min {rest:02d} s"
-    hours, minutes = divmod(minutes, 60)
+    hours, minutes = divmod(minutes, _SIXTY)
     return f"{hours} h {minutes:02d} min"

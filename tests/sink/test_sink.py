@@ -22,7 +22,6 @@ from penstock.errors import (
 )
 from penstock.sink.sink import Batch
 from penstock.testing import FakeClock
-
 from tests.support.output import QUERY, Output
 
 
@@ -580,7 +579,7 @@ def test_compressed_parts_grow_by_members(output: Output, compression: str) -> N
 
 
 def test_compressed_parts_stay_below_the_limit(output: Output) -> None:
-    """rollSize counts compressed bytes: files are filled well and never exceed the limit."""
+    """RollSize counts compressed bytes: files are filled well and never exceed the limit."""
     sink = output.sink(compression="gzip", rollSize="20k", fileName="p{seq}")
     lines = [f"{i * 7919 % 1_000_003} some text that repeats" for i in range(60_000)]
     output.batch(sink, 0, {0: lines}, final=True)
@@ -647,4 +646,3 @@ def test_abort_removes_what_was_staged(output: Output) -> None:
     begun = sink.begin("d1", Batch(QUERY, 0))
     sink.abort(output.write(sink, begun, 0, {0: ["a"], 1: ["b"]}))
     assert output.staged() == []
-

@@ -310,7 +310,7 @@ def test_hidden_and_unfinished_names_are_never_read(folder: Folder) -> None:
 
 
 def test_glob_and_pattern_must_both_match(folder: Folder) -> None:
-    """pathGlobFilter and pattern (full match) are both applied to the file's name."""
+    """PathGlobFilter and pattern (full match) are both applied to the file's name."""
     for name in ("a1.json", "a2.csv", "b1.json", "a1.json.bak"):
         folder.put(name, 1000)
     assert batches(folder.planner(pathGlobFilter="*.json", pattern="a.*")) == [["a1.json"]]
@@ -319,7 +319,21 @@ def test_glob_and_pattern_must_both_match(folder: Folder) -> None:
 
 def test_odd_names_sort_by_bytes(folder: Folder) -> None:
     """HZ-25: names with blanks, quotes, controls, other scripts and invalid UTF-8 are read, sorted by their bytes."""
-    odd = ["-rf", " lead", "a b", "50%", "a,b", "#x", "what?", "a:b", "a\nb", "ü", "\U0001f600", "\uffff", "\udcff\udc80"]
+    odd = [
+        "-rf",
+        " lead",
+        "a b",
+        "50%",
+        "a,b",
+        "#x",
+        "what?",
+        "a:b",
+        "a\nb",
+        "ü",
+        "\U0001f600",
+        "\uffff",
+        "\udcff\udc80",
+    ]
     odd.append("n" * 255)
     for name in odd:
         folder.put(name, 1000)

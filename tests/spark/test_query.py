@@ -109,7 +109,7 @@ def test_files_as_rows(spark: SparkSession, stage: Stage) -> None:
 
 
 def test_metadata_column(spark: SparkSession, stage: Stage) -> None:
-    """metadataColumn adds where each record came from, with its byte offset."""
+    """MetadataColumn adds where each record came from, with its byte offset."""
     stage.put("a", "one", "two")
     frame = read(spark, stage, metadataColumn="_meta")
     write(frame.selectExpr("concat_ws(' ', value, _meta.path, _meta.size, _meta.offset) as value"), stage)

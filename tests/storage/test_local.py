@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.storage_contract import StorageContract, put
 from penstock import failpoints
 from penstock.errors import NoSpace, OptionError, StorageError
 from penstock.storage import LocalStorage, Storage, locate
+from tests.support.storage_contract import StorageContract, put
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
+
 from penstock.options import SINK, parse
 from penstock.sink.sink import Batch, Begun, Committed, Sink, TaskResult
 from penstock.storage import LocalStorage

@@ -8,6 +8,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+
 class Stage:
     """An input and an output directory, and what a stranger sees of the output."""
 
@@ -36,7 +37,9 @@ class Stage:
         return Counter(line for path in self.files() for line in path.read_text().splitlines())
 
 
-def run_python(code: str, *arguments: str, failpoints: str = "", timeout: float = 110) -> subprocess.CompletedProcess[str]:
+def run_python(
+    code: str, *arguments: str, failpoints: str = "", timeout: float = 110
+) -> subprocess.CompletedProcess[str]:
     """Run code in an interpreter of its own (and so in a Spark of its own), with failpoints armed."""
     environment = os.environ | {"PENSTOCK_FAILPOINTS": failpoints}
     command = [sys.executable, "-c", code, *arguments]

@@ -1,8 +1,8 @@
 """What a command answers, and how that is printed.
 
 A command returns an `Answer`: facts, and a function that shows them to people. With `--json` the facts are printed as
-one JSON object, on stdout and alone there. An error is one message on stderr, with its code; with `--json` it is also the
-object on stdout, so that there is always one. A traceback is printed for `PENSTOCK_DEBUG=1` only.
+one JSON object, on stdout and alone there. An error is one message on stderr, with its code; with `--json` it is also
+the object on stdout, so that there is always one. A traceback is printed for `PENSTOCK_DEBUG=1` only.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 import json
 import os
-import sys
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -47,7 +46,7 @@ class Answer:
 
 
 def command(function: Callable[..., Answer]) -> Callable[..., None]:
-    """Make a command of a function that answers and has a parameter `as_json`: print the answer, end with its status."""
+    """Return a command that prints what `function` answers, by its parameter `as_json`, and ends with its status."""
 
     @functools.wraps(function)
     def run(**arguments: Any) -> None:  # noqa: ANN401 - the command's own
@@ -73,7 +72,7 @@ def command(function: Callable[..., Answer]) -> Callable[..., None]:
 def print_answer(answer: Answer, *, as_json: bool) -> None:
     """Print an answer to stdout."""
     if as_json:
-        print(json.dumps(answer.facts), flush=True)
+        typer.echo(json.dumps(answer.facts))
     else:
         answer.show(console())
 
@@ -100,8 +99,7 @@ def _fail(error: BaseException, status: int, *, as_json: bool) -> NoReturn:
     message = _message(error)
     if as_json:
         code = error.code if isinstance(error, PenstockError) else None
-        print(json.dumps({"ok": False, "error": {"code": code, "message": message}}), flush=True)
-    sys.stdout.flush()
+        typer.echo(json.dumps({"ok": False, "error": {"code": code, "message": message}}))
     typer.secho(f"error: {message}", err=True, fg="red")
     raise typer.Exit(status)
 

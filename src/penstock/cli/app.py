@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -21,6 +21,13 @@ Source = Annotated[str, typer.Argument(metavar="SRC", help="Directory or file to
 Output = Annotated[str, typer.Argument(metavar="DST", help="Output directory.", show_default=False)]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else on stdout.")]
 Text = str | None
+Pairs = list[str] | None
+
+
+def _flag(name: str, metavar: str, text: str) -> Any:  # noqa: ANN401 - typer's own type is private
+    from rich.markup import escape
+
+    return typer.Option(name, metavar=metavar, help=escape(text))
 
 
 @app.command()
@@ -29,25 +36,25 @@ def ingest(  # noqa: PLR0913 - these are the flags of the command
     *,
     src: Source,
     dst: Output,
-    format_: Annotated[Text, typer.Option("--format", help="Of SRC: text, json, csv, parquet, binary. [text]")] = None,
-    to: Annotated[Text, typer.Option(help="Of DST: text, json, csv, parquet. [the format of SRC]")] = None,
-    schema: Annotated[Text, typer.Option(help="Columns of json, csv, parquet: 'id bigint, name string'.")] = None,
-    bucket_by: Annotated[Text, typer.Option(help="Directories: 'dt={ts:%Y-%m-%d}/country={country}'.")] = None,
-    roll_size: Annotated[Text, typer.Option(help="Close a file before it passes this size. [128m]")] = None,
-    roll_rows: Annotated[Text, typer.Option(help="Close a file at this many rows.")] = None,
-    roll_interval: Annotated[Text, typer.Option(help="Close a file this long after it was opened. [15m]")] = None,
-    roll_inactivity: Annotated[Text, typer.Option(help="Close a file this long after its last row. [1m]")] = None,
-    checkpoint: Annotated[Text, typer.Option(metavar="DIR", help="[DST/_penstock/checkpoint]")] = None,
+    format_: Annotated[Text, _flag("--format", "F", "Of SRC: text (default), json, csv, parquet, binary.")] = None,
+    to: Annotated[Text, _flag("--to", "F", "What DST gets: text, json, csv, parquet; as SRC by default.")] = None,
+    schema: Annotated[Text, _flag("--schema", "DDL", "Columns of SRC, such as 'id bigint, name string'.")] = None,
+    bucket_by: Annotated[Text, _flag("--bucket-by", "T", "Directories, such as 'dt={ts:%Y-%m-%d}/{city}'.")] = None,
+    roll_size: Annotated[Text, _flag("--roll-size", "S", "Close a file before it passes this size (128m).")] = None,
+    roll_rows: Annotated[Text, _flag("--roll-rows", "N", "Close a file at this many rows.")] = None,
+    roll_interval: Annotated[Text, _flag("--roll-interval", "D", "Close a file at this age (15m).")] = None,
+    roll_inactivity: Annotated[Text, _flag("--roll-inactivity", "D", "Close a file idle for so long (1m).")] = None,
+    checkpoint: Annotated[Text, _flag("--checkpoint", "DIR", "What was read (DST/_penstock/checkpoint).")] = None,
     watch: Annotated[bool, typer.Option("--watch/--once", help="Go on until stopped, or take what is there.")] = False,
-    max_files: Annotated[Text, typer.Option(help="Files a batch.")] = None,
-    max_bytes: Annotated[Text, typer.Option(help="Bytes a batch; cuts big files. [1g]")] = None,
-    pattern: Annotated[Text, typer.Option(help="Regular expression on file names.")] = None,
+    max_files: Annotated[Text, _flag("--max-files", "N", "At most that many files a batch.")] = None,
+    max_bytes: Annotated[Text, _flag("--max-bytes", "S", "At most that many bytes a batch; cuts files (1g).")] = None,
+    pattern: Annotated[Text, _flag("--pattern", "R", "Regular expression that file names must match.")] = None,
     recursive: Annotated[bool, typer.Option("--recursive", help="Descend into directories.")] = False,
-    compression: Annotated[Text, typer.Option(help="none, gzip, zstd; parquet also snappy, its default.")] = None,
-    transform: Annotated[Text, typer.Option(metavar="MODULE:FUNCTION", help="From RecordBatch to RecordBatch.")] = None,
-    master: Annotated[Text, typer.Option(help="Where Spark runs. [local[*]]")] = None,
-    source_option: Annotated[list[str] | None, typer.Option(metavar="K=V", help="Any option of the source.")] = None,
-    sink_option: Annotated[list[str] | None, typer.Option(metavar="K=V", help="Any option of the sink.")] = None,
+    compression: Annotated[Text, _flag("--compression", "C", "none, gzip, zstd; for parquet also snappy.")] = None,
+    transform: Annotated[Text, _flag("--transform", "MODULE:FUNCTION", "Takes and gives a RecordBatch.")] = None,
+    master: Annotated[Text, _flag("--master", "M", "Where Spark runs (local[*]).")] = None,
+    source_option: Annotated[Pairs, _flag("--source-option", "K=V", "Any option of the source, repeatable.")] = None,
+    sink_option: Annotated[Pairs, _flag("--sink-option", "K=V", "Any option of the sink, repeatable.")] = None,
     as_json: Json = False,
 ) -> Answer:
     """Take every record below SRC into finished files below DST, exactly once; again: what is new since.
@@ -61,8 +68,8 @@ def ingest(  # noqa: PLR0913 - these are the flags of the command
         "pattern": pattern, "recursiveFileLookup": "true" if recursive else None,
     }  # fmt: skip
     to_flags = {
-        "format": to, "bucketBy": bucket_by, "rollSize": roll_size, "rollRows": roll_rows, "rollInterval": roll_interval,
-        "rollInactivity": roll_inactivity, "compression": compression,
+        "format": to, "compression": compression, "bucketBy": bucket_by, "rollSize": roll_size, "rollRows": roll_rows,
+        "rollInterval": roll_interval, "rollInactivity": roll_inactivity,
     }  # fmt: skip
     request = Request.of(src, dst, (flags, source_option or []), (to_flags, sink_option or []), transform, checkpoint)
     return run(request, master=master, watch=watch, as_json=as_json)
@@ -70,7 +77,7 @@ def ingest(  # noqa: PLR0913 - these are the flags of the command
 
 @app.command()
 @command
-def status(*, dst: Output, as_json: Json = False) -> Answer:
+def status(*, dst: Output, as_json: Json = False) -> Answer:  # noqa: ARG001 - `command` reads it
     """Show open parts, the last batch and the writers of each sink in DST."""
     from penstock.cli import state
 
@@ -79,7 +86,7 @@ def status(*, dst: Output, as_json: Json = False) -> Answer:
 
 @app.command()
 @command
-def files(*, dst: Output, as_json: Json = False) -> Answer:
+def files(*, dst: Output, as_json: Json = False) -> Answer:  # noqa: ARG001 - `command` reads it
     """List the finished files of DST: bucket, batches, rows, bytes."""
     from penstock.cli import state
 
@@ -109,7 +116,7 @@ def finish(
     *,
     dst: Output,
     sink: Annotated[Text, typer.Option(metavar="ID", help="This sink only.")] = None,
-    as_json: Json = False,
+    as_json: Json = False,  # noqa: ARG001 - `command` reads it
 ) -> Answer:
     """Publish what is committed and still open, for a query that will not come back. One that runs ends, fenced."""
     from penstock.cli import state
@@ -123,7 +130,7 @@ def clean(
     *,
     dst: Output,
     yes: Annotated[bool, typer.Option("--yes", help="Remove; without it they are only listed.")] = False,
-    as_json: Json = False,
+    as_json: Json = False,  # noqa: ARG001 - `command` reads it
 ) -> Answer:
     """Remove staged files and temporaries in DST that no ledger names, left by crashes."""
     from penstock.cli import state
@@ -148,7 +155,7 @@ def demo(
     directory: Annotated[Text, typer.Option("--dir", metavar="DIR", help="Work here. [a temporary one]")] = None,
     as_json: Json = False,
 ) -> Answer:
-    """Ingest this machine's Python sources, killed twice on the way and watched by a reader, then verify every record."""
-    from penstock.cli import demo as shown
+    """Ingest this machine's Python sources, killed twice on the way, watched by a reader; then verify every record."""
+    from penstock.cli.demo import play
 
-    return shown.demo(directory, keep=keep, as_json=as_json)
+    return play(directory, keep=keep, as_json=as_json)

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from penstock.verify.against import SourceCheck
+    from penstock.verify.files import SinkFiles
     from penstock.verify.report import Report
 
 _PROBLEMS_SHOWN = 20
@@ -37,8 +38,8 @@ def _progress(*, shown: bool) -> Iterator[Callable[[str, int, int], None] | None
         return
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
-    columns = TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn()
-    with Progress(*columns, console=errors, transient=True) as bar:
+    amounts = DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn()
+    with Progress(TextColumn("{task.description}"), BarColumn(), *amounts, console=errors, transient=True) as bar:
         tasks = {}
 
         def progress(what: str, done: int, total: int) -> None:
@@ -51,12 +52,7 @@ def _progress(*, shown: bool) -> Iterator[Callable[[str, int, int], None] | None
 
 def _show(report: Report, out: Console) -> None:
     for sink in report.output.sinks:
-        size = format_size(sink.bytes)
-        out.print(f"sink {sink.sink}: {sink.files:,} files, {sink.rows:,} rows, {size} finished; {sink.open_rows:,} rows open")
-        if sink.owed_files:
-            out.print(f"  {sink.owed_files:,} of them are decided and not visible yet: the next start publishes them, or finish")
-        if sink.unnamed_files:
-            out.print(f"  {sink.unnamed_files:,} staged files that nothing names, of attempts that failed: penstock clean")
+        _show_sink(sink, out)
     if not report.output.sinks:
         out.print("no sink has written here yet")
     for problem in report.output.problems[:_PROBLEMS_SHOWN]:
@@ -71,8 +67,18 @@ def _show(report: Report, out: Console) -> None:
         out.print("not verified", style="bold red")
 
 
+def _show_sink(sink: SinkFiles, out: Console) -> None:
+    finished = f"{sink.files:,} files, {sink.rows:,} rows, {format_size(sink.bytes)} finished"
+    out.print(f"sink {sink.sink}: {finished}; {sink.open_rows:,} rows open")
+    if sink.owed_files:
+        out.print(f"  {sink.owed_files:,} of them decided, not visible yet: the next start publishes them, or finish")
+    if sink.unnamed_files:
+        out.print(f"  {sink.unnamed_files:,} staged files of attempts that failed: see penstock clean")
+
+
 def _show_source(check: SourceCheck, out: Console) -> None:
-    out.print(f"source {check.source}: {check.files:,} files read, {check.source_records:,} records; {check.output_records:,} in the output")
+    records = f"{check.source_records:,} records; {check.output_records:,} in the output"
+    out.print(f"source {check.source}: {check.files:,} files read, {records}")
     if check.waiting_files:
         out.print(f"  {check.waiting_files:,} files not ingested yet ({format_size(check.waiting_bytes)})")
     for note in check.notes:

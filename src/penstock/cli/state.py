@@ -35,16 +35,15 @@ _TABLE_ROWS_MAX = 1000  # rich measures every cell before it prints the first li
 def status(dst: str) -> Answer:
     """Return what each sink of DST is doing."""
     storage, root = locate(dst, name="DST")
-    sinks = existing_sinks(storage, root)
-    facts = {"ok": True, "path": root, "sinks": [_sink_facts(sink) for sink in sinks]}
+    sinks = [_sink_facts(sink) for sink in existing_sinks(storage, root)]
 
     def show(out: Console) -> None:
         if not sinks:
             out.print(f"no sink has written to {root} yet")
-        for sink in facts["sinks"]:
+        for sink in sinks:
             _show_sink(sink, out)
 
-    return Answer(facts, show)
+    return Answer({"ok": True, "path": root, "sinks": sinks}, show)
 
 
 def files(dst: str) -> Answer:
@@ -65,7 +64,7 @@ def files(dst: str) -> Answer:
 
 
 def finish(dst: str, sink_id: str | None) -> Answer:
-    """Publish what is committed and open in every sink of DST, or in one. `OptionError` if there is none of that name."""
+    """Publish what is committed and open in each sink of DST, or in one; `OptionError` if it has none of that name."""
     storage, root = locate(dst, name="DST")
     sinks = existing_sinks(storage, root)
     if sink_id is not None:
@@ -99,10 +98,13 @@ def clean(dst: str, *, yes: bool) -> Answer:
     facts = {"ok": True, "path": root, "removed": yes, "files": left, "bytes": size}
 
     def show(out: Console) -> None:
+        done = "removed" if yes else "would remove"
         for item in left:
-            out.print(f"{'removed' if yes else 'would remove'} {item['path']} ({format_size(item['bytes'])}, {item['what']})", soft_wrap=True)
-        total = f"{len(left):,} files, {format_size(size)}"
-        out.print(f"removed {total}" if yes else f"{total} to remove; nothing was changed, add --yes to remove them" if left else "nothing to remove")
+            out.print(f"{done} {item['path']} ({format_size(item['bytes'])}, {item['what']})", soft_wrap=True)
+        if not left:
+            out.print("nothing to remove")
+        else:
+            out.print(f"{done} {len(left):,} files, {format_size(size)}{'' if yes else '; --yes to do it'}")
 
     return Answer(facts, show)
 
@@ -127,12 +129,12 @@ def _sink_facts(sink: Sink) -> dict[str, Any]:
         "bytes": head.total_bytes,
         "owed_files": 0 if published else len(head.finished) + len(head.grown),
         "growing": head.lengths,
-        "open": [_part_facts(sink, part) for part in sorted(head.open, key=lambda part: part.key)],
+        "open": [_part_facts(part) for part in sorted(head.open, key=lambda part: part.key)],
         "unnamed_files": len(unnamed(sink, head)),
     }
 
 
-def _part_facts(sink: Sink, part: OpenPart) -> dict[str, Any]:
+def _part_facts(part: OpenPart) -> dict[str, Any]:
     return {
         "bucket": part.bucket,
         "writer": part.writer,
@@ -141,8 +143,8 @@ def _part_facts(sink: Sink, part: OpenPart) -> dict[str, Any]:
         "segments": len(part.segments),
         "batches": [part.first_batch, part.last_batch],
         "opened": moment(part.opened_ns),
-        "written": moment(part.written_ns),
-        "expires": moment(sink.limits.expires_ns(part)),
+        "open_seconds": _seconds_since(part.opened_ns),
+        "idle_seconds": _seconds_since(part.written_ns),
     }
 
 
@@ -156,6 +158,10 @@ def _file_facts(file: FinishedFile) -> dict[str, Any]:
 def _finished(sink: Sink) -> tuple[FinishedFile, ...]:
     done = sink.finish()
     return done.files if done else ()
+
+
+def _seconds_since(time_ns: int) -> float:
+    return round(max(clock.now_ns() - time_ns, 0) / SECOND_NS, 1)
 
 
 def _leftovers(storage: Storage, sink: Sink) -> Iterator[dict[str, Any]]:
@@ -184,21 +190,22 @@ def _show_sink(sink: dict[str, Any], out: Console) -> None:
     out.print(f"sink {sink['sink']}", style="bold")
     for query, batch in sink["batches"].items():
         out.print(f"  query {query}: batch {batch} is committed")
-    out.print(f"  finished: {sink['files']:,} files, {format_size(sink['bytes'])}; {sink['rows']:,} rows committed in all")
-    out.print(f"  last commit {sink['committed'] or 'none'}, record {sink['record']}, epoch {sink['epoch']}, owner {sink['owner']}")
+    finished = f"{sink['files']:,} files, {format_size(sink['bytes'])}"
+    out.print(f"  {sink['rows']:,} rows committed in all; finished: {finished}")
+    record = f"record {sink['record']} of {sink['committed'] or 'no batch yet'}"
+    out.print(f"  {record}, epoch {sink['epoch']}, owner {sink['owner']}")
     for path, length in sink["growing"].items():
         out.print(f"  growing: {path}, {format_size(length)}")
     if sink["owed_files"]:
-        out.print(f"  {sink['owed_files']:,} files are decided and not visible yet: the next start publishes them, or finish")
+        out.print(f"  {sink['owed_files']:,} files decided, not visible yet: the next start publishes them, or finish")
     if sink["unnamed_files"]:
         out.print(f"  {sink['unnamed_files']:,} staged files that nothing names: penstock clean")
     if not sink["open"]:
         out.print("  no open part")
         return
     table = _table("bucket", "writer", "rows", "size", "segments", "batches", "open for", "idle for")
-    now = clock.now_ns()
     for part in sink["open"][:_PARTS_SHOWN]:
-        ages = [format_duration(max(now - _ns(part[what]), 0) / SECOND_NS) for what in ("opened", "written")]
+        ages = [format_duration(part[what]) for what in ("open_seconds", "idle_seconds")]
         cells = part["bucket"] or "-", part["writer"], f"{part['rows']:,}", format_size(part["bytes"]), part["segments"]
         table.add_row(*map(str, cells), _range(part["batches"]), *ages)
     out.print(table)
@@ -219,7 +226,7 @@ def _show_files(facts: dict[str, Any], out: Console) -> None:
         out.print(table)
     else:
         for row in rows:
-            print("\t".join(row))
+            out.out("\t".join(row))
     out.print(f"{len(rows):,} files, {facts['rows']:,} rows, {format_size(facts['bytes'])}")
 
 
@@ -236,9 +243,3 @@ def _table(first: str, *others: str) -> Table:
 def _range(batches: list[int]) -> str:
     first, last = batches
     return str(first) if first == last else f"{first}-{last}"
-
-
-def _ns(text: str) -> int:
-    from datetime import datetime
-
-    return round(datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp() * SECOND_NS)

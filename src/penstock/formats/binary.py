@@ -19,7 +19,7 @@ VALUE_BYTES_MAX = (1 << 31) - 1
 _BATCH_BYTES = 8 << 20
 
 
-def binary_batches(  # noqa: PLR0913, PLR0917 - a range of a file, and how it is cut
+def binary_batches(
     read: Callable[[int, int], bytes], size: int, start: int, end: int, block_size: int | None, schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
     """Yield the values that begin in [start, end) of a file of `size` bytes, as the one binary column of `schema`.
@@ -33,7 +33,8 @@ def binary_batches(  # noqa: PLR0913, PLR0917 - a range of a file, and how it is
     check_schema(schema)
     whole = block_size or max(size, 1)
     if min(whole, size) > VALUE_BYTES_MAX:
-        msg = f"found a value of {format_size(min(whole, size))}, a value holds at most {format_size(VALUE_BYTES_MAX)}; set blockSize"
+        found, most = format_size(min(whole, size)), format_size(VALUE_BYTES_MAX)
+        msg = f"found a value of {found}, expected at most {most}; set blockSize to cut the file into blocks"
         raise BadFile(msg)
     at, stop = _whole_blocks(start, whole), min(_whole_blocks(end, whole), size)
     step = max(_BATCH_BYTES // whole, 1) * whole

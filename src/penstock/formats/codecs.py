@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 _BY_NAME = {".gz": "gzip", ".zst": "zstd", ".bz2": "bzip2"}
 _EXTENSIONS = {"none": "", "gzip": ".gz", "zstd": ".zst", "bzip2": ".bz2"}
-_ARROW_NAMES = {"gzip": "gzip", "zstd": "zstd", "bzip2": "bz2"}
 _GZIP_WINDOW = 16 + zlib.MAX_WBITS
 _CHUNK_BYTES = 1 << 20
+_READ_BYTES = 64 << 10
 RATIO_FLOOR_BYTES = 16 << 20
 """A file may unpack to this much whatever its ratio: short files of zeros are harmless."""
 
@@ -54,11 +54,10 @@ def decompressed(chunks: Iterable[bytes], codec: str, *, limit_bytes: int, ratio
     """
     source = _Chunks(chunks)
     total = 0
-    with pa.CompressedInputStream(pa.PythonFile(source, "r"), _ARROW_NAMES[codec]) as stream:
-        while piece := _next_piece(stream, source, codec):
-            total += len(piece)
-            _check_limits(total, source.taken, limit_bytes, ratio_max)
-            yield piece
+    for piece in _unpacked(source, codec):
+        total += len(piece)
+        _check_limits(total, source.taken, limit_bytes, ratio_max)
+        yield piece
 
 
 def compress(data: bytes | memoryview | pa.Buffer, codec: str) -> bytes:
@@ -79,7 +78,7 @@ def compress(data: bytes | memoryview | pa.Buffer, codec: str) -> bytes:
 
 
 class _Chunks:
-    """An iterable of bytes as the file object that Arrow reads from. `taken` counts the compressed bytes handed over."""
+    """An iterable of bytes as the file object that Arrow reads from; `taken` counts the bytes handed over."""
 
     closed = False
 
@@ -109,14 +108,35 @@ class _Chunks:
         return chunk
 
 
-def _next_piece(stream: pa.CompressedInputStream, source: _Chunks, codec: str) -> bytes:
+def _unpacked(source: _Chunks, codec: str) -> Iterator[bytes]:
     try:
-        return bytes(stream.read(_CHUNK_BYTES))
-    except OSError as error:
+        yield from _bzip2(source) if codec == "bzip2" else _by_arrow(source, codec)
+    except (OSError, EOFError, pa.ArrowException) as error:
         if source.broken:
             raise
         msg = f"not a whole {codec} file: {error}, at or shortly before compressed byte {source.taken}"
         raise BadFile(msg) from error
+
+
+def _by_arrow(source: _Chunks, codec: str) -> Iterator[bytes]:
+    with pa.CompressedInputStream(pa.PythonFile(source, "r"), codec) as stream:
+        while piece := stream.read(_CHUNK_BYTES):
+            yield piece
+
+
+def _bzip2(source: _Chunks) -> Iterator[bytes]:
+    """Yield what bzip2 streams hold; Arrow's own reader breaks down at empty ones."""
+    unpacker, rest = None, b""
+    while rest or (unpacker and not unpacker.needs_input) or (rest := source.read(_READ_BYTES)):
+        unpacker = unpacker or bz2.BZ2Decompressor()
+        piece, rest = unpacker.decompress(rest, _CHUNK_BYTES), b""
+        if unpacker.eof:
+            unpacker, rest = None, unpacker.unused_data
+        if piece:
+            yield piece
+    if unpacker:
+        msg = "Truncated compressed stream"
+        raise EOFError(msg)
 
 
 def _check_limits(total: int, taken: int, limit_bytes: int, ratio_max: int) -> None:

@@ -63,7 +63,7 @@ def csv_cut(read: Callable[[int, int], bytes], size: int, anchor: int, target: i
     return size
 
 
-def csv_blocks(  # noqa: PLR0913 - the range, the separator and the two limits are separate facts
+def csv_blocks(
     read: Callable[[int, int], bytes],
     size: int,
     start: int,
@@ -92,7 +92,7 @@ def csv_stream_blocks(
     sep: str = ",",
     record_bytes_max: int = RECORD_BYTES_MAX,
 ) -> Iterator[tuple[int, bytes]]:
-    """Yield blocks as `csv_blocks` does, of a whole file that comes as a stream; offsets are in what the stream holds."""
+    """Yield blocks as `csv_blocks` does, of a whole file that comes as a stream; offsets are in its content."""
     offset, rest = without_bom(chunks)
     yield from _blocks(rest, offset, sep, block_bytes, record_bytes_max)
 
@@ -138,7 +138,7 @@ class CsvDecoder:
     def _text(self, records: bytes) -> list[pa.Array]:
         if not records.strip(b"\r\n"):
             return [pa.array([], pa.string())] * len(self._names)
-        # Arrow takes a byte order mark off whatever it is given; only the first of a file is one, and that is gone already.
+        # Arrow takes a byte order mark off whatever it is given; a file has but one, and that is gone already.
         whole = b"\n" + records if records.startswith(BOM) else records
         size = min(len(whole), _ARROW_BLOCK_MAX)
         reading = csv.ReadOptions(use_threads=False, column_names=self._names, block_size=size)
@@ -201,8 +201,7 @@ class _Scan:
         self._before = _LF
 
     def ends(self, data: bytes, target: int, *, final: bool) -> npt.NDArray[np.int64]:
-        """Return the offsets in `data`, at or behind `target`, at which a record ends; `data` follows what was given
-        before.
+        """Return the offsets in `data`, which follows what was given before, from `target` on at which records end.
 
         Unless `final`, the last byte of `data` is not a quote or carriage return, which the next piece may belong to.
         """
@@ -237,11 +236,12 @@ class _Scan:
         return at, self._states(self._starts_field[before])
 
     def _states(self, flips: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-        """Return the state behind each odd run: parity of flips since the last run that is none, or since the beginning."""
+        """Return the state behind each odd run: the parity of the flips since the last run that is none."""
         flipped = np.cumsum(flips)
         outside_at = np.maximum.accumulate(np.where(flips, -1, np.arange(len(flips))))
         base = np.where(outside_at < 0, -int(self._inside), flipped[outside_at])
-        return (flipped - base) % 2 == 1
+        inside: npt.NDArray[np.bool_] = np.equal((flipped - base) % 2, 1)
+        return inside
 
 
 class _Cutter:
@@ -271,7 +271,7 @@ def _blocks(
 
 
 def _decided(data: bytes) -> int:
-    """Return the length of `data` without quotes and a carriage return at its end: what follows decides what they are."""
+    """Return the length of `data` without quotes and carriage returns at its end, on which what follows decides."""
     return len(data.rstrip(b'"\r'))
 
 
@@ -318,7 +318,8 @@ def _check(schema: pa.Schema, sep: str) -> None:
         raise OptionError(msg)
     for field in schema:
         if not is_scalar(field.type) or types.is_binary(field.type):
-            msg = f"column {field.name!r} is {spark_name(field.type)}, which csv cannot hold; use json or parquet, or make it a string"
+            found = spark_name(field.type)
+            msg = f"column {field.name!r} is {found}, which csv cannot hold; use json or parquet, or make it a string"
             raise OptionError(msg)
 
 

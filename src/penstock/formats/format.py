@@ -18,10 +18,10 @@ TEXT_EXTENSIONS = {"text": ".txt", "json": ".json", "csv": ".csv"}
 
 @dataclass(frozen=True)
 class ReadFormat:
-    """How files are read. Picklable: it travels from the driver to the tasks.
+    r"""How files are read. Picklable: it travels from the driver to the tasks.
 
     `name` is text, json, csv, parquet or binary; `schema` the exact schema of every batch. `encoding` is for the text
-    formats, `line_sep` (None: `\\n`, `\\r\\n` and a lone `\\r`) for text and json, `header` and `sep` for csv,
+    formats, `line_sep` (None: `\n`, `\r\n` and a lone `\r`) for text and json, `header` and `sep` for csv,
     `block_size` (None: the whole file is one value) for binary.
     """
 

@@ -68,7 +68,8 @@ def unpaired(data: bytes) -> Positions:
     low = np.isin(codes[at + 3], np.frombuffer(b"cdefCDEF", np.uint8))
     first = high & np.isin(at + 6, at[low])
     second = low & np.isin(at - 6, at[first])
-    return at[(high & ~first) | (low & ~second)]
+    halves: Positions = at[(high & ~first) | (low & ~second)]
+    return halves
 
 
 @dataclass(frozen=True)
@@ -210,7 +211,7 @@ def _maps(text: _Text, kind: pa.DataType) -> pa.Array:
 
 
 def _instants(raw: pa.Array, field: pa.Field) -> pa.Array:
-    """A string is a time as `scalars.parse` reads it, a whole number the seconds since 1970."""
+    """Return times: a string is one as `scalars.parse` reads it, a whole number the seconds since 1970."""
     quoted = _quoted(raw)
     times = parse(_strings(pc.if_else(quoted, raw, None)).cast(pa.string()), field.type, field.name)
     if pc.all(quoted).as_py() is not False:
@@ -222,7 +223,7 @@ def _instants(raw: pa.Array, field: pa.Field) -> pa.Array:
 
 
 def _scalar_text(raw: pa.Array, field: pa.Field) -> pa.Array:
-    """Return the text that `scalars.parse` shall read: with any quotes where a string is not allowed, so that it refuses them."""
+    """Return the text that `scalars.parse` shall read, strings with their quotes where it must refuse them."""
     kind = field.type
     if types.is_decimal(kind):
         return _strings(raw)
@@ -316,7 +317,8 @@ def _escapes(codes: npt.NDArray[np.uint8]) -> Positions:
     at = np.flatnonzero(codes == _BACKSLASH)
     begins = np.flatnonzero(np.diff(at, prepend=-2) != 1)
     run = np.repeat(begins, np.diff(begins, append=len(at)))
-    return at[(np.arange(len(at)) - run) % 2 == 0]
+    escapes: Positions = at[(np.arange(len(at)) - run) % 2 == 0]
+    return escapes
 
 
 def _quoted(raw: pa.Array) -> pa.Array:

@@ -35,15 +35,13 @@ if TYPE_CHECKING:
 _TEXT = pa.large_string()
 _ENCODED_BYTES_MAX = 256 << 20  # of Arrow data that is turned into text at once
 _WHITE = bytes.maketrans(b"\n\r", b"  ")
-_ESCAPES = {
-    "\\": "\\\\",  # first: the others bring new ones
-    **{chr(code): f"\\u{code:04x}" for code in range(32)},
-    **{"\b": "\\b", "\t": "\\t", "\n": "\\n", "\f": "\\f", "\r": "\\r", '"': '\\"'},
-}
+_ESCAPES = {"\\": "\\\\", '"': '\\"'}  # the backslash first: the others bring new ones
+_ESCAPES.update((chr(code), f"\\u{code:04x}") for code in range(32))
+_ESCAPES.update({"\b": "\\b", "\t": "\\t", "\n": "\\n", "\f": "\\f", "\r": "\\r"})
 
 
 class JsonDecoder:
-    """Lines to rows: by name, strictly typed. Blank lines are no records; a byte order mark in front of a block is skipped."""
+    """Lines to rows: by name, strictly typed. Blank lines are no records, nor is a byte order mark in front."""
 
     def __init__(self, fmt: ReadFormat) -> None:
         for field in fmt.schema:
@@ -61,6 +59,8 @@ class JsonDecoder:
 
     def _decode(self, block: bytes) -> pa.RecordBatch:
         data = _line_feeds(block.removeprefix(BOM), self._sep)
+        if not data or data.isspace():
+            return pa.RecordBatch.from_pylist([], self._schema)
         found = jsonquick.quick(data, self._schema) if self._flat else None
         return jsonexact.exact(data, self._schema) if found is None else found
 
@@ -91,7 +91,7 @@ def _line_feeds(block: bytes, sep: bytes | None) -> bytes:
         return block.replace(b"\r", b"\n") if b"\r" in block else block
     if sep == b"\n":
         return block
-    # A line break that is no separator is white space. NUL stands for separators meanwhile; one that was there is no JSON, nor is \1.
+    # A line break that is no separator is white space. NUL stands for separators meanwhile; neither NUL nor \1 is JSON.
     return block.replace(b"\0", b"\1").replace(sep, b"\0").translate(_WHITE).replace(b"\0", b"\n")
 
 
@@ -125,7 +125,7 @@ def _objects(columns: list[pa.Array], names: list[str], count: int, *, end: str 
 
 
 def _prefix(key: str, begun: pa.Array | bool, valid: pa.Array | bool) -> pa.Array | str:  # noqa: FBT001 - all, none, or by row
-    """Return what is in front of a member's value: a comma where the object has begun, nothing where the value is null."""
+    """Return what is in front of a member's value: a comma where the object has begun, nothing before a null."""
     first, later = pa.scalar(key, _TEXT), pa.scalar("," + key, _TEXT)
     before = later if begun is True else first if begun is False else pc.if_else(begun, later, first)
     if valid is True:

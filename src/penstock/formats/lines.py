@@ -47,7 +47,7 @@ _PEEK_BYTES = 64 << 10
 _LF, _CR = 10, 13
 
 
-def blocks(  # noqa: PLR0913 - the range, the separator and the two limits are separate facts
+def blocks(
     read: Read,
     size: int,
     start: int,
@@ -132,7 +132,9 @@ def reads(read: Read, start: int, end: int, chunk_bytes: int) -> Iterator[bytes]
     while at < end:
         data = read(at, min(chunk_bytes, end - at))
         if not data:
-            msg = f"the file ends at byte {at}, planned are {end} or more: it shrank after it was planned; put it back as it was"
+            msg = (
+                f"there is nothing at byte {at} of {end} or more planned: the file shrank since; put it back as it was"
+            )
             raise FileChanged(msg)
         yield data
         at += len(data)
@@ -209,7 +211,7 @@ class _Newlines:
 
     @staticmethod
     def find(data: bytes, position: int, *, final: bool) -> int:
-        """Return where the first record at or behind `position` begins in `data`, which begins at an anchor; -1 if not known."""
+        """Return where in `data`, which begins at an anchor, the first record from `position` on begins, or -1."""
         begin = max(position - 1, 0)
         feed = data.find(b"\n", begin)
         lone = data.find(b"\r", begin, feed if feed >= 0 else len(data))
@@ -237,7 +239,7 @@ class _Newlines:
 
 
 class _Separator:
-    """The rule of a fixed separator: its occurrences from left to right, none overlapping the one before that counts."""
+    """The rule of a fixed separator: its occurrences from left to right, none overlapping one that counts."""
 
     def __init__(self, sep: bytes) -> None:
         self.sep = sep
@@ -256,7 +258,7 @@ class _Separator:
         return max(position - back, 0)
 
     def find(self, data: bytes, position: int, *, final: bool) -> int:  # noqa: ARG002 - nothing behind decides
-        """Return where the first record at or behind `position` begins in `data`, which begins at an anchor; -1 if not known."""
+        """Return where in `data`, which begins at an anchor, the first record from `position` on begins, or -1."""
         size = len(self.sep)
         found = data.find(self.sep)
         while 0 <= found < position - size:
@@ -278,7 +280,7 @@ class _Separator:
         return np.cumsum(lengths[:-1] + len(self.sep))
 
     def _uncrossed(self, data: bytes, at: int) -> int:
-        """Return the last place up to `at` in which no separator lies across; below `kept`, what is left of `data` decides."""
+        """Return the last place up to `at` that no separator lies across; below `kept`, bytes to the left decide."""
         while at > 0:
             crossing = data.find(self.sep, max(at - self.kept, 0), at + self.kept)
             if crossing < 0:

@@ -26,7 +26,7 @@ class MalformedError(ValueError):
 
 
 def excerpt(data: bytes | str) -> str:
-    """Return the beginning of `data` for a message: one line of at most 80 characters, what cannot be printed escaped."""
+    """Return the beginning of `data` for a message: one line of at most 80 characters, escaped where need be."""
     text = data[: 4 * EXCERPT_CHARACTERS].decode("utf-8", "backslashreplace") if isinstance(data, bytes) else data
     shown = "".join(_printable(character) for character in text[: EXCERPT_CHARACTERS + 1])
     return shown if len(shown) <= EXCERPT_CHARACTERS else shown[: EXCERPT_CHARACTERS - 3] + "..."

@@ -100,7 +100,7 @@ class ParquetWriter:
 
     @property
     def bytes_estimate(self) -> int:
-        """The size the file would have if it were closed now: encoded bytes, and what is buffered at this file's ratio."""
+        """The size the file would have if it were closed now: what is encoded, and the rest at this file's ratio."""
         seen = self._sink.written / self._encoded_of_bytes if self._encoded_of_bytes else self._ratio
         return self._sink.written + int(self._buffered_bytes * seen)
 
@@ -185,7 +185,7 @@ def _opened(file: Any) -> pq.ParquetFile:  # noqa: ANN401 - see `parquet_row_gro
 
 
 def _is_arrows(error: Exception) -> bool:
-    """Tell whether an error is Arrow's own. One of the file object below would have an error number, or another class."""
+    """Tell whether an error is Arrow's own; one of the file object has an error number, or another class."""
     return isinstance(error, pa.ArrowException) or (type(error) is OSError and error.errno is None)
 
 
@@ -208,15 +208,13 @@ def _names(found: pa.Schema, schema: pa.Schema) -> dict[str, str]:
         if len(matches) > 1 or found.names.count(field.name) > 1:
             msg = f"column {field.name!r} is ambiguous: found {', '.join(found.names)}, expected one of that name"
             raise BadFile(msg)
-        names.update({field.name: match for match in matches})
-        _check_type(found, names, field)
+        if matches:
+            names[field.name] = matches[0]
+            _check_type(found.field(matches[0]).type, field)
     return names
 
 
-def _check_type(found: pa.Schema, names: dict[str, str], field: pa.Field) -> None:
-    if field.name not in names:
-        return
-    kind = found.field(names[field.name]).type
+def _check_type(kind: pa.DataType, field: pa.Field) -> None:
     if not castable(_as_text(kind, field.type), field.type):
         msg = f"column {field.name!r} has another type: found {spark_name(kind)}, expected {spark_name(field.type)}"
         raise BadFile(msg)

@@ -53,10 +53,9 @@ def is_scalar(kind: pa.DataType) -> bool:
 
 
 def parse(text: pa.Array, kind: pa.DataType, name: str) -> pa.Array:
-    """Return the values of type `kind` that the strings `text` (or null) stand for; `name` is the column, for the
-    message.
+    """Return the values of type `kind` that the strings (or nulls) of `text` stand for.
 
-    Raises `MalformedError` when any of them stands for none.
+    Raises `MalformedError`, which names the column as `name`, when any of them stands for none.
     """
     try:
         return _parsed(text, kind)
@@ -89,7 +88,7 @@ def render(column: pa.Array, name: str) -> pa.Array:
 
 
 def seconds(numbers: pa.Array) -> pa.Array:
-    """Return the times that whole seconds since 1970 stand for. Raises `pa.ArrowInvalid` for a time Arrow cannot hold."""
+    """Return the times that whole seconds since 1970 stand for; `pa.ArrowInvalid` for a time Arrow cannot hold."""
     return pc.multiply_checked(numbers.cast(pa.int64()), _MICROS_PER_SECOND).view(UTC_MICROS)
 
 
@@ -107,19 +106,11 @@ def parse_base64(text: pa.Array) -> pa.Array:
 
 
 def _parsed(text: pa.Array, kind: pa.DataType) -> pa.Array:
-    if types.is_signed_integer(kind):
-        return _integers(text, kind)
-    if types.is_floating(kind):
-        return _floats(text, kind)
     if types.is_boolean(kind):
         return _booleans(text)
-    if types.is_decimal(kind):
-        return _decimals(text, kind)
-    if types.is_date32(kind):
-        return _dates(text)
-    if types.is_timestamp(kind):
-        return _times(text, kind)
-    return parse_base64(text) if types.is_binary(kind) else text.cast(kind)
+    if types.is_binary(kind):
+        return parse_base64(text)
+    return next((parser(text, kind) for check, parser in _PARSERS if check(kind)), text)
 
 
 def _integers(text: pa.Array, kind: pa.DataType) -> pa.Array:
@@ -171,15 +162,15 @@ def _rounded(text: pa.Array, kind: pa.DataType) -> pa.Array:
     return pc.round(exact, ndigits=kind.scale, round_mode="half_towards_infinity").cast(kind)
 
 
-def _dates(text: pa.Array) -> pa.Array:
+def _dates(text: pa.Array, kind: pa.DataType) -> pa.Array:
     try:
-        return text.cast(pa.date32())
+        return text.cast(kind)
     except pa.ArrowInvalid:
-        return _day_text(_groups(text, _DATE_FORM)).cast(pa.date32())
+        return _day_text(_groups(text, _DATE_FORM)).cast(kind)
 
 
 def whole_times(text: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Return the times that text of one form (all with a zone, or all without) stands for. Raises `pa.ArrowInvalid` for any other."""
+    """Return the times that text of one form stands for, with zones or without; `pa.ArrowInvalid` for any other."""
     try:
         return text.cast(kind)
     except pa.ArrowInvalid:
@@ -196,6 +187,15 @@ def _times(text: pa.Array, kind: pa.DataType) -> pa.Array:
         if kind.tz is None and pc.any(pc.not_equal(groups["zone"], "")).as_py():
             raise
         return _any_time(groups).view(kind)
+
+
+_PARSERS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.Array, pa.DataType], pa.Array]], ...] = (
+    (types.is_signed_integer, _integers),
+    (types.is_floating, _floats),
+    (types.is_decimal, _decimals),
+    (types.is_date32, _dates),
+    (types.is_timestamp, _times),
+)
 
 
 def _any_time(groups: dict[str, pa.Array]) -> pa.Array:
@@ -219,7 +219,7 @@ def _two_digits(number: pa.Array, default: str) -> pa.Array:
 
 
 def _groups(text: pa.Array, form: str) -> dict[str, pa.Array]:
-    """Return what the groups of the regular expression match ("" for a group that is not there); all text must match."""
+    """Return what the groups of the regular expression match, "" for one that is not there; all text must match."""
     found = pc.extract_regex(text, form)
     if found.null_count > text.null_count:
         msg = "an ISO 8601 date or time"
@@ -228,24 +228,23 @@ def _groups(text: pa.Array, form: str) -> dict[str, pa.Array]:
 
 
 def joined(first: pa.Array | str, second: pa.Array | str, *more: pa.Array | str) -> pa.Array:
-    """Return the pieces of each row one behind the other, null where one of them is null; a `str` is the same in every
-    row.
+    """Return the pieces of each row one behind the other, null where one of them is null.
 
-    The arrays are strings of one type, and one of the first two pieces is an array.
+    A `str` is the same in every row. The arrays are strings of one type, and one of the first two pieces is an array.
     """
-    kind = second.type if isinstance(first, str) else first.type
+    kind = next(piece.type for piece in (first, second) if not isinstance(piece, str))
     pieces = [pa.scalar(piece, kind) if isinstance(piece, str) else piece for piece in (first, second, *more, "")]
     return pc.binary_join_element_wise(*pieces)
 
 
 def joined_filled(pieces: list[pa.Array | str]) -> pa.Array:
-    """Return the pieces of each row one behind the other as large strings, a null being nothing; a `str` is the same in every row."""
+    """Return the pieces of each row, large strings or the same `str` in every row, one behind the other; null is ""."""
     scalars = [pa.scalar(piece, pa.large_string()) if isinstance(piece, str) else piece for piece in (*pieces, "")]
     return pc.binary_join_element_wise(*scalars, null_handling="replace", null_replacement="")
 
 
 def contents(text: pa.Array) -> pa.Buffer:
-    """Return the bytes of a string or binary array (32 or 64 bit offsets), one value behind the other, without a copy."""
+    """Return the bytes of a string or binary array, plain or large, one value behind the other, without a copy."""
     large = types.is_large_string(text.type) or types.is_large_binary(text.type)
     offsets, data = text.buffers()[1:]
     if not len(text) or data is None:

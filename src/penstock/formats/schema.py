@@ -83,7 +83,7 @@ def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def fitted(column: pa.Array, field: pa.Field) -> pa.Array:
-    """Return `column` as the type of `field`; `OptionError` as in `conform`. A struct may lack nullable members: null."""
+    """Return `column` as the type of `field`, or raise as `conform`; members a struct lacks are null if they may be."""
     if column.type != field.type:
         if not castable(column.type, field.type):
             raise OptionError(_mismatch(field, spark_name(column.type)))
@@ -177,8 +177,8 @@ def _to_leaf(name: str, path: tuple[str, ...]) -> pa.DataType:
 
 def _unsupported(path: tuple[str, ...], kind: str) -> str:
     return (
-        f"column {'.'.join(path)!r} has type {kind}, which files cannot hold: leave it out of the schema, or read it as string "
-        "or binary and convert it in the query"
+        f"column {'.'.join(path)!r} has type {kind}, which files cannot hold: leave it out of the schema, or read "
+        "it as string or binary and convert it in the query"
     )
 
 
@@ -261,7 +261,7 @@ def _wider_float(found: pa.DataType, expected: pa.DataType) -> bool:
 
 
 def _same_zone(found: pa.DataType, expected: pa.DataType) -> bool:
-    """A local time may be taken for UTC, as Spark does when it reads Parquet; an instant is never taken for local time."""
+    """Tell whether times fit: a local time may be taken for UTC, as Spark does, never an instant for a local time."""
     return bool(types.is_timestamp(found) and (expected.tz is not None or found.tz is None))
 
 
@@ -296,12 +296,15 @@ def _column(batch: pa.RecordBatch, field: pa.Field) -> pa.Array:
     index = batch.schema.get_field_index(field.name)
     if index < 0:
         found = ", ".join(batch.schema.names) or "none"
-        msg = f"column {field.name!r} is missing, or there twice: found columns {found}; expected {spark_name(field.type)}"
+        msg = (
+            f"column {field.name!r} is missing or there twice: found {found}; expected one of {spark_name(field.type)}"
+        )
         raise OptionError(msg)
     return batch.column(index)
 
 
 def _cast(column: pa.Array, field: pa.Field) -> pa.Array:
+    found = spark_name(column.type)
     if types.is_run_end_encoded(column.type):
         column = pc.run_end_decode(column)
     if types.is_integer(column.type) and types.is_decimal(field.type):
@@ -309,7 +312,7 @@ def _cast(column: pa.Array, field: pa.Field) -> pa.Array:
     try:
         return column.cast(field.type)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise OptionError(_mismatch(field, f"{spark_name(column.type)} ({error})")) from error
+        raise OptionError(_mismatch(field, f"{found} ({error})")) from error
 
 
 def _mismatch(field: pa.Field, found: str) -> str:

@@ -1,4 +1,6 @@
-"""The form in which rows wait to be written::
+"""The form in which rows wait to be written.
+
+::
 
     Arrow IPC stream, bodies compressed with LZ4, its end marker (FF FF FF FF 00 00 00 00) included
     8 bytes: XXH3 (64 bits, big endian) of all bytes before

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class TextDecoder:
-    """Lines to rows: blank lines are rows, separators are not data. A string column must be UTF-8, a binary one may be anything."""
+    """Lines to rows: blank lines are rows, separators are not data. Only a binary column may hold what is not UTF-8."""
 
     def __init__(self, fmt: ReadFormat) -> None:
         self._schema = fmt.schema
@@ -45,7 +45,7 @@ class TextDecoder:
 
 
 class TextEncoder:
-    """Rows to lines: a null is an empty line, as Spark writes it. A value that holds a newline makes several lines, as there."""
+    """Rows to lines, as Spark writes them: a null is an empty line, a value with a newline in it makes two lines."""
 
     def __init__(self, fmt: WriteFormat) -> None:
         _one_column(fmt.schema)

@@ -126,7 +126,8 @@ class BucketTemplate:
             return [None if v is None else v.strftime(spec) if spec else str(v) for v in values.to_pylist()]
         if pa.types.is_boolean(values.type):
             return [None if v is None else str(v).lower() for v in values.to_pylist()]
-        return values.cast(pa.string()).to_pylist()
+        texts: list[str | None] = values.cast(pa.string()).to_pylist()
+        return texts
 
     def _bucket(self, values: list[str | None]) -> str:
         """Return the escaped relative directory for one combination of values."""
@@ -155,7 +156,11 @@ def _floor(column: pa.Array, spec: str) -> pa.Array:
     directives = set(re.findall(r"%[-#]?(.)", spec))
     for letters, unit in _FLOORS:
         if directives & set(letters):
-            return column.cast(pa.timestamp("us", tz=column.type.tz)) if unit is None else pc.floor_temporal(column, unit=unit)
+            return (
+                column.cast(pa.timestamp("us", tz=column.type.tz))
+                if unit is None
+                else pc.floor_temporal(column, unit=unit)
+            )
     return pc.floor_temporal(column, unit="day")
 
 

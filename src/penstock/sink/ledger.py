@@ -38,6 +38,7 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -259,10 +260,8 @@ class Ledger:
     def _fold(self, numbers: list[int]) -> None:
         finished = [asdict(file) for state in self._chain(numbers) for file in state.finished]
         name = f"{numbers[0]:012d}-{numbers[-1]:012d}"
-        try:
+        with suppress(AlreadyThere):  # the driver that put it died before it had deleted the records
             self._storage.put_if_absent(f"{self._directory}/{name}", signed({"v": VERSION, "finished": finished}))
-        except AlreadyThere:
-            pass  # the driver that put it died before it had deleted the records
         failpoints.hit("sink.ledger.folded")
         for n in numbers:
             self._storage.delete(self._path(n))

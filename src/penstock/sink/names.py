@@ -37,7 +37,7 @@ class NameTemplate:
         fields = [name for name, _ in _fields(template)]
         unknown = [name for name in fields if name not in FIELDS]
         if unknown:
-            known = ", ".join("{%s}" % name for name in FIELDS)
+            known = ", ".join(f"{{{name}}}" for name in FIELDS)
             msg = f"fileName={template!r}: unknown field {{{unknown[0]}}}; known are {known}"
             raise TemplateError(msg)
         if growing == bool(set(fields) & {"seq", "writer", "pid", "host", "time", "batch"}):

@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -42,6 +41,8 @@ from penstock.sink.ledger import Kind, OpenPart, Segment
 from penstock.storage import SeekableFile
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     from penstock.formats import Encoder
     from penstock.sink.buckets import BucketTemplate
     from penstock.sink.rolling import Limits
@@ -205,7 +206,9 @@ class Encoded:
 
     data: bytes | memoryview | pa.Buffer
     rows: int
-    ends: Callable[[], np.ndarray[tuple[int], np.dtype[np.int64]]] = field(default=lambda: np.zeros(0, np.int64), repr=False)
+    ends: Callable[[], np.ndarray[tuple[int], np.dtype[np.int64]]] = field(
+        default=lambda: np.zeros(0, np.int64), repr=False
+    )
 
     def fitting(self, room_bytes: int, room_rows: int | None) -> int:
         """Return how many of the first rows fit."""
@@ -343,14 +346,20 @@ class Part(ABC, Generic[Payload]):
             arrow_bytes = self._assemble(output)
         self._desk.own_files -= self._own is not None
         self._hold(-self.buffered)
-        sealed = self._desk.staging.seal(output)
+        self._desk.closed.append(self._described(output, self._desk.staging.seal(output), rows, arrow_bytes))
+
+    def _described(
+        self, output: Output, sealed: Future[tuple[int, str]], rows: int, arrow_bytes: int
+    ) -> Callable[[], ClosedPart]:
+        """Return what describes the closed part once its sync is done."""
         opened, last = self.opened, self._last_batch()
-        self._desk.closed.append(
-            lambda: ClosedPart(
-                *(opened.bucket, opened.writer, opened.kind, opened.opened_ns, opened.first_batch, last),
-                *(opened.host, opened.pid, output.name, rows, *sealed.result(), arrow_bytes),
-            )
-        )
+
+        def describe() -> ClosedPart:
+            size, digest = sealed.result()
+            stamp = opened.bucket, opened.writer, opened.kind, opened.opened_ns, opened.first_batch, last
+            return ClosedPart(*stamp, opened.host, opened.pid, output.name, rows, size, digest, arrow_bytes)
+
+        return describe
 
     def leave(self) -> OpenPart:
         """Stage what is in memory and return the part as the ledger shall know it, still open."""
@@ -651,7 +660,9 @@ class TaskWriter:
         self._drop = drop
         self._encode = encode
         self._parts: dict[str, BytePart | ArrowPart] = {}
-        self._before = {p.bucket: p for p in before if p.kind == kind and not desk.limits.expired(p, desk.origin.time_ns)}
+        self._before = {
+            p.bucket: p for p in before if p.kind == kind and not desk.limits.expired(p, desk.origin.time_ns)
+        }
         self._consumed: list[str] = []
         self._expired = [p for p in before if p.bucket not in self._before]
 

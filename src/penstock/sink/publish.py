@@ -34,7 +34,8 @@ def publish(storage: Storage, root: str, staging: str, ledger: Ledger, state: St
     """Make all that `state` finished visible, and note it; return how many files that were. Idempotent."""
     if not (state.finished or state.grown) or ledger.is_published(state.n):
         return 0
-    for directory in sorted({what.path.rpartition("/")[0] for what in (*state.finished, *state.grown)}):
+    paths = [file.path for file in state.finished] + [growth.path for growth in state.grown]
+    for directory in sorted({path.rpartition("/")[0] for path in paths}):
         storage.make_directory(f"{root}/{directory}" if directory else root)
     for file in state.finished:
         failpoints.hit("sink.publish.one")
@@ -77,7 +78,7 @@ def _grow(storage: Storage, target: str, staging: str, growth: Growth) -> None:
 
 
 def _confirm(storage: Storage, target: str, file: FinishedFile, error: NotThere) -> None:
-    """The staged file is gone: the target must be what it was."""
+    """Make sure that the target is what the staged file was, which is gone."""
     try:
         size = storage.stat(target).size
     except NotThere:

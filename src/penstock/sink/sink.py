@@ -24,7 +24,6 @@ import os
 import re
 import socket
 import uuid
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -44,6 +43,8 @@ from penstock.sink.publish import publish
 from penstock.sink.rolling import Limits
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
     from penstock.options import Options
     from penstock.storage import Storage
 
@@ -178,7 +179,13 @@ class Sink:
     # -- write ---------------------------------------------------------------------------------------------------
 
     def write(
-        self, begun: Begun, query: str, batch: int, writer: int, schema: pa.Schema, rows: Iterable[pa.RecordBatch | bytes]
+        self,
+        begun: Begun,
+        query: str,
+        batch: int,
+        writer: int,
+        schema: pa.Schema,
+        rows: Iterable[pa.RecordBatch | bytes],
     ) -> TaskResult:
         """Write a task's rows to staged files; nothing becomes visible. Called on executors.
 
@@ -283,7 +290,9 @@ class Sink:
         if not results:
             return Committed(batch.number, open=head.open)
         if any(result.base != head.n for result in results):
-            msg = f"record {head.n} of {self.state!r} was put while batch {batch.number} was written; it is written again"
+            msg = (
+                f"record {head.n} of {self.state!r} was put while batch {batch.number} was written; it is written again"
+            )
             raise CommitError(msg)
         state = self._decide(head, batch, results)
         if state is None:
@@ -364,7 +373,14 @@ class Sink:
             sequences[str(part.writer)] = sequence + 1
             files.append(
                 FinishedFile(
-                    path, part.bucket, part.rows, part.bytes, part.digest, part.first_batch, part.last_batch, part.staged
+                    path,
+                    part.bucket,
+                    part.rows,
+                    part.bytes,
+                    part.digest,
+                    part.first_batch,
+                    part.last_batch,
+                    part.staged,
                 )
             )
         writers = {str(part.writer) for part in left}
@@ -487,8 +503,9 @@ class Sink:
 
     def unnamed(self, head: State) -> Iterator[str]:
         """Yield staged files that no record can name any more: begun before the head, and not named by it."""
-        holders = head.open if self.ledger.is_published(head.n) else (*head.open, *head.grown)
-        named = {s.file for holder in holders for s in holder.segments} | {f.staged for f in head.finished}
+        named = {s.file for part in head.open for s in part.segments} | {f.staged for f in head.finished}
+        if not self.ledger.is_published(head.n):
+            named |= {s.file for growth in head.grown for s in growth.segments}
         for name, _ in self.storage.names(self.staging):
             match = _STAGED.fullmatch(name)
             if match and int(match[1]) < head.n and name not in named:

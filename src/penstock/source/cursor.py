@@ -104,14 +104,14 @@ class Cursor:
         try:
             order = None if form["cursor"] is None else (int(form["cursor"][0]), os.fsencode(form["cursor"][1]))
             cut, at = None, 0
-            files, size = form["read"]
+            read_files, read_bytes = form["read"]
             if "cut" in form:
                 path, at, size, modified_ns, identity = form["cut"]
                 cut = FileVersion(path, size, modified_ns, identity)
         except (KeyError, TypeError, ValueError) as error:
             msg = f"the offset in the checkpoint is damaged: {error!r}; restore the checkpoint from a copy"
             raise DamagedState(msg) from error
-        return Cursor(order, cut, at, form.get("floor"), files, size)
+        return Cursor(order, cut, at, form.get("floor"), read_files, read_bytes)
 
 
 def check(form: dict[str, Any]) -> None:

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import json
 import logging
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -167,10 +168,8 @@ class Planner:
         digest = xxhash.xxh3_128_hexdigest(text)
         name = f"plan-{digest}.json"
         self._storage.make_directory(self._state)
-        try:
+        with suppress(AlreadyThere):  # the same bytes, put by a driver that died before Spark wrote its offset
             self._storage.put_if_absent(f"{self._state}/{name}", text)
-        except AlreadyThere:
-            pass  # the same bytes, put by a driver that died before Spark wrote its offset
         return {"file": name, "digest": digest, "splits": len(plan)}
 
     def _load(self, reference: dict[str, Any]) -> list[Any]:
@@ -221,7 +220,10 @@ class Planner:
         answer = recent.difference(start["recent"], inside)
         if answer is None:
             new, unsure = set(), {k for k, (_, e) in inside.items() if e.arrived_ns is None or e.arrived_ns >= listed}
-            self._report([inside[k][0] for k in unsure], "appeared behind the cursor while no query ran, or were read: which, cannot be told")
+            self._report(
+                [inside[k][0] for k in unsure],
+                "appeared behind the cursor while no query ran, or were read: which, cannot be told",
+            )
         else:
             new = answer[0]
         self._recent.add([file for key, (file, _) in inside.items() if key not in new])

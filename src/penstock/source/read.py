@@ -172,8 +172,8 @@ class Reading:
     # -- parquet, binary -----------------------------------------------------------------------------------------
 
     def _whole(self, split: Split) -> Iterator[pa.RecordBatch]:
-        from penstock.formats.binary import binary_batches  # noqa: PLC0415 - formats load when they are read
-        from penstock.formats.parquet import parquet_batches  # noqa: PLC0415
+        from penstock.formats.binary import binary_batches
+        from penstock.formats.parquet import parquet_batches
 
         failpoints.hit("source.read")
         path, fmt = self.full_path(split.file), self.format
@@ -183,7 +183,9 @@ class Reading:
                 size = split.file.size
                 found = binary_batches(handle.read, size, split.start, split.end, fmt.block_size, fmt.schema)
             else:
-                found = parquet_batches(pa.PythonFile(SeekableFile(handle, split.file.size), "r"), split.start, split.end, fmt.schema)
+                found = parquet_batches(
+                    pa.PythonFile(SeekableFile(handle, split.file.size), "r"), split.start, split.end, fmt.schema
+                )
             try:
                 yield from (self._with_metadata(b, _Piece(b"", [(0, split.file, split.start)])) for b in found)
             except BadFile as error:
@@ -290,11 +292,10 @@ def _chunks(handle: ReadHandle, size: int) -> Iterator[bytes]:
 
 
 def _without_header(found: Iterator[tuple[int, bytes]], sep: str) -> Iterator[tuple[int, bytes]]:
-    for offset, data in found:
-        start = csv_cut(lambda at, n, data=data: data[at : at + n], len(data), 0, 1, sep=sep)
-        if start < len(data):
-            yield offset + start, data[start:]
-        break
+    offset, data = next(found, (0, b""))
+    start = csv_cut(lambda at, length: data[at : at + length], len(data), 0, 1, sep=sep)
+    if start < len(data):
+        yield offset + start, data[start:]
     yield from found
 
 
@@ -319,7 +320,7 @@ def _utf8(data: bytes, encoding: str, path: str, offset: int) -> bytes:
 
 
 def _transcoded(chunks: Iterable[bytes], encoding: str, path: str) -> Iterator[bytes]:
-    import codecs  # noqa: PLC0415 - rare
+    import codecs
 
     convert = codecs.getincrementaldecoder(encoding)()
     at = 0

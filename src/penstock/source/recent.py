@@ -98,7 +98,8 @@ def _pack(keys: list[bytes]) -> Keys:
 def _check(keys: Keys) -> Keys:
     """Return a checksum that is not linear in XOR, so that the sum of two keys does not pass for one."""
     mixed = (keys["low"] ^ (keys["high"].astype("<u8") << np.uint64(17))) * np.uint64(0x9E3779B97F4A7C15)
-    return (mixed >> np.uint64(32)).astype("<u4")
+    check: Keys = (mixed >> np.uint64(32)).astype("<u4")
+    return check
 
 
 def _toggle(cells: np.ndarray[Any, Any], keys: Keys, sign: int) -> None:

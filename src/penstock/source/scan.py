@@ -166,7 +166,11 @@ class Scan:
             entry = self._stat(folder, name) if directory and name in directory.files else None
             if directory and entry and entry != directory.files[name]:
                 before, directory.files[name] = directory.files[name], entry
-                if (before.size, before.modified_ns, before.identity) != (entry.size, entry.modified_ns, entry.identity):
+                if (before.size, before.modified_ns, before.identity) != (
+                    entry.size,
+                    entry.modified_ns,
+                    entry.identity,
+                ):
                     found.append((_version(folder, name, entry), entry))
         return found
 
@@ -190,4 +194,3 @@ def _split(path: str) -> tuple[str, str]:
 def _version(folder: str, name: str, entry: Entry) -> FileVersion:
     path = f"{folder}/{name}" if folder else name
     return FileVersion(path, entry.size, entry.modified_ns, entry.identity)
-

@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 from penstock.errors import DependencyError
-from penstock.storage import cache_directory
+from penstock.storage import cache_directory, is_file
 
 _MAKE = """
 from penstock.spark.session import local_session
@@ -32,7 +32,7 @@ def location() -> str:
 def flags() -> list[str]:
     """Return the JVM flags that use the archive; none if it is not there."""
     path = location()
-    if not os.path.exists(path):  # noqa: PTH110
+    if not is_file(path):
         return []
     return [f"-XX:SharedArchiveFile={path}", "-Xshare:auto", "-Xlog:disable", "-Xlog:all=off"]
 
@@ -41,8 +41,8 @@ def make() -> str:
     """Make the archive by running a small ingest; return its path. Takes about twenty seconds."""
     path = location()
     flag = f"-XX:ArchiveClassesAtExit={path}"
-    done = subprocess.run([sys.executable, "-c", _MAKE, flag], capture_output=True, text=True, check=False)  # noqa: S603
-    if done.returncode or not os.path.exists(path):  # noqa: PTH110
+    done = subprocess.run([sys.executable, "-c", _MAKE, flag], capture_output=True, text=True, check=False)  # noqa: S603 - our own interpreter and code
+    if done.returncode or not is_file(path):
         msg = f"the class-data archive could not be made (starts stay as they are): {done.stderr.strip()[-500:]}"
         raise DependencyError(msg)
     return path
@@ -50,15 +50,15 @@ def make() -> str:
 
 def _key() -> str:
     """Return what an archive depends on: the JVM and the jars. Reading them must not cost a start of Java."""
-    import pyspark  # noqa: PLC0415
+    import pyspark
 
     java = os.environ.get("JAVA_HOME") or _java()
-    facts = f"{pyspark.__version__}:{os.path.dirname(pyspark.__file__)}:{java}"  # noqa: PTH120
+    facts = f"{pyspark.__version__}:{os.path.dirname(pyspark.__file__)}:{java}"
     return hashlib.sha256(facts.encode()).hexdigest()[:16]
 
 
 def _java() -> str:
-    import shutil  # noqa: PLC0415
+    import shutil
 
     found = shutil.which("java")
-    return os.path.realpath(found) if found else ""  # noqa: PTH118
+    return os.path.realpath(found) if found else ""

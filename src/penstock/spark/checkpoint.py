@@ -85,7 +85,7 @@ def _says_last(line: str) -> bool:
 
 def task_batch() -> tuple[str, int, int]:
     """Return (query id, batch id, partition) of the task this runs in."""
-    from pyspark import TaskContext  # noqa: PLC0415 - this module is imported where there is no task
+    from pyspark import TaskContext
 
     context = TaskContext.get()
     query = context.getLocalProperty(_QUERY_ID) if context else None

@@ -43,7 +43,7 @@ class PenstockDataSource(DataSource):
 
     def schema(self) -> StructType | str:
         """Return the schema of a source that needs none from the user."""
-        from penstock.spark.reading import default_schema  # noqa: PLC0415 - Arrow is not needed to define a sink
+        from penstock.spark.reading import default_schema
 
         return default_schema(self._parsed(SOURCE, "source"))
 
@@ -70,7 +70,7 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """The source of one query. Plans in the source's process, reads in tasks; see `source.plan` and `source.read`."""
 
     def __init__(self, options: Options, schema: str) -> None:
-        from penstock.spark.reading import reading  # noqa: PLC0415 - Arrow is not needed to define a sink
+        from penstock.spark.reading import reading
 
         self._options = options
         self._reading = reading(options, schema)
@@ -96,9 +96,9 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return the tasks of a batch, from its end offset alone; the first call after a restart."""
         return [SplitsPartition(tuple(task)) for task in self._planning().tasks(end)]
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:  # type: ignore[override]
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the records of one task."""
-        from penstock.spark.reading import rows  # noqa: PLC0415
+        from penstock.spark.reading import rows
 
         assert isinstance(partition, SplitsPartition)  # noqa: S101 - what `partitions` made
         return rows(self._options, self._reading, partition.splits)
@@ -112,7 +112,7 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _planning(self) -> Planner:
         if self._planner is None:
-            from penstock.spark.reading import planner  # noqa: PLC0415
+            from penstock.spark.reading import planner
 
             self._planner = planner(self._options, self._reading)
         return self._planner
@@ -138,7 +138,7 @@ class PenstockStreamWriter(DataSourceStreamArrowWriter):
     """
 
     def __init__(self, options: Options, schema: str) -> None:
-        from penstock.spark import writing  # noqa: PLC0415
+        from penstock.spark import writing
 
         self._options = options
         self._schema = writing.schema(options, schema)
@@ -148,7 +148,7 @@ class PenstockStreamWriter(DataSourceStreamArrowWriter):
     def __getstate__(self) -> dict[str, Any]:
         """Begin the batch, once, and travel with what the tasks must know."""
         if self._begun is None:
-            from penstock.spark import writing  # noqa: PLC0415
+            from penstock.spark import writing
 
             self._sink = writing.sink(self._options, self._schema)
             self._begun = writing.begin(self._sink)
@@ -156,21 +156,21 @@ class PenstockStreamWriter(DataSourceStreamArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Message:
         """Write one task's rows; runs on an executor."""
-        from penstock.spark import writing  # noqa: PLC0415
+        from penstock.spark import writing
 
         assert self._begun is not None  # noqa: S101 - it was pickled to get here
-        assert self._sink is not None  # noqa: S101
+        assert self._sink is not None  # noqa: S101 - as above
         query, result = writing.write(self._sink, self._begun, self._schema, iterator)
         return Message(query, result)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Decide the batch and publish what it finished."""
-        from penstock.spark import writing  # noqa: PLC0415
+        from penstock.spark import writing
 
         writing.commit(self._options, self._schema, [m for m in messages if isinstance(m, Message)], batchId)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803 - Spark's signature
         """Remove what is known to be staged for nothing."""
-        from penstock.spark import writing  # noqa: PLC0415
+        from penstock.spark import writing
 
         writing.abort(self._options, self._schema, [m for m in messages if isinstance(m, Message)])

@@ -47,15 +47,15 @@ class Stage:
         `schema` is Spark's JSON of what the source reads. The transform is tried on an empty batch, here, to learn its
         schema: `OptionError` if that fails.
         """
-        form = {"source": source, "schema": schema, "transform": _packed(transform)}
+        packed = _packed(transform)
         try:
-            function = _function(form["transform"])
+            function = _function(packed)
             empty = _empty(reading.expected_schema(*_reading(source, schema)))
-            form["out"] = to_spark((function(empty) if function else empty).schema)
+            out = to_spark((function(empty) if function else empty).schema)
         except (ImportError, AttributeError) as error:
             msg = f"transform {transform!r} cannot be loaded: {error}; expected a function or 'module:function'"
             raise OptionError(msg) from error
-        return json.dumps(form)
+        return json.dumps({"source": source, "schema": schema, "transform": packed, "out": out})
 
     @staticmethod
     @lru_cache(maxsize=8)
@@ -94,7 +94,7 @@ def _reading(source: dict[str, str], schema: str) -> tuple[Options, Reading]:
 
 
 def _empty(schema: pa.Schema) -> pa.RecordBatch:
-    import pyarrow as pa  # noqa: PLC0415
+    import pyarrow as pa
 
     return pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
 
@@ -103,9 +103,10 @@ def _packed(transform: Transform | str | None) -> str | None:
     """Return a transform as text: `module:function`, or the function itself as Spark would send it to its workers."""
     if transform is None or isinstance(transform, str):
         return transform
-    from pyspark import cloudpickle  # noqa: PLC0415
+    from pyspark import cloudpickle
 
-    return "pickle:" + base64.b64encode(cloudpickle.dumps(transform)).decode()
+    pickled: bytes = cloudpickle.dumps(transform)  # type: ignore[no-untyped-call]  # - PySpark's copy has no types
+    return "pickle:" + base64.b64encode(pickled).decode()
 
 
 def _function(packed: str | None) -> Callable[[pa.RecordBatch], pa.RecordBatch] | None:
@@ -113,7 +114,7 @@ def _function(packed: str | None) -> Callable[[pa.RecordBatch], pa.RecordBatch] 
     if packed is None:
         return None
     if packed.startswith("pickle:"):
-        from pyspark import cloudpickle  # noqa: PLC0415
+        from pyspark import cloudpickle
 
         function = cloudpickle.loads(base64.b64decode(packed.removeprefix("pickle:")))
     else:
@@ -139,8 +140,8 @@ def _checked(function: Transform) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
 
 
 def _on_polars(function: Transform) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
-    import polars as pl  # noqa: PLC0415 - only for those who use it
-    import pyarrow as pa  # noqa: PLC0415
+    import polars as pl
+    import pyarrow as pa
 
     def call(batch: pa.RecordBatch) -> pa.RecordBatch:
         frame = pl.from_arrow(batch)

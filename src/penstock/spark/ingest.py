@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from penstock import errors
-from penstock.errors import NotThere, OptionError, PenstockError
+from penstock.errors import NotThere, OptionError
 from penstock.options import SINK, SOURCE, parse
 from penstock.sink.sink import STATE_DIRECTORY, Sink
 from penstock.spark import fused, keeper, reading
@@ -73,12 +73,12 @@ def ingest(
     job = _Job(spark, src, dst, dict(source or {}), dict(sink or {}), transform, checkpoint)
     query = job.start(watch=watch)
     try:
-        while not query.awaitTermination(_POLL_SECONDS):
+        while not query.awaitTermination(_POLL_SECONDS):  # type: ignore[arg-type]  # - it takes fractions of a second
             if progress is not None:
                 progress(job.state())
     except KeyboardInterrupt:
         query.stop()
-    except Exception as error:
+    except Exception as error:  # whatever Spark wraps it in, our error is in its text
         raise errors.from_text(str(error)) from error
     job.finish(query)
     done = job.state()
@@ -192,7 +192,7 @@ def _texts(options: Mapping[str, Any]) -> dict[str, str]:
 
 def _schema_json(schema: Any, source: dict[str, str]) -> str:  # noqa: ANN401 - DDL or a StructType
     """Return Spark's JSON of the schema that the source reads."""
-    from pyspark.sql.types import StructType  # noqa: PLC0415
+    from pyspark.sql.types import StructType
 
     options = parse(SOURCE, source, what="source")
     if schema is None or options["emit"] == "files":
@@ -200,7 +200,7 @@ def _schema_json(schema: Any, source: dict[str, str]) -> str:  # noqa: ANN401 - 
     if isinstance(schema, str):
         try:
             schema = StructType.fromDDL(schema)
-        except Exception as error:
+        except Exception as error:  # Spark's parser raises several kinds
             msg = f"schema {schema!r} is not a DDL schema; expected one such as 'id bigint, name string'"
             raise OptionError(msg) from error
     return str(schema.json())

@@ -46,7 +46,7 @@ def process(pid: int) -> psutil.Process | None:
 
 def owner(query: str, process: psutil.Process | None) -> str:
     """Return what names a driver and its query in the ledger: the same in all processes below one JVM."""
-    import socket  # noqa: PLC0415 - not needed by the keeper itself
+    import socket
 
     process = process or psutil.Process()
     return f"{socket.gethostname()}:{process.pid}:{int(process.create_time() * 1000)}:{query}"
@@ -87,7 +87,7 @@ def _description(sink: Sink, driver: str) -> dict[str, Any]:
 def _start(fact: HostFact) -> int:
     command = [sys.executable, "-m", "penstock.spark.keeper", fact.path.rpartition("/")[2].removesuffix(".json")]
     nowhere = subprocess.DEVNULL  # the worker's pipes lead to the JVM, which it outlives
-    keeper = subprocess.Popen(command, stdin=nowhere, stdout=nowhere, stderr=nowhere, start_new_session=True)  # noqa: S603
+    keeper = subprocess.Popen(command, stdin=nowhere, stdout=nowhere, stderr=nowhere, start_new_session=True)  # noqa: S603 - our own interpreter
     return keeper.pid
 
 
@@ -134,8 +134,8 @@ def run(name: str) -> None:
 
 def _act(state: dict[str, Any], *, over: bool) -> int:
     """Finish, or roll what is due; return the time of the next look, negative when there is nothing left to keep."""
-    from penstock.options import SINK, parse  # noqa: PLC0415 - Arrow and the rest are loaded when there is work
-    from penstock.sink.sink import Sink  # noqa: PLC0415
+    from penstock.options import SINK, parse
+    from penstock.sink.sink import Sink
 
     options = parse(SINK, state["options"], what="sink")
     storage, root = locate(options["path"])

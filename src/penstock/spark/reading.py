@@ -119,5 +119,7 @@ def _check_schema(fmt: ReadFormat) -> None:
         return
     kinds = [str(field.type) for field in fmt.schema]
     if kinds not in (["string"], ["binary"]):
-        msg = f"format={fmt.name} has one column, value {_VALUE[fmt.name]}; found {', '.join(fmt.schema.names) or 'none'}"
+        msg = (
+            f"format={fmt.name} has one column, value {_VALUE[fmt.name]}; found {', '.join(fmt.schema.names) or 'none'}"
+        )
         raise OptionError(msg)

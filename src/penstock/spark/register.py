@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.spark import keeper
 from penstock.spark.session import require_pyspark
 
 if TYPE_CHECKING:
@@ -20,26 +19,10 @@ def register(spark: SparkSession) -> None:
     a query leaves open published when the query stops, not only when they are idle or the application ends.
     """
     require_pyspark()
-    from penstock.spark.datasource import PenstockDataSource  # noqa: PLC0415 - needs PySpark
+    from penstock.spark.datasource import PenstockDataSource
+    from penstock.spark.listener import EndListener
 
     spark.dataSource.register(PenstockDataSource)
     if id(spark) not in _listening:
-        spark.streams.addListener(_listener())
+        spark.streams.addListener(EndListener())
         _listening.add(id(spark))
-
-
-def _listener():  # type: ignore[no-untyped-def]  # noqa: ANN202 - the class exists only where PySpark does
-    from pyspark.sql.streaming.listener import StreamingQueryListener  # noqa: PLC0415
-
-    class Ended(StreamingQueryListener):
-        """Tells the keepers of a query that it has ended."""
-
-        def onQueryStarted(self, event: object) -> None: ...  # noqa: N802 - Spark's names
-        def onQueryProgress(self, event: object) -> None: ...  # noqa: N802
-        def onQueryIdle(self, event: object) -> None: ...  # noqa: N802
-
-        def onQueryTerminated(self, event: object) -> None:  # noqa: N802
-            """Publish what the query left open."""
-            keeper.query_ended(str(event.id))  # type: ignore[attr-defined]
-
-    return Ended()

@@ -20,17 +20,18 @@ from typing import TYPE_CHECKING
 
 from penstock.errors import DependencyError
 from penstock.spark import archive
+from penstock.storage import is_file
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_LAUNCHER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "python.sh")  # noqa: PTH100, PTH118, PTH120
+_LAUNCHER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "python.sh")
 
 
 def require_pyspark() -> None:
     """Raise `DependencyError` unless a PySpark that we work with can be imported."""
     try:
-        import pyspark  # noqa: PLC0415
+        import pyspark
     except ImportError as error:
         msg = "PySpark is not installed; install it with: pip install 'penstock[spark]' (a cluster brings its own)"
         raise DependencyError(msg) from error
@@ -47,7 +48,7 @@ def local_session(
     `config` is Spark configuration, and wins over ours. `quiet` keeps Spark's log to errors.
     """
     require_pyspark()
-    from pyspark.sql import SparkSession  # noqa: PLC0415
+    from pyspark.sql import SparkSession
 
     active = SparkSession.getActiveSession()
     if active is not None:
@@ -78,4 +79,4 @@ def _settings() -> dict[str, str]:
 def _worker_python() -> str:
     """Return the interpreter for workers: ours, through the launcher where it can run."""
     os.environ["PENSTOCK_PYTHON"] = sys.executable
-    return _LAUNCHER if os.access(_LAUNCHER, os.X_OK) else sys.executable
+    return _LAUNCHER if is_file(_LAUNCHER, executable=True) else sys.executable

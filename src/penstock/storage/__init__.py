@@ -9,8 +9,19 @@ from __future__ import annotations
 
 from penstock.storage._base import Entry, ReadHandle, Storage, WriteHandle
 from penstock.storage._file import SeekableFile
-from penstock.storage._host import HostFact, cache_directory
-from penstock.storage._locate import locate
+from penstock.storage._host import HostFact, cache_directory, is_file
 from penstock.storage._local import LocalStorage
+from penstock.storage._locate import locate
 
-__all__ = ["Entry", "HostFact", "LocalStorage", "ReadHandle", "SeekableFile", "Storage", "WriteHandle", "cache_directory", "locate"]
+__all__ = [
+    "Entry",
+    "HostFact",
+    "LocalStorage",
+    "ReadHandle",
+    "SeekableFile",
+    "Storage",
+    "WriteHandle",
+    "cache_directory",
+    "is_file",
+    "locate",
+]

@@ -8,14 +8,14 @@ All verbs raise `StorageError` or one of its kinds; `__cause__` is the back end'
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     import pyarrow as pa
 
-    Data = bytes | bytearray | memoryview | pa.Buffer
+    Data: TypeAlias = bytes | bytearray | memoryview | pa.Buffer
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ class SeekableFile(io.RawIOBase):
         super().__init__()
         self._handle, self._size, self._at = handle, size, 0
 
-    def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
+    def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]  # - the base wants any buffer
         """Fill `buffer` as far as there are bytes; return how many."""
         data = self.read(len(buffer))
         buffer[: len(data)] = data

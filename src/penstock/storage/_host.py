@@ -18,10 +18,15 @@ if TYPE_CHECKING:
 
 def cache_directory() -> str:
     """Return this user's cache directory for Penstock, made if need be."""
-    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     path = f"{base}/penstock"
-    os.makedirs(path, 0o700, exist_ok=True)  # noqa: PTH103
+    os.makedirs(path, 0o700, exist_ok=True)
     return path
+
+
+def is_file(path: str, *, executable: bool = False) -> bool:
+    """Tell whether this host has such a file, one that this user may execute if asked for."""
+    return os.path.isfile(path) and (not executable or os.access(path, os.X_OK))
 
 
 class HostFact:
@@ -35,14 +40,14 @@ class HostFact:
     def all() -> list[HostFact]:
         """Return the facts there are now."""
         fact = HostFact("")
-        if not os.path.isdir(fact.directory):  # noqa: PTH112
+        if not os.path.isdir(fact.directory):
             return []
-        return [HostFact(n.removesuffix(".json")) for n in os.listdir(fact.directory) if n.endswith(".json")]  # noqa: PTH208
+        return [HostFact(n.removesuffix(".json")) for n in os.listdir(fact.directory) if n.endswith(".json")]
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[dict[str, Any]]:
         """Yield the object, alone on this host; what the block makes of it is kept. An emptied object removes it."""
-        os.makedirs(self.directory, 0o700, exist_ok=True)  # noqa: PTH103
+        os.makedirs(self.directory, 0o700, exist_ok=True)
         with self._lock() as fd:
             text = os.pread(fd, 1 << 20, 0)
             fact: dict[str, Any] = json.loads(text) if text else {}
@@ -51,7 +56,7 @@ class HostFact:
             if fact:
                 os.pwrite(fd, json.dumps(fact).encode(), 0)
             else:
-                os.unlink(self.path)  # noqa: PTH108
+                os.unlink(self.path)
 
     @contextlib.contextmanager
     def _lock(self) -> Iterator[int]:
@@ -68,6 +73,6 @@ class HostFact:
     def _is(self, fd: int) -> bool:
         """Tell whether the name is still this file's: its last holder may have removed it."""
         try:
-            return os.stat(self.path).st_ino == os.fstat(fd).st_ino  # noqa: PTH116
+            return os.stat(self.path).st_ino == os.fstat(fd).st_ino
         except FileNotFoundError:
             return False

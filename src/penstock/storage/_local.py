@@ -113,7 +113,7 @@ class LocalWriteHandle:
             with _doing("sync", self._path):
                 failpoints.hit("storage.sync")
                 os.fdatasync(self._fd)
-                _sync_directory(os.path.dirname(self._path))  # noqa: PTH120
+                _sync_directory(os.path.dirname(self._path))
         except StorageError:
             self._poisoned = True
             raise
@@ -126,7 +126,7 @@ class LocalWriteHandle:
         os.close(self._fd)
         self._fd = -1
         with _doing("close", self._path):
-            if os.stat(self._path, follow_symlinks=False).st_ino != mine.st_ino:  # noqa: PTH116
+            if os.stat(self._path, follow_symlinks=False).st_ino != mine.st_ino:
                 msg = f"{self._path!r} is another file than the one that was written"
                 raise StorageError(msg)
 
@@ -134,7 +134,7 @@ class LocalWriteHandle:
         """Return itself."""
         return self
 
-    def __exit__(self, kind: object, *exc: object) -> None:
+    def __exit__(self, kind: object = None, *exc: object) -> None:
         """Close; after an exception remove the file."""
         if kind is None:
             self.close()
@@ -144,7 +144,7 @@ class LocalWriteHandle:
             self._fd = -1
         if not self._keep:
             with contextlib.suppress(OSError):
-                os.unlink(self._path)  # noqa: PTH108
+                os.unlink(self._path)
 
 
 class LocalReadHandle:
@@ -157,7 +157,7 @@ class LocalReadHandle:
 
     def info(self) -> Entry:
         """Return what the open file is now."""
-        return _entry(os.path.basename(self._path), os.fstat(self._fd))  # noqa: PTH119
+        return _entry(os.path.basename(self._path), os.fstat(self._fd))
 
     def read(self, offset: int, length: int) -> bytes:
         """Return up to `length` bytes at `offset`."""
@@ -224,26 +224,26 @@ class LocalStorage:
     def stat(self, path: str) -> Entry:
         """Return the entry at the path, following symbolic links."""
         with _doing("look at", path):
-            return _entry(os.path.basename(path), os.stat(path))  # noqa: PTH116, PTH119
+            return _entry(os.path.basename(path), os.stat(path))
 
     def publish(self, source: str, target: str) -> None:
         """Link, sync the directory, unlink; see `Storage.publish`."""
         with _doing("publish", target):
             failpoints.hit("storage.publish")
-            mine = os.stat(source)  # noqa: PTH116
+            mine = os.stat(source)
             try:
-                os.chmod(source, 0o666 & ~_umask())  # noqa: PTH101
+                os.chmod(source, 0o666 & ~_umask())
                 os.link(source, target)
             except FileExistsError:
-                if os.stat(target).st_ino != mine.st_ino:  # noqa: PTH116
+                if os.stat(target).st_ino != mine.st_ino:
                     raise
-            _sync_directory(os.path.dirname(target))  # noqa: PTH120
+            _sync_directory(os.path.dirname(target))
             failpoints.hit("storage.publish.linked")
-            os.unlink(source)  # noqa: PTH108
+            os.unlink(source)
 
     def put_if_absent(self, path: str, data: bytes) -> None:
         """Write and sync a temporary beside it, then link."""
-        directory = os.path.dirname(path)  # noqa: PTH120
+        directory = os.path.dirname(path)
         temporary = f"{directory}/{TEMPORARY}{uuid.uuid4().hex}"
         with self.create(temporary) as file:
             file.write(data)
@@ -257,34 +257,34 @@ class LocalStorage:
                 _sync_directory(directory)
         finally:
             with contextlib.suppress(OSError):
-                os.unlink(temporary)  # noqa: PTH108
+                os.unlink(temporary)
 
     def delete(self, path: str) -> None:
         """Remove the file or the empty directory."""
         with _doing("delete", path), contextlib.suppress(FileNotFoundError):
             failpoints.hit("storage.delete")
             try:
-                os.unlink(path)  # noqa: PTH108
+                os.unlink(path)
             except (IsADirectoryError, PermissionError):
-                os.rmdir(path)  # noqa: PTH106
+                os.rmdir(path)
 
     def make_directory(self, path: str, *, private: bool = False) -> None:
         """Make the directory and its parents, each synced into the one above it."""
         try:
-            os.mkdir(path, 0o700 if private else 0o777)  # noqa: PTH102
+            os.mkdir(path, 0o700 if private else 0o777)
         except FileExistsError:
-            if not os.path.isdir(path):  # noqa: PTH112
+            if not os.path.isdir(path):
                 msg = f"{path!r} is a file, expected a directory"
                 raise StorageError(msg) from None
             return
         except FileNotFoundError:
-            self.make_directory(os.path.dirname(path), private=private)  # noqa: PTH120
+            self.make_directory(os.path.dirname(path), private=private)
             self.make_directory(path, private=private)
             return
         except OSError as error:
             _raise(error, "make directory", path)
         with _doing("sync", path):
-            _sync_directory(os.path.dirname(path) or "/")  # noqa: PTH120
+            _sync_directory(os.path.dirname(path) or "/")
 
     def now_ns(self) -> int:
         """Return the machine's time: it stamps the files of its own disks."""

@@ -22,9 +22,9 @@ def locate(location: str, *, name: str = "path") -> tuple[LocalStorage, str]:
         msg = f"{name} is empty: expected a directory or a file, such as /data/in or file:///data/in"
         raise OptionError(msg)
     scheme = _SCHEME.match(location)
-    if scheme is None or os.path.exists(location):  # noqa: PTH110 - "a:b" may be the name of a file
-        return LocalStorage(), os.path.abspath(location)  # noqa: PTH100 - pathlib drops a meaningful ".."
+    if scheme is None or os.path.exists(location):
+        return LocalStorage(), os.path.abspath(location)
     if scheme[0].lower() == "file:":
-        return LocalStorage(), os.path.abspath(unquote(urlsplit(location).path))  # noqa: PTH100
+        return LocalStorage(), os.path.abspath(unquote(urlsplit(location).path))
     msg = f"{name}={location!r}: {scheme[0]} is not a file system this version knows; expected a plain path or file:"
     raise OptionError(msg)

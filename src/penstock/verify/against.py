@@ -148,7 +148,7 @@ class _Comparison:
         offset = last_offset(view)
         storage, root = locate(self.source)
         flat = parse(SOURCE, {"path": self.source}, what="source")
-        return offset is not None and bool(taken(storage, root, flat, offset).notes)
+        return bool(offset) and bool(taken(storage, root, flat, offset).notes)
 
     def _taken(self, views: list[SinkView], feeds: list[Feed]) -> tuple[list[Split], tuple[int, int]]:
         """Return what was read of the source by any of the sinks, and (files, bytes) that none has read yet."""

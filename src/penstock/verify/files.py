@@ -113,7 +113,9 @@ def existing_sinks(storage: Storage, root: str) -> list[Sink]:
     try:
         names = sink_ids(storage, f"{root}/{STATE_DIRECTORY}")
     except NotThere as error:
-        msg = f"DST={root!r} is no output of Penstock: it has no {STATE_DIRECTORY!r}; name the directory that was written"
+        msg = (
+            f"DST={root!r} is no output of Penstock: it has no {STATE_DIRECTORY!r}; name the directory that was written"
+        )
         raise UsageError(msg) from error
     return [Sink.existing(storage, root, name) for name in names]
 

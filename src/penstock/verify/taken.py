@@ -42,7 +42,7 @@ class Taken:
 
 
 def last_offset(view: SinkView) -> dict[str, Any] | None:
-    """Return our source's end offset of the last committed batch; `None` if it cannot be read here."""
+    """Return our source's end offset of the last committed batch; `{}` if none is, `None` if it cannot be read here."""
     sink = view.sink
     noted, usual = sink.options["checkpointLocation"], f"{sink.root}/{STATE_DIRECTORY}/checkpoint"
     places = [noted, usual]  # the directory may have moved with its checkpoint
@@ -51,19 +51,28 @@ def last_offset(view: SinkView) -> dict[str, Any] | None:
         offset = _offset(storage, path, view)
         if offset is not None:
             return offset
-    return None
+    return None if view.head.batches else {}
 
 
 def _offset(storage: Storage, checkpoint: str, view: SinkView) -> dict[str, Any] | None:
     try:
         query = json.loads(storage.read(f"{checkpoint}/metadata"))["id"]
-        committed = [int(name) for name, _ in storage.names(f"{checkpoint}/commits") if name.isdigit()]
+        committed = _numbers(storage, f"{checkpoint}/commits")
         batch = max([view.head.last_batch(query), *committed])
-        text = storage.read(f"{checkpoint}/offsets/{batch}").decode()
+        text = storage.read(f"{checkpoint}/offsets/{batch}").decode() if batch >= 0 else ""
     except NotThere:
         return None
+    if not text:
+        return {}
     offsets = [found for line in text.splitlines()[_OFFSETS_FROM:] if (found := _ours(line))]
     return offsets[0] if len(offsets) == 1 else None
+
+
+def _numbers(storage: Storage, directory: str) -> list[int]:
+    try:
+        return [int(name) for name, _ in storage.names(directory) if name.isdigit()]
+    except NotThere:
+        return []
 
 
 def _ours(line: str) -> dict[str, Any] | None:
@@ -85,6 +94,8 @@ def taken(storage: Storage, root: str, options: Options, offset: dict[str, Any] 
     files = sorted((file for file, _ in listed), key=lambda file: file.order)
     if offset is None:
         return Taken(tuple(Split(file, 0, file.size) for file in files), 0, 0, (_UNTOLD,))
+    if not offset:
+        return Taken((), len(files), sum(file.size for file in files), ())
     return _passed(files, options, offset)
 
 

@@ -1,0 +1,214 @@
+"""`penstock ingest`: from flags to a checked request, then Spark, then one query under way until it is done or stopped.
+
+Everything that can be wrong with the call is found before Spark is started, which takes seconds: option names and
+values, paths, the transform's module. What needs Spark is left to `penstock.ingest`: the DDL of a schema, and what
+follows from it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import sys
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from penstock import clock
+from penstock.cli.answer import INTERRUPTED, Answer
+from penstock.cli.process import jsonable_stdout, session, stop_signals
+from penstock.cli.progress import Course, reporter
+from penstock.errors import OptionError
+from penstock.options import SINK, SOURCE, parse
+from penstock.storage import locate
+from penstock.units import format_duration, format_size
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rich.console import Console
+
+    from penstock.cli.process import Stop
+    from penstock.spark.ingest import Ingested
+
+    Flags = tuple[dict[str, str | None], list[str]]  # options by flags of their own, and K=V
+
+_BY_OTHER_MEANS = {
+    "path": "SRC and DST",
+    "checkpointlocation": "--checkpoint",
+    "schema": "--schema",
+    "ingest": "--transform",
+}
+_NEED_SCHEMA = ("json", "csv", "parquet")
+_VALUE = '{{"type":"struct","fields":[{{"name":"value","type":"{}","nullable":true,"metadata":{{}}}}]}}'
+
+
+@dataclass(frozen=True)
+class Request:
+    """What an ingest was asked for, checked as far as that needs no Spark."""
+
+    src: str
+    dst: str
+    source: dict[str, str]
+    sink: dict[str, str]
+    transform: str | None
+    checkpoint: str | None
+
+    @staticmethod
+    def of(
+        src: str, dst: str, source: Flags, sink: Flags, transform: str | None, checkpoint: str | None
+    ) -> Request:
+        """Put flags and K=V together and check them; `UsageError` if the ingest could not run."""
+        from_options, to_options = _merged(*source, "--source-option"), _merged(*sink, "--sink-option")
+        to_options.setdefault("format", _same_format(from_options))
+        request = Request(src, dst, from_options, to_options, transform, checkpoint)
+        request.check()
+        return request
+
+    def check(self) -> None:
+        """Raise what can be known to be wrong before Spark runs. Reads only whether SRC is there."""
+        from penstock.sink.sink import Sink
+        from penstock.spark import reading
+        from penstock.spark.ingest import check_apart
+
+        storage, src = locate(self.src, name="SRC")
+        _, dst = locate(self.dst, name="DST")
+        check_apart(storage, src, dst)
+        plain = {name: value for name, value in self.source.items() if name != "schema"}
+        options = parse(SOURCE, plain | {"path": src}, what="source")
+        if "schema" not in self.source and options["emit"] == "records" and options["format"] in _NEED_SCHEMA:
+            msg = f"--schema is needed for format={options['format']}, such as --schema 'id bigint, name string'"
+            raise OptionError(msg)
+        if not options["metadataColumn"]:
+            reading.reading(options, _VALUE.format("binary" if options["format"] == "binary" else "string"))
+        Sink(storage, dst, parse(SINK, self.sink | {"path": dst}, what="sink"), "check")
+        if self.transform is not None:
+            _check_transform(self.transform)
+
+
+def run(request: Request, *, master: str | None, watch: bool, as_json: bool) -> Answer:
+    """Run the ingest; 0 when all that was there is in (or a watch was stopped), 1 when it was stopped before that."""
+    start = clock.monotonic()
+    course = Course()
+    with contextlib.ExitStack() as around:
+        write = around.enter_context(jsonable_stdout(as_json))
+        spark = around.enter_context(session(master))
+        stop = around.enter_context(stop_signals())
+        shown = around.enter_context(reporter(as_json=as_json, write=write))
+        done = _ingest(spark, request, watch=watch, progress=_watching(stop, course, shown), course=course)
+    seconds = clock.monotonic() - start
+    facts = {
+        "ok": watch or not stop.requested,
+        "event": "done",
+        "path": locate(request.dst)[1],
+        "interrupted": stop.requested,
+        "seconds": round(seconds, 1),
+        **asdict(done),
+        "new": course.new(done),
+    }
+    return Answer(facts, lambda out: _show(facts, out), 0 if facts["ok"] else INTERRUPTED)
+
+
+def _ingest(
+    spark: Any,
+    request: Request,
+    *,
+    watch: bool,
+    progress: Callable[[Ingested], None],
+    course: Course,
+) -> Ingested:
+    import penstock
+
+    try:
+        return penstock.ingest(
+            spark,
+            request.src,
+            request.dst,
+            source=request.source,
+            sink=request.sink,
+            transform=request.transform,
+            checkpoint=request.checkpoint,
+            watch=watch,
+            progress=progress,
+        )
+    except KeyboardInterrupt:  # in the very last report, when everything was done
+        if course.last is None:
+            raise
+        return course.last
+
+
+def _watching(stop: Stop, course: Course, shown: Callable[[Course], None]) -> Callable[[Ingested], None]:
+    """Return the callback of the ingest: it reports, and ends the query once that was asked for."""
+
+    def progress(state: Ingested) -> None:
+        course.update(state)
+        shown(course)
+        if stop.due():
+            raise KeyboardInterrupt
+
+    return progress
+
+
+def _merged(flags: dict[str, str | None], pairs: list[str], flag: str) -> dict[str, str]:
+    options = {name: value for name, value in flags.items() if value is not None}
+    names = {name.lower(): name for name in flags}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals or not name:
+            msg = f"{flag} {pair!r}: expected NAME=VALUE, such as settle=5s"
+            raise OptionError(msg)
+        if name.lower() in _BY_OTHER_MEANS:
+            msg = f"{flag} {pair!r}: {name} is given by {_BY_OTHER_MEANS[name.lower()]}"
+            raise OptionError(msg)
+        known = names.get(name.lower(), name)
+        if known in options:
+            msg = f"{flag} {pair!r}: {known} is given twice"
+            raise OptionError(msg)
+        options[known] = value
+    return options
+
+
+def _same_format(source: dict[str, str]) -> str:
+    """Return the output format where none is given: that of the source, if it can be written."""
+    found = source.get("format", "text").lower()
+    if found == "binary":
+        msg = "--to is needed: binary files cannot be written as such; choose parquet"
+        raise OptionError(msg)
+    known = found in {"text", "json", "csv", "parquet"}
+    return found if known else "text"  # an unknown format is refused by the source's own check
+
+
+def _check_transform(text: str) -> None:
+    """Load the transform, from the current directory too, here and in the workers that Spark will start."""
+    module, colon, name = text.partition(":")
+    if not colon or not module or not name:
+        msg = f"--transform {text!r}: expected MODULE:FUNCTION, such as cleaning:drop_empty (a file cleaning.py here)"
+        raise OptionError(msg)
+    here = os.getcwd()
+    sys.path.insert(0, here)
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [here, os.environ.get("PYTHONPATH")]))
+    try:
+        found = getattr(importlib.import_module(module), name)
+    except Exception as error:  # importing a user's module may raise anything
+        msg = f"--transform {text!r} cannot be loaded: {type(error).__name__}: {error}"
+        raise OptionError(msg) from error
+    if not callable(found):
+        msg = f"--transform {text!r} is a {type(found).__name__}; expected a function of a pyarrow.RecordBatch"
+        raise OptionError(msg)
+
+
+def _show(facts: dict[str, Any], out: Console) -> None:
+    new, seconds = facts["new"], facts["seconds"]
+    if new["input_files"] or new["input_bytes"] or new["rows"]:
+        rate = format_size(new["input_bytes"] / max(seconds, 0.001))
+        out.print(f"read     {new['input_files']:,} files, {format_size(new['input_bytes'])}")
+        size = format_size(new["output_bytes"])
+        out.print(f"wrote    {new['rows']:,} rows; finished {new['output_files']:,} files, {size}")
+        out.print(f"took     {format_duration(seconds)} with Spark's start, {rate} a second")
+    else:
+        out.print("nothing new to read")
+    total = f"{facts['rows']:,} rows in {facts['output_files']:,} files, {format_size(facts['output_bytes'])}"
+    out.print(f"in all   {total}, in {facts['path']}", soft_wrap=True)
+    if facts["interrupted"]:
+        left = f"; {facts['left_files']:,} files left" if facts["left_files"] else ""
+        out.print(f"stopped{left}; what was committed is published, and the same command goes on from there")

@@ -1,0 +1,166 @@
+"""The process around an ingest: whose stdout it is, what Spark may say, and how a signal ends it.
+
+Spark's JVM inherits our stdout and stderr and says things on both that no user asked for. While it is started they lead
+into a pipe, which a thread empties for as long as the JVM lives; the last lines are kept for the case that it does not
+start, and the warnings that are ours (the source reports late files from a process of Spark's) are passed on. With
+PENSTOCK_DEBUG=1 all of it is shown.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import sys
+import threading
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from penstock.cli.answer import DEBUG
+from penstock.errors import PenstockError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pyspark.sql import SparkSession
+
+_OURS = re.compile(r"not read: |\d+ files lie in the future ")  # how the warnings of penstock.source begin
+_KEPT_LINES = 50
+_STDOUT, _STDERR = 1, 2
+
+
+@contextlib.contextmanager
+def jsonable_stdout(as_json: bool) -> Iterator[Callable[[str], None]]:  # noqa: FBT001 - the one thing it is about
+    """Yield what writes a line to stdout; with `as_json` all else that is written there in the block goes to stderr.
+
+    That covers what a transform prints, and processes that inherit stdout.
+    """
+    if not as_json or not _is_real(sys.stdout):
+        yield typer.echo
+        return
+    sys.stdout.flush()
+    ours = os.dup(_STDOUT)
+    os.dup2(_STDERR, _STDOUT)
+    try:
+        yield lambda line: _write(ours, line)
+    finally:
+        sys.stdout.flush()
+        os.dup2(ours, _STDOUT)
+        os.close(ours)
+
+
+def _write(descriptor: int, line: str) -> None:
+    data = f"{line}\n".encode()
+    while data:
+        data = data[os.write(descriptor, data) :]
+
+
+def _is_real(stream: Any) -> bool:  # noqa: ANN401 - a test may have replaced it by anything
+    try:
+        return bool(stream.fileno() == _STDOUT)
+    except (OSError, AttributeError):
+        return False
+
+
+@contextlib.contextmanager
+def session(master: str | None) -> Iterator[SparkSession]:
+    """Yield a session whose noise is not shown, and stop it behind the block; one that was there before is left alone.
+
+    Raises `DependencyError` without PySpark, `PenstockError` if Spark does not start.
+    """
+    from penstock.spark.session import local_session, require_pyspark
+
+    require_pyspark()
+    from pyspark.sql import SparkSession
+
+    shared = SparkSession.getActiveSession() is not None
+    with _quiet() as said:
+        try:
+            spark = local_session(master) if master else local_session()
+        except PenstockError:
+            raise
+        except Exception as error:  # Spark's own, of many kinds; what it said is the message
+            raise _not_started(list(said), error) from error
+    try:
+        yield spark
+    finally:
+        if not shared:
+            with contextlib.suppress(Exception):  # its JVM may be dead, which has been reported by then
+                spark.stop()
+
+
+def _not_started(said: list[str], error: Exception) -> PenstockError:
+    why = "; ".join(line.strip() for line in said[-3:]) or f"{type(error).__name__}: {error}".splitlines()[0]
+    return PenstockError(f"Spark did not start: {why}; is there a Java 17 or newer, by JAVA_HOME or on the path?")
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[deque[str]]:
+    """Lead stdout and stderr of what is started in the block into a pipe; yield the last lines that came out of it."""
+    said: deque[str] = deque(maxlen=_KEPT_LINES)
+    if os.environ.get(DEBUG, "0") not in {"", "0"}:
+        yield said
+        return
+    reading, writing = os.pipe()
+    before = {descriptor: os.dup(descriptor) for descriptor in (_STDOUT, _STDERR)}
+    drain = threading.Thread(target=_drain, args=(reading, os.dup(_STDERR), said), daemon=True)
+    drain.start()
+    for descriptor in before:
+        os.dup2(writing, descriptor)
+    os.close(writing)
+    try:
+        yield said
+    finally:
+        for descriptor, kept in before.items():
+            os.dup2(kept, descriptor)
+            os.close(kept)
+
+
+def _drain(reading: int, errors: int, said: deque[str]) -> None:
+    """Empty the pipe until its last writer has gone; our own warnings go on to `errors`."""
+    rest = b""
+    while data := os.read(reading, 1 << 16):
+        *whole, rest = (rest + data).split(b"\n")
+        for line in whole:
+            text = line.decode("utf-8", "replace")
+            said.append(text)
+            if _OURS.match(text):
+                _write(errors, f"warning: {text}")
+
+
+@dataclass
+class Stop:
+    """Whether a signal has asked for an end. `due` is true once: the query is ended once."""
+
+    requested: bool = False
+    _taken: bool = False
+
+    def due(self) -> bool:
+        """Tell whether to end now."""
+        due, self._taken = self.requested and not self._taken, self._taken or self.requested
+        return due
+
+
+@contextlib.contextmanager
+def stop_signals() -> Iterator[Stop]:
+    """Yield what SIGINT and SIGTERM set instead of ending the process; a second one ends it as ever."""
+    stop = Stop()
+    if threading.current_thread() is not threading.main_thread():
+        yield stop
+        return
+
+    def requested(number: int, frame: object) -> None:  # noqa: ARG001 - what signal calls
+        if stop.requested:
+            raise KeyboardInterrupt
+        stop.requested = True
+
+    before = {number: signal.signal(number, requested) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,186 @@
+"""Compressed files: whole ones, cut ones, garbage and bombs."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import random
+import zlib
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+import zstandard
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.errors import BadFile, NotThere, OptionError
+from penstock.formats.codecs import codec_of, compress, decompressed, extension
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+CODECS = ["gzip", "zstd", "bzip2"]
+NOISE = random.Random(1).randbytes(200_000)  # noqa: S311 - the same in every run, and does not compress
+TEXT = b"a line of text\n" * 20_000
+SKIPPABLE_FRAME = b"\x50\x2a\x4d\x18\x04\x00\x00\x00abcd"
+
+
+def unpacked(
+    data: bytes, codec: str, *, width: int = 1 << 16, limit_bytes: int = 1 << 40, ratio_max: int = 10**9
+) -> bytes:
+    """Return what the members in `data` hold, read in chunks of `width`."""
+    chunks = (data[at : at + width] for at in range(0, len(data), width))
+    return b"".join(decompressed(chunks, codec, limit_bytes=limit_bytes, ratio_max=ratio_max))
+
+
+@pytest.mark.parametrize(
+    ("name", "codec"),
+    [
+        ("a.gz", "gzip"),
+        ("dir.x/a.json.GZ", "gzip"),
+        ("a.csv.zst", "zstd"),
+        ("a.bz2", "bzip2"),
+        ("a.txt", None),
+        ("gz", None),
+        (".gz", "gzip"),
+        ("a.gz.txt", None),
+        ("", None),
+    ],
+)
+def test_codec_of_a_name(name: str, codec: str | None) -> None:
+    """The end of a file's name says how it is compressed, in any case."""
+    assert codec_of(name) == codec
+
+
+def test_extensions_name_their_codec() -> None:
+    """What a codec adds to a name is what it is recognised by; none adds nothing, an unknown one is refused."""
+    assert [codec_of("a" + extension(codec)) for codec in [*CODECS, "none"]] == [*CODECS, None]
+    with pytest.raises(OptionError, match="compression='lzo' is unknown: expected one of none, gzip"):
+        extension("lzo")
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("data", [b"", b"x", TEXT, NOISE], ids=["empty", "byte", "text", "noise"])
+def test_members_hold_what_was_put_in(codec: str, data: bytes) -> None:
+    """What was compressed comes out again, from bytes, views and Arrow buffers, and the same data gives the same bytes."""
+    packed = compress(data, codec)
+    assert unpacked(packed, codec) == data
+    assert compress(memoryview(data), codec) == compress(pa.py_buffer(data), codec) == packed
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@given(parts=st.lists(st.binary(max_size=50), max_size=5), width=st.integers(1, 40))
+def test_members_concatenate(codec: str, parts: list[bytes], width: int) -> None:
+    """Members put one behind the other hold their contents one behind the other, however the file is cut into chunks."""
+    assert unpacked(b"".join(compress(part, codec) for part in parts), codec, width=width) == b"".join(parts)
+
+
+def test_other_programs_read_the_members() -> None:
+    """The libraries of the formats read what we wrote: one member each, with a checksum, gzip without a time."""
+    assert gzip.decompress(compress(TEXT, "gzip")) == TEXT
+    assert compress(TEXT, "gzip")[4:8] == bytes(4)
+    assert bz2.decompress(compress(TEXT, "bzip2")) == TEXT
+    assert zstandard.decompress(compress(TEXT, "zstd")) == TEXT
+    assert zstandard.get_frame_parameters(compress(TEXT, "zstd")).has_checksum
+
+
+def test_frames_to_be_skipped_are_skipped() -> None:
+    """Zstandard's skippable frames, which seekable files have, hold no data."""
+    frame = compress(TEXT, "zstd")
+    assert unpacked(SKIPPABLE_FRAME + frame + SKIPPABLE_FRAME + frame + SKIPPABLE_FRAME, "zstd") == TEXT + TEXT
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_every_cut_shows(codec: str) -> None:
+    """A file that is cut anywhere, in its first or second member, is an error; never a shorter file."""
+    member = compress(b"some lines\nof text\n" * 3, codec)
+    whole = member + member
+    for length in range(1, len(whole)):
+        if length != len(member):
+            with pytest.raises(BadFile, match=f"not a whole {codec} file"):
+                unpacked(whole[:length], codec, width=7)
+
+
+def test_a_cut_names_the_compressed_byte() -> None:
+    """The error of a cut file names the compressed byte up to which it was read."""
+    packed = compress(NOISE, "gzip")[:-5]
+    with pytest.raises(BadFile, match=f"compressed byte {len(packed)}"):
+        unpacked(packed, "gzip")
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("data", [b"plain text, no member", bytes(100), b"\x1f\x8b\x08garbage", b"BZh9garbage!"])
+def test_garbage_is_an_error(codec: str, data: bytes) -> None:
+    """Bytes that are no member, alone or behind a whole one, are an error."""
+    for before in (b"", compress(TEXT, codec)):
+        with pytest.raises(BadFile, match="not a whole"):
+            unpacked(before + data, codec)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_flipped_bits_show(codec: str) -> None:
+    """A flipped bit in the data of a member that we wrote is found by its checksum."""
+    packed = bytearray(compress(NOISE, codec))
+    packed[len(packed) // 2] ^= 1
+    with pytest.raises(BadFile):
+        unpacked(bytes(packed), codec)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_nothing_is_no_members(codec: str) -> None:
+    """An empty file is a file of no members."""
+    assert unpacked(b"", codec) == b""
+
+
+def bomb(codec: str) -> bytes:
+    """Return a small file that unpacks to 64 MiB of zeros."""
+    return compress(bytes(64 << 20), codec)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_the_limit_of_bytes_stops_a_bomb(codec: str) -> None:
+    """What unpacks to more than the limit is refused early, with what was found and what was expected."""
+    taken = 0
+    with pytest.raises(BadFile, match=r"more than 20\.0 MiB: found .* expected at most 20971520"):  # noqa: PT012 - counts
+        for piece in decompressed([bomb(codec)], codec, limit_bytes=20 << 20, ratio_max=10**9):
+            taken += len(piece)
+    assert taken <= 20 << 20
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_the_limit_of_the_ratio_stops_a_bomb(codec: str) -> None:
+    """What unpacks to too many times its size is refused, but not before 16 MiB, which no ratio makes dangerous."""
+    taken = 0
+    with pytest.raises(BadFile, match=r"times its size: found .* expected a ratio of at most 100"):  # noqa: PT012 - counts
+        for piece in decompressed([bomb(codec)], codec, limit_bytes=1 << 40, ratio_max=100):
+            taken += len(piece)
+    assert 15 << 20 <= taken <= 17 << 20
+    small = compress(bytes(8 << 20), codec)
+    assert unpacked(small, codec, ratio_max=100) == bytes(8 << 20)
+
+
+def test_pieces_are_small() -> None:
+    """Output comes in pieces of at most 1 MiB whatever the file holds, so memory is bounded."""
+    sizes = [len(piece) for piece in decompressed([bomb("zstd")], "zstd", limit_bytes=1 << 30, ratio_max=10**9)]
+    assert sum(sizes) == 64 << 20
+    assert max(sizes) <= 1 << 20
+
+
+@pytest.mark.parametrize("error", [NotThere("gone"), OSError(5, "Input/output error"), zlib.error("ours")])
+def test_errors_of_the_file_come_through(error: Exception) -> None:
+    """What reading the compressed bytes raises is not taken for a broken file."""
+
+    def chunks() -> Iterator[bytes]:
+        yield compress(NOISE, "gzip")[:70_000]
+        raise error
+
+    with pytest.raises(type(error)) as caught:
+        list(decompressed(chunks(), "gzip", limit_bytes=1 << 30, ratio_max=1_000))
+    assert caught.value is error
+
+
+def test_unknown_codecs_are_refused() -> None:
+    """A codec that we do not write is refused by name."""
+    with pytest.raises(OptionError, match="compression='snappy' is unknown"):
+        compress(b"", "snappy")

@@ -1,0 +1,207 @@
+"""Byte ranges and the records that begin in them, against a reader that walks from byte to byte."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.errors import BadRecord, FileChanged
+from penstock.formats import lines
+from penstock.formats.lines import BOM, blocks, record_at, record_starts, stream_blocks
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from pathlib import Path
+
+SEPARATORS = [None, b"\n", b"\r\n", b"\r", b"\n\n", b"||", b"aba", "\N{EURO SIGN}".encode()]
+
+
+@pytest.fixture(autouse=True)
+def small_peeks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the search for the first record go through many windows also in short files."""
+    monkeypatch.setattr(lines, "_PEEK_BYTES", 2)
+
+
+def walked(data: bytes, sep: bytes | None) -> list[tuple[int, bytes]]:
+    """Return (offset, bytes with their separator) of each record, found one byte after another from the start."""
+    begin = at = len(BOM) if data.startswith(BOM) else 0
+    found = []
+    while at < len(data):
+        if sep is None:
+            width = 2 if data.startswith(b"\r\n", at) else int(data[at : at + 1] in {b"\r", b"\n"})
+        else:
+            width = len(sep) if data.startswith(sep, at) else 0
+        at += width or 1
+        if width:
+            found.append((begin, data[begin:at]))
+            begin = at
+    return [*found, (begin, data[begin:])] if begin < len(data) else found
+
+
+def reader(data: bytes) -> Callable[[int, int], bytes]:
+    """Return `data` as a file to read from; no read may go behind its end."""
+
+    def read(offset: int, length: int) -> bytes:
+        assert offset >= 0
+        assert offset + length <= len(data)
+        return data[offset : offset + length]
+
+    return read
+
+
+def check(data: bytes, sep: bytes | None, cuts: Iterable[int], block_bytes: int) -> None:
+    """Read `data` in the ranges between `cuts`: each record comes once, whole, from the range it begins in."""
+    expected = walked(data, sep)
+    found = []
+    bounds = [0, *sorted(cuts), len(data)]
+    for start, end in itertools.pairwise(bounds):
+        at = None
+        for offset, block in blocks(reader(data), len(data), start, end, sep=sep, block_bytes=block_bytes):
+            assert block
+            assert at in {None, offset}
+            at = offset + len(block)
+            own = [offset + int(begin) for begin in record_starts(block, sep=sep)]
+            first = len(BOM) if data.startswith(BOM) else 0
+            assert all(start <= (begin if begin != first else 0) < end for begin in own)
+            found += [(a, data[a:b]) for a, b in itertools.pairwise([*own, at])]
+    assert found == expected
+
+
+@pytest.mark.parametrize(
+    ("alphabet", "separators", "length_max"),
+    [(b"a\r\n", [None, b"\n", b"\r\n", b"\r", b"\n\n"], 5), (b"ab", [b"a", b"aa", b"ab", b"aba"], 7)],
+)
+def test_every_cut_of_every_short_file(alphabet: bytes, separators: list[bytes | None], length_max: int) -> None:
+    """No record of any short file is lost, doubled or cut by any one cut, nor by a cut at every byte."""
+    for length in range(length_max + 1):
+        for codes in itertools.product(alphabet, repeat=length):
+            for sep, block_bytes in itertools.product(separators, (1, 3)):
+                for cut in range(length + 1):
+                    check(bytes(codes), sep, [cut], block_bytes)
+                check(bytes(codes), sep, range(1, length), block_bytes)
+
+
+@pytest.mark.parametrize("sep", SEPARATORS)
+@given(data=st.data())
+def test_any_cuts_of_any_file(sep: bytes | None, data: st.DataObject) -> None:
+    """Any number of cuts at any bytes of any mix of separators, parts of them, text, NUL and a BOM loses nothing."""
+    parts = [b"a", b"b|", b"\0", b"\xc3\xa4\xe2\x82\xac", b"\r", b"\n", b"\r\n", b"|", b"\xff", sep or b"\n"]
+    middle = b"".join(data.draw(st.lists(st.sampled_from(parts), max_size=30)))
+    content = data.draw(st.sampled_from([b"", BOM])) + middle
+    cuts = data.draw(st.lists(st.integers(0, len(content)), max_size=6))
+    check(content, sep, cuts, data.draw(st.integers(1, 12)))
+
+
+CASES = {
+    "empty": b"",
+    "only separators": b"\n\n\r\n\r\r\n",
+    "no final newline": b"one\ntwo",
+    "bom": BOM + b"one\ntwo\n",
+    "only a bom": BOM,
+    "bom and a newline": BOM + b"\n",
+    "utf-8": "\N{EURO SIGN}\n\N{GRINNING FACE}\r\n\xe4".encode(),
+    "nul": b"a\0b\n\0\n",
+    "lone cr at the end": b"a\rb\r",
+    "a record longer than ranges": b"a\n" + b"x" * 50 + b"\nb\n",
+}
+
+
+@pytest.mark.parametrize("content", CASES.values(), ids=CASES)
+@pytest.mark.parametrize("sep", [None, b"\n", b"\r\n"])
+def test_every_cut_of_odd_files(content: bytes, sep: bytes | None) -> None:
+    """The files that readers of ranges get wrong are read right at every cut and every width of ranges."""
+    for cut in range(len(content) + 1):
+        check(content, sep, [cut], 4)
+    for width in range(1, 8):
+        check(content, sep, range(width, len(content), width), 3)
+
+
+@pytest.mark.parametrize("sep", SEPARATORS)
+@given(data=st.data())
+def test_streams_give_the_same_blocks(sep: bytes | None, data: st.DataObject) -> None:
+    """A stream in pieces of any size gives the records of the file, whole, at the same offsets."""
+    middle = data.draw(st.binary(max_size=40)).replace(b"\1", sep or b"\r").replace(b"\0", b"\n")
+    content = data.draw(st.sampled_from([b"", BOM])) + middle
+    width = data.draw(st.integers(1, 9))
+    pieces = [content[at : at + width] for at in range(0, len(content), width)]
+    starts = {offset for offset, _ in walked(content, sep)}
+    found = list(stream_blocks(pieces, sep=sep, block_bytes=data.draw(st.integers(1, 9))))
+    assert b"".join(block for _, block in found) == content.removeprefix(BOM)
+    assert {offset for offset, _ in found} <= starts
+
+
+def test_blocks_have_about_the_size_asked_for() -> None:
+    """Blocks are at most a record longer than asked for, and not shorter but for the last."""
+    content = b"x" * 99 + b"\n"
+    sizes = [len(block) for _, block in blocks(reader(content * 100), 10_000, 0, 10_000, sep=None, block_bytes=1_000)]
+    assert sizes == [1_000] * 10
+
+
+def test_a_record_longer_than_a_block_makes_a_longer_block() -> None:
+    """A block grows until it holds its first record."""
+    content = b"a\n" + b"x" * 5_000 + b"\nb\n"
+    found = list(blocks(reader(content), len(content), 0, len(content), sep=None, block_bytes=10))
+    assert [offset for offset, block in found if b"x" * 5_000 + b"\n" in block] == [2]
+
+
+@pytest.mark.parametrize("sep", [None, b"\n"])
+@pytest.mark.parametrize("end", [b"\nb\n", b""])
+def test_a_record_above_the_limit_is_refused(sep: bytes | None, end: bytes) -> None:
+    """A record longer than allowed is an error that names its offset, in a range and in a stream."""
+    content = b"a\n" + b"x" * 5_000 + end
+    size = len(content)
+    with pytest.raises(BadRecord, match="more than 1000 B") as caught:
+        list(blocks(reader(content), size, 0, size, sep=sep, block_bytes=10, record_bytes_max=1_000))
+    assert caught.value.offset == 2
+    pieces = [content[at : at + 100] for at in range(0, len(content), 100)]
+    with pytest.raises(BadRecord, match="1000 B") as caught:
+        list(stream_blocks(pieces, sep=sep, block_bytes=10, record_bytes_max=1_000))
+    assert caught.value.offset == 2
+
+
+def test_a_range_within_a_record_reads_no_further() -> None:
+    """A range in which no record begins reads its own bytes, not on to the end of the record."""
+    content, read_to = b"x" * 10_000, []
+
+    def read(offset: int, length: int) -> bytes:
+        read_to.append(offset + length)
+        return content[offset : offset + length]
+
+    assert not list(blocks(read, len(content), 1_000, 2_000, sep=None))
+    assert max(read_to) < 2_100 + lines.BLOCK_BYTES // 1_000
+
+
+@pytest.mark.parametrize(("start", "end"), [(0, 100), (50, 100), (3, 60)])
+def test_a_file_that_shrank_is_an_error(start: int, end: int) -> None:
+    """A file that ends before its planned size is an error, whichever range meets the end, and never a short result."""
+    content = b"a\nb\n" * 10
+    with pytest.raises(FileChanged, match="the file shrank"):
+        list(blocks(lambda offset, length: content[offset : offset + length], 100, start, end, sep=None))
+
+
+def test_nothing_behind_the_planned_size_is_read() -> None:
+    """A file that grew after it was planned is read up to its planned size."""
+    content = b"a\nb\nc\nd"
+    found = list(blocks(reader(content[:5]), 5, 0, 5, sep=None))
+    assert found == [(0, b"a\nb\nc")]
+
+
+def test_record_at_end_and_limit() -> None:
+    """No record begins at the end of a file, at the limit, or behind a separator that ends the file."""
+    content = b"a\nbc\n"
+    assert record_at(reader(content), 5, 1, 5, sep=None) == 2
+    assert record_at(reader(content), 5, 1, 2, sep=None) is None
+    assert record_at(reader(content), 5, 3, 5, sep=None) is None
+    assert record_at(reader(content), 5, 5, 5, sep=None) is None
+
+
+def test_real_logs_in_many_ranges(loghub: Path) -> None:
+    """Every line of real log files comes once and in order, for ranges of odd widths, with any of the newline rules."""
+    for path in sorted(loghub.glob("*.log")):
+        content = path.read_bytes()[:60_000]
+        for sep, width in itertools.product([None, b"\n", b"\r\n"], [997, 7_919]):
+            check(content, sep, range(width, len(content), width), 4_096)
