@@ -26,6 +26,7 @@ from penstock.units import format_duration, format_size
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from pyspark.sql import SparkSession
     from rich.console import Console
 
     from penstock.cli.process import Stop
@@ -55,9 +56,7 @@ class Request:
     checkpoint: str | None
 
     @staticmethod
-    def of(
-        src: str, dst: str, source: Flags, sink: Flags, transform: str | None, checkpoint: str | None
-    ) -> Request:
+    def of(src: str, dst: str, source: Flags, sink: Flags, transform: str | None, checkpoint: str | None) -> Request:
         """Put flags and K=V together and check them; `UsageError` if the ingest could not run."""
         from_options, to_options = _merged(*source, "--source-option"), _merged(*sink, "--sink-option")
         to_options.setdefault("format", _same_format(from_options))
@@ -110,7 +109,7 @@ def run(request: Request, *, master: str | None, watch: bool, as_json: bool) -> 
 
 
 def _ingest(
-    spark: Any,
+    spark: SparkSession,
     request: Request,
     *,
     watch: bool,

@@ -126,12 +126,14 @@ def _by_arrow(source: _Chunks, codec: str) -> Iterator[bytes]:
 
 def _bzip2(source: _Chunks) -> Iterator[bytes]:
     """Yield what bzip2 streams hold; Arrow's own reader breaks down at empty ones."""
-    unpacker, rest = None, b""
+    unpacker: bz2.BZ2Decompressor | None = None
+    rest = b""
     while rest or (unpacker and not unpacker.needs_input) or (rest := source.read(_READ_BYTES)):
         unpacker = unpacker or bz2.BZ2Decompressor()
         piece, rest = unpacker.decompress(rest, _CHUNK_BYTES), b""
         if unpacker.eof:
-            unpacker, rest = None, unpacker.unused_data
+            rest = unpacker.unused_data
+            unpacker = None
         if piece:
             yield piece
     if unpacker:

@@ -180,11 +180,12 @@ class Staging:
         with self._storage.open(f"{self._directory}/{segment.file}") as handle:
             yield pa.PythonFile(SeekableFile(handle, segment.end), "r"), segment.end
 
-    def finish(self) -> None:
-        """Wait until everything staged is durable; raises what any sync raised."""
+    def finish(self, *, durable: bool = True) -> None:
+        """Wait until everything staged is durable (the pack only if asked); raises what any sync raised."""
         if self._pack is not None:
             failpoints.hit("sink.write.before-pack-sync")
-            self._pack.sync()
+            if durable:
+                self._pack.sync()
             self._pack.close()
         for sealing in self._sealing:
             sealing.result()
@@ -361,14 +362,20 @@ class Part(ABC, Generic[Payload]):
 
         return describe
 
-    def leave(self) -> OpenPart:
-        """Stage what is in memory and return the part as the ledger shall know it, still open."""
+    def leave(self, *, durable: bool) -> OpenPart:
+        """Stage what is in memory and return the part as the ledger shall know it, still open.
+
+        Not `durable`: the driver assembles the part before the ledger names it, so its segments need no sync.
+        """
         if self._own is not None:
             self._own_rows += self._write_own()
             self._end_own()
             size = self._own.tell()
             self._segments.append(Segment(self._own.name, 0, size, self._own_rows, self._own_form, size))
-            self._desk.staging.seal(self._own)
+            if durable:
+                self._desk.staging.seal(self._own)
+            else:
+                self._own.discard()
         elif self._held:
             segment = self._packed(self._absorbed())
             self._segments.append(segment)
@@ -478,10 +485,10 @@ class BytePart(Part[Encoded]):
         self.settle()
         super().close()
 
-    def leave(self) -> OpenPart:
+    def leave(self, *, durable: bool) -> OpenPart:
         """Stage what is in memory."""
         self.settle()
-        return super().leave()
+        return super().leave(durable=durable)
 
     def _weigh(self, payload: Encoded) -> int:
         return len(payload.data)
@@ -718,14 +725,16 @@ class TaskWriter:
         bytes; smaller ones are left as they are: the driver merges those of several writers.
         """
         self._close_untouched(final=final, merge_below=merge_below)
-        left = []
+        left, stays = [], False
         for part in self._parts.values():
-            if part.size >= merge_below and self._ends(part.opened, final=final):
+            ends = self._ends(part.opened, final=final)
+            if ends and part.size >= merge_below:
                 part.close()
             else:
-                left.append(part.leave())
+                left.append(part.leave(durable=not ends))
+                stays |= not ends
         failpoints.hit("sink.write.staged")
-        self._desk.staging.finish()
+        self._desk.staging.finish(durable=stays)
         return [describe() for describe in self._desk.closed], left, self._consumed
 
     def _ends(self, part: OpenPart, *, final: bool) -> bool:

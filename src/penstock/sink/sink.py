@@ -24,6 +24,7 @@ import os
 import re
 import socket
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
 STATE_DIRECTORY = "_penstock"
 _STAGED = re.compile(r"(\d{12})-.*\.(part|pack)")
 _DRIVER = -1  # the writer number of files that the driver assembles
+_ASSEMBLERS = 4  # threads in which it does: they copy, hash and encode without Python's lock
 
 
 @dataclass(frozen=True)
@@ -352,8 +354,9 @@ class Sink:
         staging = Staging(self.storage, self.staging, base=head.n, batch=batch, writer=_DRIVER)
         desk = Desk(staging, origin, self.limits, head.ratio)
         try:
-            for group in _groups(parts, self.limits):
-                new_part(desk, group.bucket, group.kind, group).close()
+            with ThreadPoolExecutor(_ASSEMBLERS, "penstock-assemble") as pool:
+                for _ in pool.map(lambda g: new_part(desk, g.bucket, g.kind, g).close(), _groups(parts, self.limits)):
+                    pass
             staging.finish()
             return [describe() for describe in desk.closed]
         except BaseException:  # also a simulated crash: release what is open, then let it pass

@@ -59,8 +59,10 @@ def fact_of(sink: Sink, driver: str) -> HostFact:
 
 def batch_begins(fact: HostFact) -> None:
     """Keep the keeper away until `batch_ends`; waits until it is done with what it does now."""
+    process = jvm()
     with fact.locked() as state:
         state["busy"] = True
+        state["jvm"] = [process.pid, process.create_time()] if process else None
 
 
 def batch_ends(fact: HostFact, sink: Sink, driver: str, *, parts_open: bool) -> None:
@@ -89,6 +91,14 @@ def _start(fact: HostFact) -> int:
     nowhere = subprocess.DEVNULL  # the worker's pipes lead to the JVM, which it outlives
     keeper = subprocess.Popen(command, stdin=nowhere, stdout=nowhere, stderr=nowhere, start_new_session=True)  # noqa: S603 - our own interpreter
     return keeper.pid
+
+
+def sweep() -> None:
+    """Remove the facts of drivers that died between `batch_begins` and a keeper."""
+    for fact in HostFact.all():
+        with fact.locked() as state:
+            if not _alive(state.get("keeper")) and not _same(state.get("jvm")):
+                state.clear()
 
 
 def _alive(pid: int | None) -> bool:
@@ -152,4 +162,5 @@ def _act(state: dict[str, Any], *, over: bool) -> int:
 
 
 if __name__ == "__main__":
+    sweep()
     run(sys.argv[1])

@@ -81,7 +81,8 @@ class _Comparison:
         feeds = self._feeds(views)
         splits, waiting = self._taken(views, feeds)
         if not feeds[0].compares_buckets:
-            self.notes.append("bucketBy uses the time of the batch: rows were compared, but not where they lie")
+            lost = "".join(f", nor {name}, which is not in the data" for name in feeds[0].dropped)
+            self.notes.append(f"bucketBy uses the time of the batch: where rows lie was not compared{lost}")
         sides = Sides(
             source=tuple(feeds[0].source(splits)),
             output=tuple(unit for feed, view in zip(feeds, views, strict=True) for unit in feed.output(view)),

@@ -80,7 +80,7 @@ class Feed:
         self._is_text = sink.options["format"] == "text"
         self._passes_text = self._is_text and not sink.options["bucketBy"] and self.stage.plain_text
         self._buckets = sink.bucket_by(self.stage.schema)
-        self._schema, self._dropped = sink.data_schema(self.stage.schema)
+        self._schema, self.dropped = sink.data_schema(self.stage.schema)
         template = self._buckets
         self.compares_buckets = template is None or all(
             name in template.columns for name, _ in template_fields(template.template)
@@ -134,9 +134,9 @@ class Feed:
             yield "", self._written(rows)
         elif self.compares_buckets:
             for bucket, some in self._buckets.split(rows, 0):
-                yield bucket, self._written(some.drop_columns(list(self._dropped)))
+                yield bucket, self._written(some.drop_columns(list(self.dropped)))
         else:
-            yield "", self._written(rows.drop_columns(list(self._dropped)))
+            yield "", self._written(rows.drop_columns(list(self.dropped)))
 
     def _written(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Return the records that the sink makes of rows."""

@@ -1,0 +1,127 @@
+"""A reader that knows nothing of Penstock: it lists the output all the time and reads each file as soon as it is there.
+
+It holds what it sees against what may be seen: the lines of the source, each as often as it is there. At no instant may a
+file change or go once it was visible, hold a line that the source does not have (half a line is one), or a line more
+often than the source has it. Lines are compared by their hashes, so that this costs no statement a line.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from penstock import clock
+from penstock.errors import PenstockError
+from penstock.verify.sums import hashes, lines
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from penstock.storage import Entry, Storage
+    from penstock.verify.sums import Hashes
+
+_PAUSE_SECONDS = 0.01
+
+
+class Reader(threading.Thread):
+    """Watches `root` from `start` until `stop`. What it found is in its attributes, to be read behind `stop`.
+
+    `expected` are the hashes of all lines of the source. `files` and `records` were seen; `listings` were made.
+    `wrong` says what must never be seen, `partial` and `duplicate` count the records of it.
+    """
+
+    def __init__(self, storage: Storage, root: str, expected: Hashes) -> None:
+        super().__init__(name="penstock-demo-reader", daemon=True)
+        self._storage = storage
+        self._root = root
+        self._values, self._allowed = np.unique(expected, return_counts=True)
+        self._seen = np.zeros_like(self._allowed)
+        self._known: dict[str, Entry] = {}
+        self._ended = threading.Event()
+        self.listings = 0
+        self.records = 0
+        self.partial = 0
+        self.duplicate = 0
+        self.wrong: list[str] = []
+
+    @property
+    def files(self) -> int:
+        """Return how many files were seen."""
+        return len(self._known)
+
+    @property
+    def complete(self) -> bool:
+        """Tell whether every line was seen exactly as often as the source has it."""
+        return bool(np.array_equal(self._seen, self._allowed))
+
+    def run(self) -> None:
+        """Look until `stop`."""
+        while not self._ended.is_set():
+            self._look()
+            clock.sleep(_PAUSE_SECONDS)
+
+    def stop(self) -> None:
+        """Look a last time, and end."""
+        self._ended.set()
+        if self.is_alive():
+            self.join()
+        self._look()
+
+    def _look(self) -> None:
+        self.listings += 1
+        try:
+            now = {entry.name: entry for entry in self._storage.list(self._root) if not entry.is_directory}
+            for name in self._known.keys() - now.keys():
+                self.wrong.append(f"{name} was visible and is gone")
+                del self._known[name]
+            for name, entry in now.items():
+                self._compare(name, entry)
+        except PenstockError as error:
+            self.wrong.append(str(error))
+
+    def _compare(self, name: str, entry: Entry) -> None:
+        before = self._known.get(name)
+        self._known[name] = entry
+        if before is None:
+            self._read(name)
+        elif (before.size, before.modified_ns, before.identity) != (entry.size, entry.modified_ns, entry.identity):
+            self.wrong.append(f"{name} changed after it was visible: {before.size} bytes, then {entry.size}")
+
+    def _read(self, name: str) -> None:
+        found = hashes("", lines(self._storage.read(f"{self._root}/{name}")))
+        places = np.searchsorted(self._values, found)
+        known = self._values[np.minimum(places, len(self._values) - 1)] == found
+        counts = np.bincount(places[known], minlength=len(self._seen))
+        room = np.maximum(self._allowed - self._seen, 0)
+        partial, duplicate = int(np.count_nonzero(~known)), int(np.maximum(counts - room, 0).sum())
+        self._seen += counts
+        self.records += len(found)
+        self.partial += partial
+        self.duplicate += duplicate
+        if partial or duplicate:
+            self.wrong.append(f"{name}: {partial} lines that the source has not, {duplicate} that were visible before")
+
+
+def source_hashes(storage: Storage, root: str) -> Hashes:
+    """Return the hashes of all lines of all files below `root`; a last line that lacks its line feed is given one."""
+    found = [hashes("", lines(_line_feeds(data))) for data in _contents(storage, root)]
+    return np.concatenate(found) if found else np.zeros(0, np.uint64)
+
+
+def _contents(storage: Storage, root: str) -> Iterator[bytes]:
+    waiting = [root]
+    while waiting:
+        folder = waiting.pop()
+        for entry in storage.list(folder):
+            if entry.is_directory:
+                waiting.append(f"{folder}/{entry.name}")
+            elif entry.size:
+                yield storage.read(f"{folder}/{entry.name}")
+
+
+def _line_feeds(data: bytes) -> bytes:
+    r"""Return the lines as the text source reads them: `\n`, `\r\n` and `\r` end one, a byte order mark is not data."""
+    data = data.removeprefix(b"\xef\xbb\xbf").replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+    return data if data.endswith(b"\n") or not data else data + b"\n"

@@ -1,0 +1,105 @@
+"""The demo's input: the Python sources of the running interpreter, its standard library and what is installed.
+
+They are copied into a directory of the demo's own: nobody changes them there while the demo runs. Two kinds are left
+out, and counted: files that are not UTF-8 (the text source refuses those by design, naming file and byte; Python's own
+test suite has a few), and names that no source of Penstock ever reads (`__init__.py` begins with an underscore, which
+marks hidden files in this world). What is more than the demo needs is left out too.
+"""
+
+from __future__ import annotations
+
+import sysconfig
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from penstock.errors import AlreadyThere, StorageError
+from penstock.source.scan import hidden
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from penstock.storage import Storage
+
+_FILES_MAX = 12_000
+_BYTES_MAX = 160 << 20
+NOT_UTF8 = "not UTF-8"
+HIDDEN = "name is hidden (begins with _ or .)"
+ENOUGH = "more than the demo needs"
+UNREADABLE = "cannot be read"
+
+
+@dataclass
+class Gathered:
+    """What was copied, and how many files were left out for which reason."""
+
+    files: int = 0
+    bytes: int = 0
+    left_out: Counter[str] = field(default_factory=Counter)
+
+
+def gather(storage: Storage, target: str) -> Gathered:
+    """Copy the sources below `target`, one directory for each place they are from."""
+    done = Gathered()
+    for label, root in _places().items():
+        for path in _python_files(storage, root):
+            reason = _take(storage, f"{root}/{path}", f"{target}/{label}", path, done)
+            if reason:
+                done.left_out[reason] += 1
+    return done
+
+
+def _places() -> dict[str, str]:
+    """Return the directories to copy from, each once, by the name they get."""
+    paths = sysconfig.get_paths()
+    named = {"stdlib": paths["stdlib"], "site-packages": paths["purelib"], "platform": paths["platlib"]}
+    return {label: path for i, (label, path) in enumerate(named.items()) if path not in list(named.values())[:i]}
+
+
+def _python_files(storage: Storage, root: str) -> Iterator[str]:
+    """Yield the paths, below `root`, of all files `*.py`; a directory is entered once, whatever links lead to it."""
+    waiting, entered = [""], set()
+    while waiting:
+        folder = waiting.pop()
+        for entry in sorted(storage.list(f"{root}/{folder}" if folder else root), key=lambda e: e.name, reverse=True):
+            path = f"{folder}/{entry.name}" if folder else entry.name
+            if entry.is_directory and entry.identity not in entered:
+                entered.add(entry.identity)
+                waiting.append(path)
+            elif not entry.is_directory and entry.name.endswith(".py"):
+                yield path
+
+
+def _take(storage: Storage, file: str, target: str, path: str, done: Gathered) -> str | None:
+    """Copy one file; return the reason if it is left out."""
+    if any(hidden(name) for name in path.split("/")):
+        return HIDDEN
+    try:
+        data = storage.read(file)
+    except StorageError:
+        return UNREADABLE
+    if not _is_utf8(data):
+        return NOT_UTF8
+    if done.files >= _FILES_MAX or done.bytes + len(data) > _BYTES_MAX:
+        return ENOUGH
+    _copy(storage, data, f"{target}/{path}")
+    done.files += 1
+    done.bytes += len(data)
+    return None
+
+
+def _copy(storage: Storage, data: bytes, path: str) -> None:
+    storage.make_directory(path.rpartition("/")[0])
+    try:
+        with storage.create(path) as file:
+            file.write(data)
+    except AlreadyThere:
+        return  # two names of one place that differ in case only, where the file system does not tell them apart
+
+
+def _is_utf8(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True

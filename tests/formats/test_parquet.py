@@ -1,0 +1,333 @@
+"""Parquet: row groups by range, columns by name, files that every reader reads."""
+
+from __future__ import annotations
+
+import datetime as dt
+import io
+import itertools
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.errors import BadFile, OptionError
+from penstock.formats.parquet import ParquetWriter, parquet_batches, parquet_row_groups, parquet_schema
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+UTC = pa.timestamp("us", tz="UTC")
+NOON = dt.datetime(2024, 1, 2, 12, 0, 0, 123456, tzinfo=dt.timezone.utc)
+ROW = {
+    "i": 1,
+    "s": "one",
+    "t": NOON,
+    "n": NOON.replace(tzinfo=None),
+    "d": dt.date(2024, 1, 2),
+    "c": Decimal("1.10"),
+    "b": b"\0\xff",
+    "l": ["x", None],
+    "m": [("k", 1)],
+    "st": {"x": 1, "y": None},
+}
+SCHEMA = pa.schema(
+    [
+        ("i", pa.int64()),
+        ("s", pa.string()),
+        ("t", UTC),
+        ("n", pa.timestamp("us")),
+        ("d", pa.date32()),
+        ("c", pa.decimal128(10, 2)),
+        ("b", pa.binary()),
+        ("l", pa.list_(pa.string())),
+        ("m", pa.map_(pa.string(), pa.int32())),
+        ("st", pa.struct([("x", pa.int32()), ("y", pa.string())])),
+    ]
+)
+NUMBERS = pa.schema([("a", pa.int64())])
+
+
+def rows(count: int) -> pa.RecordBatch:
+    """Return rows of every type, one of them all null."""
+    return pa.RecordBatch.from_pylist([{**ROW, "i": i} for i in range(count - 1)] + [dict.fromkeys(ROW)], SCHEMA)
+
+
+def written(*batches: pa.RecordBatch, codec: str = "snappy", **options: Any) -> bytes:  # noqa: ANN401 - as ParquetWriter's
+    """Return the Parquet file of the batches."""
+    file = io.BytesIO()
+    writer = ParquetWriter(file, batches[0].schema, codec, **options)
+    for batch in batches:
+        writer.write(batch)
+    writer.close()
+    return file.getvalue()
+
+
+def foreign(table: pa.Table, **options: Any) -> io.BytesIO:  # noqa: ANN401 - as pyarrow's
+    """Return a file as another program may have written it."""
+    file = io.BytesIO()
+    pq.write_table(table, file, **options)
+    file.seek(0)
+    return file
+
+
+def read(file: Any, schema: pa.Schema, **options: Any) -> pa.Table:  # noqa: ANN401 - bytes or a file; as parquet_batches
+    """Return the whole file as exactly `schema`."""
+    source = io.BytesIO(file) if isinstance(file, bytes) else file
+    batches = list(parquet_batches(source, 0, 1 << 40, schema, **options))
+    assert all(batch.schema.equals(schema) for batch in batches)
+    return pa.Table.from_batches(batches, schema)
+
+
+@pytest.mark.parametrize("codec", ["none", "snappy", "gzip", "zstd"])
+def test_rows_survive(codec: str) -> None:
+    """Every type, nulls and nested values come back as they were, from a file object and from Arrow's own."""
+    batch = rows(10)
+    data = written(batch, codec=codec)
+    assert read(data, SCHEMA) == pa.Table.from_batches([batch])
+    assert read(pa.BufferReader(data), SCHEMA) == pa.Table.from_batches([batch])
+    assert parquet_schema(io.BytesIO(data)).equals(SCHEMA)
+
+
+def test_other_engines_read_the_file(tmp_path: Path) -> None:
+    """DuckDB, polars and Arrow read the same values: times in microseconds, no INT96, maps, lists and decimals."""
+    expected = rows(3).to_pylist()
+    path = tmp_path / "a.parquet"
+    path.write_bytes(written(rows(3)))
+    assert pq.read_table(path).to_pylist() == expected
+    flat = [name for name in SCHEMA.names if name not in {"m", "st", "l"}]
+    assert pl.read_parquet(path, columns=flat).to_dicts() == [{name: row[name] for name in flat} for row in expected]
+    with duckdb.connect() as connection:
+        query = "select max(i), count(*), sum(c), max(len(l)), max(st.x), max(n) from read_parquet(?)"
+        found = connection.execute(query, [str(path)]).fetchall()
+    assert found == [(1, 3, Decimal("2.20"), 2, 1, NOON.replace(tzinfo=None))]
+    group = pq.ParquetFile(path).metadata.row_group(0)
+    assert "INT96" not in {group.column(index).physical_type for index in range(group.num_columns)}
+
+
+def test_row_groups_are_found() -> None:
+    """Row groups are told in file order: they lie edge to edge from byte 4, and their rows add up."""
+    data = written(*[rows(100)] * 10, row_group_bytes=20_000)
+    groups = parquet_row_groups(io.BytesIO(data))
+    assert len(groups) > 3
+    assert groups[0][0] == 4
+    assert sum(count for _, _, count in groups) == 1_000
+    assert all(start + length <= following for (start, length, _), (following, _, _) in itertools.pairwise(groups))
+
+
+def test_every_cut_gives_each_row_group_once() -> None:
+    """At any cut each row group comes once, from the range its first byte lies in."""
+    batch = pa.RecordBatch.from_pydict({"a": list(range(60))}, NUMBERS)
+    data = written(batch, row_group_bytes=100, codec="none")
+    for cut in range(len(data) + 1):
+        left, right = (
+            [
+                value
+                for batch in parquet_batches(pa.BufferReader(data), *span, NUMBERS)
+                for value in batch.column(0).to_pylist()
+            ]
+            for span in ((0, cut), (cut, len(data)))
+        )
+        assert left + right == list(range(60))
+
+
+def test_columns_are_found_by_name() -> None:
+    """Columns are taken by name, in the schema's order; one that the file lacks is null, other ones are left out."""
+    table = pa.table({"b": [1], "Name": ["x"], "other": [0], "st": [{"x": 5}]})
+    schema = pa.schema(
+        [
+            ("name", pa.string()),
+            ("a", pa.string()),
+            ("b", pa.int64()),
+            ("st", pa.struct([("y", pa.date32()), ("x", pa.int64())])),
+        ]
+    )
+    assert read(foreign(table), schema).to_pylist() == [{"name": "x", "a": None, "b": 1, "st": {"y": None, "x": 5}}]
+    assert read(foreign(table), pa.schema([("z", pa.int64())])).to_pylist() == [{"z": None}]
+
+
+def test_names_that_differ_in_case_only() -> None:
+    """The exact name is preferred; two columns that differ from it in case are ambiguous, as in Spark."""
+    table = pa.table({"A": [1], "a": [2]})
+    assert read(foreign(table), NUMBERS).to_pylist() == [{"a": 2}]
+    with pytest.raises(BadFile, match="column 'aa' is ambiguous: found AA, Aa"):
+        read(foreign(pa.table({"AA": [1], "Aa": [2]})), pa.schema([("aa", pa.int64())]))
+
+
+@pytest.mark.parametrize(
+    ("array", "kind", "expected", "options"),
+    [
+        (pa.array([1], pa.int32()), pa.int64(), [1], {}),
+        (pa.array([1], pa.uint8()), pa.int16(), [1], {}),
+        (pa.array([0.5], pa.float32()), pa.float64(), [0.5], {}),
+        (pa.array([NOON.replace(microsecond=0)], pa.timestamp("ms", "UTC")), UTC, [NOON.replace(microsecond=0)], {}),
+        (pa.array([NOON], pa.timestamp("ns", "UTC")), UTC, [NOON], {}),
+        (pa.array([NOON.replace(tzinfo=None)], pa.timestamp("us")), UTC, [NOON], {}),
+        (
+            pa.array([NOON.replace(tzinfo=None)], pa.timestamp("us")),
+            UTC,
+            [NOON],
+            {"use_deprecated_int96_timestamps": True},
+        ),
+        (pa.array([b"text"]), pa.string(), ["text"], {}),
+        (pa.array(["x", "x"]).dictionary_encode(), pa.string(), ["x", "x"], {}),
+        (pa.array(["x"], pa.large_string()), pa.string(), ["x"], {}),
+        (pa.array([[1]], pa.large_list(pa.int32())), pa.list_(pa.int64()), [[1]], {}),
+        (pa.array([Decimal("1.5")], pa.decimal128(5, 1)), pa.decimal128(10, 2), [Decimal("1.50")], {}),
+    ],
+    ids=str,
+)
+def test_files_of_other_programs(
+    array: pa.Array, kind: pa.DataType, expected: list[Any], options: dict[str, Any]
+) -> None:
+    """Narrower numbers, other time units, INT96, unmarked text and other encodings are read as the schema says."""
+    assert read(foreign(pa.table({"a": array}), **options), pa.schema([("a", kind)])).column(0).to_pylist() == expected
+
+
+@pytest.mark.parametrize(
+    ("array", "field", "message"),
+    [
+        (pa.array(["1"]), pa.field("a", pa.int64()), "another type: found string, expected bigint"),
+        (pa.array([1]), pa.field("a", pa.string()), "another type: found bigint, expected string"),
+        (pa.array([1.5]), pa.field("a", pa.int64()), "another type: found double, expected bigint"),
+        (pa.array([NOON], UTC), pa.field("a", pa.timestamp("us")), "found timestamp, expected timestamp_ntz"),
+        (pa.array([300]), pa.field("a", pa.int8()), "found bigint .*300.*; expected tinyint"),
+        (pa.array([1001], pa.timestamp("ns", "UTC")), pa.field("a", UTC), "lose data"),
+        (pa.array([b"\xff"]), pa.field("a", pa.string()), "UTF8"),
+        (pa.array([1, None]), pa.field("a", pa.int64(), nullable=False), "has nulls"),
+        (pa.array([1]), pa.field("b", pa.int64(), nullable=False), "'b' has nulls"),
+    ],
+    ids=str,
+)
+def test_values_that_do_not_fit_are_refused(array: pa.Array, field: pa.Field, message: str) -> None:
+    """Another type, a value or a null that does not fit is a bad file, told by column, found and expected."""
+    with pytest.raises(BadFile, match=message):
+        read(foreign(pa.table({"a": array})), pa.schema([field]))
+
+
+def test_every_cut_file_is_bad() -> None:
+    """A file cut at any byte is refused, never read in part."""
+    data = written(rows(20))
+    for length in range(0, len(data), 7):
+        with pytest.raises(BadFile, match="not a readable Parquet file"):
+            parquet_row_groups(io.BytesIO(data[:length]))
+
+
+@pytest.mark.parametrize("garbage", [b"", b"PAR1", b"PAR1" * 3, b"plain text\n" * 100, bytes(1_000)])
+def test_garbage_is_bad(garbage: bytes) -> None:
+    """What is no Parquet file is refused by each way to look at it."""
+    for look in (parquet_row_groups, parquet_schema, lambda file: list(parquet_batches(file, 0, 10, NUMBERS))):
+        with pytest.raises(BadFile):
+            look(io.BytesIO(garbage))
+
+
+def test_damaged_pages_are_bad() -> None:
+    """Overwritten pages are a bad file, not other values."""
+    data = bytearray(written(pa.RecordBatch.from_pydict({"a": [f"{i:x}" * 9 for i in range(5_000)]})))
+    data[200:2_000] = bytes(1_800)
+    with pytest.raises(BadFile, match="row group 0 cannot be read"):
+        read(bytes(data), pa.schema([("a", pa.string())]))
+
+
+class Broken(io.BytesIO):
+    """A file that the file system fails to read."""
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        """Fail."""
+        raise OSError(5, "Input/output error", size)
+
+
+def test_errors_of_the_file_come_through() -> None:
+    """What the file object raises is not taken for a bad file."""
+    with pytest.raises(OSError, match="Input/output error"):
+        read(Broken(written(rows(3))), SCHEMA)
+
+
+def test_batches_are_bounded() -> None:
+    """Batches have at most the rows asked for, whatever the row group has."""
+    data = written(pa.RecordBatch.from_pydict({"a": list(range(1_000))}, NUMBERS))
+    batches = list(parquet_batches(io.BytesIO(data), 0, len(data), NUMBERS, batch_rows=64))
+    assert max(batch.num_rows for batch in batches) == 64
+    assert [value for batch in batches for value in batch.column(0).to_pylist()] == list(range(1_000))
+
+
+@given(sizes=st.lists(st.integers(0, 400), max_size=8), row_group_bytes=st.integers(1, 4_000))
+def test_any_batches_make_row_groups_of_about_the_size(sizes: list[int], row_group_bytes: int) -> None:
+    """Batches of any sizes are cut and joined to row groups of the size asked for; no row is lost or moved."""
+    whole = pa.RecordBatch.from_pydict({"a": list(range(sum(sizes)))}, NUMBERS)
+    bounds = itertools.pairwise(itertools.accumulate(sizes, initial=0))
+    batches = [whole.slice(0, 0), *(whole.slice(start, end - start) for start, end in bounds)]
+    data = written(*batches, row_group_bytes=row_group_bytes)
+    assert read(data, NUMBERS).column(0).to_pylist() == list(range(sum(sizes)))
+    groups = [count for _, _, count in parquet_row_groups(io.BytesIO(data))]
+    assert all(count <= max(row_group_bytes // 8 + 1, 1) for count in groups)
+    assert all(8 * count >= row_group_bytes - 8 for count in groups[:-1])
+
+
+def test_a_small_view_does_not_pin_its_batch() -> None:
+    """A slice that waits for its row group keeps its own bytes in memory, not the batch it was cut from."""
+    large = pa.RecordBatch.from_pydict({"a": list(range(1_000_000)), "s": ["text"] * 1_000_000})
+    writer = ParquetWriter(io.BytesIO(), large.schema, "none")
+    before = pa.total_allocated_bytes()
+    for start in range(0, 1_000_000, 100_000):
+        writer.write(large.slice(start, 10))
+    schema = large.schema
+    size = large.nbytes
+    del large
+    assert pa.total_allocated_bytes() < before - size // 2
+    assert writer.bytes_estimate < 10_000
+    assert writer.rows == 100
+    assert schema.names == ["a", "s"]
+
+
+def test_the_estimate_follows_the_file() -> None:
+    """The size is estimated by the ratio given, then by the one the file has shown; when closed it is the file's size."""
+    file = io.BytesIO()
+    batch = pa.RecordBatch.from_pydict({"a": list(range(100_000))}, NUMBERS)
+    writer = ParquetWriter(file, NUMBERS, "zstd", row_group_bytes=2 * batch.nbytes, ratio=0.5)
+    assert writer.bytes_estimate == file.tell() == 4
+    writer.write(batch)
+    assert writer.bytes_estimate == 4 + batch.nbytes // 2
+    writer.write(batch)
+    encoded = writer.bytes_estimate
+    assert encoded == file.tell()
+    writer.write(batch)
+    assert writer.bytes_estimate == pytest.approx(1.5 * encoded, rel=0.01)
+    writer.close()
+    writer.close()
+    assert writer.bytes_estimate == file.tell()
+    assert writer.rows == 300_000
+    assert not file.closed
+
+
+def test_a_file_without_rows_is_a_file() -> None:
+    """A writer closed without rows leaves a file that says its columns."""
+    data = written(rows(2).slice(0, 0))
+    assert read(data, SCHEMA).num_rows == 0
+    assert parquet_schema(io.BytesIO(data)).equals(SCHEMA)
+    assert parquet_row_groups(io.BytesIO(data)) == []
+
+
+def test_other_columns_are_refused() -> None:
+    """A batch of another schema is refused, and the file stays as it was."""
+    writer = ParquetWriter(io.BytesIO(), NUMBERS, "none")
+    with pytest.raises(OptionError, match="other columns than the file"):
+        writer.write(rows(1))
+    assert writer.rows == 0
+
+
+def test_errors_of_writing_come_through() -> None:
+    """What the file object raises when it is written to reaches the caller as it is."""
+
+    class Full:
+        def write(self, data: bytes, /) -> None:
+            raise OSError(28, "No space left on device", len(data))
+
+    with pytest.raises(OSError, match="No space left") as caught:
+        ParquetWriter(Full(), NUMBERS, "none")
+    assert caught.value.errno == 28

@@ -1,0 +1,84 @@
+"""What happens between batches and after a query: idle streams, stopped queries, applications that end."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import penstock
+import pytest
+
+from tests.support.stage import run_python
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from tests.support.stage import Stage
+
+# A script of a user who knows nothing of us but the format's name: Spark's own source, and the application just ends.
+FOREIGN = """
+import sys, penstock
+src, dst = sys.argv[1:]
+spark = penstock.local_session("local[2]")
+frame = spark.readStream.format("text").load(src)
+writer = frame.writeStream.format("penstock").option("checkpointLocation", dst + "/_penstock/checkpoint")
+writer.trigger(availableNow=True).start(dst).awaitTermination()
+print("DONE")
+"""
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = 30) -> bool:
+    """Return whether the condition came true in time."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if condition():
+            return True
+        time.sleep(0.1)
+    return condition()
+
+
+def running(spark: SparkSession, stage: Stage, **options: Any) -> StreamingQuery:
+    """Start a query that goes on until it is stopped, and have it take what is there."""
+    frame = spark.readStream.format("penstock").load(str(stage.src))
+    writer = frame.writeStream.format("penstock").options(**options).trigger(processingTime="200 milliseconds")
+    query = writer.option("checkpointLocation", str(stage.checkpoint)).start(str(stage.dst))
+    query.processAllAvailable()
+    return query
+
+
+def test_idle_stream_publishes_what_is_idle(spark: SparkSession, stage: Stage) -> None:
+    """F14: with no new input and so no batch, a part is published when rollInactivity is over, and the query goes on."""
+    stage.put("a", "1")
+    query = running(spark, stage, rollInactivity="2s")
+    try:
+        assert stage.lines() == {}
+        assert wait_for(lambda: stage.lines() == {"1": 1})
+        stage.put("b", "2")
+        query.processAllAvailable()
+        assert wait_for(lambda: stage.lines() == {"1": 1, "2": 1})
+    finally:
+        query.stop()
+
+
+def test_stopped_query_publishes_its_last_parts(spark: SparkSession, stage: Stage) -> None:
+    """F15: with the session registered, what a query left open is published soon after it was stopped; it can start again."""
+    penstock.register(spark)
+    stage.put("a", "1")
+    running(spark, stage, rollInactivity="1h").stop()
+    assert wait_for(lambda: stage.lines() == {"1": 1})
+    stage.put("b", "2")
+    running(spark, stage, rollInactivity="1h").stop()
+    assert wait_for(lambda: stage.lines() == {"1": 1, "2": 1})
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(300)
+def test_application_that_ends_publishes_its_last_parts(stage: Stage) -> None:
+    """F15: a foreign source with AvailableNow, and the application exits: its parts are published, by nobody's further doing."""
+    stage.put("a", "1", "2")
+    done = run_python(FOREIGN, str(stage.src), str(stage.dst))
+    assert "DONE" in done.stdout, done.stderr[-3000:]
+    assert wait_for(lambda: stage.lines() == {"1": 1, "2": 1})
