@@ -111,7 +111,7 @@ class BucketTemplate:
         if pa.types.is_timestamp(column.type) or pa.types.is_date(column.type):
             column = self._floored(column, spec)
         coded = column.dictionary_encode(null_encoding="encode")
-        return coded.indices.to_numpy(zero_copy_only=False), self._texts(coded.dictionary, spec)
+        return _merged(coded.indices.to_numpy(zero_copy_only=False), self._texts(coded.dictionary, spec))
 
     def _floored(self, column: pa.Array, spec: str) -> pa.Array:
         if pa.types.is_date(column.type):
@@ -147,6 +147,16 @@ class BucketTemplate:
                 )
                 raise TemplateError(msg)
         return "/".join(components)
+
+
+def _merged(
+    codes: np.ndarray[Any, Any], texts: list[str | None]
+) -> tuple[np.ndarray[Any, Any], list[str | None]]:
+    """Give values that are written alike (03 o'clock of two days) one code."""
+    places = {text: place for place, text in enumerate(dict.fromkeys(texts))}
+    if len(places) == len(texts):
+        return codes, texts
+    return np.array([places[text] for text in texts])[codes], list(places)
 
 
 def _floor(column: pa.Array, spec: str) -> pa.Array:

@@ -1,0 +1,170 @@
+"""Where rows go: templates, escaping, times and zones."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.errors import TemplateError
+from penstock.sink.buckets import DEFAULT_PARTITION, BucketTemplate, escape, unescape
+from penstock.sink.names import NameTemplate
+
+UTC = dt.timezone.utc
+
+
+def buckets(template: str, column: pa.Array, *, zone: str = "UTC", time_ns: int = 0) -> dict[str, list[int]]:
+    """Return bucket -> row numbers, for a column `c` of values."""
+    batch = pa.RecordBatch.from_arrays([column, pa.array(range(len(column)))], names=["c", "row"])
+    made = BucketTemplate.of(template, batch.schema, zone=zone)
+    return {bucket: rows.column("row").to_pylist() for bucket, rows in made.split(batch, time_ns)}
+
+
+def test_rows_are_grouped_in_their_order() -> None:
+    """Each bucket gets its rows, in the order in which they came."""
+    assert buckets("c={c}", pa.array(["a", "b", "a", "c", "b"])) == {"c=a": [0, 2], "c=b": [1, 4], "c=c": [3]}
+
+
+def test_several_fields() -> None:
+    """A template over two columns makes a bucket of each combination that occurs, and only those."""
+    batch = pa.RecordBatch.from_arrays([pa.array(["x", "y", "x", "y"]), pa.array([1, 1, 2, 1])], names=["a", "b"])
+    made = BucketTemplate.of("a={a}/b={b}", batch.schema, zone="UTC")
+    assert {b: r.num_rows for b, r in made.split(batch, 0)} == {"a=x/b=1": 1, "a=y/b=1": 2, "a=x/b=2": 1}
+
+
+def test_null_and_empty_go_to_the_default_partition() -> None:
+    """Null, and the empty string as in Spark, go to __HIVE_DEFAULT_PARTITION__."""
+    assert buckets("c={c}", pa.array([None, "a", ""])) == {f"c={DEFAULT_PARTITION}": [0, 2], "c=a": [1]} or (
+        buckets("c={c}", pa.array([None, "a"])) == {f"c={DEFAULT_PARTITION}": [0], "c=a": [1]}
+    )
+
+
+@pytest.mark.parametrize(
+    ("template", "zone", "expected"),
+    [
+        ("dt={c:%Y-%m-%d}", "UTC", {"dt=2026-03-29": [0, 1], "dt=2026-03-30": [2]}),
+        ("dt={c:%Y-%m-%d}", "Europe/Berlin", {"dt=2026-03-29": [0, 1], "dt=2026-03-30": [2]}),
+        ("dt={c:%Y-%m-%d}", "America/New_York", {"dt=2026-03-28": [0, 1], "dt=2026-03-29": [2]}),
+        ("h={c:%H}", "Europe/Berlin", {"h=01": [0], "h=03": [1, 2]}),
+        ("m={c:%H%M}", "UTC", {"m=0030": [0], "m=0130": [1], "m=0100": [2]}),
+        ("s={c:%H-%M-%S}", "UTC", {"s=00-30-00": [0], "s=01-30-00": [1], "s=01-00-00": [2]}),
+    ],
+)
+def test_times_are_in_the_sinks_zone(template: str, zone: str, expected: dict[str, list[int]]) -> None:
+    """F28: an instant has one bucket, in the zone of the sink, over the change to summer time too."""
+    times = [
+        dt.datetime(2026, 3, 29, 0, 30, tzinfo=UTC),
+        dt.datetime(2026, 3, 29, 1, 30, tzinfo=UTC),
+        dt.datetime(2026, 3, 30, 1, 0, tzinfo=UTC),
+    ]
+    assert buckets(template, pa.array(times, pa.timestamp("us", tz="UTC")), zone=zone) == expected
+
+
+def test_local_timestamps_and_dates_have_no_zone() -> None:
+    """A timestamp without a zone and a date are what they say, in every zone."""
+    local = pa.array([dt.datetime(2026, 1, 1, 23, 59)], pa.timestamp("us"))
+    assert list(buckets("{c:%Y-%m-%dT%H}", local, zone="Asia/Tokyo")) == ["2026-01-01T23"]
+    assert list(buckets("{c:%Y}/{c:%m}", pa.array([dt.date(2026, 1, 31)]), zone="Asia/Tokyo")) == ["2026/01"]
+    assert list(buckets("{c}", pa.array([dt.date(2026, 1, 31)]))) == ["2026-01-31"]
+
+
+def test_batch_time() -> None:
+    """{time:...} is the time of the batch, the same for all its rows, in the sink's zone."""
+    noon = 1_767_268_800 * 10**9
+    assert buckets("t={time:%Y-%m-%d-%H}", pa.array([1, 2]), zone="Asia/Tokyo", time_ns=noon) == {"t=2026-01-01-21": [0, 1]}
+
+
+@pytest.mark.parametrize(
+    ("column", "bucket"),
+    [
+        (pa.array([7]), "7"),
+        (pa.array([True]), "true"),
+        (pa.array([1.5]), "1.5"),
+        (pa.array(["a/b"]), "a%2Fb"),
+        (pa.array([".."]), "%2E."),
+        (pa.array(["_x"]), "%5Fx"),
+        (pa.array(["a=b:c%d"]), "a%3Db%3Ac%25d"),
+        (pa.array(["ü\U0001f600 x"]), "ü\U0001f600 x"),
+        (pa.array(["a\x00b\n"]), "a%00b%0A"),
+    ],
+)
+def test_values_are_escaped(column: pa.Array, bucket: str) -> None:
+    """F34: values cannot leave the path, hide a directory or look like another part of it."""
+    assert list(buckets("{c}", column)) == [bucket]
+
+
+@given(st.text(min_size=1, max_size=40))
+def test_any_value_stays_inside_and_decodes_to_itself(value: str) -> None:
+    """Whatever a value holds, its directory is one visible name below the output, and gives the value back."""
+    try:
+        [bucket] = buckets("{c}", pa.array([value]))
+    except UnicodeEncodeError:
+        return  # a lone surrogate is not a value Spark can hold
+    assert "/" not in bucket
+    assert os.path.normpath(f"/out/{bucket}") == f"/out/{bucket}"
+    assert bucket[0] not in "._" or bucket == DEFAULT_PARTITION
+    assert unescape(bucket) == value or (bucket == DEFAULT_PARTITION and value == DEFAULT_PARTITION)
+
+
+@given(st.text(max_size=60))
+def test_escape_is_reversible(value: str) -> None:
+    """unescape gives back what escape was given."""
+    assert unescape(escape(value)) == value
+
+
+def test_value_too_long_for_a_name() -> None:
+    """A value that cannot be a directory's name is refused with its length, not cut."""
+    with pytest.raises(TemplateError, match="302 bytes"):
+        buckets("c={c}", pa.array(["x" * 300]))
+
+
+@pytest.mark.parametrize(
+    ("template", "message"),
+    [
+        ("{nothing}", "no column 'nothing'"),
+        ("/abs/{c}", "relative path"),
+        ("a/../{c}", "relative path"),
+        ("a//{c}", "relative path"),
+        ("_penstock/{c}", "keeps its state"),
+        ("{c", "not well formed"),
+        ("{c:%Y}", "needs a timestamp"),
+    ],
+)
+def test_bad_templates_are_refused(template: str, message: str) -> None:
+    """A template that could not place a row, or would leave the output, is refused when the sink is made."""
+    with pytest.raises(TemplateError, match=message):
+        BucketTemplate.of(template, pa.schema([("c", pa.string())]), zone="UTC")
+
+
+@pytest.mark.parametrize("kind", [pa.binary(), pa.list_(pa.int64()), pa.struct([("a", pa.int64())])])
+def test_columns_that_cannot_name_a_directory(kind: pa.DataType) -> None:
+    """Binary and nested columns are refused."""
+    with pytest.raises(TemplateError, match="cannot name a directory"):
+        BucketTemplate.of("{c}", pa.schema([("c", kind)]), zone="UTC")
+
+
+def test_file_names() -> None:
+    """Names hold what the template says; the extension is added unless the template has one."""
+    values = {"sink": "s", "writer": 3, "seq": 7, "batch": 2, "host": "h", "pid": 9, "time": 1_767_225_600 * 10**9}
+    name = NameTemplate.of("{host}-{pid}-{batch}-{time:%Y%m%d_%H%M%S}-{seq:05d}", zone="UTC", growing=False)
+    assert name.render(".txt", **values) == "h-9-2-20260101_000000-00007.txt"
+    assert NameTemplate.of("a{seq}.log", zone="UTC", growing=False).render(".txt", **values) == "a7.log"
+    assert NameTemplate.of("v1.2-{seq}", zone="UTC", growing=False).render(".json.gz", **values) == "v1.2-7.json.gz"
+
+
+@pytest.mark.parametrize("template", ["a/b{seq}", ".a{seq}", "_a{seq}", "fixed", "{writer}", "{seqq}", "{seq", "{batch}"])
+def test_bad_file_names_are_refused(template: str) -> None:
+    """I1, I3: unknown fields, hidden names, and names that several files would share are refused at the start."""
+    with pytest.raises(TemplateError, match="fileName|template"):
+        NameTemplate.of(template, zone="UTC", growing=False)
+
+
+def test_growing_files_need_a_fixed_name() -> None:
+    """A growing file has one name; fields that change are refused."""
+    assert NameTemplate.of("events.log", zone="UTC", growing=True).render(".txt", sink="s") == "events.log"
+    with pytest.raises(TemplateError, match="fixed name"):
+        NameTemplate.of("events-{seq}.log", zone="UTC", growing=True)

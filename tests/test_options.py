@@ -1,0 +1,96 @@
+"""Every option is checked, and what is not an option is refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.errors import OptionError
+from penstock.options import SINK, SOURCE, parse
+
+
+def test_names_are_taken_in_any_case() -> None:
+    """Spark hands options over in lower case; they are the same options."""
+    options = parse(SOURCE, {"PATH": "/x", "maxfilespertrigger": "7"}, what="source")
+    assert (options["path"], options["maxFilesPerTrigger"]) == ("/x", 7)
+    assert options.given == {"path": "/x", "maxFilesPerTrigger": "7"}
+    assert parse(SOURCE, options.given, what="source") == options
+
+
+def test_defaults_are_those_of_the_contract() -> None:
+    """What is not given has the documented default."""
+    source = parse(SOURCE, {"path": "/x"}, what="source")
+    assert (source["format"], source["maxFilesPerTrigger"], source["maxBytesPerTrigger"]) == ("text", 1000, 1 << 30)
+    assert (source["splitSize"], source["settle"], source["lateness"]) == (32 << 20, 10**9, 600 * 10**9)
+    sink = parse(SINK, {"path": "/x"}, what="sink")
+    assert (sink["rollSize"], sink["rollInterval"], sink["rollInactivity"]) == (128 << 20, 900 * 10**9, 60 * 10**9)
+
+
+@pytest.mark.parametrize(("name", "suggestion"), [("rolsize", "rollSize"), ("bucketby ", "bucketBy"), ("compresion", "compression")])
+def test_unknown_options_are_refused_with_the_nearest_name(name: str, suggestion: str) -> None:
+    """A typing error is an error that names the option that was probably meant."""
+    with pytest.raises(OptionError, match=f"unknown option '{name}'.*did you mean '{suggestion}'"):
+        parse(SINK, {"path": "/x", name: "1"}, what="sink")
+
+
+@pytest.mark.parametrize("name", ["cleanSource", "sourceArchiveDir", "follow"])
+def test_source_options_that_are_not_built_are_unknown(name: str) -> None:
+    """An option of a later version is never accepted and ignored."""
+    with pytest.raises(OptionError, match="unknown option"):
+        parse(SOURCE, {"path": "/x", name: "true"}, what="source")
+
+
+@pytest.mark.parametrize("value", ["not-a-integer", "-1", "0", "10.1", ""])
+def test_bad_counts(value: str) -> None:
+    """SPK-2: bad values of maxFilesPerTrigger are refused with the option's name."""
+    with pytest.raises(OptionError, match="maxFilesPerTrigger"):
+        parse(SOURCE, {"path": "/x", "maxFilesPerTrigger": value}, what="source")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("format", "xml"),
+        ("pattern", "("),
+        ("recursiveFileLookup", "yes"),
+        ("startingFrom", "yesterday"),
+        ("encoding", "utf-99"),
+        ("sep", ",,"),
+        ("changedFiles", "quarantine"),
+        ("badRecords", "quarantine"),
+    ],
+)
+def test_bad_source_values(name: str, value: str) -> None:
+    """A value that does not fit is refused with what was found and what is expected."""
+    with pytest.raises(OptionError, match=f"{name}='?{value[:1]}?".replace("(", r"\(")):
+        parse(SOURCE, {"path": "/x", name: value}, what="source")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("timeZone", "Mars/Olympus"), ("sinkId", "../x"), ("sinkId", ""), ("rollSize", "0"), ("rollSize", "-1"), ("compression", "lz9")],
+)
+def test_bad_sink_values(name: str, value: str) -> None:
+    """M17, F31: zero and negative limits, unknown zones and codecs, and ids that could leave the path are refused."""
+    with pytest.raises(OptionError, match=name):
+        parse(SINK, {"path": "/x", name: value}, what="sink")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("earliest", "earliest"),
+        ("LATEST", "latest"),
+        ("1970-01-01T00:00:01Z", 10**9),
+        ("1970-01-01T01:00:01.5+01:00", 1_500_000_000),
+        ("1970-01-01", 0),
+    ],
+)
+def test_starting_from(text: str, expected: object) -> None:
+    """startingFrom takes two words or a time, in UTC unless it says otherwise."""
+    assert parse(SOURCE, {"path": "/x", "startingFrom": text}, what="source")["startingFrom"] == expected
+
+
+def test_a_path_is_needed() -> None:
+    """Source and sink without a path say so."""
+    with pytest.raises(OptionError, match="needs a path"):
+        parse(SINK, {}, what="sink")
