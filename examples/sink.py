@@ -1,6 +1,7 @@
-"""Write any stream as bucketed Parquet files, and read them with a library that knows nothing of Penstock.
+"""Write a stream as Parquet files, one directory a day, and read them with a library that knows nothing of Penstock.
 
-Run it with `python examples/sink.py`. The stream comes from Spark's own JSON source, four tasks a batch, three batches.
+Run it with `python examples/sink.py`. Twelve small input files come in three batches; the query shuffles each batch to four
+tasks. Spark's own sink would leave twelve files. Here parts grow over the batches, so there is one file a day.
 """
 # ruff: noqa: INP001, T201
 # An example is a script of its own, and it prints what it did.
@@ -29,15 +30,20 @@ def make_files(directory: Path) -> None:
     for number in range(12):
         moments = [START + timedelta(minutes=number * 100 + i) for i in range(100)]
         rows = [{"ts": moment.isoformat(), "id": number * 100 + i} for i, moment in enumerate(moments)]
-        (directory / f"events-{number}.json").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+        (directory / f"events-{number:02}.json").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
 
 
 def write(spark: SparkSession, source: Path, output: Path, checkpoint: Path) -> int:
     """Write the stream by day; return the number of batches."""
-    spark_source = spark.readStream.format("json").schema("ts timestamp, id bigint").option("maxFilesPerTrigger", 4)
+    events = (
+        spark.readStream.format("penstock")
+        .option("format", "json")
+        .schema("ts timestamp, id bigint")
+        .option("maxFilesPerTrigger", 4)
+        .load(str(source))
+    )
     query = (
-        spark_source.load(str(source))
-        .repartition(4)
+        events.repartition(4)
         .writeStream.format("penstock")
         .option("format", "parquet")
         .option("bucketBy", "dt={ts:%Y-%m-%d}")
@@ -46,7 +52,6 @@ def write(spark: SparkSession, source: Path, output: Path, checkpoint: Path) -> 
         .start(str(output))
     )
     query.awaitTermination()
-    penstock.finish(spark, query)
     return len(query.recentProgress)
 
 
@@ -57,11 +62,11 @@ def main() -> None:
         source, output = Path(work, "in"), Path(work, "out")
         make_files(source)
         batches = write(spark, source, output, Path(work, "checkpoint"))
-        files = sorted(path for path in output.glob("dt=*/*"))
-        rows = pyarrow.dataset.dataset([str(path) for path in files]).count_rows()
-        print(f"{batches} batches of 4 tasks left {len(files)} files with {rows} rows:")
+        files = sorted(output.glob("dt=*/*.parquet"))
+        print(f"{batches} batches of 4 tasks, {len(files)} files:")
         for path in files:
-            print(f"  {path.relative_to(output).parent} {path.stat().st_size} bytes")
+            rows = pyarrow.dataset.dataset(str(path)).count_rows()
+            print(f"  {path.relative_to(output).parent}  {rows} rows, {path.stat().st_size} bytes")
     spark.stop()
 
 

@@ -40,20 +40,20 @@ def flat_batches(
     values = VALUES | (others or {})
     names = st.one_of(st.sampled_from(["a", "b", "id", "a_longer_name"]), TEXT.filter(bool))
     columns = st.dictionaries(names, st.sampled_from(list(values)), min_size=1, max_size=5)
-    return st.tuples(columns, st.integers(0, 6)).flatmap(lambda drawn: _rows(*drawn, values))
+    return st.tuples(columns, st.integers(0, 6)).flatmap(lambda drawn: _batch(drawn[0], drawn[1], values))
 
 
-def _rows(
+def _batch(
     columns: dict[str, pa.DataType], count: int, values: dict[pa.DataType, st.SearchStrategy[object]]
 ) -> st.SearchStrategy[pa.RecordBatch]:
     schema = pa.schema(list(columns.items()))
-    arrays = [
-        st.lists(st.one_of(values[kind], st.none()), min_size=count, max_size=count).map(
-            lambda drawn, kind=kind: pa.array(drawn, kind)
-        )
-        for kind in columns.values()
-    ]
+    arrays = [_array(kind, count, values[kind]) for kind in columns.values()]
     return st.tuples(*arrays).map(lambda drawn: pa.RecordBatch.from_arrays(list(drawn), schema=schema))
+
+
+def _array(kind: pa.DataType, count: int, values: st.SearchStrategy[object]) -> st.SearchStrategy[pa.Array]:
+    rows = st.lists(st.one_of(values, st.none()), min_size=count, max_size=count)
+    return rows.map(lambda drawn: pa.array(drawn, kind))
 
 
 def same_rows(found: pa.RecordBatch, expected: pa.RecordBatch) -> bool:

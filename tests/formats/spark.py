@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 from pyarrow import types
 
@@ -37,9 +38,8 @@ def same(ours: str | None, sparks: str | None, kind: pa.DataType) -> bool:
     """Tell whether two answers are the same; numbers may be written in other ways."""
     if ours == sparks or None in {ours, sparks} or not types.is_floating(kind) or REFUSED in {ours, sparks}:
         return ours == sparks
-    numbers = [float(str(text)) for text in (ours, sparks)]
-    array = pa.array(numbers).cast(kind, safe=False)
-    return bool(array[0].equals(array[1]))
+    left, right = (np.float32(str(text)) if types.is_float32(kind) else float(str(text)) for text in (ours, sparks))
+    return bool(left == right or (np.isnan(left) and np.isnan(right)))
 
 
 def cast_to_string(value: pa.Scalar) -> str | None:
@@ -54,8 +54,8 @@ def cast_to_string(value: pa.Scalar) -> str | None:
         entries = value.cast(pa.list_(pa.struct([value.type.key_field, value.type.item_field])))
         return f"{{{', '.join(f'{_shown(entry[0])} -> {_shown(entry[1])}' for entry in entries)}}}"
     if types.is_binary(value.type):
-        return value.as_py().decode("utf-8", "replace")
-    text = str(pa.array([value]).cast(pa.string())[0].as_py())
+        return str(value.as_py(), "utf-8", "replace")
+    text = str(pa.array([value]).cast(pa.string())[0])
     return text.removesuffix("Z").rstrip("0").removesuffix(".") if types.is_timestamp(value.type) else text
 
 

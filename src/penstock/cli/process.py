@@ -25,6 +25,7 @@ from penstock.errors import PenstockError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from types import FrameType
 
     from pyspark.sql import SparkSession
 
@@ -158,9 +159,26 @@ def stop_signals() -> Iterator[Stop]:
             raise KeyboardInterrupt
         stop.requested = True
 
-    before = {number: signal.signal(number, requested) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
+    with _handled(requested):
         yield stop
+
+
+@contextlib.contextmanager
+def interrupted_by_signals() -> Iterator[None]:
+    """Raise `KeyboardInterrupt` for SIGTERM as for SIGINT, so that what is under way is cleaned up."""
+
+    def interrupt(number: int, frame: object) -> None:  # noqa: ARG001 - what signal calls
+        raise KeyboardInterrupt
+
+    with _handled(interrupt):
+        yield
+
+
+@contextlib.contextmanager
+def _handled(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    before = {number: signal.signal(number, handler) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for number, previous in before.items():
+            signal.signal(number, previous)

@@ -51,8 +51,8 @@ def csv_cut(read: Callable[[int, int], bytes], size: int, anchor: int, target: i
     if target <= anchor:
         return anchor
     scan = _Scan(sep)
-    at, held = anchor, b""
-    for chunk in reads(read, anchor, size, _SCAN_BYTES):
+    at, held = _content_start(read, size, anchor), b""
+    for chunk in reads(read, at, size, _SCAN_BYTES):
         data = held + chunk
         final = at + len(data) == size
         known = len(data) if final else _decided(data)
@@ -80,7 +80,7 @@ def csv_blocks(
     Raises `BadRecord` with the offset of a record above `record_bytes_max`, or whose quote is never closed, and
     `FileChanged` when the file ends before `end`.
     """
-    begin = len(BOM) if start == 0 and read(0, min(len(BOM), size)) == BOM else start
+    begin = _content_start(read, size, start)
     chunks = reads(read, begin, min(end, size), block_bytes)
     yield from _blocks(chunks, begin, sep, block_bytes, record_bytes_max)
 
@@ -268,6 +268,11 @@ def _blocks(
             raise BadRecord(msg, offset=at + begin)
         cutter.cut = 0
         yield at, data
+
+
+def _content_start(read: Callable[[int, int], bytes], size: int, start: int) -> int:
+    """Return `start`, or where a byte order mark ends that begins there."""
+    return len(BOM) if start == 0 and read(0, min(len(BOM), size)) == BOM else start
 
 
 def _decided(data: bytes) -> int:

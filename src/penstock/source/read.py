@@ -11,8 +11,10 @@ contents. A record that cannot be parsed is reported by its own file and byte of
 
 from __future__ import annotations
 
+import codecs
 from bisect import bisect_right
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -201,7 +203,7 @@ class Reading:
             return batch
         (_, file, offset), rows = piece.parts[0], batch.num_rows
         offsets = pa.array(np.full(rows, offset, np.int64))
-        if self.format.name == "text" and self.format.encoding == "utf-8":
+        if self.format.name == "text" and _is_utf8_name(self.format.encoding):
             offsets = pa.array(record_starts(piece.data, sep=self.format.line_sep)[:rows] + offset)
         values = [_printable(self.full_path(file)), file.modified_ns // 1000, file.size]
         fields = [pa.repeat(pa.scalar(v, f.type), rows) for v, f in zip(values, METADATA_TYPE, strict=False)]
@@ -235,32 +237,37 @@ class _Piece:
 
 
 def _joined(pieces: Iterable[_Piece], sep: bytes | None) -> Iterator[_Piece]:
-    """Join small pieces to blocks of about `BLOCK_BYTES`; a last line without an end is given one."""
+    """Join small pieces to blocks of about `BLOCK_BYTES`; a last line without an end is given one.
+
+    Pieces that would grow together are kept apart: CR before LF, and any where lines end in more than one byte.
+    """
     data: list[bytes] = []
     parts: list[tuple[int, FileVersion, int]] = []
     size = 0
     for piece in pieces:
-        if not size and len(piece.data) >= BLOCK_BYTES // 2:
-            yield piece
-            continue
-        parts += [(size + place, file, offset) for place, file, offset in piece.parts]
-        whole = _ended(piece.data, sep)
-        data.append(whole)
-        size += len(whole)
-        if size >= BLOCK_BYTES:
+        if size and (size >= BLOCK_BYTES or _grow_together(data[-1], piece.data, sep)):
             yield _Piece(b"".join(data), parts)
             data, parts, size = [], [], 0
+        if not size and len(piece.data) >= BLOCK_BYTES // 2:
+            yield piece
+        elif piece.data:
+            parts += [(size + place, file, offset) for place, file, offset in piece.parts]
+            data.append(_ended(piece.data, sep))
+            size += len(data[-1])
     if size:
         yield _Piece(b"".join(data), parts)
 
 
-def _ended(data: bytes, sep: bytes | None) -> bytes:
-    """Return the lines with an end on the last one, which must not grow together with what follows (CR, then LF)."""
+def _grow_together(left: bytes, right: bytes, sep: bytes | None) -> bool:
     if sep is not None:
-        return data if data.endswith(sep) else data + sep
-    if data.endswith(b"\n"):
-        return data
-    return (data[:-1] if data.endswith(b"\r") else data) + b"\n"
+        return len(sep) > 1
+    return left.endswith(b"\r") and right.startswith(b"\n")
+
+
+def _ended(data: bytes, sep: bytes | None) -> bytes:
+    if sep is None:
+        return data if data.endswith((b"\n", b"\r")) else data + b"\n"
+    return data if len(sep) > 1 or data.endswith(sep) else data + sep
 
 
 def _open(storage: Storage, path: str) -> ReadHandle:
@@ -299,6 +306,7 @@ def _without_header(found: Iterator[tuple[int, bytes]], sep: str) -> Iterator[tu
     yield from found
 
 
+@lru_cache(maxsize=8)
 def _by_bytes(encoding: str) -> bool:
     """Tell whether line breaks of the encoding can be found in its bytes (all that extend ASCII; not UTF-16)."""
     ascii_bytes = bytes(range(128))
@@ -308,8 +316,14 @@ def _by_bytes(encoding: str) -> bool:
         return False
 
 
+@lru_cache(maxsize=8)
+def _is_utf8_name(encoding: str) -> bool:
+    """Tell whether bytes of the encoding are UTF-8 as they are."""
+    return codecs.lookup(encoding).name in {"utf-8", "ascii"}
+
+
 def _utf8(data: bytes, encoding: str, path: str, offset: int) -> bytes:
-    if encoding in {"utf-8", "ascii"}:
+    if _is_utf8_name(encoding):
         return data
     try:
         return data.decode(encoding).encode()
@@ -320,8 +334,6 @@ def _utf8(data: bytes, encoding: str, path: str, offset: int) -> bytes:
 
 
 def _transcoded(chunks: Iterable[bytes], encoding: str, path: str) -> Iterator[bytes]:
-    import codecs
-
     convert = codecs.getincrementaldecoder(encoding)()
     at = 0
     try:

@@ -20,6 +20,7 @@ from penstock.cli.answer import Answer, console
 from penstock.cli.demo.reader import Reader, source_hashes
 from penstock.cli.demo.run import Ended, Run, is_there, kill_keeper
 from penstock.cli.demo.source import Gathered, gather
+from penstock.cli.process import interrupted_by_signals
 from penstock.errors import OptionError, PenstockError
 from penstock.spark.session import require_pyspark
 from penstock.storage import locate
@@ -73,7 +74,7 @@ def play(directory: str | None, *, keep: bool, as_json: bool) -> Answer:
     require_pyspark()
     storage, place = _place(directory)
     start = clock.monotonic()
-    with _told(as_json=as_json) as tell:
+    with interrupted_by_signals(), _told(as_json=as_json) as tell:
         demo = _Demo(storage, place, tell)
         try:
             demo.play()

@@ -9,7 +9,6 @@ marks hidden files in this world). What is more than the demo needs is left out 
 from __future__ import annotations
 
 import sysconfig
-from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -35,7 +34,7 @@ class Gathered:
 
     files: int = 0
     bytes: int = 0
-    left_out: Counter[str] = field(default_factory=Counter)
+    left_out: dict[str, int] = field(default_factory=dict)
 
 
 def gather(storage: Storage, target: str) -> Gathered:
@@ -45,7 +44,7 @@ def gather(storage: Storage, target: str) -> Gathered:
         for path in _python_files(storage, root):
             reason = _take(storage, f"{root}/{path}", f"{target}/{label}", path, done)
             if reason:
-                done.left_out[reason] += 1
+                done.left_out[reason] = done.left_out.get(reason, 0) + 1
     return done
 
 
