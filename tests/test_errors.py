@@ -37,7 +37,9 @@ def test_bad_record_keeps_its_place() -> None:
 
 def test_error_is_found_in_what_spark_makes_of_it() -> None:
     """The last code in Spark's text gives the kind of error back."""
-    text = "[STREAM_FAILED] ... Traceback ...\npenstock.errors.Fenced: [PST-301] sink 's' belongs to 'x'\n SQLSTATE: 38000"
+    text = (
+        "[STREAM_FAILED] ... Traceback ...\npenstock.errors.Fenced: [PST-301] sink 's' belongs to 'x'\n SQLSTATE: 38000"
+    )
     error = errors.from_text(text)
     assert isinstance(error, errors.Fenced)
     assert error.message == "sink 's' belongs to 'x'"

@@ -25,7 +25,9 @@ def test_defaults_are_those_of_the_contract() -> None:
     assert (sink["rollSize"], sink["rollInterval"], sink["rollInactivity"]) == (128 << 20, 900 * 10**9, 60 * 10**9)
 
 
-@pytest.mark.parametrize(("name", "suggestion"), [("rolsize", "rollSize"), ("bucketby ", "bucketBy"), ("compresion", "compression")])
+@pytest.mark.parametrize(
+    ("name", "suggestion"), [("rolsize", "rollSize"), ("bucketby ", "bucketBy"), ("compresion", "compression")]
+)
 def test_unknown_options_are_refused_with_the_nearest_name(name: str, suggestion: str) -> None:
     """A typing error is an error that names the option that was probably meant."""
     with pytest.raises(OptionError, match=f"unknown option '{name}'.*did you mean '{suggestion}'"):
@@ -67,7 +69,14 @@ def test_bad_source_values(name: str, value: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("timeZone", "Mars/Olympus"), ("sinkId", "../x"), ("sinkId", ""), ("rollSize", "0"), ("rollSize", "-1"), ("compression", "lz9")],
+    [
+        ("timeZone", "Mars/Olympus"),
+        ("sinkId", "../x"),
+        ("sinkId", ""),
+        ("rollSize", "0"),
+        ("rollSize", "-1"),
+        ("compression", "lz9"),
+    ],
 )
 def test_bad_sink_values(name: str, value: str) -> None:
     """M17, F31: zero and negative limits, unknown zones and codecs, and ids that could leave the path are refused."""

@@ -10,7 +10,15 @@ from penstock.units import format_duration, format_size, parse_duration, parse_s
 
 @pytest.mark.parametrize(
     ("text", "size"),
-    [("4096", 4096), ("128m", 128 << 20), ("128MB", 128 << 20), ("1g", 1 << 30), ("1 GiB", 1 << 30), ("2k", 2048), ("0", 0)],
+    [
+        ("4096", 4096),
+        ("128m", 128 << 20),
+        ("128MB", 128 << 20),
+        ("1g", 1 << 30),
+        ("1 GiB", 1 << 30),
+        ("2k", 2048),
+        ("0", 0),
+    ],
 )
 def test_sizes(text: str, size: int) -> None:
     """Sizes take units of 1024 in any case, with or without B."""
@@ -25,7 +33,8 @@ def test_bad_sizes_are_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "seconds"), [("500ms", 0.5), ("1s", 1), ("15m", 900), ("15min", 900), ("1.5h", 5400), ("1d", 86400), ("0", 0)]
+    ("text", "seconds"),
+    [("500ms", 0.5), ("1s", 1), ("15m", 900), ("15min", 900), ("1.5h", 5400), ("1d", 86400), ("0", 0)],
 )
 def test_durations(text: str, seconds: float) -> None:
     """Durations take ms, s, m, h and d; zero needs no unit."""

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 UTC = dt.timezone.utc
 TEXT = st.text(st.one_of(st.characters(exclude_categories=["Cs"]), st.sampled_from("\",\n\r\t\\'\0 \ufeff\u2028")))
-TIMES = st.datetimes(dt.datetime(1, 1, 1), dt.datetime(9999, 12, 31, 23, 59, 59, 999_999))  # noqa: DTZ001 - zones later
+TIMES = st.datetimes(dt.datetime(1, 1, 1), dt.datetime(9999, 12, 31, 23, 59, 59, 999_999))
 
 VALUES: dict[pa.DataType, st.SearchStrategy[object]] = {
     pa.string(): TEXT,

@@ -63,7 +63,7 @@ def reader(data: bytes) -> Callable[[int, int], bytes]:
     return read
 
 
-def rows(block: bytes, schema: pa.Schema = TWO, *, first: bool = False, **options: Any) -> list[tuple[Any, ...]]:  # noqa: ANN401 - as ReadFormat's
+def rows(block: bytes, schema: pa.Schema = TWO, *, first: bool = False, **options: Any) -> list[tuple[Any, ...]]:
     """Return the rows of a block of CSV."""
     batch = decoder(ReadFormat("csv", schema, **options)).decode(block, first=first)
     batch.validate(full=True)
@@ -210,7 +210,7 @@ def test_a_cut_counts_from_its_anchor() -> None:
 @pytest.mark.parametrize(
     "find", [lambda read: csv_cut(read, 100, 0, 90), lambda read: list(csv_blocks(read, 100, 0, 100))]
 )
-def test_a_file_that_shrank_is_an_error(find: Any) -> None:  # noqa: ANN401 - one of the two above
+def test_a_file_that_shrank_is_an_error(find: Any) -> None:
     """A file that ends before its planned size is an error, and never a short result."""
     with pytest.raises(FileChanged, match="shrank"):
         find(lambda offset, length: (b"a,b\n" * 10)[offset : offset + length])

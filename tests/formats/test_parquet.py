@@ -58,7 +58,7 @@ def rows(count: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist([{**ROW, "i": i} for i in range(count - 1)] + [dict.fromkeys(ROW)], SCHEMA)
 
 
-def written(*batches: pa.RecordBatch, codec: str = "snappy", **options: Any) -> bytes:  # noqa: ANN401 - as ParquetWriter's
+def written(*batches: pa.RecordBatch, codec: str = "snappy", **options: Any) -> bytes:
     """Return the Parquet file of the batches."""
     file = io.BytesIO()
     writer = ParquetWriter(file, batches[0].schema, codec, **options)
@@ -68,7 +68,7 @@ def written(*batches: pa.RecordBatch, codec: str = "snappy", **options: Any) -> 
     return file.getvalue()
 
 
-def foreign(table: pa.Table, **options: Any) -> io.BytesIO:  # noqa: ANN401 - as pyarrow's
+def foreign(table: pa.Table, **options: Any) -> io.BytesIO:
     """Return a file as another program may have written it."""
     file = io.BytesIO()
     pq.write_table(table, file, **options)
@@ -76,7 +76,7 @@ def foreign(table: pa.Table, **options: Any) -> io.BytesIO:  # noqa: ANN401 - as
     return file
 
 
-def read(file: Any, schema: pa.Schema, **options: Any) -> pa.Table:  # noqa: ANN401 - bytes or a file; as parquet_batches
+def read(file: Any, schema: pa.Schema, **options: Any) -> pa.Table:
     """Return the whole file as exactly `schema`."""
     source = io.BytesIO(file) if isinstance(file, bytes) else file
     batches = list(parquet_batches(source, 0, 1 << 40, schema, **options))

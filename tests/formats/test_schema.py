@@ -27,12 +27,12 @@ def struct(*fields: tuple[str, Any], nullable: bool = True, metadata: dict[str, 
     }
 
 
-def array(kind: Any, *, null: bool = True) -> dict[str, Any]:  # noqa: ANN401 - parsed JSON
+def array(kind: Any, *, null: bool = True) -> dict[str, Any]:
     """Return the parsed JSON of a Spark array."""
     return {"type": "array", "elementType": kind, "containsNull": null}
 
 
-def mapping(key: Any, value: Any, *, null: bool = True) -> dict[str, Any]:  # noqa: ANN401 - parsed JSON
+def mapping(key: Any, value: Any, *, null: bool = True) -> dict[str, Any]:
     """Return the parsed JSON of a Spark map."""
     return {"type": "map", "keyType": key, "valueType": value, "valueContainsNull": null}
 
@@ -91,7 +91,7 @@ def test_to_spark_is_what_pyspark_writes(schema: dict[str, Any]) -> None:
         ({"type": "udt", "class": "x", "pyClass": None, "sqlType": "double"}, pa.float64()),
     ],
 )
-def test_other_names_of_types(name: Any, expected: pa.DataType) -> None:  # noqa: ANN401 - parsed JSON
+def test_other_names_of_types(name: Any, expected: pa.DataType) -> None:
     """Character types, collations and user-defined types are read as what they are stored as."""
     assert to_arrow(json.dumps(struct(("a", name)))).field("a").type == expected
 
@@ -104,7 +104,7 @@ def test_collations_are_no_metadata() -> None:
 
 @pytest.mark.parametrize("name", ["variant", "interval", "interval year to month", "geometry(OGC:CRS84)", "nonsense"])
 @pytest.mark.parametrize("wrap", [lambda t: t, array, lambda t: struct(("inner", t)), lambda t: mapping("string", t)])
-def test_unsupported_types_name_the_column(name: str, wrap: Any) -> None:  # noqa: ANN401 - a function on parsed JSON
+def test_unsupported_types_name_the_column(name: str, wrap: Any) -> None:
     """A type that files cannot hold is refused, at any depth, with the column's name and the type."""
     with pytest.raises(OptionError, match=r"column 'bad(\.inner)?' has type") as caught:
         to_arrow(json.dumps(struct(("good", "long"), ("bad", wrap(name)))))
@@ -134,7 +134,7 @@ def test_unsupported_types_name_the_column(name: str, wrap: Any) -> None:  # noq
         (pa.list_(pa.int64(), 3), array("long")),
     ],
 )
-def test_other_encodings_have_sparks_type(kind: pa.DataType, expected: Any) -> None:  # noqa: ANN401 - parsed JSON
+def test_other_encodings_have_sparks_type(kind: pa.DataType, expected: Any) -> None:
     """What a transform may make of a column is named by the Spark type that holds the same values, and then fits it."""
     schema = to_spark(pa.schema([("a", kind)]))
     assert json.loads(schema)["fields"][0]["type"] == expected

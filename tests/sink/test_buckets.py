@@ -75,7 +75,9 @@ def test_local_timestamps_and_dates_have_no_zone() -> None:
 def test_batch_time() -> None:
     """{time:...} is the time of the batch, the same for all its rows, in the sink's zone."""
     noon = 1_767_268_800 * 10**9
-    assert buckets("t={time:%Y-%m-%d-%H}", pa.array([1, 2]), zone="Asia/Tokyo", time_ns=noon) == {"t=2026-01-01-21": [0, 1]}
+    assert buckets("t={time:%Y-%m-%d-%H}", pa.array([1, 2]), zone="Asia/Tokyo", time_ns=noon) == {
+        "t=2026-01-01-21": [0, 1]
+    }
 
 
 @pytest.mark.parametrize(
@@ -156,7 +158,9 @@ def test_file_names() -> None:
     assert NameTemplate.of("v1.2-{seq}", zone="UTC", growing=False).render(".json.gz", **values) == "v1.2-7.json.gz"
 
 
-@pytest.mark.parametrize("template", ["a/b{seq}", ".a{seq}", "_a{seq}", "fixed", "{writer}", "{seqq}", "{seq", "{batch}"])
+@pytest.mark.parametrize(
+    "template", ["a/b{seq}", ".a{seq}", "_a{seq}", "fixed", "{writer}", "{seqq}", "{seq", "{batch}"]
+)
 def test_bad_file_names_are_refused(template: str) -> None:
     """I1, I3: unknown fields, hidden names, and names that several files would share are refused at the start."""
     with pytest.raises(TemplateError, match="fileName|template"):

@@ -6,6 +6,7 @@ import bz2
 import gzip
 import json
 import os
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,9 @@ class Input:
         info = path.stat()
         return FileVersion(name, info.st_size, info.st_mtime_ns, str(info.st_ino))
 
-    def reading(self, fmt: str = "text", schema: pa.Schema = TEXT, *, metadata: str | None = None, **options: Any) -> Reading:
+    def reading(
+        self, fmt: str = "text", schema: pa.Schema = TEXT, *, metadata: str | None = None, **options: Any
+    ) -> Reading:
         """Return a reading of the directory."""
         columns = (*schema.names, *([metadata] if metadata else []))
         return Reading(LocalStorage(), str(self.root), ReadFormat(fmt, schema, **options), metadata, columns)
@@ -63,7 +66,7 @@ def whole(file: FileVersion) -> Split:
 def cut(file: FileVersion, at: list[int]) -> list[Split]:
     """Return the file in ranges."""
     bounds = sorted({0, file.size, *(a for a in at if a <= file.size)})
-    return [Split(file, a, b) for a, b in zip(bounds, bounds[1:], strict=False)]
+    return [Split(file, a, b) for a, b in pairwise(bounds)]
 
 
 CONTENTS = {
@@ -99,7 +102,9 @@ def test_no_record_is_lost_doubled_or_cut_at_any_point(source: Input, name: str)
 
 
 @settings(max_examples=150)
-@given(lines=st.lists(st.text("ab\r\n\u00fc\0\"", max_size=6), max_size=8), cuts=st.lists(st.integers(0, 60), max_size=5))
+@given(
+    lines=st.lists(st.text('ab\r\n\u00fc\0"', max_size=6), max_size=8), cuts=st.lists(st.integers(0, 60), max_size=5)
+)
 def test_any_text_in_any_ranges(tmp_path_factory: pytest.TempPathFactory, lines: list[str], cuts: list[int]) -> None:
     """Random lines with random ends in random ranges: the ranges together are the whole."""
     source = Input(tmp_path_factory.mktemp("x"))
@@ -236,7 +241,11 @@ def test_csv_with_quotes_over_lines(source: Input) -> None:
 
 def test_csv_headers_of_several_files(source: Input) -> None:
     """Each file's own header is skipped, also when files are joined or compressed."""
-    files = [source.put("a", b"id,name\n1,x\n"), source.put("b", b"id,name\n"), source.put("c.gz", gzip.compress(b"id,name\n2,y"))]
+    files = [
+        source.put("a", b"id,name\n1,x\n"),
+        source.put("b", b"id,name\n"),
+        source.put("c.gz", gzip.compress(b"id,name\n2,y")),
+    ]
     assert values(source.reading("csv", ROWS, header=True), [whole(f) for f in files], "id") == [1, 2]
 
 

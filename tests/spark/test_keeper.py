@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-import penstock
 import pytest
 
+import penstock
 from tests.support.stage import run_python
 
 if TYPE_CHECKING:

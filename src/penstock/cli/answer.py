@@ -8,8 +8,10 @@ the object on stdout, so that there is always one. A traceback is printed for `P
 from __future__ import annotations
 
 import functools
+import io
 import json
 import os
+import sys
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -51,6 +53,8 @@ def command(function: Callable[..., Answer]) -> Callable[..., None]:
     @functools.wraps(function)
     def run(**arguments: Any) -> None:  # noqa: ANN401 - the command's own
         as_json = bool(arguments["as_json"])
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(errors="surrogateescape")  # a file's name may be any bytes
         try:
             answer = function(**arguments)
             print_answer(answer, as_json=as_json)
@@ -99,7 +103,7 @@ def _fail(error: BaseException, status: int, *, as_json: bool) -> NoReturn:
     message = _message(error)
     if as_json:
         code = error.code if isinstance(error, PenstockError) else None
-        typer.echo(json.dumps({"ok": False, "error": {"code": code, "message": message}}))
+        typer.echo(json.dumps({"ok": False, "error": {"code": code, "message": message.removeprefix(f"[{code}] ")}}))
     typer.secho(f"error: {message}", err=True, fg="red")
     raise typer.Exit(status)
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+import typer
+
 from penstock import clock
 from penstock.cli.answer import Answer, moment
 from penstock.clock import SECOND_NS
@@ -226,7 +228,7 @@ def _show_files(facts: dict[str, Any], out: Console) -> None:
         out.print(table)
     else:
         for row in rows:
-            out.out("\t".join(row))
+            typer.echo("\t".join(row))
     out.print(f"{len(rows):,} files, {facts['rows']:,} rows, {format_size(facts['bytes'])}")
 
 

@@ -92,7 +92,8 @@ def _line_feeds(block: bytes, sep: bytes | None) -> bytes:
     if sep == b"\n":
         return block
     # A line break that is no separator is white space. NUL stands for separators meanwhile; neither NUL nor \1 is JSON.
-    return block.replace(b"\0", b"\1").replace(sep, b"\0").translate(_WHITE).replace(b"\0", b"\n")
+    others = block.replace(b"\0", b"\1") if b"\0" not in sep else block
+    return others.replace(sep, b"\0").translate(_WHITE).replace(b"\0", b"\n")
 
 
 def _check(kind: pa.DataType, name: str) -> None:

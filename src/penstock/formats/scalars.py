@@ -98,7 +98,7 @@ def parse_base64(text: pa.Array) -> pa.Array:
 
     squeezed = pc.replace_substring_regex(text, r"[\x00-\x20]", "")
     try:
-        decoded = pl.Series(values=pl.from_arrow(squeezed), dtype=pl.String).str.decode("base64", strict=True)
+        decoded = pl.Series("", squeezed).str.decode("base64", strict=True)
     except pl.exceptions.PolarsError as error:
         msg = "Base64"
         raise MalformedError(msg) from error
@@ -287,9 +287,7 @@ def _time_text(column: pa.Array, name: str) -> pa.Array:
 def _base64_text(column: pa.Array) -> pa.Array:
     import polars as pl  # as in `parse_base64`
 
-    return (
-        pl.Series(values=pl.from_arrow(column), dtype=pl.Binary).bin.encode("base64").to_arrow().cast(pa.large_string())
-    )
+    return pl.Series("", column).bin.encode("base64").to_arrow().cast(pa.large_string())
 
 
 def _replaced(text: pa.Array, mask: npt.NDArray[np.bool_], by: Callable[[pa.Array], pa.Array | str]) -> pa.Array:

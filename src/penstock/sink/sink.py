@@ -81,6 +81,10 @@ class Begun:
     open: tuple[OpenPart, ...]
     final: bool
 
+    def has(self, query: str, batch: int) -> bool:
+        """Tell whether the ledger has the batch already."""
+        return batch <= self.done.get(query, -1)
+
 
 @dataclass(frozen=True)
 class TaskResult:
@@ -195,7 +199,7 @@ class Sink:
         is drained and not written. After an error nothing staged here counts, and it will be swept.
         """
         template = begun.write, begun.base, begun.epoch, begun.time_ns, begun.final, writer
-        if batch <= begun.done.get(query, -1):
+        if begun.has(query, batch):
             for _ in rows:
                 pass
             return TaskResult(*template)

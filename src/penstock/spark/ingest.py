@@ -8,6 +8,7 @@ last parts are published, and a report of how far it is.
 from __future__ import annotations
 
 import json
+import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -25,8 +26,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
+    from penstock.source.cursor import Split
     from penstock.storage import LocalStorage
 
+_log = logging.getLogger("penstock.ingest")
 _FILES_A_BATCH = "100000"  # plans of an ingest have a place beside the offset, so batches need not be small
 _MERGE_BELOW = "4m"  # tasks are as many as cores: their parts are well sized unless the input is small
 _POLL_SECONDS = 0.2
@@ -117,24 +120,79 @@ class _Job:
     def start(self, *, watch: bool) -> StreamingQuery:
         """Start the query."""
         spark = self._spark
-        carried = self._source | {
-            "emit": "splits",
-            "tasks": str(spark.sparkContext.defaultParallelism),
-            "stateLocation": f"{self._checkpoint}/penstock",
-        }
+        carried = self._source | self._carried() | {"tasks": str(spark.sparkContext.defaultParallelism)}
         self._storage.make_directory(f"{self._dst}/{STATE_DIRECTORY}")
+        self._abandon_changed_plan()
         frame = spark.readStream.format("penstock").options(**carried).load()
         writer = frame.writeStream.format("penstock").options(**self._sink)
         writer = writer.option("checkpointLocation", self._checkpoint)
         writer = writer.trigger(processingTime="1 second") if watch else writer.trigger(availableNow=True)
         return writer.start()
 
+    def _abandon_changed_plan(self) -> None:
+        """Have a batch planned anew that was planned but never decided, if files of its plan have changed since.
+
+        That is what happens when a bad file is mended: the plan names the version before. Nothing of such a batch is
+        visible, so taking its entry out of Spark's offset log loses nothing. A batch that the ledger has is left alone,
+        and so is one whose driver still lives.
+        """
+        number, offset = self._planned()
+        text = self._read("metadata")
+        if number is None or text is None:
+            return
+        query = json.loads(text)["id"]
+        head = self.sink(query).ledger.head()
+        if head.last_batch(query) >= number or self._runs(query, head.owner):
+            return
+        changed = [split.file.path for split in self._splits(offset) if not self._is_as_planned(split)]
+        if changed:
+            _log.warning(
+                "batch %d was never committed and %d of its files changed; it is planned anew", number, len(changed)
+            )
+            for name in (str(number), f".{number}.crc"):
+                self._storage.delete(f"{self._checkpoint}/offsets/{name}")
+
+    def _runs(self, query: str, driver: str) -> bool:
+        """Tell whether the query runs, in this application or in another one on this host."""
+        if driver == self._owner(query):
+            return any(str(active.id) == query for active in self._spark.streams.active)
+        return keeper.lives(driver)
+
+    def _owner(self, query: str) -> str:
+        jvm = self._spark.sparkContext._jvm  # noqa: SLF001 - the only way to its process id
+        pid = int(jvm.java.lang.ProcessHandle.current().pid()) if jvm else 0
+        return keeper.owner(query, keeper.process(pid))
+
+    def _planned(self) -> tuple[int | None, dict[str, Any]]:
+        """Return the last batch that was planned and not committed, with its end offset."""
+        planned, done = self._numbers("offsets"), self._numbers("commits")
+        text = self._read(f"offsets/{max(planned)}") if planned and max(planned) not in done else None
+        return (max(planned), json.loads(text.splitlines()[-1])) if text else (None, {})
+
+    def _splits(self, offset: dict[str, Any]) -> list[Split]:
+        options = parse(SOURCE, self._source | self._carried(), what="source")
+        return reading.planner(options, fused.Stage.of(self._sink["ingest"]).reading).splits(offset)
+
+    def _is_as_planned(self, split: Split) -> bool:
+        path = f"{self._source['path']}/{split.file.path}" if split.file.path else self._source["path"]
+        try:
+            now = self._storage.stat(path)
+        except NotThere:
+            return False
+        return (now.size, now.modified_ns, now.identity) == (
+            split.file.size,
+            split.file.modified_ns,
+            split.file.identity,
+        )
+
+    def _carried(self) -> dict[str, str]:
+        """Return the source options that make splits of the plan."""
+        return {"emit": "splits", "stateLocation": f"{self._checkpoint}/penstock"}
+
     def finish(self, query: StreamingQuery) -> None:
         """Publish what the query left open, as the driver it was."""
         sink = self.sink(str(query.id))
-        jvm = self._spark.sparkContext._jvm  # noqa: SLF001 - the only way to its process id
-        pid = int(jvm.java.lang.ProcessHandle.current().pid()) if jvm else 0
-        driver = keeper.owner(str(query.id), keeper.process(pid))
+        driver = self._owner(str(query.id))
         if sink.ledger.head().owner == driver:
             sink.finish(driver)
         keeper.query_ended(str(query.id))
@@ -157,12 +215,15 @@ class _Job:
 
     def _offset(self) -> tuple[int, dict[str, Any]]:
         """Return the last batch that was committed, and its end offset."""
-        try:
-            done = [int(n) for n, _ in self._storage.names(f"{self._checkpoint}/commits") if n.isdigit()]
-        except NotThere:
-            done = []
+        done = self._numbers("commits")
         text = self._read(f"offsets/{max(done)}") if done else None
         return (max(done), json.loads(text.splitlines()[-1])) if text else (-1, {})
+
+    def _numbers(self, log: str) -> list[int]:
+        try:
+            return [int(name) for name, _ in self._storage.names(f"{self._checkpoint}/{log}") if name.isdigit()]
+        except NotThere:
+            return []
 
     def _read(self, name: str) -> str | None:
         try:

@@ -52,6 +52,16 @@ def owner(query: str, process: psutil.Process | None) -> str:
     return f"{socket.gethostname()}:{process.pid}:{int(process.create_time() * 1000)}:{query}"
 
 
+def lives(driver: str) -> bool:
+    """Tell whether the driver that `owner` named is a process of this host that still runs."""
+    import socket
+
+    host, _, rest = driver.partition(":")
+    pid, _, rest = rest.partition(":")
+    found = process(int(pid)) if host == socket.gethostname() and pid.isdigit() else None
+    return found is not None and str(int(found.create_time() * 1000)) == rest.partition(":")[0]
+
+
 def fact_of(sink: Sink, driver: str) -> HostFact:
     """Return the fact that the processes of one driver share about one sink."""
     return HostFact(xxhash.xxh3_64_hexdigest(json.dumps([sink.root, sink.sink_id, driver]).encode()))

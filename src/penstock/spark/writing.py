@@ -47,7 +47,9 @@ def write(made: Sink, begun: Begun, data: pa.Schema, rows: Iterator[pa.RecordBat
     """Write a task's rows, on an executor; return the query id with what was staged."""
     query, batch, partition = task_batch()
     some: Iterable[pa.RecordBatch | bytes]
-    if made.options["ingest"]:
+    if begun.has(query, batch):
+        some = rows  # is only drained: what a committed batch read may be gone by now
+    elif made.options["ingest"]:
         some = fused.Stage.of(made.options["ingest"]).rows(rows, text=fused.passes_text(made.options))
     else:
         some = (conform(batch, data) for batch in rows)

@@ -1,0 +1,172 @@
+"""What contenders do, as it runs in their processes: a query over everything that is there, or one that waits for files.
+
+Both sides of a comparison are the program that a user would write: the same source, the same kind of output, a checkpoint.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.data import schema
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+_BATCH_SECONDS_MAX = 900
+_POLL_SECONDS = 0.05
+_DATED_BACK_SECONDS = 5  # a landed file has settled when it appears
+
+
+@dataclass(frozen=True)
+class Job:
+    """Files of `form` below `src` become files of `to` below `dst`.
+
+    `engine` is `spark` (its own source and sink), `plain` (ours, rows cross the JVM) or `ingest` (ours, they do not).
+    """
+
+    engine: str
+    src: str
+    dst: str
+    form: str
+    to: str
+    source: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def checkpoint(self) -> str:
+        """Return where the query's checkpoint is: hidden from readers in the output directory."""
+        return f"{self.dst}/_checkpoint" if self.engine == "spark" else f"{self.dst}/_penstock/checkpoint"
+
+
+def spark_session() -> SparkSession:
+    """Return a session as Spark makes it, with two cores. Without its web server, which takes its start some time."""
+    from pyspark.sql import SparkSession  # noqa: PLC0415 - a process without Spark uses this module, too
+
+    builder = SparkSession.builder.master("local[2]").appName("benchmark")
+    for name in ("spark.ui.enabled", "spark.ui.showConsoleProgress"):
+        builder = builder.config(name, "false")
+    return _quiet(builder.config("spark.sql.session.timeZone", "UTC").getOrCreate())
+
+
+def penstock_session() -> SparkSession:
+    """Return the session that Penstock starts by itself, with two cores."""
+    import penstock  # noqa: PLC0415 - not in the process of the other contender
+
+    session = penstock.local_session("local[2]")
+    penstock.register(session)
+    return session
+
+
+def _quiet(session: SparkSession) -> SparkSession:
+    session.sparkContext.setLogLevel("ERROR")
+    return session
+
+
+def run(spark: SparkSession, job: Job) -> float:
+    """Take everything that is there; return the seconds from the definition of the query to its end."""
+    start = time.perf_counter()
+    if job.engine == "ingest":
+        import penstock  # noqa: PLC0415 - not in the process of the other contender
+
+        penstock.ingest(spark, job.src, job.dst, source=_ingest_source(job), sink={"format": job.to})
+    else:
+        _query(spark, job, availableNow=True).awaitTermination()
+    return time.perf_counter() - start
+
+
+def _query(spark: SparkSession, job: Job, **trigger: Any) -> StreamingQuery:  # noqa: ANN401 - Spark's own choice of triggers
+    from pyspark.sql.types import StructType  # noqa: PLC0415 - as above
+
+    own = job.engine == "spark"
+    reader = spark.readStream.format(job.form if own else "penstock").options(**job.source)
+    reader = reader.schema(StructType.fromJson(json.loads(schema(job.form))))
+    frame = (reader if own else reader.option("format", job.form)).load(job.src)
+    writer = frame.writeStream.format(job.to if own else "penstock").option("checkpointLocation", job.checkpoint)
+    return (writer if own else writer.option("format", job.to)).trigger(**trigger).start(job.dst)
+
+
+def _ingest_source(job: Job) -> dict[str, Any]:
+    from pyspark.sql.types import StructType  # noqa: PLC0415 - as above
+
+    return {"format": job.form, "schema": StructType.fromJson(json.loads(schema(job.form))), **job.source}
+
+
+def trickle(spark: SparkSession, job: Job, *, batches: int) -> list[float]:
+    """Run a waiting query and land one file of one line after the other; return Spark's milliseconds for each trigger."""
+    landing = _Landing(job, batches)
+    if job.engine == "ingest":
+        import penstock  # noqa: PLC0415 - not in the process of the other contender
+
+        def step(_state: object) -> None:
+            (query,) = spark.streams.active
+            if landing.step(query):
+                raise KeyboardInterrupt
+
+        source, sink = _ingest_source(job), {"format": job.to}
+        penstock.ingest(spark, job.src, job.dst, source=source, sink=sink, watch=True, progress=_until_done(landing, step))
+        return landing.milliseconds
+    query = _query(spark, job, processingTime="0 seconds")
+    while not landing.step(query):
+        time.sleep(_POLL_SECONDS)
+    query.stop()
+    return landing.milliseconds
+
+
+def _until_done(landing: _Landing, step: Callable[[object], None]) -> Callable[[object], None]:
+    """Return the callback without its last call, which comes when the query has ended."""
+    return lambda state: None if landing.done else step(state)
+
+
+class _Landing:
+    """Lands a file, waits for its batch, lands the next. Files come by rename, as whole files do."""
+
+    def __init__(self, job: Job, batches: int) -> None:
+        self._directory = job.src
+        self._batches = batches
+        self._last = -1
+        self._waiting_since: float | None = None
+        self.milliseconds: list[float] = []
+
+    @property
+    def done(self) -> bool:
+        """Tell whether all batches have been seen."""
+        return len(self.milliseconds) >= self._batches
+
+    def step(self, query: StreamingQuery) -> bool:
+        """Do what is to be done now; tell whether that was the last of it."""
+        if self._waiting_since is None:
+            self._land()
+            self._waiting_since = time.monotonic()
+            return False
+        progress = query.lastProgress
+        if progress is None or "addBatch" not in progress["durationMs"] or progress["batchId"] <= self._last:
+            self._complain(query)
+            return False
+        self._last = int(progress["batchId"])
+        self.milliseconds.append(float(progress["durationMs"]["triggerExecution"]))
+        self._waiting_since = None
+        return self.done
+
+    def _land(self) -> None:
+        now = time.time_ns()
+        hidden, path = f"{self._directory}/.new-{now}", f"{self._directory}/new-{now}.log"
+        with open(hidden, "wb") as file:  # noqa: PTH123 - the directory has 100,000 files, so nothing is listed here
+            file.write(b"2026-03-01 00:00:00,000 INFO [worker-0] one line\n")
+        then = now - _DATED_BACK_SECONDS * 1_000_000_000
+        os.utime(hidden, ns=(then, then))
+        os.rename(hidden, path)  # noqa: PTH104 - as above
+
+    def _complain(self, query: StreamingQuery) -> None:
+        failed = query.exception()
+        if failed is not None:
+            raise failed
+        waited = time.monotonic() - (self._waiting_since or 0)
+        if waited > _BATCH_SECONDS_MAX:
+            msg = f"no batch for {waited:.0f} s after a file was landed in {self._directory}"
+            raise TimeoutError(msg)

@@ -1,0 +1,141 @@
+"""Taking turns: A B A B A B, so that whatever drifts on the machine drifts for all."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from benchmarks import room as rooms
+from benchmarks.data import DataSet, Recipe, made
+from benchmarks.figures import Series, shown
+from benchmarks.jobs import Job
+from benchmarks.output import expect
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+MB = 1_000_000
+
+
+@dataclass(frozen=True)
+class Contender:
+    """Somebody who does the work: `run` writes to a directory that is not there yet and returns what was measured.
+
+    `check` raises unless the output is right. `runs` limits how often it is run, where it is slow.
+    """
+
+    label: str
+    run: Callable[[Path], float]
+    check: Callable[[Path], None]
+    runs: int | None = None
+    unit: str = "s"
+
+
+@dataclass
+class Bench:
+    """One run of the benchmarks: where, how large, how often, and whom to tell."""
+
+    room: rooms.Room
+    scale: float
+    repeat: int
+    slow: bool
+    tell: Callable[[str], None]
+    _numbers: dict[str, int] = field(default_factory=dict)
+
+    def data(self, form: str, size: int, files: int) -> DataSet:
+        """Return `size` bytes, scaled, of `form` in that many files; read once, so that they are in memory."""
+        recipe = Recipe(form, max(int(size * self.scale), files * 1000), files)
+        self.tell(f"input {recipe.name}")
+        data = made(recipe, self.room.data)
+        data.warm()
+        return data
+
+    def scaled(self, number: int, least: int) -> int:
+        """Return a number of things, scaled."""
+        return max(round(number * self.scale), least)
+
+    def directory(self, name: str) -> Path:
+        """Return a directory for output; it is not there."""
+        path = self.room.work / name
+        rooms.clear(path)
+        return path
+
+    def alternate(self, contenders: Sequence[Contender], *, drop: int = 1) -> list[Series]:
+        """Run all of them in turn, `repeat` times behind `drop` rounds that do not count; return what each took."""
+        values: dict[str, list[float]] = {contender.label: [] for contender in contenders}
+        for number in range(drop + self.repeat):
+            for contender in contenders:
+                limited = contender.runs is not None
+                if limited and number not in range(drop, drop + (contender.runs or 0)):
+                    continue
+                value = self._once(contender)
+                dropped = " (not counted)" if number < drop else ""
+                self.tell(f"{contender.label}: {shown(value, contender.unit)}{dropped}")
+                if not dropped:
+                    values[contender.label].append(value)
+        return [Series(c.label, tuple(values[c.label]), c.unit) for c in contenders]
+
+    def _once(self, contender: Contender) -> float:
+        output = self.directory("out")
+        os.sync()
+        value = contender.run(output)
+        contender.check(output)
+        rooms.clear(output)
+        return value
+
+
+def job(engine: str, data: DataSet, output: Path, to: str) -> dict[str, Any]:
+    """Return the description of a job for a worker."""
+    source = {"header": "true"} if data.form == "csv" else {}
+    if data.form == "csv" and engine == "spark":
+        source["escape"] = '"'  # RFC 4180, as our reader has it
+    return asdict(Job(engine, data.directory, str(output), data.form, to, source))
+
+
+def warm(label: str, worker: rooms.Worker, engine: str, data: DataSet, to: str) -> Contender:
+    """Return the contender that runs a query in a session that is up."""
+
+    def run(output: Path) -> float:
+        return float(worker.ask(op="run", job=job(engine, data, output, to))["seconds"])
+
+    return Contender(label, run, checked(to, data.rows))
+
+
+def process(label: str, bench: Bench, engine: str, data: DataSet, to: str, *, archive: bool = True) -> Contender:
+    """Return the contender that runs a query in a process of its own, session and all."""
+    kind = "spark" if engine == "spark" else "penstock"
+
+    def run(output: Path) -> float:
+        return rooms.whole_process(kind, {"op": "run", "job": job(engine, data, output, to)}, bench.room, archive=archive)
+
+    return Contender(label, run, checked(to, data.rows))
+
+
+def together(label: str, workers: tuple[rooms.Worker, rooms.Worker], commands: Callable[[Path], list[dict[str, Any]]], check: Callable[[Path], None]) -> Contender:
+    """Return the contender that has two processes work side by side; its time is that of the slower one."""
+
+    def run(output: Path) -> float:
+        output.mkdir()
+        asked = commands(output)
+        start = time.perf_counter()
+        for worker, command in zip(workers, asked, strict=True):
+            worker.send(**command)
+        for worker in workers:
+            worker.answer()
+        return time.perf_counter() - start
+
+    return Contender(label, run, check)
+
+
+def checked(form: str, rows: int, *, patience: float = 0) -> Callable[[Path], None]:
+    """Return the check that an output of `form` has `rows` rows."""
+    return lambda output: expect(str(output), form, rows, patience=patience)
+
+
+def about(data: DataSet) -> str:
+    """Return a data set in words."""
+    files = "file" if len(data.paths) == 1 else "files"
+    return f"{data.size / MB:,.0f} MB, {data.rows:,} records in {len(data.paths):,} {files}"

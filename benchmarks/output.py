@@ -1,0 +1,58 @@
+"""What a contender wrote, as a stranger sees it: visible files only, and how many rows they hold."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_BLOCK_BYTES = 8 << 20
+_POLL_SECONDS = 0.2
+
+
+class WrongResult(Exception):
+    """A contender's output is not what its input was: its time means nothing."""
+
+
+def visible(directory: str) -> Iterator[str]:
+    """Yield the paths of the files that every engine reads: neither they nor a directory above begins with `_` or `.`."""
+    for folder, folders, names in os.walk(directory):
+        folders[:] = [name for name in folders if name[0] not in "._"]
+        yield from (f"{folder}/{name}" for name in names if name[0] not in "._")
+
+
+def rows(directory: str, form: str) -> int:
+    """Return how many rows the visible files hold. Raises `WrongResult` for Parquet with nulls: our input has none."""
+    count = _parquet_rows if form == "parquet" else _lines
+    return sum(count(path) for path in visible(directory))
+
+
+def expect(directory: str, form: str, expected: int, *, patience: float = 0) -> None:
+    """Raise `WrongResult` unless there are exactly `expected` rows; wait up to `patience` seconds for the last ones."""
+    end = time.monotonic() + patience
+    while (found := rows(directory, form)) < expected and time.monotonic() < end:
+        time.sleep(_POLL_SECONDS)
+    if found != expected:
+        msg = f"{directory} holds {found:,} rows, expected {expected:,}"
+        raise WrongResult(msg)
+
+
+def _lines(path: str) -> int:
+    with open(path, "rb") as file:  # noqa: PTH123 - many small ones
+        return sum(block.count(b"\n") for block in iter(lambda: file.read(_BLOCK_BYTES), b""))
+
+
+def _parquet_rows(path: str) -> int:
+    import pyarrow.parquet as pq  # noqa: PLC0415 - counting lines needs no Arrow
+
+    with pq.ParquetFile(path) as file:
+        metadata = file.metadata
+    for group in (metadata.row_group(index) for index in range(metadata.num_row_groups)):
+        for column in (group.column(index) for index in range(group.num_columns)):
+            if column.statistics is not None and column.statistics.null_count:
+                msg = f"{path}: {column.statistics.null_count:,} nulls in {column.path_in_schema}, expected none"
+                raise WrongResult(msg)
+    return int(metadata.num_rows)

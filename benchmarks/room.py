@@ -1,0 +1,192 @@
+"""Where contenders work, and their processes: one each, only one of which has something to do at any time."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+_NO_SYNC = Path(__file__).resolve().parent / "nosync"
+_ANSWER_SECONDS_MAX = 7200
+_END_SECONDS_MAX = 60
+_LOG_SHOWN = 2000
+
+
+class ContenderFailed(Exception):
+    """A contender's process has died, or reports an error."""
+
+
+@dataclass(frozen=True)
+class Room:
+    """The places below one directory: input that is kept, output that is not, logs, and a cache of our own."""
+
+    root: Path
+
+    @property
+    def data(self) -> Path:
+        """Return where data sets are kept."""
+        return self._directory("data")
+
+    @property
+    def work(self) -> Path:
+        """Return where outputs are, on the file system of the input."""
+        return self._directory("work")
+
+    @property
+    def logs(self) -> Path:
+        """Return where the stderr of contenders goes."""
+        return self._directory("logs")
+
+    def cache(self, *, archive: bool) -> Path:
+        """Return the cache directory of a contender, with or without the class-data archive of `penstock warmup`."""
+        return self._directory("cache" if archive else "cache-without-archive")
+
+    def _directory(self, name: str) -> Path:
+        path = self.root / name
+        path.mkdir(parents=True, exist_ok=True)
+        return path
+
+
+def clear(path: Path) -> None:
+    """Remove a directory and all in it, if it is there."""
+    with contextlib.suppress(FileNotFoundError):
+        shutil.rmtree(path)
+
+
+def environment(kind: str, room: Room, *, archive: bool = True, syncs: bool = True) -> dict[str, str]:
+    """Return the environment of a contender's process: that of this one, and what makes the contender."""
+    base = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK_", "PENSTOCK_"))}
+    inherited = [str(Path(entry).resolve()) for entry in base.get("PYTHONPATH", "").split(os.pathsep) if entry]
+    first = [] if syncs else [str(_NO_SYNC)]
+    base["PYTHONPATH"] = os.pathsep.join([*first, str(REPOSITORY), *inherited])
+    base["XDG_CACHE_HOME"] = str(room.cache(archive=archive))
+    if kind == "spark":
+        base["PYSPARK_PYTHON"] = sys.executable
+    return base
+
+
+def ensure_archive(room: Room) -> None:
+    """Make the class-data archive in our own cache unless it is there, as `penstock warmup` does."""
+    code = "from penstock.spark import archive; archive.flags() or archive.make()"
+    _completed([sys.executable, "-c", code], environment("penstock", room), room, "warmup")
+
+
+def whole_process(kind: str, command: dict[str, Any], room: Room, *, archive: bool = True) -> float:
+    """Run one command in a fresh process; return the seconds from its start to its end."""
+    arguments = [sys.executable, "-m", "benchmarks.worker", kind, json.dumps(command)]
+    variables = environment(kind, room, archive=archive)
+    start = time.perf_counter()
+    _completed(arguments, variables, room, kind)
+    return time.perf_counter() - start
+
+
+def _completed(arguments: list[str], variables: dict[str, str], room: Room, label: str) -> None:
+    path = room.logs / f"{label}.log"
+    with path.open("wb") as log, _process(arguments, room, variables, log.fileno(), os.devnull) as process:
+        status = process.wait(_ANSWER_SECONDS_MAX)
+    if status:
+        msg = f"{label} ended with status {status}: {_end_of(path)}"
+        raise ContenderFailed(msg)
+
+
+@contextlib.contextmanager
+def _process(
+    arguments: list[str], room: Room, variables: dict[str, str], log: int, stdout: str | int
+) -> Iterator[subprocess.Popen[str]]:
+    """Yield a process in a group of its own; what is left of the group at the end is killed."""
+    with contextlib.ExitStack() as around:
+        out = around.enter_context(Path(stdout).open("w", encoding="utf-8")) if isinstance(stdout, str) else stdout
+        process = subprocess.Popen(
+            arguments,
+            stdin=subprocess.PIPE,
+            stdout=out,
+            stderr=log,
+            text=True,
+            env=variables,
+            cwd=room.work,
+            start_new_session=True,
+        )
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            for pipe in (process.stdin, process.stdout):
+                if pipe is not None:
+                    pipe.close()
+
+
+def _end_of(path: Path) -> str:
+    return path.read_text(encoding="utf-8", errors="replace")[-_LOG_SHOWN:].strip()
+
+
+class Worker:
+    """A contender's process that keeps its session; see `benchmarks.worker`. Made by `worker`."""
+
+    def __init__(self, process: subprocess.Popen[str], log: Path) -> None:
+        self.pid = process.pid
+        self._process = process
+        self._log = log
+
+    def ask(self, **command: Any) -> dict[str, Any]:  # noqa: ANN401 - what JSON holds
+        """Have a command done; return its answer. Raises `ContenderFailed`."""
+        self.send(**command)
+        return self.answer()
+
+    def send(self, **command: Any) -> None:  # noqa: ANN401 - what JSON holds
+        """Give a command, without waiting for its end."""
+        assert self._process.stdin is not None
+        try:
+            print(json.dumps(command), file=self._process.stdin, flush=True)
+        except BrokenPipeError as error:
+            raise ContenderFailed(self._died()) from error
+
+    def answer(self) -> dict[str, Any]:
+        """Wait for the answer to the last command."""
+        stdout = self._process.stdout
+        assert stdout is not None
+        ready, _, _ = select.select([stdout], [], [], _ANSWER_SECONDS_MAX)
+        line = stdout.readline() if ready else ""
+        if not line:
+            raise ContenderFailed(self._died())
+        answer: dict[str, Any] = json.loads(line)
+        if "error" in answer:
+            raise ContenderFailed(answer["error"])
+        return answer
+
+    def _died(self) -> str:
+        return f"no answer from process {self.pid} (status {self._process.poll()}): {_end_of(self._log)}"
+
+
+@contextlib.contextmanager
+def worker(
+    kind: str, room: Room, *, archive: bool = True, syncs: bool = True, variables: dict[str, str] | None = None
+) -> Iterator[Worker]:
+    """Yield a contender (spark, penstock, or bare: without Spark) whose session is up; it ends with the block."""
+    merged = environment(kind, room, archive=archive, syncs=syncs) | (variables or {})
+    path = room.logs / f"{kind}-{time.time_ns()}.log"
+    arguments = [sys.executable, "-m", "benchmarks.worker", kind]
+    with path.open("wb") as log, _process(arguments, room, merged, log.fileno(), subprocess.PIPE) as process:
+        made = Worker(process, path)
+        made.answer()
+        yield made
+        assert process.stdin is not None
+        process.stdin.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(_END_SECONDS_MAX)
+    path.unlink()

@@ -1,0 +1,140 @@
+"""The command in this process, and an ingest that is driven without Spark, checkpoint and all."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from typer.testing import CliRunner
+
+from penstock import clock
+from penstock.cli.app import app
+from penstock.options import SINK, SOURCE, parse
+from penstock.sink.sink import Batch, Sink
+from penstock.spark import fused, reading
+from penstock.storage import LocalStorage
+from penstock.testing import FakeClock
+from tests.support.output import Output
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+TEXT_SCHEMA = '{"fields":[{"metadata":{},"name":"value","nullable":true,"type":"string"}],"type":"struct"}'
+
+
+@dataclass
+class Said:
+    """What a command said and how it ended."""
+
+    status: int
+    out: str
+    err: str
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Return its JSON object; there must be exactly one."""
+        assert self.out.endswith("\n")
+        assert self.out.count("\n") == 1
+        facts: dict[str, Any] = json.loads(self.out)
+        return facts
+
+
+@pytest.fixture
+def penstock() -> Callable[..., Said]:
+    def run(*arguments: object) -> Said:
+        result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+        return Said(result.exit_code, result.stdout, result.stderr)
+
+    return run
+
+
+@pytest.fixture
+def output(tmp_path: Path) -> Iterator[Output]:
+    """Yield an output whose clock stands still at first, at the time of now: files get times of the disk."""
+    time = FakeClock(clock.now_ns() / clock.SECOND_NS)
+    with clock.use(time):
+        yield Output(tmp_path / "out", time)
+
+
+@dataclass
+class Pipeline:
+    """An ingest of text as Spark would run it: its sink, its stage, and the checkpoint that Spark would write.
+
+    `corrupt` changes the lines on their way, as no correct ingest does.
+    """
+
+    root: Path
+    source: dict[str, str] = field(default_factory=dict)
+    sink_options: dict[str, str] = field(default_factory=dict)
+    query: str = "q"
+    schema: str = TEXT_SCHEMA
+    corrupt: Callable[[list[str]], list[str]] | None = None
+
+    def __post_init__(self) -> None:
+        self.src, self.dst = self.root / "in", self.root / "out"
+        self.checkpoint = self.dst / "_penstock" / f"checkpoint-{self.query}"
+        self.src.mkdir(exist_ok=True)
+        self.batch = 0
+        self.offset: dict[str, Any] | None = None
+        options = self.source | {"path": str(self.src)}
+        self.stage = fused.Stage.describe(options, self.schema, None)
+        self.noted: str | None = self.stage  # as the sink is given it
+        self.options = parse(SOURCE, options, what="source")
+
+    def put(self, name: str, *lines: str) -> Path:
+        """Write an input file that has settled."""
+        path = self.src / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+        before = path.stat().st_mtime - 60
+        os.utime(path, (before, before))
+        return path
+
+    def sink(self) -> Sink:
+        """Return the sink."""
+        given = {"path": str(self.dst), "mergeBelow": "1", "checkpointLocation": str(self.checkpoint)} | self.sink_options
+        noted = {"ingest": self.noted} if self.noted else {}
+        return Sink(LocalStorage(), str(self.dst), parse(SINK, given | noted, what="sink"), self.query)
+
+    def run(self, *, finish: bool = True) -> None:
+        """Run one batch with what is there, and with `finish` the end of the query."""
+        how = reading.reading(self.options, self.schema)
+        planner = reading.planner(self.options, how)
+        start = self.offset or planner.initial()
+        end = planner.latest(start)
+        if end != start:
+            self._log("offsets", f"v1\n{{}}\n{json.dumps(end)}\n")
+            self._commit(planner.splits(end), how)
+            self._log("commits", "v1\n{}\n")
+            self.batch, self.offset = self.batch + 1, end
+        if finish:
+            self.sink().finish()
+
+    def _commit(self, splits: list[Any], how: Any) -> None:
+        sink, batch = self.sink(), Batch(self.query, self.batch)
+        schema = fused.Stage.of(self.stage).schema
+        rows = list(how.batches(splits))
+        if self.corrupt:
+            lines = [line for found in rows for line in found.column(0).to_pylist()]
+            rows = [pa.RecordBatch.from_pydict({"value": self.corrupt(lines)}, schema=schema)]
+        result = sink.write(sink.begin("driver", batch), self.query, self.batch, 0, schema, rows)
+        sink.commit(batch, [result])
+
+    def _log(self, kind: str, text: str) -> None:
+        folder = self.checkpoint / kind
+        folder.mkdir(parents=True, exist_ok=True)
+        (self.checkpoint / "metadata").write_text(json.dumps({"id": self.query}))
+        (folder / str(self.batch)).write_text(text)
+
+
+@pytest.fixture
+def pipeline(tmp_path: Path) -> Callable[..., Pipeline]:
+    def make(**options: Any) -> Pipeline:
+        return Pipeline(tmp_path, **options)
+
+    return make

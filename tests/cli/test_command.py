@@ -1,0 +1,205 @@
+"""What every command has in common, and what is refused before Spark is started."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from penstock.cli import ingest, state
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.cli.conftest import Said
+
+COMMANDS = ["ingest", "status", "files", "verify", "finish", "clean", "warmup", "demo"]
+HEAVY = ["pyspark", "py4j", "polars", "pyarrow", "numpy", "pandas"]
+
+
+@pytest.fixture
+def src(tmp_path: Path) -> Path:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.txt").write_text("a\n")
+    return tmp_path / "in"
+
+
+@pytest.fixture(autouse=True)
+def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let nothing here start Spark."""
+
+    def started(master: str | None) -> None:
+        pytest.fail(f"Spark would have been started (master {master})")
+
+    monkeypatch.setattr(ingest, "session", started)
+
+
+def test_help_names_every_command(penstock: Callable[..., Said]) -> None:
+    """The help lists the commands of the product, and each has a help of its own."""
+    said = penstock("--help")
+    assert said.status == 0
+    assert all(command in said.out for command in COMMANDS)
+    assert [penstock(command, "--help").status for command in COMMANDS] == [0] * len(COMMANDS)
+
+
+def test_importing_the_command_is_light() -> None:
+    """Neither `import penstock.cli` nor the commands' flags load Spark, Arrow or polars, so help comes at once."""
+    code = f"import sys, penstock.cli.app; print([name for name in {HEAVY} if name in sys.modules])"
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ended.stdout.strip() == "[]"
+
+
+def test_it_runs_as_a_module() -> None:
+    """`python -m penstock.cli` is the command, also where its script is not installed."""
+    ended = subprocess.run([sys.executable, "-m", "penstock.cli", "files"], capture_output=True, text=True, check=False)
+    assert ended.returncode == 2
+    assert "Missing argument" in ended.stderr
+
+
+def test_an_unknown_flag_is_refused_with_a_suggestion(penstock: Callable[..., Said], src: Path) -> None:
+    """A mistyped flag ends with 2, the flag that was meant on stderr and nothing on stdout."""
+    said = penstock("ingest", src, src.parent / "out", "--rol-size", "1m")
+    assert said.status == 2
+    assert "--roll-size" in said.err
+    assert not said.out
+
+
+def test_an_unknown_option_is_refused_with_a_suggestion(penstock: Callable[..., Said], src: Path) -> None:
+    """A mistyped option of source or sink ends with 2 and names the one that was meant."""
+    for flag, option, meant in (("--sink-option", "rolSize=1m", "rollSize"), ("--source-option", "setle=1s", "settle")):
+        said = penstock("ingest", src, src.parent / "out", flag, option)
+        assert said.status == 2
+        assert f"did you mean {meant!r}?" in said.err
+        assert "[PST-101]" in said.err
+
+
+REFUSED = {
+    "missing source": (["nowhere", "out"], "does not exist"),
+    "output in the source": (["in", "in/out"], "lies in SRC"),
+    "source in the output": (["in", "."], "lies in DST"),
+    "bad size": (["in", "out", "--roll-size", "3x"], "rollSize='3x' is not a size"),
+    "bad count": (["in", "out", "--max-files", "0"], "maxFilesPerTrigger='0' is not a count"),
+    "bad duration": (["in", "out", "--roll-interval", "15"], "rollInterval='15' is not a duration"),
+    "bad format": (["in", "out", "--format", "jsn"], "did you mean 'json'?"),
+    "binary output": (["in", "out", "--format", "binary"], "--to is needed"),
+    "no schema": (["in", "out", "--format", "json"], "--schema is needed for format=json"),
+    "no pair": (["in", "out", "--sink-option", "rollSize"], "expected NAME=VALUE"),
+    "twice": (["in", "out", "--roll-size", "1m", "--sink-option", "ROLLSIZE=2m"], "rollSize is given twice"),
+    "path": (["in", "out", "--source-option", "path=x"], "path is given by SRC and DST"),
+    "checkpoint": (["in", "out", "--sink-option", "checkpointLocation=x"], "is given by --checkpoint"),
+    "format option": (["in", "out", "--source-option", "header=true"], "header is for format=csv"),
+    "file name": (["in", "out", "--sink-option", "fileName=a/b"], "must be the name of a visible file"),
+    "pattern": (["in", "out", "--pattern", "("], "is not a regular expression"),
+    "transform's form": (["in", "out", "--transform", "module"], "expected MODULE:FUNCTION"),
+    "transform's module": (["in", "out", "--transform", "nowhere:f"], "No module named 'nowhere'"),
+    "transform's function": (["in", "out", "--transform", "json:nothing"], "has no attribute 'nothing'"),
+    "transform's kind": (["in", "out", "--transform", "os:sep"], "expected a function"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_an_ingest_that_cannot_work_is_refused(
+    penstock: Callable[..., Said], src: Path, monkeypatch: pytest.MonkeyPatch, case: str
+) -> None:
+    """What is wrong with a call is said before Spark is started, with 2, on stderr alone, and nothing is made."""
+    monkeypatch.chdir(src.parent)
+    monkeypatch.setattr(sys, "path", sys.path.copy())
+    monkeypatch.setenv("PYTHONPATH", os.environ.get("PYTHONPATH", ""))
+    arguments, message = REFUSED[case]
+    said = penstock("ingest", *arguments)
+    assert said.status == 2
+    assert message in said.err
+    assert "Traceback" not in said.err
+    assert not said.out
+    assert os.listdir(src.parent) == ["in"]
+
+
+def test_an_error_is_an_object_with_json(penstock: Callable[..., Said], tmp_path: Path) -> None:
+    """With --json also an error is exactly one object on stdout, with its code; the message is on stderr too."""
+    said = penstock("status", tmp_path, "--json")
+    assert said.status == 2
+    assert said.facts["ok"] is False
+    assert said.facts["error"]["code"] == "PST-100"
+    assert said.facts["error"]["message"] in said.err
+
+
+def test_an_unforeseen_error_is_one_message(
+    penstock: Callable[..., Said], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever goes wrong ends with 1 and one message; the traceback is shown for PENSTOCK_DEBUG=1."""
+
+    def broken(dst: str) -> None:
+        raise ValueError("\n".join(f"line {number} of {dst}" for number in range(10)))
+
+    monkeypatch.setattr(state, "status", broken)
+    said = penstock("status", tmp_path)
+    assert said.status == 1
+    assert said.err.startswith("error: ValueError: line 0")
+    assert len(said.err.splitlines()) == 4
+    monkeypatch.setenv("PENSTOCK_DEBUG", "1")
+    assert "Traceback" in penstock("status", tmp_path).err
+
+
+def test_interrupted(penstock: Callable[..., Said], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C in a command that has nothing to finish ends it with a word and 1, without a traceback."""
+
+    def interrupted(dst: str) -> None:
+        raise KeyboardInterrupt(dst)
+
+    monkeypatch.setattr(state, "files", interrupted)
+    said = penstock("files", tmp_path, "--json")
+    assert said.status == 1
+    assert said.facts["error"]["message"] == "interrupted"
+
+
+@pytest.mark.parametrize("command", ["status", "files", "verify", "finish", "clean"])
+def test_a_directory_that_is_no_output(penstock: Callable[..., Said], tmp_path: Path, command: str) -> None:
+    """The commands on an output say that a directory is none, and that it is a usage error; they make nothing in it."""
+    for place in (tmp_path, tmp_path / "nowhere"):
+        said = penstock(command, place)
+        assert said.status == 2
+        assert "is no output of Penstock" in said.err
+    assert not os.listdir(tmp_path)
+
+
+@pytest.mark.parametrize("command", ["status", "files", "verify", "finish", "clean"])
+def test_an_output_without_a_batch(penstock: Callable[..., Said], tmp_path: Path, command: str) -> None:
+    """An output in which no query has written yet is in order: there is nothing to show, to finish or to remove."""
+    (tmp_path / "_penstock" / "checkpoint").mkdir(parents=True)
+    assert penstock(command, tmp_path).status == 0
+    assert penstock(command, tmp_path, "--json").facts["ok"] is True
+
+
+def test_a_reader_that_goes_away(tmp_path: Path) -> None:
+    """`penstock files | head` ends without a traceback when head has gone."""
+    (tmp_path / "_penstock").mkdir()
+    command = [sys.executable, "-m", "penstock.cli", "files", str(tmp_path), "--json"]
+    reading, writing = os.pipe()
+    os.close(reading)
+    ended = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(writing)
+    assert "Traceback" not in ended.stderr
+    assert "Exception ignored" not in ended.stderr
+
+
+def test_the_formats_follow_the_source(src: Path) -> None:
+    """The output has the source's format unless another is asked for."""
+    flags: dict[str, str | None] = {"format": "json", "schema": "a bigint"}
+    made = ingest.Request.of(str(src), str(src.parent / "out"), (flags, []), ({"format": None}, []), None, None)
+    assert made.sink["format"] == "json"
+    made = ingest.Request.of(str(src), str(src.parent / "out"), (flags, []), ({"format": "parquet"}, []), None, None)
+    assert made.sink["format"] == "parquet"
+
+
+def test_json_is_json(penstock: Callable[..., Said], tmp_path: Path) -> None:
+    """A path whose bytes are not UTF-8 does not break the object."""
+    (tmp_path / "_penstock").mkdir()
+    odd = tmp_path / os.fsdecode(b"caf\xe9")
+    (odd / "_penstock").mkdir(parents=True)
+    assert json.loads(penstock("status", odd, "--json").out)["path"] == str(odd)
+    assert penstock("status", odd).status == 0

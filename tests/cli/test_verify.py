@@ -1,0 +1,468 @@
+"""verify: what it must find in the files, and in the records against their source."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+
+from penstock import failpoints
+from penstock.verify import sums, verify
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from penstock.verify.against import SourceCheck
+    from tests.cli.conftest import Pipeline, Said
+    from tests.support.output import Output
+
+JSON_SCHEMA = json.dumps(
+    {
+        "type": "struct",
+        "fields": [
+            {"name": "id", "type": "long", "nullable": True, "metadata": {}},
+            {"name": "city", "type": "string", "nullable": True, "metadata": {}},
+            {"name": "at", "type": "timestamp", "nullable": True, "metadata": {}},
+        ],
+    }
+)
+
+
+@pytest.fixture(autouse=True)
+def disarm() -> Iterator[None]:
+    yield
+    failpoints.arm("")
+
+
+def problems(said: Said) -> list[tuple[str, str]]:
+    return [(problem["kind"], problem["path"]) for problem in said.facts["output"]["problems"]]
+
+
+def against(dst: Path, src: Path) -> SourceCheck:
+    found = verify(str(dst), str(src)).source
+    assert found is not None
+    return found
+
+
+# -- files -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def written(output: Output) -> Output:
+    """Return an output with the files f0 to f3, and an open part."""
+    sink = output.sink(rollRows="3", fileName="f{seq}", bucketBy="b={value}", rollBatches="2")
+    output.batch(sink, 0, {0: ["a", "a", "a", "c"], 1: ["b", "b", "b"]})
+    output.batch(sink, 1, {0: ["c"]})
+    output.batch(sink, 2, {0: ["d"]})
+    return output
+
+
+def test_an_output_in_order(penstock: Callable[..., Said], written: Output) -> None:
+    """A directory as the sink left it is verified, with 0; open rows, owed files and hidden files are no fault."""
+    (written.root / "_SUCCESS").write_text("")
+    (written.root / "b=a" / ".part.crc").write_text("x")
+    said = penstock("verify", written.root, "--json")
+    assert said.status == 0
+    assert said.facts["ok"] is True
+    assert said.facts["output"]["sinks"] == [
+        {"sink": "s", "files": 3, "rows": 8, "bytes": 16, "open_rows": 1, "owed_files": 0, "unnamed_files": 0}
+    ]
+    assert said.facts["output"]["hidden_files"] == 2
+    assert "verified: every file is there" in penstock("verify", written.root).out
+
+
+def test_a_removed_file(penstock: Callable[..., Said], written: Output) -> None:
+    """A file that somebody removed is missing, by name, and the status is 1."""
+    (written.root / "b=a" / "f0.txt").unlink()
+    said = penstock("verify", written.root, "--json")
+    assert (said.status, problems(said)) == (1, [("missing", "b=a/f0.txt")])
+    human = penstock("verify", written.root)
+    assert "missing: b=a/f0.txt: 3 rows of batches 0 to 0" in human.out
+    assert "not verified" in human.out
+
+
+def test_a_truncated_file(penstock: Callable[..., Said], written: Output) -> None:
+    """A file that lost its end is cut, also where the cut is between two records."""
+    path = written.root / "b=a" / "f0.txt"
+    path.write_bytes(path.read_bytes()[:4])
+    assert problems(penstock("verify", written.root, "--json")) == [("cut", "b=a/f0.txt")]
+
+
+def test_a_flipped_byte(penstock: Callable[..., Said], written: Output) -> None:
+    """One byte of another value, length and time unchanged, is found by the digest."""
+    path = written.root / "b=a" / "f0.txt"
+    times = path.stat().st_atime_ns, path.stat().st_mtime_ns
+    path.write_bytes(b"a\nb\na\n")
+    os.utime(path, ns=times)
+    assert problems(penstock("verify", written.root, "--json")) == [("altered", "b=a/f0.txt")]
+
+
+def test_a_doubled_file(penstock: Callable[..., Said], written: Output) -> None:
+    """A copy of a finished file under a name that no ledger has would be read twice: it is doubled."""
+    shutil.copy(written.root / "b=a" / "f0.txt", written.root / "b=a" / "f9.txt")
+    said = penstock("verify", written.root, "--json")
+    assert (said.status, problems(said)) == (1, [("doubled", "b=a/f9.txt")])
+    assert "copy of 'b=a/f0.txt'" in said.facts["output"]["problems"][0]["detail"]
+
+
+def test_a_foreign_file(penstock: Callable[..., Said], written: Output) -> None:
+    """A visible file that no ledger names is foreign and fails the check, in a directory of its own too."""
+    (written.root / "new").mkdir()
+    (written.root / "new" / "data.txt").write_text("not ours\n")
+    said = penstock("verify", written.root, "--json")
+    assert (said.status, problems(said)) == (1, [("foreign", "new/data.txt")])
+
+
+def test_two_sinks_in_one_directory(penstock: Callable[..., Said], written: Output) -> None:
+    """Files of another sink in the same directory are not foreign, for that sink's ledger names them."""
+    written.batch(written.sink(sink_id="t"), 0, {0: ["x"]}, query="q2", final=True)
+    said = penstock("verify", written.root, "--json")
+    assert said.status == 0
+    assert [sink["sink"] for sink in said.facts["output"]["sinks"]] == ["s", "t"]
+
+
+def test_a_file_named_by_two_ledgers(penstock: Callable[..., Said], output: Output) -> None:
+    """A path that two sinks claim is doubled, whoever wrote it."""
+    for sink_id, root in (("s", output.root), ("t", output.root)):
+        output.batch(output.sink(sink_id=sink_id, fileName="f{seq}"), 0, {0: ["a"]}, query=sink_id, final=True)
+        if sink_id == "s":
+            (root / "f0.txt").rename(root / "_kept")
+    (output.root / "_kept").unlink()
+    said = penstock("verify", output.root, "--json")
+    assert problems(said) == [("doubled", "f0.txt")]
+
+
+def test_files_that_are_owed(penstock: Callable[..., Said], output: Output) -> None:
+    """A crash between commit and publishing owes files: information and no fault, unless the staged file is gone too."""
+    sink = output.sink(rollBatches="1", fileName="f{seq}")
+    failpoints.arm("sink.publish.one=error")
+    with pytest.raises(OSError, match="failpoint"):
+        output.batch(sink, 0, {0: ["a"]})
+    failpoints.arm("")
+    said = penstock("verify", output.root, "--json")
+    assert (said.status, said.facts["output"]["sinks"][0]["owed_files"]) == (0, 1)
+    assert "decided, not visible yet" in penstock("verify", output.root).out
+    for name in output.staged():
+        (output.root / "_penstock/s/staging" / name).unlink()
+    assert problems(penstock("verify", output.root, "--json")) == [("missing", "f0.txt")]
+
+
+def test_an_unpublished_file_that_was_staged_is_checked(penstock: Callable[..., Said], output: Output) -> None:
+    """An owed file is compared where it is staged: damage there is found before it becomes visible."""
+    failpoints.arm("sink.publish.one=error")
+    with pytest.raises(OSError, match="failpoint"):
+        output.batch(output.sink(rollBatches="1", fileName="f{seq}"), 0, {0: ["a"]})
+    staged = output.root / "_penstock/s/staging" / output.staged()[0]
+    staged.write_text("b\n")
+    assert problems(penstock("verify", output.root, "--json")) == [("altered", "f0.txt")]
+
+
+def test_a_growing_file_is_checked_by_length(penstock: Callable[..., Said], output: Output) -> None:
+    """A growing file must have the committed length: a longer one was appended to by somebody else, a shorter one cut."""
+    output.batch(output.sink(growing="true", fileName="events.log"), 0, {0: ["one", "two"]})
+    path = output.root / "events.log"
+    assert penstock("verify", output.root).status == 0
+    path.write_text("one\ntwo\nthree\n")
+    assert problems(penstock("verify", output.root, "--json")) == [("altered", "events.log")]
+    path.write_text("one\n")
+    assert problems(penstock("verify", output.root, "--json")) == [("cut", "events.log")]
+    path.unlink()
+    assert problems(penstock("verify", output.root, "--json")) == [("missing", "events.log")]
+
+
+def test_a_record_that_is_gone_is_damage(penstock: Callable[..., Said], output: Output) -> None:
+    """A ledger that lacks one of its records cannot vouch for the output: 3, with the directory."""
+    sink = output.sink(rollBatches="1", fileName="f{seq}")
+    for batch in range(3):
+        output.batch(sink, batch, {0: ["a"]})
+    folder = output.root / "_penstock/s/ledger"
+    (folder / f"{sink.ledger.head().n - 1:012d}").unlink()
+    said = penstock("verify", output.root)
+    assert said.status == 3
+    assert f"{folder}" in said.err
+    assert "a record is missing" in said.err
+
+
+# -- records -----------------------------------------------------------------------------------------------------
+
+
+def test_every_record_once(penstock: Callable[..., Said], pipeline: Callable[..., Pipeline]) -> None:
+    """Two batches, the second behind a file that was cut by the byte limit: all that was read is proved to be there."""
+    line = pipeline(source={"maxBytesPerTrigger": "30"}, sink_options={"rollSize": "20"})
+    line.put("a.txt", "one", "two", "two", "", "three")
+    line.put("b.txt", *(f"line {n}" for n in range(20)))
+    line.run(finish=False)
+    line.run(finish=False)
+    facts = penstock("verify", line.dst, "--source", line.src, "--json").facts
+    assert facts["ok"] is True
+    assert facts["source"]["source_records"] == facts["source"]["output_records"] > 5
+    assert (facts["source"]["waiting_files"], facts["source"]["notes"]) == (1, [])
+    for _ in range(10):
+        line.run()
+    found = against(line.dst, line.src)
+    assert (found.proved, found.source_records, found.waiting_files, found.notes) == (True, 25, 0, ())
+    assert "exactly once" in penstock("verify", line.dst, "--source", line.src).out
+
+
+def test_files_that_are_not_ingested_yet(penstock: Callable[..., Said], pipeline: Callable[..., Pipeline]) -> None:
+    """Files newer than the checkpoint are said to wait, and do not count as missing."""
+    line = pipeline()
+    line.put("a.txt", "one")
+    line.run()
+    new = line.put("b.txt", "two")
+    os.utime(new)
+    said = penstock("verify", line.dst, "--source", line.src)
+    assert said.status == 0
+    assert "1 files not ingested yet (4 B)" in said.out
+
+
+def test_a_file_that_came_too_late_is_missing(pipeline: Callable[..., Pipeline]) -> None:
+    """A file further behind the cursor than lateness is never read; verify does not hide that."""
+    line = pipeline(source={"lateness": "1s"})
+    line.put("a.txt", "one")
+    line.run()
+    old = line.put("b.txt", "late")
+    os.utime(old, (1_000_000, 1_000_000))
+    found = against(line.dst, line.src)
+    assert [(e.kind, e.record, e.source_files) for e in found.examples] == [("missing", "late", (str(old),))]
+    assert "came too late" in found.notes[0]
+
+
+def test_a_late_file_inside_lateness_waits(pipeline: Callable[..., Pipeline]) -> None:
+    """A file behind the cursor that the next batch will take is told from one that was read."""
+    line = pipeline()
+    first = line.put("a.txt", "one")
+    line.run()
+    late = line.put("b.txt", "two")
+    before = first.stat().st_mtime_ns - 10**9
+    os.utime(late, ns=(before, before))
+    found = against(line.dst, line.src)
+    assert (found.proved, found.files, found.waiting_files) == (True, 1, 1)
+
+
+CORRUPTIONS: dict[str, tuple[Callable[[list[str]], list[str]], list[tuple[str, str, int, int]]]] = {
+    "missing": (lambda lines: [x for x in lines if x != "line 7"], [("missing", "line 7", 1, 0)]),
+    "missing once": (lambda lines: lines[1:], [("missing", "same", 2, 1)]),
+    "doubled": (lambda lines: [*lines, "line 3"], [("doubled", "line 3", 1, 2)]),
+    "foreign": (lambda lines: [*lines, "what?"], [("foreign", "what?", 0, 1)]),
+    "one for another": (
+        lambda lines: ["line 4" if x == "line 5" else x for x in lines],
+        [("missing", "line 5", 1, 0), ("doubled", "line 4", 1, 2)],
+    ),
+    "half a line": (
+        lambda lines: ["line" if x == "line 6" else x for x in lines],
+        [("missing", "line 6", 1, 0), ("foreign", "line", 0, 1)],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CORRUPTIONS)
+def test_a_record_that_is_wrong(penstock: Callable[..., Said], pipeline: Callable[..., Pipeline], case: str) -> None:
+    """A record that is missing, doubled or foreign fails the check, though every file is whole, and is shown with its file."""
+    corrupt, expected = CORRUPTIONS[case]
+    line = pipeline(corrupt=corrupt)
+    source = line.put("a.txt", "same", "same", *(f"line {n}" for n in range(50)))
+    line.run()
+    said = penstock("verify", line.dst, "--source", line.src, "--json")
+    assert said.status == 1
+    found = said.facts["source"]["examples"]
+    assert [(e["kind"], e["record"], e["in_source"], e["in_output"]) for e in found] == expected
+    for example in found:
+        assert example["source_files"] == ([str(source)] if example["in_source"] else [])
+        assert len(example["output_files"]) == bool(example["in_output"])
+    human = penstock("verify", line.dst, "--source", line.src).out
+    assert f"{expected[0][0]} ({expected[0][2]} times in the source, {expected[0][3]} in the output): {expected[0][1]}" in human
+
+
+def test_few_examples_of_many(pipeline: Callable[..., Pipeline]) -> None:
+    """However much is wrong, five examples at most are shown, with some of each kind."""
+    line = pipeline(corrupt=lambda lines: [*lines[100:], *lines[100:200], *(f"new {n}" for n in range(100))])
+    line.put("a.txt", *(f"line {n}" for n in range(1000)))
+    line.run()
+    found = against(line.dst, line.src)
+    assert {e.kind for e in found.examples} == {"missing", "doubled", "foreign"}
+    assert len(found.examples) == 5
+
+
+def test_a_second_ingest_doubles(pipeline: Callable[..., Pipeline]) -> None:
+    """Two ingests with checkpoints of their own into one directory: each is right, and a reader sees all records twice."""
+    for query in ("q", "again"):
+        line = pipeline(query=query)
+        line.put("a.txt", "one", "two")
+        line.run()
+    found = against(line.dst, line.src)
+    assert (found.proved, found.source_records, found.output_records) == (False, 2, 4)
+    assert {(e.kind, e.in_source, e.in_output) for e in found.examples} == {("doubled", 1, 2)}
+
+
+def test_two_ingests_of_different_files(pipeline: Callable[..., Pipeline]) -> None:
+    """Two ingests that share a source by pattern and write one directory are proved together."""
+    for query in ("a", "b"):
+        line = pipeline(query=query, source={"pattern": f"{query}.*"})
+        line.put(f"{query}.txt", "one", query)
+        line.run()
+    assert against(line.dst, line.src).proved
+
+
+def test_what_is_open_or_owed_counts(pipeline: Callable[..., Pipeline]) -> None:
+    """Committed records that are not visible yet, in open parts or in files that are owed, are not missing."""
+    line = pipeline(sink_options={"rollSize": "12"})
+    line.put("a.txt", *(f"line {n}" for n in range(9)))
+    failpoints.arm("sink.publish.one=error@2")
+    with pytest.raises(OSError, match="failpoint"):
+        line.run(finish=False)
+    failpoints.arm("")
+    line.batch = 0
+    assert line.sink().ledger.head().open
+    assert against(line.dst, line.src).proved
+
+
+FORMATS: dict[str, dict[str, str]] = {
+    "json": {"format": "json"},
+    "json gzip": {"format": "json", "compression": "gzip", "fileName": "x{seq}.log"},
+    "csv": {"format": "csv"},
+    "csv zstd": {"format": "csv", "compression": "zstd"},
+    "parquet": {"format": "parquet"},
+    "buckets": {"format": "parquet", "bucketBy": "{at:%Y-%m}/city={city}"},
+    "dropped": {"format": "csv", "bucketBy": "at={at:%Y}/city={city}", "dropBucketColumns": "true"},
+    "batch time": {"format": "json", "bucketBy": "d={time:%Y}", "dropBucketColumns": "true"},
+}
+
+
+@pytest.mark.parametrize("finish", [True, False])
+@pytest.mark.parametrize("case", FORMATS)
+def test_parsed_formats(pipeline: Callable[..., Pipeline], case: str, *, finish: bool) -> None:
+    """Rows are compared in the form of the output: every format, compressed or not, in buckets, open or finished."""
+    line = pipeline(source={"format": "json"}, schema=JSON_SCHEMA, sink_options=FORMATS[case])
+    chance = random.Random(case)
+    cities = ["Köln", "", None, "a,b", 'q"q', "new\nline", "_x", "%2F/.."]
+    rows = [{"id": n, "city": chance.choice(cities), "at": f"2026-0{n % 9 + 1}-01T00:00:00.123456Z"} for n in range(200)]
+    line.put("a.json", *map(json.dumps, rows))
+    line.run(finish=finish)
+    found = against(line.dst, line.src)
+    assert (found.proved, found.reason, found.source_records) == (True, "", 200)
+    assert bool(found.notes) == (case == "batch time")
+
+
+def test_a_row_in_the_wrong_bucket(pipeline: Callable[..., Pipeline]) -> None:
+    """A row belongs to its bucket: the same rows, those of two buckets exchanged, are not the same output."""
+    rows = {bucket: pa.RecordBatch.from_pydict({"id": [ids]}) for bucket, ids in (("a", 1), ("b", 2))}
+    right = sums.Sums.of("a", rows["a"]) + sums.Sums.of("b", rows["b"])
+    wrong = sums.Sums.of("b", rows["a"]) + sums.Sums.of("a", rows["b"])
+    assert right != wrong
+    assert right.records == wrong.records
+    line = pipeline(sink_options={"bucketBy": "{value}"})
+    line.put("a.txt", "a", "b", "b")
+    line.run()
+    assert against(line.dst, line.src).proved
+
+
+def test_a_plain_query(penstock: Callable[..., Said], pipeline: Callable[..., Pipeline]) -> None:
+    """A query without a noted stage is compared as lines of text, with a note; a recursive source is recognised."""
+    line = pipeline(source={"recursiveFileLookup": "true"})
+    line.put("below/a.txt", "one", "two")
+    line.noted = None
+    line.run()
+    found = penstock("verify", line.dst, "--source", line.src, "--json").facts
+    assert found["ok"] is True
+    assert "this was no ingest" in found["source"]["notes"][0]
+    assert found["source"]["source_records"] == 2
+
+
+CANNOT: dict[str, tuple[dict[str, str], str | None, str]] = {
+    "plain json": ({"format": "json"}, None, "how its rows follow from the source is not noted"),
+    "function": ({}, "pickle:gASVAA==", "'module:function' can be repeated"),
+}
+
+
+@pytest.mark.parametrize("case", CANNOT)
+def test_what_cannot_be_told(penstock: Callable[..., Said], pipeline: Callable[..., Pipeline], case: str) -> None:
+    """Where the way from source to output is not known, nothing is proved, the reason is said, and the status is 1."""
+    options, transform, reason = CANNOT[case]
+    line = pipeline(sink_options=options)
+    line.put("a.txt", "one")
+    line.noted = json.dumps({**json.loads(line.stage), "transform": transform}) if transform else None
+    line.run()
+    said = penstock("verify", line.dst, "--source", line.src, "--json")
+    assert said.status == 1
+    assert said.facts["source"]["proved"] is False
+    assert reason in said.facts["source"]["reason"]
+    assert reason in penstock("verify", line.dst, "--source", line.src).out
+
+
+def test_a_source_that_starts_from_latest(pipeline: Callable[..., Pipeline]) -> None:
+    """What was there before a query that starts from the latest is not noted, so that nothing is proved."""
+    line = pipeline(source={"startingFrom": "latest"})
+    line.put("a.txt", "one")
+    line.run()
+    line.sink().begin("driver")
+    assert "startingFrom=latest" in against(line.dst, line.src).reason
+
+
+def test_nothing_is_compared_with_files_that_are_broken(pipeline: Callable[..., Pipeline]) -> None:
+    """Where a file is missing, the records are not compared as well: the file says it all."""
+    line = pipeline()
+    line.put("a.txt", "one")
+    line.run()
+    next(line.dst.glob("*.txt")).unlink()
+    assert "are missing, so records were not compared" in against(line.dst, line.src).reason
+
+
+def test_a_source_that_is_not_there(penstock: Callable[..., Said], written: Output) -> None:
+    """A source that does not exist is a usage error."""
+    said = penstock("verify", written.root, "--source", written.root / "nowhere")
+    assert said.status == 2
+    assert "does not exist" in said.err
+
+
+def test_a_directory_that_was_moved(pipeline: Callable[..., Pipeline]) -> None:
+    """Source and output may have been moved, the checkpoint with it: times and relative names say what was read."""
+    line = pipeline()
+    line.checkpoint = line.dst / "_penstock" / "checkpoint"
+    line.put("a.txt", "one")
+    line.run()
+    line.put("b.txt", "two")
+    os.utime(line.src / "b.txt")
+    line.src.rename(line.root / "moved-in")
+    line.dst.rename(line.root / "moved-out")
+    found = against(line.root / "moved-out", line.root / "moved-in")
+    assert (found.proved, found.source_records, found.waiting_files, found.notes) == (True, 1, 1, ())
+
+
+def test_without_its_checkpoint(pipeline: Callable[..., Pipeline]) -> None:
+    """Without a checkpoint all files count as read, and that is said."""
+    line = pipeline()
+    line.put("a.txt", "one")
+    line.run()
+    shutil.rmtree(line.checkpoint)
+    found = against(line.dst, line.src)
+    assert found.proved
+    assert "every file of the source is taken to be ingested" in found.notes[0]
+
+
+# -- sums --------------------------------------------------------------------------------------------------------
+
+
+def test_sums_do_not_depend_on_order_or_cuts() -> None:
+    """The same lines in another order and other pieces have the same sums; one more, less or other has not."""
+    chance = random.Random(1)
+    lines = [f"line {chance.randrange(500)}\n".encode() for _ in range(1000)]
+    whole = sums.Sums.of("", sums.lines(b"".join(lines)))
+    chance.shuffle(lines)
+    pieces = [sums.Sums.of("", sums.lines(b"".join(lines[at : at + 7]))) for at in range(0, 1000, 7)]
+    assert sum(pieces, sums.Sums()) == whole
+    for other in (lines[1:], [*lines, lines[0]], [*lines[1:], b"other\n"]):
+        assert sums.Sums.of("", sums.lines(b"".join(other))) != whole
+
+
+def test_a_line_that_lacks_its_end_is_another_record() -> None:
+    """A last line without a line feed, as a cut file has one, is not the line that it is the beginning of."""
+    assert sums.lines(b"a\nb").num_rows == 2
+    assert sums.Sums.of("", sums.lines(b"a\nb")) != sums.Sums.of("", sums.lines(b"a\nb\n"))
+    assert sums.Sums.of("", sums.lines(b"")) == sums.Sums()

@@ -1,0 +1,256 @@
+"""`penstock.ingest`: source, transform and sink in one stage, on a real Spark."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+
+import penstock
+from penstock.errors import BadRecord, OptionError, PenstockError, TemplateError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from penstock.spark.ingest import Ingested
+    from tests.support.stage import Stage
+
+DDL = "id bigint, ts timestamp, country string"
+
+
+def put_json(stage: Stage, name: str, ids: range) -> None:
+    """Write JSON lines."""
+    rows = ({"id": i, "ts": f"2026-01-{1 + i % 3:02}T12:00:00Z", "country": "de" if i % 2 else None} for i in ids)
+    stage.put(name, *(json.dumps(row) for row in rows))
+
+
+def run(spark: SparkSession, stage: Stage, **options: Any) -> Ingested:
+    """Ingest the stage's input."""
+    return penstock.ingest(spark, str(stage.src), str(stage.dst), **options)
+
+
+def upper(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """A transform that changes rows and schema."""
+    return pa.RecordBatch.from_arrays(
+        [pc.multiply(batch.column("id"), 2), pc.utf8_upper(batch.column("country"))], names=["twice", "country"]
+    )
+
+
+def test_json_to_bucketed_parquet(spark: SparkSession, stage: Stage) -> None:
+    """JSON becomes Parquet by day; pyarrow, DuckDB and polars read it with a plain glob, and agree."""
+    for n in range(4):
+        put_json(stage, f"f{n}.json", range(n * 100, n * 100 + 100))
+    sink = {"format": "parquet", "bucketBy": "dt={ts:%Y-%m-%d}"}
+    done = run(spark, stage, source={"format": "json", "schema": DDL}, sink=sink)
+    assert (done.rows, done.input_files, done.left_files, done.open_rows) == (400, 4, 0, 0)
+    assert {path.parent.name for path in stage.files()} == {f"dt=2026-01-0{d}" for d in (1, 2, 3)}
+    glob = f"{stage.dst}/dt=*/*.parquet"
+    assert sorted(pl.scan_parquet(glob, hive_partitioning=False).collect()["id"].to_list()) == list(range(400))
+    assert duckdb.sql(f"select count(*), count(distinct id), count(country) from '{glob}'").fetchall() == [
+        (400, 400, 200)
+    ]
+    assert sum(pq.read_table(path, partitioning=None).num_rows for path in stage.files()) == 400
+
+
+def test_same_call_again_takes_only_what_is_new(spark: SparkSession, stage: Stage) -> None:
+    """Called again, nothing changes; with new files only they are taken."""
+    stage.put("a", "1")
+    run(spark, stage)
+    before = stage.files()
+    assert run(spark, stage).rows == 1
+    assert stage.files() == before
+    stage.put("b", "2")
+    assert run(spark, stage).rows == 2
+    assert stage.lines() == {"1": 1, "2": 1}
+
+
+def test_three_hundred_files_under_odd_names(spark: SparkSession, stage: Stage) -> None:
+    """HZ-25: names with blanks, %, #, ?, quotes, other scripts and a leading dash: each line once."""
+    odd = [" ", "%20", "#", "?", "'", '"', "ü", "\U0001f600", "-", "=", ":", "a\nb", "{x}", "*", "\\"]
+    names = [f"{odd[i % len(odd)]}{i}" for i in range(300)]
+    for name in names:
+        stage.put(name, f"line of {names.index(name)}")
+    run(spark, stage)
+    assert stage.lines() == {f"line of {i}": 1 for i in range(300)}
+
+
+def test_transform_function(spark: SparkSession, stage: Stage) -> None:
+    """A function on record batches, defined here, runs on the executors; its schema becomes the output's."""
+    put_json(stage, "a.json", range(10))
+    run(spark, stage, source={"format": "json", "schema": DDL}, sink={"format": "json"}, transform=lambda b: upper(b))
+    rows = [json.loads(line) for line in stage.lines()]
+    assert sorted(row["twice"] for row in rows) == list(range(0, 20, 2))
+    assert {row.get("country") for row in rows} == {"DE", None}
+
+
+def test_transform_on_polars(spark: SparkSession, stage: Stage) -> None:
+    """A transform annotated with a polars DataFrame is given one; it may drop rows."""
+
+    def odd(frame: pl.DataFrame) -> pl.DataFrame:
+        return frame.filter(pl.col("id") % 2 == 1).select("id", pl.col("country").alias("c"))
+
+    put_json(stage, "a.json", range(10))
+    done = run(spark, stage, source={"format": "json", "schema": DDL}, sink={"format": "csv"}, transform=odd)
+    assert stage.lines() == {f"{i},de": 1 for i in (1, 3, 5, 7, 9)}
+    assert done.rows == 5
+
+
+def test_transform_that_is_not_one(spark: SparkSession, stage: Stage) -> None:
+    """A transform that cannot be found, or returns something else, is refused before anything is started."""
+    stage.put("a", "1")
+    for transform, message in (
+        ("no.such:thing", "cannot be loaded"),
+        (lambda batch: 7, "expected a pyarrow.RecordBatch"),
+    ):
+        with pytest.raises(OptionError, match=message):
+            run(spark, stage, transform=transform)
+    assert not stage.dst.exists()
+
+
+@pytest.mark.parametrize("compression", ["none", "gzip", "zstd"])
+def test_csv_to_json_to_parquet_and_back(spark: SparkSession, stage: Stage, compression: str) -> None:
+    """Rows pass through every format and compression unchanged."""
+    stage.put("a.csv", "id,name", *(f'{i},"n ""{i}"", x"' for i in range(50)))
+    schema = "id bigint, name string"
+    steps: list[tuple[dict[str, Any], str]] = [
+        ({"format": "csv", "header": True}, "json"),
+        ({"format": "json"}, "parquet"),
+        ({"format": "parquet"}, "csv"),
+        ({"format": "csv"}, "json"),
+    ]
+    for source, target in steps:
+        settings = {"format": target} | ({"compression": compression} if target != "parquet" else {})
+        run(spark, stage, source=source | {"schema": schema}, sink=settings)
+        stage.src, stage.dst = stage.dst, stage.root / f"{target}{steps.index((source, target))}"
+    rows = [json.loads(line) for path in stage_files(stage) for line in read_text(path).splitlines()]
+    assert sorted((row["id"], row["name"]) for row in rows) == [(i, f'n "{i}", x') for i in range(50)]
+
+
+def stage_files(stage: Stage) -> list[str]:
+    """Return the visible files of what is the input by now."""
+    return [str(path) for path in stage.src.iterdir() if path.is_file()]
+
+
+def read_text(path: str) -> str:
+    """Return a text file's contents, decompressed by its name."""
+    with pa.input_stream(path, compression="detect") as stream:
+        text: str = stream.read().decode()
+    return text
+
+
+def test_bad_record_is_named_and_mended(spark: SparkSession, stage: Stage) -> None:
+    """A malformed record fails the batch with file and offset; nothing is visible; mended, the same call loses nothing."""
+    put_json(stage, "a.json", range(5))
+    stage.put("b.json", '{"id": 7}', '{"id": "x"', '{"id": 9}')
+    options = {"source": {"format": "json", "schema": DDL}, "sink": {"format": "json"}}
+    with pytest.raises(BadRecord, match=r"b\.json', byte 10") as raised:
+        run(spark, stage, **options)
+    assert "Traceback" not in raised.value.message
+    assert stage.files() == []
+    stage.put("b.json", '{"id": 7}', '{"id": 8}', '{"id": 9}')
+    done = run(spark, stage, **options)
+    assert (done.rows, done.input_files) == (8, 2)
+    assert sorted(json.loads(line)["id"] for line in stage.lines()) == [0, 1, 2, 3, 4, 7, 8, 9]
+
+
+@pytest.mark.parametrize("change", ["delete", "grow"])
+def test_batch_that_was_never_committed_is_planned_anew_when_its_files_changed(
+    spark: SparkSession, stage: Stage, change: str
+) -> None:
+    """A planned file that vanished or grew before its batch was committed does not stop the same command."""
+    stage.put("a", "1")
+    stage.put("b", "2")
+    stage.put("bad.json", "x")
+    options = {"source": {"format": "json", "schema": "value string"}, "sink": {"format": "json"}}
+    with pytest.raises(BadRecord):
+        run(spark, stage, **options)
+    for name in ("a", "b", "bad.json"):
+        stage.put(name, '{"value": "ok"}')
+    if change == "delete":
+        (stage.src / "a").unlink()
+    run(spark, stage, **options)
+    assert stage.lines() == {'{"value":"ok"}': 2 if change == "delete" else 3}
+
+
+def test_bad_record_mended_in_place(spark: SparkSession, stage: Stage) -> None:
+    """A record mended without changing size and time of its file lets the planned batch go on: nothing is lost."""
+    stage.put("a.json", '{"id": 1}', '{"id": x}')
+    path = stage.src / "a.json"
+    info = path.stat()
+    options = {"source": {"format": "json", "schema": DDL}, "sink": {"format": "json"}}
+    with pytest.raises(BadRecord):
+        run(spark, stage, **options)
+    with path.open("r+") as file:
+        file.write('{"id": 1}\n{"id": 2}\n')
+    os.utime(path, ns=(info.st_atime_ns, info.st_mtime_ns))
+    run(spark, stage, **options)
+    assert stage.lines() == {'{"id":1}': 1, '{"id":2}': 1}
+
+
+@pytest.mark.parametrize(
+    ("options", "kind", "message"),
+    [
+        ({"source": {"form": "json"}}, OptionError, "did you mean 'format'"),
+        ({"source": {"format": "json"}}, OptionError, "needs a schema"),
+        ({"source": {"format": "json", "schema": "id bigfoot"}}, OptionError, "not a DDL schema"),
+        ({"sink": {"rollSize": "-5"}}, OptionError, "rollSize='-5'"),
+        ({"sink": {"format": "xml"}}, OptionError, "format='xml'"),
+        ({"sink": {"bucketBy": "{nope}"}}, TemplateError, "no column 'nope'"),
+        ({"sink": {"compression": "snappy"}}, OptionError, "for format=parquet"),
+        ({"sink": {"format": "parquet", "growing": True, "fileName": "a.parquet"}}, OptionError, "growing"),
+    ],
+)
+def test_bad_calls_are_refused_at_once(
+    spark: SparkSession, stage: Stage, options: dict[str, Any], kind: type[PenstockError], message: str
+) -> None:
+    """What cannot work is refused before a query is started, with what was found and expected."""
+    stage.put("a", "1")
+    with pytest.raises(kind, match=message):
+        run(spark, stage, **options)
+    assert not stage.dst.exists()
+
+
+def test_output_inside_the_input_is_refused(spark: SparkSession, stage: Stage) -> None:
+    """An output below the input, the input below the output, and a missing input are refused."""
+    stage.put("a", "1")
+    for src, dst in ((stage.src, stage.src / "out"), (stage.src, stage.src), (stage.src, stage.root)):
+        with pytest.raises(OptionError, match="lies in"):
+            penstock.ingest(spark, str(src), str(dst))
+    with pytest.raises(OptionError, match="does not exist"):
+        penstock.ingest(spark, str(stage.root / "missing"), str(stage.dst))
+
+
+def test_progress_is_reported(spark: SparkSession, stage: Stage) -> None:
+    """The callback hears how far it is, and at last that everything is done."""
+    for i in range(6):
+        stage.put(f"f{i}", "x" * 100)
+    heard: list[Ingested] = []
+    run(spark, stage, source={"maxFilesPerTrigger": 2}, progress=heard.append)
+    assert (heard[-1].input_files, heard[-1].input_bytes, heard[-1].rows, heard[-1].batch) == (6, 606, 6, 2)
+    assert [h.input_files for h in heard] == sorted(h.input_files for h in heard)
+
+
+def test_one_file_and_growing_output(spark: SparkSession, stage: Stage) -> None:
+    """A growing output is one file that gains the lines of each run."""
+    stage.put("a", "1", "2")
+    run(spark, stage, sink={"growing": True, "fileName": "all.log"})
+    stage.put("b", "3")
+    run(spark, stage, sink={"growing": True, "fileName": "all.log"})
+    assert [path.name for path in stage.files()] == ["all.log"]
+    assert stage.lines() == {"1": 1, "2": 1, "3": 1}
+
+
+def test_big_file_is_cut_over_batches(spark: SparkSession, stage: Stage) -> None:
+    """A file larger than the byte limit is read in several batches, each line once."""
+    stage.put("a", *(f"{i:06} {'x' * 50}" for i in range(5000)))
+    done = run(spark, stage, source={"maxBytesPerTrigger": "60k"})
+    assert done.batch == 4
+    assert set(stage.lines().values()) == {1}
+    assert sum(stage.lines().values()) == 5000
