@@ -5,14 +5,13 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from benchmarks.data import schema
 from penstock.formats import ReadFormat, decoder
 from penstock.formats.lines import blocks
 from penstock.formats.parquet import ParquetWriter
 from penstock.formats.schema import to_arrow
 from penstock.source.read import BLOCK_BYTES
 from penstock.storage import LocalStorage
-
-from benchmarks.data import schema
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

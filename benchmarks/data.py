@@ -28,11 +28,9 @@ LONG_AGO = 1_767_225_600  # 2026-01-01: input that has settled long ago, and is 
 _EXTENSION = {"text": "log", "json": "json", "csv": "csv"}
 _COUNTRIES = ("de", "fr", "jp", "us", "br", "in", "se", "ke")
 _LEVELS = ("INFO", "INFO", "INFO", "INFO", "DEBUG", "WARN", "ERROR")
-_WORDS = (
-    "request accepted connection closed by peer after timeout while reading block replica of file user session "
-    "started cache miss for key order payment captured refund pending retry scheduled München Zürich naïve "
-    "upstream answered slowly partition assigned offset committed snapshot written index merged segment"
-).split()
+_TEXT = """request accepted connection closed by peer after timeout while reading block replica of file user session
+started cache miss for key order payment captured refund pending retry scheduled München Zürich naïve upstream answered
+slowly partition assigned offset committed snapshot written index merged segment"""
 
 
 @dataclass(frozen=True)
@@ -165,9 +163,9 @@ def _time(number: int) -> str:
 
 def _messages(chance: random.Random) -> list[str]:
     """Return messages of 20 to 70 characters; one in sixteen has a comma and a quoted word."""
-    messages = []
+    words_known, messages = _TEXT.split(), []
     for number in range(20_000):
-        words = chance.choices(_WORDS, k=chance.randrange(3, 8))
+        words = chance.choices(words_known, k=chance.randrange(3, 8))
         if number % 16 == 0:
             words[0] = f'"{words[0]}",'
         messages.append(" ".join(words))

@@ -86,14 +86,14 @@ class Figure:
             return "-"
         if self.rule == "below":
             return f"< {shown(self.limit, self.ours.unit)}"
-        return f"{'≥' if self.rule == 'faster' else '≤'} {self.limit:g} ×"
+        return f"{'≥' if self.rule == 'faster' else '≤'} {self.limit:g} x"
 
     @property
     def measured(self) -> str:
         """Return the ratio in words, or the worst value where there is a bound instead."""
         if self.ratio is None:
             return shown(self.ours.spread[1], self.ours.unit)
-        return f"{self.ratio:.2f} × as {'fast' if self.rule == 'faster' else 'long'}"
+        return f"{self.ratio:.2f} x as {'fast' if self.rule == 'faster' else 'long'}"
 
     @property
     def verdict(self) -> str:

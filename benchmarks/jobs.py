@@ -109,7 +109,9 @@ def trickle(spark: SparkSession, job: Job, *, batches: int) -> list[float]:
                 raise KeyboardInterrupt
 
         source, sink = _ingest_source(job), {"format": job.to}
-        penstock.ingest(spark, job.src, job.dst, source=source, sink=sink, watch=True, progress=_until_done(landing, step))
+        penstock.ingest(
+            spark, job.src, job.dst, source=source, sink=sink, watch=True, progress=_until_done(landing, step)
+        )
         return landing.milliseconds
     query = _query(spark, job, processingTime="0 seconds")
     while not landing.step(query):

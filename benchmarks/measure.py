@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from benchmarks import room as rooms
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MB = 1_000_000
+_FILE_BYTES_MIN = 1000
 
 
 @dataclass(frozen=True)
@@ -43,11 +44,11 @@ class Bench:
     repeat: int
     slow: bool
     tell: Callable[[str], None]
-    _numbers: dict[str, int] = field(default_factory=dict)
 
-    def data(self, form: str, size: int, files: int) -> DataSet:
+    def data(self, form: str, size: int, files: int, *, scale: float | None = None) -> DataSet:
         """Return `size` bytes, scaled, of `form` in that many files; read once, so that they are in memory."""
-        recipe = Recipe(form, max(int(size * self.scale), files * 1000), files)
+        scaled = int(size * (self.scale if scale is None else scale))
+        recipe = Recipe(form, max(scaled, files * _FILE_BYTES_MIN), files)
         self.tell(f"input {recipe.name}")
         data = made(recipe, self.room.data)
         data.warm()
@@ -109,12 +110,19 @@ def process(label: str, bench: Bench, engine: str, data: DataSet, to: str, *, ar
     kind = "spark" if engine == "spark" else "penstock"
 
     def run(output: Path) -> float:
-        return rooms.whole_process(kind, {"op": "run", "job": job(engine, data, output, to)}, bench.room, archive=archive)
+        return rooms.whole_process(
+            kind, {"op": "run", "job": job(engine, data, output, to)}, bench.room, archive=archive
+        )
 
     return Contender(label, run, checked(to, data.rows))
 
 
-def together(label: str, workers: tuple[rooms.Worker, rooms.Worker], commands: Callable[[Path], list[dict[str, Any]]], check: Callable[[Path], None]) -> Contender:
+def together(
+    label: str,
+    workers: tuple[rooms.Worker, rooms.Worker],
+    commands: Callable[[Path], list[dict[str, Any]]],
+    check: Callable[[Path], None],
+) -> Contender:
     """Return the contender that has two processes work side by side; its time is that of the slower one."""
 
     def run(output: Path) -> float:

@@ -22,6 +22,7 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 _NO_SYNC = Path(__file__).resolve().parent / "nosync"
 _ANSWER_SECONDS_MAX = 7200
 _END_SECONDS_MAX = 60
+_POLL_SECONDS = 0.02
 _LOG_SHOWN = 2000
 
 
@@ -87,48 +88,60 @@ def ensure_archive(room: Room) -> None:
 def whole_process(kind: str, command: dict[str, Any], room: Room, *, archive: bool = True) -> float:
     """Run one command in a fresh process; return the seconds from its start to its end."""
     arguments = [sys.executable, "-m", "benchmarks.worker", kind, json.dumps(command)]
-    variables = environment(kind, room, archive=archive)
-    start = time.perf_counter()
-    _completed(arguments, variables, room, kind)
-    return time.perf_counter() - start
+    return _completed(arguments, environment(kind, room, archive=archive), room, kind)
 
 
-def _completed(arguments: list[str], variables: dict[str, str], room: Room, label: str) -> None:
+def _completed(arguments: list[str], variables: dict[str, str], room: Room, label: str) -> float:
     path = room.logs / f"{label}.log"
-    with path.open("wb") as log, _process(arguments, room, variables, log.fileno(), os.devnull) as process:
-        status = process.wait(_ANSWER_SECONDS_MAX)
+    with path.open("wb") as log:
+        start = time.perf_counter()
+        with _process(arguments, room, variables, log.fileno(), subprocess.DEVNULL) as process:
+            status = process.wait(_ANSWER_SECONDS_MAX)
+            seconds = time.perf_counter() - start
     if status:
         msg = f"{label} ended with status {status}: {_end_of(path)}"
         raise ContenderFailed(msg)
+    return seconds
 
 
 @contextlib.contextmanager
 def _process(
-    arguments: list[str], room: Room, variables: dict[str, str], log: int, stdout: str | int
+    arguments: list[str], room: Room, variables: dict[str, str], log: int, stdout: int
 ) -> Iterator[subprocess.Popen[str]]:
-    """Yield a process in a group of its own; what is left of the group at the end is killed."""
-    with contextlib.ExitStack() as around:
-        out = around.enter_context(Path(stdout).open("w", encoding="utf-8")) if isinstance(stdout, str) else stdout
-        process = subprocess.Popen(
-            arguments,
-            stdin=subprocess.PIPE,
-            stdout=out,
-            stderr=log,
-            text=True,
-            env=variables,
-            cwd=room.work,
-            start_new_session=True,
-        )
-        try:
-            yield process
-        finally:
-            if process.poll() is None:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
+    """Yield a process in a group of its own; at the end the group (a JVM takes a while) is waited for, then killed."""
+    process = subprocess.Popen(
+        arguments,
+        stdin=subprocess.PIPE,
+        stdout=stdout,
+        stderr=log,
+        text=True,
+        env=variables,
+        cwd=room.work,
+        start_new_session=True,
+    )
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            _signal(process.pid, signal.SIGKILL)
             process.wait()
-            for pipe in (process.stdin, process.stdout):
-                if pipe is not None:
-                    pipe.close()
+        end = time.monotonic() + _END_SECONDS_MAX
+        while _signal(process.pid, 0):
+            if time.monotonic() > end:
+                _signal(process.pid, signal.SIGKILL)
+            time.sleep(_POLL_SECONDS)
+        for pipe in (process.stdin, process.stdout):
+            if pipe is not None:
+                pipe.close()
+
+
+def _signal(group: int, number: int) -> bool:
+    """Send a signal to a group that we started; tell whether anybody is left in it."""
+    try:
+        os.killpg(group, number)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 def _end_of(path: Path) -> str:

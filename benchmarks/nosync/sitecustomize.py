@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 
 
-def _nothing(_descriptor: object) -> None:
+def _nothing(fd: object) -> None:
     """Do nothing, at once."""
 
 

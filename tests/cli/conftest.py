@@ -97,7 +97,11 @@ class Pipeline:
 
     def sink(self) -> Sink:
         """Return the sink."""
-        given = {"path": str(self.dst), "mergeBelow": "1", "checkpointLocation": str(self.checkpoint)} | self.sink_options
+        given = {
+            "path": str(self.dst),
+            "mergeBelow": "1",
+            "checkpointLocation": str(self.checkpoint),
+        } | self.sink_options
         noted = {"ingest": self.noted} if self.noted else {}
         return Sink(LocalStorage(), str(self.dst), parse(SINK, given | noted, what="sink"), self.query)
 

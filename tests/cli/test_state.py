@@ -67,7 +67,9 @@ def test_files_lists_the_history(penstock: Callable[..., Said], output: Output) 
     for batch in range(3):
         output.batch(sink, batch, {0: ["a"]})
     facts = penstock("files", output.root, "--json").facts
-    assert [(f["path"], f["bucket"], f["batches"], f["rows"], f["bytes"]) for f in facts["files"]] == [("a/f0.txt", "a", [0, 1], 2, 4)]
+    assert [(f["path"], f["bucket"], f["batches"], f["rows"], f["bytes"]) for f in facts["files"]] == [
+        ("a/f0.txt", "a", [0, 1], 2, 4)
+    ]
     assert (facts["rows"], facts["bytes"]) == (2, 4)
     said = penstock("files", output.root).out
     assert "a/f0.txt" in said
@@ -75,7 +77,9 @@ def test_files_lists_the_history(penstock: Callable[..., Said], output: Output) 
     assert "1 files, 2 rows, 4 B" in said
 
 
-def test_files_also_behind_a_fold(penstock: Callable[..., Said], output: Output, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_also_behind_a_fold(
+    penstock: Callable[..., Said], output: Output, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The list is complete after old records were folded; a list too long for a table is printed line by line."""
     monkeypatch.setattr(ledger, "FOLD", 4)
     monkeypatch.setattr("penstock.cli.state._TABLE_ROWS_MAX", 10)
@@ -83,7 +87,9 @@ def test_files_also_behind_a_fold(penstock: Callable[..., Said], output: Output,
     for batch in range(25):
         output.batch(sink, batch, {0: [str(batch)]})
     assert any("-" in name for name in os.listdir(output.root / "_penstock/s/ledger"))
-    assert [f["path"] for f in penstock("files", output.root, "--json").facts["files"]] == [f"f{n}.txt" for n in range(25)]
+    assert [f["path"] for f in penstock("files", output.root, "--json").facts["files"]] == [
+        f"f{n}.txt" for n in range(25)
+    ]
     lines = penstock("files", output.root).out.splitlines()
     assert lines[0] == "f0.txt\t-\t0\t1\t2 B"
     assert len(lines) == 26
@@ -133,7 +139,10 @@ def test_clean_removes_what_nothing_names(penstock: Callable[..., Said], output:
     kept = set(output.staged()) - {"000000000000-0-0-left.part"}
     assert not lost & kept
     listed = penstock("clean", output.root, "--json").facts
-    assert (listed["removed"], [os.path.basename(f["path"]) for f in listed["files"]]) == (False, ["000000000000-0-0-left.part"])
+    assert (listed["removed"], [os.path.basename(f["path"]) for f in listed["files"]]) == (
+        False,
+        ["000000000000-0-0-left.part"],
+    )
     assert "would remove 1 files, 4 B; --yes to do it" in penstock("clean", output.root).out
     assert "removed 1 files, 4 B" in penstock("clean", output.root, "--yes").out
     assert set(output.staged()) == kept
@@ -215,7 +224,11 @@ def test_a_sink_without_a_note_has_the_defaults(penstock: Callable[..., Said], o
 def test_no_function_is_noted(tmp_path: Path) -> None:
     """A transform that was pickled is not kept in a state file; one that has a name is."""
     storage = LocalStorage()
-    for epoch, transform, kept in ((1, "pickle:abc", {"opaque": True}), (2, "mine:clean", "mine:clean"), (3, None, None)):
+    for epoch, transform, kept in (
+        (1, "pickle:abc", {"opaque": True}),
+        (2, "mine:clean", "mine:clean"),
+        (3, None, None),
+    ):
         given = {"path": "/x", "ingest": json.dumps({"source": {}, "transform": transform})}
         note_options(storage, str(tmp_path), epoch, given)
         noted = noted_options(storage, str(tmp_path))

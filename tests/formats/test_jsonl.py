@@ -488,6 +488,14 @@ def test_the_quick_reader_reads_what_is_usual(block: str) -> None:
     assert quick.equals(jsonexact.exact(block.encode(), schema))
 
 
+def test_what_the_quick_reader_leaves_does_not_change_the_next_blocks() -> None:
+    """After a block that was left to the exact reader, blocks give the rows they always give."""
+    decode = decoder(ReadFormat("json", STRING)).decode
+    for _ in range(3):
+        for block in (b'{"a":1.10}\n', *[b'{"a":"x"}\n'] * 10):
+            assert decode(block).equals(jsonexact.exact(block, STRING))
+
+
 VALUE = st.recursive(
     st.one_of(st.none(), st.booleans(), st.integers(-(1 << 63), (1 << 63) - 1), st.text()),
     lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.text(max_size=3), inner, max_size=3)),

@@ -196,7 +196,9 @@ def test_limits_cut_a_group_of_one_time(folder: Folder) -> None:
     first = through_json(planner.latest(planner.initial()))
     rest = batches(folder.planner(maxFilesPerTrigger="300"), first)
     assert [len(batch) for batch in rest] == [300, 300, 100]
-    assert sorted([*names(planner, first), *(name for batch in rest for name in batch)]) == [f"f{i:04}" for i in range(1000)]
+    assert sorted([*names(planner, first), *(name for batch in rest for name in batch)]) == [
+        f"f{i:04}" for i in range(1000)
+    ]
 
 
 def test_files_per_trigger(folder: Folder) -> None:

@@ -174,9 +174,9 @@ def test_invalid_utf8_is_named_with_its_place(source: Input) -> None:
     """A line that is not UTF-8 fails with its file and the byte at which it begins, also through plain text."""
     source.put("a", b"fine\n")
     good, bad = source.put("good", b"fine\n"), source.put("bad", b"one\ntwo \xff\xfe\nthree\n")
-    for read in (lambda r, s: list(r.batches(s)), lambda r, s: list(r.text(s))):
+    for read in (source.reading().batches, source.reading().text):
         with pytest.raises(BadRecord, match="byte 4") as raised:
-            read(source.reading(), [whole(good), whole(bad)])
+            list(read([whole(good), whole(bad)]))
         assert (raised.value.path, raised.value.offset) == (f"{source.root}/bad", 4)
 
 

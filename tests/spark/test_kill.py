@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("kill")]
 INGEST = """
 import sys, penstock
 src, dst, size = sys.argv[1:]
-spark = penstock.local_session("local[2]")
+spark = penstock.local_session("local[2]", rows_in_jvm=False)
 penstock.ingest(spark, src, dst, source={"maxBytesPerTrigger": size}, sink={"rollSize": "20k"})
 print("DONE")
 """
@@ -33,7 +33,7 @@ print("DONE")
 QUERY = """
 import sys, penstock
 src, dst, size = sys.argv[1:]
-spark = penstock.local_session("local[2]")
+spark = penstock.local_session("local[2]", rows_in_jvm=False)
 frame = spark.readStream.format("penstock").option("maxBytesPerTrigger", size).load(src)
 writer = frame.writeStream.format("penstock").option("rollSize", "20k").trigger(availableNow=True)
 writer.option("checkpointLocation", dst + "/_penstock/checkpoint").start(dst).awaitTermination()

@@ -31,6 +31,10 @@ if TYPE_CHECKING:
 
 _OURS = re.compile(r"not read: |\d+ files lie in the future ")  # how the warnings of penstock.source begin
 _KEPT_LINES = 50
+_DEAD = (
+    "Spark's JVM has ended under way (killed, or out of memory); what is committed stays, nothing else is visible, and the "
+    "same command goes on from there"
+)
 _STDOUT, _STDERR = 1, 2
 
 
@@ -81,17 +85,27 @@ def session(master: str | None) -> Iterator[SparkSession]:
     shared = SparkSession.getActiveSession() is not None
     with _quiet() as said:
         try:
-            spark = local_session(master) if master else local_session()
+            spark = local_session(master or "local[*]", rows_in_jvm=False)
         except PenstockError:
             raise
         except Exception as error:  # Spark's own, of many kinds; what it said is the message
             raise _not_started(list(said), error) from error
     try:
         yield spark
+    except PenstockError as error:
+        if type(error) is PenstockError and _has_ended(spark):
+            raise PenstockError(_DEAD) from error
+        raise
     finally:
         if not shared:
             with contextlib.suppress(Exception):  # its JVM may be dead, which has been reported by then
                 spark.stop()
+
+
+def _has_ended(spark: SparkSession) -> bool:
+    """Tell whether the session's JVM is gone; all that its driver sees of that is a refused connection."""
+    process = getattr(spark.sparkContext._gateway, "proc", None)  # noqa: SLF001 - the only way to its process
+    return process is not None and process.poll() is not None
 
 
 def _not_started(said: list[str], error: Exception) -> PenstockError:

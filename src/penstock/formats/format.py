@@ -57,7 +57,7 @@ class WriteFormat:
 
 
 class Decoder(Protocol):
-    """Turns bytes into rows. Made once per task by `decoder`; holds no state between calls."""
+    """Turns bytes into rows. Made once per task by `decoder`; what a call returns depends on its arguments only."""
 
     def decode(self, block: bytes, *, first: bool = False) -> pa.RecordBatch:
         """Return the records of `block`, all of them, in order, as exactly the schema of the format.

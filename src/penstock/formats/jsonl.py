@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 _TEXT = pa.large_string()
 _ENCODED_BYTES_MAX = 256 << 20  # of Arrow data that is turned into text at once
+_BLOCKS_AFTER_A_MISS = 8  # what kept the quick reader from one block is likely to be in the next ones too
 _WHITE = bytes.maketrans(b"\n\r", b"  ")
 _ESCAPES = {"\\": "\\\\", '"': '\\"'}  # the backslash first: the others bring new ones
 _ESCAPES.update((chr(code), f"\\u{code:04x}") for code in range(32))
@@ -49,6 +50,7 @@ class JsonDecoder:
         self._schema = fmt.schema
         self._sep = fmt.line_sep
         self._flat = jsonquick.is_flat(fmt.schema)
+        self._blocks_to_skip = 0
 
     def decode(self, block: bytes, *, first: bool = False) -> pa.RecordBatch:  # noqa: ARG002 - no line is special
         """Return the objects of `block`; see `Decoder`."""
@@ -61,8 +63,13 @@ class JsonDecoder:
         data = _line_feeds(block.removeprefix(BOM), self._sep)
         if not data or data.isspace():
             return pa.RecordBatch.from_pylist([], self._schema)
-        found = jsonquick.quick(data, self._schema) if self._flat else None
-        return jsonexact.exact(data, self._schema) if found is None else found
+        if self._flat and not self._blocks_to_skip:
+            found = jsonquick.quick(data, self._schema)
+            if found is not None:
+                return found
+            self._blocks_to_skip = _BLOCKS_AFTER_A_MISS
+        self._blocks_to_skip = max(self._blocks_to_skip - 1, 0)
+        return jsonexact.exact(data, self._schema)
 
 
 class JsonEncoder:

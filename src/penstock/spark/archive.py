@@ -10,14 +10,15 @@ import sys
 from penstock.errors import DependencyError
 from penstock.storage import cache_directory, is_file
 
+QUICK_COMPILER = "-XX:TieredStopAtLevel=1"
 _MAKE = """
 from penstock.spark.session import local_session
-import pyarrow, tempfile, penstock
+import sys, tempfile, penstock
 from pathlib import Path
 folder = Path(tempfile.mkdtemp())
 (folder / "in").mkdir()
 (folder / "in" / "a.json").write_text('{"a": 1}\\n')
-spark = local_session(config={"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 " + __import__("sys").argv[1]})
+spark = local_session(config={"spark.driver.extraJavaOptions": " ".join(sys.argv[1:])})
 source = {"format": "json", "schema": "a bigint"}
 penstock.ingest(spark, str(folder / "in"), str(folder / "out"), source=source, sink={"format": "parquet"})
 spark.stop()
@@ -40,8 +41,8 @@ def flags() -> list[str]:
 def make() -> str:
     """Make the archive by running a small ingest; return its path. Takes about twenty seconds."""
     path = location()
-    flag = f"-XX:ArchiveClassesAtExit={path}"
-    done = subprocess.run([sys.executable, "-c", _MAKE, flag], capture_output=True, text=True, check=False)  # noqa: S603 - our own interpreter and code
+    flags = [QUICK_COMPILER, f"-XX:ArchiveClassesAtExit={path}"]
+    done = subprocess.run([sys.executable, "-c", _MAKE, *flags], capture_output=True, text=True, check=False)  # noqa: S603 - our own interpreter and code
     if done.returncode or not is_file(path):
         msg = f"the class-data archive could not be made (starts stay as they are): {done.stderr.strip()[-500:]}"
         raise DependencyError(msg)

@@ -1,11 +1,11 @@
 """`penstock demo`: the main job on real files of this machine, killed twice on the way, then verified.
 
 `source` gathers the files, `reader` watches the output as a stranger would, `run` is the real command in a process group
-that can be killed, `play` puts them together.
+that can be killed, `story` puts them together.
 """
 
 from __future__ import annotations
 
-from penstock.cli.demo.play import play
+from penstock.cli.demo.story import play
 
 __all__ = ["play"]

@@ -57,10 +57,10 @@ def _places() -> dict[str, str]:
 
 def _python_files(storage: Storage, root: str) -> Iterator[str]:
     """Yield the paths, below `root`, of all files `*.py`; a directory is entered once, whatever links lead to it."""
-    waiting, entered = [""], set()
+    waiting, entered = [""], {storage.stat(root).identity}
     while waiting:
         folder = waiting.pop()
-        for entry in sorted(storage.list(f"{root}/{folder}" if folder else root), key=lambda e: e.name, reverse=True):
+        for entry in sorted(storage.list(f"{root}/{folder}" if folder else root), key=lambda e: e.name):
             path = f"{folder}/{entry.name}" if folder else entry.name
             if entry.is_directory and entry.identity not in entered:
                 entered.add(entry.identity)

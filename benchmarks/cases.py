@@ -1,0 +1,318 @@
+"""The cases: what is compared with what, and what was asked for."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import statistics
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.alone import halves
+from benchmarks.data import DataSet, backlog
+from benchmarks.figures import Figure, Series
+from benchmarks.jobs import Job
+from benchmarks.measure import MB, Bench, Contender, about, checked, job, process, together, warm
+from benchmarks.memory import Watch
+from benchmarks.room import Worker, clear, ensure_archive, worker
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+SPARK = "Spark"
+INGEST = "penstock.ingest"
+PLAIN = "penstock source and sink"
+_JSON_BYTES = 400 * MB
+_TEXT_BYTES = 1000 * MB
+_PARTS = 4
+_SMALL_FILE_BYTES = 1000
+_TRIGGERS, _TRIGGERS_DROPPED = 10, 2
+_BACKLOG_SECONDS = 3600
+_PUBLISH_SECONDS = 20  # the keeper publishes what a stopped query left open a moment after it
+
+
+@dataclass(frozen=True)
+class Case:
+    """A benchmark: `about` says in a sentence what is measured and under which conditions."""
+
+    name: str
+    about: str
+    run: Callable[[Bench], list[Figure]]
+
+
+CASES: dict[str, Case] = {}
+
+
+def _case(name: str, said: str) -> Callable[[Callable[[Bench], list[Figure]]], Callable[[Bench], list[Figure]]]:
+    def add(run: Callable[[Bench], list[Figure]]) -> Callable[[Bench], list[Figure]]:
+        CASES[name] = Case(name, said, run)
+        return run
+
+    return add
+
+
+@_case(
+    "json-parquet-warm",
+    "JSON lines to Parquet, both in a session that is up; and against two plain Python processes that parse and write "
+    "the same files with the same decoder and Parquet writer, without Spark and without syncs.",
+)
+def _json_parquet_warm(bench: Bench) -> list[Figure]:
+    data = bench.data("json", _JSON_BYTES, _PARTS)
+    ranges = halves({path: os.stat(path).st_size for path in data.paths})  # noqa: PTH116 - a path is text here
+
+    def commands(output: Path) -> list[dict[str, Any]]:
+        return [
+            {"op": "alone", "form": "json", "ranges": half, "target": f"{output}/part-{number}.parquet"}
+            for number, half in enumerate(ranges)
+        ]
+
+    with _both(bench) as (theirs, ours), worker("bare", bench.room) as one, worker("bare", bench.room) as two:
+        spark, ingest, alone = bench.alternate(
+            [
+                warm(SPARK, theirs, "spark", data, "parquet"),
+                warm(INGEST, ours, "ingest", data, "parquet"),
+                together("parse + write alone", (one, two), commands, checked("parquet", data.rows)),
+            ]
+        )
+    case = "json-parquet-warm"
+    return [
+        Figure(case, "JSON to Parquet, warm session", ingest, spark, "faster", 2, _facts(data, ingest)),
+        Figure(case, "the same against parse + write alone", ingest, alone, "longer", 1.25),
+    ]
+
+
+@_case(
+    "json-parquet-process",
+    "The same as a whole process: Python, Spark's start, the query, the end. With the class-data archive that `penstock "
+    "warmup` makes, and without.",
+)
+def _json_parquet_process(bench: Bench) -> list[Figure]:
+    data = bench.data("json", _JSON_BYTES, _PARTS)
+    return _whole(bench, "json-parquet-process", "JSON to Parquet, whole process", data, "parquet")
+
+
+@_case("tiny-process", "One JSON file of 1 KB to Parquet, whole process: what it costs to start.")
+def _tiny_process(bench: Bench) -> list[Figure]:
+    data = bench.data("json", 0, 1)
+    return _whole(bench, "tiny-process", "1 KB of JSON to Parquet, whole process", data, "parquet")
+
+
+@_case("text-text", "Text to text, both in a session that is up.")
+def _text_text(bench: Bench) -> list[Figure]:
+    data = bench.data("text", _TEXT_BYTES, 2 * _PARTS)
+    return _warm(bench, "text-text", "text to text, warm session", data, "text", limit=2)
+
+
+@_case("csv-parquet", "CSV with a header and quoted fields to Parquet, both in a session that is up.")
+def _csv_parquet(bench: Bench) -> list[Figure]:
+    data = bench.data("csv", _JSON_BYTES, _PARTS)
+    return _warm(bench, "csv-parquet", "CSV to Parquet, warm session", data, "parquet", limit=2)
+
+
+@_case(
+    "small-files",
+    "Text files of 1 KB, all there at once, whole process. 100,000 of them only with --slow, and then Spark once only.",
+)
+def _small_files(bench: Bench) -> list[Figure]:
+    sizes = [(20_000, 6.0, None)] + ([(100_000, 15.0, 1)] if bench.slow else [])
+    ensure_archive(bench.room)
+    figures = []
+    for full, limit, runs in sizes:
+        files = bench.scaled(full, 20)
+        data = bench.data("text", files * _SMALL_FILE_BYTES, files, scale=1)  # their number is scaled, not their size
+        theirs, ours = process(SPARK, bench, "spark", data, "text"), process(INGEST, bench, "ingest", data, "text")
+        limited = Contender(theirs.label, theirs.run, theirs.check, runs)
+        spark, ingest = bench.alternate([limited, ours], drop=0)
+        what = f"{full:,} files of 1 KB, whole process"
+        figures.append(Figure("small-files", what, ingest, spark, "faster", limit, _facts(data, ingest)))
+    return figures
+
+
+@_case(
+    "one-new-file",
+    "One new text file a trigger, with 100,000 files of the last hour already done: Spark's own figure for the trigger "
+    "(triggerExecution), median of ten triggers; and the size of the last offset file.",
+)
+def _one_new_file(bench: Bench) -> list[Figure]:
+    files = bench.scaled(100_000, 50)
+    sources = {engine: bench.directory(f"backlog-{engine}") for engine in ("spark", "plain")}
+    for source in sources.values():
+        backlog(source, files, end=time.time() - 60, seconds=_BACKLOG_SECONDS)
+    with _both(bench) as (theirs, ours):
+        spark_job, our_job = (_waiting(bench, engine, sources[engine]) for engine in ("spark", "plain"))
+        for who, waiting, limit in ((theirs, spark_job, {}), (ours, our_job, {"maxFilesPerTrigger": "10000"})):
+            bench.tell(f"{waiting.engine}: {files:,} files, once")
+            seconds = who.ask(op="run", job=asdict(waiting) | {"source": limit})["seconds"]
+            bench.tell(f"{waiting.engine}: done in {seconds:.0f} s")
+        spark, plain = bench.alternate([_triggers(SPARK, theirs, spark_job), _triggers(PLAIN, ours, our_job)], drop=0)
+    offset = Series("last offset file", (float(_last_offset(our_job).stat().st_size),), "bytes")
+    log = sum(path.stat().st_size for path in Path(spark_job.checkpoint).rglob("*") if path.is_file())
+    state = sum(path.stat().st_size for path in Path(our_job.checkpoint).rglob("*") if path.is_file())
+    for directory in (*sources.values(), Path(spark_job.dst), Path(our_job.dst)):
+        clear(directory)
+    facts = {"checkpoint": f"{state / MB:.2f} MB, Spark's {log / MB:.2f} MB"}
+    what = f"one new file beside {100_000:,}, a trigger"
+    return [
+        Figure("one-new-file", what, plain, spark, "faster", 10, facts),
+        Figure("one-new-file", "size of the offset file", offset, rule="below", limit=4096),
+    ]
+
+
+@_case(
+    "plain-text", "Text through `readStream` and `writeStream` of the format penstock, where every row crosses the JVM."
+)
+def _plain_text(bench: Bench) -> list[Figure]:
+    data = bench.data("text", _TEXT_BYTES, 2 * _PARTS)
+    what = "text to text by readStream and writeStream"
+    return _warm(bench, "plain-text", what, data, "text", engine="plain", label=PLAIN, limit=0.7)
+
+
+@_case(
+    "tiny-batch", "A batch of one line: Spark's own figure for the trigger (triggerExecution), median of ten triggers."
+)
+def _tiny_batch(bench: Bench) -> list[Figure]:
+    with _both(bench) as (theirs, ours):
+        sources = {engine: bench.directory(f"trickle-{engine}") for engine in ("spark", "plain", "ingest")}
+        contenders = [
+            _fresh_triggers(label, who, engine, sources[engine])
+            for label, who, engine in ((SPARK, theirs, "spark"), (PLAIN, ours, "plain"), (INGEST, ours, "ingest"))
+        ]
+        spark, plain, ingest = bench.alternate(contenders, drop=0)
+    for source in sources.values():
+        clear(source)
+    return [
+        Figure("tiny-batch", "one line a trigger, readStream and writeStream", plain, spark, "longer", 1.2),
+        Figure("tiny-batch", "one line a trigger, penstock.ingest", ingest, spark, "longer", 1.2),
+    ]
+
+
+@_case(
+    "memory",
+    "The largest Python worker while one file of 1 GB passes through penstock.ingest: the peak of its resident memory, a "
+    "fresh session each time. The greatest peak counts.",
+)
+def _memory(bench: Bench) -> list[Figure]:
+    figures = []
+    for form, to in (("text", "text"), ("json", "parquet")):
+        data = bench.data(form, _TEXT_BYTES, 1)
+        (peak,) = bench.alternate([_peak(bench, data, to)], drop=0)
+        what = f"largest Python worker, {form} to {to}"
+        figures.append(Figure("memory", what, peak, rule="below", limit=400, facts={"input": about(data)}))
+    return figures
+
+
+@_case(
+    "syncs",
+    "What durability costs: text to text by penstock.ingest in a session that is up, against the same with fsync and "
+    "fdatasync replaced by nothing in all its Python processes.",
+)
+def _syncs(bench: Bench) -> list[Figure]:
+    ensure_archive(bench.room)
+    data = bench.data("text", _TEXT_BYTES, 2 * _PARTS)
+    with worker("penstock", bench.room) as synced, worker("penstock", bench.room, syncs=False) as not_synced:
+        labels = (INGEST, synced), (f"{INGEST} without syncs", not_synced)
+        with_syncs, without = bench.alternate([warm(label, who, "ingest", data, "text") for label, who in labels])
+    return [
+        Figure(
+            "syncs",
+            "text to text with syncs against without",
+            with_syncs,
+            without,
+            "longer",
+            None,
+            _facts(data, with_syncs),
+        )
+    ]
+
+
+@contextlib.contextmanager
+def _both(bench: Bench) -> Iterator[tuple[Worker, Worker]]:
+    """Yield a session of Spark's own and one of ours, in two processes."""
+    ensure_archive(bench.room)
+    with worker("spark", bench.room) as theirs, worker("penstock", bench.room) as ours:
+        yield theirs, ours
+
+
+def _warm(
+    bench: Bench,
+    case: str,
+    what: str,
+    data: DataSet,
+    to: str,
+    *,
+    limit: float,
+    engine: str = "ingest",
+    label: str = INGEST,
+) -> list[Figure]:
+    with _both(bench) as (theirs, ours):
+        contenders = [warm(SPARK, theirs, "spark", data, to), warm(label, ours, engine, data, to)]
+        spark, mine = bench.alternate(contenders)
+    return [Figure(case, what, mine, spark, "faster", limit, _facts(data, mine))]
+
+
+def _whole(bench: Bench, case: str, what: str, data: DataSet, to: str) -> list[Figure]:
+    ensure_archive(bench.room)
+    spark, quick, slow = bench.alternate(
+        [
+            process(SPARK, bench, "spark", data, to),
+            process(INGEST, bench, "ingest", data, to),
+            process(f"{INGEST} without archive", bench, "ingest", data, to, archive=False),
+        ]
+    )
+    return [
+        Figure(case, what, quick, spark, "faster", 2, _facts(data, quick)),
+        Figure(case, f"{what}, without `penstock warmup`", slow, spark, "faster"),
+    ]
+
+
+def _facts(data: DataSet, ours: Series) -> dict[str, str]:
+    return {"input": about(data), "throughput": f"{data.size / MB / ours.median:,.0f} MB a second"}
+
+
+def _waiting(bench: Bench, engine: str, source: Path) -> Job:
+    return Job(engine, str(source), str(bench.directory(f"out-{engine}")), "text", "text")
+
+
+def _triggers(label: str, who: Worker, what: Job) -> Contender:
+    """Return the contender that goes on with a query whose files are done, and lands some more, one a trigger."""
+
+    def run(_output: Path) -> float:
+        answer = who.ask(op="trickle", job=asdict(what), batches=_TRIGGERS_DROPPED + _TRIGGERS)
+        return float(statistics.median(answer["milliseconds"][_TRIGGERS_DROPPED:]))
+
+    def check(_output: Path) -> None:
+        lines = len(os.listdir(what.src))  # noqa: PTH208 - one line a file
+        checked("text", lines, patience=_PUBLISH_SECONDS)(Path(what.dst))
+
+    return Contender(label, run, check, unit="ms")
+
+
+def _fresh_triggers(label: str, who: Worker, engine: str, source: Path) -> Contender:
+    """Return the contender that starts a new query on an empty directory each time, and lands files, one a trigger."""
+
+    def run(output: Path) -> float:
+        clear(source)
+        source.mkdir()
+        return _triggers(label, who, Job(engine, str(source), str(output), "text", "text")).run(output)
+
+    def check(output: Path) -> None:
+        checked("text", _TRIGGERS_DROPPED + _TRIGGERS, patience=_PUBLISH_SECONDS)(output)
+
+    return Contender(label, run, check, unit="ms")
+
+
+def _last_offset(what: Job) -> Path:
+    return max(
+        (path for path in Path(what.checkpoint, "offsets").iterdir() if path.name.isdigit()), key=lambda p: int(p.name)
+    )
+
+
+def _peak(bench: Bench, data: DataSet, to: str) -> Contender:
+    def run(output: Path) -> float:
+        with worker("penstock", bench.room) as fresh, Watch(fresh.pid) as watch:
+            fresh.ask(op="run", job=job("ingest", data, output, to))
+        return watch.peak / MB
+
+    return Contender(f"{INGEST}, {data.form} to {to}", run, checked(to, data.rows), unit="MB")

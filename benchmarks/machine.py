@@ -1,0 +1,76 @@
+"""What a figure is worth depends on: the machine, the versions, and whether anybody else was at work."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import subprocess
+import sys
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import psutil
+
+from benchmarks.room import REPOSITORY
+
+_PACKAGES = ("pyspark", "pyarrow", "polars", "numpy", "psutil", "xxhash")
+
+
+def facts(data: Path) -> dict[str, str]:
+    """Return what the figures were taken on and with; `data` says which disk."""
+    return {
+        "machine": f"{_processor()}, {os.cpu_count()} cores, {psutil.virtual_memory().total / 2**30:.0f} GiB",
+        "system": f"{platform.system()} {platform.release()}, {_file_system(data)}",
+        "Java": _java(),
+        "Python": f"{platform.python_version()}, {', '.join(f'{name} {_version(name)}' for name in _PACKAGES)}",
+    }
+
+
+def commit() -> str:
+    """Return the commit that is measured, with `-dirty` if files differ from it; `unknown` outside of a repository."""
+    return _said(["git", "-C", str(REPOSITORY), "describe", "--always", "--dirty", "--abbrev=7"]) or "unknown"
+
+
+def load() -> float:
+    """Return how many processes wanted a core, on average over the last minute."""
+    return round(os.getloadavg()[0], 2)
+
+
+def _processor() -> str:
+    try:
+        found = re.search(r"model name\s*:\s*(.+)", Path("/proc/cpuinfo").read_text(encoding="utf-8"))
+    except OSError:
+        found = None
+    return found[1].strip() if found else platform.processor() or platform.machine()
+
+
+def _file_system(path: Path) -> str:
+    mounts = [part for part in psutil.disk_partitions(all=True) if path.resolve().is_relative_to(part.mountpoint)]
+    return max(mounts, key=lambda part: len(part.mountpoint)).fstype if mounts else "unknown file system"
+
+
+def _java() -> str:
+    home = os.environ.get("JAVA_HOME")
+    said = _said([f"{home}/bin/java" if home else "java", "-version"])
+    return said.splitlines()[0] if said else "unknown"
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "-"
+
+
+def _said(command: list[str]) -> str:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+    return (done.stdout or done.stderr).strip()
+
+
+def command() -> str:
+    """Return how this process was called, as a user would call it again."""
+    return " ".join(["python", "-m", "benchmarks", *sys.argv[1:]])

@@ -1,0 +1,237 @@
+"""The report: a table for the screen, `benchmarks.md` with a plot for people, `benchmarks.json` for everything else.
+
+A run of some of the cases replaces those and keeps the others, so each case carries when and on which commit it was taken.
+Figures of another scale are never mixed in.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from rich.table import Table
+
+from benchmarks.cases import CASES
+from benchmarks.figures import Figure, Series, shown, spread
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_BUSY = 0.5  # processes that wanted a core before the case began
+_SHARE_MIN = 0.01
+_MISS, _PASS, _NEUTRAL = "#c0504d", "#4f8a5b", "#8a8a8a"
+_TEXT_COLUMN = 34
+
+
+@dataclass
+class Taken:
+    """A case that was run: when, on what, with which result. `failed` is why there are no figures."""
+
+    date: str
+    commit: str
+    load: float
+    figures: list[Figure] = field(default_factory=list)
+    failed: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the case as it is kept."""
+        return self.__dict__ | {"figures": [figure.to_json() for figure in self.figures]}
+
+    @staticmethod
+    def from_json(form: dict[str, Any]) -> Taken:
+        """Return the case of `to_json`."""
+        return Taken(**(form | {"figures": [Figure.from_json(figure) for figure in form["figures"]]}))
+
+
+@dataclass
+class Report:
+    """What is known so far. `profiles` are the answers of `benchmarks.profiling`, with `date` and `commit`."""
+
+    scale: float
+    command: str = ""
+    facts: dict[str, str] = field(default_factory=dict)
+    cases: dict[str, Taken] = field(default_factory=dict)
+    profiles: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    @staticmethod
+    def load(directory: Path, scale: float) -> Report:
+        """Return the report that is kept in the directory; an empty one if there is none of this scale."""
+        path = directory / "benchmarks.json"
+        form: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+        if form.get("scale") != scale:
+            return Report(scale)
+        return Report(**(form | {"cases": {name: Taken.from_json(case) for name, case in form["cases"].items()}}))
+
+    def save(self, directory: Path) -> None:
+        """Write `benchmarks.json`, `benchmarks.md` and, if there is anything to draw, `benchmarks.svg`."""
+        directory.mkdir(parents=True, exist_ok=True)
+        form = self.__dict__ | {"cases": {name: taken.to_json() for name, taken in self.cases.items()}}
+        (directory / "benchmarks.json").write_text(
+            json.dumps(form, indent=1, ensure_ascii=False) + "\n", encoding="utf-8"
+        )
+        (directory / "benchmarks.md").write_text(markdown(self), encoding="utf-8")
+        if drawn(self):
+            draw(self, directory / "benchmarks.svg")
+
+    def ordered(self) -> list[tuple[str, Taken]]:
+        """Return the cases that were run, in the order of `CASES`."""
+        return [(name, self.cases[name]) for name in CASES if name in self.cases]
+
+
+def table(figures: list[Figure]) -> Table:
+    """Return figures as a table for the screen."""
+    shape = Table("what", "Penstock", "against", "", "ratio", "asked", "", pad_edge=False)
+    colors = {"pass": "green", "miss": "red", "-": "dim"}
+    for figure in figures:
+        base = _cell(figure.base) if figure.base else ""
+        against = figure.base.label if figure.base else "-"
+        verdict = f"[{colors[figure.verdict]}]{figure.verdict}[/]"
+        shape.add_row(figure.what, _cell(figure.ours), against, base, figure.measured, figure.asked, verdict)
+    return shape
+
+
+def _cell(series: Series) -> str:
+    return f"{shown(series.median, series.unit)} ({spread(series)})"
+
+
+def markdown(report: Report) -> str:
+    """Return the page."""
+    parts = [_HEAD, *_measured(report), "## What is measured\n"]
+    parts += [f"- **{case.name}**: {case.about}" for case in CASES.values()]
+    parts += ["", _METHOD]
+    return "\n".join(parts)
+
+
+def _measured(report: Report) -> list[str]:
+    if not report.cases and not report.profiles:
+        return ["There are no figures yet: `make bench` takes them.\n"]
+    parts = [f"- {name}: {fact}" for name, fact in report.facts.items()]
+    parts.append(f"- command: `{report.command}`")
+    if report.scale != 1:
+        parts.append(f"- **scale {report.scale:g}: a trial of the harness; these ratios mean nothing**")
+    if drawn(report):
+        parts += ["", "![Times as fast as what it is compared with](benchmarks.svg)"]
+    parts += ["", *_rows(report), "", *_notes(report)]
+    return [*parts, *_where(report)]
+
+
+def _rows(report: Report) -> list[str]:
+    rows = ["| what | Penstock | against | | ratio | asked | | taken |", "|---|---|---|---|---|---|---|---|"]
+    for name, taken in report.ordered():
+        when = f"{taken.date[:10]} {taken.commit}"
+        if taken.failed:
+            rows.append(f"| {name} | **failed**, see below | | | | | | {when} |")
+        for figure in taken.figures:
+            base = f"{figure.base.label} | {_cell(figure.base)}" if figure.base else "- | "
+            verdict = f"**{figure.verdict}**" if figure.verdict == "miss" else figure.verdict
+            cells = (figure.what, _cell(figure.ours), base, figure.measured, figure.asked, verdict, when)
+            rows.append(f"| {' | '.join(cells)} |")
+    return rows
+
+
+def _notes(report: Report) -> list[str]:
+    notes = ["Medians, in brackets the least and the greatest; a bound is held against the greatest.", ""]
+    for name, taken in report.ordered():
+        if taken.failed:
+            notes.append(f"- {name} **failed**: `{taken.failed.strip().splitlines()[-1]}`")
+        if taken.load > _BUSY:
+            notes.append(f"- {name}: the machine was busy when it began (load {taken.load:g})")
+        for figure in taken.figures:
+            for label, fact in figure.facts.items():
+                notes.append(f"- {figure.what}: {label} {fact}")
+    return [*notes, ""]
+
+
+def _where(report: Report) -> list[str]:
+    """Return the section that is made of the profiles."""
+    if not report.profiles:
+        return []
+    parts = [_WHERE]
+    for name, profile in report.profiles.items():
+        seconds, size = profile["seconds"], profile["bytes"] / 1_000_000
+        parts.append(
+            f"**{name}**: {size:,.0f} MB in {seconds:.1f} s ({size / seconds:,.0f} MB a second), {profile['commit']}\n"
+        )
+        parts += ["| | share |", "|---|---|"]
+        parts += [
+            f"| {label} | {own / seconds:.0%} |" for label, own in profile["shares"] if own / seconds >= _SHARE_MIN
+        ]
+        parts.append("")
+    return parts
+
+
+def drawn(report: Report) -> list[Figure]:
+    """Return the figures that are in the plot: comparisons of which something was asked."""
+    return [figure for _, taken in report.ordered() for figure in taken.figures if figure.base and figure.limit]
+
+
+def speeds(figure: Figure) -> tuple[float, float, float, float]:
+    """Return (ratio, least, greatest, asked), all as `times as fast`, also where `as long` was asked."""
+    assert figure.ratio is not None
+    assert figure.ratio_spread is not None
+    assert figure.limit is not None
+    low, high = figure.ratio_spread
+    if figure.rule == "longer":
+        return 1 / figure.ratio, 1 / high, 1 / low, 1 / figure.limit
+    return figure.ratio, low, high, figure.limit
+
+
+def draw(report: Report, path: Path) -> None:
+    """Draw how many times as fast each case is, with its spread, and what was asked for."""
+    import matplotlib as mpl  # noqa: PLC0415 - a second to load, for the end of a run
+    from matplotlib.figure import Figure as Drawing  # noqa: PLC0415 - as above
+    from matplotlib.ticker import ScalarFormatter  # noqa: PLC0415 - as above
+
+    figures = drawn(report)
+    with mpl.rc_context({"svg.hashsalt": "penstock", "font.size": 9}):
+        drawing = Drawing(figsize=(9, 1 + 0.42 * len(figures)), layout="constrained")
+        axes = drawing.add_subplot()
+        for place, figure in enumerate(figures):
+            ratio, low, high, asked = speeds(figure)
+            color = {"pass": _PASS, "miss": _MISS}.get(figure.verdict, _NEUTRAL)
+            axes.barh(place, ratio, color=color, height=0.55)
+            axes.plot([low, high], [place, place], color="black", linewidth=1)
+            axes.plot([asked, asked], [place - 0.4, place + 0.4], color="black", linewidth=2)
+            axes.annotate(f"{ratio:.2f}", (max(high, asked), place), (5, 0), textcoords="offset points", va="center")
+        axes.set_yticks(range(len(figures)), [figure.what for figure in figures])
+        axes.invert_yaxis()
+        axes.set_xscale("log", base=2)
+        axes.xaxis.set_major_formatter(ScalarFormatter())
+        axes.axvline(1, color=_NEUTRAL, linewidth=0.8)
+        axes.margins(x=0.12)
+        axes.set_xlabel("times as fast as what it is compared with (thin line: spread, thick mark: asked for)")
+        for side in ("top", "right"):
+            axes.spines[side].set_visible(False)
+        drawing.savefig(path, metadata={"Date": None})
+
+
+_HEAD = """\
+# Benchmarks
+
+Penstock against Spark's own file source and sink, both in the same run, on the same machine, on the same files. This
+page, its plot and `benchmarks.json` with every single measurement are made by `make bench`; do not edit them.
+"""
+
+_WHERE = """\
+## Where the time goes
+
+One batch through source and sink in one thread of one process, without Spark, under `cProfile`, which slows small calls
+down: shares of the whole, not times to compare with those above.
+"""
+
+_METHOD = """\
+## How
+
+- Input is made by a seeded generator, the same bytes for the same seed, and read once before a case begins.
+- Contenders take turns (A B A B A B), each in a process of its own, and only one of them works at any time. Before each
+  run its output is removed and `sync` is called, so that nobody pays for what another left behind.
+- In a session that is up the first round does not count; nor does it of whole processes, but for small files.
+- Spark's own session is a default one with two cores, without its web server. Ours is `penstock.local_session("local[2]")`.
+- What is timed is the query from its definition to its end (for whole processes: from the start of Python to its end).
+  Ours ends with finished, synced, published files; Spark's does not sync.
+- Every output is counted by its visible files: as many rows as went in, no nulls in Parquet, or the case fails.
+
+`python -m benchmarks CASE...` takes some of the cases, `--slow` the one that takes Spark minutes, `--repeat` and `--scale` say how
+often and how large. Input is kept in `penstock-benchmarks` in the temporary directory, or in `--data` (6 GB).
+"""

@@ -1,0 +1,303 @@
+"""`penstock ingest` as users run it: a process of its own, with its own Spark."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from penstock.cli import process
+from penstock.cli.process import Stop, interrupted_by_signals, jsonable_stdout, stop_signals
+from penstock.cli.progress import Course, reporter
+from penstock.errors import PenstockError
+from penstock.spark.ingest import Ingested
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.cli.conftest import Pipeline
+
+spark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.xdist_group("command")]
+
+
+class Place:
+    """A directory in which the command is run, with an input and an output."""
+
+    def __init__(self, root: Path) -> None:
+        self.root, self.src, self.dst = root, root / "in", root / "out"
+        self.src.mkdir()
+
+    def put(self, name: str, text: str) -> None:
+        path = self.src / name
+        path.write_text(text, encoding="utf-8")
+        before = path.stat().st_mtime - 60
+        os.utime(path, (before, before))
+
+    def start(self, *arguments: str, failpoints: str = "") -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "penstock.cli", *arguments]
+        environment = os.environ | {"PENSTOCK_FAILPOINTS": failpoints}
+        pipe = subprocess.PIPE
+        return subprocess.Popen(command, cwd=self.root, env=environment, stdout=pipe, stderr=pipe, text=True)
+
+    def run(self, *arguments: str, failpoints: str = "") -> tuple[int, str, str]:
+        running = self.start(*arguments, failpoints=failpoints)
+        out, err = running.communicate(timeout=110)
+        return running.returncode, out, err
+
+    def ingest(self, *arguments: str, failpoints: str = "") -> tuple[int, dict[str, Any], str]:
+        """Run an ingest; its stdout must be JSON, line by line, of which the last is returned."""
+        status, out, err = self.run("ingest", "in", "out", *arguments, "--json", failpoints=failpoints)
+        return status, [json.loads(line) for line in out.splitlines()][-1], err
+
+    def lines(self) -> list[str]:
+        return sorted(line for path in self.dst.glob("*.txt") for line in path.read_text().splitlines())
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path)
+
+
+TRANSFORM = """
+import pyarrow as pa, pyarrow.compute as pc
+
+print("this module is noisy")
+
+def shout(batch):
+    print("and so is this function")
+    return pa.RecordBatch.from_arrays([pc.utf8_upper(batch.column(0))], names=["value"])
+"""
+
+
+class TestProcess:
+    pytestmark = spark
+
+    def test_twice(self, place: Place) -> None:
+        """All records of a source are taken, through a transform of the current directory; again, only what is new."""
+        (place.root / "noisy.py").write_text(TRANSFORM)
+        place.put("a.txt", "one\ntwo\n")
+        status, facts, err = place.ingest("--transform", "noisy:shout")
+        assert (status, err.replace("this module is noisy\n", "").replace("and so is this function\n", "")) == (0, "")
+        assert (facts["event"], facts["rows"], facts["output_files"], facts["open_rows"]) == ("done", 2, 1, 0)
+        place.put("b.txt", "three\n")
+        status, facts, _ = place.ingest("--transform", "noisy:shout")
+        assert (status, facts["rows"], facts["new"]["rows"], facts["new"]["input_files"]) == (0, 3, 1, 1)
+        assert place.lines() == ["ONE", "THREE", "TWO"]
+
+    def test_summary(self, place: Place) -> None:
+        """Without --json the summary is on stdout and progress on stderr, without a word of Spark's; verify agrees."""
+        place.put("a.json", "".join(f'{{"id": {n}, "city": "c{n % 3}"}}\n' for n in range(300)))
+        flags = [
+            "--format",
+            "json",
+            "--schema",
+            "id bigint, city string",
+            "--to",
+            "parquet",
+            "--bucket-by",
+            "city={city}",
+        ]
+        status, out, err = place.run("ingest", "in", "out", *flags)
+        assert status == 0
+        assert out.startswith("read     1 files")
+        assert "300 rows in 3 files" in out
+        assert all(line.startswith("batch ") for line in err.splitlines())
+        assert len(list(place.dst.glob("city=c*/*.parquet"))) == 3
+        status, out, err = place.run("verify", "out", "--source", "in")
+        assert (status, err) == (0, "")
+        assert "every record that was read is in the output exactly once" in out
+
+    def test_a_record_that_cannot_be_read(self, place: Place) -> None:
+        """A failing query ends with 1 and the cause as one message, with code, file and byte; nothing is visible."""
+        place.put("a.txt", "good\n")
+        (place.src / "b.txt").write_bytes(b"good\n\xff\xfe\n")
+        status, facts, err = place.ingest()
+        assert (status, facts["error"]["code"]) == (1, "PST-201")
+        assert "b.txt', byte 5" in err
+        assert len(err.splitlines()) == 1
+        assert not place.lines()
+
+    def test_the_jvm_is_killed(self, place: Place) -> None:
+        """A JVM that dies under way is reported as that, with 1; the same command then ends the work."""
+        place.put("a.txt", "one\ntwo\n")
+        status, facts, err = place.ingest(failpoints="sink.write.staged=kill-jvm")
+        assert status == 1
+        assert "Spark's JVM has ended" in facts["error"]["message"]
+        assert "Traceback" not in err
+        assert place.ingest()[0] == 0
+        assert place.lines() == ["one", "two"]
+
+    def test_stopped_under_way(self, place: Place) -> None:
+        """SIGTERM ends a run early with 1, with all that is committed visible; the same command takes the rest, once."""
+        for number in range(60):
+            place.put(f"{number:02}.txt", "".join(f"{number} {line}\n" for line in range(100)))
+        running = place.start("ingest", "in", "out", "--max-files", "1", "--json")
+        assert running.stdout is not None
+        while json.loads(running.stdout.readline())["batch"] < 1:
+            pass
+        running.send_signal(signal.SIGTERM)
+        out, _ = running.communicate(timeout=60)
+        facts = json.loads(out.splitlines()[-1])
+        assert (running.returncode, facts["interrupted"], facts["ok"]) == (1, True, False)
+        assert facts["open_rows"] == 0
+        assert 0 < len(place.lines()) == facts["rows"] < 6000
+        assert place.run("verify", "out", "--source", "in")[0] == 0
+        assert place.ingest()[1]["rows"] == 6000
+        assert len(set(place.lines())) == len(place.lines()) == 6000
+
+    def test_watching(self, place: Place) -> None:
+        """--watch takes files as they come, and ends with 0 at Ctrl-C, with everything visible."""
+        place.put("a.txt", "one\n")
+        running = place.start("ingest", "in", "out", "--watch", "--json", "--source-option", "settle=100ms")
+        assert running.stdout is not None
+        while json.loads(running.stdout.readline())["rows"] < 1:
+            pass
+        place.put("b.txt", "two\n")
+        while json.loads(running.stdout.readline())["rows"] < 2:
+            pass
+        running.send_signal(signal.SIGINT)
+        out, err = running.communicate(timeout=60)
+        assert (running.returncode, err) == (0, "")
+        assert json.loads(out.splitlines()[-1])["interrupted"] is True
+        assert place.lines() == ["one", "two"]
+
+
+# -- without Spark -----------------------------------------------------------------------------------------------
+
+
+def state(batch: int, read: int, left: int, rows: int) -> Ingested:
+    return Ingested(batch, batch + 1, read, 1, left, rows, batch, read, 0)
+
+
+def test_progress_is_calm(capsys: pytest.CaptureFixture[str]) -> None:
+    """Where there is no terminal, a line is printed at most once a second, and only when something has changed."""
+    course = Course()
+    with reporter(as_json=False, write=print) as shown:
+        for number in range(500):
+            course.update(state(number, number * 100, 1000, number))
+            shown(course)
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 1
+    assert lines[0].startswith("batch 0: 1 files, 0 B of 1000 B, 0 rows")
+
+
+def test_progress_as_json() -> None:
+    """With --json progress is an object a line, with rate and time left of this run alone."""
+    written: list[str] = []
+    course = Course()
+    course.update(state(3, 10_000, 5000, 7))
+    with reporter(as_json=True, write=written.append) as shown:
+        shown(course)
+    facts = json.loads(written[0])
+    assert (facts["event"], facts["batch"], facts["bytes_per_second"], facts["seconds_left"]) == (
+        "progress",
+        3,
+        0,
+        None,
+    )
+    course.started -= 2.0
+    course.update(state(4, 30_000, 5000, 9))
+    assert course.new(state(4, 30_000, 5000, 9))["input_bytes"] == 20_000
+    assert 9_000 < course.facts["bytes_per_second"] < 11_000
+    assert 0.4 < course.facts["seconds_left"] < 0.6
+
+
+def test_what_others_print_goes_to_stderr() -> None:
+    """With --json, what is written to stdout by others in this process or below it comes out on stderr."""
+    code = (
+        "import os, sys\nfrom penstock.cli.process import jsonable_stdout\n"
+        "with jsonable_stdout(True) as write:\n"
+        "    print('noise'); os.system('echo more'); write('{}'); sys.stdout.flush()\n"
+        "print('after')\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert (ended.stdout, sorted(ended.stderr.split())) == ("{}\nafter\n", ["more", "noise"])
+    with jsonable_stdout(False) as write:
+        write("plain")
+
+
+def test_spark_is_quiet_and_ours_is_not(capfd: pytest.CaptureFixture[str]) -> None:
+    """What a process started by us says is kept, not shown; but for the warnings that are Penstock's own."""
+    with process._quiet() as said:
+        noise = "echo noise; echo WARN spark >&2; echo 'not read: x (1 file): too late' >&2"
+        subprocess.run(["/bin/sh", "-c", noise], check=True)
+        while len(said) < 3:
+            time.sleep(0.01)
+    assert list(said) == ["noise", "WARN spark", "not read: x (1 file): too late"]
+    while "warning" not in (seen := capfd.readouterr().err):
+        time.sleep(0.01)
+    assert seen == "warning: not read: x (1 file): too late\n"
+
+
+def test_our_warnings_are_known(pipeline: Callable[..., Pipeline], caplog: pytest.LogCaptureFixture) -> None:
+    """The warnings of the source, which come from a process of Spark's, are those that the command lets pass."""
+    line = pipeline(source={"lateness": "1s"})
+    line.put("a.txt", "one")
+    line.put("b.txt", "two")
+    os.utime(line.src / "b.txt", (2**31, 2**31))
+    with caplog.at_level(logging.WARNING):
+        line.run()
+        os.utime(line.put("late.txt", "x"), (1000, 1000))
+        line.run()
+    assert {message.split()[0] for message in caplog.messages} == {"1", "not"}
+    assert all(process._OURS.match(message) for message in caplog.messages)
+
+
+def test_a_first_signal_asks_and_a_second_ends() -> None:
+    """The first SIGTERM or Ctrl-C only asks for an end, once; the second interrupts; afterwards all is as before."""
+    before = signal.getsignal(signal.SIGTERM)
+    with stop_signals() as stop:
+        assert not stop.due()
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert stop.requested
+        assert [stop.due(), stop.due()] == [True, False]
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+    assert signal.getsignal(signal.SIGTERM) == before
+    assert not Stop().due()
+
+
+def test_a_signal_where_nothing_is_to_be_finished() -> None:
+    """SIGTERM interrupts the demo as Ctrl-C does, so that what it started is ended."""
+    with interrupted_by_signals(), pytest.raises(KeyboardInterrupt):
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+def test_a_spark_that_does_not_start_says_why(place: Place) -> None:
+    """Without a Java the error is one message that says what is missing."""
+    place.put("a.txt", "one\n")
+    (place.root / "bin").mkdir()
+    (place.root / "bin" / "java").write_text("#!/bin/sh\necho 'no such JVM' >&2\nexit 1\n")
+    (place.root / "bin" / "java").chmod(0o755)
+    command = [sys.executable, "-m", "penstock.cli", "ingest", "in", "out"]
+    path = f"{place.root}/bin{os.pathsep}{os.environ['PATH']}"
+    environment = os.environ | {"PATH": path, "JAVA_HOME": str(place.root)}
+    ended = subprocess.run(command, cwd=place.root, env=environment, capture_output=True, text=True, check=False)
+    assert ended.returncode == 1
+    assert "Spark did not start: no such JVM" in ended.stderr
+    assert len(ended.stderr.splitlines()) == 1
+
+
+def test_errors_of_penstock_pass_a_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A session that is there already is used and left running, and errors come through as they are."""
+    sql = pytest.importorskip("pyspark.sql")
+
+    class Session:
+        sparkContext = type("Context", (), {"_gateway": None})  # noqa: N815 - Spark's name
+
+        def stop(self) -> None:
+            pytest.fail("it was there before")
+
+    active = Session()
+    monkeypatch.setattr(sql.SparkSession, "getActiveSession", lambda: active)
+    error = PenstockError("as it is")
+    with pytest.raises(PenstockError, match="as it is"), process.session(None):
+        raise error
