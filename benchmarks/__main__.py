@@ -24,7 +24,11 @@ PROFILE, REPORT = "profile", "report"
 PROFILES = {"json-parquet": ("json", 400, 4), "text-text": ("text", 1000, 8), "plain-text": ("text", 1000, 8)}
 _REPEAT_MIN = 3
 
+_WIDTH_MIN = 150  # where nobody looks (a pipe), rich would fold tables to 80
+
 _console = Console(highlight=False, soft_wrap=True)
+if not _console.is_terminal:
+    _console.width = _WIDTH_MIN
 
 
 def main(
@@ -60,7 +64,7 @@ def main(
     failed = [name for name in names if not _done(name, bench, report, target)]
     report.save(target)
     figures = [figure for name in names if name in report.cases for figure in report.cases[name].figures]
-    if figures:
+    if len(names) > 1 and figures:
         _console.print(table(figures))
     _console.print(f"{target}/benchmarks.md")
     if failed:
@@ -108,9 +112,10 @@ def _profiled(what: str, bench: Bench) -> dict[str, Any]:
     with worker("bare", bench.room, variables=ONE_THREAD) as plain:
         answer = plain.ask(op="profile", what=what, directory=data.directory, target=str(output))
     bench.directory("out")
+    whole = sum(own for _, own in answer["shares"])
     _console.print(f"  {what}: {answer['seconds']:.1f} s")
     for label, own in answer["shares"]:
-        _console.print(f"    {own / answer['seconds']:4.0%}  {label}")
+        _console.print(f"    {own / whole:4.0%}  {label}")
     for label, own in answer["top"]:
         bench.tell(f"  {own:6.2f} s  {label}")
     return answer

@@ -68,7 +68,11 @@ def _json_parquet_warm(bench: Bench) -> list[Figure]:
             for number, half in enumerate(ranges)
         ]
 
-    with _both(bench) as (theirs, ours), worker("bare", bench.room) as one, worker("bare", bench.room) as two:
+    with (
+        _sessions(bench, "ingest") as (theirs, ours),
+        worker("bare", bench.room) as one,
+        worker("bare", bench.room) as two,
+    ):
         spark, ingest, alone = bench.alternate(
             [
                 warm(SPARK, theirs, "spark", data, "parquet"),
@@ -125,7 +129,7 @@ def _small_files(bench: Bench) -> list[Figure]:
         theirs, ours = process(SPARK, bench, "spark", data, "text"), process(INGEST, bench, "ingest", data, "text")
         limited = Contender(theirs.label, theirs.run, theirs.check, runs)
         spark, ingest = bench.alternate([limited, ours], drop=0)
-        what = f"{full:,} files of 1 KB, whole process"
+        what = f"{files:,} files of 1 KB, whole process"
         figures.append(Figure("small-files", what, ingest, spark, "faster", limit, _facts(data, ingest)))
     return figures
 
@@ -140,7 +144,7 @@ def _one_new_file(bench: Bench) -> list[Figure]:
     sources = {engine: bench.directory(f"backlog-{engine}") for engine in ("spark", "plain")}
     for source in sources.values():
         backlog(source, files, end=time.time() - 60, seconds=_BACKLOG_SECONDS)
-    with _both(bench) as (theirs, ours):
+    with _sessions(bench, "plain") as (theirs, ours):
         spark_job, our_job = (_waiting(bench, engine, sources[engine]) for engine in ("spark", "plain"))
         for who, waiting, limit in ((theirs, spark_job, {}), (ours, our_job, {"maxFilesPerTrigger": "10000"})):
             bench.tell(f"{waiting.engine}: {files:,} files, once")
@@ -153,7 +157,7 @@ def _one_new_file(bench: Bench) -> list[Figure]:
     for directory in (*sources.values(), Path(spark_job.dst), Path(our_job.dst)):
         clear(directory)
     facts = {"checkpoint": f"{state / MB:.2f} MB, Spark's {log / MB:.2f} MB"}
-    what = f"one new file beside {100_000:,}, a trigger"
+    what = f"one new file beside {files:,}, a trigger"
     return [
         Figure("one-new-file", what, plain, spark, "faster", 10, facts),
         Figure("one-new-file", "size of the offset file", offset, rule="below", limit=4096),
@@ -173,11 +177,12 @@ def _plain_text(bench: Bench) -> list[Figure]:
     "tiny-batch", "A batch of one line: Spark's own figure for the trigger (triggerExecution), median of ten triggers."
 )
 def _tiny_batch(bench: Bench) -> list[Figure]:
-    with _both(bench) as (theirs, ours):
-        sources = {engine: bench.directory(f"trickle-{engine}") for engine in ("spark", "plain", "ingest")}
+    labels = {"spark": SPARK, "plain": PLAIN, "ingest": INGEST}
+    sources = {engine: bench.directory(f"trickle-{engine}") for engine in labels}
+    with _sessions(bench, "plain", "ingest") as workers:
         contenders = [
             _fresh_triggers(label, who, engine, sources[engine])
-            for label, who, engine in ((SPARK, theirs, "spark"), (PLAIN, ours, "plain"), (INGEST, ours, "ingest"))
+            for (engine, label), who in zip(labels.items(), workers, strict=True)
         ]
         spark, plain, ingest = bench.alternate(contenders, drop=0)
     for source in sources.values():
@@ -211,7 +216,7 @@ def _memory(bench: Bench) -> list[Figure]:
 def _syncs(bench: Bench) -> list[Figure]:
     ensure_archive(bench.room)
     data = bench.data("text", _TEXT_BYTES, 2 * _PARTS)
-    with worker("penstock", bench.room) as synced, worker("penstock", bench.room, syncs=False) as not_synced:
+    with worker("ingest", bench.room) as synced, worker("ingest", bench.room, syncs=False) as not_synced:
         labels = (INGEST, synced), (f"{INGEST} without syncs", not_synced)
         with_syncs, without = bench.alternate([warm(label, who, "ingest", data, "text") for label, who in labels])
     return [
@@ -228,11 +233,11 @@ def _syncs(bench: Bench) -> list[Figure]:
 
 
 @contextlib.contextmanager
-def _both(bench: Bench) -> Iterator[tuple[Worker, Worker]]:
-    """Yield a session of Spark's own and one of ours, in two processes."""
+def _sessions(bench: Bench, *engines: str) -> Iterator[list[Worker]]:
+    """Yield a session of Spark's own and one of ours for each engine, each in a process of its own."""
     ensure_archive(bench.room)
-    with worker("spark", bench.room) as theirs, worker("penstock", bench.room) as ours:
-        yield theirs, ours
+    with contextlib.ExitStack() as around:
+        yield [around.enter_context(worker(engine, bench.room)) for engine in ("spark", *engines)]
 
 
 def _warm(
@@ -246,7 +251,7 @@ def _warm(
     engine: str = "ingest",
     label: str = INGEST,
 ) -> list[Figure]:
-    with _both(bench) as (theirs, ours):
+    with _sessions(bench, engine) as (theirs, ours):
         contenders = [warm(SPARK, theirs, "spark", data, to), warm(label, ours, engine, data, to)]
         spark, mine = bench.alternate(contenders)
     return [Figure(case, what, mine, spark, "faster", limit, _facts(data, mine))]
@@ -311,7 +316,7 @@ def _last_offset(what: Job) -> Path:
 
 def _peak(bench: Bench, data: DataSet, to: str) -> Contender:
     def run(output: Path) -> float:
-        with worker("penstock", bench.room) as fresh, Watch(fresh.pid) as watch:
+        with worker("ingest", bench.room) as fresh, Watch(fresh.pid) as watch:
             fresh.ask(op="run", job=job("ingest", data, output, to))
         return watch.peak / MB
 

@@ -54,12 +54,15 @@ def spark_session() -> SparkSession:
     return _quiet(builder.config("spark.sql.session.timeZone", "UTC").getOrCreate())
 
 
-def penstock_session() -> SparkSession:
-    """Return the session that Penstock starts by itself, with two cores."""
+def penstock_session(engine: str) -> SparkSession:
+    """Return the session that Penstock starts by itself for an engine, with two cores."""
     import penstock  # noqa: PLC0415 - not in the process of the other contender
 
-    session = penstock.local_session("local[2]")
-    penstock.register(session)
+    session = penstock.local_session("local[2]", rows_in_jvm=engine != "ingest")
+    if engine == "plain":
+        penstock.register(
+            session
+        )  # so that what a stopped query left open is published at once, as an ingest does itself
     return session
 
 

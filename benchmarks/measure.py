@@ -107,11 +107,10 @@ def warm(label: str, worker: rooms.Worker, engine: str, data: DataSet, to: str) 
 
 def process(label: str, bench: Bench, engine: str, data: DataSet, to: str, *, archive: bool = True) -> Contender:
     """Return the contender that runs a query in a process of its own, session and all."""
-    kind = "spark" if engine == "spark" else "penstock"
 
     def run(output: Path) -> float:
         return rooms.whole_process(
-            kind, {"op": "run", "job": job(engine, data, output, to)}, bench.room, archive=archive
+            engine, {"op": "run", "job": job(engine, data, output, to)}, bench.room, archive=archive
         )
 
     return Contender(label, run, checked(to, data.rows))

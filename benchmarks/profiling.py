@@ -6,7 +6,6 @@ import cProfile
 import os
 import pstats
 import re
-import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -39,42 +38,47 @@ _RULES = (
     ("waiting for syncs", r"~:.*(acquire|posix\.f(data)?sync|Future)|threading\.py|concurrent/futures|selectors\.py"),
     ("writing files", r"~:.*posix\.(write|link|unlink|mkdir|chmod|umask|ftruncate)|/storage/.*:(write|create|publish|put_if_absent)"),
     ("digests of what is written", r"~:.*xxh"),
-    ("parsing JSON (polars)", r"~:.*ndjson|/polars/"),
+    ("parsing JSON (polars)", r"~:.*ndjson|PyLazyFrame|/polars/"),
     ("checking that polars read it right", r"/formats/jsonquick\.py:(_keys|_ends|_has|_words|_matches|_text|_parsed)"),
     ("encoding Parquet", r"~:.*(parquet|write_table)|/pyarrow/parquet/|/formats/parquet\.py"),
-    ("lines to rows and back", r"~:.*(pyarrow|_compute|from_buffers|cast)|/pyarrow/|/formats/(text|scal|schema|json)\w*\.py"),
+    ("lines to rows and back", r"~:.*(pyarrow|_compute|from_buffers|cast|to_arrow)|/pyarrow/|/formats/(text|scal|schema|json)\w*\.py"),
     ("finding records in bytes", r"~:.*(numpy|ndarray|(find|count|replace)' of 'bytes')|/numpy/|/formats/lines\.py|/source/read\.py"),
     ("joining and slicing bytes", r"~:.*(join|memoryview|startswith|endswith)"),
 )  # fmt: skip
 
 
 def profiled(what: str, directory: str, target: str) -> dict[str, Any]:
-    """Profile one batch: `what` is json-parquet, text-text (lines as bytes) or plain-text (as Arrow), all of `directory`.
+    """Run one batch, and once more under a profile: json-parquet, text-text (lines as bytes) or plain-text (as Arrow).
 
-    Return the bytes read, the seconds taken, the seconds of each share, and of the functions that took most.
+    Return the bytes read, the seconds without the profile, the seconds of each share with it, and of the functions
+    that took most.
     """
     pa.set_cpu_count(1)
     pa.set_io_thread_count(1)
+    _run(what, directory, f"{target}/imports", files=1)
+    start = time.perf_counter()
+    size = _run(what, directory, f"{target}/timed")
+    seconds = time.perf_counter() - start
+    profile = cProfile.Profile()
+    profile.enable()
+    _run(what, directory, f"{target}/profiled")
+    profile.disable()
+    return {"bytes": size, "seconds": seconds} | shares(pstats.Stats(profile))
+
+
+def _run(what: str, directory: str, target: str, *, files: int | None = None) -> int:
+    """Take the files of `directory` (or the first few) through source and sink as one batch; return their bytes."""
     form, to = ("json", "parquet") if what == "json-parquet" else ("text", "text")
     storage, options = LocalStorage(), parse(SOURCE, {"path": directory, "format": form}, what="source")
-    how, splits = reading(options, schema(form)), _splits(storage, directory)
+    how, splits = reading(options, schema(form)), _splits(storage, directory)[:files]
     rows = how.text(splits) if what == "text-text" else _batches(how, splits, cut=what == "plain-text")
     sink = Sink(storage, target, parse(SINK, {"path": target, "format": to}, what="sink"), "profile")
-    profile = cProfile.Profile()
-    start = time.perf_counter()
-    profile.enable()
-    _one_batch(sink, to_arrow(schema(form)), rows)
-    profile.disable()
-    seconds = time.perf_counter() - start
-    return {"bytes": sum(s.end for s in splits), "seconds": seconds} | shares(pstats.Stats(profile))
-
-
-def _one_batch(sink: Sink, data: pa.Schema, rows: Iterator[pa.RecordBatch | bytes]) -> None:
     batch = Batch("profile", 0, final=True)
     begun = sink.begin("profile", batch)
-    result = sink.write(begun, batch.query, batch.number, 0, data, rows)
+    result = sink.write(begun, batch.query, batch.number, 0, to_arrow(schema(form)), rows)
     sink.commit(batch, [result])
     sink.finish("profile")
+    return sum(split.end for split in splits)
 
 
 def _splits(storage: LocalStorage, directory: str) -> list[Split]:
@@ -104,7 +108,6 @@ def shares(stats: pstats.Stats) -> dict[str, Any]:
     return {
         "shares": sorted(by_share.items(), key=lambda item: -item[1]),
         "top": sorted(functions, key=lambda item: -item[1])[:_TOP],
-        "threads": threading.active_count(),
     }
 
 

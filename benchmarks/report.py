@@ -150,13 +150,12 @@ def _where(report: Report) -> list[str]:
     parts = [_WHERE]
     for name, profile in report.profiles.items():
         seconds, size = profile["seconds"], profile["bytes"] / 1_000_000
+        whole = sum(own for _, own in profile["shares"])
         parts.append(
             f"**{name}**: {size:,.0f} MB in {seconds:.1f} s ({size / seconds:,.0f} MB a second), {profile['commit']}\n"
         )
         parts += ["| | share |", "|---|---|"]
-        parts += [
-            f"| {label} | {own / seconds:.0%} |" for label, own in profile["shares"] if own / seconds >= _SHARE_MIN
-        ]
+        parts += [f"| {label} | {own / whole:.0%} |" for label, own in profile["shares"] if own / whole >= _SHARE_MIN]
         parts.append("")
     return parts
 
@@ -216,8 +215,8 @@ page, its plot and `benchmarks.json` with every single measurement are made by `
 _WHERE = """\
 ## Where the time goes
 
-One batch through source and sink in one thread of one process, without Spark, under `cProfile`, which slows small calls
-down: shares of the whole, not times to compare with those above.
+One batch through source and sink in one thread of one process, without Spark: the times without a profile, the shares with
+`cProfile`. Syncs have a thread of their own; what counts here is the waiting for them.
 """
 
 _METHOD = """\

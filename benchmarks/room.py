@@ -82,7 +82,7 @@ def environment(kind: str, room: Room, *, archive: bool = True, syncs: bool = Tr
 def ensure_archive(room: Room) -> None:
     """Make the class-data archive in our own cache unless it is there, as `penstock warmup` does."""
     code = "from penstock.spark import archive; archive.flags() or archive.make()"
-    _completed([sys.executable, "-c", code], environment("penstock", room), room, "warmup")
+    _completed([sys.executable, "-c", code], environment("ingest", room), room, "warmup")
 
 
 def whole_process(kind: str, command: dict[str, Any], room: Room, *, archive: bool = True) -> float:
@@ -190,7 +190,7 @@ class Worker:
 def worker(
     kind: str, room: Room, *, archive: bool = True, syncs: bool = True, variables: dict[str, str] | None = None
 ) -> Iterator[Worker]:
-    """Yield a contender (spark, penstock, or bare: without Spark) whose session is up; it ends with the block."""
+    """Yield a contender (an engine, or bare: without Spark) whose session is up; it ends with the block."""
     merged = environment(kind, room, archive=archive, syncs=syncs) | (variables or {})
     path = room.logs / f"{kind}-{time.time_ns()}.log"
     arguments = [sys.executable, "-m", "benchmarks.worker", kind]

@@ -1,7 +1,7 @@
 """A contender's process: it keeps its session, reads one command a line on stdin and answers one JSON object a line.
 
-    python -m benchmarks.worker spark|penstock|bare              many commands, one session
-    python -m benchmarks.worker spark|penstock '{"op": ...}'     one command, then the end: a whole process
+    python -m benchmarks.worker spark|ingest|plain|bare            many commands, one session
+    python -m benchmarks.worker spark|ingest|plain '{"op": ...}'   one command, then the end: a whole process
 
 Nothing here is imported that a contender does not need: its start is part of what is measured. Whatever Spark and its JVM
 write to stdout goes to stderr, which the harness keeps in a file.
@@ -47,7 +47,7 @@ def _session(kind: str) -> SparkSession | None:
         return None
     from benchmarks import jobs  # noqa: PLC0415 - see the module
 
-    return jobs.spark_session() if kind == "spark" else jobs.penstock_session()
+    return jobs.spark_session() if kind == "spark" else jobs.penstock_session(kind)
 
 
 def _tried(session: SparkSession | None, command: dict[str, Any]) -> dict[str, Any]:

@@ -72,7 +72,9 @@ def main() -> None:
             sys.exit("the second start failed")
         report = verify(str(output), str(source))
         assert report.source is not None  # noqa: S101 - a source was given
-        print(f"verified: {report.ok}; {report.source.source_records} records read, {report.source.output_records} written")
+        print(
+            f"verified: {report.ok}; {report.source.source_records} records read, {report.source.output_records} written"
+        )
         if not report.ok:
             sys.exit(1)
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from penstock.cli import ingest, state
+from penstock.spark import archive
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -194,6 +195,18 @@ def test_the_formats_follow_the_source(src: Path) -> None:
     assert made.sink["format"] == "json"
     made = ingest.Request.of(str(src), str(src.parent / "out"), (flags, []), ({"format": "parquet"}, []), None, None)
     assert made.sink["format"] == "parquet"
+
+
+def test_warmup(penstock: Callable[..., Said], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """warmup makes the archive and says where it is and how large; that it takes a while is said on stderr only."""
+    pytest.importorskip("pyspark")
+    (tmp_path / "classes.jsa").write_bytes(b"x" * 2048)
+    monkeypatch.setattr(archive, "make", lambda: str(tmp_path / "classes.jsa"))
+    facts = penstock("warmup", "--json").facts
+    assert (facts["ok"], facts["path"], facts["bytes"]) == (True, str(tmp_path / "classes.jsa"), 2048)
+    said = penstock("warmup")
+    assert "(2.0 KiB)" in said.out
+    assert "twenty seconds" in said.err
 
 
 def test_json_is_json(penstock: Callable[..., Said], tmp_path: Path) -> None:

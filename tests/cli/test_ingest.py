@@ -107,7 +107,7 @@ class TestProcess:
         ]
         status, out, err = place.run("ingest", "in", "out", *flags)
         assert status == 0
-        assert out.startswith("read     1 files")
+        assert out.startswith("read     1 file, ")
         assert "300 rows in 3 files" in out
         assert all(line.startswith("batch ") for line in err.splitlines())
         assert len(list(place.dst.glob("city=c*/*.parquet"))) == 3
@@ -186,11 +186,11 @@ def test_progress_is_calm(capsys: pytest.CaptureFixture[str]) -> None:
             shown(course)
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 1
-    assert lines[0].startswith("batch 0: 1 files, 0 B of 1000 B, 0 rows")
+    assert lines[0].startswith("batch 0: 1 file, 0 B of 1000 B, 0 rows")
 
 
 def test_progress_as_json() -> None:
-    """With --json progress is an object a line, with rate and time left of this run alone."""
+    """With --json progress is an object a line, with pace and time left of this run alone, from its first batch on."""
     written: list[str] = []
     course = Course()
     course.update(state(3, 10_000, 5000, 7))
@@ -203,9 +203,12 @@ def test_progress_as_json() -> None:
         0,
         None,
     )
-    course.started -= 2.0
-    course.update(state(4, 30_000, 5000, 9))
-    assert course.new(state(4, 30_000, 5000, 9))["input_bytes"] == 20_000
+    course.update(state(4, 12_000, 5000, 8))
+    assert (course.facts["bytes_per_second"], course.facts["seconds_left"]) == (0, None)
+    assert course.paced is not None
+    course.paced = course.paced[0] - 2.0, course.paced[1]
+    course.update(state(5, 32_000, 5000, 9))
+    assert course.new(state(5, 32_000, 5000, 9))["input_bytes"] == 22_000
     assert 9_000 < course.facts["bytes_per_second"] < 11_000
     assert 0.4 < course.facts["seconds_left"] < 0.6
 

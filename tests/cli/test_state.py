@@ -50,7 +50,7 @@ def test_status_shows_what_is_owed(penstock: Callable[..., Said], output: Output
     output.batch(sink, 0, {0: ["a"]})
     os.remove(output.root / "_penstock/s/ledger" / f"{sink.ledger.head().n:012d}.published")
     assert penstock("status", output.root, "--json").facts["sinks"][0]["owed_files"] == 1
-    assert "1 files decided, not visible yet" in penstock("status", output.root).out
+    assert "1 file decided, not visible yet" in penstock("status", output.root).out
 
 
 def test_status_of_a_growing_file(penstock: Callable[..., Said], output: Output) -> None:
@@ -74,7 +74,7 @@ def test_files_lists_the_history(penstock: Callable[..., Said], output: Output) 
     said = penstock("files", output.root).out
     assert "a/f0.txt" in said
     assert "0-1" in said
-    assert "1 files, 2 rows, 4 B" in said
+    assert "1 file, 2 rows, 4 B" in said
 
 
 def test_files_also_behind_a_fold(
@@ -110,7 +110,7 @@ def test_finish_of_one_sink(penstock: Callable[..., Said], output: Output) -> No
     """--sink leaves the other sinks alone; a name that is none is refused with those there are."""
     output.batch(output.sink(), 0, {0: ["a"]})
     output.batch(output.sink(sink_id="t"), 0, {0: ["b"]})
-    assert "published part-t-0-0.txt (1 rows, 2 B)" in penstock("finish", output.root, "--sink", "t").out
+    assert "published part-t-0-0.txt (1 row, 2 B)" in penstock("finish", output.root, "--sink", "t").out
     assert output.lines() == ["b"]
     said = penstock("finish", output.root, "--sink", "u")
     assert said.status == 2
@@ -143,8 +143,8 @@ def test_clean_removes_what_nothing_names(penstock: Callable[..., Said], output:
         False,
         ["000000000000-0-0-left.part"],
     )
-    assert "would remove 1 files, 4 B; --yes to do it" in penstock("clean", output.root).out
-    assert "removed 1 files, 4 B" in penstock("clean", output.root, "--yes").out
+    assert "would remove 1 file, 4 B; --yes to do it" in penstock("clean", output.root).out
+    assert "removed 1 file, 4 B" in penstock("clean", output.root, "--yes").out
     assert set(output.staged()) == kept
     assert "nothing to remove" in penstock("clean", output.root, "--yes").out
     penstock("finish", output.root)

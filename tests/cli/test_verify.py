@@ -219,7 +219,7 @@ def test_files_that_are_not_ingested_yet(penstock: Callable[..., Said], pipeline
     os.utime(new)
     said = penstock("verify", line.dst, "--source", line.src)
     assert said.status == 0
-    assert "1 files not ingested yet (4 B)" in said.out
+    assert "1 file not ingested yet (4 B)" in said.out
 
 
 def test_a_file_that_came_too_late_is_missing(pipeline: Callable[..., Pipeline]) -> None:
@@ -382,6 +382,7 @@ def test_a_plain_query(penstock: Callable[..., Said], pipeline: Callable[..., Pi
 CANNOT: dict[str, tuple[dict[str, str], str | None, str]] = {
     "plain json": ({"format": "json"}, None, "how its rows follow from the source is not noted"),
     "function": ({}, "pickle:gASVAA==", "'module:function' can be repeated"),
+    "module": ({}, "nowhere:f", "the transform 'nowhere:f' cannot be loaded here"),
 }
 
 

@@ -80,8 +80,8 @@ def small_scans(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("small_scans")
 def test_every_cut_of_every_short_file() -> None:
     """For every short mix of quotes, separators and line breaks, each target is cut at the next record's start."""
-    for length in range(7):
-        for codes in itertools.product(b'a",\n\r' if length < 6 else b'a",\n', repeat=length):
+    for length in range(6):
+        for codes in itertools.product(b'a",\n\r', repeat=length):
             data = bytes(codes)
             starts = starts_of(data)
             for target in range(1, length + 1):
@@ -91,7 +91,7 @@ def test_every_cut_of_every_short_file() -> None:
 
 def test_blocks_of_every_short_file() -> None:
     """For every short file blocks lie edge to edge and begin at records; an open quote at the end is refused instead."""
-    for length in range(1, 6):
+    for length in range(1, 5):
         for codes in itertools.product(b'a",\n\r', repeat=length):
             data = bytes(codes)
             starts, (_, unclosed) = starts_of(data), walked(data)

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.errors import BadRecord, OptionError
-from penstock.formats import ReadFormat, WriteFormat, decoder, encoder, jsonexact, jsonl, jsonquick
+from penstock.errors import BadRecord, DependencyError, OptionError
+from penstock.formats import ReadFormat, WriteFormat, decoder, encoder, jsonexact, jsonl, jsonquick, ndjson
 from penstock.formats.malformed import MalformedError
 from tests.formats.batches import VALUES, flat_batches, same_rows
 from tests.formats.spark import ANSWERS, REFUSED, TYPES, cast_to_string, same
@@ -34,7 +34,7 @@ def rows(block: bytes, schema: pa.Schema = LONG, *, sep: bytes | None = None) ->
     batch = decoder(ReadFormat("json", schema, line_sep=sep)).decode(block)
     batch.validate(full=True)
     assert batch.schema.equals(schema, check_metadata=True)
-    found: list[dict[str, Any]] = batch.to_pylist(maps_as_pydicts=None)
+    found: list[dict[str, Any]] = batch.to_pylist()
     return found
 
 
@@ -419,7 +419,7 @@ LINES = st.lists(MEMBERS, max_size=6).map(
 )
 
 
-@settings(max_examples=400)
+@settings(max_examples=200)
 @given(block=st.lists(LINES, max_size=3).map("\n".join))
 def test_the_quick_reader_is_right_or_says_nothing(block: str) -> None:
     """Where the quick reader answers at all, its rows are those of the exact one, whatever the keys and values."""
@@ -517,6 +517,22 @@ def test_any_json_is_kept_as_text(values: list[Any], indent: tuple[str, str], as
     ]
     expected = [value if isinstance(value, str) or value is None else text for text, value in kept]
     assert column(*(text for text, _ in kept), kind=pa.string()) == expected
+
+
+@pytest.mark.parametrize("version", ["1.20.0", "2.0.3", "0.9"])
+def test_a_polars_that_is_not_strict_is_refused(version: str) -> None:
+    """A polars that would make wrong values null is refused, with the command that mends it, and not used."""
+    with pytest.raises(DependencyError, match=rf"polars {version} makes .* pip install 'polars>=2\.1'"):
+        ndjson.check_version(version)
+    ndjson.check_version("2.1.0")
+    ndjson.check_version("10.0.0rc1")
+
+
+def test_polars_is_as_strict_as_it_must_be() -> None:
+    """The polars installed here refuses each value of a wrong type, which all reading of JSON relies on."""
+    wrong = {"Int64": ["1.5", '"1"', "true", "[1]", "1e3"], "Float64": ['"1.5"', "true"], "Boolean": ["1", '"true"']}
+    for kind, values in wrong.items():
+        assert [value for value in values if ndjson.read(f'{{"a":{value}}}'.encode(), {"a": kind}) is not None] == []
 
 
 # -- writing

@@ -157,7 +157,7 @@ UTC = pa.timestamp("us", tz="UTC")
     [
         (pa.large_string(), ["a", None], pa.string(), ["a", None]),
         (pa.string_view(), ["a", None], pa.string(), ["a", None]),
-        (pa.dictionary(pa.int8(), pa.large_string()), ["a", None, "a"], pa.string(), ["a", None, "a"]),
+        (pa.dictionary(pa.int8(), pa.string()), ["a", None, "a"], pa.string(), ["a", None, "a"]),
         (pa.binary(2), [b"ab", None], pa.binary(), [b"ab", None]),
         (pa.string(), ["a"], pa.binary(), [b"a"]),
         (pa.uint32(), [1, None], pa.int64(), [1, None]),

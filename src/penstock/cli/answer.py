@@ -89,6 +89,11 @@ def console(*, stderr: bool = False) -> Console:
     return made if made.is_terminal else Console(stderr=stderr, markup=False, highlight=False, width=_PIPED_COLUMNS)
 
 
+def counted(number: int, noun: str) -> str:
+    """Return a count for people: `1 file`, `12,000 files`."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
 def moment(time_ns: int) -> str:
     """Return a time for people and for JSON: ISO 8601 in UTC, to the millisecond."""
     when = datetime.fromtimestamp(time_ns / SECOND_NS, timezone.utc)

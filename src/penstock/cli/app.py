@@ -62,6 +62,7 @@ def ingest(  # noqa: PLR0913 - these are the flags of the command
     Ctrl-C stops it cleanly: what is committed is published, and the same command goes on from there.
     """
     from penstock.cli.ingest import Request, run
+    from penstock.cli.process import jsonable_stdout
 
     flags = {
         "format": format_, "schema": schema, "maxFilesPerTrigger": max_files, "maxBytesPerTrigger": max_bytes,
@@ -71,8 +72,10 @@ def ingest(  # noqa: PLR0913 - these are the flags of the command
         "format": to, "compression": compression, "bucketBy": bucket_by, "rollSize": roll_size, "rollRows": roll_rows,
         "rollInterval": roll_interval, "rollInactivity": roll_inactivity,
     }  # fmt: skip
-    request = Request.of(src, dst, (flags, source_option or []), (to_flags, sink_option or []), transform, checkpoint)
-    return run(request, master=master, watch=watch, as_json=as_json)
+    with jsonable_stdout(as_json) as write:
+        ends = (flags, source_option or []), (to_flags, sink_option or [])
+        request = Request.of(src, dst, *ends, transform, checkpoint)
+        return run(request, master=master, watch=watch, as_json=as_json, write=write)
 
 
 @app.command()

@@ -5,7 +5,8 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from penstock.cli.answer import Answer, console
+from penstock.cli.answer import Answer, console, counted
+from penstock.cli.process import importable_here
 from penstock.units import format_size
 
 if TYPE_CHECKING:
@@ -24,6 +25,8 @@ def verify(dst: str, source: str | None, *, as_json: bool) -> Answer:
     """Verify; 1 if anything is not as it should be. Raises what `penstock.verify.verify` raises."""
     from penstock import verify as verifying
 
+    if source is not None:
+        importable_here()  # where the transform of an ingest was found
     with _progress(shown=not as_json) as progress:
         report = verifying.verify(dst, source, progress=progress)
     return Answer(report.to_json(), lambda out: _show(report, out), 0 if report.ok else 1)
@@ -68,19 +71,19 @@ def _show(report: Report, out: Console) -> None:
 
 
 def _show_sink(sink: SinkFiles, out: Console) -> None:
-    finished = f"{sink.files:,} files, {sink.rows:,} rows, {format_size(sink.bytes)} finished"
-    out.print(f"sink {sink.sink}: {finished}; {sink.open_rows:,} rows open")
+    finished = f"{counted(sink.files, 'file')}, {counted(sink.rows, 'row')}, {format_size(sink.bytes)} finished"
+    out.print(f"sink {sink.sink}: {finished}; {counted(sink.open_rows, 'row')} open")
     if sink.owed_files:
         out.print(f"  {sink.owed_files:,} of them decided, not visible yet: the next start publishes them, or finish")
     if sink.unnamed_files:
-        out.print(f"  {sink.unnamed_files:,} staged files of attempts that failed: see penstock clean")
+        out.print(f"  {counted(sink.unnamed_files, 'staged file')} of attempts that failed: see penstock clean")
 
 
 def _show_source(check: SourceCheck, out: Console) -> None:
-    records = f"{check.source_records:,} records; {check.output_records:,} in the output"
-    out.print(f"source {check.source}: {check.files:,} files read, {records}")
+    records = f"{counted(check.source_records, 'record')}; {check.output_records:,} in the output"
+    out.print(f"source {check.source}: {counted(check.files, 'file')} read, {records}")
     if check.waiting_files:
-        out.print(f"  {check.waiting_files:,} files not ingested yet ({format_size(check.waiting_bytes)})")
+        out.print(f"  {counted(check.waiting_files, 'file')} not ingested yet ({format_size(check.waiting_bytes)})")
     for note in check.notes:
         out.print(f"  note: {note}", soft_wrap=True)
     if check.proved:

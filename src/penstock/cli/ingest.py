@@ -10,14 +10,13 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
-import sys
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from penstock import clock
-from penstock.cli.answer import INTERRUPTED, Answer
-from penstock.cli.process import jsonable_stdout, session, stop_signals
-from penstock.cli.progress import Course, reporter
+from penstock.cli.answer import INTERRUPTED, Answer, counted
+from penstock.cli.process import importable_here, session, stop_signals
+from penstock.cli.progress import Course, reporter, starting
 from penstock.errors import OptionError
 from penstock.options import SINK, SOURCE, parse
 from penstock.storage import locate
@@ -85,12 +84,15 @@ class Request:
             _check_transform(self.transform)
 
 
-def run(request: Request, *, master: str | None, watch: bool, as_json: bool) -> Answer:
-    """Run the ingest; 0 when all that was there is in (or a watch was stopped), 1 when it was stopped before that."""
+def run(request: Request, *, master: str | None, watch: bool, as_json: bool, write: Callable[[str], None]) -> Answer:
+    """Run the ingest; 0 when all that was there is in (or a watch was stopped), 1 when it was stopped before that.
+
+    `write` puts a line on the real stdout, for progress with `as_json`.
+    """
     start = clock.monotonic()
     course = Course()
     with contextlib.ExitStack() as around:
-        write = around.enter_context(jsonable_stdout(as_json))
+        starting(as_json=as_json)
         spark = around.enter_context(session(master))
         stop = around.enter_context(stop_signals())
         shown = around.enter_context(reporter(as_json=as_json, write=write))
@@ -183,8 +185,7 @@ def _check_transform(text: str) -> None:
     if not colon or not module or not name:
         msg = f"--transform {text!r}: expected MODULE:FUNCTION, such as cleaning:drop_empty (a file cleaning.py here)"
         raise OptionError(msg)
-    here = os.getcwd()
-    sys.path.insert(0, here)
+    here = importable_here()
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [here, os.environ.get("PYTHONPATH")]))
     try:
         found = getattr(importlib.import_module(module), name)
@@ -200,14 +201,14 @@ def _show(facts: dict[str, Any], out: Console) -> None:
     new, seconds = facts["new"], facts["seconds"]
     if new["input_files"] or new["input_bytes"] or new["rows"]:
         rate = format_size(new["input_bytes"] / max(seconds, 0.001))
-        out.print(f"read     {new['input_files']:,} files, {format_size(new['input_bytes'])}")
+        out.print(f"read     {counted(new['input_files'], 'file')}, {format_size(new['input_bytes'])}")
         size = format_size(new["output_bytes"])
-        out.print(f"wrote    {new['rows']:,} rows; finished {new['output_files']:,} files, {size}")
+        out.print(f"wrote    {counted(new['rows'], 'row')}; finished {counted(new['output_files'], 'file')}, {size}")
         out.print(f"took     {format_duration(seconds)} with Spark's start, {rate} a second")
     else:
         out.print("nothing new to read")
-    total = f"{facts['rows']:,} rows in {facts['output_files']:,} files, {format_size(facts['output_bytes'])}"
+    total = f"{counted(facts['rows'], 'row')} in {counted(facts['output_files'], 'file')}, {format_size(facts['output_bytes'])}"
     out.print(f"in all   {total}, in {facts['path']}", soft_wrap=True)
     if facts["interrupted"]:
-        left = f"; {facts['left_files']:,} files left" if facts["left_files"] else ""
+        left = f"; {counted(facts['left_files'], 'file')} left" if facts["left_files"] else ""
         out.print(f"stopped{left}; what was committed is published, and the same command goes on from there")

@@ -12,6 +12,7 @@ import contextlib
 import os
 import re
 import signal
+import subprocess
 import sys
 import threading
 from collections import deque
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 _OURS = re.compile(r"not read: |\d+ files lie in the future ")  # how the warnings of penstock.source begin
 _KEPT_LINES = 50
+_ENDING_SECONDS = 1.0
 _DEAD = (
     "Spark's JVM has ended under way (killed, or out of memory); what is committed stays, nothing else is visible, and the "
     "same command goes on from there"
@@ -71,6 +73,14 @@ def _is_real(stream: Any) -> bool:  # noqa: ANN401 - a test may have replaced it
         return False
 
 
+def importable_here() -> str:
+    """Let modules of the current directory be imported in this process, as `python -m` does; return the directory."""
+    here = os.getcwd()
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    return here
+
+
 @contextlib.contextmanager
 def session(master: str | None) -> Iterator[SparkSession]:
     """Yield a session whose noise is not shown, and stop it behind the block; one that was there before is left alone.
@@ -103,9 +113,15 @@ def session(master: str | None) -> Iterator[SparkSession]:
 
 
 def _has_ended(spark: SparkSession) -> bool:
-    """Tell whether the session's JVM is gone; all that its driver sees of that is a refused connection."""
+    """Tell whether the session's JVM is gone, or going: all that its driver sees of that is a lost connection."""
     process = getattr(spark.sparkContext._gateway, "proc", None)  # noqa: SLF001 - the only way to its process
-    return process is not None and process.poll() is not None
+    if process is None:
+        return False
+    try:
+        process.wait(_ENDING_SECONDS)
+    except subprocess.TimeoutExpired:
+        return False
+    return True
 
 
 def _not_started(said: list[str], error: Exception) -> PenstockError:

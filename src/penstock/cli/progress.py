@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from penstock import clock
-from penstock.cli.answer import console
+from penstock.cli.answer import console, counted
 from penstock.units import format_duration, format_size
 
 if TYPE_CHECKING:
@@ -24,17 +24,30 @@ _COUNTS = ("input_files", "input_bytes", "rows", "output_files", "output_bytes")
 
 @dataclass
 class Course:
-    """The states of one run, from the first on: what it found done, and how fast it goes."""
+    """The states of one run, from the first on: what it found done, and how fast it goes.
+
+    The pace is measured from the first batch that it commits on: before that the query starts, which takes seconds.
+    """
 
     first: Ingested | None = None
     last: Ingested | None = None
     started: float = 0.0
+    paced: tuple[float, int] | None = None  # since when, from how many bytes on
 
     def update(self, state: Ingested) -> None:
         """Take in the newest state."""
+        now = clock.monotonic()
         if self.first is None:
-            self.first, self.started = state, clock.monotonic()
+            self.first, self.started = state, now
+        if self.paced is None and state.batch > self.first.batch:
+            self.paced = now, state.input_bytes
         self.last = state
+
+    def pace(self) -> float:
+        """Return bytes a second, 0 while that is not known."""
+        if self.paced is None or self.last is None or self.last.input_bytes <= self.paced[1]:
+            return 0.0
+        return (self.last.input_bytes - self.paced[1]) / max(clock.monotonic() - self.paced[0], 0.001)
 
     def new(self, state: Ingested) -> dict[str, int]:
         """Return what this run has added up to `state`."""
@@ -46,7 +59,7 @@ class Course:
         """Return the newest state with seconds, rate and the seconds that are left at this rate (`None`: not known)."""
         assert self.last is not None  # noqa: S101 - called after update
         seconds = clock.monotonic() - self.started
-        rate = self.new(self.last)["input_bytes"] / seconds if seconds else 0.0
+        rate = self.pace()
         left = self.last.left_bytes / rate if rate else None
         return {
             "event": "progress",
@@ -55,6 +68,13 @@ class Course:
             "bytes_per_second": round(rate),
             "seconds_left": None if left is None else round(left, 1),
         }
+
+
+def starting(*, as_json: bool) -> None:
+    """Say on a terminal that Spark is being started; the bar takes the line over."""
+    errors = console(stderr=True)
+    if errors.is_terminal and not as_json:
+        errors.print("starting Spark ...", end="\r")
 
 
 @contextmanager
@@ -67,7 +87,7 @@ def reporter(*, as_json: bool, write: Callable[[str], None]) -> Iterator[Callabl
         with _bar(errors) as shown:
             yield shown
     else:
-        yield _calm(lambda course: errors.print(_line(course.facts), soft_wrap=True))
+        yield _calm(lambda course: _print_line(errors, course.facts))
 
 
 def _calm(show: Callable[[Course], None]) -> Callable[[Course], None]:
@@ -84,12 +104,17 @@ def _calm(show: Callable[[Course], None]) -> Callable[[Course], None]:
     return calm
 
 
+def _print_line(errors: Console, facts: dict[str, Any]) -> None:
+    if facts["batch"] >= 0:
+        errors.print(_line(facts), soft_wrap=True)
+
+
 def _line(facts: dict[str, Any]) -> str:
     left = "" if facts["seconds_left"] is None else f", {format_duration(facts['seconds_left'])} left"
     total = facts["input_bytes"] + facts["left_bytes"]
     size = f"{format_size(facts['input_bytes'])} of {format_size(total)}"
-    rate = f"{format_size(facts['bytes_per_second'])}/s{left}"
-    return f"batch {facts['batch']}: {facts['input_files']:,} files, {size}, {facts['rows']:,} rows, {rate}"
+    pace = f", {format_size(facts['bytes_per_second'])}/s{left}" if facts["bytes_per_second"] else ""
+    return f"batch {facts['batch']}: {counted(facts['input_files'], 'file')}, {size}, {counted(facts['rows'], 'row')}{pace}"
 
 
 @contextmanager
@@ -102,6 +127,8 @@ def _bar(errors: Console) -> Iterator[Callable[[Course], None]]:
 
         def shown(course: Course) -> None:
             facts = course.facts
+            if facts["batch"] >= 0 and not facts["left_bytes"] and course.last == course.first:
+                return  # what an earlier run has done says nothing of this one
             if facts["batch"] >= 0:
                 total = facts["input_bytes"] + facts["left_bytes"]
                 bar.update(task, completed=facts["input_bytes"], total=total, text=_line(facts))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from penstock import clock
-from penstock.cli.answer import Answer, moment
+from penstock.cli.answer import Answer, counted, moment
 from penstock.clock import SECOND_NS
 from penstock.errors import NotThere, OptionError
 from penstock.storage import locate
@@ -82,7 +82,10 @@ def finish(dst: str, sink_id: str | None) -> Answer:
 
     def show(out: Console) -> None:
         for file in listed:
-            out.print(f"published {file['path']} ({file['rows']:,} rows, {format_size(file['bytes'])})", soft_wrap=True)
+            out.print(
+                f"published {file['path']} ({counted(file['rows'], 'row')}, {format_size(file['bytes'])})",
+                soft_wrap=True,
+            )
         if not listed:
             out.print("nothing was open")
 
@@ -106,7 +109,7 @@ def clean(dst: str, *, yes: bool) -> Answer:
         if not left:
             out.print("nothing to remove")
         else:
-            out.print(f"{done} {len(left):,} files, {format_size(size)}{'' if yes else '; --yes to do it'}")
+            out.print(f"{done} {counted(len(left), 'file')}, {format_size(size)}{'' if yes else '; --yes to do it'}")
 
     return Answer(facts, show)
 
@@ -192,16 +195,18 @@ def _show_sink(sink: dict[str, Any], out: Console) -> None:
     out.print(f"sink {sink['sink']}", style="bold")
     for query, batch in sink["batches"].items():
         out.print(f"  query {query}: batch {batch} is committed")
-    finished = f"{sink['files']:,} files, {format_size(sink['bytes'])}"
-    out.print(f"  {sink['rows']:,} rows committed in all; finished: {finished}")
+    finished = f"{counted(sink['files'], 'file')}, {format_size(sink['bytes'])}"
+    out.print(f"  {counted(sink['rows'], 'row')} committed in all; finished: {finished}")
     record = f"record {sink['record']} of {sink['committed'] or 'no batch yet'}"
     out.print(f"  {record}, epoch {sink['epoch']}, owner {sink['owner']}")
     for path, length in sink["growing"].items():
         out.print(f"  growing: {path}, {format_size(length)}")
     if sink["owed_files"]:
-        out.print(f"  {sink['owed_files']:,} files decided, not visible yet: the next start publishes them, or finish")
+        out.print(
+            f"  {counted(sink['owed_files'], 'file')} decided, not visible yet: the next start publishes them, or finish"
+        )
     if sink["unnamed_files"]:
-        out.print(f"  {sink['unnamed_files']:,} staged files that nothing names: penstock clean")
+        out.print(f"  {counted(sink['unnamed_files'], 'staged file')} that nothing names: penstock clean")
     if not sink["open"]:
         out.print("  no open part")
         return
@@ -229,7 +234,7 @@ def _show_files(facts: dict[str, Any], out: Console) -> None:
     else:
         for row in rows:
             typer.echo("\t".join(row))
-    out.print(f"{len(rows):,} files, {facts['rows']:,} rows, {format_size(facts['bytes'])}")
+    out.print(f"{counted(len(rows), 'file')}, {counted(facts['rows'], 'row')}, {format_size(facts['bytes'])}")
 
 
 def _table(first: str, *others: str) -> Table:

@@ -54,9 +54,8 @@ def csv_cut(read: Callable[[int, int], bytes], size: int, anchor: int, target: i
     at, held = _content_start(read, size, anchor), b""
     for chunk in reads(read, at, size, _SCAN_BYTES):
         data = held + chunk
-        final = at + len(data) == size
-        known = len(data) if final else _decided(data)
-        ends = scan.ends(data[:known], max(target - at, 0), final=final)
+        known = len(data) if at + len(data) == size else _decided(data)
+        ends = scan.ends(data[:known], max(target - at, 0))
         if len(ends):
             return at + int(ends[0])
         at, held = at + known, data[known:]
@@ -136,7 +135,7 @@ class CsvDecoder:
         return pa.RecordBatch.from_arrays(list(map(_column, text, self._schema)), schema=self._schema)
 
     def _text(self, records: bytes) -> list[pa.Array]:
-        if not records.strip(b"\r\n"):
+        if not records.lstrip(b"\r\n"):
             return [pa.array([], pa.string())] * len(self._names)
         # Arrow takes a byte order mark off whatever it is given; a file has but one, and that is gone already.
         whole = b"\n" + records if records.startswith(BOM) else records
@@ -188,7 +187,7 @@ class CsvEncoder:
 
     def ends(self, batch: pa.RecordBatch, data: pa.Buffer | bytes) -> npt.NDArray[np.int64]:  # noqa: ARG002 - the bytes say it
         """Return where each row ends; see `Encoder`."""
-        return _Scan(",").ends(bytes(data), 0, final=True)
+        return _Scan(",").ends(bytes(data), 0)
 
 
 class _Scan:
@@ -200,10 +199,10 @@ class _Scan:
         self._inside = False
         self._before = _LF
 
-    def ends(self, data: bytes, target: int, *, final: bool) -> npt.NDArray[np.int64]:
+    def ends(self, data: bytes, target: int) -> npt.NDArray[np.int64]:
         """Return the offsets in `data`, which follows what was given before, from `target` on at which records end.
 
-        Unless `final`, the last byte of `data` is not a quote or carriage return, which the next piece may belong to.
+        Where more follows, the last byte of `data` is no quote and no carriage return, which that might change.
         """
         at, behind = self._quotes(data)
         found = _line_ends(data, max(target - 1, 0))
@@ -214,7 +213,7 @@ class _Scan:
             found = found[:0]
         self._inside = bool(behind[-1]) if len(at) else self._inside
         self._before = data[-1] if data else self._before
-        return found if final or not len(found) or found[-1] <= len(data) else found[:-1]
+        return found
 
     def unclosed(self, data: bytes) -> bool:
         """Tell whether `data`, which is the rest, ends inside quotes."""
@@ -225,12 +224,12 @@ class _Scan:
         """Return where runs of an odd number of quotes begin, and whether what is behind each is inside quotes."""
         if b'"' not in data:
             return np.zeros(0, np.int64), np.zeros(0, np.bool_)
-        bytes_ = np.frombuffer(data, np.uint8)
-        quotes = np.flatnonzero(bytes_ == _QUOTE)
+        view = np.frombuffer(data, np.uint8)
+        quotes = np.flatnonzero(view == _QUOTE)
         begins = np.flatnonzero(np.diff(quotes, prepend=-2) != 1)
         odd = np.diff(begins, append=len(quotes)) % 2 == 1
         at = quotes[begins[odd]]
-        before = bytes_[at - 1]
+        before = view[at - 1]
         if len(at) and at[0] == 0:
             before[0] = self._before
         return at, self._states(self._starts_field[before])
@@ -252,7 +251,7 @@ class _Cutter:
         self.cut = 0
 
     def __call__(self, data: bytes) -> int:
-        ends = _Scan(self._sep).ends(data[: _decided(data)], 0, final=False)
+        ends = _Scan(self._sep).ends(data[: _decided(data)], 0)
         self.cut = int(ends[-1]) if len(ends) else 0
         return self.cut
 
@@ -292,7 +291,7 @@ def _line_ends(data: bytes, begin: int) -> npt.NDArray[np.int64]:
 
 
 def _starts(records: bytes, sep: str) -> npt.NDArray[np.int64]:
-    ends = _Scan(sep).ends(records, 0, final=True)
+    ends = _Scan(sep).ends(records, 0)
     starts = np.concatenate((np.zeros(1, np.int64), ends))
     return starts[starts < len(records)] if records else starts
 
@@ -300,7 +299,7 @@ def _starts(records: bytes, sep: str) -> npt.NDArray[np.int64]:
 def _header_end(block: bytes, sep: str) -> int:
     """Return where the first record that is not a blank line ends."""
     blank = len(block) - len(block.lstrip(b"\r\n"))
-    ends = _Scan(sep).ends(block[blank:], 0, final=True)
+    ends = _Scan(sep).ends(block[blank:], 0)
     return blank + int(ends[0]) if len(ends) else len(block)
 
 
@@ -332,8 +331,8 @@ def _field(column: pa.Array, name: str) -> pa.Array:
     text = render(column, name)
     if not types.is_string(column.type):
         return text
-    bytes_ = codes(text)
-    if any(np.any(bytes_ == code) for code in (_QUOTE, _LF, _CR, ord(","))):
+    found = codes(text)
+    if any(np.any(found == code) for code in (_QUOTE, _LF, _CR, ord(","))):
         special = pc.match_substring_regex(text, '[",\r\n]')
         quoted = joined('"', pc.replace_substring(text, '"', '""'), '"')
         text = pc.if_else(special, quoted, text)

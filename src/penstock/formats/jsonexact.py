@@ -23,6 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
+from penstock.formats import ndjson
 from penstock.formats.malformed import MalformedError
 from penstock.formats.scalars import contents, joined, misfit, parse, seconds
 
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
     Positions = npt.NDArray[np.int64]
 
+_BYTES_MAX = (1 << 31) - 1  # what offsets of 32 bits reach, which Spark's string and binary columns have
 _QUOTE, _COMMA, _COLON, _BACKSLASH = b'",:\\'
 _STRUCTURE = bytes(byte in b'",:\n{}[]' for byte in range(256))
 _WHITE = np.isin(np.arange(256), np.frombuffer(b" \t\r\n", np.uint8))
@@ -53,6 +55,9 @@ def exact(data: bytes, schema: pa.Schema) -> pa.RecordBatch:
 
     Raises `MalformedError` when a line is no JSON object, or has a value that does not fit its column.
     """
+    if len(data) > _BYTES_MAX:
+        msg = f"a block of at most {_BYTES_MAX} bytes"
+        raise MalformedError(msg)
     data = _with_whole_characters(data)
     _check_json(data)
     return pa.RecordBatch.from_arrays(_members_of(_Text(data), list(schema)), schema=schema)
@@ -182,14 +187,9 @@ def _nested(raw: pa.Array, field: pa.Field) -> pa.Array:
     if (_first_bytes(present) != opening).any():
         raise misfit(raw, kind, field.name)
     text = _Text(bytes(contents(joined(present, "\n"))))
-    made = (
-        _structs(text, kind)
-        if types.is_struct(kind)
-        else _maps(text, kind)
-        if types.is_map(kind)
-        else _lists(text, kind)
-    )
-    return _scattered(made, np.flatnonzero(raw.is_valid().to_numpy(zero_copy_only=False)), len(raw))
+    make = _structs if types.is_struct(kind) else _maps if types.is_map(kind) else _lists
+    rows = np.flatnonzero(raw.is_valid().to_numpy(zero_copy_only=False))
+    return _scattered(make(text, kind), rows, len(raw))
 
 
 def _structs(text: _Text, kind: pa.DataType) -> pa.Array:
@@ -253,30 +253,22 @@ def _unescaped(inner: pa.Array) -> pa.Array:
     if not pc.any(escaped).as_py():
         return inner
     lines = joined('{"":"', inner.filter(escaped), '"}\n')
-    return pc.replace_with_mask(inner, escaped, _parsed_strings(bytes(contents(lines))))
-
-
-def _parsed_strings(lines: bytes) -> pa.Array:
-    import polars as pl  # takes a tenth of a second to load
-
-    return pl.read_ndjson(lines, schema={"": pl.String}).to_series().to_arrow().cast(pa.string()).cast(pa.binary())
+    parsed = ndjson.read(bytes(contents(lines)), {"": "String"})
+    if parsed is None:
+        msg = "characters in escapes"
+        raise MalformedError(msg)
+    return pc.replace_with_mask(inner, escaped, parsed.to_series().to_arrow().cast(pa.string()).cast(pa.binary()))
 
 
 def _check_json(data: bytes) -> None:
     """Raise `MalformedError` unless each line is blank or one JSON object; `_BARE_WORDS` count as numbers."""
-    if not _is_json(data) and not ((b"N" in data or b"I" in data) and _is_json(_without_words(data))):
-        msg = "one JSON object on a line"
-        raise MalformedError(msg)
-
-
-def _is_json(data: bytes) -> bool:
-    import polars as pl  # takes a tenth of a second to load
-
-    try:
-        pl.read_ndjson(data, schema={"": pl.String})  # any column: without one polars does not look at the lines
-    except (pl.exceptions.PolarsError, pl.exceptions.PanicException):
-        return False
-    return True
+    column = {"": "String"}  # any, and one that takes all values
+    if ndjson.read(data, column) is not None:
+        return
+    if (b"N" in data or b"I" in data) and ndjson.read(_without_words(data), column) is not None:
+        return
+    msg = "one JSON object on a line"
+    raise MalformedError(msg)
 
 
 def _without_words(data: bytes) -> bytes:

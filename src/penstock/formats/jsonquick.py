@@ -1,8 +1,8 @@
 r"""JSON by polars, where what it makes of a block can be proven to be right.
 
-polars (2.1) parses JSON lines three to five times faster than anything else at hand, and is strict about types: it
-refuses a fraction, a boolean or a string where a whole number belongs. In six ways it differs from Spark and from the
-text, silently, so each is looked for, cheaply, and where it cannot be ruled out the block is left to `jsonexact`:
+polars parses JSON lines three to five times faster than anything else at hand, and is strict about types: it refuses a
+fraction, a boolean or a string where a whole number belongs. In six ways it differs from Spark and from the text,
+silently, so each is looked for, cheaply, and where it cannot be ruled out the block is left to `jsonexact`:
 
 1. *Keys that are there twice*: polars takes the first value, Spark the last. Every value needs a key, so if the block
    spells a key as often as its column has values, none is there twice. Keys end with `":`; their last eight bytes are
@@ -31,13 +31,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
+from penstock.formats import ndjson
 from penstock.formats.jsonexact import unpaired
 from penstock.formats.malformed import MalformedError
 from penstock.formats.scalars import is_scalar, parse_base64, whole_times
 
 if TYPE_CHECKING:
     import numpy.typing as npt
-    import polars as pl
 
     Positions = npt.NDArray[np.int64]
 
@@ -60,7 +60,7 @@ def is_flat(schema: pa.Schema) -> bool:
 
 def quick(data: bytes, schema: pa.Schema) -> pa.RecordBatch | None:
     """Return the rows of `data`, one JSON object a line, as `jsonexact.exact` would; None where that is not certain."""
-    frame = _parsed(data, schema)
+    frame = ndjson.read(data, {field.name: _read_as(field.type) for field in schema})
     if frame is None:
         return None
     columns = [column.combine_chunks() for column in frame.to_arrow().columns]
@@ -70,27 +70,17 @@ def quick(data: bytes, schema: pa.Schema) -> pa.RecordBatch | None:
         converted = list(map(_converted, columns, schema))
     except (MalformedError, pa.ArrowInvalid):
         return None
-    return (
-        pa.RecordBatch.from_arrays(converted, schema=schema)
-        if all(column is not None for column in converted)
-        else None
-    )
-
-
-def _parsed(data: bytes, schema: pa.Schema) -> pl.DataFrame | None:
-    import polars as pl  # takes a tenth of a second to load
-
-    def read_as(kind: pa.DataType) -> type[pl.DataType]:
-        if types.is_integer(kind):
-            return pl.Int64
-        if types.is_floating(kind):
-            return pl.Float64
-        return pl.Boolean if types.is_boolean(kind) else pl.String
-
-    try:
-        return pl.read_ndjson(data, schema={field.name: read_as(field.type) for field in schema})
-    except (pl.exceptions.PolarsError, pl.exceptions.PanicException):
+    if any(column is None for column in converted):
         return None
+    return pa.RecordBatch.from_arrays(converted, schema=schema)
+
+
+def _read_as(kind: pa.DataType) -> str:
+    if types.is_integer(kind):
+        return "Int64"
+    if types.is_floating(kind):
+        return "Float64"
+    return "Boolean" if types.is_boolean(kind) else "String"
 
 
 def _converted(column: pa.Array, field: pa.Field) -> pa.Array | None:
@@ -98,17 +88,15 @@ def _converted(column: pa.Array, field: pa.Field) -> pa.Array | None:
     kind = field.type
     if column.null_count and not field.nullable:
         return None
-    if types.is_string(kind):
-        return column.cast(kind)
     if types.is_float32(kind):
         bits = column.fill_null(0.0).to_numpy(zero_copy_only=False).view(np.int64)
         return None if (bits & _FLOAT_TAIL == _FLOAT_TIE).any() else column.cast(kind, safe=False)
+    if _read_as(kind) != "String":
+        return column.cast(kind)
+    text = column.cast(pa.string())
     if types.is_timestamp(kind):
-        return whole_times(column.cast(pa.string()), kind)
-    if types.is_large_string(column.type):
-        text = column.cast(pa.string())
-        return parse_base64(text) if types.is_binary(kind) else text.cast(kind)
-    return column.cast(kind)
+        return whole_times(text, kind)
+    return parse_base64(text) if types.is_binary(kind) else text.cast(kind)
 
 
 def _keys_are_single(data: bytes, names: list[str], columns: list[pa.Array]) -> bool:

@@ -86,7 +86,7 @@ class _Comparison:
         sides = Sides(
             source=tuple(feeds[0].source(splits)),
             output=tuple(unit for feed, view in zip(feeds, views, strict=True) for unit in feed.output(view)),
-            traced=tuple(feeds[0].single(splits)),
+            traced=lambda: feeds[0].single(splits),
             parallel=feeds[0].stage.transform is None,  # a user's function may not be made for several threads
             progress=progress,
         )
@@ -125,7 +125,10 @@ class _Comparison:
             form["source"] = {name: value for name, value in form["source"].items() if name in _CONTENT}
         if any(form != forms[0] for form in forms):
             _refuse(f"several sinks read {self.source!r} in different ways; they cannot be compared together")
-        return [Feed(stage, view.sink) for stage, view in zip(stages, views, strict=True)]
+        try:
+            return [Feed(stage, view.sink) for stage, view in zip(stages, views, strict=True)]
+        except (ImportError, AttributeError) as error:
+            _refuse(f"the transform {forms[0]['transform']!r} cannot be loaded here: {error}")
 
     def _stage(self, view: SinkView) -> str:
         """Return the stage between source and sink, reading SRC."""

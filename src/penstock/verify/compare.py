@@ -46,11 +46,11 @@ class Example:
 
 @dataclass(frozen=True)
 class Sides:
-    """Both sides, as units; `traced` is the source with one file a unit. `parallel`: units may be read side by side."""
+    """Both sides, as units; `traced` gives the source with one file a unit. `parallel`: units may be read side by side."""
 
     source: tuple[Unit, ...]
     output: tuple[Unit, ...]
-    traced: tuple[Unit, ...]
+    traced: Callable[[], Iterable[Unit]]
     parallel: bool
     progress: Callable[[int, int], None]
 
@@ -68,7 +68,7 @@ def examples(sides: Sides) -> list[Example]:
     source, output = _ranges(sides.source, sides), _ranges(sides.output, sides)
     chosen = source.differing(output)[:_RANGES_MAX]
     suspects: dict[int, _Suspect] = {}
-    for unit in sides.traced:
+    for unit in sides.traced():
         _trace(unit, chosen, suspects, is_output=False)
     for unit in sides.output:
         _trace(unit, chosen, suspects, is_output=True)
@@ -107,11 +107,14 @@ def _side_by_side(work: Callable[[Unit], _T], units: Iterable[Unit], sides: Side
     total = sum(unit.size for unit in units)
     done = 0
     results = []
-    with ThreadPoolExecutor((os.cpu_count() or 1) if sides.parallel else 1, "penstock-verify") as pool:
+    pool = ThreadPoolExecutor((os.cpu_count() or 1) if sides.parallel else 1, "penstock-verify")
+    try:
         for unit, result in zip(units, pool.map(work, units), strict=True):
             results.append(result)
             done += unit.size
             sides.progress(done, total)
+    finally:
+        pool.shutdown(cancel_futures=True)  # after an error nobody wants the rest
     return results
 
 

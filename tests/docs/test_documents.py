@@ -1,0 +1,179 @@
+"""Every link, command, Python block and JSON block of the documents is tried.
+
+`/data` in a block stands for a directory that each document gets anew, with some input in it. Shell blocks of a document run
+one after the other, as a reader would run them; so do its Python blocks, in an interpreter of their own.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from penstock.sink.ledger import checked
+from tests.docs.markdown import DOCS, REPOSITORY, anchors, blocks, commands, documents, links, name
+
+SHELL = ("sh", "bash", "console")
+DOCUMENTS = documents()
+
+# Commands that are not run, each with the reason; all others are.
+NOT_RUN = {
+    "make run": "continuous integration runs it",
+    "make test": "it is what runs this",
+    "pip install 'penstock[spark]'": "it needs a package index",
+    "penstock warmup": "it writes to the user's cache, which other processes use",
+}
+
+
+def uses_spark(path: Path) -> bool:
+    """Tell whether the Python blocks of a document start Spark."""
+    return any("local_session" in block.text for block in blocks(path, "python"))
+
+
+def parameters(paths: list[Path], *, spark: bool | None = None) -> list[object]:
+    """Return documents as parameters; `spark` marks all or none of them, `None` those whose Python blocks need it."""
+    marks = [pytest.mark.spark, pytest.mark.xdist_group("docs"), pytest.mark.timeout(600)]
+    needs = {path: uses_spark(path) if spark is None else spark for path in paths}
+    return [pytest.param(path, id=name(path), marks=marks if needs[path] else []) for path in paths]
+
+
+@pytest.mark.parametrize("path", parameters(DOCUMENTS, spark=False))
+def test_links_lead_somewhere(path: Path) -> None:
+    """Every relative link names a file that exists and, behind `#`, a heading of it; every other one is https."""
+    dead = []
+    for line, target in links(path):
+        if ":" in target:
+            alive = target.startswith("https://")
+        else:
+            file, _, anchor = target.partition("#")
+            there = (path.parent / file).resolve() if file else path
+            alive = there.exists() and (not anchor or anchor in anchors(there))
+        if not alive:
+            dead.append(f"{name(path)}:{line}: {target}")
+    assert not dead, "\n".join(["", *dead])
+
+
+@pytest.mark.parametrize("path", parameters(DOCUMENTS, spark=False))
+def test_named_tests_exist(path: Path) -> None:
+    """A test or file of tests that a document names is there, so that no promise is held by nothing."""
+    missing = []
+    for file, function in re.findall(
+        r"`((?:tests|examples)/[\w/]+\.py)(?:::(\w+))?`", path.read_text(encoding="utf-8")
+    ):
+        there = REPOSITORY / file
+        if not there.is_file() or (function and f"def {function}(" not in there.read_text(encoding="utf-8")):
+            missing.append(f"{file}::{function}")
+    assert not missing, "\n".join(["", *missing])
+
+
+@pytest.mark.parametrize("path", parameters([path for path in DOCUMENTS if blocks(path, "json")], spark=False))
+def test_json_blocks_are_real(path: Path) -> None:
+    """Every JSON example parses, and one with a checksum is what the ledger's own reader takes for intact."""
+    for block in blocks(path, "json"):
+        form = json.loads(block.text)
+        if "checksum" in form:
+            line = json.dumps(form, sort_keys=True, separators=(",", ":")) + "\n"
+            assert checked(line.encode(), f"{name(path)}:{block.line}") == form["record"]
+
+
+def test_exceptions_are_needed() -> None:
+    """A command that is excepted from running stands in a document, and has a reason of more than a word."""
+    there = {command.text for path in DOCUMENTS for block in blocks(path, *SHELL) for command in commands(block)}
+    assert set(NOT_RUN) <= there
+    assert all(len(reason.split()) > 2 for reason in NOT_RUN.values())
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """Return what stands for `/data`: `logs` with 600 lines, `events` with 30 JSON objects, and nothing else."""
+    directory = tmp_path / "data"
+    for folder in ("logs", "events"):
+        (directory / folder).mkdir(parents=True)
+    for i, letter in enumerate("abc"):
+        lines = [f"{letter} line {number}\n" for number in range(1, 201)]
+        days = [f"2026-01-{20 + number:02}T12:00:00Z" for number in range(10)]
+        events = [{"ts": day, "country": ("de", "fr")[i % 2], "id": 10 * i + n} for n, day in enumerate(days, 1)]
+        put(directory / "logs" / f"{letter}.log", lines)
+        put(directory / "events" / f"{letter}.json", [f"{json.dumps(event)}\n" for event in events])
+    return directory
+
+
+def put(path: Path, lines: list[str]) -> None:
+    """Write an input file, dated back so that it has settled."""
+    path.write_text("".join(lines), encoding="utf-8")
+    long_ago = path.stat().st_mtime - 60
+    os.utime(path, (long_ago, long_ago))
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    """Return an environment in which `penstock` and `python` are those of this interpreter."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for program, arguments in (("penstock", "-m penstock.cli"), ("python", "")):
+        (programs / program).write_text(f'#!/bin/sh\nexec "{sys.executable}" {arguments} "$@"\n', encoding="utf-8")
+        (programs / program).chmod(0o755)
+    return os.environ | {"PATH": f"{programs}{os.pathsep}{os.environ['PATH']}", "COLUMNS": "160"}
+
+
+def masked(line: str) -> str:
+    """Return a line of output without what differs from run to run: numbers, units of time and size, ids, blanks."""
+    line = re.sub(r"\b[0-9a-f]{8}-[0-9a-f-]{27}\b", "ID", line)
+    line = re.sub(r"\d[\d,.]*( (B|KiB|MiB|s|min)\b)?", "N", line)
+    return " ".join(line.split())
+
+
+@pytest.mark.parametrize("path", parameters([path for path in DOCUMENTS if blocks(path, *SHELL)], spark=True))
+def test_commands_run(path: Path, data: Path, environment: dict[str, str]) -> None:
+    """Every command runs as it is written and succeeds, and prints the lines that a console block shows."""
+    shell = shutil.which("bash")
+    assert shell is not None
+    for block in blocks(path, *SHELL):
+        for command in commands(block):
+            if command.text in NOT_RUN:
+                continue
+            where = f"{name(path)}:{command.line}: {command.text}"
+            text = command.text.replace("/data/", f"{data}/")
+            place = REPOSITORY if text.startswith("make") else data
+            done = subprocess.run(
+                [shell, "-c", text],
+                env=environment,
+                cwd=place,
+                capture_output=True,
+                text=True,
+                timeout=300,
+                check=False,
+            )
+            assert done.returncode == 0, f"{where}\n{done.stdout}\n{done.stderr[-2000:]}"
+            said = {masked(line) for line in done.stdout.replace(f"{data}/", "/data/").splitlines()}
+            unsaid = [line for line in command.output if masked(line) not in said]
+            assert not unsaid, f"{where}\nsaid\n{done.stdout}\nand not\n" + "\n".join(unsaid)
+
+
+@pytest.mark.parametrize("path", parameters([path for path in DOCUMENTS if blocks(path, "python")]))
+def test_python_blocks_run(path: Path, data: Path, tmp_path: Path) -> None:
+    """The Python blocks of a document, one behind the other, are a program that ends well."""
+    program, at = "", 1
+    for block in blocks(path, "python"):
+        program += "\n" * (block.line - at) + block.text  # so that a traceback has the document's line numbers
+        at = block.line + block.text.count("\n")
+    script = tmp_path / path.with_suffix(".py").name
+    script.write_text(program.replace("/data/", f"{data}/"), encoding="utf-8")
+    command = [sys.executable, str(script)]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, f"{name(path)}\n{done.stdout}\n{done.stderr[-4000:]}"
+
+
+def test_documents_are_found() -> None:
+    """The search finds what there is: an empty one must not pass as a clean one."""
+    assert {"README.md", "CHANGELOG.md", "docs/options.md", "docs/formats/ledger.md"} <= set(map(name, DOCUMENTS))
+    assert [command.text for block in blocks(DOCS.parent / "README.md", "sh") for command in commands(block)][:2] == [
+        "make run",
+        "make test",
+    ]

@@ -1,0 +1,48 @@
+"""The programs in `examples` run as they are, with no arguments, and print what they say they show."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.docs.markdown import REPOSITORY
+
+EXAMPLES = sorted((REPOSITORY / "examples").glob("*.py"))
+
+# What each example must print; a new example is given its line here.
+SAYS = {
+    "source.py": "batch 2: [40, 41, 42, 50, 51, 52]",
+    "sink.py": "3 batches of 4 tasks, 2 files:",
+    "ingest.py": "tuesday.json: batch 1; 2 files read in all, 1800 rows written in all",
+    "kill_me.py": "verified: True; 15000 records read, 15000 written",
+}
+
+
+@pytest.mark.spark
+@pytest.mark.xdist_group("docs")
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
+def test_example_runs(path: Path, tmp_path: Path) -> None:
+    """The example ends well, prints what it shows, and leaves nothing in the directory it was started in."""
+    command = [sys.executable, str(path)]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=280, check=False)
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr[-4000:]}"
+    assert SAYS[path.name] in done.stdout
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
+def test_example_says_what_it_shows(path: Path) -> None:
+    """Every example opens with what it shows and how it is run, and is checked for what it prints."""
+    said = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+    assert f"python examples/{path.name}" in said
+    assert path.name in SAYS
+
+
+def test_every_example_is_there() -> None:
+    """No example that is checked for what it prints is missing."""
+    assert {path.name for path in EXAMPLES} == set(SAYS)

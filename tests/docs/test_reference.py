@@ -1,0 +1,121 @@
+"""The reference pages say what the code says: options, templates, escaping, errors, failpoints."""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import date, datetime, timezone
+from zoneinfo import ZoneInfo
+
+import pyarrow as pa
+import pytest
+
+from penstock.clock import SECOND_NS
+from penstock.errors import PenstockError
+from penstock.options import SINK, SOURCE, Option
+from penstock.sink.buckets import BucketTemplate
+from penstock.sink.names import FIELDS, NameTemplate
+from tests.docs.markdown import DOCS, REPOSITORY, code, table
+
+OPTIONS = table(DOCS / "options.md", "Option", "Default", "Example", "Meaning")
+ROW = {
+    "ts": datetime(2026, 1, 31, 23, 30, tzinfo=timezone.utc),
+    "day": date(2026, 1, 31),
+    "country": "de",
+    "id": 7,
+    "price": 1.5,
+    "paid": True,
+    "note": None,
+}
+SCHEMA = pa.schema(
+    [
+        ("ts", pa.timestamp("us", tz="UTC")),
+        ("day", pa.date32()),
+        ("country", pa.string()),
+        ("id", pa.int64()),
+        ("price", pa.float64()),
+        ("paid", pa.bool_()),
+        ("note", pa.string()),
+    ]
+)
+
+
+def default(option: Option) -> str:
+    """Return the default of an option as the page shows it."""
+    if option.name == "path":
+        return "required"
+    return "none" if option.default is None else f"`{option.default}`"
+
+
+def test_options_are_the_tables_of_the_code() -> None:
+    """The page has every option of source and sink, in order, with its default, and no other."""
+    expected = [(f"`{option.name}`", default(option)) for option in (*SOURCE, *SINK)]
+    assert [(row[0], row[1]) for row in OPTIONS] == expected
+
+
+def test_examples_of_options_are_good_values() -> None:
+    """Every example of an option is a value that it accepts; only an internal option has none."""
+    for option, row in zip((*SOURCE, *SINK), OPTIONS, strict=True):
+        example = code(row[2])
+        assert example or row[3].startswith("Internal"), option.name
+        if example:
+            option.parse(example, option.name)
+
+
+def bucket(template: str, row: dict[str, object], zone: str) -> str:
+    """Return the bucket of a row."""
+    batch = pa.RecordBatch.from_pylist([row], schema=SCHEMA)
+    ((found, _),) = BucketTemplate.of(template, SCHEMA, zone=zone).split(batch, 0)
+    return found
+
+
+@pytest.mark.parametrize("cells", table(DOCS / "options.md", "Template", "Time zone", "Directory"), ids=lambda c: c[0])
+def test_examples_of_buckets(cells: list[str]) -> None:
+    """Every example of `bucketBy` gives the directory that the page shows."""
+    template, zone, directory = map(code, cells)
+    assert bucket(template, ROW, zone) == directory
+
+
+@pytest.mark.parametrize("cells", table(DOCS / "options.md", "Value", "Bucket of `{country}`"), ids=lambda c: c[0])
+def test_examples_of_escaping(cells: list[str]) -> None:
+    """Every example of a value, written as JSON, gives the name that the page shows."""
+    value, expected = map(code, cells)
+    assert bucket("{country}", ROW | {"country": json.loads(value)}, "UTC") == expected
+
+
+@pytest.mark.parametrize("cells", table(DOCS / "options.md", "Template", "Name"), ids=lambda c: c[0])
+def test_examples_of_file_names(cells: list[str]) -> None:
+    """Every example of `fileName` gives the name that the page shows."""
+    template, expected = map(code, cells)
+    opened = int(datetime(2026, 1, 31, 12, tzinfo=ZoneInfo("UTC")).timestamp()) * SECOND_NS
+    values = {"sink": "orders", "writer": 3, "seq": 7, "batch": 42, "host": "worker-1", "pid": 4711, "time": opened}
+    assert NameTemplate.of(template, zone="UTC", growing=False).render(".json", **values) == expected
+
+
+def test_fields_of_file_names_are_all_there() -> None:
+    """The page explains every field of `fileName`, and no other."""
+    rows = table(DOCS / "options.md", "Field", "Meaning")
+    assert sorted(re.findall(r"\{(\w+)\}", " ".join(row[0] for row in rows))) == sorted(FIELDS)
+
+
+def kinds(kind: type[PenstockError] = PenstockError) -> list[type[PenstockError]]:
+    """Return an error class and all below it."""
+    return [kind, *(below for child in kind.__subclasses__() for below in kinds(child))]
+
+
+def test_errors_are_the_classes_of_the_code() -> None:
+    """The page has every error class with its code and exit status, ordered by code, and no other."""
+    ours = [kind for kind in kinds() if kind.__module__ == "penstock.errors"]
+    expected = sorted((kind.code, f"`{kind.__name__}`", str(kind.exit_status)) for kind in ours)
+    rows = table(DOCS / "errors.md", "Class", "Code", "Exit status", "Meaning", "What to do")
+    assert [(row[1], row[0], row[2]) for row in rows] == expected
+    assert all(all(row) for row in rows)
+
+
+def test_failpoints_are_those_of_the_code() -> None:
+    """The page has every failpoint that the code can hit, and no other."""
+    source = REPOSITORY / "src" / "penstock"
+    texts = [path.read_text(encoding="utf-8") for path in source.rglob("*.py") if path.name != "failpoints.py"]
+    hit = {point for text in texts for point in re.findall(r'failpoints\.hit\("([^"]+)"\)', text)}
+    rows = table(DOCS / "operations.md", "Failpoint", "Where")
+    assert sorted(re.findall(r"`([^`]+)`", " ".join(row[0] for row in rows))) == sorted(hit)
