@@ -149,9 +149,7 @@ class BucketTemplate:
         return "/".join(components)
 
 
-def _merged(
-    codes: np.ndarray[Any, Any], texts: list[str | None]
-) -> tuple[np.ndarray[Any, Any], list[str | None]]:
+def _merged(codes: np.ndarray[Any, Any], texts: list[str | None]) -> tuple[np.ndarray[Any, Any], list[str | None]]:
     """Give values that are written alike (03 o'clock of two days) one code."""
     places = {text: place for place, text in enumerate(dict.fromkeys(texts))}
     if len(places) == len(texts):
