@@ -239,6 +239,22 @@ def test_csv_with_quotes_over_lines(source: Input) -> None:
         assert [(r["id"], r["name"]) for batch in found for r in batch] == rows
 
 
+def test_csv_of_other_separators_and_blank_lines_before_the_header(source: Input) -> None:
+    """A quoted line break is data with every separator; blank lines before the header are not the header."""
+    for name, pack in (("f.csv", bytes), ("g.csv.gz", gzip.compress)):
+        file = source.put(name, pack(b'\r\n\nid;name\n1;"a;\nb"\n2;c\n'))
+        reading = source.reading("csv", ROWS, header=True, sep=";")
+        assert values(reading, [whole(file)], "name") == ["a;\nb", "c"]
+
+
+def test_open_quote_is_named_with_its_place(source: Input) -> None:
+    """A quote that is never closed is a bad record of its file, at the byte where the record begins."""
+    file = source.put("f.csv", b'1,a\n2,"b\n3,c\n')
+    with pytest.raises(BadRecord) as raised:
+        values(source.reading("csv", ROWS), [whole(file)], "id")
+    assert (raised.value.path, raised.value.offset) == (f"{source.root}/f.csv", 4)
+
+
 def test_csv_headers_of_several_files(source: Input) -> None:
     """Each file's own header is skipped, also when files are joined or compressed."""
     files = [

@@ -127,9 +127,7 @@ def _bar(errors: Console) -> Iterator[Callable[[Course], None]]:
 
         def shown(course: Course) -> None:
             facts = course.facts
-            if facts["batch"] >= 0 and not facts["left_bytes"] and course.last == course.first:
-                return  # what an earlier run has done says nothing of this one
-            if facts["batch"] >= 0:
+            if facts["left_bytes"] or course.last != course.first:  # else it is only what an earlier run has done
                 total = facts["input_bytes"] + facts["left_bytes"]
                 bar.update(task, completed=facts["input_bytes"], total=total, text=_line(facts))
 

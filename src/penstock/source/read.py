@@ -152,6 +152,11 @@ class Reading:
         except BadFile as error:
             msg = f"{path!r}: {error.message}"
             raise BadFile(msg) from error
+        except BadRecord as error:
+            if error.path is not None:
+                raise
+            msg = f"{path!r}, byte {error.offset}: {error.message}"
+            raise BadRecord(msg, path=path, offset=error.offset) from error
 
     def _ranges(self, handle: ReadHandle, split: Split) -> Iterator[tuple[int, bytes]]:
         size = split.file.size
@@ -160,15 +165,15 @@ class Reading:
             return blocks(handle.read, size, split.start, split.end, sep=sep, block_bytes=BLOCK_BYTES)
         start = split.start
         if self.format.header and start == 0:
-            start = csv_cut(handle.read, size, 0, 1, sep=self.format.sep)
+            start = _after_header(handle.read, size, self.format.sep)
         if start >= split.end:
             return iter(())
-        return csv_blocks(handle.read, size, start, split.end, block_bytes=BLOCK_BYTES)
+        return csv_blocks(handle.read, size, start, split.end, BLOCK_BYTES, sep=self.format.sep)
 
     def _streamed(self, chunks: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
         if self.format.name != "csv":
             return stream_blocks(chunks, sep=self.format.line_sep, block_bytes=BLOCK_BYTES)
-        found = csv_stream_blocks(chunks, block_bytes=BLOCK_BYTES)
+        found = csv_stream_blocks(chunks, BLOCK_BYTES, sep=self.format.sep)
         return _without_header(found, self.format.sep) if self.format.header else found
 
     # -- parquet, binary -----------------------------------------------------------------------------------------
@@ -298,9 +303,17 @@ def _chunks(handle: ReadHandle, size: int) -> Iterator[bytes]:
         yield handle.read(offset, min(_CHUNK_BYTES, size - offset))
 
 
+def _after_header(read: Callable[[int, int], bytes], size: int, sep: str) -> int:
+    """Return where the second record begins; blank lines before the first are none."""
+    begin, end = 0, csv_cut(read, size, 0, 1, sep=sep)
+    while end < size and not read(begin, end - begin).strip(b"\r\n"):
+        begin, end = end, csv_cut(read, size, end, end + 1, sep=sep)
+    return end
+
+
 def _without_header(found: Iterator[tuple[int, bytes]], sep: str) -> Iterator[tuple[int, bytes]]:
     offset, data = next(found, (0, b""))
-    start = csv_cut(lambda at, length: data[at : at + length], len(data), 0, 1, sep=sep)
+    start = _after_header(lambda at, length: data[at : at + length], len(data), sep)
     if start < len(data):
         yield offset + start, data[start:]
     yield from found
