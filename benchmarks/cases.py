@@ -16,6 +16,7 @@ from benchmarks.figures import Figure, Series
 from benchmarks.jobs import Job
 from benchmarks.measure import MB, Bench, Contender, about, checked, job, process, together, warm
 from benchmarks.memory import Watch
+from benchmarks.output import WrongResult
 from benchmarks.room import Worker, clear, ensure_archive, worker
 
 if TYPE_CHECKING:
@@ -217,19 +218,16 @@ def _syncs(bench: Bench) -> list[Figure]:
     ensure_archive(bench.room)
     data = bench.data("text", _TEXT_BYTES, 2 * _PARTS)
     with worker("ingest", bench.room) as synced, worker("ingest", bench.room, syncs=False) as not_synced:
+        skipped = bench.room.skipped_syncs
+        skipped.write_bytes(b"")
         labels = (INGEST, synced), (f"{INGEST} without syncs", not_synced)
         with_syncs, without = bench.alternate([warm(label, who, "ingest", data, "text") for label, who in labels])
-    return [
-        Figure(
-            "syncs",
-            "text to text with syncs against without",
-            with_syncs,
-            without,
-            "longer",
-            None,
-            _facts(data, with_syncs),
-        )
-    ]
+        count = len(skipped.read_bytes())
+    if not count:
+        msg = "no sync was left out: the contender without syncs did what the other did"
+        raise WrongResult(msg)
+    facts = _facts(data, with_syncs) | {"syncs": f"{count / (1 + bench.repeat):.0f} a run"}
+    return [Figure("syncs", "text to text with syncs against without", with_syncs, without, "longer", facts=facts)]
 
 
 @contextlib.contextmanager

@@ -58,10 +58,16 @@ class Watch:
         self._sample()
 
     def _sample(self) -> None:
-        for process in psutil.Process(self._pid).children(recursive=True):
+        for process in self._below():
             with suppress(psutil.NoSuchProcess):
                 if process.name().startswith("python"):
                     self._peaks[process.pid] = max(self._peaks.get(process.pid, 0), _peak_of(process))
+
+    def _below(self) -> list[psutil.Process]:
+        try:
+            return psutil.Process(self._pid).children(recursive=True)
+        except psutil.NoSuchProcess:
+            return []
 
 
 def _peak_of(process: psutil.Process) -> int:

@@ -51,6 +51,11 @@ class Room:
         """Return where the stderr of contenders goes."""
         return self._directory("logs")
 
+    @property
+    def skipped_syncs(self) -> Path:
+        """Return the file that has one byte for each sync that a contender without syncs left out."""
+        return self.work / "skipped-syncs"
+
     def cache(self, *, archive: bool) -> Path:
         """Return the cache directory of a contender, with or without the class-data archive of `penstock warmup`."""
         return self._directory("cache" if archive else "cache-without-archive")
@@ -70,6 +75,7 @@ def clear(path: Path) -> None:
 def environment(kind: str, room: Room, *, archive: bool = True, syncs: bool = True) -> dict[str, str]:
     """Return the environment of a contender's process: that of this one, and what makes the contender."""
     base = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK_", "PENSTOCK_"))}
+    base["BENCHMARKS_SKIPPED_SYNCS"] = str(room.skipped_syncs)
     inherited = [str(Path(entry).resolve()) for entry in base.get("PYTHONPATH", "").split(os.pathsep) if entry]
     first = [] if syncs else [str(_NO_SYNC)]
     base["PYTHONPATH"] = os.pathsep.join([*first, str(REPOSITORY), *inherited])

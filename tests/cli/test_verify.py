@@ -354,6 +354,24 @@ def test_parsed_formats(pipeline: Callable[..., Pipeline], case: str, *, finish:
     assert bool(found.notes) == (case == "batch time")
 
 
+@pytest.mark.parametrize("published", [True, False])
+def test_a_growing_output(pipeline: Callable[..., Pipeline], *, published: bool) -> None:
+    """The records of a growing file count, and those that are committed and not appended to it yet."""
+    line = pipeline(sink_options={"growing": "true", "fileName": "events.log", "bucketBy": "{value}"})
+    line.put("a.txt", "one", "two", "two")
+    line.run()
+    new = line.put("b.txt", "two", "three")
+    os.utime(new, ns=(new.stat().st_mtime_ns + 10**9,) * 2)
+    if published:
+        line.run()
+    else:
+        failpoints.arm("sink.publish.grow=error")
+        with pytest.raises(OSError, match="failpoint"):
+            line.run()
+    found = against(line.dst, line.src)
+    assert (found.proved, found.output_records, found.waiting_files) == (True, 5, 0)
+
+
 def test_a_row_in_the_wrong_bucket(pipeline: Callable[..., Pipeline]) -> None:
     """A row belongs to its bucket: the same rows, those of two buckets exchanged, are not the same output."""
     rows = {bucket: pa.RecordBatch.from_pydict({"id": [ids]}) for bucket, ids in (("a", 1), ("b", 2))}

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 
 import xxhash
 
-from penstock.errors import DamagedState, NotThere, UsageError
+from penstock.errors import DamagedState, NotThere, PenstockError, UsageError
 from penstock.sink.buckets import DEFAULT_PARTITION
 from penstock.sink.existing import sink_ids
 from penstock.sink.sink import STATE_DIRECTORY, Sink
@@ -75,7 +75,7 @@ class SinkView:
             if not left and sink.ledger.head() == head:
                 _refuse_gap(sink, head, len(files))
         msg = f"the ledger of {sink.state!r} changes faster than it can be read; run the same command again"
-        raise UsageError(msg)
+        raise PenstockError(msg)
 
     @property
     def owed(self) -> tuple[FinishedFile, ...]:

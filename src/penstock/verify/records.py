@@ -189,7 +189,8 @@ def pieces(view: SinkView) -> Iterator[Piece]:
     growing = {} if view.published else {growth.path: growth for growth in view.head.grown}
     for path, length in view.head.lengths.items():
         end = growing[path].before if path in growing else length
-        yield Piece(f"{root}/{path}", path, 0, end, form, path.rpartition("/")[0])
+        if end:
+            yield Piece(f"{root}/{path}", path, 0, end, form, path.rpartition("/")[0])
     held: list[Any] = [(part.bucket, part.segments) for part in view.head.open]
     held += [(growth.path.rpartition("/")[0], growth.segments) for growth in growing.values()]
     for bucket, segments in held:
