@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from penstock.storage import Storage
 
-_FILES_MAX = 12_000
-_BYTES_MAX = 160 << 20
+_FILES_MAX = 8_000
+_BYTES_MAX = 96 << 20
 NOT_UTF8 = "not UTF-8"
 HIDDEN = "name is hidden (begins with _ or .)"
 ENOUGH = "more than the demo needs"
