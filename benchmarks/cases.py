@@ -151,7 +151,9 @@ def _one_new_file(bench: Bench) -> list[Figure]:
             bench.tell(f"{waiting.engine}: {files:,} files, once")
             seconds = who.ask(op="run", job=asdict(waiting) | {"source": limit})["seconds"]
             bench.tell(f"{waiting.engine}: done in {seconds:.0f} s")
-        spark, plain = bench.alternate([_triggers(SPARK, theirs, spark_job), _triggers(PLAIN, ours, our_job)], drop=0)
+        batches = bench.scaled(_TRIGGERS, 2)
+        contenders = [_triggers(SPARK, theirs, spark_job, batches), _triggers(PLAIN, ours, our_job, batches)]
+        spark, plain = bench.alternate(contenders, drop=0)
     offset = Series("last offset file", (float(_last_offset(our_job).stat().st_size),), "bytes")
     log = sum(path.stat().st_size for path in Path(spark_job.checkpoint).rglob("*") if path.is_file())
     state = sum(path.stat().st_size for path in Path(our_job.checkpoint).rglob("*") if path.is_file())
@@ -182,7 +184,7 @@ def _tiny_batch(bench: Bench) -> list[Figure]:
     sources = {engine: bench.directory(f"trickle-{engine}") for engine in labels}
     with _sessions(bench, "plain", "ingest") as workers:
         contenders = [
-            _fresh_triggers(label, who, engine, sources[engine])
+            _fresh_triggers(label, who, engine, sources[engine], bench.scaled(_TRIGGERS, 2))
             for (engine, label), who in zip(labels.items(), workers, strict=True)
         ]
         spark, plain, ingest = bench.alternate(contenders, drop=0)
@@ -278,11 +280,14 @@ def _waiting(bench: Bench, engine: str, source: Path) -> Job:
     return Job(engine, str(source), str(bench.directory(f"out-{engine}")), "text", "text")
 
 
-def _triggers(label: str, who: Worker, what: Job) -> Contender:
-    """Return the contender that goes on with a query whose files are done, and lands some more, one a trigger."""
+def _triggers(label: str, who: Worker, what: Job, batches: int) -> Contender:
+    """Return the contender that goes on with a query whose files are done, and lands some more, one a trigger.
+
+    `batches` triggers count, behind the first ones, which have more to do.
+    """
 
     def run(_output: Path) -> float:
-        answer = who.ask(op="trickle", job=asdict(what), batches=_TRIGGERS_DROPPED + _TRIGGERS)
+        answer = who.ask(op="trickle", job=asdict(what), batches=_TRIGGERS_DROPPED + batches)
         return float(statistics.median(answer["milliseconds"][_TRIGGERS_DROPPED:]))
 
     def check(_output: Path) -> None:
@@ -292,16 +297,17 @@ def _triggers(label: str, who: Worker, what: Job) -> Contender:
     return Contender(label, run, check, unit="ms")
 
 
-def _fresh_triggers(label: str, who: Worker, engine: str, source: Path) -> Contender:
+def _fresh_triggers(label: str, who: Worker, engine: str, source: Path, batches: int) -> Contender:
     """Return the contender that starts a new query on an empty directory each time, and lands files, one a trigger."""
 
     def run(output: Path) -> float:
         clear(source)
         source.mkdir()
-        return _triggers(label, who, Job(engine, str(source), str(output), "text", "text")).run(output)
+        job_of_now = Job(engine, str(source), str(output), "text", "text")
+        return _triggers(label, who, job_of_now, batches).run(output)
 
     def check(output: Path) -> None:
-        checked("text", _TRIGGERS_DROPPED + _TRIGGERS, patience=_PUBLISH_SECONDS)(output)
+        checked("text", _TRIGGERS_DROPPED + batches, patience=_PUBLISH_SECONDS)(output)
 
     return Contender(label, run, check, unit="ms")
 

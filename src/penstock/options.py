@@ -148,8 +148,11 @@ _IDENTIFIER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 def _identifier(value: str, name: str) -> str:
-    if not _IDENTIFIER.fullmatch(value):
-        msg = f"{name}={value!r}: expected up to 100 letters, digits, '.', '_' or '-', beginning with a letter or digit"
+    if not _IDENTIFIER.fullmatch(value) or value == "checkpoint":  # where ingest keeps Spark's
+        msg = (
+            f"{name}={value!r}: expected up to 100 letters, digits, '.', '_' or '-', beginning with a letter or digit, "
+            "and not 'checkpoint'"
+        )
         raise OptionError(msg)
     return value
 
@@ -226,5 +229,5 @@ def parse(table: tuple[Option, ...], given: Mapping[str, str], *, what: str) -> 
 def _refuse(name: str, known: list[str], what: str) -> NoReturn:
     near = difflib.get_close_matches(name.lower(), [k.lower() for k in known], n=1, cutoff=0.6)
     hint = next((f"; did you mean {k!r}?" for k in known if near and k.lower() == near[0]), "")
-    msg = f"unknown option {name!r} for the penstock {what}{hint} Known: {', '.join(sorted(known))}"
+    msg = f"unknown option {name!r} for the penstock {what}{hint}; known are {', '.join(sorted(known))}"
     raise OptionError(msg)

@@ -62,7 +62,7 @@ _FOLDED = re.compile(r"(\d{12})-(\d{12})")
 class Segment:
     """Rows of one part, in a staged file: bytes [start, end), immutable.
 
-    `form` is `bytes` (final form of text-like formats), `arrow` (an IPC stream) or `parquet` (a whole file). `size` is
+    `form` is `bytes` (final form of text-like formats), `arrow` (see `formats.staged`) or `parquet` (a whole file). `size` is
     what the rows will take in the finished file: exact for bytes, an estimate otherwise.
     """
 

@@ -434,7 +434,8 @@ class Sink:
     def finish(self, owner: str | None = None) -> Committed | None:
         """Publish everything that is committed and still open. `owner`: only if the sink is still this driver's.
 
-        Without `owner` the sink is claimed: a driver that still runs ends with `Fenced`. `None`: there was nothing.
+        Without `owner` parts that are open are taken from whoever has the sink: a driver that still runs ends with
+        `Fenced`. `None`: there was nothing, and nothing has changed.
         """
         head = self.ledger.head()
         if owner is not None and head.owner != owner:

@@ -332,7 +332,7 @@ def _by_bytes(encoding: str) -> bool:
 @lru_cache(maxsize=8)
 def _is_utf8_name(encoding: str) -> bool:
     """Tell whether bytes of the encoding are UTF-8 as they are."""
-    return codecs.lookup(encoding).name in {"utf-8", "ascii"}
+    return codecs.lookup(encoding).name == "utf-8"
 
 
 def _utf8(data: bytes, encoding: str, path: str, offset: int) -> bytes:

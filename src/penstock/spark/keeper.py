@@ -10,8 +10,8 @@ ended or the JVM is gone; then it ends. It only does what any driver could do, t
 or is killed, parts stay open until the next start of the query, or `penstock finish`.
 
 Keeper and batch must not meet, or the batch would lose (failure 3 of `sink.sink`). Both take a lock on this host: `begin`
-notes that a batch is in flight, `commit` and `abort` that it is over, and the keeper does nothing in between. After a
-batch that failed it waits for the next one, or for the end.
+notes that a batch is in flight, `commit` that it is over, and the keeper does nothing in between. After a batch that
+failed it waits for the next one, or for the end.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The one seam between Penstock and file systems.
 
 Every durable step goes through a `Storage`; nothing above this layer opens, renames or removes a file
-itself. A back end keeps the promises written on the verbs of `Storage`, and `tests/storage/contract.py`
+itself. A back end keeps the promises written on the verbs of `Storage`, and `tests/support/storage_contract.py`
 is the suite that every back end passes.
 """
 

@@ -57,6 +57,8 @@ def last_offset(view: SinkView) -> dict[str, Any] | None:
 def _offset(storage: Storage, checkpoint: str, view: SinkView) -> dict[str, Any] | None:
     try:
         query = json.loads(storage.read(f"{checkpoint}/metadata"))["id"]
+        if view.head.batches and query not in view.head.batches:
+            return None  # of another query: the directory was moved, and something else is there by now
         committed = _numbers(storage, f"{checkpoint}/commits")
         batch = max([view.head.last_batch(query), *committed])
         text = storage.read(f"{checkpoint}/offsets/{batch}").decode() if batch >= 0 else ""

@@ -1,0 +1,44 @@
+"""What we rely on of Spark without its documentation saying so: held against the Spark that is installed."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from penstock.spark.checkpoint import Checkpoint, task_batch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
+
+    from tests.support.stage import Stage
+
+
+def whoami(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Replace a task's rows by what it is told of its batch."""
+    for _ in batches:
+        query, batch, _ = task_batch()
+        yield pa.RecordBatch.from_arrays([pa.array([f"{query} {batch}"])], names=["value"])
+
+
+def test_tasks_and_checkpoint_name_query_and_batch(spark: SparkSession, stage: Stage) -> None:
+    """A task sees the ids of its query and batch; the checkpoint has them, and the sources' offsets from the third line on."""
+    stage.put("a", "1")
+    stage.put("b", "2")
+    frame = spark.readStream.format("penstock").option("maxFilesPerTrigger", 1).load(str(stage.src))
+    writer = frame.mapInArrow(whoami, "value string").writeStream.format("penstock").trigger(availableNow=True)
+    query = writer.option("checkpointLocation", str(stage.checkpoint)).start(str(stage.dst))
+    query.awaitTermination()
+    assert stage.lines() == {f"{query.id} 0": 1, f"{query.id} 1": 1}
+    checkpoint = Checkpoint(str(stage.checkpoint))
+    assert checkpoint.query_id() == str(query.id)
+    current = checkpoint.current()
+    assert current is not None
+    assert (current.query, current.number, current.final) == (str(query.id), 1, True)
+    assert not checkpoint.batch(str(query.id), 0).final
+    lines = (stage.checkpoint / "offsets/1").read_text().splitlines()
+    assert (lines[0], json.loads(lines[2])["cursor"][1]) == ("v1", "b")
+    assert {path.name for path in (stage.checkpoint / "commits").iterdir() if path.name.isdigit()} == {"0", "1"}
