@@ -205,7 +205,8 @@ def worker(
         made.answer()
         yield made
         assert process.stdin is not None
-        process.stdin.close()
+        with contextlib.suppress(BrokenPipeError):  # it died meanwhile; who asked it has been told
+            process.stdin.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(_END_SECONDS_MAX)
     path.unlink()
