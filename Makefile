@@ -8,13 +8,14 @@ PYTEST_SPLIT ?= -n logical --maxprocesses 4 --dist loadgroup
 
 ENVIRONMENT := .venv/.environment
 INSTALLED := .venv/.installed
+WARM := .venv/.warm
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet --require-virtualenv
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help setup run test test-fast lint format bench soak docs lock clean check-java
+.PHONY: help setup warm run test test-fast lint format bench soak docs lock clean check-java
 
 help: ## print this list
 	@printf 'Penstock: exactly-once file streams for Spark Structured Streaming\n\n'
@@ -23,10 +24,12 @@ help: ## print this list
 
 setup: check-java $(INSTALLED) ## make .venv with the locked versions (once; again when a lock changes)
 
-run: setup ## the demo: the main job on real files of this machine, killed twice on the way, then verified
+warm: setup $(WARM) ## prepare fast starts of Spark in the user's cache (once; `penstock warmup`)
+
+run: warm ## the demo: the main job on real files of this machine, killed twice on the way, then verified
 	@$(BIN)/penstock demo $(ARGS)
 
-test: setup ## all tests but the soak
+test: warm ## all tests but the soak
 	@PENSTOCK_REQUIRE_SPARK=1 $(BIN)/python -m pytest $(PYTEST_SPLIT) $(ARGS)
 
 test-fast: $(INSTALLED) ## the tests that need no Spark and take no time
@@ -41,10 +44,10 @@ format: $(INSTALLED) ## let ruff mend and format what it can
 	@$(BIN)/python -m ruff check --fix-only --quiet .
 	@$(BIN)/python -m ruff format .
 
-bench: setup ## the benchmarks
+bench: warm ## the benchmarks
 	@$(BIN)/python -m benchmarks $(ARGS)
 
-soak: setup ## minutes under load and faults
+soak: warm ## minutes under load and faults
 	@PENSTOCK_REQUIRE_SPARK=1 $(BIN)/python -m pytest -m soak $(ARGS)
 
 docs: $(INSTALLED) ## try every command and link of the documentation
@@ -81,6 +84,12 @@ $(ENVIRONMENT): requirements/build.txt requirements/dev.txt
 	@$(PYTHON) -m venv --clear .venv
 	@$(PIP) install --only-binary :all: --require-hashes -r requirements/build.txt
 	@$(PIP) install --only-binary :all: --no-binary pyspark --no-build-isolation --require-hashes -r requirements/dev.txt
+	@touch $@
+
+# Everything works without it, only slower; so a failure is no reason to stop.
+$(WARM): $(ENVIRONMENT)
+	@echo 'Preparing fast starts: half a minute, once'
+	@$(BIN)/penstock warmup >/dev/null || true
 	@touch $@
 
 $(INSTALLED): $(ENVIRONMENT) pyproject.toml

@@ -29,10 +29,10 @@ def main(kind: str, once: str | None = None) -> int:
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     session = _session(kind)
+    if once is not None:
+        _answer(answers, _do(session, json.loads(once)))
+        return 0  # the session ends with the process, as in most programs
     try:
-        if once is not None:
-            _answer(answers, _do(session, json.loads(once)))
-            return 0
         _answer(answers, {"ready": True})
         for line in sys.stdin:
             _answer(answers, _tried(session, json.loads(line)))

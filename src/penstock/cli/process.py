@@ -83,16 +83,15 @@ def importable_here() -> str:
 
 @contextlib.contextmanager
 def session(master: str | None) -> Iterator[SparkSession]:
-    """Yield a session whose noise is not shown, and stop it behind the block; one that was there before is left alone.
+    """Yield a session whose noise is not shown: the one that is there, or a new one.
+
+    A new one is not stopped: that takes PySpark up to a second, and its JVM ends by itself when this process does.
 
     Raises `DependencyError` without PySpark, `PenstockError` if Spark does not start.
     """
     from penstock.spark.session import local_session, require_pyspark
 
     require_pyspark()
-    from pyspark.sql import SparkSession
-
-    shared = SparkSession.getActiveSession() is not None
     with _quiet() as said:
         try:
             spark = local_session(master or "local[*]", rows_in_jvm=False)
@@ -106,10 +105,6 @@ def session(master: str | None) -> Iterator[SparkSession]:
         if type(error) is PenstockError and _has_ended(spark):
             raise PenstockError(_DEAD) from error
         raise
-    finally:
-        if not shared:
-            with contextlib.suppress(Exception):  # its JVM may be dead, which has been reported by then
-                spark.stop()
 
 
 def _has_ended(spark: SparkSession) -> bool:

@@ -10,22 +10,17 @@ file to be read in ranges.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from penstock.errors import OptionError
-from penstock.formats.delimited import CsvDecoder, CsvEncoder
 from penstock.formats.format import Decoder, Encoder, ReadFormat, WriteFormat
-from penstock.formats.jsonl import JsonDecoder, JsonEncoder
 from penstock.formats.staged import arrow_batches, arrow_stream
-from penstock.formats.text import TextDecoder, TextEncoder
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 __all__ = ["Decoder", "Encoder", "ReadFormat", "WriteFormat", "arrow_batches", "arrow_stream", "decoder", "encoder"]
 
-_DECODERS: dict[str, Callable[[ReadFormat], Decoder]] = {"text": TextDecoder, "json": JsonDecoder, "csv": CsvDecoder}
-_ENCODERS: dict[str, Callable[[WriteFormat], Encoder]] = {"text": TextEncoder, "json": JsonEncoder, "csv": CsvEncoder}
+LINES = (
+    "text",
+    "json",
+    "csv",
+)  # each in a module that is imported when it is asked for: most processes of a query need none
 
 
 def decoder(fmt: ReadFormat) -> Decoder:
@@ -33,10 +28,20 @@ def decoder(fmt: ReadFormat) -> Decoder:
 
     Raises `OptionError` when the schema or an option is not for this format, or the format has no decoder.
     """
-    if fmt.name not in _DECODERS:
-        msg = f"format={fmt.name!r} is not read in lines: expected text, json or csv"
-        raise OptionError(msg)
-    return _DECODERS[fmt.name](fmt)
+    if fmt.name == "text":
+        from penstock.formats.text import TextDecoder
+
+        return TextDecoder(fmt)
+    if fmt.name == "json":
+        from penstock.formats.jsonl import JsonDecoder
+
+        return JsonDecoder(fmt)
+    if fmt.name == "csv":
+        from penstock.formats.delimited import CsvDecoder
+
+        return CsvDecoder(fmt)
+    msg = f"format={fmt.name!r} is not read in lines: expected text, json or csv"
+    raise OptionError(msg)
 
 
 def encoder(fmt: WriteFormat) -> Encoder:
@@ -44,7 +49,17 @@ def encoder(fmt: WriteFormat) -> Encoder:
 
     Raises `OptionError` when the schema or an option is not for this format, or the format has no encoder.
     """
-    if fmt.name not in _ENCODERS:
-        msg = f"format={fmt.name!r} is not written in lines: expected text, json or csv"
-        raise OptionError(msg)
-    return _ENCODERS[fmt.name](fmt)
+    if fmt.name == "text":
+        from penstock.formats.text import TextEncoder
+
+        return TextEncoder(fmt)
+    if fmt.name == "json":
+        from penstock.formats.jsonl import JsonEncoder
+
+        return JsonEncoder(fmt)
+    if fmt.name == "csv":
+        from penstock.formats.delimited import CsvEncoder
+
+        return CsvEncoder(fmt)
+    msg = f"format={fmt.name!r} is not written in lines: expected text, json or csv"
+    raise OptionError(msg)

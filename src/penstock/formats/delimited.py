@@ -96,6 +96,23 @@ def csv_stream_blocks(
     yield from _blocks(rest, offset, sep, block_bytes, record_bytes_max)
 
 
+def csv_after_header(read: Callable[[int, int], bytes], size: int, sep: str) -> int:
+    """Return where the record behind the header begins; blank lines before the header are none."""
+    begin, end = 0, csv_cut(read, size, 0, 1, sep=sep)
+    while end < size and not read(begin, end - begin).strip(b"\r\n"):
+        begin, end = end, csv_cut(read, size, end, end + 1, sep=sep)
+    return end
+
+
+def csv_without_header(found: Iterator[tuple[int, bytes]], sep: str) -> Iterator[tuple[int, bytes]]:
+    """Yield blocks, as `csv_stream_blocks` does, without the header at the start of the first."""
+    offset, data = next(found, (0, b""))
+    start = csv_after_header(lambda at, length: data[at : at + length], len(data), sep)
+    if start < len(data):
+        yield offset + start, data[start:]
+    yield from found
+
+
 class CsvDecoder:
     """Records to rows, columns by position, as Spark reads with a schema.
 

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from pyarrow import types
 
 from penstock.errors import OptionError
-from penstock.formats import jsonexact, jsonquick
+from penstock.formats import jsonexact, jsonquick, ndjson
 from penstock.formats.lines import BOM, record_starts
 from penstock.formats.malformed import MalformedError, raise_bad_record
 from penstock.formats.scalars import codes, contents, is_scalar, joined, joined_filled, render
@@ -50,6 +50,8 @@ class JsonDecoder:
         self._schema = fmt.schema
         self._sep = fmt.line_sep
         self._flat = jsonquick.is_flat(fmt.schema)
+        if self._flat:
+            ndjson.load()
         self._blocks_to_skip = 0
 
     def decode(self, block: bytes, *, first: bool = False) -> pa.RecordBatch:  # noqa: ARG002 - no line is special

@@ -25,7 +25,7 @@ def read(lines: bytes, columns: dict[str, str]) -> pl.DataFrame | None:
     Blank lines are no rows, missing keys null, unknown keys skipped; of a repeated key the first value counts. Without
     columns polars does not look at the lines. Raises `DependencyError` when the polars that is installed is too old.
     """
-    polars = _strict_polars()
+    polars = load()
     schema = {name: getattr(polars, kind) for name, kind in columns.items()}
     try:
         frame: pl.DataFrame = polars.read_ndjson(lines, schema=schema)
@@ -35,7 +35,8 @@ def read(lines: bytes, columns: dict[str, str]) -> pl.DataFrame | None:
 
 
 @cache
-def _strict_polars() -> ModuleType:
+def load() -> ModuleType:
+    """Return polars; `DependencyError` when it is too old."""
     import polars as pl  # takes a tenth of a second, and only JSON needs it
 
     check_version(pl.__version__)

@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyarrow import types
 
 from penstock.errors import BadFile, OptionError
@@ -18,6 +17,8 @@ from penstock.formats.staged import arrow_batches, arrow_stream
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    import pyarrow.parquet as pq
 
 __all__ = [
     "ParquetWriter",
@@ -89,6 +90,8 @@ class ParquetWriter:
         self._schema = schema
         self._ratio = ratio
         self._row_group_bytes = row_group_bytes
+        import pyarrow.parquet as pq  # as long as a small process takes for all the rest
+
         self._writer = pq.ParquetWriter(
             pa.PythonFile(self._sink, "w"), schema, compression=codec, version="2.6", coerce_timestamps="us"
         )
@@ -175,6 +178,8 @@ def _compact(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _opened(file: Any) -> pq.ParquetFile:  # noqa: ANN401 - see `parquet_row_groups`
+    import pyarrow.parquet as pq
+
     try:
         return pq.ParquetFile(file, pre_buffer=False, coerce_int96_timestamp_unit="us")
     except (pa.ArrowException, OSError) as error:

@@ -22,9 +22,8 @@ import pyarrow as pa
 
 from penstock import failpoints
 from penstock.errors import BadFile, BadRecord, FileChanged, NotThere
-from penstock.formats import ReadFormat, decoder
+from penstock.formats import LINES, ReadFormat, decoder
 from penstock.formats.codecs import codec_of, decompressed
-from penstock.formats.delimited import csv_blocks, csv_cut, csv_stream_blocks
 from penstock.formats.lines import blocks, record_starts, stream_blocks
 from penstock.storage import SeekableFile
 
@@ -38,7 +37,6 @@ BLOCK_BYTES = 8 << 20
 _CHUNK_BYTES = 1 << 20
 EXPANDED_BYTES_MAX = 64 << 30  # of one compressed file
 EXPANSION_MAX = 1000  # uncompressed bytes for one compressed; gzip cannot pass 1,032, a bomb is near it
-_LINES = ("text", "json", "csv")
 FILES_SCHEMA = pa.schema(
     [("path", pa.string()), ("modified", pa.timestamp("us", tz="UTC")), ("size", pa.int64())],
 )
@@ -80,16 +78,18 @@ class Reading:
 
     def boundary(self, file: FileVersion, anchor: int, target: int) -> int:
         """Return the first record start at or behind `target`, counting quotes from the record start `anchor` (csv)."""
+        from penstock.formats import delimited
+
         with self.storage.open(self.full_path(file)) as handle:
             _check(handle, file, self.full_path(file))
-            return csv_cut(handle.read, file.size, anchor, target, sep=self.format.sep)
+            return delimited.csv_cut(handle.read, file.size, anchor, target, sep=self.format.sep)
 
     def batches(self, splits: Iterable[Split]) -> Iterator[pa.RecordBatch]:
         """Yield the records of the splits, in order.
 
         Raises `FileChanged`, `BadRecord`, `BadFile` or `StorageError`; what was yielded before must then be dropped.
         """
-        if self.format.name in _LINES:
+        if self.format.name in LINES:
             yield from self._lines(splits)
         else:
             for split in splits:
@@ -163,18 +163,22 @@ class Reading:
         if self.format.name != "csv":
             sep = self.format.line_sep
             return blocks(handle.read, size, split.start, split.end, sep=sep, block_bytes=BLOCK_BYTES)
+        from penstock.formats import delimited
+
         start = split.start
         if self.format.header and start == 0:
-            start = _after_header(handle.read, size, self.format.sep)
+            start = delimited.csv_after_header(handle.read, size, self.format.sep)
         if start >= split.end:
             return iter(())
-        return csv_blocks(handle.read, size, start, split.end, BLOCK_BYTES, sep=self.format.sep)
+        return delimited.csv_blocks(handle.read, size, start, split.end, BLOCK_BYTES, sep=self.format.sep)
 
     def _streamed(self, chunks: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
         if self.format.name != "csv":
             return stream_blocks(chunks, sep=self.format.line_sep, block_bytes=BLOCK_BYTES)
-        found = csv_stream_blocks(chunks, BLOCK_BYTES, sep=self.format.sep)
-        return _without_header(found, self.format.sep) if self.format.header else found
+        from penstock.formats import delimited
+
+        found = delimited.csv_stream_blocks(chunks, BLOCK_BYTES, sep=self.format.sep)
+        return delimited.csv_without_header(found, self.format.sep) if self.format.header else found
 
     # -- parquet, binary -----------------------------------------------------------------------------------------
 
@@ -301,22 +305,6 @@ def _check(handle: ReadHandle, file: FileVersion, path: str) -> None:
 def _chunks(handle: ReadHandle, size: int) -> Iterator[bytes]:
     for offset in range(0, size, _CHUNK_BYTES):
         yield handle.read(offset, min(_CHUNK_BYTES, size - offset))
-
-
-def _after_header(read: Callable[[int, int], bytes], size: int, sep: str) -> int:
-    """Return where the second record begins; blank lines before the first are none."""
-    begin, end = 0, csv_cut(read, size, 0, 1, sep=sep)
-    while end < size and not read(begin, end - begin).strip(b"\r\n"):
-        begin, end = end, csv_cut(read, size, end, end + 1, sep=sep)
-    return end
-
-
-def _without_header(found: Iterator[tuple[int, bytes]], sep: str) -> Iterator[tuple[int, bytes]]:
-    offset, data = next(found, (0, b""))
-    start = _after_header(lambda at, length: data[at : at + length], len(data), sep)
-    if start < len(data):
-        yield offset + start, data[start:]
-    yield from found
 
 
 @lru_cache(maxsize=8)

@@ -43,7 +43,7 @@ class PenstockDataSource(DataSource):
 
     def schema(self) -> StructType | str:
         """Return the schema of a source that needs none from the user."""
-        from penstock.spark.reading import default_schema
+        from penstock.spark.ddl import default_schema
 
         return default_schema(self._parsed(SOURCE, "source"))
 

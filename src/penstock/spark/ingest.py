@@ -16,7 +16,8 @@ from penstock import errors
 from penstock.errors import NotThere, OptionError
 from penstock.options import SINK, SOURCE, parse
 from penstock.sink.sink import STATE_DIRECTORY, Sink
-from penstock.spark import fused, keeper, reading
+from penstock.spark import ddl, fused, keeper, reading
+from penstock.spark.datasource import PenstockDataSource
 from penstock.spark.session import require_pyspark
 from penstock.storage import locate
 
@@ -123,6 +124,7 @@ class _Job:
         carried = self._source | self._carried() | {"tasks": str(spark.sparkContext.defaultParallelism)}
         self._storage.make_directory(f"{self._dst}/{STATE_DIRECTORY}")
         self._abandon_changed_plan()
+        spark.dataSource.register(PenstockDataSource)  # else Spark looks through all installed packages, twice
         frame = spark.readStream.format("penstock").options(**carried).load()
         writer = frame.writeStream.format("penstock").options(**self._sink)
         writer = writer.option("checkpointLocation", self._checkpoint)
@@ -257,7 +259,7 @@ def _schema_json(schema: Any, source: dict[str, str]) -> str:  # noqa: ANN401 - 
 
     options = parse(SOURCE, source, what="source")
     if schema is None or options["emit"] == "files":
-        schema = reading.default_schema(options)
+        schema = ddl.default_schema(options)
     if isinstance(schema, str):
         try:
             schema = StructType.fromDDL(schema)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 
 from penstock.errors import NotThere, OptionError
@@ -12,6 +13,7 @@ from penstock.formats import ReadFormat
 from penstock.formats.schema import to_arrow
 from penstock.source.plan import Planner
 from penstock.source.read import FILES_SCHEMA, METADATA_TYPE, Reading, files_batch
+from penstock.spark import ddl
 from penstock.storage import locate
 
 if TYPE_CHECKING:
@@ -20,25 +22,8 @@ if TYPE_CHECKING:
     from penstock.options import Options
     from penstock.source.cursor import Split
 
-METADATA_DDL = "struct<path: string, modified: timestamp, size: bigint, offset: bigint>"
-FILES_DDL = "path string, modified timestamp, size bigint"
 SPLITS_SCHEMA = pa.schema([("splits", pa.string())])
 _OF_FORMAT = {"header": ("csv",), "sep": ("csv",), "blockSize": ("binary",), "lineSep": ("text", "json")}
-_VALUE = {"text": "string", "binary": "binary"}
-
-
-def default_schema(options: Options) -> str:
-    """Return the schema, as DDL, of a source whose user gave none; `OptionError` if the format needs one."""
-    if options["emit"] == "files":
-        return FILES_DDL
-    if options["emit"] == "splits":
-        return "splits string"
-    kind = _VALUE.get(options["format"])
-    if kind is None:
-        msg = f"format={options['format']} needs a schema; add .schema('id bigint, name string') with your columns"
-        raise OptionError(msg)
-    metadata = options["metadataColumn"]
-    return f"value {kind}" + (f", `{metadata}` {METADATA_DDL}" if metadata else "")
 
 
 def reading(options: Options, schema: str) -> Reading:
@@ -81,10 +66,18 @@ def rows(options: Options, how: Reading, splits: tuple[Split, ...]) -> Iterator[
     if options["emit"] == "files":
         yield files_batch(how, splits)
     elif options["emit"] == "splits":
-        text = json.dumps([split.to_json() for split in splits])
-        yield pa.RecordBatch.from_arrays([pa.array([text], pa.string())], schema=SPLITS_SCHEMA)
+        yield carried(splits)
     else:
         yield from how.batches(splits)
+
+
+def carried(splits: Iterable[Split]) -> pa.RecordBatch:
+    """Return the splits of one task as the row that carries them to the stage of an ingest."""
+    text = json.dumps([split.to_json() for split in splits]).encode()
+    ends = np.array([0, len(text)], np.int32)
+    # Not `pa.array([...])`, which imports pandas where it is installed: a fifth of a second in a process that needs none.
+    column = pa.StringArray.from_buffers(1, pa.py_buffer(ends), pa.py_buffer(text))
+    return pa.RecordBatch.from_arrays([column], schema=SPLITS_SCHEMA)
 
 
 def expected_schema(options: Options, how: Reading) -> pa.Schema:
@@ -99,10 +92,10 @@ def expected_schema(options: Options, how: Reading) -> pa.Schema:
 
 def _without_metadata(schema: pa.Schema, name: str) -> pa.Schema:
     if name not in schema.names or not pa.types.is_struct(schema.field(name).type):
-        msg = f"metadataColumn={name!r}: the schema has no such struct; add it: `{name}` {METADATA_DDL}"
+        msg = f"metadataColumn={name!r}: the schema has no such struct; add it: `{name}` {ddl.METADATA}"
         raise OptionError(msg)
     if schema.field(name).type != METADATA_TYPE:
-        msg = f"metadataColumn={name!r} is {schema.field(name).type} in the schema; expected {METADATA_DDL}"
+        msg = f"metadataColumn={name!r} is {schema.field(name).type} in the schema; expected {ddl.METADATA}"
         raise OptionError(msg)
     return schema.remove(schema.get_field_index(name))
 
@@ -115,11 +108,9 @@ def _check_format_options(options: Options) -> None:
 
 
 def _check_schema(fmt: ReadFormat) -> None:
-    if fmt.name not in _VALUE:
+    if fmt.name not in ddl.VALUE:
         return
     kinds = [str(field.type) for field in fmt.schema]
     if kinds not in (["string"], ["binary"]):
-        msg = (
-            f"format={fmt.name} has one column, value {_VALUE[fmt.name]}; found {', '.join(fmt.schema.names) or 'none'}"
-        )
+        msg = f"format={fmt.name} has one column, value {ddl.VALUE[fmt.name]}; found {', '.join(fmt.schema.names) or 'none'}"
         raise OptionError(msg)

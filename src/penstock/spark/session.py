@@ -5,9 +5,11 @@ compiled modules, 7.6 s when the JVM compiles with C1 only, 5.0 s with a class-d
 
 - Python workers start through `python.sh`, which drops the zips of PySpark from their path: they hold no compiled
   files, and each of the six kinds of worker would compile what it imports, 0.5 s instead of 0.12 s each.
-- C1 only, where no data passes through the JVM, as in an ingest.
+- C1 only, and no code generation, where no data passes through the JVM, as in an ingest.
 - A class-data archive in the user's cache, made by `penstock warmup`, keyed by Java and PySpark; silently unused where it
   is not there or does not fit.
+
+- What PySpark imports at its first call into the JVM (pandas) is imported while the JVM starts.
 
 Rows that do pass reach Python over Unix sockets: a quarter faster than TCP on the loopback. On a cluster the session is
 the user's.
@@ -15,8 +17,10 @@ the user's.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
+import threading
 from typing import TYPE_CHECKING
 
 from penstock.errors import DependencyError
@@ -26,6 +30,7 @@ from penstock.storage import is_file
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+_NO_CODE_GENERATION = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 _LAUNCHER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "python.sh")
 
 
@@ -60,6 +65,8 @@ def local_session(
     if active is not None:
         return active
     os.environ.setdefault("PYSPARK_PYTHON", _worker_python())
+    os.environ.setdefault("SPARK_LAUNCHER_OPTS", f"{archive.QUICK_COMPILER} -XX:+UseSerialGC")
+    threading.Thread(target=_import_ahead, name="penstock-import", daemon=True).start()
     settings = _settings(rows_in_jvm=rows_in_jvm) | (config or {})
     builder = SparkSession.builder.master(master).appName("penstock")
     for name, value in settings.items():
@@ -72,7 +79,8 @@ def local_session(
 
 def _settings(*, rows_in_jvm: bool) -> dict[str, str]:
     compiler = [] if rows_in_jvm else [archive.QUICK_COMPILER]
-    return {
+    generator = {} if rows_in_jvm else dict(_NO_CODE_GENERATION)
+    return generator | {
         "spark.driver.extraJavaOptions": " ".join([*compiler, *archive.flags()]),
         "spark.python.unix.domain.socket.enabled": "true",
         "spark.ui.enabled": "false",
@@ -82,6 +90,13 @@ def _settings(*, rows_in_jvm: bool) -> dict[str, str]:
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.sql.session.timeZone": "UTC",
     }
+
+
+def _import_ahead() -> None:
+    """Import what the session and an ingest will need; the JVM takes a second to start, and waiting takes no core."""
+    with contextlib.suppress(ImportError):
+        import pyspark.testing.utils  # noqa: F401 - for its effect
+    import penstock.spark.ingest  # noqa: F401 - for its effect
 
 
 def _worker_python() -> str:

@@ -14,7 +14,6 @@ What is committed and not visible yet (staged files that are owed, segments of o
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -30,7 +29,7 @@ from penstock.formats.lines import stream_blocks
 from penstock.formats.parquet import parquet_batches
 from penstock.sink.names import template_fields
 from penstock.source.read import EXPANDED_BYTES_MAX, EXPANSION_MAX
-from penstock.spark import fused, reading
+from penstock.spark import fused
 from penstock.storage import SeekableFile
 from penstock.verify.sums import lines
 
@@ -121,9 +120,7 @@ class Feed:
             yield type(split)(split.file, start, min(start + _SPLIT_BYTES, split.end))
 
     def _rows(self, splits: list[Split]) -> Records:
-        text = json.dumps([split.to_json() for split in splits])
-        carried = pa.RecordBatch.from_arrays([pa.array([text], pa.string())], schema=reading.SPLITS_SCHEMA)
-        for some in self.stage.rows(iter([carried]), text=self._passes_text):
+        for some in self.stage.read(splits, text=self._passes_text):
             if isinstance(some, bytes):
                 yield "", lines(some)
             else:
