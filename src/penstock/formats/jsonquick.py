@@ -45,7 +45,6 @@ _WORD_BYTES = 8
 _SCAN_BYTES = 1 << 17  # fits in a core's cache together with what is computed of it
 _ESCAPED_KEY = r'\\(?:[^"\\]|\\.)*"\s*:'
 _SPACED_KEY = r'"[ \t\r]+:'
-_SPACED_COLONS = (b" :", b"\t:", b"\r:")
 _INEXACT_TEXT = r"[\[{]|-?[0-9]*[.eE]|-0|-?[0-9]{20}"
 _INEXACT_DECIMAL = r"-?[0-9.]+[eE]|-?[0-9.]{17}"
 _NOT_A_STRING = r'[^"n\s]'
@@ -101,13 +100,14 @@ def _converted(column: pa.Array, field: pa.Field) -> pa.Array | None:
 
 def _keys_are_single(data: bytes, names: list[str], columns: list[pa.Array]) -> bool:
     """Tell whether no line has a key of the schema twice, for certain."""
-    if any(_has_pair(data, pair) for pair in _SPACED_COLONS) and _matches(data, _SPACED_KEY):
+    keys, spaced = _count_keys(data)
+    if spaced and _matches(data, _SPACED_KEY):
         return False
     if b"\\" in data and _matches(data, _ESCAPED_KEY):
         return False
-    at = _ends_of_keys(data)
-    if len(at) == sum(len(column) - column.null_count for column in columns):
+    if keys == sum(len(column) - column.null_count for column in columns):
         return True  # one for each value: there are no other keys at all
+    at = _ends_of_keys(data)
     tails = _words_before(data, at)
     lines: Positions | None = None
     for name, column in zip(names, columns, strict=True):
@@ -121,6 +121,18 @@ def _keys_are_single(data: bytes, names: list[str], columns: list[pa.Array]) -> 
             if (rows[1:] == rows[:-1]).any():
                 return False
     return True
+
+
+def _count_keys(data: bytes) -> tuple[int, bool]:
+    """Return how often `":` stands in the data, and whether white space stands in front of any colon."""
+    codes = np.frombuffer(data, np.uint8)
+    keys, spaced = 0, False
+    for begin in range(0, len(codes), _SCAN_BYTES):
+        piece = codes[begin : begin + _SCAN_BYTES + 1]
+        before, colons = piece[:-1], piece[1:] == ord(":")
+        keys += int(np.count_nonzero((before == ord('"')) & colons))
+        spaced = spaced or bool(((before <= ord(" ")) & colons).any())
+    return keys, spaced
 
 
 def _ends_of_keys(data: bytes) -> Positions:
@@ -158,7 +170,7 @@ def _ends_with(words: npt.NDArray[np.uint64], tail: bytes) -> npt.NDArray[np.boo
 
 def _text_is_whole(data: bytes, schema: pa.Schema, columns: list[pa.Array]) -> bool:
     """Tell whether the text of strings, decimals and binary values is what the file has, for certain."""
-    if b"\\" in data and b"\\u" in data and len(unpaired(data)):
+    if b"\\" in data and _has_pair(data, b"\\u") and len(unpaired(data)):
         return False
     texts = [field.name for field, column in zip(schema, columns, strict=True) if _looks_odd(field.type, column)]
     decimals = [field.name for field in schema if types.is_decimal(field.type)]

@@ -70,9 +70,49 @@ def blocks(
     if begin is None:
         return
     stop = record_at(read, size, end, size, sep=sep)
-    chunks = reads(read, begin, size if stop is None else stop, block_bytes)
+    stop = size if stop is None else stop
     last = _rule(sep).last
+    if sep is None or len(sep) == 1:
+        yield from _measured(read, begin, stop, last, block_bytes, record_bytes_max)
+        return
+    chunks = reads(read, begin, stop, block_bytes)
     yield from assembled(chunks, begin, last, block_bytes=block_bytes, record_bytes_max=record_bytes_max)
+
+
+def _measured(
+    read: Read, begin: int, stop: int, last: Callable[[bytes], int], block_bytes: int, record_bytes_max: int
+) -> Iterator[tuple[int, bytes]]:
+    """Yield the blocks of [begin, stop), both at a record, each read by one call that ends where a record ends.
+
+    So no byte is copied to be cut off or joined again. Where to end is seen in a small window, read before. That takes
+    a separator of which a window shows each one, wherever it begins.
+    """
+    wanted = block_bytes
+    while begin < stop:
+        target = min(begin + wanted, stop)
+        cut = target if target == stop else _last_begin(read, begin, target, last)
+        if cut > begin:
+            yield begin, _all_of(read, begin, cut)
+            begin, wanted = cut, block_bytes
+        elif wanted > record_bytes_max:
+            raise too_long(begin, record_bytes_max)
+        else:
+            wanted = min(2 * wanted, record_bytes_max + 1)
+
+
+def _last_begin(read: Read, begin: int, target: int, last: Callable[[bytes], int]) -> int:
+    """Return where the last record begins that is seen to begin in (begin, target]; `begin` if there is none."""
+    window = _PEEK_BYTES
+    while True:
+        start = max(target - window, begin)
+        found = last(_all_of(read, start, target))
+        if found or start == begin:
+            return start + found
+        window *= 16
+
+
+def _all_of(read: Read, start: int, end: int) -> bytes:
+    return b"".join(reads(read, start, end, end - start))
 
 
 def stream_blocks(

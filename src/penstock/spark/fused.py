@@ -11,6 +11,7 @@ import base64
 import importlib
 import inspect
 import json
+import os
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -83,6 +84,8 @@ class Stage:
         """Import what the task will need, while the process that sends its splits still starts: a third of a second."""
         import pyarrow as pa
 
+        # A task has one core, which Spark tells libraries by this name; polars has one of its own.
+        os.environ.setdefault("POLARS_MAX_THREADS", os.environ.get("OMP_NUM_THREADS", "1"))
         if self.reading.format.name in LINES:
             decoder(self.reading.format)
         pa.array([b""])  # has pandas imported where it is installed, as PySpark's answer to the driver does anyway

@@ -17,7 +17,6 @@ from penstock.errors import NotThere, OptionError
 from penstock.options import SINK, SOURCE, parse
 from penstock.sink.sink import STATE_DIRECTORY, Sink
 from penstock.spark import ddl, fused, keeper, reading
-from penstock.spark.datasource import PenstockDataSource
 from penstock.spark.session import require_pyspark
 from penstock.storage import locate
 
@@ -124,7 +123,6 @@ class _Job:
         carried = self._source | self._carried() | {"tasks": str(spark.sparkContext.defaultParallelism)}
         self._storage.make_directory(f"{self._dst}/{STATE_DIRECTORY}")
         self._abandon_changed_plan()
-        spark.dataSource.register(PenstockDataSource)  # else Spark looks through all installed packages, twice
         frame = spark.readStream.format("penstock").options(**carried).load()
         writer = frame.writeStream.format("penstock").options(**self._sink)
         writer = writer.option("checkpointLocation", self._checkpoint)

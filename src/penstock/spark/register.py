@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+from weakref import WeakSet
 
 from penstock.spark.session import require_pyspark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_listening: set[int] = set()
+_registered: WeakSet[SparkSession] = WeakSet()
 
 
 def register(spark: SparkSession) -> None:
@@ -22,7 +23,7 @@ def register(spark: SparkSession) -> None:
     from penstock.spark.datasource import PenstockDataSource
     from penstock.spark.listener import EndListener
 
-    spark.dataSource.register(PenstockDataSource)
-    if id(spark) not in _listening:
+    if spark not in _registered:
+        spark.dataSource.register(PenstockDataSource)
         spark.streams.addListener(EndListener())
-        _listening.add(id(spark))
+        _registered.add(spark)
