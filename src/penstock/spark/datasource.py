@@ -98,8 +98,10 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the records of one task."""
+        from penstock.spark import worker
         from penstock.spark.reading import rows
 
+        worker.settle_reader()
         assert isinstance(partition, SplitsPartition)  # noqa: S101 - what `partitions` made
         return rows(self._options, self._reading, partition.splits)
 

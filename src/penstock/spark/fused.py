@@ -81,14 +81,11 @@ class Stage:
                 yield from self.read([Split.from_json(split) for split in json.loads(entry)], text=text)
 
     def _load_libraries(self) -> None:
-        """Import what the task will need, while the process that sends its splits still starts: a third of a second."""
-        import pyarrow as pa
-
+        """Import what the task will need, while what sends its splits still starts."""
         # A task has one core, which Spark tells libraries by this name; polars has one of its own.
         os.environ.setdefault("POLARS_MAX_THREADS", os.environ.get("OMP_NUM_THREADS", "1"))
         if self.reading.format.name in LINES:
             decoder(self.reading.format)
-        pa.array([b""])  # has pandas imported where it is installed, as PySpark's answer to the driver does anyway
 
     def read(self, splits: list[Split], *, text: bool) -> Iterator[pa.RecordBatch | bytes]:
         """Yield the rows of splits; lines as bytes if `text`."""

@@ -9,7 +9,7 @@ import psutil
 from penstock.errors import OptionError
 from penstock.formats.schema import conform, to_arrow
 from penstock.sink.sink import Batch, Begun, Sink, TaskResult
-from penstock.spark import fused, keeper
+from penstock.spark import fused, keeper, worker
 from penstock.spark.checkpoint import Checkpoint, task_batch
 from penstock.storage import locate
 
@@ -46,6 +46,7 @@ def begin(made: Sink) -> Begun:
 def write(made: Sink, begun: Begun, data: pa.Schema, rows: Iterator[pa.RecordBatch]) -> tuple[str, TaskResult]:
     """Write a task's rows, on an executor; return the query id with what was staged."""
     query, batch, partition = task_batch()
+    worker.settle_writer()
     some: Iterable[pa.RecordBatch | bytes]
     if begun.has(query, batch):
         some = rows  # is only drained: what a committed batch read may be gone by now
