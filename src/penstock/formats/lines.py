@@ -115,6 +115,14 @@ def _all_of(read: Read, start: int, end: int) -> bytes:
     return b"".join(reads(read, start, end, end - start))
 
 
+def at_once(read: Read, size: int) -> Iterator[tuple[int, bytes]]:
+    """Yield all of a small file, as `blocks` of all of it would, at the cost of one read."""
+    data = _all_of(read, 0, size)
+    begin = len(BOM) if data.startswith(BOM) else 0
+    if begin < size:
+        yield begin, data[begin:]
+
+
 def stream_blocks(
     chunks: Iterable[bytes],
     *,

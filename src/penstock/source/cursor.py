@@ -20,7 +20,8 @@ reads `plan` out of it and never looks at the directory. Its size is O(1) plus t
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from penstock.errors import DamagedState
@@ -37,9 +38,9 @@ class FileVersion:
     modified_ns: int
     identity: str
 
-    @property
+    @cached_property
     def order(self) -> tuple[int, bytes]:
-        """Return what files are sorted by."""
+        """Return what files are sorted by; kept, since a planner asks several times a file."""
         return self.modified_ns, os.fsencode(self.path)
 
 
@@ -82,9 +83,9 @@ class Cursor:
         """Return the cursor behind `split`; it never moves back, also when a late file is read."""
         size = self.bytes + split.end - split.start
         if split.end < split.file.size:
-            return replace(self, cut=split.file, at=split.end, bytes=size)
+            return Cursor(self.order, split.file, split.end, self.floor, self.files, size)
         order = max(self.order, split.file.order) if self.order else split.file.order
-        return replace(self, order=order, cut=None, at=0, bytes=size, files=self.files + 1)
+        return Cursor(order, None, 0, self.floor, self.files + 1, size)
 
     def to_json(self) -> dict[str, Any]:
         """Return the cursor's fields of the offset."""

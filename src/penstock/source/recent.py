@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import base64
 import bisect
-import os
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -43,7 +42,7 @@ _CELL = np.dtype([("count", "<i4"), ("low", "<u8"), ("high", "<u4"), ("check", "
 
 def key_of(file: FileVersion) -> bytes:
     """Return the key of one version of a file: 96 bits, so that 10^5 files collide once in 10^18 directories."""
-    return xxhash.xxh3_128_digest(os.fsencode(file.path) + b"\0%d" % file.modified_ns)[: _KEY.itemsize]
+    return xxhash.xxh3_128_digest(file.order[1] + b"\0%d" % file.modified_ns)[: _KEY.itemsize]
 
 
 class Recent:
