@@ -7,7 +7,7 @@
     storage                              and beside it `testing`, which users import and we do not
     options  failpoints
     units
-    errors  clock
+    errors  clock  unique
 
 `penstock/__init__.py` re-exports lazily, so importing `penstock` costs nothing: Spark does it in six processes a query.
 Every import counts, wherever it stands: in a function, under `if TYPE_CHECKING`, or by name through `importlib`.
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 SOURCE = Path(__file__).resolve().parent.parent / "src"
 
-_BOTTOM = {"errors", "units", "clock", "options", "failpoints"}
+_BOTTOM = {"errors", "units", "clock", "unique", "options", "failpoints"}
 _BYTES = _BOTTOM | {"storage"}
 _OPERATORS = {"source", "sink", "aio", "windows", "db"}
 _RECORDS = _BYTES | {"wal", "formats"}
@@ -41,6 +41,7 @@ ROOT = "penstock"  # the package itself: what its `__init__` re-exports
 BELOW: dict[str, set[str]] = {
     "errors": set(),
     "clock": set(),
+    "unique": set(),
     "units": {"errors"},
     "failpoints": {"errors", "clock"},
     "options": {"errors", "units"},

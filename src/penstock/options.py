@@ -1,6 +1,6 @@
 """The options of source and sink: names, defaults, what each accepts, and one way to refuse the rest.
 
-`product.md`'s tables are these tables. Spark hands options over in any case (`rollsize`); they are matched without
+`docs/options.md` has these tables for users. Spark hands options over in any case (`rollsize`); they are matched without
 regard to it and named in messages as they are written here. An option that is not in the table is refused with the
 nearest name, so that a typing error never silently means a default.
 """

@@ -220,10 +220,12 @@ def test_byte_limit_cuts_inside_a_file(folder: Folder) -> None:
     folder.put("big", 1000, b"0123456789" * 4)
     folder.put("next", 2000)
     planner = folder.planner(maxBytesPerTrigger="16")
-    at, ranges = planner.initial(), []
+    at, ranges, left = planner.initial(), [], []
     while (end := through_json(planner.latest(at))) != at:
         ranges.append([(s.file.path, s.start, s.end) for s in planner.splits(end)])
+        left.append(end["left"])
         at, planner = end, folder.planner(maxBytesPerTrigger="16")
+    assert left == [[2, 26], [2, 10], [0, 0]]
     assert ranges == [[("big", 0, 16)], [("big", 16, 32)], [("big", 32, 40), ("next", 0, 2)]]
 
 

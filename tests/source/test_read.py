@@ -299,6 +299,23 @@ def test_metadata_of_records(source: Input) -> None:
         assert {(r["m"]["path"], r["m"]["size"]) for r in rows} == {(f"{source.root}/f", 12)}
 
 
+@pytest.mark.parametrize(
+    ("fmt", "data", "expected"),
+    [
+        ("json", b'{"a": 1}\n\n  \n {"a": 2}\r\n{"a": 3}', [(1, 0), (2, 13), (3, 24)]),
+        ("csv", b'1,"x\ny"\n\n2,z\n\r\n3,"""\r\n"\n', [(1, 0), (2, 9), (3, 15)]),
+        ("csv", b"\xef\xbb\xbf1,x\n2,z\n", [(1, 3), (2, 7)]),
+    ],
+)
+def test_metadata_of_parsed_records(source: Input, fmt: str, data: bytes, expected: list[tuple[int, int]]) -> None:
+    """Also parsed records say at which byte they begin; blank lines are no records and shift nothing."""
+    file = source.put("f", data)
+    schema = pa.schema([("a", pa.int64())] + [("b", pa.string())] * (fmt == "csv"))
+    reading = source.reading(fmt, schema, metadata="m")
+    rows = [row for batch in reading.batches(cut(file, [])) for row in batch.to_pylist()]
+    assert [(row["a"], row["m"]["offset"]) for row in rows] == expected
+
+
 def test_real_logs_line_by_line(source: Input, loghub: Path) -> None:
     """Real logs (CRLF, lone CR, no final newline) give the lines that Python's universal newlines give, in any ranges."""
     for path in sorted(loghub.glob("*.log")):

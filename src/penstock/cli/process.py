@@ -12,7 +12,6 @@ import contextlib
 import os
 import re
 import signal
-import subprocess
 import sys
 import threading
 from collections import deque
@@ -32,11 +31,6 @@ if TYPE_CHECKING:
 
 _OURS = re.compile(r"not read: |\d+ files lie in the future ")  # how the warnings of penstock.source begin
 _KEPT_LINES = 50
-_ENDING_SECONDS = 1.0
-_DEAD = (
-    "Spark's JVM has ended under way (killed, or out of memory); what is committed stays, nothing else is visible, and the "
-    "same command goes on from there"
-)
 _STDOUT, _STDERR = 1, 2
 
 
@@ -99,24 +93,7 @@ def session(master: str | None) -> Iterator[SparkSession]:
             raise
         except Exception as error:  # Spark's own, of many kinds; what it said is the message
             raise _not_started(list(said), error) from error
-    try:
-        yield spark
-    except PenstockError as error:
-        if type(error) is PenstockError and _has_ended(spark):
-            raise PenstockError(_DEAD) from error
-        raise
-
-
-def _has_ended(spark: SparkSession) -> bool:
-    """Tell whether the session's JVM is gone, or going: all that its driver sees of that is a lost connection."""
-    process = getattr(spark.sparkContext._gateway, "proc", None)  # noqa: SLF001 - the only way to its process
-    if process is None:
-        return False
-    try:
-        process.wait(_ENDING_SECONDS)
-    except subprocess.TimeoutExpired:
-        return False
-    return True
+    yield spark
 
 
 def _not_started(said: list[str], error: Exception) -> PenstockError:

@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 from pyarrow import csv, types
 
 from penstock.errors import BadRecord, OptionError
-from penstock.formats.lines import BLOCK_BYTES, BOM, RECORD_BYTES_MAX, assembled, reads, without_bom
+from penstock.formats.lines import BLOCK_BYTES, BOM, RECORD_BYTES_MAX, assembled, not_blank, reads, without_bom
 from penstock.formats.malformed import MalformedError, excerpt, raise_bad_record
 from penstock.formats.scalars import codes, contents, is_scalar, joined, joined_filled, parse, render
 from penstock.formats.schema import spark_name
@@ -146,6 +146,10 @@ class CsvDecoder:
             return self._decode(records)
         except MalformedError as error:
             raise_bad_record(block, skipped + _starts(records, self._sep), self._decode, error)
+
+    def starts(self, block: bytes) -> npt.NDArray[np.int64]:
+        """Return where each record begins; see `Decoder`."""
+        return not_blank(block, _starts(block, self._sep), b"\r\n")
 
     def _decode(self, records: bytes) -> pa.RecordBatch:
         text = self._text(records)

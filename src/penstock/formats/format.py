@@ -69,6 +69,9 @@ class Decoder(Protocol):
         record that cannot be read; its `offset` is the byte in `block` at which the record begins.
         """
 
+    def starts(self, block: bytes) -> npt.NDArray[np.int64]:
+        """Return the byte in `block` at which each row of `decode(block)` begins. Called with blocks it has decoded."""
+
 
 class Encoder(Protocol):
     """Turns rows into bytes. Made once per part by `encoder`; holds no state between calls."""

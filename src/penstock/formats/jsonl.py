@@ -22,7 +22,7 @@ from pyarrow import types
 
 from penstock.errors import OptionError
 from penstock.formats import jsonexact, jsonquick, ndjson
-from penstock.formats.lines import BOM, record_starts
+from penstock.formats.lines import BOM, not_blank, record_starts
 from penstock.formats.malformed import MalformedError, raise_bad_record
 from penstock.formats.scalars import codes, contents, is_scalar, joined, joined_filled, render
 from penstock.formats.schema import map_entries, spark_name
@@ -60,6 +60,10 @@ class JsonDecoder:
             return self._decode(block)
         except MalformedError as error:
             raise_bad_record(block, record_starts(block, sep=self._sep), self._decode, error)
+
+    def starts(self, block: bytes) -> npt.NDArray[np.int64]:
+        """Return where each line that is not blank begins; see `Decoder`."""
+        return not_blank(block, record_starts(block, sep=self._sep), b" \t\r\n")
 
     def _decode(self, block: bytes) -> pa.RecordBatch:
         data = _line_feeds(block.removeprefix(BOM), self._sep)

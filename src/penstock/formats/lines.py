@@ -174,6 +174,14 @@ def record_starts(block: bytes, *, sep: bytes | None) -> npt.NDArray[np.int64]:
     return starts[starts < len(block)]
 
 
+def not_blank(block: bytes, starts: npt.NDArray[np.int64], white: bytes) -> npt.NDArray[np.int64]:
+    """Return those `starts` of records whose record has a byte that is not in `white`."""
+    if not len(starts):
+        return starts
+    filled = ~np.isin(np.frombuffer(block, np.uint8), np.frombuffer(white, np.uint8))
+    return starts[np.logical_or.reduceat(filled, starts)]
+
+
 def reads(read: Read, start: int, end: int, chunk_bytes: int) -> Iterator[bytes]:
     """Yield the bytes [start, end) in pieces of at most `chunk_bytes`; `FileChanged` when the file ends earlier."""
     at = start

@@ -36,6 +36,10 @@ class TextDecoder:
             raise self._bad_record(block) from error
         return pa.RecordBatch.from_arrays([column], schema=self._schema)
 
+    def starts(self, block: bytes) -> npt.NDArray[np.int64]:
+        """Return where each line begins; see `Decoder`."""
+        return record_starts(block, sep=self._sep)
+
     def _bad_record(self, block: bytes) -> BadRecord:
         starts = record_starts(block, sep=self._sep)
         at = _invalid_utf8(block)

@@ -21,9 +21,7 @@ nothing until a record names it. All of them are synced before the task reports 
 
 from __future__ import annotations
 
-import uuid
 from abc import ABC, abstractmethod
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -32,7 +30,7 @@ import numpy as np
 import pyarrow as pa
 import xxhash
 
-from penstock import failpoints
+from penstock import failpoints, unique
 from penstock.errors import DamagedState, StorageError
 from penstock.formats.codecs import compress
 from penstock.formats.parquet import ParquetWriter, parquet_batches, parquet_schema
@@ -42,6 +40,7 @@ from penstock.storage import SeekableFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from concurrent.futures import Future
 
     from penstock.formats import Encoder
     from penstock.sink.buckets import BucketTemplate
@@ -135,7 +134,7 @@ class Staging:
         self._storage = storage
         self._directory = directory
         self._prefix = f"{base:012d}-{batch}-{writer}"
-        self._syncs = ThreadPoolExecutor(1, "penstock-sync")
+        self._syncs = storage.workers(1)
         self._sealing: list[Future[Any]] = []
         self._outputs: list[Output] = []
         self._pack: WriteHandle | None = None
@@ -143,7 +142,7 @@ class Staging:
 
     def create(self) -> Output:
         """Create a staged file of its own."""
-        name = f"{self._prefix}-{uuid.uuid4().hex}.part"
+        name = f"{self._prefix}-{unique.token()}.part"
         output = Output(self._storage.create(f"{self._directory}/{name}"), name)
         self._outputs.append(output)
         return output
@@ -157,7 +156,7 @@ class Staging:
     def pack(self, data: bytes | pa.Buffer) -> tuple[str, int, int]:
         """Append to the task's pack; return the file's name and the range."""
         if self._pack is None:
-            self._pack_name = f"{self._prefix}-{uuid.uuid4().hex}.pack"
+            self._pack_name = f"{self._prefix}-{unique.token()}.pack"
             self._pack = self._storage.create(f"{self._directory}/{self._pack_name}")
         start = self._pack.tell()
         self._pack.write(data)

@@ -23,15 +23,13 @@ from __future__ import annotations
 import os
 import re
 import socket
-import uuid
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import xxhash
 
-from penstock import clock, failpoints
+from penstock import clock, failpoints, unique
 from penstock.errors import AlreadyThere, CheckpointMismatch, CommitError, Fenced, NotThere, OptionError, StorageError
 from penstock.formats import WriteFormat, encoder
 from penstock.options import SINK, parse
@@ -52,7 +50,7 @@ if TYPE_CHECKING:
 STATE_DIRECTORY = "_penstock"
 _STAGED = re.compile(r"(\d{12})-.*\.(part|pack)")
 _DRIVER = -1  # the writer number of files that the driver assembles
-_ASSEMBLERS = 4  # threads in which it does: they copy, hash and encode without Python's lock
+_ASSEMBLERS = 4  # at a time: they copy, hash and encode without Python's lock
 
 
 @dataclass(frozen=True)
@@ -149,12 +147,12 @@ class Sink:
             head = self._claim(head, owner)
         final = batch is not None and batch.final and not self.options["growing"]
         done = {query: number for query, (number, _) in head.batches.items()}
-        return Begun(uuid.uuid4().hex, head.n, head.epoch, clock.now_ns(), head.ratio, done, head.open, final)
+        return Begun(unique.token(), head.n, head.epoch, clock.now_ns(), head.ratio, done, head.open, final)
 
     def _claim(self, head: State, owner: str) -> State:
         for directory in (self.staging, f"{self.state}/ledger"):
             self.storage.make_directory(directory, private=directory == self.staging)
-        claimed = self._next(head, epoch=head.epoch + 1, owner=owner, write=uuid.uuid4().hex)
+        claimed = self._next(head, epoch=head.epoch + 1, owner=owner, write=unique.token())
         self._put(claimed)
         note_options(self.storage, self.state, claimed.epoch, self.options.given)
         self._sweep(claimed)
@@ -358,7 +356,7 @@ class Sink:
         staging = Staging(self.storage, self.staging, base=head.n, batch=batch, writer=_DRIVER)
         desk = Desk(staging, origin, self.limits, head.ratio)
         try:
-            with ThreadPoolExecutor(_ASSEMBLERS, "penstock-assemble") as pool:
+            with self.storage.workers(_ASSEMBLERS) as pool:
                 for _ in pool.map(lambda g: new_part(desk, g.bucket, g.kind, g).close(), _groups(parts, self.limits)):
                     pass
             staging.finish()
@@ -441,7 +439,7 @@ class Sink:
         if owner is not None and head.owner != owner:
             self._fenced(head, head.epoch)
         if owner is None:
-            owner = f"finish:{uuid.uuid4().hex}"
+            owner = f"finish:{unique.token()}"
         published = self._publish(head)
         done = self._close(head, list(head.open), owner, head.epoch + 1)
         return done or (Committed(-1, files=head.finished) if published else None)
@@ -454,7 +452,7 @@ class Sink:
         left = tuple(p for p in head.open if p not in parts)
         named, floor, sequences = self._named(head, closed, left)
         state = self._next(
-            head, epoch=epoch, owner=owner, write=uuid.uuid4().hex, time_ns=clock.now_ns(), open=left,
+            head, epoch=epoch, owner=owner, write=unique.token(), time_ns=clock.now_ns(), open=left,
             finished=named, floor=floor, sequences=sequences, ratio=_ratio(head.ratio, closed),
         )  # fmt: skip
         self._put(state)

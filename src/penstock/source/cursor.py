@@ -9,7 +9,7 @@ planned to its end; a file that is cut by a byte limit is carried beside it unti
      "floor": 1767225600000000000,                       startingFrom: what is older is not ours, or absent
      "listed": 1767225700000000000,                      the storage's time when the listing behind it began
      "recent": {...},                                    see `recent`
-     "read": [files, bytes], "left": [files, bytes]      planned since the query began; known and not planned yet
+     "read": [files, bytes], "left": [files, bytes]      planned since the query began; known and not (wholly) planned yet
      "plan": [[path, start, end, size, modified_ns, identity], ...]   or {"file": name, "digest": ..., "splits": n}
      "last": true}                                       the last batch of an AvailableNow or Once run, or absent
 

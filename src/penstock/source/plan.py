@@ -155,7 +155,10 @@ class Planner:
         form = {"v": VERSION} | cursor.to_json()
         form["listed"] = self._scan.listed_ns
         form["recent"] = self._recent.to_json()
-        form["left"] = [len(self._pending), sum(file.size for _, file in self._pending)]
+        files, size = len(self._pending), sum(file.size for _, file in self._pending)
+        if cursor.cut is not None:
+            files, size = files + 1, size + cursor.cut.size - cursor.at
+        form["left"] = [files, size]
         form["plan"] = self._store([split.to_json() for split in splits])
         if last:
             form["last"] = True

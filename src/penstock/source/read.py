@@ -24,11 +24,13 @@ from penstock import failpoints
 from penstock.errors import BadFile, BadRecord, FileChanged, NotThere
 from penstock.formats import LINES, ReadFormat, decoder
 from penstock.formats.codecs import codec_of, decompressed
-from penstock.formats.lines import at_once, blocks, record_starts, stream_blocks
+from penstock.formats.lines import at_once, blocks, stream_blocks
 from penstock.storage import SeekableFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
+
+    import numpy.typing as npt
 
     from penstock.source.cursor import FileVersion, Split
     from penstock.storage import ReadHandle, Storage
@@ -108,12 +110,16 @@ class Reading:
     # -- text, json, csv -----------------------------------------------------------------------------------------
 
     def _lines(self, splits: Iterable[Split]) -> Iterator[pa.RecordBatch]:
-        decode = decoder(self.format).decode
+        how = decoder(self.format)
         pieces = self._pieces(splits)
         for piece in pieces if self.metadata else _joined(pieces, self.format.line_sep):
-            batch = self._decode(decode, piece)
-            if batch.num_rows:
-                yield self._with_metadata(batch, piece) if self.metadata else batch
+            batch = self._decode(how.decode, piece)
+            if batch.num_rows and self.metadata:
+                in_bytes = _is_utf8_name(self.format.encoding)  # else the block is not what the file has
+                starts = how.starts(piece.data) if in_bytes else np.zeros(batch.num_rows, np.int64)
+                yield self._with_metadata(batch, piece.parts[0], starts)
+            elif batch.num_rows:
+                yield batch
 
     def _decode(self, decode: Callable[[bytes], pa.RecordBatch], piece: _Piece) -> pa.RecordBatch:
         try:
@@ -201,7 +207,9 @@ class Reading:
                     pa.PythonFile(SeekableFile(handle, split.file.size), "r"), split.start, split.end, fmt.schema
                 )
             try:
-                yield from (self._with_metadata(b, _Piece(b"", [(0, split.file, split.start)])) for b in found)
+                for batch in found:
+                    starts = np.zeros(batch.num_rows, np.int64)
+                    yield self._with_metadata(batch, (0, split.file, split.start), starts)
             except BadFile as error:
                 _check(handle, split.file, path)
                 msg = f"{path!r}: {error.message}"
@@ -210,13 +218,14 @@ class Reading:
 
     # -- the metadata column -------------------------------------------------------------------------------------
 
-    def _with_metadata(self, batch: pa.RecordBatch, piece: _Piece) -> pa.RecordBatch:
+    def _with_metadata(
+        self, batch: pa.RecordBatch, origin: tuple[int, FileVersion, int], starts: npt.NDArray[np.int64]
+    ) -> pa.RecordBatch:
+        """Add the column; `starts` are the rows' places behind the offset of `origin`."""
         if not self.metadata:
             return batch
-        (_, file, offset), rows = piece.parts[0], batch.num_rows
-        offsets = pa.array(np.full(rows, offset, np.int64))
-        if self.format.name == "text" and _is_utf8_name(self.format.encoding):
-            offsets = pa.array(record_starts(piece.data, sep=self.format.line_sep)[:rows] + offset)
+        (_, file, offset), rows = origin, batch.num_rows
+        offsets = pa.array(starts + offset)
         values = [_printable(self.full_path(file)), file.modified_ns // 1000, file.size]
         fields = [pa.repeat(pa.scalar(v, f.type), rows) for v, f in zip(values, METADATA_TYPE, strict=False)]
         column = pa.StructArray.from_arrays([*fields, offsets], fields=list(METADATA_TYPE))

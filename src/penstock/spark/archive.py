@@ -15,7 +15,8 @@ _MAKE = """
 from penstock.spark.session import local_session
 import sys, tempfile, penstock
 from pathlib import Path
-folder = Path(tempfile.mkdtemp())
+temporary = tempfile.TemporaryDirectory()
+folder = Path(temporary.name)
 (folder / "in").mkdir()
 (folder / "in" / "a.json").write_text('{"a": 1}\\n')
 spark = local_session(config={"spark.driver.extraJavaOptions": " ".join(sys.argv[1:])})

@@ -17,7 +17,7 @@ from penstock.errors import NotThere, OptionError
 from penstock.options import SINK, SOURCE, parse
 from penstock.sink.sink import STATE_DIRECTORY, Sink
 from penstock.spark import ddl, fused, keeper, reading
-from penstock.spark.session import require_pyspark
+from penstock.spark.session import has_ended, require_pyspark
 from penstock.storage import locate
 
 if TYPE_CHECKING:
@@ -33,6 +33,10 @@ _log = logging.getLogger("penstock.ingest")
 _FILES_A_BATCH = "100000"  # plans of an ingest have a place beside the offset, so batches need not be small
 _MERGE_BELOW = "4m"  # tasks are as many as cores: their parts are well sized unless the input is small
 _POLL_SECONDS = 0.2
+_JVM_ENDED = (
+    "Spark's JVM has ended under way (killed, or out of memory); what is committed stays, nothing else is visible, and the "
+    "same call goes on from there in a new session"
+)
 
 
 @dataclass(frozen=True)
@@ -82,7 +86,10 @@ def ingest(
     except KeyboardInterrupt:
         query.stop()
     except Exception as error:  # whatever Spark wraps it in, our error is in its text
-        raise errors.from_text(str(error)) from error
+        found = errors.from_text(str(error))
+        if type(found) is errors.PenstockError and has_ended(spark):
+            found = errors.PenstockError(_JVM_ENDED)
+        raise found from error
     job.finish(query)
     done = job.state()
     if progress is not None:
@@ -123,6 +130,7 @@ class _Job:
         carried = self._source | self._carried() | {"tasks": str(spark.sparkContext.defaultParallelism)}
         self._storage.make_directory(f"{self._dst}/{STATE_DIRECTORY}")
         self._abandon_changed_plan()
+        keeper.sweep()
         frame = spark.readStream.format("penstock").options(**carried).load()
         writer = frame.writeStream.format("penstock").options(**self._sink)
         writer = writer.option("checkpointLocation", self._checkpoint)
@@ -191,11 +199,7 @@ class _Job:
 
     def finish(self, query: StreamingQuery) -> None:
         """Publish what the query left open, as the driver it was."""
-        sink = self.sink(str(query.id))
-        driver = self._owner(str(query.id))
-        if sink.ledger.head().owner == driver:
-            sink.finish(driver)
-        keeper.query_ended(str(query.id))
+        keeper.finish(self.sink(str(query.id)), self._owner(str(query.id)))
 
     def sink(self, query: str) -> Sink:
         """Return the sink that the query writes to."""

@@ -126,6 +126,14 @@ def _same(process: list[Any] | None) -> bool:
         return False
 
 
+def finish(sink: Sink, driver: str) -> None:
+    """Publish what is open, if the sink is still this driver's, and have its keeper end. Waits for what the keeper does."""
+    with fact_of(sink, driver).locked() as state:
+        if sink.ledger.head().owner == driver:
+            sink.finish(driver)
+        state.update({"ended": True} if _alive(state.get("keeper")) else {})
+
+
 def query_ended(query: str) -> None:
     """Have the keepers of this query (of this host's user) publish what is open, now."""
     for fact in HostFact.all():

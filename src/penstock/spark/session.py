@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import subprocess
 import sys
 import threading
 from typing import TYPE_CHECKING
@@ -30,6 +31,7 @@ from penstock.storage import is_file
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+_ENDING_SECONDS = 1.0
 _NO_CODE_GENERATION = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 _LAUNCHER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "python.sh")
 
@@ -56,7 +58,8 @@ def local_session(
     """Return a local session with the fast start; an active session is returned as it is.
 
     `config` is Spark configuration, and wins over ours. `rows_in_jvm=False` says that only ingests will run in it: no row
-    passes through the JVM, so it need not optimise its code, and is ready sooner. `quiet` keeps Spark's log to errors.
+    passes through the JVM, so it need not optimise its code, and is ready sooner; else the format is registered, too, so
+    that what a query leaves open is published when it stops. `quiet` keeps Spark's log to errors.
     """
     require_pyspark()
     from pyspark.sql import SparkSession
@@ -74,7 +77,23 @@ def local_session(
     session = builder.getOrCreate()
     if quiet:
         session.sparkContext.setLogLevel("ERROR")
+    if rows_in_jvm:
+        from penstock.spark.register import register
+
+        register(session)
     return session
+
+
+def has_ended(spark: SparkSession) -> bool:
+    """Tell whether the session's JVM is gone, or going: all that its driver sees of that is a lost connection."""
+    process = getattr(spark.sparkContext._gateway, "proc", None)  # noqa: SLF001 - the only way to its process
+    if process is None:
+        return False
+    try:
+        process.wait(_ENDING_SECONDS)
+    except subprocess.TimeoutExpired:
+        return False
+    return True
 
 
 def _settings(*, rows_in_jvm: bool) -> dict[str, str]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from concurrent.futures import Executor
 
     import pyarrow as pa
 
@@ -133,6 +134,9 @@ class Storage(Protocol):
 
         `private` gives what it makes to the owner alone.
         """
+
+    def workers(self, count: int) -> Executor:
+        """Return what runs up to `count` calls side by side, where this storage gains by that; a context manager."""
 
     def now_ns(self) -> int:
         """Return the time by the clock that stamps modification times, in nanoseconds since the epoch."""

@@ -17,15 +17,17 @@ import contextlib
 import errno
 import os
 import stat as stat_bits
-import uuid
-from typing import TYPE_CHECKING, NoReturn
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, cast
 
-from penstock import clock, failpoints
+from penstock import clock, failpoints, unique
 from penstock.errors import AlreadyThere, NoSpace, NotThere, StorageError
 from penstock.storage._base import Entry
+from penstock.storage._in_turn import InTurn
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from concurrent.futures import Executor
 
     from penstock.storage._base import Data
 
@@ -64,18 +66,44 @@ def _entry(name: str, info: os.stat_result) -> Entry:
     return Entry(name, is_directory, info.st_size, info.st_mtime_ns, str(info.st_ino), info.st_ctime_ns)
 
 
-def _sync_directory(path: str) -> None:
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+def _sync_directory(system: System, path: str) -> None:
+    fd = system.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        os.fsync(fd)
+        system.fsync(fd)
     finally:
-        os.close(fd)
+        system.close(fd)
+
+
+class System(Protocol):
+    """What is called of `os`. `os` itself is one; `penstock.testing.CrashDisk` is another."""
+
+    def open(self, path: str, flags: int, mode: int = ..., /) -> int: ...
+    def close(self, fd: int, /) -> None: ...
+    def write(self, fd: int, data: memoryview, /) -> int: ...
+    def pread(self, fd: int, length: int, offset: int, /) -> bytes: ...
+    def lseek(self, fd: int, position: int, how: int, /) -> int: ...
+    def ftruncate(self, fd: int, length: int, /) -> None: ...
+    def fsync(self, fd: int, /) -> None: ...
+    def fdatasync(self, fd: int, /) -> None: ...
+    def fstat(self, fd: int, /) -> os.stat_result: ...
+    def stat(self, path: str, /, *, follow_symlinks: bool = ...) -> os.stat_result: ...
+    def scandir(self, path: str, /) -> Any: ...  # noqa: ANN401 - os has a private type for it
+    def chmod(self, path: str, mode: int, /) -> None: ...
+    def link(self, source: str, target: str, /) -> None: ...
+    def unlink(self, path: str, /) -> None: ...
+    def rmdir(self, path: str, /) -> None: ...
+    def mkdir(self, path: str, mode: int = ..., /) -> None: ...
+    def umask(self, mask: int, /) -> int: ...
+
+
+_OS = cast("System", os)
 
 
 class LocalWriteHandle:
     """A file being written on a local disk."""
 
-    def __init__(self, path: str, *, keep: int | None = None) -> None:
+    def __init__(self, path: str, *, keep: int | None = None, system: System = _OS) -> None:
+        self._os = system
         self._path = path
         self._keep = keep is not None
         self._written = keep or 0
@@ -83,11 +111,11 @@ class LocalWriteHandle:
         with _doing("create", path):
             failpoints.hit("storage.create")
             if keep is None:
-                self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+                self._fd = self._os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
                 return
-            self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
-            os.ftruncate(self._fd, keep)
-            os.lseek(self._fd, keep, os.SEEK_SET)
+            self._fd = self._os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            self._os.ftruncate(self._fd, keep)
+            self._os.lseek(self._fd, keep, os.SEEK_SET)
 
     def write(self, data: Data) -> int:
         """Append all of `data`."""
@@ -96,7 +124,7 @@ class LocalWriteHandle:
         with _doing("write", self._path):
             failpoints.hit("storage.write")
             while view:
-                view = view[os.write(self._fd, view) :]
+                view = view[self._os.write(self._fd, view) :]
         self._written += length
         return length
 
@@ -112,8 +140,8 @@ class LocalWriteHandle:
         try:
             with _doing("sync", self._path):
                 failpoints.hit("storage.sync")
-                os.fdatasync(self._fd)
-                _sync_directory(os.path.dirname(self._path))
+                self._os.fdatasync(self._fd)
+                _sync_directory(self._os, os.path.dirname(self._path))
         except StorageError:
             self._poisoned = True
             raise
@@ -122,11 +150,11 @@ class LocalWriteHandle:
         """Close; the name must still be this file's."""
         if self._fd < 0:
             return
-        mine = os.fstat(self._fd)
-        os.close(self._fd)
+        mine = self._os.fstat(self._fd)
+        self._os.close(self._fd)
         self._fd = -1
         with _doing("close", self._path):
-            if os.stat(self._path, follow_symlinks=False).st_ino != mine.st_ino:
+            if self._os.stat(self._path, follow_symlinks=False).st_ino != mine.st_ino:
                 msg = f"{self._path!r} is another file than the one that was written"
                 raise StorageError(msg)
 
@@ -140,36 +168,37 @@ class LocalWriteHandle:
             self.close()
             return
         if self._fd >= 0:
-            os.close(self._fd)
+            self._os.close(self._fd)
             self._fd = -1
         if not self._keep:
             with contextlib.suppress(OSError):
-                os.unlink(self._path)
+                self._os.unlink(self._path)
 
 
 class LocalReadHandle:
     """An open file on a local disk."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, system: System = _OS) -> None:
+        self._os = system
         self._path = path
         try:  # not `_doing`: a batch may open 100,000 files, and this is half the time
-            self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            self._fd = self._os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
             _raise(error, "open", path)
 
     def info(self) -> Entry:
         """Return what the open file is now."""
-        return _entry(self._path.rpartition("/")[2], os.fstat(self._fd))
+        return _entry(self._path.rpartition("/")[2], self._os.fstat(self._fd))
 
     def read(self, offset: int, length: int) -> bytes:
         """Return up to `length` bytes at `offset`."""
         try:
-            data = os.pread(self._fd, length, offset)
+            data = self._os.pread(self._fd, length, offset)
             if len(data) in (0, length):
                 return data
             parts = [data]
             while (got := sum(map(len, parts))) < length and parts[-1]:
-                parts.append(os.pread(self._fd, length - got, offset + got))
+                parts.append(self._os.pread(self._fd, length - got, offset + got))
         except OSError as error:
             _raise(error, "read", self._path)
         return b"".join(parts)
@@ -177,7 +206,7 @@ class LocalReadHandle:
     def close(self) -> None:
         """Release the file."""
         if self._fd >= 0:
-            os.close(self._fd)
+            self._os.close(self._fd)
             self._fd = -1
 
     def __enter__(self) -> LocalReadHandle:
@@ -190,19 +219,26 @@ class LocalReadHandle:
 
 
 class LocalStorage:
-    """A local disk; see the module for how the promises are kept."""
+    """A local disk; see the module for how the promises are kept. `system` is for tests: see `System`."""
+
+    def __init__(self, system: System | None = None) -> None:
+        self._system = system  # None for `os`, which cannot be pickled
+
+    @property
+    def _os(self) -> System:
+        return _OS if self._system is None else self._system
 
     def create(self, path: str) -> LocalWriteHandle:
         """Create the file exclusively, mode 0600."""
-        return LocalWriteHandle(path)
+        return LocalWriteHandle(path, system=self._os)
 
     def extend(self, path: str, length: int) -> LocalWriteHandle:
         """Open the file to append behind its first `length` bytes."""
-        return LocalWriteHandle(path, keep=length)
+        return LocalWriteHandle(path, keep=length, system=self._os)
 
     def open(self, path: str) -> LocalReadHandle:
         """Open the file for reading."""
-        return LocalReadHandle(path)
+        return LocalReadHandle(path, self._os)
 
     def read(self, path: str) -> bytes:
         """Return the whole file."""
@@ -211,7 +247,7 @@ class LocalStorage:
 
     def list(self, path: str) -> Iterator[Entry]:
         """Yield the entries; symbolic links are followed, dangling ones are left out."""
-        with _doing("list", path), os.scandir(path) as entries:
+        with _doing("list", path), self._os.scandir(path) as entries:
             for entry in entries:
                 try:
                     info = entry.stat()
@@ -221,14 +257,14 @@ class LocalStorage:
 
     def names(self, path: str) -> Iterator[tuple[str, str]]:
         """Yield (name, inode) straight from the directory, without a stat an entry."""
-        with _doing("list", path), os.scandir(path) as entries:
+        with _doing("list", path), self._os.scandir(path) as entries:
             for entry in entries:
                 yield entry.name, str(entry.inode())
 
     def stat(self, path: str) -> Entry:
         """Return the entry at the path, following symbolic links."""
         try:
-            return _entry(path.rpartition("/")[2], os.stat(path))
+            return _entry(path.rpartition("/")[2], self._os.stat(path))
         except OSError as error:
             _raise(error, "look at", path)
 
@@ -236,50 +272,50 @@ class LocalStorage:
         """Link, sync the directory, unlink; see `Storage.publish`."""
         with _doing("publish", target):
             failpoints.hit("storage.publish")
-            mine = os.stat(source)
+            mine = self._os.stat(source)
             try:
-                os.chmod(source, 0o666 & ~_umask())
-                os.link(source, target)
+                self._os.chmod(source, 0o666 & ~_umask(self._os))
+                self._os.link(source, target)
             except FileExistsError:
-                if os.stat(target).st_ino != mine.st_ino:
+                if self._os.stat(target).st_ino != mine.st_ino:
                     raise
-            _sync_directory(os.path.dirname(target))
+            _sync_directory(self._os, os.path.dirname(target))
             failpoints.hit("storage.publish.linked")
-            os.unlink(source)
+            self._os.unlink(source)
 
     def put_if_absent(self, path: str, data: bytes) -> None:
         """Write and sync a temporary beside it, then link."""
         directory = os.path.dirname(path)
-        temporary = f"{directory}/{TEMPORARY}{uuid.uuid4().hex}"
+        temporary = f"{directory}/{TEMPORARY}{unique.token()}"
         with self.create(temporary) as file:
             file.write(data)
             with _doing("sync", temporary):
                 failpoints.hit("storage.put.sync")
-                os.fdatasync(file._fd)  # noqa: SLF001 - the directory is synced once, behind the link
+                self._os.fdatasync(file._fd)  # noqa: SLF001 - the directory is synced once, behind the link
         try:
             with _doing("put", path):
                 failpoints.hit("storage.put.link")
-                os.link(temporary, path)
-                _sync_directory(directory)
+                self._os.link(temporary, path)
+                _sync_directory(self._os, directory)
         finally:
             with contextlib.suppress(OSError):
-                os.unlink(temporary)
+                self._os.unlink(temporary)
 
     def delete(self, path: str) -> None:
         """Remove the file or the empty directory."""
         with _doing("delete", path), contextlib.suppress(FileNotFoundError):
             failpoints.hit("storage.delete")
             try:
-                os.unlink(path)
+                self._os.unlink(path)
             except (IsADirectoryError, PermissionError):
-                os.rmdir(path)
+                self._os.rmdir(path)
 
     def make_directory(self, path: str, *, private: bool = False) -> None:
         """Make the directory and its parents, each synced into the one above it."""
         try:
-            os.mkdir(path, 0o700 if private else 0o777)
+            self._os.mkdir(path, 0o700 if private else 0o777)
         except FileExistsError:
-            if not os.path.isdir(path):
+            if not self.stat(path).is_directory:
                 msg = f"{path!r} is a file, expected a directory"
                 raise StorageError(msg) from None
             return
@@ -290,14 +326,18 @@ class LocalStorage:
         except OSError as error:
             _raise(error, "make directory", path)
         with _doing("sync", path):
-            _sync_directory(os.path.dirname(path) or "/")
+            _sync_directory(self._os, os.path.dirname(path) or "/")
+
+    def workers(self, count: int) -> Executor:
+        """Return threads: writing, syncing and hashing leave Python's lock to others."""
+        return ThreadPoolExecutor(count, "penstock-storage") if self._system is None else InTurn()
 
     def now_ns(self) -> int:
         """Return the machine's time: it stamps the files of its own disks."""
         return clock.now_ns()
 
 
-def _umask() -> int:
-    mask = os.umask(0o022)
-    os.umask(mask)
+def _umask(system: System) -> int:
+    mask = system.umask(0o022)
+    system.umask(mask)
     return mask

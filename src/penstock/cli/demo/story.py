@@ -10,12 +10,11 @@
 from __future__ import annotations
 
 import os
-import uuid
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from penstock import clock
+from penstock import clock, unique
 from penstock.cli.answer import Answer, console
 from penstock.cli.demo.reader import Reader, source_hashes
 from penstock.cli.demo.run import Ended, Run, is_there, kill_keeper
@@ -230,7 +229,7 @@ class _Demo:
 def _place(directory: str | None) -> tuple[Storage, str]:
     """Return where to work: a new directory, or an empty one that the user named."""
     base = os.environ.get("TMPDIR") or "/tmp"  # noqa: S108 - the new directory in it is closed to others
-    named = directory or f"{base}/penstock-demo-{uuid.uuid4().hex[:12]}"
+    named = directory or f"{base}/penstock-demo-{unique.token()[:12]}"
     located: tuple[Storage, str] = locate(named, name="--dir")
     storage, place = located
     if "," in place:

@@ -1,0 +1,410 @@
+"""A POSIX disk that can lose power: what is not synced is kept or lost, piece by piece.
+
+`CrashDisk` has the functions of `os` that `LocalStorage` calls, over a tree in memory, so that the very code that runs on
+a real disk runs on this one: `LocalStorage(CrashDisk())`. It keeps two things apart that a file system keeps apart:
+
+- *The contents of a file* are durable as of its last fsync or fdatasync. After a crash each 4 KiB block written since is
+  there, or is zeros, or the file still has its old length.
+- *A name in a directory* is durable after an fsync of that directory. After a crash each name made or removed since is
+  there or not, independently of the others and of the contents.
+
+That is less than some file systems give (ext4 syncs the name of a new file with the file) and what POSIX promises.
+
+`images()` yields what the disk may look like after a crash now; an `Image` is another disk's beginning. Everything is
+deterministic: which images there are follows from the calls and the seed alone.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+import stat as stat_bits
+import sys
+from dataclasses import dataclass, field
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+from penstock import clock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from types import FrameType
+
+BLOCK_BYTES = 4096
+IMAGES_MAX = 24  # of one moment; more are drawn at random
+_FRAMES = 2  # of the stack that name a place
+_DIRECTORY_MODE = stat_bits.S_IFDIR | 0o755
+_FILE_MODE = stat_bits.S_IFREG
+
+Tree = dict[str, dict[str, int]]  # directory -> name -> inode
+
+
+class SimulatedCrash(BaseException):
+    """The power is cut. No `Exception`, so that no handler of the code under test takes it for an error."""
+
+
+@dataclass(frozen=True)
+class Image:
+    """What is on a disk after a crash; everything in it is durable."""
+
+    tree: Tree = field(repr=False)
+    contents: dict[int, bytes] = field(repr=False)
+    next_inode: int
+
+    def key(self) -> frozenset[tuple[str, str, bytes, str]]:
+        """Return a value that two images share if no program can tell them apart (but by inode numbers)."""
+        first: dict[int, str] = {}
+        entries = []
+        for directory in sorted(self.tree):
+            for name, inode in sorted(self.tree[directory].items()):
+                linked = first.setdefault(inode, f"{directory}/{name}")
+                entries.append((directory, name, self.contents.get(inode, b"/"), linked))
+        return frozenset(entries)
+
+
+EMPTY = Image({"/": {}}, {}, 3)
+
+
+class CrashDisk:
+    """See the module.
+
+    `watch`, if given, is called with the disk and the name of a call before the call changes anything. `omit` is asked of
+    every sync, with the place of the call (`call_site`): True leaves it out, and nothing becomes durable.
+    """
+
+    O_RDONLY, O_WRONLY, O_RDWR = os.O_RDONLY, os.O_WRONLY, os.O_RDWR
+
+    def __init__(
+        self,
+        image: Image = EMPTY,
+        *,
+        watch: Callable[[CrashDisk, str], None] | None = None,
+        omit: Callable[[str], bool] | None = None,
+    ) -> None:
+        self.watch = watch
+        self.omit = omit
+        self._durable: Tree = {directory: dict(names) for directory, names in image.tree.items()}
+        self._tree: Tree = {directory: dict(names) for directory, names in image.tree.items()}
+        self._pending: dict[str, list[tuple[str, int | None]]] = {}
+        self._contents = dict(image.contents)
+        self._synced = dict(image.contents)
+        self._dirty: set[int] = set()
+        self._times: dict[int, int] = {}
+        self._modes: dict[int, int] = {}
+        self._next_inode = image.next_inode
+        self._open: dict[int, list[Any]] = {}
+        self._next_descriptor = 3
+        self.calls = 0
+
+    # -- what os has -----------------------------------------------------------------------------------------------
+
+    def open(self, path: str, flags: int, mode: int = 0o777) -> int:
+        """Open or create."""
+        folder, name = _split(path)
+        inode = self._find(path)
+        if inode is None:
+            if not flags & os.O_CREAT:
+                raise _error(errno.ENOENT, path)
+            self._changes("create")
+            names = self._names(folder)
+            inode = self._new_inode(_FILE_MODE | mode)
+            self._contents[inode] = self._synced[inode] = b""
+            names[name] = inode
+            self._pending.setdefault(folder, []).append((name, inode))
+        elif flags & os.O_EXCL:
+            raise _error(errno.EEXIST, path)
+        self._next_descriptor += 1
+        self._open[self._next_descriptor] = [inode, 0, path]
+        return self._next_descriptor
+
+    def close(self, descriptor: int) -> None:
+        """Forget the descriptor."""
+        del self._open[descriptor]
+
+    def write(self, descriptor: int, data: bytes | memoryview) -> int:
+        """Write at the descriptor's place."""
+        self._changes("write")
+        opened = self._open[descriptor]
+        inode, at, _ = opened
+        before = self._contents[inode]
+        data = bytes(data)
+        self._contents[inode] = before[:at].ljust(at, b"\0") + data + before[at + len(data) :]
+        opened[1] = at + len(data)
+        self._dirty.add(inode)
+        self._times[inode] = clock.now_ns()
+        return len(data)
+
+    def pread(self, descriptor: int, length: int, offset: int) -> bytes:
+        """Read at an offset."""
+        return self._contents[self._open[descriptor][0]][offset : offset + length]
+
+    def lseek(self, descriptor: int, position: int, _how: int) -> int:
+        """Set the descriptor's place, from the beginning."""
+        self._open[descriptor][1] = position
+        return position
+
+    def ftruncate(self, descriptor: int, length: int) -> None:
+        """Cut, or lengthen with zeros."""
+        self._changes("truncate")
+        inode = self._open[descriptor][0]
+        self._contents[inode] = self._contents[inode][:length].ljust(length, b"\0")
+        self._dirty.add(inode)
+        self._times[inode] = clock.now_ns()
+
+    def fdatasync(self, descriptor: int) -> None:
+        """Make the contents durable."""
+        self._changes("fdatasync")
+        self._sync(descriptor)
+
+    def fsync(self, descriptor: int) -> None:
+        """Make a file's contents, or a directory's names, durable."""
+        self._changes("fsync")
+        self._sync(descriptor)
+
+    def fstat(self, descriptor: int) -> os.stat_result:
+        """Describe an open file."""
+        return self._stat(self._open[descriptor][0])
+
+    def stat(self, path: str, *, follow_symlinks: bool = True) -> os.stat_result:  # noqa: ARG002 - os's signature; there are no links
+        """Describe what is at the path."""
+        inode = self._find(path)
+        if inode is None:
+            raise _error(errno.ENOENT, path)
+        return self._stat(inode)
+
+    def chmod(self, path: str, mode: int) -> None:
+        """Set the permissions, which nothing here asks for."""
+        inode = self._find(path)
+        if inode is None:
+            raise _error(errno.ENOENT, path)
+        self._modes[inode] = _FILE_MODE | mode
+
+    def link(self, source: str, target: str) -> None:
+        """Give a file one more name."""
+        self._changes("link")
+        inode = self._find(source)
+        if inode is None:
+            raise _error(errno.ENOENT, source)
+        if self._find(target) is not None:
+            raise _error(errno.EEXIST, target)
+        folder, name = _split(target)
+        self._names(folder)[name] = inode
+        self._pending.setdefault(folder, []).append((name, inode))
+
+    def unlink(self, path: str) -> None:
+        """Remove a file's name."""
+        inode = self._find(path)
+        if inode is None:
+            raise _error(errno.ENOENT, path)
+        if stat_bits.S_ISDIR(self._modes.get(inode, _DIRECTORY_MODE if inode not in self._contents else _FILE_MODE)):
+            raise _error(errno.EISDIR, path)
+        self._changes("unlink")
+        self._remove(path)
+
+    def rmdir(self, path: str) -> None:
+        """Remove an empty directory."""
+        if self._tree.get(path):
+            raise _error(errno.ENOTEMPTY, path)
+        self._changes("rmdir")
+        self._remove(path)
+        self._tree.pop(path, None)
+
+    def mkdir(self, path: str, mode: int = 0o777) -> None:
+        """Make a directory."""
+        folder, name = _split(path)
+        if self._find(path) is not None:
+            raise _error(errno.EEXIST, path)
+        names = self._names(folder)
+        self._changes("mkdir")
+        inode = names[name] = self._new_inode(stat_bits.S_IFDIR | mode)
+        self._tree[path] = {}
+        self._pending.setdefault(folder, []).append((name, inode))
+
+    def scandir(self, path: str) -> _Listing:
+        """List a directory."""
+        return _Listing(self, path, list(self._names(path).items()))
+
+    def umask(self, mask: int) -> int:  # noqa: ARG002 - os's signature
+        """Return the usual mask."""
+        return 0o022
+
+    # -- crashes ---------------------------------------------------------------------------------------------------
+
+    def image(self) -> Image:
+        """Return the disk as it is now, with everything in it: what a power cut would leave if all had been synced."""
+        return Image({d: dict(n) for d, n in self._tree.items()}, dict(self._contents), self._next_inode)
+
+    def state(self) -> tuple[object, ...]:
+        """Return a value that two disks share if no program can tell them apart, now or after a crash."""
+        durable = Image(self._durable, self._synced, 0).key()
+        pending = tuple((folder, name, made is None) for folder, all_ in self._pending.items() for name, made in all_)
+        return self.image().key(), durable, pending
+
+    def images(self, seed: int = 0, *, limit: int = IMAGES_MAX) -> Iterator[Image]:
+        """Yield what the disk may look like after a crash now: all of it if these are few, else `limit` drawn by `seed`.
+
+        The first two are always the extremes: nothing kept of what is not synced, and everything.
+        """
+        names = [(folder, *change) for folder, changes in self._pending.items() for change in changes]
+        dirty = sorted(self._dirty & (set(self._inodes(self._tree)) | set(self._inodes(self._durable))))
+        choices = [(False, True)] * len(names) + [range(len(self._versions(inode))) for inode in dirty]
+        total = 1
+        for choice in choices:
+            total *= len(choice)
+        if total <= limit:
+            for chosen in product(*choices):
+                yield self._crashed(names, dirty, chosen)
+            return
+        yield self._crashed(names, dirty, tuple(choice[0] for choice in choices))
+        yield self._crashed(names, dirty, tuple(choice[-1] for choice in choices))
+        draw = random.Random(seed)  # noqa: S311 - which images are looked at is no secret
+        for _ in range(limit - 2):
+            yield self._crashed(names, dirty, tuple(draw.choice(choice) for choice in choices))
+
+    def _crashed(self, names: list[tuple[str, str, int | None]], dirty: list[int], chosen: tuple[Any, ...]) -> Image:
+        tree = {directory: dict(entries) for directory, entries in self._durable.items()}
+        for (folder, name, inode), kept in zip(names, chosen, strict=False):
+            if not kept:
+                continue
+            entries = tree.setdefault(folder, {})
+            if inode is None:
+                entries.pop(name, None)
+            else:
+                entries[name] = inode
+        contents = dict(self._synced)
+        for inode, version in zip(dirty, chosen[len(names) :], strict=True):
+            contents[inode] = self._versions(inode)[version]
+        return _reachable(tree, contents, self._next_inode)
+
+    def _versions(self, inode: int) -> list[bytes]:
+        """Return what a crash may leave of a file: as it was synced, with holes, as it is."""
+        old, new = self._synced[inode], self._contents[inode]
+        found = [old]
+        if len(new) > len(old) and new.startswith(old):
+            found.append(old.ljust(len(new), b"\0"))
+            middle = (len(old) + len(new)) // 2 // BLOCK_BYTES * BLOCK_BYTES
+            if len(old) < middle:
+                found += [new[:middle], old.ljust(middle, b"\0") + new[middle:]]
+        return [*found, new]
+
+    # -- inside ----------------------------------------------------------------------------------------------------
+
+    def _changes(self, call: str) -> None:
+        self.calls += 1
+        if self.watch is not None:
+            self.watch(self, call)
+
+    def _sync(self, descriptor: int) -> None:
+        if self.omit is not None and self.omit(call_site()):
+            return
+        inode, _, path = self._open[descriptor]
+        if inode in self._contents:
+            self._synced[inode] = self._contents[inode]
+            self._dirty.discard(inode)
+            return
+        entries = self._durable.setdefault(path, {})
+        for name, made in self._pending.pop(path, []):
+            if made is None:
+                entries.pop(name, None)
+            else:
+                entries[name] = made
+
+    def _find(self, path: str) -> int | None:
+        if path == "/":
+            return 2
+        folder, name = _split(path)
+        return self._tree.get(folder, {}).get(name)
+
+    def _names(self, folder: str) -> dict[str, int]:
+        names = self._tree.get(folder)
+        if names is None:
+            raise _error(errno.ENOENT if self._find(folder) is None else errno.ENOTDIR, folder)
+        return names
+
+    def _remove(self, path: str) -> None:
+        folder, name = _split(path)
+        del self._tree[folder][name]
+        self._pending.setdefault(folder, []).append((name, None))
+
+    def _new_inode(self, mode: int) -> int:
+        self._next_inode += 1
+        self._modes[self._next_inode] = mode
+        self._times[self._next_inode] = clock.now_ns()
+        return self._next_inode
+
+    def _stat(self, inode: int) -> os.stat_result:
+        contents = self._contents.get(inode)
+        mode = self._modes.get(inode, _DIRECTORY_MODE if contents is None else _FILE_MODE | 0o600)
+        time = self._times.get(inode, 0)
+        fields = (mode, inode, 1, 1, 0, 0, len(contents or b""), *(time // 1_000_000_000,) * 3)
+        return os.stat_result((*fields, *(time / 1e9,) * 3, time, time, time))
+
+    @staticmethod
+    def _inodes(tree: Tree) -> Iterator[int]:
+        for names in tree.values():
+            yield from names.values()
+
+
+def call_site() -> str:
+    """Return which code of Penstock makes the call, innermost first: `storage/_local.py sync < sink/parts.py seal`."""
+    places: list[str] = []
+    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - a traceback without an exception
+    while frame is not None and len(places) < _FRAMES:
+        _, inside, file = frame.f_code.co_filename.replace(os.sep, "/").rpartition("/penstock/")
+        if inside and not file.startswith("testing/") and not frame.f_code.co_name.startswith("_"):
+            places.append(f"{file} {frame.f_code.co_name}")
+        frame = frame.f_back
+    return " < ".join(places)
+
+
+class _Listing:
+    """What `scandir` returns: a context manager over entries."""
+
+    def __init__(self, disk: CrashDisk, path: str, entries: list[tuple[str, int]]) -> None:
+        self._entries = [_Listed(disk, f"{path}/{name}", name, inode) for name, inode in entries]
+
+    def __enter__(self) -> Iterator[_Listed]:
+        """Return the entries."""
+        return iter(self._entries)
+
+    def __exit__(self, *exc: object) -> None:
+        """Do nothing."""
+
+
+@dataclass(frozen=True)
+class _Listed:
+    _disk: CrashDisk
+    path: str
+    name: str
+    _inode: int
+
+    def inode(self) -> int:
+        return self._inode
+
+    def stat(self) -> os.stat_result:
+        return self._disk.stat(self.path)
+
+
+def _reachable(tree: Tree, contents: dict[int, bytes], next_inode: int) -> Image:
+    """Return the image without what has no name any more."""
+    found: Tree = {}
+    waiting = ["/"]
+    inodes = set()
+    while waiting:
+        folder = waiting.pop()
+        names = found[folder] = tree.get(folder, {})
+        for name, inode in names.items():
+            inodes.add(inode)
+            if inode not in contents:
+                waiting.append(f"{folder.rstrip('/')}/{name}")
+    return Image(found, {inode: contents[inode] for inode in inodes if inode in contents}, next_inode)
+
+
+def _split(path: str) -> tuple[str, str]:
+    folder, _, name = path.rpartition("/")
+    return folder or "/", name
+
+
+def _error(number: int, path: str) -> OSError:
+    return OSError(number, os.strerror(number), path)

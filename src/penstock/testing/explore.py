@@ -1,0 +1,168 @@
+"""Crash a program at every step, in every way, restart it, and crash the restart too.
+
+A `Program` is what runs on the disk: from nothing, or from whatever a crash has left. `explore` runs it once to its end.
+Before every call that changes the disk it takes all images of a crash at that moment (`CrashDisk.images`), checks each as
+it is, starts the program on it, and so on, to a depth of crashes within the recovery. Each (moment, image) is a *state*.
+
+States are many and different futures few. Two states with the same image, the same memory and the same crashes left have
+the same future, because the program is deterministic: time stands still (`FakeClock`) and `penstock.unique` counts. So a
+future is explored once. A program can also say that it is at rest (`Memory.rest`): then two runs whose disks and memories
+agree there have the same future from there on, and the second one stops. That is what makes it a hundred thousand states
+in a minute, and it is the only thing it relies on.
+
+    report = explore(lambda: MyProgram(), depth=2)
+    assert not report.complaints, report.first
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import count
+from typing import TYPE_CHECKING
+
+from penstock import clock, unique
+from penstock.testing.clock import FakeClock
+from penstock.testing.disk import EMPTY, IMAGES_MAX, CrashDisk, Image, SimulatedCrash
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable
+
+
+class Program(ABC):
+    """What is crashed. `memory` is what outlives a crash elsewhere: what was acknowledged, what a checkpoint says.
+
+    It is a value (hashable, compared): `run` replaces it, and never changes it in place.
+    """
+
+    memory: Hashable = None
+
+    @abstractmethod
+    def run(self, disk: CrashDisk, rest: Callable[[], None]) -> None:
+        """Start, on an empty disk or on what a crash has left, and go on to the end.
+
+        Called again on each image with the memory as it was at the crash. `rest()` may be called where all that
+        counts from here on is on the disk and in `memory`.
+        """
+
+    @abstractmethod
+    def check(self, disk: CrashDisk, *, final: bool) -> list[str]:
+        """Return what is wrong with the disk, as a reader sees it: at any moment, or (`final`) when `run` has ended."""
+
+
+@dataclass
+class Report:
+    """What was explored: `states` in all, `futures` that were not the same as another's; what was found wrong."""
+
+    states: int = 0
+    futures: int = 0
+    calls: dict[str, int] = field(default_factory=dict)
+    complaints: list[str] = field(default_factory=list)
+
+    @property
+    def first(self) -> str:
+        """Return the first complaint, with the way that leads to it."""
+        return self.complaints[0] if self.complaints else "nothing is wrong"
+
+
+class _Enough(BaseException):
+    """The rest of this run is known, or there were complaints enough."""
+
+
+@dataclass
+class _Explorer:
+    program: Program
+    depth: int
+    seed: int
+    images_max: int
+    complaints_max: int
+    states_max: int | None
+    omit: Callable[[str], bool] | None
+    report: Report = field(default_factory=Report)
+    _seen: set[Hashable] = field(default_factory=set)
+    _rests: set[Hashable] = field(default_factory=set)
+
+    def explore(self, image: Image, memory: Hashable, crashes: int, way: tuple[str, ...]) -> None:
+        """Run the program on the image; explore each crash on the way if there are crashes left; check the end."""
+        self.report.futures += 1
+        waiting: list[tuple[Image, Hashable, tuple[str, ...]]] = []
+        program, step = self.program, count(1)
+
+        def watch(disk: CrashDisk, call: str) -> None:
+            number = next(step)
+            if crashes:
+                self._branch(disk, crashes, (*way, f"{call} {number}"), waiting)
+
+        def rest() -> None:
+            key = disk.state(), program.memory, crashes
+            if key in self._rests:
+                raise _Enough
+            self._rests.add(key)
+
+        program.memory = memory
+        disk = CrashDisk(image, watch=watch, omit=self.omit)
+        tokens = count(1)
+        try:
+            with clock.use(FakeClock()), unique.use(lambda: f"{len(way)}{next(tokens):031d}"):
+                program.run(disk, rest)
+                self._note(program.check(disk, final=True), (*way, "the end"))
+        except _Enough:
+            if self._over():
+                raise
+        except SimulatedCrash:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever the program raises is a finding
+            self._note([f"{type(error).__name__}: {error}"], way)
+        for found, remembered, path in waiting:
+            self.explore(found, remembered, crashes - 1, path)
+
+    def _branch(
+        self,
+        disk: CrashDisk,
+        crashes: int,
+        way: tuple[str, ...],
+        waiting: list[tuple[Image, Hashable, tuple[str, ...]]],
+    ) -> None:
+        """Take the images of a crash at this moment: check each, and keep those whose future is not known."""
+        memory = self.program.memory
+        for image in disk.images(hash((self.seed, len(way), disk.calls)), limit=self.images_max):
+            self.report.states += 1
+            key = image.key(), memory, crashes
+            if key in self._seen:
+                continue
+            self._seen.add(key)
+            self._note(self.program.check(CrashDisk(image), final=False), (*way, "crash"))
+            waiting.append((image, memory, (*way, "crash")))
+        if self._over():
+            raise _Enough
+
+    def _note(self, found: list[str], way: tuple[str, ...]) -> None:
+        self.report.complaints += [f"{complaint} (after {' > '.join(way) or 'the start'})" for complaint in found]
+
+    def _over(self) -> bool:
+        enough = self.states_max is not None and self.report.states >= self.states_max
+        return enough or len(self.report.complaints) >= self.complaints_max
+
+
+def explore(
+    program: Program,
+    *,
+    depth: int = 2,
+    seed: int = 0,
+    images_max: int = IMAGES_MAX,
+    complaints_max: int = 1,
+    states_max: int | None = None,
+    image: Image = EMPTY,
+    omit: Callable[[str], bool] | None = None,
+) -> Report:
+    """Explore the program to `depth` crashes, one in the recovery from the other; return what was found.
+
+    `images_max` bounds the images of one moment: where there are more, `seed` draws them. Ends early with
+    `complaints_max` complaints, or `states_max` states. `omit` leaves out syncs, to see whether they are needed: it is
+    asked with the place of each (`disk.call_site`).
+    """
+    explorer = _Explorer(program, depth, seed, images_max, complaints_max, states_max, omit)
+    with suppress(_Enough):
+        explorer.explore(image, program.memory, depth, ())
+    return explorer.report

@@ -1,0 +1,131 @@
+"""The sink as a program that can be crashed anywhere: Spark's calls to it, and what a restart repeats."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from penstock import clock
+from penstock.options import SINK, parse
+from penstock.sink.sink import STATE_DIRECTORY, Batch, Sink
+from penstock.storage import LocalStorage
+from penstock.testing import CrashDisk, Program
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+TEXT = pa.schema([("value", pa.string())])
+ROOT = "/out"
+QUERY = "q"
+_STEP_SECONDS = 40
+
+
+@dataclass(frozen=True)
+class Step:
+    """What the driver does next: a batch with these many rows for each writer, a roll, or the end of the query."""
+
+    rows: tuple[int, ...] = ()
+    what: str = "batch"
+
+
+class SinkProgram(Program):
+    """Runs the steps. Its memory is the last batch that began, as Spark's offset log has it: a restart repeats that one.
+
+    So a batch that was committed comes again, as when Spark's commit log lost its entry, and must change nothing.
+    """
+
+    memory: int  # the number of a step
+
+    def __init__(self, steps: list[Step], *, row_bytes: int = 12, **options: str) -> None:
+        self.memory = 0
+        self._steps = steps
+        self._row_bytes = row_bytes
+        self._options = parse(SINK, {"path": ROOT, "format": "text"} | options, what="sink")
+
+    def run(self, disk: CrashDisk, rest: Callable[[], None]) -> None:
+        """Be a driver that starts, and goes on to the end."""
+        storage = LocalStorage(disk)
+        sink = Sink(storage, ROOT, self._options, "s")
+        storage.make_directory(ROOT)
+        owner = f"driver-{clock.now_ns()}"  # the same for each start: it is enough that it takes the sink over
+        for number in range(self.memory, len(self._steps)):
+            if self._steps[number].what == "batch":
+                self.memory = number
+            self._move_clock(number)
+            rest()
+            self._step(sink, number, owner)
+
+    def _step(self, sink: Sink, number: int, owner: str) -> None:
+        step = self._steps[number]
+        if step.what == "roll":
+            if sink.ledger.head().owner == owner:
+                sink.roll(owner)
+            return
+        if step.what == "finish":
+            sink.finish()
+            return
+        batch = Batch(QUERY, sum(s.what == "batch" for s in self._steps[:number]))
+        begun = sink.begin(owner, batch)
+        results = [
+            sink.write(begun, QUERY, batch.number, writer, TEXT, iter([self._lines(number, writer)]))
+            for writer in range(len(step.rows))
+            if step.rows[writer]
+        ]
+        sink.commit(batch, results)
+
+    @staticmethod
+    def _move_clock(number: int) -> None:
+        behind = 1_000_000 + number * _STEP_SECONDS - clock.now_ns() / clock.SECOND_NS
+        if behind > 0:
+            clock.sleep(behind)
+
+    def _lines(self, number: int, writer: int) -> bytes:
+        return b"".join(self._row(number, writer, row) for row in range(self._steps[number].rows[writer]))
+
+    def _row(self, number: int, writer: int, row: int) -> bytes:
+        return b"%d-%d-%d" % (number, writer, row) + b"." * (self._row_bytes - 6) + b"\n"
+
+    def expected(self, steps: int) -> set[bytes]:
+        """Return the rows of the first steps."""
+        return {
+            self._row(number, writer, row)
+            for number, step in enumerate(self._steps[:steps])
+            for writer, rows in enumerate(step.rows)
+            for row in range(rows)
+        }
+
+    def check(self, disk: CrashDisk, *, final: bool) -> list[str]:
+        """Look at the output as `cat` would: no row twice, none in part, none that was not decided; at the end all."""
+        seen = Counter(line for data in visible(disk).values() for line in data.splitlines(keepends=True))
+        wanted = self.expected(len(self._steps))
+        found = [f"doubled {line!r}" for line, times in seen.items() if times > 1]
+        found += [f"torn or foreign {line!r}" for line in seen.keys() - wanted]
+        decided = _decided(disk) if seen else -1
+        numbers = [number for number, step in enumerate(self._steps) if step.what == "batch"]
+        undecided = self.expected(len(self._steps)) - self.expected(numbers[decided] + 1 if decided >= 0 else 0)
+        found += [f"not committed and visible {line!r}" for line in seen.keys() & undecided]
+        if final:
+            found += [f"lost {line!r}" for line in wanted - seen.keys()]
+        return found
+
+
+def visible(disk: CrashDisk) -> dict[str, bytes]:
+    """Return the files below the output that a reader sees, by path."""
+    found: dict[str, bytes] = {}
+    image = disk.image()
+    for folder, names in image.tree.items():
+        if not folder.startswith(ROOT) or f"/{STATE_DIRECTORY}" in folder:
+            continue
+        for name, inode in names.items():
+            if inode in image.contents and not name.startswith((".", "_")):
+                found[f"{folder}/{name}"] = image.contents[inode]
+    return found
+
+
+def _decided(disk: CrashDisk) -> int:
+    """Return the last batch of which a record is on the disk, as the ledger itself tells."""
+    sink: Any = Sink(LocalStorage(disk), ROOT, parse(SINK, {"path": ROOT}, what="sink"), "s")
+    return int(sink.ledger.head().last_batch(QUERY))
