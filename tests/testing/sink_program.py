@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 TEXT = pa.schema([("value", pa.string())])
+BUCKETED = pa.schema([("value", pa.string()), ("k", pa.string())])
 ROOT = "/out"
 QUERY = "q"
 _STEP_SECONDS = 40
@@ -25,24 +27,39 @@ _STEP_SECONDS = 40
 
 @dataclass(frozen=True)
 class Step:
-    """What the driver does next: a batch with these many rows for each writer, a roll, or the end of the query."""
+    """What the driver does next: a batch with these many rows for each writer, a roll, or the end of the query.
+
+    `final` is a batch that ends the query; `finish` publishes what is open, as `penstock finish` does: it knows of the
+    sink only what is on the disk.
+    """
 
     rows: tuple[int, ...] = ()
     what: str = "batch"
+
+    @property
+    def is_batch(self) -> bool:
+        """Tell whether Spark's offset log has the step."""
+        return self.what in {"batch", "final"}
 
 
 class SinkProgram(Program):
     """Runs the steps. Its memory is the last batch that began, as Spark's offset log has it: a restart repeats that one.
 
     So a batch that was committed comes again, as when Spark's commit log lost its entry, and must change nothing.
+    `abandoned`: after a crash nobody starts the query again; somebody runs `penstock finish`.
     """
 
     memory: int  # the number of a step
 
-    def __init__(self, steps: list[Step], *, row_bytes: int = 12, **options: str) -> None:
-        self.memory = 0
+    def __init__(
+        self, steps: list[Step], options: dict[str, str], *, row_bytes: int = 12, abandoned: bool = False
+    ) -> None:
+        self.memory = -1
         self._steps = steps
         self._row_bytes = row_bytes
+        self._schema = BUCKETED if "bucketBy" in options else TEXT
+        self._abandoned = abandoned
+        self._growing = "growing" in options
         self._options = parse(SINK, {"path": ROOT, "format": "text"} | options, what="sink")
 
     def run(self, disk: CrashDisk, rest: Callable[[], None]) -> None:
@@ -50,27 +67,30 @@ class SinkProgram(Program):
         storage = LocalStorage(disk)
         sink = Sink(storage, ROOT, self._options, "s")
         storage.make_directory(ROOT)
+        if self._abandoned and self.memory >= 0 and sink.ledger.head().n:
+            Sink.existing(storage, ROOT, "s").finish()
+            return
         owner = f"driver-{clock.now_ns()}"  # the same for each start: it is enough that it takes the sink over
-        for number in range(self.memory, len(self._steps)):
-            if self._steps[number].what == "batch":
+        for number in range(max(self.memory, 0), len(self._steps)):
+            if self._steps[number].is_batch:
                 self.memory = number
             self._move_clock(number)
             rest()
-            self._step(sink, number, owner)
+            self._step(disk, sink, number, owner)
 
-    def _step(self, sink: Sink, number: int, owner: str) -> None:
+    def _step(self, disk: CrashDisk, sink: Sink, number: int, owner: str) -> None:
         step = self._steps[number]
         if step.what == "roll":
             if sink.ledger.head().owner == owner:
                 sink.roll(owner)
             return
         if step.what == "finish":
-            sink.finish()
+            Sink.existing(LocalStorage(disk), ROOT, "s").finish()
             return
-        batch = Batch(QUERY, sum(s.what == "batch" for s in self._steps[:number]))
+        batch = Batch(QUERY, sum(s.is_batch for s in self._steps[:number]), final=step.what == "final")
         begun = sink.begin(owner, batch)
         results = [
-            sink.write(begun, QUERY, batch.number, writer, TEXT, iter([self._lines(number, writer)]))
+            sink.write(begun, QUERY, batch.number, writer, self._schema, iter([self._rows(number, writer)]))
             for writer in range(len(step.rows))
             if step.rows[writer]
         ]
@@ -82,8 +102,15 @@ class SinkProgram(Program):
         if behind > 0:
             clock.sleep(behind)
 
-    def _lines(self, number: int, writer: int) -> bytes:
-        return b"".join(self._row(number, writer, row) for row in range(self._steps[number].rows[writer]))
+    def _rows(self, number: int, writer: int) -> bytes | pa.RecordBatch:
+        rows = [self._row(number, writer, row) for row in range(self._steps[number].rows[writer])]
+        if self._schema is TEXT:
+            return b"".join(rows)
+        values = {
+            "value": [row.decode().removesuffix("\n") for row in rows],
+            "k": [str(n % 2) for n in range(len(rows))],
+        }
+        return pa.RecordBatch.from_pydict(values, schema=self._schema)
 
     def _row(self, number: int, writer: int, row: int) -> bytes:
         return b"%d-%d-%d" % (number, writer, row) + b"." * (self._row_bytes - 6) + b"\n"
@@ -99,16 +126,21 @@ class SinkProgram(Program):
 
     def check(self, disk: CrashDisk, *, final: bool) -> list[str]:
         """Look at the output as `cat` would: no row twice, none in part, none that was not decided; at the end all."""
-        seen = Counter(line for data in visible(disk).values() for line in data.splitlines(keepends=True))
+        lines = [line for data in visible(disk).values() for line in _unpacked(data).splitlines(keepends=True)]
+        if self._growing and not final:  # what its readers see may end in the middle of a record, and only there
+            lines = [line for line in lines if line.endswith(b"\n") and not line.startswith(b"\0")]
+        seen = Counter(lines)
         wanted = self.expected(len(self._steps))
         found = [f"doubled {line!r}" for line, times in seen.items() if times > 1]
+        begins = self._options["fileName"].partition("{")[0]
+        found += [f"misnamed {path}" for path in visible(disk) if not path.rpartition("/")[2].startswith(begins)]
         found += [f"torn or foreign {line!r}" for line in seen.keys() - wanted]
-        decided = _decided(disk) if seen else -1
-        numbers = [number for number, step in enumerate(self._steps) if step.what == "batch"]
+        decided = _decided(disk) if seen or final else -1
+        numbers = [number for number, step in enumerate(self._steps) if step.is_batch]
         undecided = self.expected(len(self._steps)) - self.expected(numbers[decided] + 1 if decided >= 0 else 0)
         found += [f"not committed and visible {line!r}" for line in seen.keys() & undecided]
         if final:
-            found += [f"lost {line!r}" for line in wanted - seen.keys()]
+            found += [f"lost {line!r}" for line in (wanted - undecided if self._abandoned else wanted) - seen.keys()]
         return found
 
 
@@ -123,6 +155,10 @@ def visible(disk: CrashDisk) -> dict[str, bytes]:
             if inode in image.contents and not name.startswith((".", "_")):
                 found[f"{folder}/{name}"] = image.contents[inode]
     return found
+
+
+def _unpacked(data: bytes) -> bytes:
+    return gzip.decompress(data) if data.startswith(b"\x1f\x8b") else data
 
 
 def _decided(disk: CrashDisk) -> int:

@@ -50,7 +50,7 @@ def noted_options(storage: Storage, directory: str) -> dict[str, str]:
 
 def sink_ids(storage: Storage, state: str) -> list[str]:
     """Return the sinks that have a ledger below the state directory `state`, sorted; `NotThere` if there is none."""
-    return sorted(name for name, _ in storage.names(state) if _is_directory(storage, f"{state}/{name}/ledger"))
+    return sorted(name for name in storage.names(state) if _is_directory(storage, f"{state}/{name}/ledger"))
 
 
 def _is_directory(storage: Storage, path: str) -> bool:
@@ -71,7 +71,7 @@ def _open(given: Mapping[str, str]) -> dict[str, str]:
 
 
 def _epochs(storage: Storage, directory: str) -> list[int]:
-    return sorted(int(match[1]) for name, _ in storage.names(directory) if (match := _RECORD.fullmatch(name)))
+    return sorted(int(match[1]) for name in storage.names(directory) if (match := _RECORD.fullmatch(name)))
 
 
 def _name(epoch: int) -> str:

@@ -271,7 +271,7 @@ class Ledger:
 
     def _names(self) -> list[str]:
         try:
-            return [name for name, _ in self._storage.names(self._directory)]
+            return list(self._storage.names(self._directory))
         except NotThere:
             return []
 

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 _STAGE_BYTES = 4 << 20
 _BUFFER_BYTES = 64 << 20
 _MEMBER_BYTES = 1 << 20  # of text in one compressed member
-_ROW_GROUP_BYTES = 64 << 20  # of Arrow in one row group
+_ROW_GROUP_BYTES = 32 << 20  # of Arrow in one row group
 _OWN_FILES_MAX = 64  # files of their own that a task keeps open
 _SEGMENTS_MAX = 16  # beyond which a part folds
 _COPY_BYTES = 8 << 20

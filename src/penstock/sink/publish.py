@@ -61,12 +61,12 @@ def _publish(storage: Storage, staged: str, target: str, file: FinishedFile) -> 
 def _grow(storage: Storage, target: str, staging: str, growth: Growth) -> None:
     """Bring a growing file to its decided length. What a crash left beyond the old length is cut and written again.
 
-    The bytes are the same at every try, so a reader that follows the file sees a prefix of its final contents.
+    The bytes are the same at every try, so a reader that follows the file sees a prefix of its final contents. Segments
+    go only when the file is synced: where one is gone, and the note that it may go was lost in a crash, the file is whole.
     """
-    try:
-        size = storage.stat(target).size
-    except NotThere:
-        size = 0
+    size = _size(storage, target)
+    if size >= growth.after and any(_size(storage, f"{staging}/{s.file}") == 0 for s in growth.segments):
+        return
     if size < growth.before:
         msg = f"{target!r} has {size} bytes, the ledger says {growth.before}: it was cut by somebody else; restore it"
         raise PublishConflict(msg)
@@ -75,6 +75,14 @@ def _grow(storage: Storage, target: str, staging: str, growth: Growth) -> None:
             with storage.open(f"{staging}/{segment.file}") as staged:
                 file.write(staged.read(segment.start, segment.end - segment.start))
         file.sync()
+
+
+def _size(storage: Storage, path: str) -> int:
+    """Return the size of the file, 0 if there is none."""
+    try:
+        return storage.stat(path).size
+    except NotThere:
+        return 0
 
 
 def _confirm(storage: Storage, target: str, file: FinishedFile, error: NotThere) -> None:

@@ -512,7 +512,7 @@ class Sink:
         named = {s.file for part in head.open for s in part.segments} | {f.staged for f in head.finished}
         if not self.ledger.is_published(head.n):
             named |= {s.file for growth in head.grown for s in growth.segments}
-        for name, _ in self.storage.names(self.staging):
+        for name in self.storage.names(self.staging):
             match = _STAGED.fullmatch(name)
             if match and int(match[1]) < head.n and name not in named:
                 yield name

@@ -144,7 +144,7 @@ class Planner:
             return
         keep = {form["plan"]["file"] for form in (end, self._at or {}) if isinstance(form.get("plan"), dict)}
         try:
-            names = [name for name, _ in self._storage.names(self._state)]
+            names = list(self._storage.names(self._state))
         except NotThere:
             return
         for name in names:

@@ -49,7 +49,7 @@ class Checkpoint:
         if self._storage is None or query is None:
             return None
         try:
-            numbers = [int(name) for name, _ in self._storage.names(f"{self._path}/offsets") if name.isdigit()]
+            numbers = [int(name) for name in self._storage.names(f"{self._path}/offsets") if name.isdigit()]
         except NotThere:
             return None
         return self.batch(query, max(numbers)) if numbers else None

@@ -225,7 +225,7 @@ class _Job:
 
     def _numbers(self, log: str) -> list[int]:
         try:
-            return [int(name) for name, _ in self._storage.names(f"{self._checkpoint}/{log}") if name.isdigit()]
+            return [int(name) for name in self._storage.names(f"{self._checkpoint}/{log}") if name.isdigit()]
         except NotThere:
             return []
 

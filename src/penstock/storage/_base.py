@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Hashable, Iterable, Mapping
     from concurrent.futures import Executor
 
     import pyarrow as pa
@@ -106,8 +106,11 @@ class Storage(Protocol):
         Entries that vanish meanwhile may be left out; an error part of the way is raised, never swallowed.
         """
 
-    def names(self, path: str) -> Iterable[tuple[str, str]]:
-        """Yield (name, identity) of the entries, which may be much cheaper than `list`."""
+    def names(self, path: str) -> Mapping[str, Hashable]:
+        """Return the names of the entries, each with what changes when another file takes the name.
+
+        May be much cheaper than `list`, of whose `identity` it is no other form. `NotThere` if there is no directory.
+        """
 
     def stat(self, path: str) -> Entry:
         """Return the entry at the path; `NotThere` if there is none."""

@@ -66,7 +66,7 @@ def _entry(name: str, info: os.stat_result) -> Entry:
     return Entry(name, is_directory, info.st_size, info.st_mtime_ns, str(info.st_ino), info.st_ctime_ns)
 
 
-def _sync_directory(system: System, path: str) -> None:
+def _sync_directory(system: _System, path: str) -> None:
     fd = system.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         system.fsync(fd)
@@ -74,7 +74,7 @@ def _sync_directory(system: System, path: str) -> None:
         system.close(fd)
 
 
-class System(Protocol):
+class _System(Protocol):
     """What is called of `os`. `os` itself is one; `penstock.testing.CrashDisk` is another."""
 
     def open(self, path: str, flags: int, mode: int = ..., /) -> int: ...
@@ -96,13 +96,13 @@ class System(Protocol):
     def umask(self, mask: int, /) -> int: ...
 
 
-_OS = cast("System", os)
+_OS = cast("_System", os)
 
 
 class LocalWriteHandle:
     """A file being written on a local disk."""
 
-    def __init__(self, path: str, *, keep: int | None = None, system: System = _OS) -> None:
+    def __init__(self, path: str, *, keep: int | None = None, system: _System = _OS) -> None:
         self._os = system
         self._path = path
         self._keep = keep is not None
@@ -178,7 +178,7 @@ class LocalWriteHandle:
 class LocalReadHandle:
     """An open file on a local disk."""
 
-    def __init__(self, path: str, system: System = _OS) -> None:
+    def __init__(self, path: str, system: _System = _OS) -> None:
         self._os = system
         self._path = path
         try:  # not `_doing`: a batch may open 100,000 files, and this is half the time
@@ -219,13 +219,13 @@ class LocalReadHandle:
 
 
 class LocalStorage:
-    """A local disk; see the module for how the promises are kept. `system` is for tests: see `System`."""
+    """A local disk; see the module for how the promises are kept. `system` is for tests: see `_System`."""
 
-    def __init__(self, system: System | None = None) -> None:
+    def __init__(self, system: _System | None = None) -> None:
         self._system = system  # None for `os`, which cannot be pickled
 
     @property
-    def _os(self) -> System:
+    def _os(self) -> _System:
         return _OS if self._system is None else self._system
 
     def create(self, path: str) -> LocalWriteHandle:
@@ -255,11 +255,10 @@ class LocalStorage:
                     continue
                 yield _entry(entry.name, info)
 
-    def names(self, path: str) -> Iterator[tuple[str, str]]:
-        """Yield (name, inode) straight from the directory, without a stat an entry."""
+    def names(self, path: str) -> dict[str, int]:
+        """Return names and inodes straight from the directory, without a stat an entry."""
         with _doing("list", path), self._os.scandir(path) as entries:
-            for entry in entries:
-                yield entry.name, str(entry.inode())
+            return {entry.name: entry.inode() for entry in entries}
 
     def stat(self, path: str) -> Entry:
         """Return the entry at the path, following symbolic links."""
@@ -337,7 +336,7 @@ class LocalStorage:
         return clock.now_ns()
 
 
-def _umask(system: System) -> int:
+def _umask(system: _System) -> int:
     mask = system.umask(0o022)
     system.umask(mask)
     return mask

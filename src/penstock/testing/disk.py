@@ -155,12 +155,12 @@ class CrashDisk:
     def fdatasync(self, descriptor: int) -> None:
         """Make the contents durable."""
         self._changes("fdatasync")
-        self._sync(descriptor)
+        self._sync(descriptor, "fdatasync")
 
     def fsync(self, descriptor: int) -> None:
         """Make a file's contents, or a directory's names, durable."""
         self._changes("fsync")
-        self._sync(descriptor)
+        self._sync(descriptor, "fsync")
 
     def fstat(self, descriptor: int) -> os.stat_result:
         """Describe an open file."""
@@ -241,7 +241,7 @@ class CrashDisk:
         pending = tuple((folder, name, made is None) for folder, all_ in self._pending.items() for name, made in all_)
         return self.image().key(), durable, pending
 
-    def images(self, seed: int = 0, *, limit: int = IMAGES_MAX) -> Iterator[Image]:
+    def images(self, seed: int | str = 0, *, limit: int = IMAGES_MAX) -> Iterator[Image]:
         """Yield what the disk may look like after a crash now: all of it if these are few, else `limit` drawn by `seed`.
 
         The first two are always the extremes: nothing kept of what is not synced, and everything.
@@ -295,8 +295,8 @@ class CrashDisk:
         if self.watch is not None:
             self.watch(self, call)
 
-    def _sync(self, descriptor: int) -> None:
-        if self.omit is not None and self.omit(call_site()):
+    def _sync(self, descriptor: int, call: str) -> None:
+        if self.omit is not None and self.omit(f"{call} in {call_site()}"):
             return
         inode, _, path = self._open[descriptor]
         if inode in self._contents:
@@ -380,9 +380,11 @@ class _Listed:
     _inode: int
 
     def inode(self) -> int:
+        """Return the inode's number."""
         return self._inode
 
     def stat(self) -> os.stat_result:
+        """Describe the entry."""
         return self._disk.stat(self.path)
 
 

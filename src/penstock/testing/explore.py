@@ -126,7 +126,7 @@ class _Explorer:
     ) -> None:
         """Take the images of a crash at this moment: check each, and keep those whose future is not known."""
         memory = self.program.memory
-        for image in disk.images(hash((self.seed, len(way), disk.calls)), limit=self.images_max):
+        for image in disk.images(f"{self.seed} {len(way)} {disk.calls}", limit=self.images_max):
             self.report.states += 1
             key = image.key(), memory, crashes
             if key in self._seen:

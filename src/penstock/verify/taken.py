@@ -72,7 +72,7 @@ def _offset(storage: Storage, checkpoint: str, view: SinkView) -> dict[str, Any]
 
 def _numbers(storage: Storage, directory: str) -> list[int]:
     try:
-        return [int(name) for name, _ in storage.names(directory) if name.isdigit()]
+        return [int(name) for name in storage.names(directory) if name.isdigit()]
     except NotThere:
         return []
 

@@ -178,7 +178,7 @@ class _Demo:
         head = sink.ledger.head()
         owed = sum(not is_there(self._storage, f"{self._output}/{file.path}") for file in head.finished)
         named = {s.file for part in head.open for s in part.segments} | {file.staged for file in head.finished}
-        staged = {name for name, _ in self._storage.names(sink.staging)} - named
+        staged = self._storage.names(sink.staging).keys() - named
         visible = sum(not entry.is_directory for entry in self._storage.list(self._output))
         return Kill(where, max([-1, *(number for number, _ in head.batches.values())]), visible, owed, len(staged))
 
@@ -236,7 +236,7 @@ def _place(directory: str | None) -> tuple[Storage, str]:
         msg = f"--dir {place!r}: a comma cannot be in it, for it separates failpoints"
         raise OptionError(msg)
     storage.make_directory(place, private=True)
-    if any(True for _ in storage.names(place)):
+    if storage.names(place):
         msg = f"--dir {place!r} is not empty; name a new directory"
         raise OptionError(msg)
     return storage, place
