@@ -17,6 +17,9 @@ from benchmarks.room import REPOSITORY
 _PACKAGES = ("pyspark", "pyarrow", "polars", "numpy", "psutil", "xxhash")
 
 
+_PLACES = ("--data", "--out")
+
+
 def facts(data: Path) -> dict[str, str]:
     """Return what the figures were taken on and with; `data` says which disk."""
     return {
@@ -33,8 +36,8 @@ def commit() -> str:
 
 
 def load() -> float:
-    """Return how many processes wanted a core, on average over the last minute."""
-    return round(os.getloadavg()[0], 2)
+    """Return how many cores are busy now, before a case begins (the load average still has the case before)."""
+    return round(psutil.cpu_percent(interval=1) / 100 * (os.cpu_count() or 1), 2)
 
 
 def _processor() -> str:
@@ -72,5 +75,11 @@ def _said(command: list[str]) -> str:
 
 
 def command() -> str:
-    """Return how this process was called, as a user would call it again."""
-    return " ".join(["python", "-m", "benchmarks", *sys.argv[1:]])
+    """Return how this process was called, as a user would call it again; where things were kept is left out."""
+    arguments, kept = iter(sys.argv[1:]), []
+    for argument in arguments:
+        if argument in _PLACES:
+            next(arguments, None)
+        elif not argument.startswith(tuple(f"{place}=" for place in _PLACES)):
+            kept.append(argument)
+    return " ".join(["python", "-m", "benchmarks", *kept])

@@ -18,7 +18,7 @@ from benchmarks.figures import Figure, Series, shown, spread
 if TYPE_CHECKING:
     from pathlib import Path
 
-_BUSY = 0.5  # processes that wanted a core before the case began
+_BUSY = 0.2  # cores that something else kept busy when the case began
 _SHARE_MIN = 0.01
 _MISS, _PASS, _NEUTRAL = "#c0504d", "#4f8a5b", "#8a8a8a"
 _TEXT_COLUMN = 34
@@ -112,7 +112,7 @@ def _measured(report: Report) -> list[str]:
         parts.append(f"- **scale {report.scale:g}: a trial of the harness; these ratios mean nothing**")
     if drawn(report):
         parts += ["", "![Times as fast as what it is compared with](benchmarks.svg)"]
-    parts += ["", *_rows(report), "", *_notes(report)]
+    parts += ["", *_rows(report), "", *_notes(report), *_missed(report)]
     return [*parts, *_where(report)]
 
 
@@ -136,11 +136,18 @@ def _notes(report: Report) -> list[str]:
         if taken.failed:
             notes.append(f"- {name} **failed**: `{taken.failed.strip().splitlines()[-1]}`")
         if taken.load > _BUSY:
-            notes.append(f"- {name}: the machine was busy when it began (load {taken.load:g})")
+            notes.append(f"- {name}: the machine was busy when it began ({taken.load:g} cores)")
         for figure in taken.figures:
             for label, fact in figure.facts.items():
                 notes.append(f"- {figure.what}: {label} {fact}")
     return [*notes, ""]
+
+
+def _missed(report: Report) -> list[str]:
+    """Return why what was missed was missed, as far as it is understood."""
+    missed = [name for name, taken in report.ordered() if any(figure.verdict == "miss" for figure in taken.figures)]
+    why = [f"- **{name}**: {_WHY[name]}" for name in missed if name in _WHY]
+    return ["## What was missed, and why\n", *why, ""] if why else []
 
 
 def _where(report: Report) -> list[str]:
@@ -219,13 +226,30 @@ One batch through source and sink in one thread of one process, without Spark: t
 `cProfile`. Syncs have a thread of their own; what counts here is the waiting for them.
 """
 
+# What profiles and Spark's own log showed, for cases that have missed what was asked of them.
+_WHY = {
+    "json-parquet-warm": "a query costs half a second before and behind its work, whatever its size: Spark starts a Python "
+    "process for the source of every query (0.2 s, most of it imports), and writes three files of its checkpoint. The work "
+    "itself takes what it takes alone.",
+    "tiny-process": "Spark starts seven kinds of Python process one after the other, and each imports PySpark (0.12 s) and "
+    "pyarrow (0.08 s); its own JVM takes two thirds of the time, with the archive. Spark's own query starts none.",
+    "one-new-file": "the directory has changed, so its 100,000 names are listed (0.1 s); the rest is a batch with one line "
+    "in it, most of which is Spark's own (see tiny-batch).",
+    "plain-text": "every row is copied into the JVM and out of it again, one by one, by Spark: 3.5 to 5 s of processor time "
+    "for 10 million lines. A third of that is a look at the size of the batch after every row, which the setting in "
+    "[operations](operations.md#queries-of-short-rows) takes away; this run leaves it as it is. Use `ingest`, which does not "
+    "cross.",
+    "memory": "pandas, polars and pyarrow take 180 MB before the first row; a block of JSON is held as text, as polars' "
+    "columns and as Arrow, and a row group while it is encoded.",
+}
+
 _METHOD = """\
 ## How
 
 - Input is made by a seeded generator, the same bytes for the same seed, and read once before a case begins.
 - Contenders take turns (A B A B A B), each in a process of its own, and only one of them works at any time. Before each
   run its output is removed and `sync` is called, so that nobody pays for what another left behind.
-- In a session that is up the first round does not count; nor does it of whole processes, but for small files.
+- In a session that is up the first two rounds do not count, of whole processes the first, but for small files.
 - Spark's own session is a default one with two cores, without its web server. Ours is `penstock.local_session("local[2]")`.
 - What is timed is the query from its definition to its end (for whole processes: from the start of Python to its end).
   Ours ends with finished, synced, published files; Spark's does not sync.

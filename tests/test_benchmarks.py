@@ -350,7 +350,7 @@ def test_page_says_what_was_measured() -> None:
     assert "2.00 s (1.00-3.00) | Spark | 4.00 s (3.00-9.00) | 2.00 x as fast | ≥ 2 x | pass" in page
     assert "**miss**" in page
     assert "- syncs **failed**: `WrongResult: 1 row, expected 2`" in page
-    assert "- text-text: the machine was busy when it began (load 2.5)" in page
+    assert "- text-text: the machine was busy when it began (2.5 cores)" in page
     assert "| parsing | 75% |" in page
     assert all(name in page for name in CASES)
 

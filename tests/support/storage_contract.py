@@ -118,6 +118,16 @@ class StorageContract:
         assert storage.read(f"{root}/slot") == b"%d" % won[0]
         assert list(storage.names(root)) == ["slot"]
 
+    def test_what_others_wrote_can_be_made_durable(self, storage: Storage, root: str) -> None:
+        """Files and directories of another program are synced by name; what is not there is passed over."""
+        storage.make_directory(f"{root}/d")
+        with storage.create(f"{root}/a") as file:
+            file.write(b"x")
+        storage.persist(root, ["a", "d", "none"])
+        assert storage.read(f"{root}/a") == b"x"
+        with pytest.raises(NotThere):
+            storage.persist(f"{root}/none", [])
+
     def test_delete_is_repeatable(self, storage: Storage, root: str) -> None:
         """Deleting a file, an empty directory and nothing at all succeeds; a full directory is kept."""
         put(storage, f"{root}/a", b"")

@@ -61,6 +61,20 @@ class Checkpoint:
             return Batch(query, number)
         return Batch(query, number, xxhash.xxh3_64_hexdigest(text), _is_last(text.decode()))
 
+    def persist(self, number: int) -> None:
+        """Make batch `number` durable in the checkpoint, which Spark does not.
+
+        Without that a power cut could take the plan of a batch that the ledger has. Spark would then plan the batch again,
+        and the sink would have to refuse it. Called before the batch begins; that of the batches before it has been.
+        """
+        if self._storage is None:
+            return
+        parent, _, name = self._path.rpartition("/")
+        if number == 0:
+            self._storage.persist(parent or "/", [name])
+            self._storage.persist(self._path, ["metadata", ".metadata.crc", "offsets"])
+        self._storage.persist(f"{self._path}/offsets", [f"{number}", f".{number}.crc"])
+
     def _read(self, name: str) -> bytes | None:
         if self._storage is None:
             return None

@@ -37,7 +37,10 @@ def sink(options: Options, data: pa.Schema) -> Sink:
 
 def begin(made: Sink) -> Begun:
     """Begin the batch in flight, on the driver, away from the keeper."""
-    batch = _checkpoint(made.options).current() if made.options["checkpointLocation"] else None
+    checkpoint = _checkpoint(made.options) if made.options["checkpointLocation"] else None
+    batch = checkpoint.current() if checkpoint else None
+    if checkpoint and batch:
+        checkpoint.persist(batch.number)
     driver = _owner(made)
     keeper.batch_begins(keeper.fact_of(made, driver))
     return made.begin(driver, batch)

@@ -129,6 +129,9 @@ class Storage(Protocol):
         Of two that put the same name at the same time exactly one succeeds. No reader ever sees a part of it.
         """
 
+    def persist(self, directory: str, names: Iterable[str]) -> None:
+        """Make files of one directory that another program wrote durable, and their names; those not there are left out."""
+
     def delete(self, path: str) -> None:
         """Remove the file, or the directory if it is empty; nothing there is no error. Not durable by itself."""
 

@@ -26,7 +26,7 @@ from penstock.storage._base import Entry
 from penstock.storage._in_turn import InTurn
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from concurrent.futures import Executor
 
     from penstock.storage._base import Data
@@ -299,6 +299,18 @@ class LocalStorage:
         finally:
             with contextlib.suppress(OSError):
                 self._os.unlink(temporary)
+
+    def persist(self, directory: str, names: Iterable[str]) -> None:
+        """Sync each file, then the directory."""
+        with _doing("sync", directory):
+            for name in names:
+                with contextlib.suppress(FileNotFoundError):
+                    fd = self._os.open(f"{directory}/{name}", os.O_RDONLY)
+                    try:
+                        self._os.fsync(fd)
+                    finally:
+                        self._os.close(fd)
+            _sync_directory(self._os, directory)
 
     def delete(self, path: str) -> None:
         """Remove the file or the empty directory."""

@@ -1,0 +1,159 @@
+"""The disk that loses power: it is a storage like any other until then, and afterwards what POSIX promises."""
+
+from __future__ import annotations
+
+import errno
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+from penstock import clock
+from penstock.errors import AlreadyThere
+from penstock.storage import LocalStorage, Storage
+from penstock.testing import CrashDisk, Image
+from tests.support.storage_contract import StorageContract, put
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+@pytest.fixture
+def disk() -> CrashDisk:
+    made = CrashDisk()
+    LocalStorage(made).make_directory("/root")
+    return made
+
+
+@pytest.fixture
+def storage(disk: CrashDisk) -> Storage:
+    return LocalStorage(disk)
+
+
+@pytest.fixture
+def root() -> str:
+    return "/root"
+
+
+class TestCrashDisk(StorageContract):
+    """What the product relies on holds on the simulated disk as on a real one."""
+
+    def test_put_if_absent_decides_once(self, storage: Storage, root: str) -> None:
+        """Of two that put one name the first succeeds, and its bytes are what is there; there are no threads here."""
+        storage.put_if_absent(f"{root}/slot", b"1")
+        with pytest.raises(AlreadyThere):
+            storage.put_if_absent(f"{root}/slot", b"2")
+        assert storage.read(f"{root}/slot") == b"1"
+        assert list(storage.names(root)) == ["slot"]
+
+
+def left(disk: CrashDisk) -> list[dict[str, bytes]]:
+    """Return what a crash may leave in /root, without what is there more than once."""
+    found: list[dict[str, bytes]] = []
+    for image in disk.images():
+        files = files_of(image)
+        if files not in found:
+            found.append(files)
+    return found
+
+
+def files_of(image: Image) -> dict[str, bytes]:
+    """Return the files in /root."""
+    return {name: image.contents[inode] for name, inode in image.tree.get("/root", {}).items()}
+
+
+def test_nothing_that_is_not_synced_is_sure(disk: CrashDisk) -> None:
+    """A file that was written and not synced may be gone, empty, full of zeros, or there."""
+    handle = LocalStorage(disk).create("/root/a")
+    handle.write(b"xyz")
+    assert sorted(left(disk), key=repr) == sorted([{}, {"a": b""}, {"a": b"\0\0\0"}, {"a": b"xyz"}], key=repr)
+
+
+def test_what_is_synced_stays(disk: CrashDisk) -> None:
+    """A synced file and its name are in every image."""
+    put(LocalStorage(disk), "/root/a", b"xyz")
+    assert left(disk) == [{"a": b"xyz"}]
+
+
+def test_what_others_wrote_stays_when_it_is_persisted(disk: CrashDisk) -> None:
+    """Files that were written without a sync are in every image once they were made durable by name."""
+    LocalStorage(disk).create("/root/a").write(b"xyz")
+    LocalStorage(disk).persist("/root", ["a"])
+    assert left(disk) == [{"a": b"xyz"}]
+
+
+def test_a_file_can_be_durable_without_its_name(disk: CrashDisk) -> None:
+    """An fsync of the file says nothing about its directory."""
+    descriptor = disk.open("/root/a", os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+    disk.write(descriptor, b"xyz")
+    disk.fdatasync(descriptor)
+    assert left(disk) == [{}, {"a": b"xyz"}]
+
+
+def test_a_removed_name_may_come_back(disk: CrashDisk) -> None:
+    """An unlink is sure only when the directory is synced."""
+    put(LocalStorage(disk), "/root/a", b"xyz")
+    disk.unlink("/root/a")
+    assert left(disk) == [{"a": b"xyz"}, {}]
+
+
+def test_names_of_one_directory_are_kept_one_by_one(disk: CrashDisk) -> None:
+    """A later name may be there without an earlier one: link and unlink are two steps."""
+    put(LocalStorage(disk), "/root/a", b"xyz")
+    disk.link("/root/a", "/root/b")
+    disk.unlink("/root/a")
+    assert {} in left(disk)
+    assert {"a": b"xyz", "b": b"xyz"} in left(disk)
+
+
+def test_blocks_are_kept_one_by_one(disk: CrashDisk) -> None:
+    """Of a long file a first or a last part may be there, and the rest be cut off or zeros."""
+    with LocalStorage(disk).create("/root/a") as file:
+        file.sync()
+        file.write(b"x" * 10_000)
+    found = [files["a"] for files in left(disk)]
+    assert sorted(map(len, found)) == [0, 4096, 10_000, 10_000, 10_000]
+    assert b"\0" * 4096 + b"x" * 5904 in found
+
+
+def test_a_directory_that_is_not_synced_takes_its_files_along(disk: CrashDisk) -> None:
+    """What is in a directory whose own name is lost is lost."""
+    disk.mkdir("/root/d")
+    put(LocalStorage(disk), "/root/d/a", b"xyz")
+    assert {"/root/d" in image.tree for image in disk.images()} == {False, True}
+
+
+def test_images_are_drawn_by_the_seed(disk: CrashDisk) -> None:
+    """Where there are too many images the seed decides, and the extremes are always among them."""
+    for number in range(10):
+        disk.open(f"/root/{number}", os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+    first, second = ([image.key() for image in disk.images(3, limit=8)] for _ in range(2))
+    assert first == second
+    assert len(first) == 8
+    assert first[:2] == [next(disk.images()).key(), disk.image().key()]
+
+
+@pytest.mark.parametrize(
+    ("call", "number"),
+    [
+        (lambda disk: disk.open("/none/a", os.O_WRONLY | os.O_CREAT), errno.ENOENT),
+        (lambda disk: disk.open("/root", os.O_WRONLY | os.O_CREAT | os.O_EXCL), errno.EEXIST),
+        (lambda disk: disk.link("/root/none", "/root/a"), errno.ENOENT),
+        (lambda disk: disk.rmdir("/"), errno.ENOTEMPTY),
+        (lambda disk: disk.unlink("/root"), errno.EISDIR),
+        (lambda disk: disk.stat("/root/none"), errno.ENOENT),
+        (lambda disk: disk.mkdir("/root"), errno.EEXIST),
+    ],
+)
+def test_errors_are_those_of_the_system(disk: CrashDisk, call: Callable[[CrashDisk], object], number: int) -> None:
+    """What cannot be done fails as it does on Linux."""
+    with pytest.raises(OSError) as raised:  # noqa: PT011 - the number says which
+        call(disk)
+    assert raised.value.errno == number
+
+
+def test_times_are_those_of_the_clock(disk: CrashDisk) -> None:
+    """A file has the time at which it was written last."""
+    before = clock.now_ns()
+    put(LocalStorage(disk), "/root/a", b"x")
+    assert before <= LocalStorage(disk).stat("/root/a").modified_ns <= clock.now_ns()
