@@ -97,6 +97,7 @@ class _System(Protocol):
 
 
 _OS = cast("_System", os)
+_durable: set[str] = set()
 
 
 class LocalWriteHandle:
@@ -114,8 +115,12 @@ class LocalWriteHandle:
                 self._fd = self._os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
                 return
             self._fd = self._os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
-            self._os.ftruncate(self._fd, keep)
-            self._os.lseek(self._fd, keep, os.SEEK_SET)
+            try:
+                self._os.ftruncate(self._fd, keep)
+                self._os.lseek(self._fd, keep, os.SEEK_SET)
+            except OSError:
+                self._os.close(self._fd)
+                raise
 
     def write(self, data: Data) -> int:
         """Append all of `data`."""
@@ -150,10 +155,12 @@ class LocalWriteHandle:
         """Close; the name must still be this file's."""
         if self._fd < 0:
             return
-        mine = self._os.fstat(self._fd)
-        self._os.close(self._fd)
-        self._fd = -1
+        fd, self._fd = self._fd, -1
         with _doing("close", self._path):
+            try:
+                mine = self._os.fstat(fd)
+            finally:
+                self._os.close(fd)
             if self._os.stat(self._path, follow_symlinks=False).st_ino != mine.st_ino:
                 msg = f"{self._path!r} is another file than the one that was written"
                 raise StorageError(msg)
@@ -167,11 +174,12 @@ class LocalWriteHandle:
         if kind is None:
             self.close()
             return
-        if self._fd >= 0:
-            self._os.close(self._fd)
-            self._fd = -1
-        if not self._keep:
-            with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError):
+            if self._fd >= 0:
+                fd, self._fd = self._fd, -1
+                self._os.close(fd)
+        with contextlib.suppress(OSError):
+            if not self._keep:
                 self._os.unlink(self._path)
 
 
@@ -188,7 +196,10 @@ class LocalReadHandle:
 
     def info(self) -> Entry:
         """Return what the open file is now."""
-        return _entry(self._path.rpartition("/")[2], self._os.fstat(self._fd))
+        try:
+            return _entry(self._path.rpartition("/")[2], self._os.fstat(self._fd))
+        except OSError as error:
+            _raise(error, "look at", self._path)
 
     def read(self, offset: int, length: int) -> bytes:
         """Return up to `length` bytes at `offset`."""
@@ -206,8 +217,9 @@ class LocalReadHandle:
     def close(self) -> None:
         """Release the file."""
         if self._fd >= 0:
-            self._os.close(self._fd)
-            self._fd = -1
+            fd, self._fd = self._fd, -1
+            with _doing("close", self._path):
+                self._os.close(fd)
 
     def __enter__(self) -> LocalReadHandle:
         """Return itself."""
@@ -223,10 +235,16 @@ class LocalStorage:
 
     def __init__(self, system: _System | None = None) -> None:
         self._system = system  # None for `os`, which cannot be pickled
+        self._own_durable: set[str] = set()
 
     @property
     def _os(self) -> _System:
         return _OS if self._system is None else self._system
+
+    @property
+    def _durable(self) -> set[str]:
+        """Return the directories whose names this process has synced."""
+        return _durable if self._system is None else self._own_durable
 
     def create(self, path: str) -> LocalWriteHandle:
         """Create the file exclusively, mode 0600."""
@@ -322,22 +340,36 @@ class LocalStorage:
                 self._os.rmdir(path)
 
     def make_directory(self, path: str, *, private: bool = False) -> None:
-        """Make the directory and its parents, each synced into the one above it."""
+        """Make the directory and its parents, each synced into the one above it.
+
+        One that is there may have been made a moment ago by somebody who has not synced it yet, or could not: so its name
+        and those above it are synced, too, once a process.
+        """
+        made = False
         try:
             self._os.mkdir(path, 0o700 if private else 0o777)
+            made = True
         except FileExistsError:
             if not self.stat(path).is_directory:
                 msg = f"{path!r} is a file, expected a directory"
                 raise StorageError(msg) from None
-            return
         except FileNotFoundError:
             self.make_directory(os.path.dirname(path), private=private)
             self.make_directory(path, private=private)
             return
         except OSError as error:
             _raise(error, "make directory", path)
-        with _doing("sync", path):
+        if made or path not in self._durable:
+            self._sync_name(path, made=made)
+
+    def _sync_name(self, path: str, *, made: bool) -> None:
+        """Make the directory's name durable, and its way; above one that was there, there may be one closed to us."""
+        with _doing("sync", path), contextlib.nullcontext() if made else contextlib.suppress(PermissionError):
             _sync_directory(self._os, os.path.dirname(path) or "/")
+        self._durable.add(path)
+        above = os.path.dirname(path)
+        if above not in {"", "/"} and above not in self._durable:
+            self._sync_name(above, made=False)
 
     def workers(self, count: int) -> Executor:
         """Return threads: writing, syncing and hashing leave Python's lock to others."""

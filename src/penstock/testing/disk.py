@@ -90,6 +90,7 @@ class CrashDisk:
         self._contents = dict(image.contents)
         self._synced = dict(image.contents)
         self._dirty: set[int] = set()
+        self._lost: set[int] = set()
         self._times: dict[int, int] = {}
         self._modes: dict[int, int] = {}
         self._next_inode = image.next_inode
@@ -148,6 +149,8 @@ class CrashDisk:
         """Cut, or lengthen with zeros."""
         self._changes("truncate")
         inode = self._open[descriptor][0]
+        if length <= len(self._synced[inode]):
+            self._lost.discard(inode)  # what is written from here on is new
         self._contents[inode] = self._contents[inode][:length].ljust(length, b"\0")
         self._dirty.add(inode)
         self._times[inode] = clock.now_ns()
@@ -229,6 +232,20 @@ class CrashDisk:
         """Return the usual mask."""
         return 0o022
 
+    @property
+    def descriptors(self) -> list[str]:
+        """Return the paths of what is open."""
+        return [path for _, _, path in self._open.values()]
+
+    def forget_unsynced(self, descriptor: int) -> None:
+        """Take what is not synced of a file for clean, as Linux may after a failed sync: no later sync will write it.
+
+        Only what is written anew, behind a cut to what was synced, can become durable.
+        """
+        inode = self._open[descriptor][0]
+        if inode in self._contents:
+            self._lost.add(inode)
+
     # -- crashes ---------------------------------------------------------------------------------------------------
 
     def image(self) -> Image:
@@ -299,6 +316,8 @@ class CrashDisk:
         if self.omit is not None and self.omit(f"{call} in {call_site()}"):
             return
         inode, _, path = self._open[descriptor]
+        if inode in self._lost:
+            return
         if inode in self._contents:
             self._synced[inode] = self._contents[inode]
             self._dirty.discard(inode)

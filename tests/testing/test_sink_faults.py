@@ -1,0 +1,60 @@
+"""Every system call of the sink fails once, with every error: a typed error or full success, no leak, and it goes on."""
+
+from __future__ import annotations
+
+import errno
+from itertools import count
+
+import pytest
+
+from penstock import clock, unique
+from penstock.errors import PenstockError
+from penstock.testing import CrashDisk, FakeClock, Fault, FaultySystem
+from tests.testing.sink_program import SinkProgram
+from tests.testing.test_sink_crashes import MAIN, SCRIPTS
+
+ERRORS = (errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.ETIMEDOUT)
+TOKENS = count()
+FAULTS = [*(Fault(error) for error in ERRORS), Fault(errno.EIO, applied=True), Fault(None)]
+
+
+def run(program: SinkProgram, system: CrashDisk | FaultySystem) -> PenstockError | None:
+    """Run the program to its end, or to a typed error; anything else fails the test."""
+    with clock.use(FakeClock()), unique.use(lambda: f"{next(TOKENS):032d}"):
+        try:
+            program.run(system, lambda: None)  # type: ignore[arg-type]  # it has the functions of one
+        except PenstockError as error:
+            return error
+    return None
+
+
+def tried(script: tuple[list[object], dict[str, str]], fault: Fault, at: int) -> tuple[str | None, bool]:
+    """Run a script with the fault, then again without; return the call that failed and whether that was reported."""
+    program, disk = SinkProgram(*script), CrashDisk()  # type: ignore[arg-type]  # steps
+    faulty = FaultySystem(disk, fault, at)
+    error = run(program, faulty)
+    where = f"{fault} at call {at}, {faulty.failed}: {error}"
+    assert not disk.descriptors, where
+    assert program.check(disk, final=error is None) == [], where
+    if error is not None:
+        again = run(program, disk)
+        assert again is None, f"{where}; then {again}"
+    worst = CrashDisk(next(disk.images()))  # what a power cut leaves for sure: nothing that failed may count as durable
+    assert program.check(worst, final=True) == [], where
+    return faulty.failed, error is not None
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=str)
+@pytest.mark.parametrize("name", ["main", "buckets", "a growing file", "members"])
+def test_every_call_fails_once(name: str, fault: Fault) -> None:
+    """Whatever call fails, the batch fails whole or is done; the same program then ends as if nothing had been."""
+    script = MAIN if name == "main" else SCRIPTS[name]
+    failed, reported = set(), 0
+    for at in count(1):
+        call, error = tried(script, fault, at)  # type: ignore[arg-type]  # as above
+        if call is None:
+            break
+        failed.add(call)
+        reported += error
+    assert {"open", "write", "fsync", "link", "unlink", "stat", "scandir"} <= failed
+    assert reported > 50 or fault.error is None
