@@ -212,6 +212,10 @@ class Ledger:
         """Tell whether it is known that all of record `n` is visible."""
         return f"{n:012d}.published" in self._names()
 
+    def persist(self, n: int) -> None:
+        """Make record `n` durable: its put may have failed behind the moment at which it could be seen."""
+        self._storage.persist(self._directory, [f"{n:012d}"])
+
     def note_published(self, n: int) -> None:
         """Note that all of record `n` is visible. Not durable: at worst it is published again."""
         try:

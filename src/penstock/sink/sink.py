@@ -140,7 +140,7 @@ class Sink:
         where it is not known before the tasks run. Raises `CheckpointMismatch`, `DamagedState`, `PublishConflict`.
         """
         head = self.ledger.head()
-        self._publish(head)
+        self._publish_owed(head)
         if batch is not None:
             self._check_order(head, batch)
         if head.owner != owner:
@@ -289,7 +289,7 @@ class Sink:
             self._fenced(head, results[0].epoch)
         self._check_order(head, batch)
         if batch.number <= head.last_batch(batch.query):
-            self._publish(head)
+            self._publish_owed(head)
             return Committed(batch.number, repeated=True, open=head.open)
         if not results:
             return Committed(batch.number, open=head.open)
@@ -440,14 +440,14 @@ class Sink:
             self._fenced(head, head.epoch)
         if owner is None:
             owner = f"finish:{unique.token()}"
-        published = self._publish(head)
+        published = self._publish_owed(head)
         done = self._close(head, list(head.open), owner, head.epoch + 1)
         return done or (Committed(-1, files=head.finished) if published else None)
 
     def _close(self, head: State, parts: list[OpenPart], owner: str, epoch: int) -> Committed | None:
         if not parts:
             return None
-        self._publish(head)
+        self._publish_owed(head)
         closed = self._merge(head, parts, max(p.last_batch for p in parts))
         left = tuple(p for p in head.open if p not in parts)
         named, floor, sequences = self._named(head, closed, left)
@@ -479,9 +479,11 @@ class Sink:
         except AlreadyThere:
             if not self._mine(state):
                 self._fenced(self.ledger.head(), state.epoch)
+            self.ledger.persist(state.n)
         except StorageError:
             if not self._mine(state):
                 raise
+            self.ledger.persist(state.n)
         if not self.ledger.counts(state):
             self._fenced(self.ledger.head(), state.epoch)
 
@@ -494,6 +496,12 @@ class Sink:
             f"{epoch} and has changed nothing; stop it, or let it start again to take the sink over"
         )
         raise Fenced(msg)
+
+    def _publish_owed(self, head: State) -> int:
+        """Publish what a record that was found names, and that may never have become durable."""
+        if (head.finished or head.grown) and not self.ledger.is_published(head.n):
+            self.ledger.persist(head.n)
+        return self._publish(head)
 
     def _publish(self, state: State) -> int:
         return publish(self.storage, self.root, self.staging, self.ledger, state)
