@@ -149,7 +149,7 @@ class Scan:
 
     def _changed(self, folder: str, known: _Directory, now: Mapping[str, Hashable]) -> list[tuple[FileVersion, Entry]]:
         found = []
-        # A listing of 100,000 names with one new is seen in 20 ms, because no step of Python's is taken for each.
+        # Comparing 100,000 names to find a new one takes 20 ms: no step of Python is taken for each.
         differs = map(ne, map(known.names.get, now), now.values())
         for name in compress(now, differs):
             entry = None if hidden(name) else self._stat(folder, name)
