@@ -10,7 +10,7 @@ import pytest
 from penstock import clock, unique
 from penstock.errors import PenstockError
 from penstock.testing import CrashDisk, FakeClock, Fault, FaultySystem
-from tests.testing.sink_program import SinkProgram
+from tests.testing.sink_program import SinkProgram, Step
 from tests.testing.test_sink_crashes import MAIN, SCRIPTS
 
 ERRORS = (errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.ETIMEDOUT)
@@ -28,9 +28,9 @@ def run(program: SinkProgram, system: CrashDisk | FaultySystem) -> PenstockError
     return None
 
 
-def tried(script: tuple[list[object], dict[str, str]], fault: Fault, at: int) -> tuple[str | None, bool]:
+def tried(script: tuple[list[Step], dict[str, str]], fault: Fault, at: int) -> tuple[str | None, bool]:
     """Run a script with the fault, then again without; return the call that failed and whether that was reported."""
-    program, disk = SinkProgram(*script), CrashDisk()  # type: ignore[arg-type]  # steps
+    program, disk = SinkProgram(*script), CrashDisk()
     faulty = FaultySystem(disk, fault, at)
     error = run(program, faulty)
     where = f"{fault} at call {at}, {faulty.failed}: {error}"
@@ -51,7 +51,7 @@ def test_every_call_fails_once(name: str, fault: Fault) -> None:
     script = MAIN if name == "main" else SCRIPTS[name]
     failed, reported = set(), 0
     for at in count(1):
-        call, error = tried(script, fault, at)  # type: ignore[arg-type]  # as above
+        call, error = tried(script, fault, at)
         if call is None:
             break
         failed.add(call)

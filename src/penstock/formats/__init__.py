@@ -10,17 +10,18 @@ file to be read in ranges.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from penstock.errors import OptionError
 from penstock.formats.format import Decoder, Encoder, ReadFormat, WriteFormat
 from penstock.formats.staged import arrow_batches, arrow_stream
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 __all__ = ["Decoder", "Encoder", "ReadFormat", "WriteFormat", "arrow_batches", "arrow_stream", "decoder", "encoder"]
 
-LINES = (
-    "text",
-    "json",
-    "csv",
-)  # each in a module that is imported when it is asked for: most processes of a query need none
+LINES = ("text", "json", "csv")
 
 
 def decoder(fmt: ReadFormat) -> Decoder:
@@ -28,20 +29,7 @@ def decoder(fmt: ReadFormat) -> Decoder:
 
     Raises `OptionError` when the schema or an option is not for this format, or the format has no decoder.
     """
-    if fmt.name == "text":
-        from penstock.formats.text import TextDecoder
-
-        return TextDecoder(fmt)
-    if fmt.name == "json":
-        from penstock.formats.jsonl import JsonDecoder
-
-        return JsonDecoder(fmt)
-    if fmt.name == "csv":
-        from penstock.formats.delimited import CsvDecoder
-
-        return CsvDecoder(fmt)
-    msg = f"format={fmt.name!r} is not read in lines: expected text, json or csv"
-    raise OptionError(msg)
+    return _made_by(fmt.name, "read")[0](fmt)
 
 
 def encoder(fmt: WriteFormat) -> Encoder:
@@ -49,17 +37,22 @@ def encoder(fmt: WriteFormat) -> Encoder:
 
     Raises `OptionError` when the schema or an option is not for this format, or the format has no encoder.
     """
-    if fmt.name == "text":
-        from penstock.formats.text import TextEncoder
+    return _made_by(fmt.name, "written")[1](fmt)
 
-        return TextEncoder(fmt)
-    if fmt.name == "json":
-        from penstock.formats.jsonl import JsonEncoder
 
-        return JsonEncoder(fmt)
-    if fmt.name == "csv":
-        from penstock.formats.delimited import CsvEncoder
+def _made_by(name: str, done: str) -> tuple[Callable[[ReadFormat], Decoder], Callable[[WriteFormat], Encoder]]:
+    """Return what makes a format's decoder and encoder; imported when asked for, as most processes of a query need none."""
+    if name == "text":
+        from penstock.formats.text import TextDecoder, TextEncoder
 
-        return CsvEncoder(fmt)
-    msg = f"format={fmt.name!r} is not written in lines: expected text, json or csv"
+        return TextDecoder, TextEncoder
+    if name == "json":
+        from penstock.formats.jsonl import JsonDecoder, JsonEncoder
+
+        return JsonDecoder, JsonEncoder
+    if name == "csv":
+        from penstock.formats.delimited import CsvDecoder, CsvEncoder
+
+        return CsvDecoder, CsvEncoder
+    msg = f"format={name!r} is not {done} in lines: expected text, json or csv"
     raise OptionError(msg)

@@ -66,6 +66,9 @@ def blocks(
     Raises `FileChanged` when the file ends before `size`, `BadRecord` with the offset of a record above
     `record_bytes_max`.
     """
+    if start == 0 and end >= size and size <= block_bytes:
+        yield from _at_once(read, size)
+        return
     begin = record_at(read, size, start, end, sep=sep)
     if begin is None:
         return
@@ -115,8 +118,8 @@ def _all_of(read: Read, start: int, end: int) -> bytes:
     return b"".join(reads(read, start, end, end - start))
 
 
-def at_once(read: Read, size: int) -> Iterator[tuple[int, bytes]]:
-    """Yield all of a small file, as `blocks` of all of it would, at the cost of one read."""
+def _at_once(read: Read, size: int) -> Iterator[tuple[int, bytes]]:
+    """Yield all of a small file at the cost of one read."""
     data = _all_of(read, 0, size)
     begin = len(BOM) if data.startswith(BOM) else 0
     if begin < size:

@@ -24,7 +24,7 @@ from penstock import failpoints
 from penstock.errors import BadFile, BadRecord, FileChanged, NotThere
 from penstock.formats import LINES, ReadFormat, decoder
 from penstock.formats.codecs import codec_of, decompressed
-from penstock.formats.lines import at_once, blocks, stream_blocks
+from penstock.formats.lines import blocks, stream_blocks
 from penstock.storage import SeekableFile
 
 if TYPE_CHECKING:
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from penstock.storage import ReadHandle, Storage
 
 BLOCK_BYTES = 8 << 20
-_AT_ONCE_BYTES = 1 << 20  # a whole file up to this is read by one call, whatever is in it
 _CHUNK_BYTES = 1 << 20
 EXPANDED_BYTES_MAX = 64 << 30  # of one compressed file
 EXPANSION_MAX = 1000  # uncompressed bytes for one compressed; gzip cannot pass 1,032, a bomb is near it
@@ -169,8 +168,6 @@ class Reading:
         size = split.file.size
         if self.format.name != "csv":
             sep = self.format.line_sep
-            if split.start == 0 and split.end == size <= _AT_ONCE_BYTES:
-                return at_once(handle.read, size)
             return blocks(handle.read, size, split.start, split.end, sep=sep, block_bytes=BLOCK_BYTES)
         from penstock.formats import delimited
 

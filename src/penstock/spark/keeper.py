@@ -131,7 +131,10 @@ def finish(sink: Sink, driver: str) -> None:
     with fact_of(sink, driver).locked() as state:
         if sink.ledger.head().owner == driver:
             sink.finish(driver)
-        state.update({"ended": True} if _alive(state.get("keeper")) else {})
+        if _alive(state.get("keeper")):
+            state["ended"] = True
+        else:
+            state.clear()
 
 
 def query_ended(query: str) -> None:

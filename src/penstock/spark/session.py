@@ -68,7 +68,6 @@ def local_session(
     if active is not None:
         return active
     os.environ.setdefault("PYSPARK_PYTHON", _worker_python())
-    os.environ.setdefault("SPARK_LAUNCHER_OPTS", f"{archive.QUICK_COMPILER} -XX:+UseSerialGC")
     threading.Thread(target=_import_ahead, name="penstock-import", daemon=True).start()
     settings = _settings(rows_in_jvm=rows_in_jvm) | (config or {})
     builder = SparkSession.builder.master(master).appName("penstock")

@@ -98,6 +98,7 @@ class _System(Protocol):
 
 _OS = cast("_System", os)
 _durable: set[str] = set()
+_DURABLE_MAX = 10_000  # names that are remembered; a process may make buckets for years
 
 
 class LocalWriteHandle:
@@ -366,6 +367,8 @@ class LocalStorage:
         """Make the directory's name durable, and its way; above one that was there, there may be one closed to us."""
         with _doing("sync", path), contextlib.nullcontext() if made else contextlib.suppress(PermissionError):
             _sync_directory(self._os, os.path.dirname(path) or "/")
+        if len(self._durable) >= _DURABLE_MAX:
+            self._durable.clear()
         self._durable.add(path)
         above = os.path.dirname(path)
         if above not in {"", "/"} and above not in self._durable:

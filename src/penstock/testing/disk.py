@@ -41,7 +41,7 @@ Tree = dict[str, dict[str, int]]  # directory -> name -> inode
 
 
 class SimulatedCrash(BaseException):
-    """The power is cut. No `Exception`, so that no handler of the code under test takes it for an error."""
+    """A run ends here, in the middle. No `Exception`, so that no handler of the code under test takes it for an error."""
 
 
 @dataclass(frozen=True)

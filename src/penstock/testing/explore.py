@@ -57,17 +57,12 @@ class Report:
 
     states: int = 0
     futures: int = 0
-    calls: dict[str, int] = field(default_factory=dict)
     complaints: list[str] = field(default_factory=list)
 
     @property
     def first(self) -> str:
         """Return the first complaint, with the way that leads to it."""
         return self.complaints[0] if self.complaints else "nothing is wrong"
-
-
-class _Enough(BaseException):
-    """The rest of this run is known, or there were complaints enough."""
 
 
 @dataclass
@@ -97,7 +92,7 @@ class _Explorer:
         def rest() -> None:
             key = disk.state(), program.memory, crashes
             if key in self._rests:
-                raise _Enough
+                raise SimulatedCrash
             self._rests.add(key)
 
         program.memory = memory
@@ -107,11 +102,9 @@ class _Explorer:
             with clock.use(FakeClock()), unique.use(lambda: f"{len(way)}{next(tokens):031d}"):
                 program.run(disk, rest)
                 self._note(program.check(disk, final=True), (*way, "the end"))
-        except _Enough:
+        except SimulatedCrash:  # by `rest` or `_branch`: what is behind is known, or there were complaints enough
             if self._over():
                 raise
-        except SimulatedCrash:
-            raise
         except Exception as error:  # noqa: BLE001 - whatever the program raises is a finding
             self._note([f"{type(error).__name__}: {error}"], way)
         for found, remembered, path in waiting:
@@ -135,7 +128,7 @@ class _Explorer:
             self._note(self.program.check(CrashDisk(image), final=False), (*way, "crash"))
             waiting.append((image, memory, (*way, "crash")))
         if self._over():
-            raise _Enough
+            raise SimulatedCrash
 
     def _note(self, found: list[str], way: tuple[str, ...]) -> None:
         self.report.complaints += [f"{complaint} (after {' > '.join(way) or 'the start'})" for complaint in found]
@@ -163,6 +156,6 @@ def explore(
     asked with the place of each (`disk.call_site`).
     """
     explorer = _Explorer(program, depth, seed, images_max, complaints_max, states_max, omit)
-    with suppress(_Enough):
+    with suppress(SimulatedCrash):
         explorer.explore(image, program.memory, depth, ())
     return explorer.report
