@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -11,9 +10,8 @@ import pyarrow as pa
 
 from penstock import clock
 from penstock.options import SINK, parse
-from penstock.sink.sink import STATE_DIRECTORY, Batch, Sink
-from penstock.storage import LocalStorage
-from penstock.testing import CrashDisk, Program
+from penstock.sink.sink import Batch, Sink
+from penstock.testing import Crashable, Program, compare, visible
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -62,9 +60,9 @@ class SinkProgram(Program):
         self._growing = "growing" in options
         self._options = parse(SINK, {"path": ROOT, "format": "text"} | options, what="sink")
 
-    def run(self, disk: CrashDisk, rest: Callable[[], None]) -> None:
+    def run(self, disk: Crashable, rest: Callable[[], None]) -> None:
         """Be a driver that starts, and goes on to the end."""
-        storage = LocalStorage(disk)
+        storage = disk.storage()
         sink = Sink(storage, ROOT, self._options, "s")
         storage.make_directory(ROOT)
         if self._abandoned and self.memory >= 0 and sink.ledger.head().n:
@@ -76,16 +74,16 @@ class SinkProgram(Program):
                 self.memory = number
             self._move_clock(number)
             rest()
-            self._step(disk, sink, number, owner)
+            self._step(sink, number, owner)
 
-    def _step(self, disk: CrashDisk, sink: Sink, number: int, owner: str) -> None:
+    def _step(self, sink: Sink, number: int, owner: str) -> None:
         step = self._steps[number]
         if step.what == "roll":
             if sink.ledger.head().owner == owner:
                 sink.roll(owner)
             return
         if step.what == "finish":
-            Sink.existing(LocalStorage(disk), ROOT, "s").finish()
+            Sink.existing(sink.storage, ROOT, "s").finish()
             return
         batch = Batch(QUERY, sum(s.is_batch for s in self._steps[:number]), final=step.what == "final")
         begun = sink.begin(owner, batch)
@@ -115,53 +113,37 @@ class SinkProgram(Program):
     def _row(self, number: int, writer: int, row: int) -> bytes:
         return b"%d-%d-%d" % (number, writer, row) + b"." * (self._row_bytes - 6) + b"\n"
 
-    def expected(self, steps: int) -> set[bytes]:
+    def expected(self, steps: int) -> list[bytes]:
         """Return the rows of the first steps."""
-        return {
+        return [
             self._row(number, writer, row)
             for number, step in enumerate(self._steps[:steps])
             for writer, rows in enumerate(step.rows)
             for row in range(rows)
-        }
+        ]
 
-    def check(self, disk: CrashDisk, *, final: bool) -> list[str]:
+    def check(self, disk: Crashable, *, final: bool) -> list[str]:
         """Look at the output as `cat` would: no row twice, none in part, none that was not decided; at the end all."""
-        lines = [line for data in visible(disk).values() for line in _unpacked(data).splitlines(keepends=True)]
+        files = visible(disk.storage(), ROOT)
+        lines = [line for data in files.values() for line in _unpacked(data).splitlines(keepends=True)]
         if self._growing and not final:  # what its readers see may end in the middle of a record, and only there
             lines = [line for line in lines if line.endswith(b"\n") and not line.startswith(b"\0")]
-        seen = Counter(lines)
-        wanted = self.expected(len(self._steps))
-        found = [f"doubled {line!r}" for line, times in seen.items() if times > 1]
         begins = self._options["fileName"].partition("{")[0]
-        found += [f"misnamed {path}" for path in visible(disk) if not path.rpartition("/")[2].startswith(begins)]
-        found += [f"torn or foreign {line!r}" for line in seen.keys() - wanted]
-        decided = _decided(disk) if seen or final else -1
+        found = [f"misnamed {path}" for path in files if not path.rpartition("/")[2].startswith(begins)]
+        decided = _decided(disk) if lines or final else -1
         numbers = [number for number, step in enumerate(self._steps) if step.is_batch]
-        undecided = self.expected(len(self._steps)) - self.expected(numbers[decided] + 1 if decided >= 0 else 0)
-        found += [f"not committed and visible {line!r}" for line in seen.keys() & undecided]
-        if final:
-            found += [f"lost {line!r}" for line in (wanted - undecided if self._abandoned else wanted) - seen.keys()]
-        return found
-
-
-def visible(disk: CrashDisk) -> dict[str, bytes]:
-    """Return the files below the output that a reader sees, by path."""
-    found: dict[str, bytes] = {}
-    image = disk.image()
-    for folder, names in image.tree.items():
-        if not folder.startswith(ROOT) or f"/{STATE_DIRECTORY}" in folder:
-            continue
-        for name, inode in names.items():
-            if inode in image.contents and not name.startswith((".", "_")):
-                found[f"{folder}/{name}"] = image.contents[inode]
-    return found
+        committed = self.expected(numbers[decided] + 1 if decided >= 0 else 0)
+        wanted = self.expected(len(self._steps))
+        if final and not self._abandoned:
+            found += [f"never committed {row!r}" for row in wanted[len(committed) :]]
+        return found + compare(lines, acknowledged=committed, offered=wanted).complaints(final=final)
 
 
 def _unpacked(data: bytes) -> bytes:
     return gzip.decompress(data) if data.startswith(b"\x1f\x8b") else data
 
 
-def _decided(disk: CrashDisk) -> int:
+def _decided(disk: Crashable) -> int:
     """Return the last batch of which a record is on the disk, as the ledger itself tells."""
-    sink: Any = Sink(LocalStorage(disk), ROOT, parse(SINK, {"path": ROOT}, what="sink"), "s")
+    sink: Any = Sink(disk.storage(), ROOT, parse(SINK, {"path": ROOT}, what="sink"), "s")
     return int(sink.ledger.head().last_batch(QUERY))

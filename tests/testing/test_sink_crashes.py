@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
-from penstock.testing import Report, explore
+from penstock.testing import Crashable, CrashDisk, ObjectStore, Report, explore
 from tests.testing.sink_program import SinkProgram, Step
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 ROLL, FINISH = Step(what="roll"), Step(what="finish")
 MAIN = ([Step((3, 2)), Step((2, 0)), ROLL, Step((1, 4)), FINISH], {"rollSize": "60", "rollInactivity": "30s"})
@@ -27,10 +32,14 @@ SCRIPTS: dict[str, tuple[list[Step], dict[str, str]]] = {
 
 
 def explored(
-    script: tuple[list[Step], dict[str, str]], *, images_max: int = 24, states_max: int | None = None
+    script: tuple[list[Step], dict[str, str]],
+    *,
+    profile: Callable[..., Crashable] = CrashDisk,
+    images_max: int = 24,
+    states_max: int | None = None,
 ) -> Report:
     """Explore a script, two crashes deep; fail with the first complaint."""
-    report = explore(SinkProgram(*script), images_max=images_max, states_max=states_max)
+    report = explore(SinkProgram(*script), profile=profile, images_max=images_max, states_max=states_max)
     assert not report.complaints, report.first
     return report
 
@@ -47,6 +56,13 @@ def test_crash_anywhere(name: str) -> None:
     """Every way in which rows become files survives a crash at each call, and at many calls of the recovery."""
     report = explored(SCRIPTS[name], images_max=8, states_max=6000)
     assert report.states >= 300
+
+
+@pytest.mark.parametrize("name", ["main", *sorted(SCRIPTS.keys() - {"a growing file"})])
+def test_crash_anywhere_on_an_object_store(name: str) -> None:
+    """The same protocol holds where there are only whole and conditional puts, at each call and each call of the recovery."""
+    report = explored(MAIN if name == "main" else SCRIPTS[name], profile=ObjectStore)
+    assert report.states >= 25
 
 
 def test_crash_and_nobody_restarts() -> None:

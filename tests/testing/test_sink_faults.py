@@ -4,42 +4,48 @@ from __future__ import annotations
 
 import errno
 from itertools import count
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from penstock import clock, unique
 from penstock.errors import PenstockError
-from penstock.testing import CrashDisk, FakeClock, Fault, FaultySystem
+from penstock.testing import Crashable, CrashDisk, FakeClock, Fault, FaultySystem, ObjectStore
 from tests.testing.sink_program import SinkProgram, Step
 from tests.testing.test_sink_crashes import MAIN, SCRIPTS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 ERRORS = (errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.ETIMEDOUT)
 TOKENS = count()
 FAULTS = [*(Fault(error) for error in ERRORS), Fault(errno.EIO, applied=True), Fault(None)]
 
 
-def run(program: SinkProgram, system: CrashDisk | FaultySystem) -> PenstockError | None:
+def run(program: SinkProgram, system: Crashable) -> PenstockError | None:
     """Run the program to its end, or to a typed error; anything else fails the test."""
     with clock.use(FakeClock()), unique.use(lambda: f"{next(TOKENS):032d}"):
         try:
-            program.run(system, lambda: None)  # type: ignore[arg-type]  # it has the functions of one
+            program.run(system, lambda: None)
         except PenstockError as error:
             return error
     return None
 
 
-def tried(script: tuple[list[Step], dict[str, str]], fault: Fault, at: int) -> tuple[str | None, bool]:
+def tried(
+    script: tuple[list[Step], dict[str, str]], fault: Fault, at: int, profile: Callable[[Any], Crashable] = CrashDisk
+) -> tuple[str | None, bool]:
     """Run a script with the fault, then again without; return the call that failed and whether that was reported."""
-    program, disk = SinkProgram(*script), CrashDisk()
+    program, disk = SinkProgram(*script), profile(None)
     faulty = FaultySystem(disk, fault, at)
     error = run(program, faulty)
     where = f"{fault} at call {at}, {faulty.failed}: {error}"
-    assert not disk.descriptors, where
+    assert not getattr(disk, "descriptors", []), where
     assert program.check(disk, final=error is None) == [], where
     if error is not None:
         again = run(program, disk)
         assert again is None, f"{where}; then {again}"
-    worst = CrashDisk(next(disk.images()))  # what a power cut leaves for sure: nothing that failed may count as durable
+    worst = profile(next(disk.images()))  # what a power cut leaves for sure: nothing that failed may count as durable
     assert program.check(worst, final=True) == [], where
     return faulty.failed, error is not None
 
@@ -58,3 +64,17 @@ def test_every_call_fails_once(name: str, fault: Fault) -> None:
         reported += error
     assert {"open", "write", "fsync", "link", "unlink", "stat", "scandir"} <= failed
     assert reported > 50 or fault.error is None
+
+
+@pytest.mark.parametrize("fault", [Fault(errno.ETIMEDOUT), Fault(errno.ETIMEDOUT, applied=True)], ids=str)
+@pytest.mark.parametrize("name", ["main", "buckets", "members", "old and idle"])
+def test_every_request_to_an_object_store_fails_once(name: str, fault: Fault) -> None:
+    """Whatever request fails, or loses its reply: nothing is lost or doubled, and the same program ends as if nothing had been."""
+    script = MAIN if name == "main" else SCRIPTS[name]
+    failed = set()
+    for at in count(1):
+        call, _ = tried(script, fault, at, ObjectStore)
+        if call is None:
+            break
+        failed.add(call)
+    assert failed == {"put", "copy", "head", "get", "objects", "remove"}

@@ -1,19 +1,26 @@
 """What tests of pipelines need: a disk that loses power, an explorer of crashes, calls that fail, a clock that only moves when told to."""
 
+from penstock.testing.check import Verdict, compare, visible
 from penstock.testing.clock import FakeClock
-from penstock.testing.disk import EMPTY, CrashDisk, Image, SimulatedCrash
-from penstock.testing.explore import Program, Report, explore
+from penstock.testing.disk import CrashDisk, Image, SimulatedCrash
+from penstock.testing.explore import Crashable, Program, Report, explore
 from penstock.testing.faults import Fault, FaultySystem
+from penstock.testing.objects import ObjectStorage, ObjectStore
 
 __all__ = [
-    "EMPTY",
     "CrashDisk",
+    "Crashable",
     "FakeClock",
     "Fault",
     "FaultySystem",
     "Image",
+    "ObjectStorage",
+    "ObjectStore",
     "Program",
     "Report",
     "SimulatedCrash",
+    "Verdict",
+    "compare",
     "explore",
+    "visible",
 ]

@@ -26,6 +26,7 @@ from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from penstock import clock
+from penstock.storage import LocalStorage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -77,13 +78,14 @@ class CrashDisk:
 
     def __init__(
         self,
-        image: Image = EMPTY,
+        image: Image | None = None,
         *,
         watch: Callable[[CrashDisk, str], None] | None = None,
         omit: Callable[[str], bool] | None = None,
     ) -> None:
         self.watch = watch
         self.omit = omit
+        image = image or EMPTY
         self._durable: Tree = {directory: dict(names) for directory, names in image.tree.items()}
         self._tree: Tree = {directory: dict(names) for directory, names in image.tree.items()}
         self._pending: dict[str, list[tuple[str, int | None]]] = {}
@@ -245,6 +247,10 @@ class CrashDisk:
         inode = self._open[descriptor][0]
         if inode in self._contents:
             self._lost.add(inode)
+
+    def storage(self) -> LocalStorage:
+        """Return a storage on this disk: the one of real disks."""
+        return LocalStorage(self)
 
     # -- crashes ---------------------------------------------------------------------------------------------------
 

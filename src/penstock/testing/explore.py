@@ -10,7 +10,7 @@ future is explored once. A program can also say that it is at rest (`Memory.rest
 agree there have the same future from there on, and the second one stops. That is what makes it a hundred thousand states
 in a minute, and it is the only thing it relies on.
 
-    report = explore(lambda: MyProgram(), depth=2)
+    report = explore(MyProgram(), depth=2)
     assert not report.complaints, report.first
 """
 
@@ -20,14 +20,31 @@ from abc import ABC, abstractmethod
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock import clock, unique
 from penstock.testing.clock import FakeClock
-from penstock.testing.disk import EMPTY, IMAGES_MAX, CrashDisk, Image, SimulatedCrash
+from penstock.testing.disk import IMAGES_MAX, CrashDisk, SimulatedCrash
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable
+    from collections.abc import Callable, Hashable, Iterator
+
+    from penstock.storage import Storage
+
+
+class Crashable(Protocol):
+    """What can lose power: `CrashDisk`, `CrashHdfs`, `ObjectStore`. Made from nothing, or from an image of its own kind."""
+
+    calls: int
+
+    def storage(self) -> Storage:
+        """Return a storage on it."""
+
+    def images(self, seed: int | str = 0, *, limit: int = ...) -> Iterator[Any]:
+        """Yield what a crash at this moment may leave; `key()` of two is the same if no program can tell them apart."""
+
+    def state(self) -> Hashable:
+        """Return a value that two of them share if no program can tell them apart, now or after a crash."""
 
 
 class Program(ABC):
@@ -39,7 +56,7 @@ class Program(ABC):
     memory: Hashable = None
 
     @abstractmethod
-    def run(self, disk: CrashDisk, rest: Callable[[], None]) -> None:
+    def run(self, disk: Crashable, rest: Callable[[], None]) -> None:
         """Start, on an empty disk or on what a crash has left, and go on to the end.
 
         Called again on each image with the memory as it was at the crash. `rest()` may be called where all that
@@ -47,7 +64,7 @@ class Program(ABC):
         """
 
     @abstractmethod
-    def check(self, disk: CrashDisk, *, final: bool) -> list[str]:
+    def check(self, disk: Crashable, *, final: bool) -> list[str]:
         """Return what is wrong with the disk, as a reader sees it: at any moment, or (`final`) when `run` has ended."""
 
 
@@ -68,6 +85,7 @@ class Report:
 @dataclass
 class _Explorer:
     program: Program
+    profile: Callable[..., Crashable]
     depth: int
     seed: int
     images_max: int
@@ -78,13 +96,13 @@ class _Explorer:
     _seen: set[Hashable] = field(default_factory=set)
     _rests: set[Hashable] = field(default_factory=set)
 
-    def explore(self, image: Image, memory: Hashable, crashes: int, way: tuple[str, ...]) -> None:
+    def explore(self, image: Any, memory: Hashable, crashes: int, way: tuple[str, ...]) -> None:  # noqa: ANN401 - the profile's
         """Run the program on the image; explore each crash on the way if there are crashes left; check the end."""
         self.report.futures += 1
-        waiting: list[tuple[Image, Hashable, tuple[str, ...]]] = []
+        waiting: list[tuple[Any, Hashable, tuple[str, ...]]] = []
         program, step = self.program, count(1)
 
-        def watch(disk: CrashDisk, call: str) -> None:
+        def watch(disk: Crashable, call: str) -> None:
             number = next(step)
             if crashes:
                 self._branch(disk, crashes, (*way, f"{call} {number}"), waiting)
@@ -96,7 +114,7 @@ class _Explorer:
             self._rests.add(key)
 
         program.memory = memory
-        disk = CrashDisk(image, watch=watch, omit=self.omit)
+        disk = self.profile(image, watch=watch, omit=self.omit)
         tokens = count(1)
         try:
             with clock.use(FakeClock()), unique.use(lambda: f"{len(way)}{next(tokens):031d}"):
@@ -112,10 +130,10 @@ class _Explorer:
 
     def _branch(
         self,
-        disk: CrashDisk,
+        disk: Crashable,
         crashes: int,
         way: tuple[str, ...],
-        waiting: list[tuple[Image, Hashable, tuple[str, ...]]],
+        waiting: list[tuple[Any, Hashable, tuple[str, ...]]],
     ) -> None:
         """Take the images of a crash at this moment: check each, and keep those whose future is not known."""
         memory = self.program.memory
@@ -125,7 +143,7 @@ class _Explorer:
             if key in self._seen:
                 continue
             self._seen.add(key)
-            self._note(self.program.check(CrashDisk(image), final=False), (*way, "crash"))
+            self._note(self.program.check(self.profile(image), final=False), (*way, "crash"))
             waiting.append((image, memory, (*way, "crash")))
         if self._over():
             raise SimulatedCrash
@@ -141,21 +159,21 @@ class _Explorer:
 def explore(
     program: Program,
     *,
+    profile: Callable[..., Crashable] = CrashDisk,
     depth: int = 2,
     seed: int = 0,
     images_max: int = IMAGES_MAX,
     complaints_max: int = 1,
     states_max: int | None = None,
-    image: Image = EMPTY,
     omit: Callable[[str], bool] | None = None,
 ) -> Report:
     """Explore the program to `depth` crashes, one in the recovery from the other; return what was found.
 
-    `images_max` bounds the images of one moment: where there are more, `seed` draws them. Ends early with
+    `profile` is what it runs on: `CrashDisk`, `CrashHdfs` or `ObjectStore`. `images_max` bounds the images of one moment: where there are more, `seed` draws them. Ends early with
     `complaints_max` complaints, or `states_max` states. `omit` leaves out syncs, to see whether they are needed: it is
     asked with the place of each (`disk.call_site`).
     """
-    explorer = _Explorer(program, depth, seed, images_max, complaints_max, states_max, omit)
+    explorer = _Explorer(program, profile, depth, seed, images_max, complaints_max, states_max, omit)
     with suppress(SimulatedCrash):
-        explorer.explore(image, program.memory, depth, ())
+        explorer.explore(None, program.memory, depth, ())
     return explorer.report

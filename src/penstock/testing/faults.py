@@ -1,4 +1,4 @@
-"""System calls that fail: one call of `os`, or of a `CrashDisk`, returns an error, or does less than was asked."""
+"""Calls that fail: one call of `os`, of a `CrashDisk` or of an `ObjectStore` returns an error, or does less than was asked."""
 
 from __future__ import annotations
 
@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from penstock.storage import Storage
+
 CALLS = frozenset(
     {
         *("open", "close", "write", "pread", "lseek", "ftruncate", "fsync", "fdatasync", "fstat", "stat", "scandir"),
         *("chmod", "link", "unlink", "rmdir", "mkdir"),
+        *("put", "copy", "head", "get", "objects", "remove"),
     },
 )
 
@@ -21,7 +24,7 @@ CALLS = frozenset(
 class Fault:
     """What goes wrong: `error` (a number of `errno`) is raised; `applied`: though the call has done what it should.
 
-    Without an error the call writes only half of what it is given, as a write may.
+    So `applied` is the lost reply of a store. Without an error the call writes only half of what it is given, as a write may.
     """
 
     error: int | None
@@ -32,7 +35,7 @@ class FaultySystem:
     """The functions of `system`, of which call number `at` (counted from 1) meets with the fault.
 
     A sync that fails loses what it should have made durable: Linux may drop the pages, and then report success for the
-    next sync. Give it to `LocalStorage`.
+    next sync. `storage()` is a storage on it; for `os` give it to `LocalStorage`.
     """
 
     def __init__(self, system: Any, fault: Fault, at: int) -> None:  # noqa: ANN401 - os is a module
@@ -41,6 +44,11 @@ class FaultySystem:
         self._at = at
         self.calls = 0
         self.failed: str | None = None
+
+    def storage(self) -> Storage:
+        """Return the storage that the system has, on this."""
+        made: Storage = type(self._system.storage())(self)
+        return made
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever the system has
         """Return the system's function, counted and perhaps failing."""

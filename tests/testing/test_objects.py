@@ -1,0 +1,79 @@
+"""The object store: a storage like any other, as far as one can be on whole puts, and what is different."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.errors import AlreadyThere, NotThere, StorageError
+from penstock.storage import Storage
+from penstock.testing import ObjectStore
+from tests.support.storage_contract import StorageContract, put
+
+
+@pytest.fixture
+def storage() -> Storage:
+    made = ObjectStore().storage()
+    made.make_directory("/root")
+    return made
+
+
+@pytest.fixture
+def root() -> str:
+    return "/root"
+
+
+class TestObjectStore(StorageContract):
+    """Where a test has another body here, the store cannot keep the promise as it is written, and this is what it does."""
+
+    def test_a_file_whose_name_went_does_not_close_well(self, storage: Storage, root: str) -> None:
+        """A file is nowhere before it is put, so its name cannot go; but another file can take it."""
+        file = storage.create(f"{root}/a")
+        file.write(b"mine")
+        put(storage, f"{root}/a", b"theirs")
+        with pytest.raises(AlreadyThere):
+            file.close()
+        assert storage.read(f"{root}/a") == b"theirs"
+
+    def test_put_if_absent_decides_once(self, storage: Storage, root: str) -> None:
+        """Of two that put one name the first succeeds; there are no threads here."""
+        storage.put_if_absent(f"{root}/slot", b"1")
+        with pytest.raises(AlreadyThere):
+            storage.put_if_absent(f"{root}/slot", b"2")
+        assert storage.read(f"{root}/slot") == b"1"
+
+    def test_an_open_file_stays_the_same_file(self, storage: Storage, root: str) -> None:
+        """An open file never reads the bytes of another: it fails."""
+        put(storage, f"{root}/a", b"old")
+        with storage.open(f"{root}/a") as file:
+            storage.delete(f"{root}/a")
+            put(storage, f"{root}/a", b"new one")
+            with pytest.raises(NotThere):
+                file.read(0, 10)
+
+    def test_extend_cuts_and_appends(self, storage: Storage, root: str) -> None:
+        """Objects do not grow, and that is said."""
+        with pytest.raises(StorageError, match="growing=true needs a disk"):
+            storage.extend(f"{root}/g", 0)
+
+    def test_a_storage_travels(self, storage: Storage, root: str) -> None:
+        """It does not: it is in this process's memory."""
+
+
+def test_nothing_is_there_before_it_is_put(storage: Storage) -> None:
+    """A file that is being written is not listed; it is there, whole, after `sync`, and takes no more."""
+    with storage.create("/root/a") as file:
+        file.write(b"x")
+        assert list(storage.names("/root")) == []
+        file.sync()
+        assert storage.read("/root/a") == b"x"
+        with pytest.raises(StorageError, match="put once"):
+            file.write(b"y")
+
+
+def test_publish_completes_after_a_crash_between_the_two_keys() -> None:
+    """With the copy made and the old key still there, publishing again removes it."""
+    store = ObjectStore()
+    put(store.storage(), "/a", b"part")
+    store.copy("/a", "/b")
+    store.storage().publish("/a", "/b")
+    assert dict(store.image().objects).keys() == {"/b"}
