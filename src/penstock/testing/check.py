@@ -1,8 +1,6 @@
 """What a reader sees, compared with what was acknowledged: what is lost, doubled, partial or uncommitted.
 
-    seen = [line for data in visible(storage, "/out").values() for line in data.splitlines(keepends=True)]
-    verdict = compare(seen, acknowledged=committed_rows, offered=all_rows)
-    assert not verdict.complaints(final=True)
+`visible` is that reader, for any storage; `compare` knows nothing of files.
 """
 
 from __future__ import annotations

@@ -52,9 +52,10 @@ class Image:
     tree: Tree = field(repr=False)
     contents: dict[int, bytes] = field(repr=False)
     next_inode: int
+    times: dict[int, int] = field(default_factory=dict, repr=False)
 
     def key(self) -> frozenset[tuple[str, str, bytes, str]]:
-        """Return a value that two images share if no program can tell them apart (but by inode numbers)."""
+        """Return a value that two images share if no program can tell them apart (but by inode numbers and times)."""
         first: dict[int, str] = {}
         entries = []
         for directory in sorted(self.tree):
@@ -93,7 +94,7 @@ class CrashDisk:
         self._synced = dict(image.contents)
         self._dirty: set[int] = set()
         self._lost: set[int] = set()
-        self._times: dict[int, int] = {}
+        self._times = dict(image.times)
         self._modes: dict[int, int] = {}
         self._next_inode = image.next_inode
         self._open: dict[int, list[Any]] = {}
@@ -114,7 +115,7 @@ class CrashDisk:
             inode = self._new_inode(_FILE_MODE | mode)
             self._contents[inode] = self._synced[inode] = b""
             names[name] = inode
-            self._pending.setdefault(folder, []).append((name, inode))
+            self._changed(folder, name, inode)
         elif flags & os.O_EXCL:
             raise _error(errno.EEXIST, path)
         self._next_descriptor += 1
@@ -195,7 +196,7 @@ class CrashDisk:
             raise _error(errno.EEXIST, target)
         folder, name = _split(target)
         self._names(folder)[name] = inode
-        self._pending.setdefault(folder, []).append((name, inode))
+        self._changed(folder, name, inode)
 
     def unlink(self, path: str) -> None:
         """Remove a file's name."""
@@ -224,7 +225,7 @@ class CrashDisk:
         self._changes("mkdir")
         inode = names[name] = self._new_inode(stat_bits.S_IFDIR | mode)
         self._tree[path] = {}
-        self._pending.setdefault(folder, []).append((name, inode))
+        self._changed(folder, name, inode)
 
     def scandir(self, path: str) -> _Listing:
         """List a directory."""
@@ -256,7 +257,9 @@ class CrashDisk:
 
     def image(self) -> Image:
         """Return the disk as it is now, with everything in it: what a power cut would leave if all had been synced."""
-        return Image({d: dict(n) for d, n in self._tree.items()}, dict(self._contents), self._next_inode)
+        return Image(
+            {d: dict(n) for d, n in self._tree.items()}, dict(self._contents), self._next_inode, dict(self._times)
+        )
 
     def state(self) -> tuple[object, ...]:
         """Return a value that two disks share if no program can tell them apart, now or after a crash."""
@@ -272,7 +275,7 @@ class CrashDisk:
         names = [(folder, *change) for folder, changes in self._pending.items() for change in changes]
         dirty = sorted(self._dirty & (set(self._inodes(self._tree)) | set(self._inodes(self._durable))))
         choices = [(False, True)] * len(names) + [range(len(self._versions(inode))) for inode in dirty]
-        total = 1
+        self._times, total = dict(self._times), 1  # the images share what was there until now
         for choice in choices:
             total *= len(choice)
         if total <= limit:
@@ -298,7 +301,7 @@ class CrashDisk:
         contents = dict(self._synced)
         for inode, version in zip(dirty, chosen[len(names) :], strict=True):
             contents[inode] = self._versions(inode)[version]
-        return _reachable(tree, contents, self._next_inode)
+        return _reachable(tree, contents, self._next_inode, self._times)
 
     def _versions(self, inode: int) -> list[bytes]:
         """Return what a crash may leave of a file: as it was synced, with holes, as it is."""
@@ -350,7 +353,12 @@ class CrashDisk:
     def _remove(self, path: str) -> None:
         folder, name = _split(path)
         del self._tree[folder][name]
-        self._pending.setdefault(folder, []).append((name, None))
+        self._changed(folder, name, None)
+
+    def _changed(self, folder: str, name: str, inode: int | None) -> None:
+        """Note a change of a directory: not durable yet, and its new time."""
+        self._pending.setdefault(folder, []).append((name, inode))
+        self._times[self._find(folder) or 0] = clock.now_ns()
 
     def _new_inode(self, mode: int) -> int:
         self._next_inode += 1
@@ -413,7 +421,7 @@ class _Listed:
         return self._disk.stat(self.path)
 
 
-def _reachable(tree: Tree, contents: dict[int, bytes], next_inode: int) -> Image:
+def _reachable(tree: Tree, contents: dict[int, bytes], next_inode: int, times: dict[int, int]) -> Image:
     """Return the image without what has no name any more."""
     found: Tree = {}
     waiting = ["/"]
@@ -425,7 +433,7 @@ def _reachable(tree: Tree, contents: dict[int, bytes], next_inode: int) -> Image
             inodes.add(inode)
             if inode not in contents:
                 waiting.append(f"{folder.rstrip('/')}/{name}")
-    return Image(found, {inode: contents[inode] for inode in inodes if inode in contents}, next_inode)
+    return Image(found, {inode: contents[inode] for inode in inodes if inode in contents}, next_inode, times)
 
 
 def _split(path: str) -> tuple[str, str]:

@@ -244,7 +244,13 @@ class _Reading:
 
 
 def _entry(key: str, stored: Stored) -> Entry:
-    return Entry(key.rpartition("/")[2], is_directory=False, size=len(stored.data), modified_ns=stored.modified_ns, identity=stored.tag)
+    return Entry(
+        key.rpartition("/")[2],
+        is_directory=False,
+        size=len(stored.data),
+        modified_ns=stored.modified_ns,
+        identity=stored.tag,
+    )
 
 
 class ObjectStorage:
@@ -277,7 +283,11 @@ class ObjectStorage:
     def list(self, path: str) -> Iterator[Entry]:
         """Yield what is directly below the prefix."""
         for name, stored in self._below("list", path).items():
-            yield Entry(name, is_directory=True, size=0, modified_ns=0, identity="") if stored is None else _entry(name, stored)
+            yield (
+                Entry(name, is_directory=True, size=0, modified_ns=0, identity="")
+                if stored is None
+                else _entry(name, stored)
+            )
 
     def names(self, path: str) -> dict[str, str]:
         """Return names and tags."""

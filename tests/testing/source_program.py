@@ -1,0 +1,118 @@
+"""The source as a program that can be crashed anywhere: Spark's calls to it, and what a restart repeats."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from penstock import clock
+from penstock.formats import ReadFormat
+from penstock.options import SOURCE, parse
+from penstock.source.plan import Planner
+from penstock.source.read import Reading
+from penstock.testing import CrashDisk, FakeClock, Image, Program, compare
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from penstock.storage import Storage
+    from penstock.testing import Crashable
+
+IN, STATE = "/in", "/checkpoint/penstock"
+TEXT = pa.schema([("value", pa.string())])
+_BEFORE = 999_000.0  # seconds; the clock of an exploration stands at 1,000,000
+
+
+@dataclass(frozen=True)
+class Log:
+    """What outlives a crash elsewhere: Spark's offset log, and the rows of each batch as the sink has them."""
+
+    offsets: tuple[str, ...] = ()
+    sunk: tuple[tuple[str, ...], ...] = ()
+
+
+class SourceProgram(Program):
+    """A query that reads `files` (some there at first, some that land while it runs), batch by batch.
+
+    A restart reads the last batch again, also one that was done, as when Spark's commit log lost its entry: the rows
+    must be the same.
+    """
+
+    memory: Log
+
+    def __init__(self, files: dict[str, bytes], landing: dict[str, bytes], options: dict[str, str]) -> None:
+        self.memory = Log()
+        self._files = files
+        self._landing = landing
+        self._options = parse(SOURCE, {"path": IN, "settle": "0s"} | options, what="source")
+
+    def disk(self, image: Image | None = None, **more: Any) -> CrashDisk:
+        """Return the disk of an image, or one with the first files on it."""
+        if image is None:
+            first = CrashDisk()
+            with clock.use(FakeClock(_BEFORE)):
+                first.storage().make_directory(IN)
+                for name, data in self._files.items():
+                    _land(first.storage(), name, data)
+            image = first.image()
+        return CrashDisk(image, **more)
+
+    def run(self, disk: Crashable, rest: Callable[[], None]) -> None:
+        """Be Spark: plan, log the offset, read, commit one batch late."""
+        storage = disk.storage()
+        reading = Reading(storage, IN, ReadFormat("text", TEXT), None, ("value",))
+        planner = Planner(storage, IN, self._options, divisible=reading.divisible, state=STATE)
+        log = self.memory
+        if log.offsets:
+            self._batch(planner, reading, len(log.offsets) - 1)
+        landing = dict(self._landing)
+        while True:
+            rest()
+            log = self.memory
+            start = json.loads(log.offsets[-1]) if log.offsets else planner.initial()
+            end = planner.latest(start)
+            if end != start:
+                self.memory = Log((*log.offsets, json.dumps(end)), log.sunk)
+                if log.offsets:
+                    planner.committed(start)
+                self._batch(planner, reading, len(log.offsets))
+            elif not self._land_one(storage, landing):
+                return
+
+    @staticmethod
+    def _land_one(storage: Storage, landing: dict[str, bytes]) -> bool:
+        """Let one more file land, as its producer does: written aside, synced, moved in. It tries again after a crash."""
+        there = storage.names(IN)
+        for name, data in landing.items():
+            if name not in there:
+                _land(storage, name, data)
+                return True
+        return False
+
+    def _batch(self, planner: Planner, reading: Reading, number: int) -> None:
+        end = json.loads(self.memory.offsets[number])
+        batches = [batch for task in planner.tasks(end) for batch in reading.batches(task)]
+        rows = tuple(str(row) for batch in batches for row in batch.column(0).to_pylist())
+        sunk = self.memory.sunk
+        if number < len(sunk):
+            assert rows == sunk[number], f"batch {number} was {sunk[number]}, and is {rows} when it is replayed"
+        else:
+            self.memory = Log(self.memory.offsets, (*sunk, rows))
+
+    def check(self, disk: Crashable, *, final: bool) -> list[str]:
+        """Compare what the sink has with what is in the files: nothing twice, nothing in part, at the end everything."""
+        lines = [line.decode() for data in (self._files | self._landing).values() for line in data.splitlines()]
+        seen = [row for rows in self.memory.sunk for row in rows]
+        return compare(seen, acknowledged=lines, offered=lines).complaints(final=final)
+
+
+def _land(storage: Storage, name: str, data: bytes) -> None:
+    aside = f"{IN}/.{name}.tmp"
+    storage.delete(aside)
+    with storage.create(aside) as file:
+        file.write(data)
+        file.sync()
+    storage.publish(aside, f"{IN}/{name}")

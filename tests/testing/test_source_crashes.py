@@ -1,0 +1,88 @@
+"""The source's bookkeeping on a disk that loses power at every call: each record in one batch, each replay the same."""
+
+from __future__ import annotations
+
+import errno
+from itertools import count
+
+import pytest
+
+from penstock import clock
+from penstock.errors import PenstockError
+from penstock.source import plan
+from penstock.testing import FakeClock, Fault, FaultySystem, Report, explore
+from tests.testing.source_program import SourceProgram
+
+FILES = {name: b"".join(b"%s-%d\n" % (name.encode(), n) for n in range(3)) for name in ("a", "b", "c", "d")}
+LANDING = {"e": b"e-0\ne-1", "f": b"f-0\n"}
+STATES_MAX = 5000
+OPTIONS = {
+    "two files a batch": {"maxFilesPerTrigger": "2"},
+    "cut inside files": {"maxBytesPerTrigger": "7", "splitSize": "4"},
+    "a file a batch": {"batchBoundary": "file"},
+}
+
+
+@pytest.fixture(autouse=True)
+def long_plans(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let every plan be too long for the offset, so that all go to side records."""
+    monkeypatch.setattr(plan, "INLINE_BYTES", 2)
+
+
+def explored(options: dict[str, str], omit: str = "") -> Report:
+    """Explore a query, two crashes deep."""
+    program = SourceProgram(FILES, LANDING, options)
+    return explore(program, profile=program.disk, states_max=STATES_MAX, omit=lambda place: place == omit)
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_crash_anywhere_and_again_in_the_recovery(name: str) -> None:
+    """Whatever a crash takes, and wherever, the batches hold each record once and a replay holds the same."""
+    report = explored(OPTIONS[name])
+    assert not report.complaints, report.first
+    assert report.states > 500
+
+
+def test_every_sync_is_needed() -> None:
+    """Without any one sync of the side records a restart cannot read its plan."""
+    places: set[str] = set()
+    program = SourceProgram(FILES, {}, {})  # nobody else syncs
+
+    def note(place: str) -> bool:
+        places.add(place)
+        return False
+
+    explore(program, profile=program.disk, depth=0, omit=note)
+    assert len(places) > 2
+    assert {place for place in places if not explored({"maxFilesPerTrigger": "2"}, place).complaints} == set()
+
+
+@pytest.mark.parametrize("fault", [Fault(errno.EIO), Fault(errno.ENOSPC), Fault(errno.EIO, applied=True)], ids=str)
+def test_every_call_fails_once(fault: Fault) -> None:
+    """Whatever call fails, planning and reading raise a typed error or are done, and the next start goes on from there."""
+    failed = set()
+    for at in count(1):
+        program = SourceProgram(FILES, LANDING, {"maxFilesPerTrigger": "2"})
+        disk = program.disk()
+        faulty = FaultySystem(disk, fault, at)
+        with clock.use(FakeClock()):
+            try:
+                program.run(faulty, lambda: None)
+            except PenstockError as error:
+                assert str(error).startswith("[PST-"), error  # noqa: PT017 - a success is right, too
+            assert not disk.descriptors, (faulty.failed, at)
+            program.run(disk, lambda: None)
+        assert program.check(disk, final=True) == [], (faulty.failed, at)
+        if faulty.failed is None:
+            break
+        failed.add(faulty.failed)
+    assert {"open", "pread", "fstat", "scandir", "stat", "link", "fsync", "unlink", "close"} <= failed
+
+
+def test_plans_that_no_replay_asks_for_go() -> None:
+    """At the end of a query no more than the last two long plans are left beside the checkpoint."""
+    program = SourceProgram(FILES, LANDING, {"batchBoundary": "file"})
+    disk = program.disk()
+    program.run(disk, lambda: None)
+    assert len(program.memory.offsets) == len(FILES | LANDING)
+    assert len(disk.storage().names("/checkpoint/penstock")) <= 2
