@@ -456,17 +456,6 @@ def test_every_flipped_byte_of_a_record_is_noticed(output: Output) -> None:
             sink.ledger.head()
 
 
-def test_segment_cut_after_its_commit_is_an_error(output: Output) -> None:
-    """F16: a staged segment that is shorter than the ledger says is an error, never fewer rows."""
-    sink = output.sink()
-    output.batch(sink, 0, {0: ["a", "b"]})
-    [name] = output.staged()
-    os.truncate(output.root / "_penstock/s/staging" / name, 2)
-    with pytest.raises(DamagedState, match=name):
-        sink.finish()
-    assert output.visible() == {}
-
-
 def test_directory_may_move(output: Output, tmp_path: Path) -> None:
     """F33: the ledger holds relative paths; moved, with a part open, the directory goes on."""
     output.batch(output.sink(), 0, {0: ["a"]})

@@ -25,11 +25,12 @@ class Output:
         self.root = root
         self.time = time
         self.schema = TEXT
+        self.storage = LocalStorage()
 
     def sink(self, *, sink_id: str = "s", **options: str) -> Sink:
         """Return a sink over the directory."""
         checked = parse(SINK, {"path": str(self.root), "mergeBelow": "1", **options}, what="sink")
-        sink = Sink(LocalStorage(), str(self.root), checked, sink_id)
+        sink = Sink(self.storage, str(self.root), checked, sink_id)
         sink.check(self.schema)
         return sink
 

@@ -63,7 +63,7 @@ class Segment:
     """Rows of one part, in a staged file: bytes [start, end), immutable.
 
     `form` is `bytes` (final form of text-like formats), `arrow` (see `formats.staged`) or `parquet` (a whole file). `size` is
-    what the rows will take in the finished file: exact for bytes, an estimate otherwise.
+    what the rows will take in the finished file: exact for bytes, an estimate otherwise. `digest` is that of the bytes.
     """
 
     file: str
@@ -72,6 +72,7 @@ class Segment:
     rows: int
     form: str
     size: int
+    digest: str
 
 
 @dataclass(frozen=True)

@@ -31,11 +31,12 @@ import pyarrow as pa
 import xxhash
 
 from penstock import failpoints, unique
-from penstock.errors import DamagedState, StorageError
+from penstock.errors import StorageError
 from penstock.formats.codecs import compress
 from penstock.formats.parquet import ParquetWriter, parquet_batches, parquet_schema
 from penstock.formats.staged import arrow_batches, arrow_stream
 from penstock.sink.ledger import Kind, OpenPart, Segment
+from penstock.sink.segments import check_segment, segment_bytes
 from penstock.storage import SeekableFile
 
 if TYPE_CHECKING:
@@ -53,7 +54,6 @@ _MEMBER_BYTES = 1 << 20  # of text in one compressed member
 _ROW_GROUP_BYTES = 32 << 20  # of Arrow in one row group
 _OWN_FILES_MAX = 64  # files of their own that a task keeps open
 _SEGMENTS_MAX = 16  # beyond which a part folds
-_COPY_BYTES = 8 << 20
 _COUNT_BYTES = 256 << 10  # fits in a core's cache together with what is computed of it
 _LINE_FEED = ord("\n")
 
@@ -90,28 +90,28 @@ class Origin:
 
 
 class Output:
-    """A staged file in its final form, hashed as it is written; also the file object that Arrow writes Parquet to."""
+    """A staged file in its final form, hashed as it is written."""
 
     def __init__(self, handle: WriteHandle, name: str) -> None:
         self.name = name
         self._handle = handle
         self._hash = xxhash.xxh3_128()
-        self.closed = False
+        self._discarded = False
 
-    def write(self, data: bytes | memoryview | pa.Buffer) -> int:
-        """Append all of `data`."""
-        self._hash.update(memoryview(data))
-        return self._handle.write(data)
+    def write(self, data: bytes | memoryview | pa.Buffer) -> None:
+        """Append all of `data`; once discarded do nothing, for Arrow completes a file that was given up, later."""
+        if not self._discarded:
+            self._hash.update(memoryview(data))
+            self._handle.write(data)
 
     def tell(self) -> int:
         """Return the bytes written so far."""
         return self._handle.tell()
 
-    def flush(self) -> None:
-        """Do nothing: `sync` is what counts."""
-
-    def close(self) -> None:
-        """Do nothing: Arrow closes what it is given, the part is synced and closed by `Staging`."""
+    def segment(self, rows: int, form: str) -> Segment:
+        """Return all that was written so far as a segment of `rows` rows."""
+        size = self.tell()
+        return Segment(self.name, 0, size, rows, form, size, self._hash.hexdigest())
 
     def seal(self) -> tuple[int, str]:
         """Make the file durable and close it; return its length and digest."""
@@ -123,6 +123,7 @@ class Output:
 
     def discard(self) -> None:
         """Close without syncing, whatever state it is in."""
+        self._discarded = True
         with suppress(StorageError):
             self._handle.close()
 
@@ -153,31 +154,24 @@ class Staging:
         self._sealing.append(sealing)
         return sealing
 
-    def pack(self, data: bytes | pa.Buffer) -> tuple[str, int, int]:
-        """Append to the task's pack; return the file's name and the range."""
+    def pack(self, data: bytes | pa.Buffer, rows: int, form: str, size: int) -> Segment:
+        """Append to the task's pack; return the range as a segment."""
         if self._pack is None:
             self._pack_name = f"{self._prefix}-{unique.token()}.pack"
             self._pack = self._storage.create(f"{self._directory}/{self._pack_name}")
         start = self._pack.tell()
         self._pack.write(data)
-        return self._pack_name, start, self._pack.tell()
+        digest = xxhash.xxh3_128_hexdigest(data)
+        return Segment(self._pack_name, start, self._pack.tell(), rows, form, size, digest)
 
     def read(self, segment: Segment) -> Iterator[bytes]:
-        """Yield the bytes of a segment; `DamagedState` if they are not all there."""
-        path = f"{self._directory}/{segment.file}"
-        with self._storage.open(path) as file:
-            at = segment.start
-            while at < segment.end:
-                data = file.read(at, min(_COPY_BYTES, segment.end - at))
-                if not data:
-                    msg = f"{path!r} ends at byte {at}, expected {segment.end}: it was cut after its commit; restore it"
-                    raise DamagedState(msg)
-                yield data
-                at += len(data)
+        """Yield the bytes of a segment; `DamagedState`, at the latest behind the last, if they are not what was staged."""
+        return segment_bytes(self._storage, self._directory, segment)
 
     @contextmanager
     def open(self, segment: Segment) -> Iterator[tuple[pa.NativeFile, int]]:
-        """Open the file that a segment is all of, for Arrow to read."""
+        """Open the file that a segment is all of, for Arrow to read, once it is known to be what was staged."""
+        check_segment(self._storage, self._directory, segment)
         with self._storage.open(f"{self._directory}/{segment.file}") as handle:
             yield pa.PythonFile(SeekableFile(handle, segment.end), "r"), segment.end
 
@@ -373,8 +367,7 @@ class Part(ABC, Generic[Payload]):
         if self._own is not None:
             self._own_rows += self._write_own()
             self._end_own()
-            size = self._own.tell()
-            self._segments.append(Segment(self._own.name, 0, size, self._own_rows, self._own_form, size))
+            self._segments.append(self._own.segment(self._own_rows, self._own_form))
             if durable:
                 self._desk.staging.seal(self._own)
             else:
@@ -513,13 +506,13 @@ class BytePart(Part[Encoded]):
     def _packed(self, absorbed: list[Segment]) -> Segment:
         staging = self._desk.staging
         data = [data for segment in absorbed for data in staging.read(segment)] + [held.data for held in self._held]
-        name, start, end = staging.pack(b"".join(data))
+        whole = b"".join(data)
         rows = sum(s.rows for s in absorbed) + sum(held.rows for held in self._held)
-        return Segment(name, start, end, rows, "bytes", end - start)
+        return staging.pack(whole, rows, "bytes", len(whole))
 
     def _assemble(self, output: Output) -> int:
         staging, own = self._desk.staging, self._own
-        earlier = [*self._segments, *([Segment(own.name, 0, own.tell(), 0, "bytes", 0)] if own else [])]
+        earlier = [*self._segments, *([own.segment(self._own_rows, "bytes")] if own else [])]
         for segment in earlier:
             for data in staging.read(segment):
                 output.write(data)
@@ -589,14 +582,13 @@ class ArrowPart(Part[ArrowRows]):
         staging = self._desk.staging
         batches = [batch for segment in absorbed for batch in read_batches(staging, segment)]
         batches += [held.batch for held in self._held]
-        name, start, end = staging.pack(arrow_stream(batches, batches[0].schema))
         size = sum(s.size for s in absorbed) + self._held_size()
-        return Segment(name, start, end, sum(b.num_rows for b in batches), "arrow", size)
+        return staging.pack(arrow_stream(batches, batches[0].schema), sum(b.num_rows for b in batches), "arrow", size)
 
     def _assemble(self, output: Output) -> int:
         if self._own is not None:
             _required(self._writer).close()
-            self._segments.append(Segment(self._own.name, 0, self._own.tell(), self._own_rows, "parquet", 0))
+            self._segments.append(self._own.segment(self._own_rows, "parquet"))
         writer = self._new_writer(output)
         for segment in self._segments:
             self._copy(segment, writer)

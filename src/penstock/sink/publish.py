@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 
 from penstock import failpoints
 from penstock.errors import AlreadyThere, NotThere, PublishConflict
+from penstock.sink.segments import check_segment, segment_bytes
 
 if TYPE_CHECKING:
     from penstock.sink.ledger import FinishedFile, Growth, Ledger, State
@@ -70,10 +71,12 @@ def _grow(storage: Storage, target: str, staging: str, growth: Growth) -> None:
     if size < growth.before:
         msg = f"{target!r} has {size} bytes, the ledger says {growth.before}: it was cut by somebody else; restore it"
         raise PublishConflict(msg)
+    for segment in growth.segments:  # before the first byte that a reader can see
+        check_segment(storage, staging, segment)
     with storage.extend(target, growth.before) as file:
         for segment in growth.segments:
-            with storage.open(f"{staging}/{segment.file}") as staged:
-                file.write(staged.read(segment.start, segment.end - segment.start))
+            for data in segment_bytes(storage, staging, segment):
+                file.write(data)
         file.sync()
 
 

@@ -40,6 +40,7 @@ from penstock.sink.names import NameTemplate
 from penstock.sink.parts import ClosedPart, Desk, Origin, Staging, TaskWriter, new_part
 from penstock.sink.publish import publish
 from penstock.sink.rolling import Limits
+from penstock.sink.segments import check_staged
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -498,9 +499,11 @@ class Sink:
         raise Fenced(msg)
 
     def _publish_owed(self, head: State) -> int:
-        """Publish what a record that was found names, and that may never have become durable."""
+        """Publish what a record that was found names; it may never have become durable, and its files may have changed."""
         if (head.finished or head.grown) and not self.ledger.is_published(head.n):
             self.ledger.persist(head.n)
+            for file in head.finished:
+                check_staged(self.storage, self.staging, file)
         return self._publish(head)
 
     def _publish(self, state: State) -> int:

@@ -11,7 +11,8 @@ What can be wrong with a file that readers see, and what it is called here:
 
 Names that begin with `.` or `_` are hidden from readers (Spark, Hive, Trino leave them out), so such files are counted
 and not called foreign. Files that are decided and not yet visible (a crash between commit and publishing; the next
-start publishes them) are *owed*: information, not a problem, as are staged files that nothing names.
+start publishes them) are *owed*: information, not a problem, as are staged files that nothing names. Staged files that a
+ledger needs, those of open parts too, are compared like finished ones.
 
 A live query may commit at any moment. So the directory is listed first and the ledger read after that: what the listing
 shows is in the ledger by then.
@@ -23,22 +24,20 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import xxhash
-
 from penstock.errors import DamagedState, NotThere, PenstockError, UsageError
 from penstock.sink.buckets import DEFAULT_PARTITION
 from penstock.sink.existing import sink_ids
+from penstock.sink.segments import digest
 from penstock.sink.sink import STATE_DIRECTORY, Sink
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from penstock.sink.ledger import FinishedFile, State
+    from penstock.sink.ledger import FinishedFile, Segment, State
     from penstock.storage import Entry, Storage
 
     Progress = Callable[[int, int], None]
 
-_READ_BYTES = 8 << 20
 _TRIES = 5
 
 
@@ -152,6 +151,8 @@ class _Check:
         owed = {file.path for file in view.owed}
         waiting = sum(self._finished(view, file, owed=file.path in owed) for file in view.files)
         waiting += sum(self._grown(view, path, length) for path, length in view.head.lengths.items())
+        for segment in (segment for part in view.head.open for segment in part.segments):
+            self._staged(view, segment)
         sizes = view.files, view.head.lengths.values()
         return SinkFiles(
             sink=view.sink.sink_id,
@@ -166,38 +167,58 @@ class _Check:
     def _finished(self, view: SinkView, file: FinishedFile, *, owed: bool) -> bool:
         """Compare one file; tell whether it is still owed."""
         try:
-            self._compare(f"{self._root}/{file.path}", file)
+            self._compare(f"{self._root}/{file.path}", file.path, file)
         except NotThere:
             if not owed:
                 rows = f"{file.rows} rows of batches {file.first_batch} to {file.last_batch}"
                 self._report("missing", file.path, rows)
                 return False
             try:
-                self._compare(f"{view.sink.staging}/{file.staged}", file)
+                self._compare(f"{view.sink.staging}/{file.staged}", file.path, file)
             except NotThere:
                 self._report("missing", file.path, f"{file.rows} rows; not published, and its staged file is gone")
         return owed
 
-    def _compare(self, path: str, file: FinishedFile) -> None:
-        size, found = digest(self._storage, path)
+    def _compare(self, place: str, path: str, file: FinishedFile) -> None:
+        found = digest(self._storage, place)
         self._done += file.bytes
         self._progress(self._done, self._total)
-        if size != file.bytes:
-            kind = "cut" if size < file.bytes else "altered"
-            self._report(kind, file.path, f"{size} bytes, the ledger says {file.bytes}")
-        elif found != file.digest:
-            self._report("altered", file.path, f"digest {found}, the ledger says {file.digest}")
+        self._judge(path, found, (file.bytes, file.digest))
+
+    def _judge(self, path: str, found: tuple[int, str], expected: tuple[int, str]) -> None:
+        """Report a file whose (length, digest) is not what was decided."""
+        if found[0] != expected[0]:
+            kind = "cut" if found[0] < expected[0] else "altered"
+            self._report(kind, path, f"{found[0]} bytes, the ledger says {expected[0]}")
+        elif found != expected:
+            self._report("altered", path, f"digest {found[1]}, the ledger says {expected[1]}")
+
+    def _staged(self, view: SinkView, segment: Segment) -> None:
+        """Compare what is committed and waits in the staging directory; a live query may be done with it by now."""
+        place = f"{view.sink.staging}/{segment.file}"
+        path = place.removeprefix(f"{self._root}/")
+        try:
+            found = digest(self._storage, place, segment.start, segment.end)
+        except NotThere:
+            if view.sink.ledger.head().n == view.head.n:
+                self._report("missing", path, f"{segment.rows} rows, committed and not visible yet")
+        else:
+            self._judge(path, found, (segment.end - segment.start, segment.digest))
 
     def _grown(self, view: SinkView, path: str, length: int) -> bool:
         """Compare the length of a growing file; tell whether some of it is still owed."""
-        growing = () if view.published else view.head.grown
-        before = {growth.path: growth.before for growth in growing}.get(path, length)
+        growing = {} if view.published else {growth.path: growth for growth in view.head.grown}
+        before = growing[path].before if path in growing else length
         try:
             size = self._storage.stat(f"{self._root}/{path}").size
         except NotThere:
             size = -1
-        if max(size, 0) == length or before <= max(size, 0) < length:
-            return size < length
+        if max(size, 0) == length:
+            return False
+        if before <= max(size, 0) < length:
+            for segment in growing[path].segments:
+                self._staged(view, segment)
+            return True
         if size < 0:
             self._report("missing", path, f"a growing file of {length} bytes")
         elif view.sink.ledger.head().n == view.head.n:  # else a live query has gone on
@@ -234,16 +255,6 @@ class _Check:
 
     def _report(self, kind: str, path: str, detail: str) -> None:
         self.problems.append(Problem(kind, path, detail))
-
-
-def digest(storage: Storage, path: str) -> tuple[int, str]:
-    """Return length and XXH3 digest (128 bits) of a file; `NotThere` if there is none."""
-    hashed, at = xxhash.xxh3_128(), 0
-    with storage.open(path) as file:
-        while data := file.read(at, _READ_BYTES):
-            hashed.update(data)
-            at += len(data)
-    return at, hashed.hexdigest()
 
 
 def unnamed(sink: Sink, head: State) -> list[str]:

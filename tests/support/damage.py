@@ -1,0 +1,71 @@
+"""What disks, copies and people do to files; and a directory that can be put back as it was."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from penstock.storage import LocalStorage
+
+_PAGE = 4096
+
+
+def unsynced() -> LocalStorage:
+    """Return a local disk on which nothing is made durable, for tests that write thousands of times and cut no power."""
+    return LocalStorage(_Unsynced())
+
+
+class _Unsynced:
+    def fsync(self, fd: int) -> None:
+        """Do nothing."""
+
+    fdatasync = fsync
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(os, name)
+
+
+def damages(data: bytes, *, every: int = 1) -> Iterator[tuple[str, bytes]]:
+    """Yield what can become of a file: cut at every byte, a bit flipped in every byte, pages of zeros, a longer tail."""
+    for at in range(0, len(data), every):
+        yield f"cut at {at}", data[:at]
+        yield f"bit {at % 8} flipped at {at}", flipped(data, at)
+    for at in range(0, len(data), _PAGE):
+        page = data[at : at + _PAGE]
+        yield f"page {at} zeroed", data[:at] + bytes(len(page)) + data[at + _PAGE :]
+    yield "half zeroed", data[: len(data) // 2] + bytes(len(data) - len(data) // 2)
+    yield "tail doubled", data + data[len(data) // 2 :]
+    yield "doubled", data + data
+
+
+def flipped(data: bytes, at: int) -> bytes:
+    """Return the bytes with one bit of the byte `at` flipped."""
+    return data[:at] + bytes([data[at] ^ 1 << at % 8]) + data[at + 1 :]
+
+
+def tree(root: Path) -> dict[str, bytes]:
+    """Return every file below `root` by its path, hidden ones too."""
+    found = {}
+    for folder, _, names in os.walk(root):
+        for name in names:
+            path = Path(folder, name)
+            found[str(path.relative_to(root))] = path.read_bytes()
+    return found
+
+
+@contextmanager
+def put_back(root: Path) -> Iterator[dict[str, bytes]]:
+    """Yield every file below `root`, and make it so again behind the block, whatever has happened there."""
+    before = tree(root)
+    yield before
+    after = tree(root)
+    for name in after.keys() - before.keys():
+        (root / name).unlink()
+    for name, data in before.items():
+        if after.get(name) != data:
+            (root / name).parent.mkdir(parents=True, exist_ok=True)
+            (root / name).unlink(missing_ok=True)
+            (root / name).write_bytes(data)
