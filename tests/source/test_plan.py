@@ -159,6 +159,75 @@ def test_file_that_was_away_is_read_once(folder: Folder, tmp_path: Path, restart
     assert names(planner, planner.latest(end)) == ["a"]
 
 
+def test_lateness_is_exact(folder: Folder, caplog: pytest.LogCaptureFixture) -> None:
+    """SPK-5: a file exactly `lateness` behind the cursor is read, one a nanosecond further behind is reported."""
+    folder.put("B", 6000)
+    planner = folder.planner(lateness="100s")
+    end = planner.latest(planner.initial())
+    for name, time in {"at": 5900 * SECOND, "behind": 5900 * SECOND - 1}.items():
+        (folder.path / name).write_bytes(b"x\n")
+        os.utime(folder.path / name, ns=(time, time))
+    with caplog.at_level(logging.WARNING, "penstock.source"):
+        assert names(planner, planner.latest(end)) == ["at"]
+    assert "'behind'" in caplog.text
+
+
+@pytest.mark.parametrize("restart", [False, True])
+@pytest.mark.parametrize("data", [b"as long\n", b"longer than before\n", b""])
+def test_file_that_is_rewritten_is_read_again(folder: Folder, data: bytes, restart: bool) -> None:
+    """APX-30, APX-45, APX-46, HZ-18: a later time makes a new version, also of the same size and in the same inode."""
+    folder.put("a", 1000, b"written\n")
+    inode = (folder.path / "a").stat().st_ino
+    planner = folder.planner()
+    end = through_json(planner.latest(planner.initial()))
+    folder.put("a", 2000, data)
+    assert (folder.path / "a").stat().st_ino == inode
+    planner = folder.planner() if restart else planner
+    end = through_json(planner.latest(end))
+    assert [(s.file.path, s.start, s.end) for s in planner.splits(end)] == [("a", 0, len(data))]
+    assert planner.latest(end) == end
+
+
+def test_names_of_one_file_are_files(folder: Folder) -> None:
+    """HZ-18: a hard link and a symbolic link to a file are files of their own: path and time are what a file is."""
+    folder.put("a", 1000)
+    (folder.path / "b").hardlink_to(folder.path / "a")
+    (folder.path / "c").symlink_to(folder.path / "a")
+    assert batches(folder.planner()) == [["a", "b", "c"]]
+
+
+def test_file_that_changes_between_two_of_its_batches(folder: Folder) -> None:
+    """HZ-14: the rest of a file that was cut belongs to the version that was cut: its reader notices, the planner goes on."""
+    folder.put("big", 1000, b"0123456789" * 4)
+    planner = folder.planner(maxBytesPerTrigger="16")
+    end = through_json(planner.latest(planner.initial()))
+    folder.put("big", 2000, b"new\n")
+    for now in (planner, folder.planner(maxBytesPerTrigger="16")):
+        [split] = now.splits(now.latest(end))
+        assert (split.start, split.end, split.file.size, split.file.modified_ns) == (16, 32, 40, 1000 * SECOND)
+
+
+def test_directory_may_be_renamed(folder: Folder) -> None:
+    """HZ-20: a plan holds paths below the source's: renamed, with the option, it replays and goes on."""
+    folder.put("a/b", 1000)
+    planner = folder.planner(recursiveFileLookup="true")
+    end = through_json(planner.latest(planner.initial()))
+    folder.path = folder.path.rename(folder.path.with_name("elsewhere"))
+    folder.put("a/c", 2000)
+    moved = folder.planner(recursiveFileLookup="true")
+    assert moved.splits(end) == planner.splits(end)
+    assert names(moved, moved.latest(end)) == ["a/c"]
+
+
+def test_idle_trigger_lists_nothing(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SPK-8, HZ-32: one listing serves many batches, and a directory that has not changed for long is not listed again."""
+    for i in range(41):
+        folder.put(f"f{i}", 1000 + i)
+    os.utime(folder.path, (2000, 2000))
+    fail_listing(monkeypatch, 2)
+    assert [len(batch) for batch in batches(folder.planner(maxFilesPerTrigger="10"))] == [10, 10, 10, 10, 1]
+
+
 @pytest.mark.parametrize("restart", [False, True])
 def test_later_than_lateness_is_reported(folder: Folder, restart: bool, caplog: pytest.LogCaptureFixture) -> None:
     """HZ-6, HZ-7: a file further behind the cursor than lateness is named in a warning, never dropped in silence."""

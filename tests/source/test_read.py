@@ -19,7 +19,9 @@ from hypothesis import strategies as st
 
 from penstock.errors import BadFile, BadRecord, FileChanged
 from penstock.formats import ReadFormat
+from penstock.options import SOURCE, parse
 from penstock.source.cursor import FileVersion, Split
+from penstock.source.plan import Planner
 from penstock.source.read import Reading
 from penstock.storage import LocalStorage
 
@@ -99,6 +101,43 @@ def test_no_record_is_lost_doubled_or_cut_at_any_point(source: Input, name: str)
     assert [v for split in every for v in values(reading, [split])] == expected
     assert values(reading, every) == expected
     assert b"".join(reading.text(every)).decode() == "".join(f"{line}\n" for line in expected)
+
+
+def test_places_beyond_two_gigabytes(source: Input) -> None:
+    """HZ-23: a range behind byte 2^31 is found, and its records say where they begin."""
+    path, at = source.root / "f", (1 << 31) + 100
+    with path.open("wb") as file:
+        file.seek(at)
+        file.write(b"\nafter\nlast")
+    info = path.stat()
+    version = FileVersion("f", info.st_size, info.st_mtime_ns, str(info.st_ino))
+    [batch] = source.reading(metadata="m").batches([Split(version, at - 50, info.st_size)])
+    assert [(row["value"], row["m"]["offset"]) for row in batch.to_pylist()] == [("after", at + 1), ("last", at + 7)]
+
+
+@pytest.mark.parametrize("fmt", ["text", "binary"])
+def test_every_batch_of_a_big_file_replayed(source: Input, fmt: str) -> None:
+    """IBM-8, IBM-9: 100 records of 100 KiB in batches that cut them, each batch read twice, the second time by a new driver."""
+    size, count = 100 << 10, 100
+    records = [bytes([65 + i % 26]) * (size - 1) + b"\n" for i in range(count)]
+    source.put("f", b"".join(records))
+    schema = TEXT if fmt == "text" else pa.schema([("value", pa.binary())])
+    reading = source.reading(fmt, schema, block_size=size)
+    options = parse(SOURCE, {"path": str(source.root), "maxBytesPerTrigger": "1234567", "settle": "0"}, what="source")
+
+    def planner() -> Planner:
+        return Planner(LocalStorage(), str(source.root), options, divisible=reading.divisible)
+
+    running, found = planner(), []
+    at = running.initial()
+    while (end := json.loads(json.dumps(running.latest(at)))) != at:
+        batch = [value for task in running.tasks(end) for value in values(reading, task)]
+        again = planner()
+        assert batch == [value for task in again.tasks(end) for value in values(reading, task)]
+        assert again.latest(at) | {"listed": 0} == end | {"listed": 0}
+        found += batch
+        at = end
+    assert found == [r[:-1].decode() for r in records] if fmt == "text" else found == records
 
 
 @settings(max_examples=150)
