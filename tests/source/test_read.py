@@ -140,6 +140,52 @@ def test_every_batch_of_a_big_file_replayed(source: Input, fmt: str) -> None:
     assert found == [r[:-1].decode() for r in records] if fmt == "text" else found == records
 
 
+PAIRS = [(1, "a"), (2, 'say "b",\r\nagain\n'), (3, ""), (4, "\u00e9" * 40), (5, "\U0001f600"), (6, "x")]
+QUOTED = [f'{i},"{name.replace(chr(34), chr(34) * 2)}"' for i, name in PAIRS]
+OBJECTS = [json.dumps({"id": i, "name": name}, ensure_ascii=i % 2 == 0) for i, name in PAIRS]
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 7, 16, 61, 1000])
+@pytest.mark.parametrize("split", [1, 5, 40, 1000])
+@pytest.mark.parametrize(
+    ("fmt", "head", "records", "end"),
+    [
+        ("csv", "id,name\r\n", QUOTED, "\r\n"),
+        ("csv", "\ufeffid,name\n\n", QUOTED, "\n\n"),
+        ("csv", "", QUOTED, "\r"),
+        ("json", "", OBJECTS, "\r\n"),
+        ("json", "\ufeff\n", OBJECTS, "\r\r\n"),
+    ],
+)
+def test_limits_cut_between_records(
+    source: Input, fmt: str, head: str, records: list[str], end: str, limit: int, split: int
+) -> None:
+    """HZ-23, APX-35: whatever a batch and a task may hold, with a new driver a batch: each record once, in order."""
+    source.put("1", (head + end.join(records[:4])).encode())
+    source.put("2", b"")
+    source.put("3", (head + end.join(records[4:]) + end).encode())
+    source.put("4.gz", gzip.compress((head + end.join(records) + end).encode()))
+    source.put("5", head.encode())
+    for name in "123":
+        os.utime(source.root / name, (int(name), int(name)))
+    os.utime(source.root / "4.gz", (4, 4))
+    reading = source.reading(fmt, ROWS, header=head.strip("\ufeff").startswith("id"))
+    given = {"path": str(source.root), "maxBytesPerTrigger": str(limit), "splitSize": str(split), "settle": "0"}
+    options = parse(SOURCE, given, what="source")
+    boundary = reading.boundary if fmt == "csv" else None
+    at, found = None, []
+    while True:
+        planner = Planner(LocalStorage(), str(source.root), options, divisible=reading.divisible, boundary=boundary)
+        at = at or planner.initial()
+        end_offset = json.loads(json.dumps(planner.latest(at)))
+        if end_offset == at:
+            break
+        for task in planner.tasks(end_offset):
+            found += [(row["id"], row["name"]) for batch in reading.batches(task) for row in batch.to_pylist()]
+        at = end_offset
+    assert found == PAIRS * 2
+
+
 @settings(max_examples=150)
 @given(
     lines=st.lists(st.text('ab\r\n\u00fc\0"', max_size=6), max_size=8), cuts=st.lists(st.integers(0, 60), max_size=5)
