@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 
 import pyarrow as pa
@@ -17,10 +18,11 @@ from penstock.errors import (
     DamagedState,
     Fenced,
     NoSpace,
+    OptionError,
     PublishConflict,
     StorageError,
 )
-from penstock.sink.sink import Batch
+from penstock.sink.sink import Batch, Sink
 from penstock.testing import FakeClock
 from tests.support.output import QUERY, Output
 
@@ -545,6 +547,31 @@ def test_growing_file_is_appended_and_cut_back(output: Output) -> None:
     assert output.staged() == []
 
 
+def test_growing_file_never_takes_a_file_that_is_there(output: Output) -> None:
+    """A file that the sink did not make, by a stranger or by another sink, is not cut and not appended to (F23)."""
+    output.root.mkdir()
+    (output.root / "mine.log").write_text("precious\n")
+    with pytest.raises(PublishConflict, match=r"mine\.log"):
+        output.batch(output.sink(growing="true", fileName="mine.log"), 0, {0: ["a"]})
+    output.batch(output.sink(sink_id="one", growing="true", fileName="events.log"), 0, {0: ["b"]})
+    with pytest.raises(PublishConflict, match=r"events\.log"):
+        output.batch(output.sink(sink_id="two", growing="true", fileName="events.log"), 0, {0: ["c"]}, query="q2")
+    assert output.visible() == {"events.log": "b\n", "mine.log": "precious\n"}
+
+
+def test_growing_and_rolling_files_of_one_sink(output: Output) -> None:
+    """A sink may go from growing files to parts and back, once its open parts are published; each row is there once."""
+    growing = output.sink(growing="true", fileName="events.log")
+    output.batch(growing, 0, {0: ["a"]})
+    rolling = output.sink(fileName="p{seq}")
+    output.batch(rolling, 1, {0: ["b"]}, owner="d2")
+    with pytest.raises(OptionError, match="penstock finish"):
+        growing.begin("d3", Batch(QUERY, 2))
+    assert Sink.existing(rolling.storage, rolling.root, "s").finish() is not None
+    output.batch(growing, 2, {0: ["c"]}, owner="d3")
+    assert output.visible() == {"events.log": "a\nc\n", "p0.txt": "b\n"}
+
+
 def test_growing_file_that_was_cut_by_somebody_is_an_error(output: Output) -> None:
     """A growing file that is shorter than the ledger says is refused, not padded."""
     sink = output.sink(growing="true", fileName="events.log")
@@ -601,6 +628,23 @@ def test_schema_change_closes_parts_of_the_old_one(output: Output) -> None:
     tables = [pq.read_table(output.root / n) for n in os.listdir(output.root) if n.endswith(".parquet")]
     assert sorted(table.column_names for table in tables) == [["id"], ["id", "x"]]
     assert [t for p, t in output.visible(".csv").items() if p.endswith(".csv")] == ["3,z\n"]
+
+
+@pytest.mark.parametrize("change", ["compression", "format", "schema"])
+@pytest.mark.parametrize("below", ["1", "1m"])
+def test_part_of_another_kind_is_closed_when_the_next_one_is_begun(output: Output, change: str, below: str) -> None:
+    """Restarted with another compression, format or schema while a part is open, however small it is: no row is lost."""
+    output.batch(output.sink(format="csv", mergeBelow=below), 0, {0: ["row0"], 1: ["row1"]})
+    if change == "schema":
+        output.schema = pa.schema([("value", pa.string()), ("more", pa.string())])
+    options = {"compression": {"compression": "gzip"}, "format": {"format": "json"}, "schema": {}}[change]
+    sink = output.sink(mergeBelow=below, **{"format": "csv", **options})
+    for batch in range(1, 4):
+        output.batch(sink, batch, {0: [f"row{batch + 1}" + "|x" * (change == "schema")]}, owner="d2")
+        keys = [part.key for part in sink.ledger.head().open]
+        assert len(keys) == len(set(keys))
+    sink.finish()
+    assert sorted(re.findall(r"row\d", str(output.lines()))) == [f"row{n}" for n in range(5)]
 
 
 def test_record_is_readable_json(output: Output) -> None:

@@ -6,16 +6,18 @@ import json
 import logging
 import os
 import shutil
+import socket
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from penstock import clock
-from penstock.errors import DamagedState, FileTooLate, NotThere
+from penstock.errors import DamagedState, FileTooLate, NotThere, OptionError
 from penstock.options import SOURCE, parse
 from penstock.source.plan import Planner
 from penstock.storage import LocalStorage
+from penstock.testing import FakeClock
 
 SECOND = 1_000_000_000
 
@@ -64,6 +66,20 @@ def batches(planner: Planner, start: dict[str, Any] | None = None) -> list[list[
         found.append(names(planner, end))
         at = end
     return found
+
+
+def fail_listing(monkeypatch: pytest.MonkeyPatch, call: int) -> None:
+    """Make one listing fail, the one with that number."""
+    names_of, calls = LocalStorage.names, []
+
+    def failing(self: LocalStorage, path: str) -> Any:
+        calls.append(path)
+        if len(calls) == call:
+            msg = "lost"
+            raise NotThere(msg)
+        return names_of(self, path)
+
+    monkeypatch.setattr(LocalStorage, "names", failing)
 
 
 def test_files_come_by_time_then_by_name(folder: Folder) -> None:
@@ -127,6 +143,92 @@ def test_late_file_within_lateness_is_read_once(folder: Folder, restart: bool) -
 
 
 @pytest.mark.parametrize("restart", [False, True])
+def test_file_that_was_away_is_read_once(folder: Folder, tmp_path: Path, restart: bool) -> None:
+    """A file that was read, taken away and put back is the same; one of the same time and another size is new (HZ-15)."""
+    folder.put("a", 6000)
+    folder.put("b", 6001)
+    planner = folder.planner()
+    end = through_json(planner.latest(planner.initial()))
+    (folder.path / "a").rename(tmp_path / "away")
+    assert planner.latest(end) == end
+    (tmp_path / "away").rename(folder.path / "a")
+    planner = folder.planner() if restart else planner
+    assert planner.latest(end) == end
+    folder.put("a", 6000, b"written anew within a tick\n")
+    planner = folder.planner() if restart else planner
+    assert names(planner, planner.latest(end)) == ["a"]
+
+
+def test_lateness_is_exact(folder: Folder, caplog: pytest.LogCaptureFixture) -> None:
+    """SPK-5: a file exactly `lateness` behind the cursor is read, one a nanosecond further behind is reported."""
+    folder.put("B", 6000)
+    planner = folder.planner(lateness="100s")
+    end = planner.latest(planner.initial())
+    for name, time in {"at": 5900 * SECOND, "behind": 5900 * SECOND - 1}.items():
+        (folder.path / name).write_bytes(b"x\n")
+        os.utime(folder.path / name, ns=(time, time))
+    with caplog.at_level(logging.WARNING, "penstock.source"):
+        assert names(planner, planner.latest(end)) == ["at"]
+    assert "'behind'" in caplog.text
+
+
+@pytest.mark.parametrize("restart", [False, True])
+@pytest.mark.parametrize("data", [b"as long\n", b"longer than before\n", b""])
+def test_file_that_is_rewritten_is_read_again(folder: Folder, data: bytes, restart: bool) -> None:
+    """APX-30, APX-45, APX-46, HZ-18: a later time makes a new version, also of the same size and in the same inode."""
+    folder.put("a", 1000, b"written\n")
+    inode = (folder.path / "a").stat().st_ino
+    planner = folder.planner()
+    end = through_json(planner.latest(planner.initial()))
+    folder.put("a", 2000, data)
+    assert (folder.path / "a").stat().st_ino == inode
+    planner = folder.planner() if restart else planner
+    end = through_json(planner.latest(end))
+    assert [(s.file.path, s.start, s.end) for s in planner.splits(end)] == [("a", 0, len(data))]
+    assert planner.latest(end) == end
+
+
+def test_names_of_one_file_are_files(folder: Folder) -> None:
+    """HZ-18: a hard link and a symbolic link to a file are files of their own: path and time are what a file is."""
+    folder.put("a", 1000)
+    (folder.path / "b").hardlink_to(folder.path / "a")
+    (folder.path / "c").symlink_to(folder.path / "a")
+    assert batches(folder.planner()) == [["a", "b", "c"]]
+
+
+def test_file_that_changes_between_two_of_its_batches(folder: Folder) -> None:
+    """HZ-14: the rest of a file that was cut belongs to the version that was cut: its reader notices, the planner goes on."""
+    folder.put("big", 1000, b"0123456789" * 4)
+    planner = folder.planner(maxBytesPerTrigger="16")
+    end = through_json(planner.latest(planner.initial()))
+    folder.put("big", 2000, b"new\n")
+    for now in (planner, folder.planner(maxBytesPerTrigger="16")):
+        [split] = now.splits(now.latest(end))
+        assert (split.start, split.end, split.file.size, split.file.modified_ns) == (16, 32, 40, 1000 * SECOND)
+
+
+def test_directory_may_be_renamed(folder: Folder) -> None:
+    """HZ-20: a plan holds paths below the source's: renamed, with the option, it replays and goes on."""
+    folder.put("a/b", 1000)
+    planner = folder.planner(recursiveFileLookup="true")
+    end = through_json(planner.latest(planner.initial()))
+    folder.path = folder.path.rename(folder.path.with_name("elsewhere"))
+    folder.put("a/c", 2000)
+    moved = folder.planner(recursiveFileLookup="true")
+    assert moved.splits(end) == planner.splits(end)
+    assert names(moved, moved.latest(end)) == ["a/c"]
+
+
+def test_idle_trigger_lists_nothing(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SPK-8, HZ-32: one listing serves many batches, and a directory that has not changed for long is not listed again."""
+    for i in range(41):
+        folder.put(f"f{i}", 1000 + i)
+    os.utime(folder.path, (2000, 2000))
+    fail_listing(monkeypatch, 2)
+    assert [len(batch) for batch in batches(folder.planner(maxFilesPerTrigger="10"))] == [10, 10, 10, 10, 1]
+
+
+@pytest.mark.parametrize("restart", [False, True])
 def test_later_than_lateness_is_reported(folder: Folder, restart: bool, caplog: pytest.LogCaptureFixture) -> None:
     """HZ-6, HZ-7: a file further behind the cursor than lateness is named in a warning, never dropped in silence."""
     folder.put("B", 6000)
@@ -146,9 +248,14 @@ def test_later_than_lateness_can_fail(folder: Folder) -> None:
     folder.put("B", 6000)
     planner = folder.planner(tooLate="fail")
     end = planner.latest(planner.initial())
+    clock.sleep(0.03)  # as above
     folder.put("ancient", 1000)
-    with pytest.raises(FileTooLate, match="'ancient'"):
-        planner.latest(end)
+    folder.put("new", 7000)
+    for _ in range(2):
+        with pytest.raises(FileTooLate, match="'ancient'"):
+            planner.latest(end)
+    (folder.path / "ancient").unlink()
+    assert names(planner, planner.latest(end)) == ["new"]
 
 
 def test_future_file_hides_nothing(folder: Folder, caplog: pytest.LogCaptureFixture) -> None:
@@ -165,6 +272,36 @@ def test_future_file_hides_nothing(folder: Folder, caplog: pytest.LogCaptureFixt
     assert names(planner, end) == ["b"]
     folder.put("future", 3000)  # the clock that dated it was corrected
     assert names(planner, planner.latest(end)) == ["future"]
+
+
+def test_clock_that_steps_back_loses_nothing(folder: Folder, caplog: pytest.LogCaptureFixture) -> None:
+    """HZ-9: while the storage's clock is behind, new files wait and are reported; when it has caught up they are read."""
+    time = FakeClock()
+    with clock.use(time):
+        folder.put("a", time.seconds - 5)
+        planner = folder.planner()
+        end = planner.latest(planner.initial())
+        time.seconds -= 3600
+        folder.put("b", time.seconds + 3600 - 4)
+        with caplog.at_level(logging.WARNING, "penstock.source"):
+            assert planner.latest(end) is end
+        assert "'b'" in caplog.text
+        time.seconds += 3600
+        assert names(planner, planner.latest(end)) == ["b"]
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_times_before_and_at_the_epoch(folder: Folder, restart: bool) -> None:
+    """HZ-10: modification times that are negative, zero or within one second are times like others."""
+    for name, time in {"a": -100, "b": 0, "c": -100.5, "d": 5, "e": 5.25}.items():
+        folder.put(name, time)
+    planner = folder.planner(maxFilesPerTrigger="1")
+    at, found = planner.initial(), []
+    while (end := through_json(planner.latest(at))) != at:
+        found += names(planner, end)
+        at, planner = end, folder.planner(maxFilesPerTrigger="1") if restart else planner
+    assert found == ["c", "a", "b", "d", "e"]
+    assert batches(folder.planner(startingFrom="1969-12-31T23:58:20Z")) == [["a", "b", "d", "e"]]
 
 
 def test_unsettled_files_wait(folder: Folder) -> None:
@@ -306,6 +443,18 @@ def test_a_single_file_is_a_source(folder: Folder) -> None:
     assert planner.latest(end) is end
 
 
+def test_changed_mode_of_a_single_file_is_no_new_version(folder: Folder) -> None:
+    """`chmod`, or a link to the file, changes neither time nor size: it is not read again."""
+    folder.put("one", 1000)
+    file = Folder.__new__(Folder)
+    file.path = folder.path / "one"
+    planner = file.planner()
+    end = planner.latest(planner.initial())
+    file.path.chmod(0o600)
+    (folder.path / "link").hardlink_to(file.path)
+    assert planner.latest(end) is end
+
+
 def test_hidden_and_unfinished_names_are_never_read(folder: Folder) -> None:
     """Names with a leading dot or underscore, or the endings of unfinished files, are left alone, in directories too."""
     for name in (".a", "_b", "c._COPYING_", "d.tmp", "e.inprogress", "_dir/f", ".dir/g", "ok", "x_COPYING_"):
@@ -319,6 +468,44 @@ def test_glob_and_pattern_must_both_match(folder: Folder) -> None:
         folder.put(name, 1000)
     assert batches(folder.planner(pathGlobFilter="*.json", pattern="a.*")) == [["a1.json"]]
     assert batches(folder.planner(pattern="a1")) == []
+
+
+@pytest.mark.parametrize(
+    ("glob", "expected"),
+    [
+        ("*.{json,csv}", ["a.json", "b.csv"]),
+        ("{a,b*}.{json,c{sv,at}}", ["a.json", "b.csv"]),
+        ("[^a]*", ["b.csv", "c.txt", "{,}.[x]"]),
+        ("[!a-b]*", ["c.txt", "{,}.[x]"]),
+        ("?.json", ["a.json"]),
+        ("*.JSON", []),
+        ("a\\.js*n", ["a.json"]),
+        ("\\{,}.\\[x]", ["{,}.[x]"]),
+        ("a.json*", ["a.json"]),
+        ("{a,b}", []),
+    ],
+)
+def test_globs_are_those_of_spark(folder: Folder, glob: str, expected: list[str]) -> None:
+    """Alternatives in braces, sets, and what is quoted, as in the `pathGlobFilter` of Spark's own source."""
+    for name in ("a.json", "b.csv", "c.txt", "{,}.[x]"):
+        folder.put(name, 1000)
+    assert [name for batch in batches(folder.planner(pathGlobFilter=glob)) for name in batch] == expected
+
+
+@pytest.mark.parametrize("glob", ["{a,b", "[b-a]", "*.{json"])
+def test_globs_that_are_none_are_refused(folder: Folder, glob: str) -> None:
+    """A glob that could match nothing by mistake is refused, not taken by the letter."""
+    with pytest.raises(OptionError, match="pathGlobFilter"):
+        folder.planner(pathGlobFilter=glob)
+
+
+def test_patterns_match_any_name(folder: Folder) -> None:
+    """HZ-25: `.*` and `*` take every name there is, line breaks and bytes that are not UTF-8 too."""
+    for name in ("a\nb", "\udcff"):
+        folder.put(name, 1000)
+    assert batches(folder.planner(pattern=".*")) == [["a\nb", "\udcff"]]
+    for glob in ("*", "{a,[^a-z]}*"):
+        assert batches(folder.planner(pathGlobFilter=glob)) == [["a\nb", "\udcff"]]
 
 
 def test_odd_names_sort_by_bytes(folder: Folder) -> None:
@@ -354,22 +541,72 @@ def test_symlink_loops_end(folder: Folder) -> None:
     assert batches(folder.planner(recursiveFileLookup="true")) == [["a/f"]]
 
 
+def test_directories_of_two_disks_are_two(folder: Folder) -> None:
+    """HZ-18: the same inode number on another disk is another directory, and no loop."""
+    storage = LocalStorage()
+    assert os.stat("/proc").st_ino == os.stat("/sys").st_ino
+    assert storage.stat("/proc").identity != storage.stat("/sys").identity
+    assert storage.stat(str(folder.path)).identity == storage.stat(f"{folder.path}/.").identity
+
+
+def test_only_files_are_read(folder: Folder) -> None:
+    """A pipe or a socket in the directory is left alone: to open it would wait for ever."""
+    folder.put("a", 1000)
+    os.mkfifo(folder.path / "pipe")
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(os.path.relpath(folder.path / "socket"))
+        assert batches(folder.planner(settle="0")) == [["a"]]
+
+
+def test_link_that_leads_nowhere_may_come_to(folder: Folder, tmp_path: Path) -> None:
+    """HZ-18: a symbolic link is read when there is a file behind it, once, also if that came later than the link."""
+    (folder.path / "link").symlink_to(tmp_path / "later")
+    folder.put("a", 1000)
+    planner = folder.planner()
+    end = planner.latest(planner.initial())
+    assert names(planner, end) == ["a"]
+    os.utime(folder.path, (1000, 1000))  # a directory that has not changed for long is not listed again
+    assert planner.latest(end) is end
+    (tmp_path / "later").write_bytes(b"x\n")
+    os.utime(tmp_path / "later", (2000, 2000))
+    end = planner.latest(end)
+    assert names(planner, end) == ["link"]
+    assert planner.latest(end) is end
+
+
+def test_directory_that_is_made_anew_goes_on(folder: Folder) -> None:
+    """HZ-26: a source directory that was removed and made again has new files; what was read is not read again."""
+    folder.put("a", 1000)
+    planner = folder.planner()
+    end = planner.latest(planner.initial())
+    shutil.rmtree(folder.path)
+    folder.path.mkdir()
+    folder.put("a", 1000)
+    folder.put("b", 2000)
+    assert names(planner, planner.latest(end)) == ["b"]
+
+
+def test_listing_that_fails_later_repeats_nothing(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """HZ-26: after batches were read, a listing that fails half way neither loses nor repeats a file."""
+    for i in range(5):
+        folder.put(f"d{i}/f", 1000 + 100 * i)
+    clock.sleep(0.03)  # the kernel's clock ticks
+    planner = folder.planner(recursiveFileLookup="true", tooLate="fail")
+    end = through_json(planner.latest(planner.initial()))
+    folder.put("d3/g", 1401)
+    fail_listing(monkeypatch, 3)
+    with pytest.raises(NotThere):
+        planner.latest(end)
+    assert names(planner, planner.latest(end)) == ["d3/g"]
+
+
 def test_failed_listing_moves_nothing(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
     """HZ-26: a listing that fails half way raises, and the next one finds everything."""
     for i in range(5):
         folder.put(f"d{i}/f", 1000)
     planner = folder.planner(recursiveFileLookup="true")
     start = planner.initial()
-    names_of, calls = LocalStorage.names, []
-
-    def failing(self: LocalStorage, path: str) -> Any:
-        calls.append(path)
-        if len(calls) == 4:
-            msg = "lost"
-            raise NotThere(msg)
-        return names_of(self, path)
-
-    monkeypatch.setattr(LocalStorage, "names", failing)
+    fail_listing(monkeypatch, 4)
     with pytest.raises(NotThere):
         planner.latest(start)
     assert len(names(planner, planner.latest(start))) == 5

@@ -19,7 +19,9 @@ from hypothesis import strategies as st
 
 from penstock.errors import BadFile, BadRecord, FileChanged
 from penstock.formats import ReadFormat
+from penstock.options import SOURCE, parse
 from penstock.source.cursor import FileVersion, Split
+from penstock.source.plan import Planner
 from penstock.source.read import Reading
 from penstock.storage import LocalStorage
 
@@ -99,6 +101,89 @@ def test_no_record_is_lost_doubled_or_cut_at_any_point(source: Input, name: str)
     assert [v for split in every for v in values(reading, [split])] == expected
     assert values(reading, every) == expected
     assert b"".join(reading.text(every)).decode() == "".join(f"{line}\n" for line in expected)
+
+
+def test_places_beyond_two_gigabytes(source: Input) -> None:
+    """HZ-23: a range behind byte 2^31 is found, and its records say where they begin."""
+    path, at = source.root / "f", (1 << 31) + 100
+    with path.open("wb") as file:
+        file.seek(at)
+        file.write(b"\nafter\nlast")
+    info = path.stat()
+    version = FileVersion("f", info.st_size, info.st_mtime_ns, str(info.st_ino))
+    [batch] = source.reading(metadata="m").batches([Split(version, at - 50, info.st_size)])
+    assert [(row["value"], row["m"]["offset"]) for row in batch.to_pylist()] == [("after", at + 1), ("last", at + 7)]
+
+
+@pytest.mark.parametrize("fmt", ["text", "binary"])
+def test_every_batch_of_a_big_file_replayed(source: Input, fmt: str) -> None:
+    """IBM-8, IBM-9: 100 records of 100 KiB in batches that cut them, each batch read twice, the second time by a new driver."""
+    size, count = 100 << 10, 100
+    records = [bytes([65 + i % 26]) * (size - 1) + b"\n" for i in range(count)]
+    source.put("f", b"".join(records))
+    schema = TEXT if fmt == "text" else pa.schema([("value", pa.binary())])
+    reading = source.reading(fmt, schema, block_size=size)
+    options = parse(SOURCE, {"path": str(source.root), "maxBytesPerTrigger": "1234567", "settle": "0"}, what="source")
+
+    def planner() -> Planner:
+        return Planner(LocalStorage(), str(source.root), options, divisible=reading.divisible)
+
+    running, found = planner(), []
+    at = running.initial()
+    while (end := json.loads(json.dumps(running.latest(at)))) != at:
+        batch = [value for task in running.tasks(end) for value in values(reading, task)]
+        again = planner()
+        assert batch == [value for task in again.tasks(end) for value in values(reading, task)]
+        assert again.latest(at) | {"listed": 0} == end | {"listed": 0}
+        found += batch
+        at = end
+    assert found == [r[:-1].decode() for r in records] if fmt == "text" else found == records
+
+
+PAIRS = [(1, "a"), (2, 'say "b",\r\nagain\n'), (3, ""), (4, "\u00e9" * 40), (5, "\U0001f600"), (6, "x")]
+QUOTED = [f'{i},"{name.replace(chr(34), chr(34) * 2)}"' for i, name in PAIRS]
+OBJECTS = [json.dumps({"id": i, "name": name}, ensure_ascii=i % 2 == 0) for i, name in PAIRS]
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 7, 16, 61, 1000])
+@pytest.mark.parametrize("split", [1, 5, 40, 1000])
+@pytest.mark.parametrize(
+    ("fmt", "head", "records", "end"),
+    [
+        ("csv", "id,name\r\n", QUOTED, "\r\n"),
+        ("csv", "\ufeffid,name\n\n", QUOTED, "\n\n"),
+        ("csv", "", QUOTED, "\r"),
+        ("json", "", OBJECTS, "\r\n"),
+        ("json", "\ufeff\n", OBJECTS, "\r\r\n"),
+    ],
+)
+def test_limits_cut_between_records(
+    source: Input, fmt: str, head: str, records: list[str], end: str, limit: int, split: int
+) -> None:
+    """HZ-23, APX-35: whatever a batch and a task may hold, with a new driver a batch: each record once, in order."""
+    source.put("1", (head + end.join(records[:4])).encode())
+    source.put("2", b"")
+    source.put("3", (head + end.join(records[4:]) + end).encode())
+    source.put("4.gz", gzip.compress((head + end.join(records) + end).encode()))
+    source.put("5", head.encode())
+    for name in "123":
+        os.utime(source.root / name, (int(name), int(name)))
+    os.utime(source.root / "4.gz", (4, 4))
+    reading = source.reading(fmt, ROWS, header=head.strip("\ufeff").startswith("id"))
+    given = {"path": str(source.root), "maxBytesPerTrigger": str(limit), "splitSize": str(split), "settle": "0"}
+    options = parse(SOURCE, given, what="source")
+    boundary = reading.boundary if fmt == "csv" else None
+    at, found = None, []
+    while True:
+        planner = Planner(LocalStorage(), str(source.root), options, divisible=reading.divisible, boundary=boundary)
+        at = at or planner.initial()
+        end_offset = json.loads(json.dumps(planner.latest(at)))
+        if end_offset == at:
+            break
+        for task in planner.tasks(end_offset):
+            found += [(row["id"], row["name"]) for batch in reading.batches(task) for row in batch.to_pylist()]
+        at = end_offset
+    assert found == PAIRS * 2
 
 
 @settings(max_examples=150)

@@ -71,8 +71,26 @@ def test_same_call_again_takes_only_what_is_new(spark: SparkSession, stage: Stag
 
 
 def test_three_hundred_files_under_odd_names(spark: SparkSession, stage: Stage) -> None:
-    """HZ-25: names with blanks, %, #, ?, quotes, other scripts and a leading dash: each line once."""
-    odd = [" ", "%20", "#", "?", "'", '"', "ü", "\U0001f600", "-", "=", ":", "a\nb", "{x}", "*", "\\"]
+    """HZ-25: names with blanks, %, #, ?, quotes, other scripts, a leading dash, bytes that are not UTF-8: each line once."""
+    odd = [
+        " ",
+        "%20",
+        "#",
+        "?",
+        "'",
+        '"',
+        "ü",
+        "\U0001f600",
+        "-",
+        "=",
+        ":",
+        "a\nb",
+        "{x}",
+        "*",
+        "\\",
+        "\udcff",
+        "\u2028",
+    ]
     names = [f"{odd[i % len(odd)]}{i}" for i in range(300)]
     for name in names:
         stage.put(name, f"line of {names.index(name)}")

@@ -99,6 +99,25 @@ def test_foreign_source_into_parquet_by_bucket(spark: SparkSession, stage: Stage
     assert {path.parent.name for path in stage.files()} == {"country=de", "country=f r%2Fé"}
 
 
+def test_several_sources_of_one_query(spark: SparkSession, stage: Stage) -> None:
+    """SPK-10: sources that end after one batch, after three and before the first: run again and again, all is published."""
+    frames = []
+    for name in ("one", "three", "none"):
+        (stage.src / name).mkdir()
+        frames.append(spark.readStream.format("penstock").option("maxFilesPerTrigger", 1).load(str(stage.src / name)))
+    stage.put("one/\udcff", "1")
+    for i in range(3):
+        stage.put(f"three/a\n{i}", f"3 {i}")
+    union = frames[0].union(frames[1]).union(frames[2])
+    write(union, stage)
+    expected = {"1": 1, "3 0": 1, "3 1": 1, "3 2": 1}
+    assert stage.lines() == expected
+    for i in range(3, 5):
+        stage.put(f"three/{i}", f"3 {i}")
+    write(union, stage)
+    assert stage.lines() == expected | {"3 3": 1, "3 4": 1}
+
+
 def test_files_as_rows(spark: SparkSession, stage: Stage) -> None:
     """emit=files gives path, time and size of each file instead of its contents."""
     stage.put("a", "12345")

@@ -29,7 +29,7 @@ import pyarrow.compute as pc
 
 from penstock.clock import SECOND_NS
 from penstock.errors import TemplateError
-from penstock.sink.names import template_fields
+from penstock.sink.names import check_time, directives, template_fields, written
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,7 +37,9 @@ if TYPE_CHECKING:
 DEFAULT_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 _ESCAPED = re.compile(r"[\x00-\x1f\"#%'*/:=?\\\x7f{}\[\]^]")
 _NAME_BYTES_MAX = 255
-_FLOORS = (("SsfTXcsr", None), ("M", "minute"), ("HIp", "hour"))  # strftime directives, and what is lost below them
+_DAYS = frozenset("aAbBCdDeFgGhjmnutUVwWxyY%")  # strftime directives that show no more than the day
+_HOURS = _DAYS | frozenset("HIklpP")
+_MINUTES = _HOURS | frozenset("MR")
 _BATCH_TIME = "time"
 
 
@@ -69,7 +71,7 @@ class BucketTemplate:
     @staticmethod
     def of(template: str, schema: pa.Schema, *, zone: str) -> BucketTemplate:
         """Check the template against the data's schema; `TemplateError` if a row could not be placed by it."""
-        if template.startswith("/") or any(part in {"", ".", ".."} for part in template.split("/")):
+        if template.startswith("/") or "\0" in template or any(part in {"", ".", ".."} for part in template.split("/")):
             msg = f"bucketBy={template!r} must be a relative path without empty, '.' or '..' parts, such as dt={{ts:%Y-%m-%d}}"
             raise TemplateError(msg)
         if template.startswith("_penstock"):
@@ -106,24 +108,31 @@ class BucketTemplate:
         """Return a code a row and the text each code stands for."""
         if name not in self.columns:
             moment = datetime.fromtimestamp(time_ns / SECOND_NS, ZoneInfo(self.zone))
-            return np.zeros(batch.num_rows, np.int64), [moment.strftime(spec or "%Y-%m-%d")]
+            return np.zeros(batch.num_rows, np.int64), [written(moment, spec or "%Y-%m-%d")]
         column = batch.column(name)
-        if pa.types.is_timestamp(column.type) or pa.types.is_date(column.type):
+        if pa.types.is_timestamp(column.type):
             column = self._floored(column, spec)
         coded = column.dictionary_encode(null_encoding="encode")
-        return _merged(coded.indices.to_numpy(zero_copy_only=False), self._texts(coded.dictionary, spec))
+        texts = [text or None for text in self._texts(coded.dictionary, spec)]
+        return _merged(coded.indices.to_numpy(zero_copy_only=False), texts)
 
     def _floored(self, column: pa.Array, spec: str) -> pa.Array:
-        if pa.types.is_date(column.type):
-            return column
+        """Round down to what the time format can show, so that distinct values are few; in local time, which has no gaps."""
         if column.type.tz is not None:
             column = column.cast(pa.timestamp("us", tz=self.zone))
+            if not spec or directives(spec) & {"z", "Z"}:
+                return column
+            column = pc.local_timestamp(column)
         return _floor(column, spec)
 
     def _texts(self, values: pa.Array, spec: str) -> list[str | None]:
         if pa.types.is_temporal(values.type):
             # Python's own strftime: the values are few, and Arrow's prints fractions of seconds for %S
-            return [None if v is None else v.strftime(spec) if spec else str(v) for v in values.to_pylist()]
+            try:
+                return [None if v is None else written(v, spec) if spec else str(v) for v in values.to_pylist()]
+            except (OverflowError, ValueError) as error:
+                msg = f"bucketBy={self.template!r}: a time is not in the years 1 to 9999 ({error}); mend it, or bucket by another column"
+                raise TemplateError(msg) from error
         if pa.types.is_boolean(values.type):
             return [None if v is None else str(v).lower() for v in values.to_pylist()]
         texts: list[str | None] = values.cast(pa.string()).to_pylist()
@@ -158,23 +167,16 @@ def _merged(codes: np.ndarray[Any, Any], texts: list[str | None]) -> tuple[np.nd
 
 
 def _floor(column: pa.Array, spec: str) -> pa.Array:
-    """Round down to what the time format can show, so that distinct values are few."""
-    if not spec:
-        return column
-    directives = set(re.findall(r"%[-#]?(.)", spec))
-    for letters, unit in _FLOORS:
-        if directives & set(letters):
-            return (
-                column.cast(pa.timestamp("us", tz=column.type.tz))
-                if unit is None
-                else pc.floor_temporal(column, unit=unit)
-            )
-    return pc.floor_temporal(column, unit="day")
+    shown = directives(spec)
+    units = {"day": _DAYS, "hour": _HOURS, "minute": _MINUTES}
+    unit = next((unit for unit, letters in units.items() if spec and shown <= letters), None)
+    return column if unit is None else pc.floor_temporal(column, unit=unit)
 
 
 def _check_field(template: str, name: str, spec: str, schema: pa.Schema) -> None:
     if name not in schema.names:
         if name == _BATCH_TIME:
+            check_time(f"bucketBy={template!r}", spec)
             return
         msg = f"bucketBy={template!r}: there is no column {name!r}; the data has {', '.join(schema.names)}"
         raise TemplateError(msg)
@@ -182,6 +184,7 @@ def _check_field(template: str, name: str, spec: str, schema: pa.Schema) -> None
     if spec and not (pa.types.is_timestamp(kind) or pa.types.is_date(kind)):
         msg = f"bucketBy={template!r}: {{{name}:{spec}}} needs a timestamp or a date, {name!r} is {kind}"
         raise TemplateError(msg)
+    check_time(f"bucketBy={template!r}", spec)
     if pa.types.is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
         msg = f"bucketBy={template!r}: a column of type {kind} cannot name a directory; choose another than {name!r}"
         raise TemplateError(msg)

@@ -3,7 +3,11 @@
 Fields: `{sink}`, `{writer}` (the partition that wrote it), `{seq}` (the writer's file number), `{batch}` (the batch that
 opened it), `{host}`, `{pid}` (of the process that opened it), `{time:%Y%m%d_%H%M%S}` (when it was opened, in `timeZone`).
 Everything is fixed when the part is opened, except `{seq}`, which the committing driver counts on while the name is taken.
-The format's extension is added unless the template brings one of its own.
+The format's extension is added; a template that brings one of its own gets that of the compression only, which other
+programs go by.
+
+Times are written by `strftime`, with the directives that mean the same on every machine: not `%s`, which is in the
+machine's own zone, and years have four digits, also those before 1000.
 """
 
 from __future__ import annotations
@@ -11,14 +15,18 @@ from __future__ import annotations
 import re
 import string
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import date, datetime
 from zoneinfo import ZoneInfo
 
 from penstock.clock import SECOND_NS
 from penstock.errors import TemplateError
 
 FIELDS = ("sink", "writer", "seq", "batch", "host", "pid", "time")
+_NUMBERS = ("writer", "seq", "batch", "pid")
+_WIDTH = re.compile(r"0?[0-9]{0,2}d?")
 _NAME_BYTES_MAX = 255
+_DIRECTIVE = re.compile(r"%[-_0^]?(.?)", re.DOTALL)
+_DIRECTIVES = frozenset("aAbBcCdDeFfgGhHIjklmMnpPrRStTuUVwWxXyYzZ%")
 
 
 @dataclass(frozen=True)
@@ -31,10 +39,7 @@ class NameTemplate:
     @staticmethod
     def of(template: str, *, zone: str, growing: bool) -> NameTemplate:
         """Check the template; `TemplateError` if it cannot name files."""
-        if "/" in template or template.startswith((".", "_")) or "\0" in template:
-            msg = f"fileName={template!r} must be the name of a visible file, without '/' and not beginning with '.' or '_'"
-            raise TemplateError(msg)
-        fields = [name for name, _ in _fields(template)]
+        fields = [name for name, _ in template_fields(template)]
         unknown = [name for name in fields if name not in FIELDS]
         if unknown:
             known = ", ".join(f"{{{name}}}" for name in FIELDS)
@@ -50,13 +55,26 @@ class NameTemplate:
         if not growing and "seq" not in fields:
             msg = f"fileName={template!r} would name several files alike; add {{seq}}, such as part-{{writer}}-{{seq}}"
             raise TemplateError(msg)
-        return NameTemplate(template, zone)
+        for name, spec in template_fields(template):
+            _check_spec(template, name, spec)
+        made = NameTemplate(template, zone)
+        sample = made.render("", sink="sink", host="host", **dict.fromkeys(_NUMBERS, 0))
+        if "/" in sample or "\0" in sample or sample.startswith((".", "_")):
+            msg = (
+                f"fileName={template!r} makes names such as {sample!r}: expected that of a visible file, without '/' and not "
+                "beginning with '.' or '_'"
+            )
+            raise TemplateError(msg)
+        return made
 
     def render(self, extension: str, **values: object) -> str:
         """Return the name; `values` are the fields, `time` in nanoseconds since the epoch."""
         moment = datetime.fromtimestamp(int(str(values.pop("time", 0))) / SECOND_NS, ZoneInfo(self.zone))
         name = "".join(_rendered(*item, values, moment) for item in string.Formatter().parse(self.template))
-        name = name if _has_extension(self.template) else name + extension
+        if _has_extension(self.template):
+            codec = "".join(re.findall(r"\.\w+", extension)[1:])
+            extension = "" if name.endswith(codec) else codec
+        name += extension
         if len(name.encode()) > _NAME_BYTES_MAX:
             msg = f"fileName={self.template!r} makes names of {len(name.encode())} bytes, at most {_NAME_BYTES_MAX} are possible"
             raise TemplateError(msg)
@@ -69,16 +87,37 @@ def _rendered(
     if field is None:
         return literal
     if field == "time":
-        return literal + moment.strftime(spec or "%Y%m%d_%H%M%S")
+        return literal + written(moment, spec or "%Y%m%d_%H%M%S")
     return literal + format(values[field], spec or "")
 
 
-def _fields(template: str) -> list[tuple[str, str]]:
-    try:
-        return [(name, spec or "") for _, name, spec, _ in string.Formatter().parse(template) if name is not None]
-    except ValueError as error:
-        msg = f"template {template!r} is not well formed: {error}; expected fields in braces, such as part-{{seq}}"
-        raise TemplateError(msg) from error
+def _check_spec(template: str, name: str, spec: str) -> None:
+    """Raise `TemplateError` unless the field can be written so, and `{seq}` always differently."""
+    if name == "time":
+        check_time(f"fileName={template!r}", spec)
+    elif not (_WIDTH.fullmatch(spec) if name in _NUMBERS else spec == ""):
+        msg = f"fileName={template!r}: {{{name}:{spec}}} cannot be written; numbers take a width, such as {{seq:05}}"
+        raise TemplateError(msg)
+
+
+def check_time(where: str, spec: str) -> None:
+    """Raise `TemplateError`, that begins with `where`, unless the time format means the same on every machine."""
+    unknown = [match[0] for match in _DIRECTIVE.finditer(spec) if match[1] not in _DIRECTIVES]
+    if unknown:
+        msg = f"{where}: {unknown[0]} in the time format {spec!r} is not portable; expected one such as %Y-%m-%d or %H%M%S"
+        raise TemplateError(msg)
+
+
+def directives(spec: str) -> set[str]:
+    """Return the letters of the time format's directives."""
+    return {match[1] for match in _DIRECTIVE.finditer(spec)}
+
+
+def written(moment: date, spec: str) -> str:
+    """Return the moment in a time format that `check_time` has passed."""
+    year = f"{moment.year:04d}"  # strftime of the C library does not fill it up
+    whole = {"%Y": year, "%F": f"{year}-%m-%d"}
+    return moment.strftime(re.sub("%.", lambda match: whole.get(match[0], match[0]), spec, flags=re.DOTALL))
 
 
 def _has_extension(template: str) -> bool:
@@ -88,4 +127,13 @@ def _has_extension(template: str) -> bool:
 
 def template_fields(template: str) -> list[tuple[str, str]]:
     """Return the (field, format) pairs of a template; `TemplateError` if it is not well formed."""
-    return _fields(template)
+    try:
+        parsed = list(string.Formatter().parse(template))
+    except ValueError as error:
+        msg = f"template {template!r} is not well formed: {error}; expected fields in braces, such as part-{{seq}}"
+        raise TemplateError(msg) from error
+    converted = [f"{{{name}!{conversion}}}" for _, name, _, conversion in parsed if conversion]
+    if converted:
+        msg = f"template {template!r} is not well formed: {converted[0]}; expected a field without '!', such as {{seq}}"
+        raise TemplateError(msg)
+    return [(name, spec or "") for _, name, spec, _ in parsed if name is not None]

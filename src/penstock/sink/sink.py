@@ -30,7 +30,16 @@ import pyarrow as pa
 import xxhash
 
 from penstock import clock, failpoints, unique
-from penstock.errors import AlreadyThere, CheckpointMismatch, CommitError, Fenced, NotThere, OptionError, StorageError
+from penstock.errors import (
+    AlreadyThere,
+    CheckpointMismatch,
+    CommitError,
+    Fenced,
+    NotThere,
+    OptionError,
+    PublishConflict,
+    StorageError,
+)
 from penstock.formats import WriteFormat, encoder
 from penstock.options import SINK, parse
 from penstock.sink.buckets import BucketTemplate
@@ -138,12 +147,19 @@ class Sink:
         """Start a batch: finish what is owed, claim the sink if another driver had it, return what tasks must know.
 
         `owner` identifies the driver and its query; called again by the same owner it claims nothing. `batch` is `None`
-        where it is not known before the tasks run. Raises `CheckpointMismatch`, `DamagedState`, `PublishConflict`.
+        where it is not known before the tasks run. Raises `CheckpointMismatch`, `DamagedState`, `PublishConflict`, and
+        `OptionError` if files shall grow while parts are open.
         """
         head = self.ledger.head()
         self._publish_owed(head)
         if batch is not None:
             self._check_order(head, batch)
+        if head.open and self.options["growing"]:
+            msg = (
+                f"growing=true, but sink {self.sink_id!r} has {len(head.open)} open parts of a run without it; publish them "
+                f"first: penstock finish {self.root}"
+            )
+            raise OptionError(msg)
         if head.owner != owner:
             head = self._claim(head, owner)
         final = batch is not None and batch.final and not self.options["growing"]
@@ -313,7 +329,8 @@ class Sink:
         consumed = {(bucket, r.writer) for r in results for bucket in r.consumed}
         kept = [part for part in head.open if part.key not in consumed]
         grown = [part for result in results for part in result.open]
-        due = [p for p in kept if self._due(p, first.time_ns, batch.number, final=first.final)]
+        begun = {part.key for part in grown}  # one that is kept beside them is of another kind, and would be lost
+        due = [p for p in kept if p.key in begun or self._due(p, first.time_ns, batch.number, final=first.final)]
         due += [p for p in grown if first.final or self.limits.ends_with(p.first_batch, batch.number)]
         batches = head.batches | {batch.query: (batch.number, batch.fingerprint)}
         total = head.total_rows + sum(result.rows for result in results)
@@ -340,6 +357,9 @@ class Sink:
             parts = sorted((p for p in grown if p.bucket == bucket), key=lambda p: p.writer)
             name = self._names.render(parts[0].kind.extension, sink=self.sink_id)
             path = f"{bucket}/{name}" if bucket else name
+            if path not in lengths and self._exists(f"{self.root}/{path}"):
+                msg = f"{path!r} in {self.root!r} is not of this sink and cannot grow; move it away, or set another fileName"
+                raise PublishConflict(msg)
             before = lengths.get(path, 0)
             lengths[path] = before + sum(part.size for part in parts)
             segments = tuple(segment for part in parts for segment in part.segments)

@@ -110,14 +110,16 @@ class Planner:
         """Return the end offset of the next batch after `start`; `start` itself if there is nothing to read.
 
         `limited=False` (Trigger.Once) plans everything in one batch. Raises `StorageError` if the listing fails and
-        `FileTooLate` by option; then nothing has moved.
+        `FileTooLate` by option; then nothing has moved, and the next call begins from the offset alone.
         """
-        if self._at is None or start != self._at:
+        at, self._at = self._at, None
+        if at is None or start != at:
             self._resume(start)
         self._refresh()
         failpoints.hit("source.planned")
         splits = self._take(Limits(None, None) if not limited else self._limits)
         if not splits:
+            self._at = start
             return start
         last = not limited or (self._frozen and not self._pending and self._cursor.cut is None)
         self._at = self._offset(self._cursor, splits, last=last)
@@ -214,7 +216,6 @@ class Planner:
             self._arrive(f for f, _ in files if not self._cursor.passed(f))
             self._look_back(passed, start)
         self._settle()
-        self._at = start
 
     def _look_back(self, files: list[tuple[FileVersion, Entry]], start: dict[str, Any]) -> None:
         """Decide for each file behind the cursor whether it was read, from the offset alone."""
@@ -268,7 +269,7 @@ class Planner:
                 continue  # its reader will say if it changed
             if self._cursor.passed(file) and file.modified_ns < horizon:
                 late.append(file)
-            else:
+            elif file not in self._recent:  # else it was away for a while, or its mode was changed
                 self._held[file.path] = file
         self._report(late, "appeared further behind the cursor than lateness")
 

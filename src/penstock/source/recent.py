@@ -41,8 +41,12 @@ _CELL = np.dtype([("count", "<i4"), ("low", "<u8"), ("high", "<u4"), ("check", "
 
 
 def key_of(file: FileVersion) -> bytes:
-    """Return the key of one version of a file: 96 bits, so that 10^5 files collide once in 10^18 directories."""
-    return xxhash.xxh3_128_digest(file.order[1] + b"\0%d" % file.modified_ns)[: _KEY.itemsize]
+    """Return the key of one version of a file: 96 bits, so that 10^5 files collide once in 10^18 directories.
+
+    A version is path, time and size: a file that is taken away and put back is the same, one that was written anew within
+    a tick of a coarse clock is not.
+    """
+    return xxhash.xxh3_128_digest(file.order[1] + b"\0%d\0%d" % (file.modified_ns, file.size))[: _KEY.itemsize]
 
 
 class Recent:
@@ -55,6 +59,12 @@ class Recent:
     def __len__(self) -> int:
         """Return how many keys there are."""
         return len(self._keys)
+
+    def __contains__(self, file: FileVersion) -> bool:
+        """Tell whether this version of the file was read and is remembered."""
+        item = (file.order, key_of(file))
+        place = bisect.bisect_left(self._keys, item)
+        return place < len(self._keys) and self._keys[place] == item
 
     def add(self, files: Collection[FileVersion]) -> None:
         """Remember that these files were read."""

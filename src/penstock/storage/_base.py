@@ -24,9 +24,10 @@ class Entry:
     """One file or directory as a listing or a stat shows it.
 
     `modified_ns` is the file system's modification time in nanoseconds since the epoch. `identity` changes
-    when another file takes the name (the inode on local disks); it is `""` where the back end has none.
-    `arrived_ns` is a time before which the file was not there under this name, as it is now (a local disk's
-    inode change time, which nobody can set back); `None` where the back end does not know.
+    when another file takes the name (the inode on local disks), and no two directories have the same; it is `""`
+    where the back end has none. `arrived_ns` is a time before which the file was not there under this name, as it
+    is now (a local disk's inode change time, which nobody can set back); `None` where the back end does not know.
+    `is_file` is false for directories, and for what is neither: a pipe, a socket, a device.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Entry:
     modified_ns: int
     identity: str
     arrived_ns: int | None = None
+    is_file: bool = True
 
 
 class WriteHandle(Protocol):

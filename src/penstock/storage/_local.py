@@ -62,8 +62,10 @@ def _doing(what: str, path: str) -> Iterator[None]:
 
 
 def _entry(name: str, info: os.stat_result) -> Entry:
-    is_directory = stat_bits.S_ISDIR(info.st_mode)
-    return Entry(name, is_directory, info.st_size, info.st_mtime_ns, str(info.st_ino), info.st_ctime_ns)
+    is_directory, is_file = stat_bits.S_ISDIR(info.st_mode), stat_bits.S_ISREG(info.st_mode)
+    # Inodes are numbered disk by disk, and disks by the order in which they are found: a file's goes into plans.
+    identity = f"{info.st_dev}-{info.st_ino}" if is_directory else str(info.st_ino)
+    return Entry(name, is_directory, info.st_size, info.st_mtime_ns, identity, info.st_ctime_ns, is_file)
 
 
 def _sync_directory(system: _System, path: str) -> None:

@@ -1,0 +1,224 @@
+"""Parts over time, step by step: what is visible after each batch, and after each look at the clock between batches."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from penstock.sink.sink import Batch, Sink
+from penstock.testing import FakeClock
+from tests.support.output import QUERY, Output
+
+START = 1_767_225_600
+VALUE_AND_BUCKET = pa.schema([("value", pa.string()), ("b", pa.string())])
+
+# (second, rows of a batch, or None where only the clock is looked at, contents of the visible files by name)
+TIMELINES: dict[str, tuple[dict[str, str], list[tuple[int, list[str] | None, list[str]]]]] = {
+    "age, not idleness (S13)": (
+        {"rollInterval": "10s", "rollInactivity": "1h"},
+        [(11, ["1"], []), (12, ["2"], []), (20, None, []), (21, ["3"], ["1 2"]), (31, None, ["1 2", "3"])],
+    ),
+    "idleness, then age (S14)": (
+        {"rollInterval": "20s", "rollInactivity": "10s"},
+        [
+            (11, ["1"], []),
+            (12, ["2"], []),
+            (21, None, []),
+            (22, None, ["1 2"]),
+            (31, ["3"], ["1 2"]),
+            (41, ["4"], ["1 2", "3"]),
+            (50, ["5"], ["1 2", "3"]),
+            (59, ["6"], ["1 2", "3"]),
+            (60, None, ["1 2", "3"]),
+            (61, None, ["1 2", "3", "4 5 6"]),
+        ],
+    ),
+    "age before idleness (B8)": (
+        {"rollInterval": "100ms", "rollInactivity": "1s"},
+        [(0, ["1"], []), (1, ["2"], ["1"]), (3, None, ["1", "2"]), (3000, None, ["1", "2"])],
+    ),
+    "size, idleness and age (S30)": (
+        {"rollSize": "10", "rollInterval": "11s", "rollInactivity": "4s"},
+        [
+            (1, ["test1"], []),
+            (2, ["test2"], ["test1"]),
+            (5, None, ["test1"]),
+            (6, None, ["test1", "test2"]),
+            (7, ["3", "4"], ["test1", "test2"]),
+            (10, ["5"], ["test1", "test2"]),
+            (13, ["6"], ["test1", "test2"]),
+            (16, ["7"], ["test1", "test2", "3 4 5 6 7"]),
+        ],
+    ),
+    "size alone, in the order of the rows (S34)": (
+        {"rollSize": "10"},
+        [
+            (1, ["row1", "row2", "row3"], ["row1 row2"]),
+            (2, ["row4"], ["row1 row2", "row3 row4"]),
+            (3, ["row5", "row6"], ["row1 row2", "row3 row4", "row5 row6"]),
+            (4, ["row7"], ["row1 row2", "row3 row4", "row5 row6"]),
+            (101, None, ["row1 row2", "row3 row4", "row5 row6", "row7"]),
+        ],
+    ),
+    "every batch, whatever its size (S31, S32)": (
+        {"rollBatches": "1", "rollSize": "4"},
+        [(1, ["1", "2", "3"], ["1 2", "3"]), (2, ["4"], ["1 2", "3", "4"]), (3, [], ["1 2", "3", "4"])],
+    ),
+    "rows, the rest at the end of idleness (M18, K12)": (
+        {"rollRows": "3", "rollInactivity": "5s"},
+        [(0, [str(i) for i in range(7)], ["0 1 2", "3 4 5"]), (4, None, ["0 1 2", "3 4 5"]), (5, None, ["0 1 2", "3 4 5", "6"])],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TIMELINES)
+@pytest.mark.parametrize("restarted", [False, True])
+def test_timeline(output: Output, time: FakeClock, name: str, restarted: bool) -> None:
+    """Each limit closes a part at its moment and no other does, also where every batch has a new driver."""
+    options, steps = TIMELINES[name]
+    batch, owner = 0, "d"
+    for at, rows, expected in steps:
+        time.seconds = START + at
+        sink = output.sink(fileName="p-{seq:03}", **options)
+        if rows is None:
+            sink.roll(owner)
+        else:
+            owner = f"d{batch}" if restarted else owner
+            output.batch(sink, batch, {0: rows}, owner=owner)
+            batch += 1
+        assert [" ".join(text.splitlines()) for text in output.visible().values()] == expected, f"at {at}"
+
+
+def test_buckets_age_apart(output: Output, time: FakeClock) -> None:
+    """S28: a bucket begun five seconds after another rolls five seconds after it, over and over."""
+    output.schema = VALUE_AND_BUCKET
+    sink = output.sink(format="csv", bucketBy="{b}", dropBucketColumns="true", rollInterval="10s", fileName="p{seq}")
+    for turn in range(3):
+        for wait, batch, files in ((0, 0, 0), (5, 1, 0), (5, None, 1), (4, None, 1), (1, None, 2)):
+            time.seconds += wait
+            if batch is None:
+                sink.roll("d1")
+            else:
+                output.batch(sink, turn * 2 + batch, {0: [f"x|test{batch}"]})
+            assert len(output.visible()) == turn * 2 + files
+
+
+def test_batch_time_names_the_bucket(output: Output, time: FakeClock) -> None:
+    """B11: 20 rows while the clock moves on by 5 seconds every five: four directories, five rows each, in order."""
+    sink = output.sink(bucketBy="{time:%S}", fileName="p{seq}", rollBatches="1")
+    for batch in range(4):
+        time.seconds = START + batch * 5
+        output.batch(sink, batch, {0: [str(batch * 5 + i) for i in range(5)]})
+    assert list(output.visible().items()) == [
+        (f"{batch * 5:02}/p{batch}.txt", "".join(f"{batch * 5 + i}\n" for i in range(5))) for batch in range(4)
+    ]
+
+
+def test_part_without_rows_does_not_roll(output: Output) -> None:
+    """M12, M13, I6: buckets roll every three batches in which they exist; one that comes back never takes an old name."""
+    output.schema = VALUE_AND_BUCKET
+    sink = output.sink(format="csv", bucketBy="{b}", rollBatches="3", fileName="p{seq}")
+    counts = []
+    for batch, buckets in enumerate([*["odd"] * 3, *["both"] * 9, *["even"] * 6, *["none"] * 6, "odd", *["none"] * 3]):
+        rows = [f"{batch}|{b}" for b in (("even", "odd") if buckets == "both" else (buckets,)) if b != "none"]
+        output.batch(sink, batch, {0: rows})
+        if batch in {2, 11, 17, 23, 27}:
+            names = [path.partition("/")[0] for path in output.visible()]
+            counts.append((names.count("even"), names.count("odd")))
+    assert counts == [(0, 1), (3, 4), (5, 4), (5, 4), (5, 5)]
+    assert output.lines() == sorted(
+        [f"{i},odd" for i in [*range(12), 24]] + [f"{i},even" for i in range(3, 18)],
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("replayed", [["2|even", "3|odd"], ["4|even", "5|odd"], ["4|even"], []])
+@pytest.mark.parametrize("foreign", [False, True])
+def test_replay_with_other_rows(output: Output, replayed: list[str], foreign: bool) -> None:
+    """M9, M10: two rolling buckets, a batch that dies and comes again with other rows, files that somebody put there."""
+    output.schema = VALUE_AND_BUCKET
+    options: dict[str, Any] = {"format": "csv", "bucketBy": "{b}", "dropBucketColumns": "true", "rollRows": "3"}
+    for bucket in ("even", "odd") if foreign else ():
+        (output.root / bucket).mkdir(parents=True)
+        (output.root / bucket / "p0.csv").write_text("foreign\n")
+    sink = output.sink(fileName="p{seq}", **options)
+    output.batch(sink, 0, {0: ["0|even", "1|odd"]})
+    output.write(sink, sink.begin("d1", Batch(QUERY, 1)), 1, {0: ["2|even", "3|odd"]})
+    sink = output.sink(fileName="p{seq}", **options)
+    batches = [replayed, ["6|even", "7|odd"], ["8|even", "9|odd"], ["10|even", "11|odd"]]
+    for number, rows in enumerate(batches, 1):
+        output.batch(sink, number, {0: rows}, owner="d2", final=number == 4)
+    for bucket in ("even", "odd"):
+        texts = [text for path, text in output.visible().items() if path.startswith(bucket)]
+        assert texts.count("foreign\n") == foreign
+        rows = ["0|even", "1|odd", *[row for batch in batches for row in batch]]
+        mine = [row.partition("|")[0] for row in rows if row.endswith(bucket)]
+        found = sorted((text.split() for text in texts if text != "foreign\n"), key=lambda lines: int(lines[0]))
+        assert found == [mine[i : i + 3] for i in range(0, len(mine), 3)]
+
+
+def test_order_of_the_tasks_does_not_matter(output: Output) -> None:
+    """B5: whichever task reports first, the same rows are in files of the same names."""
+    seen = []
+    for sink_id in ("forward", "backward"):
+        sink = output.sink(sink_id=sink_id, rollSize="4", mergeBelow="3", fileName="{sink}-{writer}-{seq}")
+        for number in range(3):
+            batch = Batch(QUERY, number, final=number == 2)
+            begun = sink.begin("d1", batch)
+            results = output.write(sink, begun, number, {w: [f"{number}{w}"] for w in range(5)})
+            sink.commit(batch, results if sink_id == "forward" else results[::-1])
+        seen.append(
+            {path.split("-", 1)[1]: text for path, text in output.visible().items() if path.startswith(sink_id)}
+        )
+    assert seen[0] == seen[1]
+    assert len(output.lines()) == 30
+
+
+def test_merging_stays_within_a_bucket(output: Output) -> None:
+    """C1: parts of one bucket are merged up to the limit; those of two never, however small they are."""
+    output.schema = VALUE_AND_BUCKET
+    sink = output.sink(
+        format="csv", bucketBy="{b}", dropBucketColumns="true", rollSize="10", mergeBelow="10", fileName="p{seq}"
+    )
+    output.batch(sink, 0, {0: ["row1|0", "row2|1"], 1: ["row3|0"], 2: ["row4|0"]}, final=True)
+    texts = sorted((path[0], text.split()) for path, text in output.visible().items())
+    assert texts == [("0", ["row1", "row3"]), ("0", ["row4"]), ("1", ["row2"])]
+
+
+@pytest.mark.parametrize("below", ["1", "1m"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"rollSize": "4"},
+        {"rollRows": "1"},
+        {"fileName": "other-{seq}"},
+        {"bucketBy": "all"},
+        {"rollInterval": "0"},
+        {"rollInactivity": "0s"},
+        {"rollBatches": "1"},
+        {"timeZone": "Asia/Tokyo", "fileName": "{time}-{seq}"},
+    ],
+    ids=str,
+)
+def test_restarted_with_other_options(output: Output, options: dict[str, str], below: str) -> None:
+    """C6: limits, names and buckets may change while parts are open: each row is in one file, closed by what holds by then."""
+    output.batch(output.sink(mergeBelow=below), 0, {0: [f"a{i}" for i in range(5)], 1: ["b"]})
+    sink = output.sink(mergeBelow=below, **options)
+    output.batch(sink, 1, {0: ["c", "d"], 2: ["e"]}, owner="d2")
+    output.batch(sink, 2, {0: ["f"]}, owner="d2", final=True)
+    assert output.lines() == ["a0", "a1", "a2", "a3", "a4", "b", "c", "d", "e", "f"]
+    assert sink.ledger.head().open == ()
+
+
+def test_state_of_version_1_is_gone_on_with(output: Output) -> None:
+    """F37, B28: what the first version left - a part open, a file owed - is published and continued by this one."""
+    shutil.copytree(Path(__file__).parent / "version-1", output.root / "_penstock")
+    sink = Sink.existing(output.sink().storage, str(output.root), "s")
+    assert output.batch(sink, 1, {0: ["other rows"]}, owner="d1", mark="m1").repeated
+    assert output.visible() == {"p-0.txt": "0\n1\n2\n3\n"}
+    output.batch(sink, 2, {0: ["6"]}, owner="d2", mark="m2", final=True)
+    assert output.visible() == {"p-0.txt": "0\n1\n2\n3\n", "p-1.txt": "4\n5\n6\n"}
+    assert [file.path for file in sink.ledger.history()] == ["p-0.txt", "p-1.txt"]
