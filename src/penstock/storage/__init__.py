@@ -7,7 +7,7 @@ is the suite that every back end passes.
 
 from __future__ import annotations
 
-from penstock.storage._base import Entry, ReadHandle, Storage, WriteHandle
+from penstock.storage._base import Entry, Link, ReadHandle, Storage, WriteHandle
 from penstock.storage._file import SeekableFile
 from penstock.storage._host import HostFact, cache_directory, is_file
 from penstock.storage._local import LocalStorage
@@ -16,6 +16,7 @@ from penstock.storage._locate import locate
 __all__ = [
     "Entry",
     "HostFact",
+    "Link",
     "LocalStorage",
     "ReadHandle",
     "SeekableFile",
