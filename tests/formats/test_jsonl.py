@@ -6,7 +6,7 @@ import base64
 import datetime as dt
 import json
 import re
-from decimal import Decimal
+from decimal import ROUND_HALF_UP, Context, Decimal
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -283,6 +283,25 @@ def test_decimals_are_exact() -> None:
         Decimal("1.01"),
         Decimal("0.12"),
     ]
+
+
+@pytest.mark.parametrize(
+    "kind", [pa.decimal128(38, 0), pa.decimal128(38, 19), pa.decimal128(38, 38), pa.decimal128(10, 2)]
+)
+@given(
+    number=st.from_regex(r"-?(0|[1-9][0-9]{0,90})(\.[0-9]{1,60})?([eE]-?[1-9][0-9]?)?", fullmatch=True),
+    quoted=st.booleans(),
+)
+def test_decimals_of_any_length_are_right_or_refused(kind: pa.DataType, number: str, quoted: bool) -> None:
+    """A number becomes the nearest one of the type, or is refused where the type has no room; never another number."""
+    context = Context(prec=1000, rounding=ROUND_HALF_UP)
+    nearest = Decimal(number).quantize(Decimal(1).scaleb(-kind.scale), context=context)
+    text = f'"{number}"' if quoted else number
+    if abs(nearest) < Decimal(10) ** (kind.precision - kind.scale):
+        assert column(text, kind=kind) == [nearest]
+    else:
+        with pytest.raises(BadRecord, match="decimal"):
+            column(text, kind=kind)
 
 
 def test_floats_are_the_nearest() -> None:

@@ -145,12 +145,12 @@ def _check_limits(total: int, taken: int, limit_bytes: int, ratio_max: int) -> N
     if total > limit_bytes:
         msg = (
             f"unpacks to more than {format_size(limit_bytes)}: found {total} bytes after {taken} compressed bytes, "
-            f"expected at most {limit_bytes}; raise the limit if the file is right"
+            f"expected at most {limit_bytes}; unpack the file if it is right"
         )
         raise BadFile(msg)
     if total > RATIO_FLOOR_BYTES and total > ratio_max * taken:
         msg = (
             f"unpacks to {total // max(taken, 1)} times its size: found {total} bytes after {taken} compressed bytes, "
-            f"expected a ratio of at most {ratio_max}; raise the limit if the file is right"
+            f"expected a ratio of at most {ratio_max}; unpack the file if it is right"
         )
         raise BadFile(msg)

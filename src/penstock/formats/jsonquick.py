@@ -34,7 +34,7 @@ from pyarrow import types
 from penstock.formats import ndjson
 from penstock.formats.jsonexact import unpaired
 from penstock.formats.malformed import MalformedError
-from penstock.formats.scalars import is_scalar, parse_base64, whole_times
+from penstock.formats.scalars import is_scalar, parse, whole_times
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -95,7 +95,7 @@ def _converted(column: pa.Array, field: pa.Field) -> pa.Array | None:
     text = column.cast(pa.string())
     if types.is_timestamp(kind):
         return whole_times(text, kind)
-    return parse_base64(text) if types.is_binary(kind) else text.cast(kind)
+    return parse(text, kind, field.name) if types.is_binary(kind) or types.is_decimal(kind) else text.cast(kind)
 
 
 def _keys_are_single(data: bytes, names: list[str], columns: list[pa.Array]) -> bool:

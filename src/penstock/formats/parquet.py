@@ -1,11 +1,16 @@
 """Parquet: row groups by byte range, columns by name, and a writer that knows how large its file will be.
 
-A range owns the row groups whose first byte lies in it. Memory is bounded by a batch and the pages it comes from when
-reading, and by one row group when writing.
+A range owns the row groups that begin in it. Where one begins is reckoned from the sizes of those before it, in proportion
+to the file: so each row group of any file belongs to exactly one of its ranges. The offsets in the footer are not asked: in a
+damaged file they lie anywhere, so that rows would be left out, and pyarrow ends the whole process over some.
+
+Memory is bounded by a batch and the pages it comes from when reading, and by one row group when writing.
 """
 
 from __future__ import annotations
 
+from io import SEEK_END
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
@@ -25,7 +30,6 @@ __all__ = [
     "arrow_batches",
     "arrow_stream",
     "parquet_batches",
-    "parquet_row_groups",
     "parquet_schema",
 ]
 
@@ -40,14 +44,7 @@ class WritableFile(Protocol):
         """Append all of `data`."""
 
 
-def parquet_row_groups(file: Any) -> list[tuple[int, int, int]]:  # noqa: ANN401 - a seekable binary file object, or pyarrow's
-    """Return (first byte, bytes, rows) of each row group of a Parquet file, in file order. Raises `BadFile`."""
-    metadata = _opened(file).metadata
-    groups = [_extent(metadata.row_group(index)) for index in range(metadata.num_row_groups)]
-    return sorted(groups)
-
-
-def parquet_schema(file: Any) -> pa.Schema:  # noqa: ANN401 - as above
+def parquet_schema(file: Any) -> pa.Schema:  # noqa: ANN401 - a seekable binary file object, or pyarrow's
     """Return the Arrow schema of a Parquet file. Raises `BadFile`."""
     return _opened(file).schema_arrow.remove_metadata()
 
@@ -69,9 +66,8 @@ def parquet_batches(
     """
     opened = _opened(file)
     names = _names(opened.schema_arrow, schema)
-    groups = [(_extent(opened.metadata.row_group(index))[0], index) for index in range(opened.metadata.num_row_groups)]
-    for first, index in sorted(groups):
-        if start <= first < end:
+    for index, begin in enumerate(_begins(opened.metadata, file.seek(0, SEEK_END))):
+        if start <= begin < end:
             yield from (_conformed(batch, schema, names) for batch in _group(opened, index, names, batch_rows))
 
 
@@ -177,12 +173,12 @@ def _compact(batch: pa.RecordBatch) -> pa.RecordBatch:
     return pa.ipc.read_record_batch(batch.serialize(), batch.schema)
 
 
-def _opened(file: Any) -> pq.ParquetFile:  # noqa: ANN401 - see `parquet_row_groups`
+def _opened(file: Any) -> pq.ParquetFile:  # noqa: ANN401 - as in `parquet_schema`
     import pyarrow.parquet as pq
 
     try:
         return pq.ParquetFile(file, pre_buffer=False, coerce_int96_timestamp_unit="us")
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:  # the last for the name of a column
         if not _is_arrows(error):
             raise
         msg = f"not a readable Parquet file: {error}"
@@ -191,15 +187,15 @@ def _opened(file: Any) -> pq.ParquetFile:  # noqa: ANN401 - see `parquet_row_gro
 
 def _is_arrows(error: Exception) -> bool:
     """Tell whether an error is Arrow's own; one of the file object has an error number, or another class."""
-    return isinstance(error, pa.ArrowException) or (type(error) is OSError and error.errno is None)
+    return isinstance(error, pa.ArrowException | UnicodeDecodeError) or (type(error) is OSError and error.errno is None)
 
 
-def _extent(group: Any) -> tuple[int, int, int]:  # noqa: ANN401 - pyarrow's RowGroupMetaData
-    columns = [group.column(index) for index in range(group.num_columns)]
-    first = min(
-        min(filter(None, (column.dictionary_page_offset, column.data_page_offset)), default=0) for column in columns
-    )
-    return first, sum(column.total_compressed_size for column in columns), group.num_rows
+def _begins(metadata: Any, size: int) -> list[int]:  # noqa: ANN401 - pyarrow's FileMetaData
+    """Return where in a file of `size` bytes each row group counts as beginning: in order, from 0, in front of `size`."""
+    groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)]
+    _check_rows("the file", sum(group.num_rows for group in groups), metadata.num_rows)
+    ends = list(accumulate((max(group.total_byte_size, 0) + 1 for group in groups), initial=0))
+    return [end * size // ends[-1] for end in ends[:-1]]
 
 
 def _names(found: pa.Schema, schema: pa.Schema) -> dict[str, str]:
@@ -232,13 +228,24 @@ def _as_text(found: pa.DataType, expected: pa.DataType) -> pa.DataType:
 
 def _group(opened: pq.ParquetFile, index: int, names: dict[str, str], batch_rows: int) -> Iterator[pa.RecordBatch]:
     columns = list(names.values())
+    rows = 0
     try:
-        yield from opened.iter_batches(batch_rows, row_groups=[index], columns=columns, use_threads=False)
+        for batch in opened.iter_batches(batch_rows, row_groups=[index], columns=columns, use_threads=False):
+            rows += batch.num_rows
+            yield batch
     except (pa.ArrowException, OSError) as error:
         if not _is_arrows(error):
             raise
         msg = f"row group {index} cannot be read: {error}"
         raise BadFile(msg) from error
+    _check_rows(f"row group {index}", rows, opened.metadata.row_group(index).num_rows)
+
+
+def _check_rows(what: str, found: int, expected: int) -> None:
+    """Raise `BadFile` where rows are missing: Arrow ends a damaged row group early, without a word."""
+    if found != expected:
+        msg = f"{what} has {found} rows, the footer says {expected}"
+        raise BadFile(msg)
 
 
 def _conformed(batch: pa.RecordBatch, schema: pa.Schema, names: dict[str, str]) -> pa.RecordBatch:

@@ -7,6 +7,8 @@ but for times, which keep their microseconds. `parse(render(column)) == column` 
 
 from __future__ import annotations
 
+import decimal
+import re
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -31,6 +33,8 @@ _ZONE = r"(?P<zone>Z|(?:UTC|GMT)?(?:(?P<sign>[+-])(?P<zone_hour>\d{1,2})(?::?(?P
 _TIME = rf"(?P<hour>\d{{1,2}}):(?P<minute>\d{{1,2}})(?::(?P<second>\d{{1,2}})(?:\.(?P<fraction>\d*))?)? ?{_ZONE}"
 _DATE_FORM = rf"^\s*{_DATE}(?:[ T].*)?)?)?\s*$"
 _TIME_FORM = rf"^\s*{_DATE}(?:[ T]{_TIME})?)?)?\s*$"
+_NUMBER_FORM = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+_DECIMAL_DIGITS = 38
 _NOT_A_NUMBER_FORM = r"^(?:NaN|[+-]?Inf(?:inity)?)$"
 
 # Years 0000 to 9999, which is what the text forms have room for.
@@ -145,20 +149,46 @@ def _booleans(text: pa.Array) -> pa.Array:
 
 
 def _decimals(text: pa.Array, kind: pa.DataType) -> pa.Array:
+    text = _replaced(text, _overflowing(text, kind.scale), lambda odd: pa.array(_quantized(odd, kind.scale), text.type))
     try:
         return text.cast(kind)
     except pa.ArrowInvalid:
         return _rounded(text, kind)
 
 
+def _overflowing(text: pa.Array, scale: int) -> npt.NDArray[np.bool_]:
+    """Tell which numbers may have more than 38 digits, as they stand or at that scale: Arrow wraps them without a word."""
+    length = pc.binary_length(text).fill_null(0).to_numpy()
+    point = pc.find_substring(text, ".").fill_null(-1).to_numpy()
+    whole = np.where(point < 0, length, point)
+    odd: npt.NDArray[np.bool_] = (whole + scale > _DECIMAL_DIGITS) | (length - (point >= 0) > _DECIMAL_DIGITS)
+    if np.any((codes(text) | 32) == ord("e")):
+        odd |= (
+            pc.match_substring(text, "e", ignore_case=True).fill_null(fill_value=False).to_numpy(zero_copy_only=False)
+        )
+    return odd
+
+
+def _quantized(text: pa.Array, scale: int) -> list[str]:
+    """Return numbers rounded to the scale, as text without an exponent. Raises `MalformedError` for more than 38 digits."""
+    context = decimal.Context(_DECIMAL_DIGITS, decimal.ROUND_HALF_UP)
+    unit = decimal.Decimal(1).scaleb(-scale)
+    numbers = text.to_pylist()
+    if not all(map(_NUMBER_FORM.fullmatch, numbers)):
+        msg = "a number"
+        raise MalformedError(msg)
+    try:
+        return [f"{decimal.Decimal(number).quantize(unit, context=context):f}" for number in numbers]
+    except decimal.InvalidOperation as error:
+        msg = "a number of at most 38 digits"
+        raise MalformedError(msg) from error
+
+
 def _rounded(text: pa.Array, kind: pa.DataType) -> pa.Array:
     """Return decimals of numbers with more digits than the type has: a half is rounded away from zero, as in Spark."""
     tiny = pc.less(pc.abs(text.cast(pa.float64())), 10.0 ** -(kind.scale + 1))
     text = pc.if_else(tiny, "0", text)
-    # Arrow holds 76 digits. What is behind the first one beyond the scale cannot change how a number rounds.
-    digits = max(kind.scale + 1, 38)
-    text = pc.replace_substring_regex(text, rf"^([^.eE]*\.\d{{{digits}}})\d+$", r"\1")
-    exact = text.cast(pa.decimal256(76, digits))
+    exact = text.cast(pa.decimal256(76, max(kind.scale + 1, _DECIMAL_DIGITS)))
     return pc.round(exact, ndigits=kind.scale, round_mode="half_towards_infinity").cast(kind)
 
 

@@ -307,12 +307,26 @@ def _cast(column: pa.Array, field: pa.Field) -> pa.Array:
     found = spark_name(column.type)
     if types.is_run_end_encoded(column.type):
         column = pc.run_end_decode(column)
-    if types.is_integer(column.type) and types.is_decimal(field.type):
-        column = column.cast(pa.decimal128(20, 0))  # Arrow wants room for every value of the type, not for these
+    roomy = _roomy(field.type)
     try:
-        return column.cast(field.type)
+        return (column if roomy == field.type else column.cast(roomy)).cast(field.type)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise OptionError(_mismatch(field, f"{found} ({error})")) from error
+
+
+def _roomy(kind: pa.DataType) -> pa.DataType:
+    """Return the type with room for every number where it has decimals: Arrow wraps one that overflows when it is rescaled."""
+    if types.is_decimal(kind):
+        return pa.decimal256(76, kind.scale)
+    if types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_roomy(kind.value_type)))
+    if types.is_map(kind):
+        return pa.map_(
+            kind.key_field.with_type(_roomy(kind.key_type)), kind.item_field.with_type(_roomy(kind.item_type))
+        )
+    if types.is_struct(kind):
+        return pa.struct([member.with_type(_roomy(member.type)) for member in kind])
+    return kind
 
 
 def _mismatch(field: pa.Field, found: str) -> str:

@@ -38,6 +38,8 @@ def publish(storage: Storage, root: str, staging: str, ledger: Ledger, state: St
     paths = [file.path for file in state.finished] + [growth.path for growth in state.grown]
     for directory in sorted({path.rpartition("/")[0] for path in paths}):
         storage.make_directory(f"{root}/{directory}" if directory else root)
+        if directory:
+            _check_inside(storage, root, directory)
     for file in state.finished:
         failpoints.hit("sink.publish.one")
         _publish(storage, f"{staging}/{file.staged}", f"{root}/{file.path}", file)
@@ -47,6 +49,14 @@ def publish(storage: Storage, root: str, staging: str, ledger: Ledger, state: St
     failpoints.hit("sink.publish.before-note")
     ledger.note_published(state.n)
     return len(state.finished) + len(state.grown)
+
+
+def _check_inside(storage: Storage, root: str, directory: str) -> None:
+    """Raise `PublishConflict` where a symbolic link has been put in the way: nothing is published through one."""
+    found = storage.resolve(f"{root}/{directory}")
+    if found != f"{storage.resolve(root).rstrip('/')}/{directory}":
+        msg = f"{root}/{directory} leads to {found!r}, expected a directory of the output; remove the symbolic link"
+        raise PublishConflict(msg)
 
 
 def _publish(storage: Storage, staged: str, target: str, file: FinishedFile) -> None:

@@ -197,7 +197,8 @@ class Planner:
         self._cursor = cursor
         options = self._options
         accept = name_filter(options["pathGlobFilter"], options["pattern"])
-        self._scan = Scan(self._storage, self._root, recursive=options["recursiveFileLookup"], accept=accept)
+        recursive, follow = options["recursiveFileLookup"], options["followSymlinks"]
+        self._scan = Scan(self._storage, self._root, recursive=recursive, follow=follow, accept=accept)
         self._pending: list[tuple[tuple[int, bytes], FileVersion]] = []  # new and settled, the next one last
         self._held: dict[str, FileVersion] = {}
         self._recent = recent.Recent()
@@ -209,6 +210,7 @@ class Planner:
         if self._bounded:
             self._frozen = False
         files = self._scan.refresh()
+        self._tell_outside()
         if self._cursor.order is None:
             self._arrive(f for f, _ in files)
         else:
@@ -237,6 +239,7 @@ class Planner:
 
     def _refresh(self) -> None:
         found = [file for file, _ in self._scan.refresh(self._held)]
+        self._tell_outside()
         if self._frozen:  # what came or changed since is for the next run
             changed = {file.path for file in found}
             self._pending = [p for p in self._pending if p[1].path not in changed]
@@ -284,6 +287,17 @@ class Planner:
             self._pending = [p for p in self._pending if p[1].path not in fresh] + [(f.order, f) for f in settled]
             self._pending.sort(key=lambda p: p[0], reverse=True)
         self._tell_future(now)
+
+    def _tell_outside(self) -> None:
+        outside = sorted(self._scan.outside - self._told)
+        if outside:
+            self._told.update(outside)
+            _log.warning(
+                "not read: symbolic links that lead out of %r (%d): %s; set followSymlinks=true to have them followed",
+                self._root,
+                len(outside),
+                _some(outside),
+            )
 
     def _tell_future(self, now: int) -> None:
         future = [p for p, f in self._held.items() if f.modified_ns > now + 60 * SECOND_NS and p not in self._told]

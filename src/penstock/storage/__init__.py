@@ -7,7 +7,7 @@ is the suite that every back end passes.
 
 from __future__ import annotations
 
-from penstock.storage._base import Entry, ReadHandle, Storage, WriteHandle
+from penstock.storage._base import Entry, Link, ReadHandle, Storage, WriteHandle
 from penstock.storage._file import SeekableFile
 from penstock.storage._host import HostFact, cache_directory, is_file
 from penstock.storage._in_turn import InTurn
@@ -18,6 +18,7 @@ __all__ = [
     "Entry",
     "HostFact",
     "InTurn",
+    "Link",
     "LocalStorage",
     "ReadHandle",
     "SeekableFile",

@@ -39,6 +39,10 @@ class Entry:
     is_file: bool = True
 
 
+class Link(int):
+    """The identity of a symbolic link, in what `names` returns; what it leads to says `resolve`."""
+
+
 class WriteHandle(Protocol):
     """A file being written, made by `create`. Not shared between threads."""
 
@@ -111,11 +115,15 @@ class Storage(Protocol):
     def names(self, path: str) -> Mapping[str, Hashable]:
         """Return the names of the entries, each with what changes when another file takes the name.
 
-        May be much cheaper than `list`, of whose `identity` it is no other form. `NotThere` if there is no directory.
+        A `Link` for a symbolic link, which all other verbs follow. May be much cheaper than `list`, of whose `identity` it is
+        no other form. `NotThere` if there is no directory.
         """
 
     def stat(self, path: str) -> Entry:
         """Return the entry at the path; `NotThere` if there is none."""
+
+    def resolve(self, path: str) -> str:
+        """Return the path without symbolic links; what is not there is taken as it stands."""
 
     def publish(self, source: str, target: str) -> None:
         """Move a synced file to a name nobody has; never replaces (`AlreadyThere`).
@@ -140,7 +148,7 @@ class Storage(Protocol):
     def make_directory(self, path: str, *, private: bool = False) -> None:
         """Make the directory and its missing parents, durably; there already is no error.
 
-        `private` gives what it makes to the owner alone.
+        `private` gives the directory, if it makes it, to the owner alone; its parents are made as usual.
         """
 
     def workers(self, count: int) -> Executor:

@@ -9,8 +9,11 @@ import contextlib
 import fcntl
 import json
 import os
+import stat as stat_bits
 import tempfile
 from typing import TYPE_CHECKING, Any
+
+from penstock.errors import StorageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,7 +33,11 @@ def is_file(path: str, *, executable: bool = False) -> bool:
 
 
 class HostFact:
-    """A JSON object in the host's temporary directory, seen by this user's processes only."""
+    """A JSON object in the host's temporary directory, seen by this user's processes only.
+
+    Anybody may make a directory there under the name of ours, with links in it that lead to files of ours: so ours must
+    belong to us, be closed to others, and be no link. Raises `StorageError` otherwise.
+    """
 
     def __init__(self, name: str) -> None:
         self.directory = f"{tempfile.gettempdir()}/penstock-{os.getuid()}"
@@ -40,14 +47,17 @@ class HostFact:
     def all() -> list[HostFact]:
         """Return the facts there are now."""
         fact = HostFact("")
-        if not os.path.isdir(fact.directory):
+        if not os.path.lexists(fact.directory):
             return []
+        fact._check_private()
         return [HostFact(n.removesuffix(".json")) for n in os.listdir(fact.directory) if n.endswith(".json")]
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[dict[str, Any]]:
         """Yield the object, alone on this host; what the block makes of it is kept. An emptied object removes it."""
-        os.makedirs(self.directory, 0o700, exist_ok=True)
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(self.directory, 0o700)
+        self._check_private()
         with self._lock() as fd:
             text = os.pread(fd, 1 << 20, 0)
             fact: dict[str, Any] = json.loads(text) if text else {}
@@ -58,10 +68,19 @@ class HostFact:
             else:
                 os.unlink(self.path)
 
+    def _check_private(self) -> None:
+        found = os.lstat(self.directory)
+        if not stat_bits.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+            msg = (
+                f"{self.directory!r} is not a directory of user {os.getuid()} that is closed to others (it is "
+                f"{stat_bits.filemode(found.st_mode)}, user {found.st_uid}); remove it, or set TMPDIR to a directory of yours"
+            )
+            raise StorageError(msg)
+
     @contextlib.contextmanager
     def _lock(self) -> Iterator[int]:
         while True:
-            fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX)
                 if self._is(fd):

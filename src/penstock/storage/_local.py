@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol, cast
 
 from penstock import clock, failpoints, unique
 from penstock.errors import AlreadyThere, NoSpace, NotThere, StorageError
-from penstock.storage._base import Entry
+from penstock.storage._base import Entry, Link
 from penstock.storage._in_turn import InTurn
 
 if TYPE_CHECKING:
@@ -35,6 +35,8 @@ _KINDS: dict[int, type[StorageError]] = {
     errno.EEXIST: AlreadyThere,
     errno.ENOENT: NotThere,
     errno.ENOTDIR: NotThere,
+    errno.ELOOP: NotThere,
+    errno.ENAMETOOLONG: NotThere,
     errno.ENOSPC: NoSpace,
     errno.EDQUOT: NoSpace,
     errno.EFBIG: NoSpace,
@@ -117,7 +119,7 @@ class LocalWriteHandle:
             if keep is None:
                 self._fd = self._os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
                 return
-            self._fd = self._os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            self._fd = self._os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
             try:
                 self._os.ftruncate(self._fd, keep)
                 self._os.lseek(self._fd, keep, os.SEEK_SET)
@@ -193,7 +195,9 @@ class LocalReadHandle:
         self._os = system
         self._path = path
         try:  # not `_doing`: a batch may open 100,000 files, and this is half the time
-            self._fd = self._os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            self._fd = self._os.open(
+                path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
+            )  # a pipe must not keep us waiting
         except OSError as error:
             _raise(error, "open", path)
 
@@ -279,14 +283,19 @@ class LocalStorage:
     def names(self, path: str) -> dict[str, int]:
         """Return names and inodes straight from the directory, without a stat an entry."""
         with _doing("list", path), self._os.scandir(path) as entries:
-            return {entry.name: entry.inode() for entry in entries}
+            return {e.name: Link(e.inode()) if e.is_symlink() else e.inode() for e in entries}
 
     def stat(self, path: str) -> Entry:
         """Return the entry at the path, following symbolic links."""
         try:
-            return _entry(path.rpartition("/")[2], self._os.stat(path))
+            info = self._os.stat(path)
         except OSError as error:
             _raise(error, "look at", path)
+        return _entry(path.rpartition("/")[2], info)
+
+    def resolve(self, path: str) -> str:
+        """Return the path without symbolic links; on a disk of a test there are none."""
+        return os.path.realpath(path) if self._system is None else path
 
     def publish(self, source: str, target: str) -> None:
         """Link, sync the directory, unlink; see `Storage.publish`."""
@@ -297,7 +306,7 @@ class LocalStorage:
                 self._os.chmod(source, 0o666 & ~_umask(self._os))
                 self._os.link(source, target)
             except FileExistsError:
-                if self._os.stat(target).st_ino != mine.st_ino:
+                if self._os.stat(target, follow_symlinks=False).st_ino != mine.st_ino:
                     raise
             _sync_directory(self._os, os.path.dirname(target))
             failpoints.hit("storage.publish.linked")
@@ -357,7 +366,7 @@ class LocalStorage:
                 msg = f"{path!r} is a file, expected a directory"
                 raise StorageError(msg) from None
         except FileNotFoundError:
-            self.make_directory(os.path.dirname(path), private=private)
+            self.make_directory(os.path.dirname(path))
             self.make_directory(path, private=private)
             return
         except OSError as error:

@@ -416,6 +416,10 @@ class _Listed:
         """Return the inode's number."""
         return self._inode
 
+    def is_symlink(self) -> bool:
+        """Say no: there are no links."""
+        return False
+
     def stat(self) -> os.stat_result:
         """Describe the entry."""
         return self._disk.stat(self.path)

@@ -92,7 +92,8 @@ def taken(storage: Storage, root: str, options: Options, offset: dict[str, Any] 
     Raises `StorageError` if it cannot be listed, `DamagedState` if the offset is damaged.
     """
     accept = name_filter(options["pathGlobFilter"], options["pattern"])
-    listed = Scan(storage, root, recursive=options["recursiveFileLookup"], accept=accept).refresh()
+    recursive, follow = options["recursiveFileLookup"], options["followSymlinks"]
+    listed = Scan(storage, root, recursive=recursive, follow=follow, accept=accept).refresh()
     files = sorted((file for file, _ in listed), key=lambda file: file.order)
     if offset is None:
         return Taken(tuple(Split(file, 0, file.size) for file in files), 0, 0, (_UNTOLD,))

@@ -1,0 +1,212 @@
+"""Symbolic links, and other things that are no files: in the input, in the output, in place of our own files."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from penstock.errors import AlreadyThere, FileChanged, PublishConflict, StorageError
+from penstock.formats import ReadFormat
+from penstock.options import SOURCE, parse
+from penstock.source.plan import Planner
+from penstock.source.read import Reading
+from penstock.source.scan import Scan
+from penstock.storage import Entry, LocalStorage
+from tests.support.output import TEXT, Output
+
+LONG_AGO = 1_000_000_000
+
+
+class Input:
+    """An input directory, and what is planned and read of it."""
+
+    def __init__(self, path: Path, **options: str) -> None:
+        self.path = path
+        self.path.mkdir(exist_ok=True)
+        self.reading = Reading(LocalStorage(), str(path), ReadFormat("text", TEXT))
+        given = {"path": str(path), "recursiveFileLookup": "true", **options}
+        checked = parse(SOURCE, given, what="source")
+        self.planner = Planner(LocalStorage(), str(path), checked, divisible=lambda _: True)
+
+    def put(self, name: str, text: str) -> None:
+        """Write a file that has settled long ago."""
+        file = self.path / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+        os.utime(file, (LONG_AGO, LONG_AGO))
+
+    def lines(self) -> dict[str, list[str]]:
+        """Return what one batch reads, by path."""
+        splits = self.planner.splits(self.planner.latest(self.planner.initial()))
+        return {s.file.path: pa.Table.from_batches(self.reading.batches([s])).column(0).to_pylist() for s in splits}
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Input:
+    made = Input(tmp_path / "in")
+    made.put("a", "mine\n")
+    return made
+
+
+def test_links_out_of_the_input_are_reported_and_not_read(
+    source: Input, elsewhere: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A link to a file or a directory elsewhere, direct, by another link or by `..`, is not read, and is reported once."""
+    os.utime(elsewhere / "secret.txt", (LONG_AGO, LONG_AGO))
+    (source.path / "file").symlink_to(elsewhere / "secret.txt")
+    (source.path / "folder").symlink_to(elsewhere)
+    (source.path / "again").symlink_to(source.path / "file")
+    (source.path / "up").symlink_to("../elsewhere/secret.txt")
+    (source.path / "beside").symlink_to(f"{source.path}-other")  # shares the beginning of the name
+    Path(f"{source.path}-other").mkdir()
+    with caplog.at_level(logging.WARNING):
+        end = source.planner.latest(source.planner.initial())
+        assert [split.file.path for split in source.planner.splits(end)] == ["a"]
+        source.planner.latest(end)
+    said = [record.getMessage() for record in caplog.records]
+    assert len(said) == 1
+    assert "(5): 'again', 'beside', 'file', 'folder', 'up'; set followSymlinks=true" in said[0]
+
+
+def test_links_are_followed_where_that_is_allowed(tmp_path: Path, source: Input, elsewhere: Path) -> None:
+    """followSymlinks=true reads what links lead to, wherever that is."""
+    os.utime(elsewhere / "secret.txt", (LONG_AGO, LONG_AGO))
+    (source.path / "file").symlink_to(elsewhere / "secret.txt")
+    (source.path / "folder").symlink_to(elsewhere)
+    assert Input(source.path, followSymlinks="true").lines() == {
+        "a": ["mine"],
+        "file": ["secret"],
+        "folder/secret.txt": ["secret"],
+    }
+
+
+def test_links_within_the_input_are_other_names(source: Input) -> None:
+    """A link to a file inside is one more file; one to a directory that is read anyway is none, whatever its name."""
+    source.put("z/b", "deep\n")
+    source.put(".hidden/c", "hidden\n")
+    (source.path / "link").symlink_to("a")
+    for name in ("0", "y", "zz"):
+        (source.path / name).symlink_to("z")
+    (source.path / "n").symlink_to(".hidden")
+    (source.path / "m").symlink_to(".hidden")
+    assert source.lines() == {"a": ["mine"], "link": ["mine"], "z/b": ["deep"], "m/c": ["hidden"]}
+
+
+def test_the_path_itself_may_be_a_link(tmp_path: Path, source: Input, elsewhere: Path) -> None:
+    """A path that is a link is followed, and what lies out of what it leads to is still not read."""
+    (source.path / "file").symlink_to(elsewhere / "secret.txt")
+    (tmp_path / "current").symlink_to(source.path)
+    assert Input(tmp_path / "current").lines() == {"a": ["mine"]}
+
+
+def test_links_that_lead_nowhere_are_no_files(source: Input) -> None:
+    """Loops, dangling links and impossible names stop nothing."""
+    (source.path / "loop").symlink_to("loop")
+    (source.path / "one").symlink_to("two")
+    (source.path / "two").symlink_to("one")
+    (source.path / "dangling").symlink_to("nothing")
+    (source.path / "long").symlink_to("x" * 300)
+    (source.path / "round").symlink_to(".")
+    assert source.lines() == {"a": ["mine"]}
+
+
+def test_pipes_and_sockets_are_no_files(source: Input) -> None:
+    """A named pipe, which would keep its reader waiting for ever, a socket and a device are not read."""
+    os.mkfifo(source.path / "pipe")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(os.path.relpath(source.path / "socket"))
+    assert source.lines() == {"a": ["mine"]}
+    assert Input(source.path, followSymlinks="true").lines() == {"a": ["mine"]}
+
+
+@pytest.mark.parametrize("becomes", ["link", "pipe", "directory"])
+def test_planned_file_that_becomes_another_thing_is_refused(source: Input, elsewhere: Path, becomes: str) -> None:
+    """A file that is swapped between plan and reading fails the batch: nothing else is read in its place."""
+    splits = source.planner.splits(source.planner.latest(source.planner.initial()))
+    (source.path / "a").unlink()
+    if becomes == "link":
+        (elsewhere / "secret.txt").write_text("evil\n")  # as long as what was planned
+        os.utime(elsewhere / "secret.txt", (LONG_AGO, LONG_AGO))
+        (source.path / "a").symlink_to(elsewhere / "secret.txt")
+    elif becomes == "pipe":
+        os.mkfifo(source.path / "a")
+    else:
+        (source.path / "a").mkdir()
+    with pytest.raises(FileChanged, match="changed after it was planned"):
+        list(source.reading.batches(splits))
+
+
+def test_a_listing_asks_nothing_more_of_files(source: Input, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files that are no links cost one stat each when they are new, and nothing to tell that they are none."""
+    for number in range(100):
+        source.put(f"f{number}", "")
+    calls: list[str] = []
+
+    class Counting(LocalStorage):
+        def stat(self, path: str) -> Entry:
+            calls.append(path)
+            return super().stat(path)
+
+        def resolve(self, path: str) -> str:
+            calls.append(path)
+            return super().resolve(path)
+
+    scan = Scan(Counting(), str(source.path), recursive=True, follow=False, accept=lambda _: True)
+    assert len(scan.refresh()) == 101
+    assert len(calls) == 1 + 101  # the path, and each new name
+
+
+# -- the output
+
+
+def test_nothing_is_published_through_a_link(output: Output, elsewhere: Path) -> None:
+    """A bucket that somebody made a link fails the batch; nothing is written elsewhere; without it the batch is done."""
+    output.schema = pa.schema([("value", pa.string()), ("c", pa.string())])
+    sink = output.sink(bucketBy="c={c}", dropBucketColumns="true", rollBatches="1", fileName="f{seq}")
+    output.batch(sink, 0, {0: ["x|0"]})
+    (output.root / "c=1").symlink_to(elsewhere)
+    with pytest.raises(PublishConflict, match="remove the symbolic link"):
+        output.batch(sink, 1, {0: ["y|1"]})
+    assert os.listdir(elsewhere) == ["secret.txt"]
+    (output.root / "c=1").unlink()
+    output.batch(sink, 2, {0: ["z|1"]})
+    assert output.lines() == ["x", "y", "z"]
+
+
+def test_a_growing_file_does_not_follow_a_link(output: Output, elsewhere: Path) -> None:
+    """A link in the place of a growing file is refused; what it leads to is neither cut nor appended to."""
+    sink = output.sink(growing="true", fileName="all.log")
+    output.root.mkdir()
+    (output.root / "all.log").symlink_to(elsewhere / "secret.txt")
+    with pytest.raises(StorageError, match=r"all\.log"):
+        output.batch(sink, 0, {0: ["x"]})
+    assert (elsewhere / "secret.txt").read_text() == "secret\n"
+
+
+def test_a_link_to_the_staged_file_is_not_taken_for_the_published_one(tmp_path: Path) -> None:
+    """A link that leads back to what shall be published is a taken name, not a crash between the two names."""
+    storage = LocalStorage()
+    (tmp_path / "staged").write_text("rows")
+    (tmp_path / "target").symlink_to("staged")
+    with pytest.raises(AlreadyThere):
+        storage.publish(f"{tmp_path}/staged", f"{tmp_path}/target")
+    assert (tmp_path / "staged").read_text() == "rows"
+
+
+@pytest.mark.parametrize("dangling", [False, True])
+def test_creating_does_not_follow_a_link(tmp_path: Path, elsewhere: Path, dangling: bool) -> None:
+    """A link in the place of a new file or a record is a taken name, whether what it leads to is there or not."""
+    target = elsewhere / ("new.txt" if dangling else "secret.txt")
+    (tmp_path / "link").symlink_to(target)
+    with pytest.raises(AlreadyThere):
+        LocalStorage().create(f"{tmp_path}/link")
+    with pytest.raises(AlreadyThere):
+        LocalStorage().put_if_absent(f"{tmp_path}/link", b"record")
+    assert os.listdir(elsewhere) == ["secret.txt"]
+    assert (elsewhere / "secret.txt").read_text() == "secret\n"
+    assert sorted(os.listdir(tmp_path)) == ["elsewhere", "link"]
