@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from penstock.storage._base import Entry, ReadHandle, Storage, WriteHandle
 from penstock.storage._file import SeekableFile
+from penstock.storage._hdfs import HdfsStorage
 from penstock.storage._host import HostFact, cache_directory, is_file
 from penstock.storage._local import LocalStorage
 from penstock.storage._locate import locate
 
 __all__ = [
     "Entry",
+    "HdfsStorage",
     "HostFact",
     "LocalStorage",
     "ReadHandle",
