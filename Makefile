@@ -30,10 +30,10 @@ run: warm ## the demo: the main job on real files of this machine, killed twice 
 	@$(BIN)/penstock demo $(ARGS)
 
 test: warm ## all tests but the soak
-	@PENSTOCK_REQUIRE_SPARK=1 $(BIN)/python -m pytest $(PYTEST_SPLIT) $(ARGS)
+	@PENSTOCK_REQUIRE_SPARK=1 PENSTOCK_REQUIRE_HDFS=1 $(BIN)/python -m pytest $(PYTEST_SPLIT) $(ARGS)
 
 test-fast: $(INSTALLED) ## the tests that need no Spark and take no time
-	@$(BIN)/python -m pytest -m "not spark and not slow and not soak" $(ARGS)
+	@$(BIN)/python -m pytest -m "not spark and not hdfs and not slow and not soak" $(ARGS)
 
 lint: $(INSTALLED) ## ruff (rules and format) and mypy
 	@$(BIN)/python -m ruff check .
@@ -48,7 +48,7 @@ bench: warm ## the benchmarks
 	@$(BIN)/python -m benchmarks $(ARGS)
 
 soak: warm ## minutes under load and faults
-	@PENSTOCK_REQUIRE_SPARK=1 $(BIN)/python -m pytest -m soak $(ARGS)
+	@PENSTOCK_REQUIRE_SPARK=1 PENSTOCK_REQUIRE_HDFS=1 $(BIN)/python -m pytest -m soak $(ARGS)
 
 docs: $(INSTALLED) ## try every command and link of the documentation
 	@$(BIN)/python -m pytest tests/docs $(ARGS)
@@ -57,7 +57,7 @@ lock: ## renew requirements/*.txt (needs uv: pip install uv); UPGRADE=1 takes th
 	@command -v uv >/dev/null || { echo 'uv is needed: pip install uv'; exit 1; }
 	@$(LOCK) --group build --output-file requirements/build.txt
 	@$(LOCK) pyproject.toml --output-file requirements/run.txt
-	@$(LOCK) pyproject.toml --extra spark --group dev --no-binary pyspark --output-file requirements/dev.txt
+	@$(LOCK) pyproject.toml --extra spark --extra hdfs --group dev --no-binary pyspark --output-file requirements/dev.txt
 
 clean: ## remove everything that make made, .venv too
 	@rm -rf .venv build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache artifacts derby.log metastore_db spark-warehouse

@@ -1,4 +1,4 @@
-"""What every test may ask for: a Spark session, real log files; and how tests are spread over processes."""
+"""What every test may ask for: a Spark session, an HDFS, real log files; and how tests are spread over processes."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 import hypothesis
 import pytest
+
+from tests.support.hdfs import MiniHdfs, NoHdfs, running
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,14 +30,16 @@ hypothesis.settings.load_profile("penstock")
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Mark what asks for `spark`, and keep all of it in one process: a session takes seconds and a gigabyte.
+    """Mark what asks for `spark` or `hdfs`, and keep all of a kind in one process: each takes seconds and a gigabyte.
 
     Here and not in `pytest_collection_modifyitems`, where xdist has looked at the groups before.
     """
-    if "spark" in getattr(item, "fixturenames", ()):
-        item.add_marker(pytest.mark.spark)
-    if item.get_closest_marker("spark") and item.config.pluginmanager.hasplugin("xdist"):
-        item.add_marker(pytest.mark.xdist_group("spark"))
+    asked = [name for name in ("spark", "hdfs") if name in getattr(item, "fixturenames", ())]
+    for name in asked:
+        item.add_marker(getattr(pytest.mark, name))
+    groups = [name for name in ("hdfs", "spark") if item.get_closest_marker(name)]
+    if groups and item.config.pluginmanager.hasplugin("xdist"):
+        item.add_marker(pytest.mark.xdist_group(groups[0]))
 
 
 @pytest.fixture(scope="session")
@@ -62,6 +66,21 @@ def spark() -> Iterator[SparkSession]:
     session = local_session()
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MiniHdfs]:
+    """Return the HDFS that all tests of this process share. Whoever stops a part of it starts it again.
+
+    Skips where there is none to be had, but for PENSTOCK_REQUIRE_HDFS=1 (`make test`), where that is a failure.
+    """
+    try:
+        with running(tmp_path_factory.mktemp("hdfs")) as cluster:
+            yield cluster
+    except NoHdfs as error:
+        if os.environ.get("PENSTOCK_REQUIRE_HDFS", "0") not in {"", "0"}:
+            pytest.fail(f"PENSTOCK_REQUIRE_HDFS is set, but {error}", pytrace=False)
+        pytest.skip(str(error))
 
 
 def _missing_for_spark() -> str | None:

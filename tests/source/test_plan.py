@@ -39,7 +39,8 @@ class Folder:
     def planner(self, *, divisible: bool = True, state: str | None = None, **options: str) -> Planner:
         """Return a new planner, as a driver that starts would."""
         checked = parse(SOURCE, {"path": str(self.path), "lateness": "100s", **options}, what="source")
-        return Planner(LocalStorage(), str(self.path), checked, divisible=lambda _: divisible, state=state)
+        beside = (LocalStorage(), state) if state else None
+        return Planner(LocalStorage(), str(self.path), checked, divisible=lambda _: divisible, state=beside)
 
 
 @pytest.fixture

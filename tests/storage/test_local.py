@@ -92,7 +92,7 @@ def test_relative_paths_become_absolute(tmp_path: Path, monkeypatch: pytest.Monk
     assert locate("s3:x")[1] == f"{tmp_path}/s3:x"
 
 
-@pytest.mark.parametrize("location", ["", "s3://bucket/a", "hdfs://n/a"])
+@pytest.mark.parametrize("location", ["", "s3://bucket/a", "hdfs:relative"])
 def test_unknown_file_systems_are_refused(location: str) -> None:
     """An empty location and a scheme that is not known are refused with the option's name."""
     with pytest.raises(OptionError, match="^\\[PST-101\\] checkpoint"):

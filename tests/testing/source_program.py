@@ -64,7 +64,7 @@ class SourceProgram(Program):
         """Be Spark: plan, log the offset, read, commit one batch late."""
         storage = disk.storage()
         reading = Reading(storage, IN, ReadFormat("text", TEXT), None, ("value",))
-        planner = Planner(storage, IN, self._options, divisible=reading.divisible, state=STATE)
+        planner = Planner(storage, IN, self._options, divisible=reading.divisible, state=(storage, STATE))
         log = self.memory
         if log.offsets:
             self._batch(planner, reading, len(log.offsets) - 1)

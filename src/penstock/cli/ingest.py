@@ -70,7 +70,7 @@ class Request:
         from penstock.spark.ingest import check_apart
 
         storage, src = locate(self.src, name="SRC")
-        _, dst = locate(self.dst, name="DST")
+        output, dst = locate(self.dst, name="DST")
         check_apart(storage, src, dst)
         plain = {name: value for name, value in self.source.items() if name != "schema"}
         options = parse(SOURCE, plain | {"path": src}, what="source")
@@ -79,7 +79,7 @@ class Request:
             raise OptionError(msg)
         if not options["metadataColumn"]:
             reading.reading(options, _VALUE.format("binary" if options["format"] == "binary" else "string"))
-        Sink(storage, dst, parse(SINK, self.sink | {"path": dst}, what="sink"), "check")
+        Sink(output, dst, parse(SINK, self.sink | {"path": dst}, what="sink"), "check")
         if self.transform is not None:
             _check_transform(self.transform)
 

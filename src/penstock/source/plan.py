@@ -61,7 +61,8 @@ class Planner:
     """Plans the batches of one source. Lives in the driver, as long as the query; not shared between threads.
 
     `boundary(file, anchor, target)` returns the first record start at or behind `target`, for formats that can only be
-    cut there (csv); `None` means that any byte will do. `divisible(path)` tells whether a file may be cut at all.
+    cut there (csv); `None` means that any byte will do. `divisible(path)` tells whether a file may be cut at all. `state` is
+    where plans go that are too long for an offset, beside the checkpoint.
     """
 
     def __init__(
@@ -72,7 +73,7 @@ class Planner:
         *,
         divisible: Callable[[str], bool],
         boundary: Callable[[FileVersion, int, int], int] | None = None,
-        state: str | None = None,
+        state: tuple[Storage, str] | None = None,
     ) -> None:
         self._storage = storage
         self._root = root
@@ -145,13 +146,14 @@ class Planner:
         if self._state is None:
             return
         keep = {form["plan"]["file"] for form in (end, self._at or {}) if isinstance(form.get("plan"), dict)}
+        storage, directory = self._state
         try:
-            names = list(self._storage.names(self._state))
+            names = list(storage.names(directory))
         except NotThere:
             return
         for name in names:
             if name.startswith("plan-") and name not in keep:
-                self._storage.delete(f"{self._state}/{name}")
+                storage.delete(f"{directory}/{name}")
 
     def _offset(self, cursor: Cursor, splits: list[Split], *, last: bool) -> dict[str, Any]:
         form = {"v": VERSION} | cursor.to_json()
@@ -172,15 +174,20 @@ class Planner:
             return plan
         digest = xxhash.xxh3_128_hexdigest(text)
         name = f"plan-{digest}.json"
-        self._storage.make_directory(self._state)
+        storage, directory = self._state
+        storage.make_directory(directory)
         with suppress(AlreadyThere):  # the same bytes, put by a driver that died before Spark wrote its offset
-            self._storage.put_if_absent(f"{self._state}/{name}", text)
+            storage.put_if_absent(f"{directory}/{name}", text)
         return {"file": name, "digest": digest, "splits": len(plan)}
 
     def _load(self, reference: dict[str, Any]) -> list[Any]:
-        path = f"{self._state}/{reference['file']}"
+        if self._state is None:
+            msg = f"the plan {reference['file']!r} lies beside the offset, and stateLocation does not say where; set it as it was"
+            raise DamagedState(msg)
+        storage, directory = self._state
+        path = f"{directory}/{reference['file']}"
         try:
-            text = self._storage.read(path)
+            text = storage.read(path)
         except NotThere as error:
             msg = f"the plan {path!r} that the checkpoint points at is missing; restore it with the checkpoint"
             raise DamagedState(msg) from error

@@ -20,7 +20,7 @@ from penstock.sink.sink import Batch
 from penstock.storage import locate
 
 if TYPE_CHECKING:
-    from penstock.storage import LocalStorage
+    from penstock.storage import Storage
 
 _BATCH_ID = "streaming.sql.batchId"
 _QUERY_ID = "sql.streaming.queryId"
@@ -32,7 +32,7 @@ class Checkpoint:
 
     def __init__(self, location: str) -> None:
         self.location = location
-        self._storage: LocalStorage | None
+        self._storage: Storage | None
         try:
             self._storage, self._path = locate(location, name="checkpointLocation")
         except OptionError:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
     from penstock.source.cursor import Split
-    from penstock.storage import LocalStorage
+    from penstock.storage import Storage
 
 _log = logging.getLogger("penstock.ingest")
 _FILES_A_BATCH = "100000"  # plans of an ingest have a place beside the offset, so batches need not be small
@@ -111,10 +111,11 @@ class _Job:
         checkpoint: str | None,
     ) -> None:
         self._spark = spark
-        self._storage, src_path = locate(src, name="SRC")
-        _, self._dst = locate(dst, name="DST")
-        check_apart(self._storage, src_path, self._dst)
-        self._checkpoint = locate(checkpoint or f"{self._dst}/{STATE_DIRECTORY}/checkpoint", name="checkpoint")[1]
+        self._input, src_path = locate(src, name="SRC")
+        self._output, self._dst = locate(dst, name="DST")
+        check_apart(self._input, src_path, self._dst)
+        where = checkpoint or f"{self._dst}/{STATE_DIRECTORY}/checkpoint"
+        self._spark_log, self._checkpoint = locate(where, name="checkpoint")
         schema = source.pop("schema", None)
         self._source = {"path": src_path, "maxFilesPerTrigger": _FILES_A_BATCH} | _texts(source)
         parse(SOURCE, self._source, what="source")
@@ -122,13 +123,13 @@ class _Job:
         stage = fused.Stage.describe(self._source, self._schema, transform)
         self._sink = {"path": self._dst, "mergeBelow": _MERGE_BELOW} | _texts(sink) | {"ingest": stage}
         options = parse(SINK, self._sink, what="sink")
-        Sink(self._storage, self._dst, options, options["sinkId"] or "check").check(fused.Stage.of(stage).schema)
+        Sink(self._output, self._dst, options, options["sinkId"] or "check").check(fused.Stage.of(stage).schema)
 
     def start(self, *, watch: bool) -> StreamingQuery:
         """Start the query."""
         spark = self._spark
         carried = self._source | self._carried() | {"tasks": str(spark.sparkContext.defaultParallelism)}
-        self._storage.make_directory(f"{self._dst}/{STATE_DIRECTORY}")
+        self._output.make_directory(f"{self._dst}/{STATE_DIRECTORY}")
         self._abandon_changed_plan()
         keeper.sweep()
         frame = spark.readStream.format("penstock").options(**carried).load()
@@ -158,7 +159,7 @@ class _Job:
                 "batch %d was never committed and %d of its files changed; it is planned anew", number, len(changed)
             )
             for name in (str(number), f".{number}.crc"):
-                self._storage.delete(f"{self._checkpoint}/offsets/{name}")
+                self._spark_log.delete(f"{self._checkpoint}/offsets/{name}")
 
     def _runs(self, query: str, driver: str) -> bool:
         """Tell whether the query runs, in this application or in another one on this host."""
@@ -184,7 +185,7 @@ class _Job:
     def _is_as_planned(self, split: Split) -> bool:
         path = f"{self._source['path']}/{split.file.path}" if split.file.path else self._source["path"]
         try:
-            now = self._storage.stat(path)
+            now = self._input.stat(path)
         except NotThere:
             return False
         return (now.size, now.modified_ns, now.identity) == (
@@ -204,7 +205,7 @@ class _Job:
     def sink(self, query: str) -> Sink:
         """Return the sink that the query writes to."""
         options = parse(SINK, self._sink, what="sink")
-        return Sink(self._storage, self._dst, options, options["sinkId"] or query)
+        return Sink(self._output, self._dst, options, options["sinkId"] or query)
 
     def state(self) -> Ingested:
         """Return how far it is, from the checkpoint and the ledger."""
@@ -225,18 +226,18 @@ class _Job:
 
     def _numbers(self, log: str) -> list[int]:
         try:
-            return [int(name) for name in self._storage.names(f"{self._checkpoint}/{log}") if name.isdigit()]
+            return [int(name) for name in self._spark_log.names(f"{self._checkpoint}/{log}") if name.isdigit()]
         except NotThere:
             return []
 
     def _read(self, name: str) -> str | None:
         try:
-            return self._storage.read(f"{self._checkpoint}/{name}").decode()
+            return self._spark_log.read(f"{self._checkpoint}/{name}").decode()
         except NotThere:
             return None
 
 
-def check_apart(storage: LocalStorage, src: str, dst: str) -> None:
+def check_apart(storage: Storage, src: str, dst: str) -> None:
     """Raise `OptionError` unless SRC is there and neither of the two lies in the other."""
     try:
         storage.stat(src)

@@ -57,7 +57,7 @@ def planner(options: Options, how: Reading) -> Planner:
         msg = f"path={options['path']!r}: {how.root!r} does not exist; expected a directory or a file to read"
         raise OptionError(msg) from error
     boundary = how.boundary if how.format.name == "csv" else None
-    state = locate(options["stateLocation"], name="stateLocation")[1] if options["stateLocation"] else None
+    state = locate(options["stateLocation"], name="stateLocation") if options["stateLocation"] else None
     return Planner(how.storage, how.root, options, divisible=how.divisible, boundary=boundary, state=state)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from penstock.storage._base import Entry, Link, ReadHandle, Storage, WriteHandle
 from penstock.storage._file import SeekableFile
+from penstock.storage._hdfs import HdfsStorage
 from penstock.storage._host import HostFact, cache_directory, is_file
 from penstock.storage._in_turn import InTurn
 from penstock.storage._local import LocalStorage
@@ -16,6 +17,7 @@ from penstock.storage._locate import locate
 
 __all__ = [
     "Entry",
+    "HdfsStorage",
     "HostFact",
     "InTurn",
     "Link",

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     Data: TypeAlias = bytes | bytearray | memoryview | pa.Buffer
 
+TEMPORARY = ".penstock-"  # begins the name of a temporary, which a crash may leave behind
+
 
 @dataclass(frozen=True)
 class Entry:

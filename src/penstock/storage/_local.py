@@ -14,53 +14,22 @@ A failed fsync poisons the handle: Linux may drop the dirty pages and report suc
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import stat as stat_bits
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from penstock import clock, failpoints, unique
-from penstock.errors import AlreadyThere, NoSpace, NotThere, StorageError
-from penstock.storage._base import Entry, Link
+from penstock.errors import StorageError
+from penstock.storage._base import TEMPORARY, Entry, Link
 from penstock.storage._in_turn import InTurn
+from penstock.storage._refusal import doing, refuse
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from concurrent.futures import Executor
 
     from penstock.storage._base import Data
-
-_KINDS: dict[int, type[StorageError]] = {
-    errno.EEXIST: AlreadyThere,
-    errno.ENOENT: NotThere,
-    errno.ENOTDIR: NotThere,
-    errno.ELOOP: NotThere,
-    errno.ENAMETOOLONG: NotThere,
-    errno.ENOSPC: NoSpace,
-    errno.EDQUOT: NoSpace,
-    errno.EFBIG: NoSpace,
-}
-_REMEDY = {
-    NoSpace: "free some space and run the same command again; nothing of this batch is visible",
-    AlreadyThere: "nothing was replaced",
-}
-TEMPORARY = ".penstock-"  # begins the name of a temporary of put_if_absent, which a crash may leave behind
-
-
-def _raise(error: OSError, doing: str, path: str) -> NoReturn:
-    kind = _KINDS.get(error.errno or 0, StorageError)
-    remedy = _REMEDY.get(kind)
-    msg = f"cannot {doing} {path!r}: {error.strerror or error}" + (f"; {remedy}" if remedy else "")
-    raise kind(msg) from error
-
-
-@contextlib.contextmanager
-def _doing(what: str, path: str) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        _raise(error, what, path)
 
 
 def _entry(name: str, info: os.stat_result) -> Entry:
@@ -114,7 +83,7 @@ class LocalWriteHandle:
         self._keep = keep is not None
         self._written = keep or 0
         self._poisoned = False
-        with _doing("create", path):
+        with doing("create", path):
             failpoints.hit("storage.create")
             if keep is None:
                 self._fd = self._os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -131,7 +100,7 @@ class LocalWriteHandle:
         """Append all of `data`."""
         view = memoryview(data).cast("B")
         length = len(view)
-        with _doing("write", self._path):
+        with doing("write", self._path):
             failpoints.hit("storage.write")
             while view:
                 view = view[self._os.write(self._fd, view) :]
@@ -148,7 +117,7 @@ class LocalWriteHandle:
             msg = f"an earlier sync of {self._path!r} failed; what it holds cannot be made durable any more"
             raise StorageError(msg)
         try:
-            with _doing("sync", self._path):
+            with doing("sync", self._path):
                 failpoints.hit("storage.sync")
                 self._os.fdatasync(self._fd)
                 _sync_directory(self._os, os.path.dirname(self._path))
@@ -161,7 +130,7 @@ class LocalWriteHandle:
         if self._fd < 0:
             return
         fd, self._fd = self._fd, -1
-        with _doing("close", self._path):
+        with doing("close", self._path):
             try:
                 mine = self._os.fstat(fd)
             finally:
@@ -194,19 +163,18 @@ class LocalReadHandle:
     def __init__(self, path: str, system: _System = _OS) -> None:
         self._os = system
         self._path = path
-        try:  # not `_doing`: a batch may open 100,000 files, and this is half the time
-            self._fd = self._os.open(
-                path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
-            )  # a pipe must not keep us waiting
+        try:  # not `doing`: a batch may open 100,000 files, and this is half the time
+            flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # a pipe must not keep us waiting
+            self._fd = self._os.open(path, flags)
         except OSError as error:
-            _raise(error, "open", path)
+            refuse(error, "open", path)
 
     def info(self) -> Entry:
         """Return what the open file is now."""
         try:
             return _entry(self._path.rpartition("/")[2], self._os.fstat(self._fd))
         except OSError as error:
-            _raise(error, "look at", self._path)
+            refuse(error, "look at", self._path)
 
     def read(self, offset: int, length: int) -> bytes:
         """Return up to `length` bytes at `offset`."""
@@ -218,14 +186,14 @@ class LocalReadHandle:
             while (got := sum(map(len, parts))) < length and parts[-1]:
                 parts.append(self._os.pread(self._fd, length - got, offset + got))
         except OSError as error:
-            _raise(error, "read", self._path)
+            refuse(error, "read", self._path)
         return b"".join(parts)
 
     def close(self) -> None:
         """Release the file."""
         if self._fd >= 0:
             fd, self._fd = self._fd, -1
-            with _doing("close", self._path):
+            with doing("close", self._path):
                 self._os.close(fd)
 
     def __enter__(self) -> LocalReadHandle:
@@ -272,7 +240,7 @@ class LocalStorage:
 
     def list(self, path: str) -> Iterator[Entry]:
         """Yield the entries; symbolic links are followed, dangling ones are left out."""
-        with _doing("list", path), self._os.scandir(path) as entries:
+        with doing("list", path), self._os.scandir(path) as entries:
             for entry in entries:
                 try:
                     info = entry.stat()
@@ -282,7 +250,7 @@ class LocalStorage:
 
     def names(self, path: str) -> dict[str, int]:
         """Return names and inodes straight from the directory, without a stat an entry."""
-        with _doing("list", path), self._os.scandir(path) as entries:
+        with doing("list", path), self._os.scandir(path) as entries:
             return {e.name: Link(e.inode()) if e.is_symlink() else e.inode() for e in entries}
 
     def stat(self, path: str) -> Entry:
@@ -290,7 +258,7 @@ class LocalStorage:
         try:
             info = self._os.stat(path)
         except OSError as error:
-            _raise(error, "look at", path)
+            refuse(error, "look at", path)
         return _entry(path.rpartition("/")[2], info)
 
     def resolve(self, path: str) -> str:
@@ -299,11 +267,11 @@ class LocalStorage:
 
     def publish(self, source: str, target: str) -> None:
         """Link, sync the directory, unlink; see `Storage.publish`."""
-        with _doing("publish", target):
+        with doing("publish", target):
             failpoints.hit("storage.publish")
             mine = self._os.stat(source)
             try:
-                self._os.chmod(source, 0o666 & ~_umask(self._os))
+                self._os.chmod(source, default_mode(self._os))
                 self._os.link(source, target)
             except FileExistsError:
                 if self._os.stat(target, follow_symlinks=False).st_ino != mine.st_ino:
@@ -318,11 +286,11 @@ class LocalStorage:
         temporary = f"{directory}/{TEMPORARY}{unique.token()}"
         with self.create(temporary) as file:
             file.write(data)
-            with _doing("sync", temporary):
+            with doing("sync", temporary):
                 failpoints.hit("storage.put.sync")
                 self._os.fdatasync(file._fd)  # noqa: SLF001 - the directory is synced once, behind the link
         try:
-            with _doing("put", path):
+            with doing("put", path):
                 failpoints.hit("storage.put.link")
                 self._os.link(temporary, path)
                 _sync_directory(self._os, directory)
@@ -332,7 +300,7 @@ class LocalStorage:
 
     def persist(self, directory: str, names: Iterable[str]) -> None:
         """Sync each file, then the directory."""
-        with _doing("sync", directory):
+        with doing("sync", directory):
             for name in names:
                 with contextlib.suppress(FileNotFoundError):
                     fd = self._os.open(f"{directory}/{name}", os.O_RDONLY)
@@ -344,7 +312,7 @@ class LocalStorage:
 
     def delete(self, path: str) -> None:
         """Remove the file or the empty directory."""
-        with _doing("delete", path), contextlib.suppress(FileNotFoundError):
+        with doing("delete", path), contextlib.suppress(FileNotFoundError):
             failpoints.hit("storage.delete")
             try:
                 self._os.unlink(path)
@@ -370,13 +338,13 @@ class LocalStorage:
             self.make_directory(path, private=private)
             return
         except OSError as error:
-            _raise(error, "make directory", path)
+            refuse(error, "make directory", path)
         if made or path not in self._durable:
             self._sync_name(path, made=made)
 
     def _sync_name(self, path: str, *, made: bool) -> None:
         """Make the directory's name durable, and its way; above one that was there, there may be one closed to us."""
-        with _doing("sync", path), contextlib.nullcontext() if made else contextlib.suppress(PermissionError):
+        with doing("sync", path), contextlib.nullcontext() if made else contextlib.suppress(PermissionError):
             _sync_directory(self._os, os.path.dirname(path) or "/")
         if len(self._durable) >= _DURABLE_MAX:
             self._durable.clear()
@@ -394,7 +362,8 @@ class LocalStorage:
         return clock.now_ns()
 
 
-def _umask(system: _System) -> int:
+def default_mode(system: _System = _OS, *, directory: bool = False) -> int:
+    """Return the permissions that this process's umask leaves to a new file or directory."""
     mask = system.umask(0o022)
     system.umask(mask)
-    return mask
+    return (0o777 if directory else 0o666) & ~mask

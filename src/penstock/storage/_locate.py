@@ -1,30 +1,44 @@
-"""From what a user writes (`/data`, `file:///data`, `data/in`) to a back end and its absolute path."""
+"""From what a user writes (`/data`, `file:///data`, `hdfs://cluster/data`) to a back end and its absolute path."""
 
 from __future__ import annotations
 
 import os
+import posixpath
 import re
+from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from penstock.errors import OptionError
+from penstock.storage._hdfs import HdfsStorage
 from penstock.storage._local import LocalStorage
 
+if TYPE_CHECKING:
+    from penstock.storage._base import Storage
+
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
+_HDFS = re.compile(r"hdfs:(?://([^/]*))?(/.*)?", re.IGNORECASE | re.DOTALL)
 
 
-def locate(location: str, *, name: str = "path") -> tuple[LocalStorage, str]:
-    """Return the storage that `location` is on, and its absolute, normalised path there.
+def locate(location: str, *, name: str = "path") -> tuple[Storage, str]:
+    """Return the storage that `location` is on, and its absolute, normalised path there, which can be located again.
 
-    A plain path is taken literally (`%20` stays `%20`); `file:` URLs are unquoted, as Hadoop does. `name` is the
-    option, for the message. Raises `OptionError` for an empty location or a scheme that this version does not know.
+    A plain path is taken literally (`%20` stays `%20`), and so is what is behind the host of an `hdfs:` URL; `file:` URLs are
+    unquoted: all as Hadoop does. On HDFS the path is the whole URL. `name` is the option, for the message. Raises
+    `OptionError` for an empty location or a scheme that this version does not know; asks no server.
     """
     if not location:
-        msg = f"{name} is empty: expected a directory or a file, such as /data/in or file:///data/in"
+        msg = f"{name} is empty: expected a directory or a file, such as /data/in, file:///data/in or hdfs://cluster/data/in"
         raise OptionError(msg)
     scheme = _SCHEME.match(location)
     if scheme is None or os.path.exists(location):
         return LocalStorage(), os.path.abspath(location)
     if scheme[0].lower() == "file:":
         return LocalStorage(), os.path.abspath(unquote(urlsplit(location).path))
-    msg = f"{name}={location!r}: {scheme[0]} is not a file system this version knows; expected a plain path or file:"
+    if hdfs := _HDFS.fullmatch(location):
+        authority, path = hdfs[1] or "", posixpath.normpath("/" + (hdfs[2] or "").lstrip("/"))
+        return HdfsStorage(authority), f"hdfs://{authority}{'' if path == '/' else path}"
+    msg = (
+        f"{name}={location!r}: {scheme[0]} is not a file system this version knows; expected a plain path, file: or "
+        "hdfs://"
+    )
     raise OptionError(msg)

@@ -19,23 +19,21 @@ from __future__ import annotations
 
 import errno
 import os
-from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 import xxhash
 
 from penstock import clock
 from penstock.errors import AlreadyThere, NotThere, StorageError
 from penstock.storage import Entry, InTurn
+from penstock.storage._refusal import doing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from concurrent.futures import Executor
 
     from penstock.storage._base import Data
-
-_KINDS = {errno.EEXIST: AlreadyThere, errno.ENOENT: NotThere}
 
 
 @dataclass(frozen=True)
@@ -144,19 +142,6 @@ class ObjectStore:
         return self._objects[key]
 
 
-@contextmanager
-def _doing(what: str, key: str) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        _raise(error, what, key)
-
-
-def _raise(error: OSError, what: str, key: str) -> NoReturn:
-    msg = f"cannot {what} {key!r}: {error.strerror or error}"
-    raise _KINDS.get(error.errno or 0, StorageError)(msg) from error
-
-
 class _Writing:
     """An object that is being written; it is nowhere before `sync` or `close`."""
 
@@ -187,7 +172,7 @@ class _Writing:
         if self._state != "open":
             return
         self._state = "failed"
-        with _doing("put", self._key):
+        with doing("put", self._key):
             self._store.put(self._key, bytes(self._data), if_absent=True)
         self._state = "stored"
 
@@ -218,7 +203,7 @@ class _Reading:
     """An open object."""
 
     def __init__(self, store: ObjectStore, key: str) -> None:
-        with _doing("open", key):
+        with doing("open", key):
             self._info = _entry(key, store.head(key))
         self._store = store
         self._key = key
@@ -229,7 +214,7 @@ class _Reading:
 
     def read(self, offset: int, length: int) -> bytes:
         """Return up to `length` bytes at `offset`."""
-        with _doing("read", self._key):
+        with doing("read", self._key):
             return self._store.get(self._key, self._info.identity, offset, offset + length)
 
     def close(self) -> None:
@@ -295,7 +280,7 @@ class ObjectStorage:
 
     def stat(self, path: str) -> Entry:
         """Return the object, or the directory, at the path."""
-        with _doing("look at", path):
+        with doing("look at", path):
             try:
                 return _entry(path, self._store.head(path))
             except FileNotFoundError:
@@ -309,7 +294,7 @@ class ObjectStorage:
 
     def publish(self, source: str, target: str) -> None:
         """Copy to a free key, then delete."""
-        with _doing("publish", target):
+        with doing("publish", target):
             mine = self._store.head(source)
             try:
                 self._store.copy(source, target)
@@ -320,7 +305,7 @@ class ObjectStorage:
 
     def put_if_absent(self, path: str, data: bytes) -> None:
         """Put the object if the key is free."""
-        with _doing("put", path):
+        with doing("put", path):
             self._store.put(path, data, if_absent=True)
 
     def persist(self, directory: str, names: Iterable[str]) -> None:  # noqa: ARG002 - everything there is durable
@@ -329,7 +314,7 @@ class ObjectStorage:
 
     def delete(self, path: str) -> None:
         """Remove the object, or the directory if nothing is in it."""
-        with _doing("delete", path):
+        with doing("delete", path):
             if self._store.objects(f"{path}/"):
                 raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), path)
             for key in (path, f"{path}/"):
@@ -338,7 +323,7 @@ class ObjectStorage:
     def make_directory(self, path: str, *, private: bool = False) -> None:  # noqa: ARG002 - a store has its own rules
         """Put an empty object for the directory."""
         if path and not self._exists(path):
-            with _doing("make directory", path):
+            with doing("make directory", path):
                 self._store.put(f"{path}/", b"")
         elif path and not self.stat(path).is_directory:
             msg = f"{path!r} is a file, expected a directory"
@@ -359,8 +344,8 @@ class ObjectStorage:
             return False
         return True
 
-    def _below(self, doing: str, path: str) -> dict[str, Stored | None]:
-        with _doing(doing, path):
+    def _below(self, what: str, path: str) -> dict[str, Stored | None]:
+        with doing(what, path):
             found = self._store.objects(f"{path}/")
             if not found:
                 self._store.head(f"{path}/")

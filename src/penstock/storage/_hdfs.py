@@ -1,0 +1,400 @@
+"""HDFS: leases to create, one rename to publish, hsync to make durable. What is called of it is in `_hdfs_calls`.
+
+How each promise of `_base` is kept:
+
+- *create* is the NameNode's create without overwrite, mode 0600; a name whose file is still open is taken, too.
+- *sync* is hsync: every DataNode of the block has it on disk. It covers the block that is being written and no other, so
+  a handle also syncs each block that it fills. The name is in the NameNode's log since `create`.
+- *close* completes the file; a file that was renamed, replaced or taken over meanwhile is noticed by name and length.
+- *publish* and *put_if_absent* are one rename without overwrite: done whole or not at all, and durable on return. A
+  temporary is synced and closed before it is renamed: a file that is open has a length that readers disagree about, so
+  renaming first and closing behind the back of the caller would show a part of it.
+- *extend* is append. What lies beyond the valid length is cut by copying the valid bytes to a new file, which then
+  replaces the old one in one step (HDFS has truncate, hdfs-native does not). An open file is taken from its writer.
+
+*A lost reply.* A call may be done and still fail; hdfs-native even repeats it by itself when a connection breaks. Creating
+under a unique name, deleting and making directories may be repeated. A rename is decided by what is there: the source is
+there: it was not done. The source is gone, and the target has its length and modification time (put: its bytes): it
+was done. Nobody else moves a staged file or a temporary but another driver that publishes the same record.
+
+*Identity.* hdfs-native does not tell the number of a file, so `Entry.identity` is `""`. A file in HDFS cannot be
+overwritten in place; another one under the same name has another modification time, to the millisecond.
+
+*Open files.* A file that somebody is writing has the modification time of its creation, however long that takes. `stat`
+shows one that it knows to be open as modified now, so that it does not settle. One whose writer publishes a length (hflush
+with it) is not known to be open; to open it shows another size than `stat`, and a planned size that differs is an error.
+
+*Time.* `now_ns` is this machine's clock, put right by the NameNode's: the modification time of a directory made for that in
+`/tmp`, once a minute. Where that may not be written, this machine's clock is taken for the NameNode's.
+"""
+
+from __future__ import annotations
+
+import logging
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
+
+from penstock import clock, failpoints, unique
+from penstock.clock import SECOND_NS
+from penstock.errors import AlreadyThere, NotThere, StorageError
+from penstock.storage import _hdfs_native
+from penstock.storage._base import TEMPORARY, Entry
+from penstock.storage._in_turn import InTurn
+from penstock.storage._local import default_mode
+from penstock.storage._refusal import doing
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from concurrent.futures import Executor
+
+    from penstock.storage._base import Data
+    from penstock.storage._hdfs_calls import Hdfs, HdfsWriter, Status
+
+_log = logging.getLogger("penstock.storage")
+_BLOCK_BYTES_MIN = 1 << 20  # no block is smaller, unless a NameNode is told to allow it
+_COPY_BYTES = 8 << 20
+_RECOVERY_SECONDS = 60.0
+_CLOCK_NS = 60 * SECOND_NS  # how long the difference of two clocks is believed
+_MS = 1_000_000
+_offsets: dict[str, tuple[int, int]] = {}  # authority -> (when it was taken, what to add to this machine's clock)
+
+
+class HdfsWriteHandle:
+    """A file being written on HDFS."""
+
+    def __init__(self, hdfs: Hdfs, path: str, at: str, file: HdfsWriter, kept: int | None = None) -> None:
+        self._hdfs = hdfs
+        self._path = path
+        self._at = at
+        self._file: HdfsWriter | None = file
+        self._keep = kept is not None
+        self._written = kept or 0
+        self._block: int | None = None
+        self._poisoned = False
+
+    def write(self, data: Data) -> int:
+        """Append all of `data`; a block that is full is synced, because a later sync does not cover it."""
+        view = memoryview(data).cast("B")
+        length = len(view)
+        with self._poisoning("write"):
+            failpoints.hit("storage.write")
+            while view:
+                room = self._room(len(view))
+                self._open.write(view[:room])
+                self._written += len(view[:room])
+                view = view[room:]
+                if self._block and self._written % self._block == 0:
+                    self._open.hsync()
+        return length
+
+    @contextmanager
+    def _poisoning(self, what: str) -> Iterator[None]:
+        """Raise what fails as it should be, and never again call anything of this file durable."""
+        if self._poisoned:
+            msg = f"an earlier write or sync of {self._path!r} failed; what it holds cannot be made durable any more"
+            raise StorageError(msg)
+        try:
+            with doing(what, self._path):
+                yield
+        except StorageError:
+            self._poisoned = True
+            raise
+
+    def _room(self, wanted: int) -> int:
+        """Return how many of the `wanted` bytes still go into the current block."""
+        if self._block is None:
+            if self._written + wanted < _BLOCK_BYTES_MIN:
+                return wanted
+            self._block = self._hdfs.stat(self._at).block_size
+        return self._block - self._written % self._block if self._block else wanted
+
+    @property
+    def _open(self) -> HdfsWriter:
+        if self._file is None:
+            msg = f"{self._path!r} is closed"
+            raise StorageError(msg)
+        return self._file
+
+    def tell(self) -> int:
+        """Return the bytes written so far."""
+        return self._written
+
+    def sync(self) -> None:
+        """Make the bytes durable; the name is."""
+        with self._poisoning("sync"):
+            failpoints.hit("storage.sync")
+            self._open.hsync()
+
+    def close(self) -> None:
+        """Complete the file; the name must still be this file's."""
+        if self._file is None:
+            return
+        file, self._file = self._file, None  # never twice: a second completion does not know the last block any more
+        with doing("close", self._path):
+            file.close()
+            found = self._hdfs.stat(self._at)
+            if found.size != self._written:
+                msg = f"{self._path!r} is another file than the one that was written"
+                raise StorageError(msg)
+
+    def __enter__(self) -> HdfsWriteHandle:
+        """Return itself."""
+        return self
+
+    def __exit__(self, kind: object = None, *exc: object) -> None:
+        """Close; after an exception remove the file, which needs no close."""
+        if kind is None:
+            self.close()
+        elif self._keep:
+            with suppress(StorageError):
+                self.close()
+        else:
+            self._file = None
+            with suppress(OSError):
+                self._hdfs.delete(self._at)
+
+
+class HdfsReadHandle:
+    """An open file on HDFS: the blocks it had when it was opened."""
+
+    def __init__(self, hdfs: Hdfs, path: str, at: str) -> None:
+        self._hdfs = hdfs
+        self._path = path
+        self._at = at
+        self._found: Status | None = None
+        with doing("open", path):
+            self._file = hdfs.open(at)
+
+    def info(self) -> Entry:
+        """Return the size that was opened, and the time of the name; that of the last look if the name has gone since."""
+        with doing("look at", self._path):
+            try:
+                self._found = self._hdfs.stat(self._at)
+            except FileNotFoundError:
+                if self._found is None:
+                    raise
+        return Entry(
+            self._found.name,
+            is_directory=False,
+            size=self._file.size,
+            modified_ns=self._found.modified_ms * _MS,
+            identity="",
+        )
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Return up to `length` bytes at `offset`."""
+        length = min(length, self._file.size - offset)
+        if length <= 0:
+            return b""
+        with doing("read", self._path):
+            return self._file.read(offset, length)
+
+    def close(self) -> None:
+        """Do nothing: HDFS keeps nothing for a reader."""
+
+    def __enter__(self) -> HdfsReadHandle:
+        """Return itself."""
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        """Close."""
+
+
+class HdfsStorage:
+    """One HDFS: `host:port`, a name service, or `""` for the default one. See the module for how the promises are kept.
+
+    Paths are `hdfs://<authority>/a/b`, or `/a/b` for short. `system` is for tests: see `_hdfs_calls`.
+    """
+
+    def __init__(self, authority: str = "", system: Hdfs | None = None) -> None:
+        self.authority = authority
+        self._system = system  # None for the real one, whose client cannot be pickled
+
+    @property
+    def _hdfs(self) -> Hdfs:
+        return _hdfs_native.connect(self.authority) if self._system is None else self._system
+
+    def _at(self, path: str) -> str:
+        """Return the path as HDFS takes it."""
+        own = f"hdfs://{self.authority}"
+        at = path.removeprefix(own)
+        if at and not at.startswith("/"):
+            msg = f"{path!r} is not on {own}"
+            raise StorageError(msg)
+        return at or "/"
+
+    def create(self, path: str) -> HdfsWriteHandle:
+        """Create the file exclusively, mode 0600."""
+        at = self._at(path)
+        with doing("create", path):
+            failpoints.hit("storage.create")
+            return HdfsWriteHandle(self._hdfs, path, at, self._hdfs.create(at, 0o600))
+
+    def extend(self, path: str, length: int) -> HdfsWriteHandle:
+        """Open the file to append behind its first `length` bytes, away from whoever else has it open."""
+        at = self._at(path)
+        with doing("extend", path):
+            failpoints.hit("storage.create")
+            try:
+                return HdfsWriteHandle(self._hdfs, path, at, self._hdfs.create(at, default_mode()), 0)
+            except FileExistsError:
+                self._recover(path, at)
+            if self._hdfs.stat(at).size > length:
+                self._cut(path, at, length)
+            return HdfsWriteHandle(self._hdfs, path, at, self._hdfs.append(at), length)
+
+    def _recover(self, path: str, at: str) -> None:
+        """Have the file closed: its writer is dead, or has been replaced by this one."""
+        until = clock.monotonic() + _RECOVERY_SECONDS
+        while not self._hdfs.recover_lease(at):
+            if clock.monotonic() > until:
+                msg = f"{path!r} is open, and could not be taken from its writer within {_RECOVERY_SECONDS:.0f} s; try again"
+                raise StorageError(msg)
+            clock.sleep(0.2)
+
+    def _cut(self, path: str, at: str, length: int) -> None:
+        """Put a copy of the first `length` bytes in the place of the file, in one step."""
+        directory, _, _ = path.rpartition("/")
+        temporary = f"{directory}/{TEMPORARY}{unique.token()}"
+        with self.create(temporary) as copy, self.open(path) as whole:
+            for start in range(0, length, _COPY_BYTES):
+                copy.write(whole.read(start, min(_COPY_BYTES, length - start)))
+            copy.sync()
+        try:
+            self._hdfs.chmod(self._at(temporary), default_mode())
+            self._hdfs.rename(self._at(temporary), at, replace=True)
+        finally:
+            self._hdfs.delete(self._at(temporary))
+
+    def open(self, path: str) -> HdfsReadHandle:
+        """Open the file for reading."""
+        return HdfsReadHandle(self._hdfs, path, self._at(path))
+
+    def read(self, path: str) -> bytes:
+        """Return the whole file."""
+        with doing("read", path):
+            file = self._hdfs.open(self._at(path))
+            return file.read(0, file.size) if file.size else b""
+
+    def list(self, path: str) -> Iterator[Entry]:
+        """Yield the entries."""
+        with doing("list", path):
+            for found in self._hdfs.list(self._at(path)):
+                yield _entry(found)
+
+    def names(self, path: str) -> dict[str, tuple[int, int]]:
+        """Return names, each with modification time and size."""
+        with doing("list", path):
+            return {found.name: (found.modified_ms, found.size) for found in self._hdfs.list(self._at(path))}
+
+    def stat(self, path: str) -> Entry:
+        """Return the entry at the path; a file that is being written is as young as can be."""
+        with doing("look at", path):
+            found = self._hdfs.stat(self._at(path))
+        return _entry(found, self.now_ns() if found.being_written else None)
+
+    def resolve(self, path: str) -> str:
+        """Return the path: links are not for users of HDFS."""
+        return path
+
+    def publish(self, source: str, target: str) -> None:
+        """Rename without overwrite; see the module for lost replies."""
+        start, end = self._at(source), self._at(target)
+        with doing("publish", target):
+            failpoints.hit("storage.publish")
+            mine = self._hdfs.stat(start)
+            try:
+                self._hdfs.chmod(start, default_mode())
+                self._hdfs.rename(start, end)
+            except OSError:
+                there = self._stat_or_none(end) if self._stat_or_none(start) is None else None
+                if there is None or (there.size, there.modified_ms) != (mine.size, mine.modified_ms):
+                    raise
+
+    def _stat_or_none(self, at: str) -> Status | None:
+        try:
+            return self._hdfs.stat(at)
+        except FileNotFoundError:
+            return None
+
+    def put_if_absent(self, path: str, data: bytes) -> None:
+        """Write, sync and close a temporary beside it, then rename without overwrite; see the module for lost replies."""
+        directory, _, _ = path.rpartition("/")
+        temporary = f"{directory}/{TEMPORARY}{unique.token()}"
+        with self.create(temporary) as file:
+            file.write(data)
+            failpoints.hit("storage.put.sync")
+            file.sync()
+        start = self._at(temporary)
+        with doing("put", path):
+            try:
+                failpoints.hit("storage.put.link")
+                self._hdfs.rename(start, self._at(path))
+            except OSError:
+                if self._stat_or_none(start) is None and self._holds(path, data):
+                    return
+                with suppress(OSError):
+                    self._hdfs.delete(start)
+                raise
+
+    def _holds(self, path: str, data: bytes) -> bool:
+        try:
+            return self.read(path) == data
+        except NotThere:
+            return False
+
+    def persist(self, directory: str, names: Iterable[str]) -> None:  # noqa: ARG002 - nothing can be done about them
+        """Make sure of the directory alone: what others wrote and closed, nobody can sync from outside.
+
+        It is on every DataNode that has it, in memory or on disk; `dfs.datanode.synconclose` makes that disk.
+        """
+        for _ in self.list(directory):
+            return
+
+    def delete(self, path: str) -> None:
+        """Remove the file, open or not, or the empty directory."""
+        with doing("delete", path):
+            failpoints.hit("storage.delete")
+            self._hdfs.delete(self._at(path))
+
+    def make_directory(self, path: str, *, private: bool = False) -> None:
+        """Make the directory and its parents."""
+        try:
+            with doing("make directory", path):
+                self._hdfs.mkdir(self._at(path), 0o700 if private else default_mode(directory=True))
+        except (AlreadyThere, NotThere) as error:
+            msg = f"cannot make directory {path!r}: it, or a name on its way, is a file"
+            raise StorageError(msg) from error
+
+    def workers(self, count: int) -> Executor:
+        """Return threads: a call waits for other machines, and leaves Python's lock to others meanwhile."""
+        return ThreadPoolExecutor(count, "penstock-storage") if self._system is None else InTurn()
+
+    def now_ns(self) -> int:
+        """Return the NameNode's time, as far as it can be known; rather a millisecond early than late."""
+        now = clock.now_ns()
+        taken, offset = _offsets.get(self.authority, (0, 0))
+        if not taken <= now < taken + _CLOCK_NS:
+            offset = self._offset()
+            now = clock.now_ns()
+            _offsets[self.authority] = now, offset
+        return now + offset
+
+    def _offset(self) -> int:
+        """Return what to add to this machine's clock for the NameNode's."""
+        probe = f"/tmp/{TEMPORARY}{unique.token()}"  # noqa: S108 - of HDFS, where it is as it is everywhere
+        try:
+            self._hdfs.mkdir(probe, 0o700)
+            after = clock.now_ns()
+            stamp = self._hdfs.stat(probe).modified_ms * _MS
+            self._hdfs.delete(probe)
+        except OSError as error:
+            _log.info("the NameNode's clock cannot be read (%s): this machine's is taken for it", error)
+            return 0
+        return stamp - after
+
+
+def _entry(found: Status, modified_ns: int | None = None) -> Entry:
+    modified_ns = found.modified_ms * _MS if modified_ns is None else modified_ns
+    return Entry(found.name, found.is_directory, found.size, modified_ns, "")

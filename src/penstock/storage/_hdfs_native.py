@@ -1,0 +1,232 @@
+"""The HDFS that `_hdfs` calls, by way of hdfs-native: connections, time limits, and errors with numbers.
+
+hdfs-native speaks the protocols of NameNode and DataNode itself: no Java. It reads `core-site.xml` and `hdfs-site.xml` from
+`HADOOP_CONF_DIR` (name services, security) and `HADOOP_USER_NAME`. One client is kept for each process and authority: a
+client that was made before a fork never answers behind it.
+
+Left alone, hdfs-native tries a NameNode that refuses connections for three minutes, and waits for ever for one that does not
+answer. That patience is right for a failover in mid batch, and wrong for a mistyped host. So the first contact of a process
+is limited in tries and in time, and only then the patient client is made.
+
+Errors come as `FileNotFoundError` and `FileExistsError` without a number, or as a `RuntimeError` that holds the Java class
+and a stack trace as text. They leave this module as `OSError` with a number and the first line of what HDFS said.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, cast
+
+from penstock.errors import DependencyError, OptionError, StorageError
+from penstock.storage._hdfs_calls import Status
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from penstock.storage._base import Data
+    from penstock.storage._hdfs_calls import Hdfs
+
+_CONTACT_SECONDS = 20.0
+_CONTACT_TRIES = {
+    "dfs.client.failover.max.attempts": "3"
+}  # refused connections: 7 s; each name node of a service is tried
+_PORT = 8020  # of a NameNode, where none is given
+_REMOTE = re.compile(r'(?:Fatal)?RPCError\("(?:[\w.]+\.)?([\w$]+)", "(.*)"\)', re.DOTALL)
+_OTHER = re.compile(r'(\w+)\("(.*)"\)', re.DOTALL)
+_NUMBERS = {
+    "ParentNotDirectoryException": errno.ENOTDIR,
+    "PathIsNotEmptyDirectoryException": errno.ENOTEMPTY,
+    "AccessControlException": errno.EACCES,
+    "NSQuotaExceededException": errno.EDQUOT,
+    "DSQuotaExceededException": errno.EDQUOT,
+    "QuotaByStorageTypeExceededException": errno.EDQUOT,
+    "InvalidPathException": errno.EINVAL,
+    "SafeModeException": errno.EROFS,
+    "LeaseExpiredException": errno.ESTALE,
+}
+_clients: dict[tuple[int, str], Hdfs] = {}
+
+
+def connect(authority: str) -> Hdfs:
+    """Return this process's HDFS of that authority (`host:port`, a name service, or `""` for `fs.defaultFS`).
+
+    `DependencyError` without hdfs-native, `OptionError` if no NameNode is known by that name, `StorageError` if none answers
+    within half a minute.
+    """
+    key = (os.getpid(), authority)
+    if key not in _clients:
+        _clients.setdefault(key, cast("Hdfs", _Native(_client(authority))))
+    return _clients[key]
+
+
+def _client(authority: str) -> Any:  # noqa: ANN401 - the library may not be installed
+    try:
+        import hdfs_native
+    except ImportError as error:
+        msg = "hdfs:// needs the library hdfs-native; install it: pip install 'penstock[hdfs]'"
+        raise DependencyError(msg) from error
+    url = f"hdfs://{authority}"
+    try:
+        trial = hdfs_native.Client(url, _CONTACT_TRIES)
+    except RuntimeError as error:
+        if "No NameNode" not in str(error) or not authority or ":" in authority:
+            msg = f"{url}: {_said(error)[1]}; expected a host and port, or a name service of HADOOP_CONF_DIR"
+            raise OptionError(msg) from error
+        url = f"{url}:{_PORT}"  # as Hadoop does with a host that is no name service
+        trial = hdfs_native.Client(url, _CONTACT_TRIES)
+    _contact(url, lambda: trial.get_file_info("/"))
+    return hdfs_native.Client(url)
+
+
+def _contact(url: str, call: Callable[[], object]) -> None:
+    """Make the first call, for a limited time; an answer of any kind but a broken connection is one."""
+    failed: list[Exception] = []
+
+    def attempt() -> None:
+        try:
+            call()
+        except Exception as error:  # noqa: BLE001 - whatever it is, the thread that waits looks at it
+            failed.append(error)
+
+    thread = threading.Thread(target=attempt, name="penstock-hdfs-contact", daemon=True)
+    thread.start()
+    thread.join(_CONTACT_SECONDS)
+    if not thread.is_alive() and not (failed and isinstance(failed[0], OSError)):
+        return
+    said = _said(failed[0])[1] if failed else f"no answer within {_CONTACT_SECONDS:.0f} s"
+    configured = os.environ.get("HADOOP_CONF_DIR")
+    msg = (
+        f"no NameNode at {url}: {said}; check host and port (or the name service; HADOOP_CONF_DIR is "
+        f"{repr(configured) if configured else 'not set'}), and that it runs"
+    )
+    raise StorageError(msg) from (failed[0] if failed else None)
+
+
+def _said(error: Exception) -> tuple[int, str]:
+    """Return the number of an error of hdfs-native, and what it says without Java's stack."""
+    text = str(error)
+    if isinstance(error, FileExistsError):
+        return errno.EEXIST, _first_line(text)
+    if isinstance(error, FileNotFoundError):
+        return errno.ENOENT, _first_line(text) if " " in text else os.strerror(errno.ENOENT)
+    if isinstance(error, OSError):
+        return error.errno or errno.EIO, _first_line(text)
+    if remote := _REMOTE.match(text):
+        return _NUMBERS.get(remote[1], errno.EIO), f"{_first_line(remote[2])} ({remote[1]})"
+    other = _OTHER.match(text)
+    return errno.EIO, _first_line(other[2] if other else text)
+
+
+def _first_line(text: str) -> str:
+    return re.split(r"\n|\\n", text, maxsplit=1)[0].strip()
+
+
+@contextmanager
+def _numbered() -> Iterator[None]:
+    """Raise what hdfs-native raises as an `OSError` with a number."""
+    try:
+        yield
+    except UnicodeEncodeError as error:
+        raise OSError(errno.EILSEQ, "names are Unicode in HDFS, this one holds other bytes") from error
+    except (OSError, RuntimeError) as error:
+        raise OSError(*_said(error)) from error
+
+
+class _Native:
+    """`Hdfs` by hdfs-native; see there."""
+
+    def __init__(self, client: Any) -> None:  # noqa: ANN401 - hdfs_native.Client
+        self._client = client
+
+    def create(self, path: str, mode: int) -> _NativeWriter:
+        from hdfs_native import WriteOptions
+
+        how = WriteOptions(permission=mode, overwrite=False, create_parent=False)
+        with _numbered():
+            return _NativeWriter(self._client.create(path, how))
+
+    def append(self, path: str) -> _NativeWriter:
+        with _numbered():
+            return _NativeWriter(self._client.append(path))
+
+    def recover_lease(self, path: str) -> bool:
+        with _numbered():
+            return bool(self._client.recover_lease(path))
+
+    def open(self, path: str) -> _NativeReader:
+        with _numbered():
+            return _NativeReader(self._client.read(path))
+
+    def stat(self, path: str) -> Status:
+        with _numbered():
+            found = self._client.get_file_info(path)
+            whole = not found.isdir and found.blocksize and found.length % found.blocksize == 0
+            return _status(found, being_written=bool(whole) and self._is_open(path, found))
+
+    def _is_open(self, path: str, found: Any) -> bool:  # noqa: ANN401 - hdfs_native.FileStatus
+        """Tell whether the file's last block is being written: the NameNode then counts it as a full one."""
+        used = self._client.get_content_summary(path).space_consumed
+        return bool(used == (found.length + found.blocksize) * (found.replication or 0))
+
+    def list(self, path: str) -> Iterator[Status]:
+        with _numbered():
+            for found in self._client.list_status(path):
+                if found.path == path and not found.isdir:
+                    raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+                yield _status(found)
+
+    def rename(self, source: str, target: str, *, replace: bool = False) -> None:
+        with _numbered():
+            self._client.rename(source, target, replace)
+
+    def delete(self, path: str) -> None:
+        with _numbered():
+            self._client.delete(path, False)  # noqa: FBT003 - not recursive; the library has no keyword for it everywhere
+
+    def mkdir(self, path: str, mode: int) -> None:
+        with _numbered():
+            self._client.mkdirs(path, mode, create_parent=True)
+
+    def chmod(self, path: str, mode: int) -> None:
+        with _numbered():
+            self._client.set_permission(path, mode)
+
+
+def _status(found: Any, *, being_written: bool = False) -> Status:  # noqa: ANN401 - hdfs_native.FileStatus
+    name = found.path.rpartition("/")[2]
+    return Status(name, found.isdir, found.length, found.modification_time, found.blocksize or 0, being_written)
+
+
+class _NativeWriter:
+    """`HdfsWriter` by hdfs-native."""
+
+    def __init__(self, file: Any) -> None:  # noqa: ANN401 - hdfs_native.FileWriter
+        self._file = file
+
+    def write(self, data: Data) -> int:
+        with _numbered():
+            return int(self._file.write(data))
+
+    def hsync(self) -> None:
+        with _numbered():
+            self._file.hsync()
+
+    def close(self) -> None:
+        with _numbered():
+            self._file.close()
+
+
+class _NativeReader:
+    """`HdfsReader` by hdfs-native."""
+
+    def __init__(self, file: Any) -> None:  # noqa: ANN401 - hdfs_native.FileReader
+        self._file = file
+        self.size: int = file.size
+
+    def read(self, offset: int, length: int) -> bytes:
+        with _numbered():
+            return bytes(self._file.read_range(offset, length))

@@ -1,0 +1,259 @@
+"""A real HDFS on this machine, for tests: one NameNode and three DataNodes, each a process that can be killed and started again.
+
+The classes come from one jar of Maven's, `hadoop-client-minicluster`, in the version of the Hadoop client that PySpark brings;
+PySpark's own Ivy fetches it once into the user's cache. Everything listens on 127.0.0.1 alone. A process whose starter is gone, in
+whatever way, ends by itself: a shell beside it waits for the end of its input.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+from urllib.request import urlopen
+
+from penstock.storage import cache_directory
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+DATA_NODES = 3
+BLOCK_BYTES = 4 << 20  # small, so that tests fill blocks
+_START_SECONDS = 90
+_FETCH_SECONDS = 300
+_CLASS = "org.apache.hadoop.hdfs"
+_WATCHED = '"$@" >&2 & echo $!; read -r _; kill -9 $!'  # a shell that outlives nobody: its input ends with its starter
+
+
+class NoHdfs(Exception):
+    """There is no HDFS to be had here; the message says why."""
+
+
+def class_path() -> str:
+    """Return the class path of Hadoop's servers; fetch what is missing. `NoHdfs` if that fails."""
+    if find_spec("hdfs_native") is None:
+        msg = "hdfs-native is not installed: pip install 'penstock[hdfs]'"
+        raise NoHdfs(msg)
+    spec = find_spec("pyspark")
+    if spec is None or spec.origin is None:
+        msg = "PySpark, which brings Hadoop's classes, is not installed"
+        raise NoHdfs(msg)
+    jars = Path(spec.origin).parent / "jars"
+    version = next(iter(jars.glob("hadoop-client-api-*.jar"))).stem.rpartition("-")[2]
+    jar = Path(cache_directory()) / "hadoop" / f"hadoop-client-minicluster-{version}.jar"
+    if not jar.exists():
+        _fetch(jars, jar, version)
+    return f"{jar}:{jars}/*"
+
+
+def _fetch(jars: Path, jar: Path, version: str) -> None:
+    jar.parent.mkdir(exist_ok=True)
+    ivy = next(iter(jars.glob("ivy-*.jar")))
+    own = jar.parent / f"ivy-{os.getpid()}"
+    what = [
+        "-dependency",
+        "org.apache.hadoop",
+        "hadoop-client-minicluster",
+        version,
+        "-notransitive",
+        "-confs",
+        "default",
+    ]
+    command = [_java(), "-cp", str(ivy), "org.apache.ivy.Main", "-cache", str(own), "-warn", *what]
+    try:
+        said = subprocess.run(
+            [*command, "-retrieve", f"{own}/[artifact].[ext]"],
+            capture_output=True,
+            text=True,
+            timeout=_FETCH_SECONDS,
+            check=False,
+        )
+        found = own / "hadoop-client-minicluster.jar"
+        if not found.exists():
+            msg = f"hadoop-client-minicluster {version} cannot be fetched: {said.stdout[-500:]}{said.stderr[-500:]}"
+            raise NoHdfs(msg)
+        found.replace(jar)
+    except subprocess.TimeoutExpired as error:
+        msg = f"hadoop-client-minicluster {version} could not be fetched within {_FETCH_SECONDS} s"
+        raise NoHdfs(msg) from error
+    finally:
+        shutil.rmtree(own, ignore_errors=True)
+
+
+def _java() -> str:
+    home = os.environ.get("JAVA_HOME")
+    java = shutil.which(f"{home}/bin/java" if home else "java")
+    if java is None:
+        msg = "there is no Java"
+        raise NoHdfs(msg)
+    return java
+
+
+def free_port() -> int:
+    """Return a port that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+class Daemon:
+    """One server process; `start` after `kill` goes on with the same directory."""
+
+    def __init__(self, command: list[str], log: Path) -> None:
+        self._command = command
+        self._log = log
+        self._shell: subprocess.Popen[str] | None = None
+        self.pid = 0
+
+    def start(self) -> None:
+        """Start it; it may take seconds to be of use."""
+        with self._log.open("a") as log:
+            self._shell = subprocess.Popen(
+                ["/bin/sh", "-c", _WATCHED, "sh", *self._command],
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True,
+            )  # fmt: skip
+        assert self._shell.stdout is not None
+        self.pid = int(self._shell.stdout.readline())
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send it a signal."""
+        os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        """Kill it, and wait until it is gone."""
+        if self._shell is not None:
+            self._shell.communicate()  # the end of the shell's input: it kills the server, and ends
+            self._shell = None
+
+
+class MiniHdfs:
+    """The cluster below one directory."""
+
+    def __init__(self, directory: Path) -> None:
+        java = [_java(), "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", class_path()]
+        self._directory = directory
+        self._java = java
+        self.port = free_port()
+        self.web_port = free_port()
+        self._settings = [
+            f"fs.defaultFS=hdfs://127.0.0.1:{self.port}",
+            f"dfs.namenode.rpc-address=127.0.0.1:{self.port}",
+            f"dfs.namenode.http-address=127.0.0.1:{self.web_port}",
+            f"dfs.namenode.name.dir=file://{directory}/name",
+            "dfs.namenode.safemode.extension=0",
+            f"dfs.blocksize={BLOCK_BYTES}",
+            f"dfs.replication={DATA_NODES}",
+        ]
+        self.name_node = self._daemon("server.namenode.NameNode", "name", self._settings)
+        self.data_nodes = [
+            self._daemon(
+                "server.datanode.DataNode",
+                f"data-{number}",
+                [
+                    f"fs.defaultFS=hdfs://127.0.0.1:{self.port}",
+                    "dfs.datanode.hostname=127.0.0.1",
+                    *(f"dfs.datanode.{kind}address=127.0.0.1:0" for kind in ("", "ipc.", "http.")),
+                    f"dfs.datanode.data.dir=file://{directory}/data-{number}",
+                ],
+            )
+            for number in range(DATA_NODES)
+        ]
+
+    def _daemon(self, name: str, log: str, settings: list[str]) -> Daemon:
+        return Daemon([*self._java, f"{_CLASS}.{name}", *_options(settings)], self._directory / f"{log}.log")
+
+    @property
+    def authority(self) -> str:
+        """Return host and port, as they stand in a URL."""
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def url(self) -> str:
+        """Return the URL of the root."""
+        return f"hdfs://{self.authority}"
+
+    def start(self) -> None:
+        """Format and start everything, and wait until it can be written."""
+        command = [
+            *self._java,
+            f"{_CLASS}.server.namenode.NameNode",
+            *_options(self._settings),
+            "-format",
+            "-nonInteractive",
+        ]
+        subprocess.run(command, check=True, capture_output=True, timeout=_START_SECONDS)
+        for daemon in (self.name_node, *self.data_nodes):
+            daemon.start()
+        self.wait()
+
+    def wait(self, data_nodes: int = DATA_NODES) -> None:
+        """Wait until the NameNode has left its safe mode and hears from so many DataNodes."""
+        until = time.monotonic() + _START_SECONDS
+        while time.monotonic() < until:
+            with contextlib.suppress(OSError, ValueError, IndexError):
+                state = self._bean("FSNamesystemState")
+                if state["FSState"] == "Operational" and state["NumLiveDataNodes"] >= data_nodes:
+                    return
+            time.sleep(0.2)
+        logs = "".join(log.read_text()[-2000:] for log in self._directory.glob("*.log"))
+        msg = f"HDFS is not up after {_START_SECONDS} s: {logs}"
+        raise RuntimeError(msg)
+
+    def _bean(self, name: str) -> dict[str, Any]:
+        url = f"http://127.0.0.1:{self.web_port}/jmx?qry=Hadoop:service=NameNode,name={name}"
+        with urlopen(url, timeout=5) as answer:
+            bean: dict[str, Any] = json.load(answer)["beans"][0]
+            return bean
+
+    def admin(self, *arguments: str) -> str:
+        """Run `hdfs dfsadmin`; return what it says."""
+        command = [*self._java, f"{_CLASS}.tools.DFSAdmin", *_options(self._settings[:1]), *arguments]
+        return subprocess.run(command, check=True, capture_output=True, text=True, timeout=_START_SECONDS).stdout
+
+    def cat(self, path: str) -> bytes:
+        """Return the file as the servers' own web interface gives it: another client, in Java."""
+        url = f"http://127.0.0.1:{self.web_port}/webhdfs/v1{quote(path.removeprefix(self.url))}?op=OPEN"
+        with urlopen(url, timeout=30) as answer:
+            data: bytes = answer.read()
+            return data
+
+    def stop(self) -> None:
+        """Kill everything."""
+        for daemon in (*self.data_nodes, self.name_node):
+            daemon.kill()
+
+
+def _options(settings: list[str]) -> list[str]:
+    return [part for setting in settings for part in ("-D", setting)]
+
+
+@contextlib.contextmanager
+def running(directory: Path) -> Iterator[MiniHdfs]:
+    """Yield a cluster that runs. `NoHdfs` if there is none to be had."""
+    cluster = MiniHdfs(directory)
+    try:
+        cluster.start()
+        yield cluster
+    finally:
+        cluster.stop()
+
+
+def configuration(directory: Path, settings: dict[str, str]) -> Path:
+    """Write a directory for `HADOOP_CONF_DIR`."""
+    directory.mkdir(exist_ok=True)
+    entries = "".join(
+        f"<property><name>{name}</name><value>{value}</value></property>" for name, value in settings.items()
+    )
+    for file in ("core-site.xml", "hdfs-site.xml"):
+        (directory / file).write_text(f"<configuration>{entries}</configuration>")
+    return directory
