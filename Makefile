@@ -47,8 +47,8 @@ format: $(INSTALLED) ## let ruff mend and format what it can
 bench: warm ## the benchmarks
 	@$(BIN)/python -m benchmarks $(ARGS)
 
-soak: warm ## minutes under load and faults
-	@PENSTOCK_REQUIRE_SPARK=1 PENSTOCK_REQUIRE_HDFS=1 $(BIN)/python -m pytest -m soak $(ARGS)
+soak: warm ## an hour of crashes, kills and faults; the seed is printed
+	@$(BIN)/python -m tests.soak $(ARGS)
 
 docs: $(INSTALLED) ## try every command and link of the documentation
 	@$(BIN)/python -m pytest tests/docs $(ARGS)

@@ -114,11 +114,10 @@ class Watcher(threading.Thread):
         self.looks += 1
 
 
-@pytest.mark.timeout(600)
-@pytest.mark.slow
-def test_kills_at_random_moments_of_real_logs(stage: Stage, loghub: Path) -> None:
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("kills", [pytest.param(4, marks=pytest.mark.slow), pytest.param(50, marks=pytest.mark.soak)])
+def test_kills_at_random_moments_of_real_logs(stage: Stage, loghub: Path, kills: int) -> None:
     """Real logs, killed again and again at random moments while a reader looks: at the end each record is there once."""
-    kills = int(os.environ.get("PENSTOCK_KILLS", "4"))
     expected: Counter[str] = Counter()
     for number, path in enumerate(sorted(loghub.glob("*.log"))):
         for half, lines in enumerate(_halves(path.read_bytes().decode("utf-8", "replace").splitlines())):

@@ -1,0 +1,149 @@
+"""`python -m tests.soak [PHASE...]`: crash the sink in simulation, run the tests marked soak, kill real queries for an hour.
+
+All that is random follows from the seed, which is printed; script and round number n of a run have the seed plus n. The
+first failure ends it, with the command that repeats it. Each round is a line of `artifacts/soak.jsonl`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+import time
+from collections import Counter
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from itertools import count
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from tests.soak.round import Outcome, Round
+from tests.soak.scripts import STATES_MAX, script
+
+PHASES = ("explore", "tests", "kills")
+ARTIFACTS = Path(__file__).resolve().parent.parent.parent / "artifacts"
+_SEEDS = 1_000_000
+_say = typer.echo
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the run was asked for."""
+
+    seed: int
+    minutes: float
+    rounds: int | None
+    seconds_per_round: float
+    explore_states: int
+
+
+def main(
+    phases: Annotated[
+        list[str] | None, typer.Argument(metavar="[PHASE]...", help=f"{', '.join(PHASES)}. Default: all.")
+    ] = None,
+    *,
+    seed: Annotated[int | None, typer.Option(help="Of all that is random. Default: another one each time.")] = None,
+    minutes: Annotated[float, typer.Option(help="No round of kills begins after that time.")] = 60,
+    rounds: Annotated[int | None, typer.Option(help="At most that many rounds.")] = None,
+    seconds_per_round: Annotated[
+        float, typer.Option(help="How long a query is killed before its output is proved.")
+    ] = 120,
+    explore_states: Annotated[int, typer.Option(help="States of crashes to explore.")] = 1_000_000,
+) -> None:
+    """Put Penstock under load and faults. Exit status 1 at the first thing that is wrong."""
+    asked = Asked(
+        random.SystemRandom().randrange(_SEEDS) if seed is None else seed,
+        minutes,
+        rounds,
+        seconds_per_round,
+        explore_states,
+    )
+    for phase in phases or PHASES:
+        if phase not in PHASES:
+            msg = f"there is no phase {phase!r}. Known: {', '.join(PHASES)}"
+            raise typer.BadParameter(msg)
+    ARTIFACTS.mkdir(exist_ok=True)
+    _say(f"seed {asked.seed}")
+    for phase in phases or PHASES:
+        {"explore": explore, "tests": tests, "kills": kills}[phase](asked)
+
+
+def explore(asked: Asked) -> None:
+    """Explore random scripts until there are states enough."""
+    started, states, futures = time.monotonic(), 0, 0
+    for number in count(asked.seed):
+        drawn = script(number)
+        report = drawn.explore(min(STATES_MAX, asked.explore_states - states))
+        states, futures = states + report.states, futures + report.futures
+        if report.complaints:
+            _note("explore", {"seed": number, "states": states, "failure": report.first})
+            _say(f"{drawn}\n{report.first}")
+            _fail(f"explore --seed {number} --explore-states {STATES_MAX}")
+        if states >= asked.explore_states:
+            break
+    seconds = round(time.monotonic() - started, 1)
+    scripts = number + 1 - asked.seed
+    _note("explore", {"seed": asked.seed, "scripts": scripts, "states": states, "futures": futures, "seconds": seconds})
+    _say(f"explore: {states:,} states of {scripts:,} scripts, {futures:,} futures, {seconds:.0f} s; nothing is wrong")
+
+
+def tests(asked: Asked) -> None:
+    """Run the tests that are marked soak."""
+    command = [sys.executable, "-m", "pytest", "-m", "soak", "-q", "-n", "0", f"--randomly-seed={asked.seed}"]
+    if subprocess.run(command, env=os.environ | {"PENSTOCK_REQUIRE_SPARK": "1"}, check=False).returncode:
+        _fail(f"tests --seed {asked.seed}")
+
+
+def kills(asked: Asked) -> None:
+    """Run rounds until their time is over."""
+    started, outcomes = time.monotonic(), list[Outcome]()
+    for number in count(asked.seed):
+        over = time.monotonic() - started > asked.minutes * 60
+        if outcomes and (over or len(outcomes) == asked.rounds):
+            break
+        outcome = Round(number, ARTIFACTS / f"soak-{number}").run(asked.seconds_per_round)
+        outcomes.append(outcome)
+        _note("kills", vars(outcome))
+        _say(_line(outcome))
+        if outcome.failure is not None:
+            _say(f"{outcome.failure}\nkept: {outcome.directory}")
+            _fail(f"kills --seed {number} --rounds 1 --seconds-per-round {asked.seconds_per_round:g}")
+    _say(f"in all: {_line(_sum(outcomes))}; {len(outcomes)} rounds, nothing is wrong")
+
+
+def _sum(outcomes: list[Outcome]) -> Outcome:
+    total = Outcome(outcomes[0].seed, f"seeds {outcomes[0].seed} to {outcomes[-1].seed}")
+    for outcome in outcomes:
+        for name, value in vars(outcome).items():
+            if isinstance(value, (int, float, Counter)) and name != "seed":
+                setattr(total, name, getattr(total, name) + value)
+    return total
+
+
+def _line(outcome: Outcome) -> str:
+    killed = " ".join(f"{kind} {number}" for kind, number in sorted(outcome.kills.items()))
+    return (
+        f"{outcome.seed}: {outcome.settings}: {outcome.seconds:.0f} s, {outcome.starts} starts, "
+        f"{outcome.kills.total()} kills ({killed}), {outcome.surgeries} commits deleted, {outcome.fenced} fenced, "
+        f"{outcome.batches:,} batches, {outcome.rows:,} rows, {outcome.input_files:,} files to {outcome.output_files:,}, "
+        f"{outcome.polls:,} polls"
+    )
+
+
+def _note(phase: str, facts: dict[str, Any]) -> None:
+    line = {"phase": phase, "date": datetime.now(timezone.utc).isoformat(timespec="seconds")} | facts
+    with (ARTIFACTS / "soak.jsonl").open("a") as file:
+        file.write(f"{json.dumps(line)}\n")
+
+
+def _fail(arguments: str) -> None:
+    _say(f'to repeat it: make soak ARGS="{arguments}"')
+    raise typer.Exit(1)
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,74 @@
+"""The soak itself: a seed says everything that is random, and its reader finds what it is there to find."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.soak.reader import Reader
+from tests.soak.records import Records
+from tests.soak.scripts import script
+from tests.soak.settings import Settings, settings, start_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+LINES = Settings("ingest", Records(7, "text", "text"), {"format": "text"})
+
+
+def rows(file: int) -> str:
+    """Return the contents of an output file with the records of an input file."""
+    return LINES.records.contents(file).decode()
+
+
+def test_same_seed_same_script_same_states() -> None:
+    """A script drawn and explored twice with one seed is the same script and sees the same states."""
+    reports = [script(5).explore(1000) for _ in range(2)]
+    assert script(5) == script(5) != script(6)
+    assert reports[0] == reports[1]
+    assert reports[0].states >= 1000
+
+
+def test_same_seed_same_round() -> None:
+    """Options and data of a round follow from its seed alone."""
+    assert all(settings(seed) == settings(seed) for seed in range(50))
+    assert len({str(settings(seed)) for seed in range(50)}) > 30
+    assert start_of(settings(1), 2) == start_of(settings(1), 2) != start_of(settings(1), 3)
+    assert settings(1).records.contents(3) == settings(1).records.contents(3)
+
+
+@pytest.mark.parametrize("form", ["text", "json", "csv", "parquet"])
+def test_records_are_read_as_they_were_made(form: str) -> None:
+    """What is written as input is read back from an output of the same format, also packed, every odd value included."""
+    for packed in (False, True):
+        records = Records(3, form, form, packed)
+        expected = [records.row(name) for name in records.ids(1)]
+        assert len(expected) > 100
+        assert records.read(records.name(1), records.contents(1)) == expected
+
+
+FAULTS: dict[str, tuple[str, Callable[[Path], object]]] = {
+    "doubled": ("is there 2 times", lambda out: (out / "b").write_text(rows(0))),
+    "torn": ("in the middle of a record", lambda out: (out / "b").write_text(rows(2)[:-1])),
+    "foreign": ("expected", lambda out: (out / "b").write_text("000009-0001\t1\tnever made\n")),
+    "vanished": ("is gone", lambda out: (out / "a").unlink()),
+    "changed": ("a was", lambda out: os.utime(out / "a", (1, 1))),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_reader_sees(tmp_path: Path, fault: str) -> None:
+    """A record twice, in part or never made, a file that goes or changes: the reader says so, and nothing before."""
+    said, break_it = FAULTS[fault]
+    (tmp_path / "_penstock").mkdir()
+    (tmp_path / "_penstock" / "hidden").write_text("nothing to look at")
+    (tmp_path / "a").write_text(rows(0))
+    reader = Reader(tmp_path, LINES)
+    reader.poll()
+    assert (reader.wrong, reader.ids) == ([], set(LINES.records.ids(0)))
+    break_it(tmp_path)
+    reader.poll()
+    assert said in reader.wrong[0]
