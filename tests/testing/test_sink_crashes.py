@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.testing import Crashable, CrashDisk, ObjectStore, Report, explore
+from penstock.testing import Crashable, CrashDisk, CrashHdfs, ObjectStore, Report, explore
 from tests.testing.sink_program import SinkProgram, Step
 
 if TYPE_CHECKING:
@@ -56,6 +56,13 @@ def test_crash_anywhere(name: str) -> None:
     """Every way in which rows become files survives a crash at each call, and at many calls of the recovery."""
     report = explored(SCRIPTS[name], images_max=8, states_max=6000)
     assert report.states >= 300
+
+
+@pytest.mark.parametrize("name", ["main", *SCRIPTS])
+def test_crash_anywhere_on_hdfs(name: str) -> None:
+    """The same where names are durable at once, bytes are not, and files of the dead stay open; growing files, too."""
+    report = explored(MAIN if name == "main" else SCRIPTS[name], profile=CrashHdfs, states_max=600)
+    assert report.states >= 25
 
 
 @pytest.mark.parametrize("name", ["main", *sorted(SCRIPTS.keys() - {"a growing file"})])

@@ -10,7 +10,7 @@ import pytest
 
 from penstock import clock, unique
 from penstock.errors import PenstockError
-from penstock.testing import Crashable, CrashDisk, FakeClock, Fault, FaultySystem, ObjectStore
+from penstock.testing import Crashable, CrashDisk, CrashHdfs, FakeClock, Fault, FaultySystem, ObjectStore
 from tests.testing.sink_program import SinkProgram, Step
 from tests.testing.test_sink_crashes import MAIN, SCRIPTS
 
@@ -78,3 +78,28 @@ def test_every_request_to_an_object_store_fails_once(name: str, fault: Fault) ->
             break
         failed.add(call)
     assert failed == {"put", "copy", "head", "get", "objects", "remove"}
+
+
+@pytest.mark.parametrize("fault", [Fault(errno.EIO), Fault(errno.EIO, applied=True)], ids=str)
+@pytest.mark.parametrize("name", ["main", "buckets", "a growing file"])
+def test_every_call_of_hdfs_fails_once(name: str, fault: Fault) -> None:
+    """Whatever call fails, or loses its reply: nothing is lost or doubled, and the same program ends as if nothing had been."""
+    script = MAIN if name == "main" else SCRIPTS[name]
+    failed = set()
+    for at in count(1):
+        call, _ = tried(script, fault, at, CrashHdfs)
+        if call is None:
+            break
+        failed.add(call)
+    assert {
+        "create",
+        "writer.write",
+        "writer.hsync",
+        "writer.close",
+        "rename",
+        "delete",
+        "mkdir",
+        "list",
+        "stat",
+        "open",
+    } <= failed

@@ -210,6 +210,7 @@ class HdfsStorage:
     def __init__(self, authority: str = "", system: Hdfs | None = None) -> None:
         self.authority = authority
         self._system = system  # None for the real one, whose client cannot be pickled
+        self._offsets = {} if system else _offsets
 
     @property
     def _hdfs(self) -> Hdfs:
@@ -374,11 +375,11 @@ class HdfsStorage:
     def now_ns(self) -> int:
         """Return the NameNode's time, as far as it can be known; rather a millisecond early than late."""
         now = clock.now_ns()
-        taken, offset = _offsets.get(self.authority, (0, 0))
+        taken, offset = self._offsets.get(self.authority, (0, 0))
         if not taken <= now < taken + _CLOCK_NS:
             offset = self._offset()
             now = clock.now_ns()
-            _offsets[self.authority] = now, offset
+            self._offsets[self.authority] = now, offset
         return now + offset
 
     def _offset(self) -> int:

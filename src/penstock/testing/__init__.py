@@ -5,10 +5,12 @@ from penstock.testing.clock import FakeClock
 from penstock.testing.disk import CrashDisk, Image, SimulatedCrash
 from penstock.testing.explore import Crashable, Program, Report, explore
 from penstock.testing.faults import Fault, FaultySystem
+from penstock.testing.hdfs import CrashHdfs
 from penstock.testing.objects import ObjectStorage, ObjectStore
 
 __all__ = [
     "CrashDisk",
+    "CrashHdfs",
     "Crashable",
     "FakeClock",
     "Fault",

@@ -1,4 +1,4 @@
-"""Calls that fail: one call of `os`, of a `CrashDisk` or of an `ObjectStore` returns an error, or does less than was asked."""
+"""Calls that fail: one call of `os`, or of a disk or store of this package, returns an error or does less than was asked."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ CALLS = frozenset(
         *("open", "close", "write", "pread", "lseek", "ftruncate", "fsync", "fdatasync", "fstat", "stat", "scandir"),
         *("chmod", "link", "unlink", "rmdir", "mkdir"),
         *("put", "copy", "head", "get", "objects", "remove"),
+        *("create", "append", "recover_lease", "list", "rename", "delete", "mkdir"),
     },
 )
 
@@ -29,6 +30,21 @@ class Fault:
 
     error: int | None
     applied: bool = False
+
+
+_WRITERS = frozenset({"create", "append"})
+
+
+class _FaultyWriter:
+    """A file that is being written on HDFS; its calls count, too."""
+
+    def __init__(self, system: FaultySystem, writer: Any) -> None:  # noqa: ANN401 - an HdfsWriter
+        self._system = system
+        self._writer = writer
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - its functions
+        """Return the writer's function, counted and perhaps failing."""
+        return self._system.counted(f"writer.{name}", getattr(self._writer, name))
 
 
 class FaultySystem:
@@ -47,19 +63,22 @@ class FaultySystem:
 
     def storage(self) -> Storage:
         """Return the storage that the system has, on this."""
-        made: Storage = type(self._system.storage())(self)
+        made: Storage = type(self._system.storage())(system=self)
         return made
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever the system has
         """Return the system's function, counted and perhaps failing."""
         found = getattr(self._system, name)
-        return self._counted(name, found) if name in CALLS else found
+        return self.counted(name, found) if name in CALLS else found
 
-    def _counted(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    def counted(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return the function as the system shows it: counted, and failing when its turn comes."""
+
         def call(*arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - the function's own
             self.calls += 1
             if self.calls != self._at:
-                return function(*arguments, **named)
+                done = function(*arguments, **named)
+                return _FaultyWriter(self, done) if name in _WRITERS else done
             self.failed = name
             return self._failing(name, function, arguments, named)
 
@@ -76,7 +95,7 @@ class FaultySystem:
             return function(*arguments, **named)
         if self._fault.applied or name == "close":  # a close that fails has closed
             done = function(*arguments, **named)
-            if name == "open":  # the file may be there by now, but nobody has it open
+            if isinstance(done, int) and name == "open":  # the file may be there by now, but nobody has it open
                 self._system.close(done)
         elif name in {"fsync", "fdatasync"} and hasattr(self._system, "forget_unsynced"):
             self._system.forget_unsynced(*arguments)

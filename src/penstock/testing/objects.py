@@ -241,8 +241,8 @@ def _entry(key: str, stored: Stored) -> Entry:
 class ObjectStorage:
     """See the module for how the promises of `penstock.storage.Storage` are kept."""
 
-    def __init__(self, store: ObjectStore) -> None:
-        self._store = store
+    def __init__(self, system: ObjectStore) -> None:
+        self._store = system
 
     def create(self, path: str) -> _Writing:
         """Begin an object under a key that is free."""

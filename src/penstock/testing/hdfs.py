@@ -1,0 +1,304 @@
+"""An HDFS that can lose power: what the seam of `HdfsStorage` asks of one, in memory.
+
+`CrashHdfs` has the calls of `penstock.storage._hdfs_calls.Hdfs`, so the very code that runs on a real HDFS runs on this one.
+What a power cut of everything leaves is what is written there:
+
+- Every change of names is in the NameNode's log when the call returns. A crash lies between two calls.
+- The contents of a file are durable up to its last `hsync`. What was written since, also of a file that was closed without
+  one, is there in part, or not.
+- A file that was open stays open: its lease is a dead process's. Its length is what was synced, or more.
+
+Nothing expires by itself: a lease ends when somebody recovers it. `images()` yields what may be left; everything is
+deterministic.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+from dataclasses import dataclass, field, replace
+from itertools import product
+from typing import TYPE_CHECKING
+
+from penstock import clock
+from penstock.storage import HdfsStorage
+from penstock.storage._hdfs_calls import Status
+from penstock.testing.disk import IMAGES_MAX, call_site
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from penstock.storage._base import Data
+
+_BLOCK_BYTES = 128 << 20
+_MS = 1_000_000
+
+
+@dataclass(frozen=True)
+class Inode:
+    """A file (`data`) or a directory (None). `synced` bytes are durable; `open` while somebody, perhaps dead, has its lease."""
+
+    data: bytes | None = field(repr=False)
+    modified_ms: int
+    synced: int = 0
+    open: bool = False
+
+
+@dataclass(frozen=True)
+class HdfsImage:
+    """What is on an HDFS after a crash."""
+
+    names: tuple[tuple[str, Inode], ...] = ()
+
+    def key(self) -> frozenset[tuple[str, bytes | None, bool]]:
+        """Return a value that two images share if no program can tell them apart (but by times)."""
+        return frozenset((name, inode.data, inode.open) for name, inode in self.names)
+
+
+class CrashHdfs:
+    """See the module.
+
+    `watch`, if given, is called with the HDFS and the name of a call before the call changes anything. `omit` is asked of
+    every `hsync`, with the place of the call (`call_site`): True leaves it out.
+    """
+
+    def __init__(
+        self,
+        image: HdfsImage | None = None,
+        *,
+        watch: Callable[[CrashHdfs, str], None] | None = None,
+        omit: Callable[[str], bool] | None = None,
+    ) -> None:
+        self.watch = watch
+        self.omit = omit
+        self.calls = 0
+        self._names = dict(image.names) if image else {"/": Inode(None, 0)}
+        self._leases: dict[str, _Writer] = {}
+
+    def storage(self) -> HdfsStorage:
+        """Return a storage on this HDFS: the one of real ones."""
+        return HdfsStorage(system=self)
+
+    # -- what an HDFS has --------------------------------------------------------------------------------------------
+
+    def create(self, path: str, mode: int) -> _Writer:  # noqa: ARG002 - nobody is refused here
+        """Create the file, open."""
+        self._changes("create")
+        if path in self._names:
+            raise _error(errno.EEXIST, path)
+        self._directory(_parent(path))
+        self._names[path] = Inode(b"", self._now(), open=True)
+        return self._lend(path)
+
+    def append(self, path: str) -> _Writer:
+        """Open a closed file to append to it."""
+        self._changes("append")
+        inode = self._file(path)
+        if inode.open:
+            raise _error(errno.EEXIST, path)
+        self._names[path] = replace(inode, open=True)
+        return self._lend(path)
+
+    def recover_lease(self, path: str) -> bool:
+        """Close the file as it is; whoever had its lease has it no more."""
+        self._changes("recover")
+        self._names[path] = replace(self._file(path), open=False)
+        self._leases.pop(path, None)
+        return True
+
+    def open(self, path: str) -> _Reader:
+        """Open the file for reading what is synced of it, or all if it is closed."""
+        inode = self._file(path)
+        data = inode.data or b""
+        return _Reader(data[: inode.synced] if inode.open else data)
+
+    def stat(self, path: str) -> Status:
+        """Return what is at the path."""
+        if path not in self._names:
+            raise _error(errno.ENOENT, path)
+        return self._status(path)
+
+    def list(self, path: str) -> Iterable[Status]:
+        """Return what is in the directory; an open file does not show that it is."""
+        self._directory(path)
+        return [replace(self._status(name), being_written=False) for name in self._below(path)]
+
+    def rename(self, source: str, target: str, *, replace: bool = False) -> None:
+        """Move a file."""
+        self._changes("rename")
+        inode = self._file(source)
+        self._directory(_parent(target))
+        if target in self._names and not replace:
+            raise _error(errno.EEXIST, target)
+        del self._names[source]
+        self._names[target] = inode
+        if source in self._leases:
+            self._leases[target] = self._leases.pop(source)
+            self._leases[target].path = target
+
+    def delete(self, path: str) -> None:
+        """Remove the file or the empty directory."""
+        if path not in self._names:
+            return
+        if self._below(path):
+            raise _error(errno.ENOTEMPTY, path)
+        self._changes("delete")
+        del self._names[path]
+        self._leases.pop(path, None)
+
+    def mkdir(self, path: str, mode: int) -> None:  # noqa: ARG002 - nobody is refused here
+        """Make the directory and its parents."""
+        if path in self._names:
+            if self._names[path].data is not None:
+                raise _error(errno.EEXIST, path)
+            return
+        self.mkdir(_parent(path), 0)
+        self._changes("mkdir")
+        self._names[path] = Inode(None, self._now())
+
+    def chmod(self, path: str, mode: int) -> None:  # noqa: ARG002 - nobody asks for it
+        """Set the permissions, which nothing here asks for."""
+        self.stat(path)
+
+    # -- what its writers ask for ------------------------------------------------------------------------------------
+
+    def append_to(self, writer: _Writer, data: bytes) -> int:
+        """Append to the writer's file."""
+        self._changes("write")
+        inode = self._held(writer)
+        self._names[writer.path] = replace(inode, data=(inode.data or b"") + data)
+        return len(data)
+
+    def sync_of(self, writer: _Writer) -> None:
+        """Make the writer's file durable, unless that is left out."""
+        self._changes("hsync")
+        inode = self._held(writer)
+        if self.omit is None or not self.omit(f"hsync in {call_site()}"):
+            self._names[writer.path] = replace(inode, synced=len(inode.data or b""))
+
+    def complete_of(self, writer: _Writer) -> None:
+        """Close the writer's file."""
+        self._changes("close")
+        self._names[writer.path] = replace(self._held(writer), open=False, modified_ms=self._now())
+        del self._leases[writer.path]
+
+    # -- crashes -----------------------------------------------------------------------------------------------------
+
+    def images(self, seed: int | str = 0, *, limit: int = IMAGES_MAX) -> Iterator[HdfsImage]:
+        """Yield what a crash now may leave: all of it if these are few, else `limit` drawn by `seed`; the extremes first."""
+        dirty = [
+            (path, inode, _versions(inode))
+            for path, inode in self._names.items()
+            if inode.synced < len(inode.data or b"")
+        ]
+        total = 1
+        for _, _, versions in dirty:
+            total *= len(versions)
+        choices = [versions for _, _, versions in dirty]
+        if total <= limit:
+            drawn: Iterable[tuple[bytes, ...]] = product(*choices)
+        else:
+            draw = random.Random(seed)  # noqa: S311 - which images are looked at is no secret
+            extremes = [tuple(c[0] for c in choices), tuple(c[-1] for c in choices)]
+            drawn = extremes + [tuple(draw.choice(c) for c in choices) for _ in range(limit - 2)]
+        for chosen in drawn:
+            left = {
+                path: replace(i, data=data, synced=len(data)) for (path, i, _), data in zip(dirty, chosen, strict=True)
+            }
+            yield HdfsImage(tuple((self._names | left).items()))
+
+    def state(self) -> tuple[object, ...]:
+        """Return a value that two of them share if no program can tell them apart, now or after a crash."""
+        synced = frozenset((path, inode.synced, path in self._leases) for path, inode in self._names.items())
+        return HdfsImage(tuple(self._names.items())).key(), synced
+
+    # -- inside ------------------------------------------------------------------------------------------------------
+
+    def _changes(self, call: str) -> None:
+        self.calls += 1
+        if self.watch is not None:
+            self.watch(self, call)
+
+    def _lend(self, path: str) -> _Writer:
+        writer = self._leases[path] = _Writer(self, path)
+        return writer
+
+    def _status(self, path: str) -> Status:
+        inode = self._names[path]
+        size = inode.synced if inode.open else len(inode.data or b"")
+        name = path.rpartition("/")[2]
+        return Status(name, inode.data is None, size, inode.modified_ms, _BLOCK_BYTES, being_written=inode.open)
+
+    def _file(self, path: str) -> Inode:
+        inode = self._names.get(path)
+        if inode is None or inode.data is None:
+            raise _error(errno.ENOENT, path)
+        return inode
+
+    def _directory(self, path: str) -> None:
+        if path not in self._names:
+            raise _error(errno.ENOENT, path)
+        if self._names[path].data is not None:
+            raise _error(errno.ENOTDIR, path)
+
+    def _below(self, path: str) -> tuple[str, ...]:
+        prefix = f"{path.rstrip('/')}/"
+        below = (name for name in self._names if name.startswith(prefix) and name != "/")
+        return tuple(name for name in below if "/" not in name[len(prefix) :])
+
+    @staticmethod
+    def _now() -> int:
+        return clock.now_ns() // _MS
+
+    def _held(self, writer: _Writer) -> Inode:
+        """Return the writer's file; ESTALE if the lease is not its own any more."""
+        if self._leases.get(writer.path) is not writer:
+            raise _error(errno.ESTALE, writer.path)
+        return self._names[writer.path]
+
+
+class _Writer:
+    """An open file and its lease."""
+
+    def __init__(self, hdfs: CrashHdfs, path: str) -> None:
+        self.path = path
+        self._hdfs = hdfs
+
+    def write(self, data: Data) -> int:
+        """Append all of `data`."""
+        return self._hdfs.append_to(self, bytes(memoryview(data).cast("B")))
+
+    def hsync(self) -> None:
+        """Make what was written durable, and its length known."""
+        self._hdfs.sync_of(self)
+
+    def close(self) -> None:
+        """Complete the file."""
+        self._hdfs.complete_of(self)
+
+
+class _Reader:
+    """What a file had when it was opened."""
+
+    def __init__(self, data: bytes) -> None:
+        self.size = len(data)
+        self._data = data
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Return exactly these bytes."""
+        return self._data[offset : offset + length]
+
+
+def _versions(inode: Inode) -> list[bytes]:
+    """Return what a crash may leave of a file: what was synced, half of the rest, all."""
+    data = inode.data or b""
+    return sorted({data[: inode.synced], data[: (inode.synced + len(data) + 1) // 2], data}, key=len)
+
+
+def _parent(path: str) -> str:
+    return path.rpartition("/")[0] or "/"
+
+
+def _error(number: int, path: str) -> OSError:
+    return OSError(number, os.strerror(number), path)

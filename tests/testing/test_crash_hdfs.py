@@ -1,0 +1,82 @@
+"""The HDFS that loses power: its storage keeps the contract of a real one, and a crash leaves what HDFS promises."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.errors import AlreadyThere, StorageError
+from penstock.storage import Storage
+from penstock.testing import CrashHdfs
+from tests.support.storage_contract import StorageContract, put
+
+
+@pytest.fixture
+def hdfs_in_memory() -> CrashHdfs:
+    made = CrashHdfs()
+    made.storage().make_directory("/root")
+    return made
+
+
+@pytest.fixture
+def storage(hdfs_in_memory: CrashHdfs) -> Storage:
+    return hdfs_in_memory.storage()
+
+
+@pytest.fixture
+def root() -> str:
+    return "/root"
+
+
+class TestCrashHdfs(StorageContract):
+    """What the product relies on holds on the simulated HDFS as on a real one."""
+
+    def test_put_if_absent_decides_once(self, storage: Storage, root: str) -> None:
+        """Of two that put one name the first succeeds; there are no threads here."""
+        storage.put_if_absent(f"{root}/slot", b"1")
+        with pytest.raises(AlreadyThere):
+            storage.put_if_absent(f"{root}/slot", b"2")
+        assert storage.read(f"{root}/slot") == b"1"
+        assert list(storage.names(root)) == ["slot"]
+
+
+def left(hdfs: CrashHdfs, path: str) -> list[tuple[bytes, bool]]:
+    """Return what a crash may leave of a file: its bytes, and whether it is open."""
+    found = [dict(image.names)[path] for image in hdfs.images()]
+    return [(inode.data or b"", inode.open) for inode in found]
+
+
+def test_names_are_durable_and_bytes_are_not(hdfs_in_memory: CrashHdfs) -> None:
+    """A file that was written and not synced is there, open, with nothing, half or all of its bytes."""
+    handle = hdfs_in_memory.storage().create("/root/a")
+    handle.write(b"xyzw")
+    assert left(hdfs_in_memory, "/root/a") == [(b"", True), (b"xy", True), (b"xyzw", True)]
+    handle.close()
+    assert left(hdfs_in_memory, "/root/a") == [(b"", False), (b"xy", False), (b"xyzw", False)]
+
+
+def test_what_is_synced_stays(hdfs_in_memory: CrashHdfs) -> None:
+    """Synced bytes are in every image, whatever is written behind them."""
+    handle = hdfs_in_memory.storage().create("/root/a")
+    handle.write(b"xyz")
+    handle.sync()
+    assert left(hdfs_in_memory, "/root/a") == [(b"xyz", True)]
+    handle.write(b"more")
+    assert {data[:3] for data, _ in left(hdfs_in_memory, "/root/a")} == {b"xyz"}
+
+
+def test_a_dead_writers_file_stays_open(hdfs_in_memory: CrashHdfs) -> None:
+    """After a crash its name is taken and its lease held; whoever recovers the lease may go on, the old writer may not."""
+    storage = hdfs_in_memory.storage()
+    handle = storage.create("/root/a")
+    handle.write(b"xyz")
+    handle.sync()
+    after = CrashHdfs(next(hdfs_in_memory.images()))
+    with pytest.raises(AlreadyThere):
+        after.storage().create("/root/a")
+    with after.storage().extend("/root/a", 3) as file:
+        file.write(b"w")
+    assert after.storage().read("/root/a") == b"xyzw"
+    hdfs_in_memory.recover_lease("/root/a")
+    with pytest.raises(StorageError):
+        handle.close()
+    put(storage, "/root/b", b"")
