@@ -268,9 +268,10 @@ class Planner:
                 continue
             if self._cursor.cut is not None and file.path == self._cursor.cut.path:
                 continue  # its reader will say if it changed
-            if self._cursor.passed(file) and file.modified_ns < horizon:
+            passed = self._cursor.passed(file)
+            if passed and file.modified_ns < horizon:
                 late.append(file)
-            elif file not in self._recent:  # else it was away for a while, or its mode was changed
+            elif not (passed and file in self._recent):  # else it was away for a while, or its mode was changed
                 self._held[file.path] = file
         self._report(late, "appeared further behind the cursor than lateness")
 
