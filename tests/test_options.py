@@ -56,6 +56,7 @@ def test_bad_counts(value: str) -> None:
         ("recursiveFileLookup", "yes"),
         ("startingFrom", "yesterday"),
         ("encoding", "utf-99"),
+        ("encoding", "base64"),
         ("sep", ",,"),
         ("changedFiles", "quarantine"),
         ("badRecords", "quarantine"),
@@ -71,6 +72,8 @@ def test_bad_source_values(name: str, value: str) -> None:
     ("name", "value"),
     [
         ("timeZone", "Mars/Olympus"),
+        ("timeZone", "localtime"),
+        ("timeZone", "/etc/localtime"),
         ("sinkId", "../x"),
         ("sinkId", ""),
         ("rollSize", "0"),

@@ -107,6 +107,7 @@ def _pattern(value: str, name: str) -> str:
 
 def _encoding(value: str, name: str) -> str:
     try:
+        "".encode(value)  # also of those that Python knows and that are no text, such as base64
         return codecs.lookup(value).name
     except LookupError as error:
         msg = f"{name}={value!r} is not an encoding Python knows; expected one such as UTF-8 or ISO-8859-1"
@@ -122,7 +123,7 @@ def _separator(value: str, name: str) -> str:
 
 def _zone(value: str, name: str) -> str:
     try:
-        ZoneInfo(value)
+        ZoneInfo(value if value != "localtime" else "")  # the machine's, which another machine has not
     except (KeyError, ValueError, OSError) as error:
         msg = f"{name}={value!r} is not a time zone; expected one such as UTC or Europe/Berlin"
         raise OptionError(msg) from error

@@ -230,6 +230,12 @@ def test_columns_that_cannot_name_a_directory(kind: pa.DataType) -> None:
         BucketTemplate.of("{c}", pa.schema([("c", kind)]), zone="UTC")
 
 
+def test_two_columns_of_one_name() -> None:
+    """A field that could mean two columns is refused."""
+    with pytest.raises(TemplateError, match="several columns"):
+        BucketTemplate.of("{c}", pa.schema([("c", pa.string()), ("c", pa.string())]), zone="UTC")
+
+
 def test_file_names() -> None:
     """Names hold what the template says; the extension is added unless the template has one."""
     values = {"sink": "s", "writer": 3, "seq": 7, "batch": 2, "host": "h", "pid": 9, "time": 1_767_225_600 * 10**9}

@@ -173,6 +173,30 @@ def test_lateness_is_exact(folder: Folder, caplog: pytest.LogCaptureFixture) -> 
     assert "'behind'" in caplog.text
 
 
+@pytest.mark.parametrize("count", [3, 300])
+@pytest.mark.parametrize(("before", "after"), [("10s", "1d"), ("1d", "10s"), ("0", "1h"), ("1h", "0")])
+def test_lateness_may_change(
+    folder: Folder, before: str, after: str, count: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """HZ-20: restarted with more or less lateness, nothing is read twice; what came meanwhile is read or reported."""
+    for i in range(count):
+        folder.put(f"f{i}", 6000 - i)
+    clock.sleep(0.03)  # the kernel's clock ticks
+    planner = folder.planner(lateness=before)
+    end = through_json(planner.latest(planner.initial()))
+    restarted = folder.planner(lateness=after)
+    assert restarted.latest(end) is end
+    folder.put("late", 5990.5)
+    folder.put("new", 7000)
+    with caplog.at_level(logging.WARNING, "penstock.source"):
+        end = through_json(folder.planner(lateness=after).latest(end))
+    found = names(planner, end)
+    assert found in (["late", "new"], ["new"])
+    assert ("'late'" in caplog.text) == ("late" not in found)
+    assert ("late" in found) == ("0" not in {before, after})
+    assert folder.planner(lateness=after).latest(end) == end
+
+
 @pytest.mark.parametrize("restart", [False, True])
 @pytest.mark.parametrize("data", [b"as long\n", b"longer than before\n", b""])
 def test_file_that_is_rewritten_is_read_again(folder: Folder, data: bytes, restart: bool) -> None:

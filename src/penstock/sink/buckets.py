@@ -180,6 +180,9 @@ def _check_field(template: str, name: str, spec: str, schema: pa.Schema) -> None
             return
         msg = f"bucketBy={template!r}: there is no column {name!r}; the data has {', '.join(schema.names)}"
         raise TemplateError(msg)
+    if schema.names.count(name) > 1:
+        msg = f"bucketBy={template!r}: the data has several columns {name!r}; give them names of their own"
+        raise TemplateError(msg)
     kind = schema.field(name).type
     if spec and not (pa.types.is_timestamp(kind) or pa.types.is_date(kind)):
         msg = f"bucketBy={template!r}: {{{name}:{spec}}} needs a timestamp or a date, {name!r} is {kind}"

@@ -45,6 +45,16 @@ class NameTemplate:
             known = ", ".join(f"{{{name}}}" for name in FIELDS)
             msg = f"fileName={template!r}: unknown field {{{unknown[0]}}}; known are {known}"
             raise TemplateError(msg)
+        for name, spec in template_fields(template):
+            _check_spec(template, name, spec)
+        made = NameTemplate(template, zone)
+        sample = made.render("", sink="sink", host="host", **dict.fromkeys(_NUMBERS, 0))
+        if "/" in sample or "\0" in sample or sample.startswith((".", "_")):
+            msg = (
+                f"fileName={template!r} must be the name of a visible file, without '/' and not beginning with '.' or '_'; it "
+                f"makes {sample!r}"
+            )
+            raise TemplateError(msg)
         if growing == bool(set(fields) & {"seq", "writer", "pid", "host", "time", "batch"}):
             msg = (
                 f"fileName={template!r}: a growing file needs a fixed name, such as events.log"
@@ -54,16 +64,6 @@ class NameTemplate:
             raise TemplateError(msg)
         if not growing and "seq" not in fields:
             msg = f"fileName={template!r} would name several files alike; add {{seq}}, such as part-{{writer}}-{{seq}}"
-            raise TemplateError(msg)
-        for name, spec in template_fields(template):
-            _check_spec(template, name, spec)
-        made = NameTemplate(template, zone)
-        sample = made.render("", sink="sink", host="host", **dict.fromkeys(_NUMBERS, 0))
-        if "/" in sample or "\0" in sample or sample.startswith((".", "_")):
-            msg = (
-                f"fileName={template!r} makes names such as {sample!r}: expected that of a visible file, without '/' and not "
-                "beginning with '.' or '_'"
-            )
             raise TemplateError(msg)
         return made
 

@@ -228,8 +228,8 @@ class Planner:
 
     def _look_back(self, files: list[tuple[FileVersion, Entry]], start: dict[str, Any]) -> None:
         """Decide for each file behind the cursor whether it was read, from the offset alone."""
-        horizon, listed = self._horizon(), start.get("listed", 0) - _TICK_NS
-        inside = {recent.key_of(f): (f, e) for f, e in files if f.modified_ns >= horizon}
+        since, listed = start["recent"]["from"], start.get("listed", 0) - _TICK_NS
+        inside = {recent.key_of(f): (f, e) for f, e in files if f.modified_ns >= since}
         answer = recent.difference(start["recent"], inside)
         if answer is None:
             new, unsure = set(), {k for k, (_, e) in inside.items() if e.arrived_ns is None or e.arrived_ns >= listed}
@@ -240,8 +240,9 @@ class Planner:
         else:
             new = answer[0]
         self._recent.add([file for key, (file, _) in inside.items() if key not in new])
+        self._recent.expire(since)
         self._arrive(inside[key][0] for key in new)
-        old = [f for f, e in files if f.modified_ns < horizon and e.arrived_ns is not None and e.arrived_ns >= listed]
+        old = [f for f, e in files if f.modified_ns < since and e.arrived_ns is not None and e.arrived_ns >= listed]
         self._report(old, "appeared (or were touched) behind the cursor further than lateness while no query ran")
 
     def _refresh(self) -> None:
@@ -277,9 +278,10 @@ class Planner:
                 continue
             if self._cursor.cut is not None and file.path == self._cursor.cut.path:
                 continue  # its reader will say if it changed
-            if self._cursor.passed(file) and file.modified_ns < horizon:
+            passed = self._cursor.passed(file)
+            if passed and file.modified_ns < horizon:
                 late.append(file)
-            elif file not in self._recent:  # else it was away for a while, or its mode was changed
+            elif not (passed and file in self._recent):  # else it was away for a while, or its mode was changed
                 self._held[file.path] = file
         self._report(late, "appeared further behind the cursor than lateness")
 
@@ -314,7 +316,7 @@ class Planner:
 
     def _horizon(self) -> int:
         lateness: int = self._options["lateness"]
-        return self._cursor.order[0] - lateness if self._cursor.order else 0
+        return self._cursor.order[0] - lateness if self._cursor.order else recent.NEVER_NS
 
     def _report(self, files: list[FileVersion], why: str) -> None:
         if not files:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     Keys = np.ndarray[Any, Any]
 
+NEVER_NS = -(1 << 63)  # before every time stamp
 _LISTED = 60  # keys written out: 60 * 16 characters stay below 1 KB
 _ROWS = 3
 _CELLS = 30  # a row; 90 cells of 20 bytes are 2.4 KB in base64
@@ -55,6 +56,7 @@ class Recent:
     def __init__(self) -> None:
         self._keys: list[tuple[tuple[int, bytes], bytes]] = []
         self._cells = np.zeros(_ROWS * _CELLS, _CELL)
+        self._from_ns = NEVER_NS
 
     def __len__(self) -> int:
         """Return how many keys there are."""
@@ -75,15 +77,20 @@ class Recent:
 
     def expire(self, horizon_ns: int) -> None:
         """Forget the files whose modification time is older than `horizon_ns`."""
+        self._from_ns = max(self._from_ns, horizon_ns)
         count = bisect.bisect_left(self._keys, ((horizon_ns, b""), b""))
         _toggle(self._cells, _pack([key for _, key in self._keys[:count]]), -1)
         del self._keys[:count]
 
     def to_json(self) -> dict[str, Any]:
-        """Return the set for the offset: at most 3 KB, whatever its size."""
+        """Return the set for the offset: at most 3 KB, whatever its size.
+
+        `from` is the time from which on it is complete: `lateness` may be another one when the offset is read.
+        """
+        form: dict[str, Any] = {"from": self._from_ns}
         if len(self._keys) <= _LISTED:
-            return {"keys": base64.b64encode(b"".join(sorted(key for _, key in self._keys))).decode()}
-        return {"cells": base64.b64encode(self._cells.tobytes()).decode(), "count": len(self._keys)}
+            return form | {"keys": base64.b64encode(b"".join(sorted(key for _, key in self._keys))).decode()}
+        return form | {"cells": base64.b64encode(self._cells.tobytes()).decode(), "count": len(self._keys)}
 
 
 def difference(form: dict[str, Any], present: Collection[bytes]) -> tuple[set[bytes], set[bytes]] | None:

@@ -11,7 +11,8 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from operator import or_
+from typing import TYPE_CHECKING, Any
 
 import xxhash
 
@@ -59,7 +60,8 @@ class Checkpoint:
         text = self._read(f"offsets/{number}")
         if text is None:
             return Batch(query, number)
-        return Batch(query, number, xxhash.xxh3_64_hexdigest(text), _is_last(text.decode()))
+        before = self._read(f"offsets/{number - 1}") or b""
+        return Batch(query, number, xxhash.xxh3_64_hexdigest(text), _is_last(text.decode(), before.decode()))
 
     def persist(self, number: int) -> None:
         """Make batch `number` durable in the checkpoint, which Spark does not.
@@ -84,17 +86,26 @@ class Checkpoint:
             return None
 
 
-def _is_last(text: str) -> bool:
-    offsets = [line for line in text.splitlines()[_OFFSETS_FROM:] if line != "-"]
-    return bool(offsets) and all(_says_last(line) for line in offsets)
+def _is_last(text: str, before: str) -> bool:
+    """Tell whether a batch is the last of its run, from its offsets and those of the batch before it.
+
+    Each source must say so in its offset, or have had nothing for the batch: in an AvailableNow run it will then have
+    nothing for another. What an idle source says is that of an earlier batch, perhaps of an earlier run.
+    """
+    lines, earlier = text.splitlines()[_OFFSETS_FROM:], before.splitlines()[_OFFSETS_FROM:]
+    offsets = [_offset(line) for line in lines]
+    still = [line in {"-", *earlier[i : i + 1]} or offsets[i].get("plan") == [] for i, line in enumerate(lines)]
+    last = [offset.get("last") is True for offset in offsets]
+    return any(last) and all(map(or_, last, still))
 
 
-def _says_last(line: str) -> bool:
+def _offset(line: str) -> dict[str, Any]:
+    """Return an offset of our source, nothing for another source's."""
     try:
         offset = json.loads(line)
     except ValueError:
-        return False
-    return isinstance(offset, dict) and offset.get("v") == 1 and offset.get("last") is True
+        return {}
+    return offset if isinstance(offset, dict) and offset.get("v") == 1 else {}
 
 
 def task_batch() -> tuple[str, int, int]:

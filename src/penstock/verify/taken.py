@@ -99,13 +99,13 @@ def taken(storage: Storage, root: str, options: Options, offset: dict[str, Any] 
         return Taken(tuple(Split(file, 0, file.size) for file in files), 0, 0, (_UNTOLD,))
     if not offset:
         return Taken((), len(files), sum(file.size for file in files), ())
-    return _passed(files, options, offset)
+    return _passed(files, offset)
 
 
-def _passed(files: list[FileVersion], options: Options, offset: dict[str, Any]) -> Taken:
+def _passed(files: list[FileVersion], offset: dict[str, Any]) -> Taken:
     cursor = Cursor.from_json(offset)
     files = [file for file in files if cursor.floor is None or file.modified_ns >= cursor.floor]
-    late, notes = _late(files, cursor, options, offset)
+    late, notes = _late(files, cursor, offset)
     cut = cursor.cut.path if cursor.cut else None
     splits = [Split(f, 0, f.size) for f in files if cursor.passed(f) and f.path not in late and f.path != cut]
     ends = {split.file.path: split.end for split in splits}
@@ -117,14 +117,12 @@ def _passed(files: list[FileVersion], options: Options, offset: dict[str, Any]) 
     return Taken(tuple(splits), len(waiting), sum(waiting), tuple(notes))
 
 
-def _late(
-    files: list[FileVersion], cursor: Cursor, options: Options, offset: dict[str, Any]
-) -> tuple[set[str], list[str]]:
+def _late(files: list[FileVersion], cursor: Cursor, offset: dict[str, Any]) -> tuple[set[str], list[str]]:
     """Return the files behind the cursor that were not read, and what is to be said about it."""
     if cursor.order is None:
         return set(), []
-    horizon = cursor.order[0] - options["lateness"]
-    inside = {recent.key_of(f): f for f in files if cursor.passed(f) and f.modified_ns >= horizon}
+    since = offset["recent"]["from"]
+    inside = {recent.key_of(f): f for f in files if cursor.passed(f) and f.modified_ns >= since}
     answer = recent.difference(offset["recent"], inside)
     if answer is None:
         return set(), ["too many files came or went since to tell which behind the cursor were read: all count as read"]

@@ -1,0 +1,54 @@
+"""What a sink reads in Spark's checkpoint, without Spark: is this batch the last of its run?"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from penstock.spark.checkpoint import Checkpoint
+
+IDLE: dict[str, object] = {"v": 1, "cursor": None, "plan": []}
+MORE: dict[str, object] = {"v": 1, "cursor": [5, "a"], "plan": [["a", 0, 1, 1, 5, "7"]]}
+NEXT: dict[str, object] = {"v": 1, "cursor": [6, "b"], "plan": [["b", 0, 1, 1, 6, "8"]]}
+LAST = NEXT | {"last": True}
+FOREIGN, FURTHER = {"logOffset": 3}, {"logOffset": 4}
+
+
+@pytest.mark.parametrize(
+    ("before", "offsets", "final"),
+    [
+        (None, [LAST], True),
+        (None, [MORE], False),
+        ([MORE], [NEXT], False),
+        ([MORE], [LAST], True),
+        (None, [LAST, MORE], False),
+        (None, [LAST, IDLE], True),
+        (None, [IDLE, LAST, None], True),
+        ([LAST, MORE], [LAST, NEXT], False),
+        ([LAST, MORE], [LAST, LAST], True),
+        ([MORE, MORE], [MORE, LAST], True),
+        ([MORE, MORE], [NEXT, LAST], False),
+        ([LAST], [LAST], True),
+        ([MORE], [MORE], False),
+        ([FOREIGN], [FURTHER], False),
+        (None, [FOREIGN, LAST], False),
+        ([FOREIGN, MORE], [FURTHER, LAST], False),
+        ([FOREIGN, MORE], [FOREIGN, LAST], True),
+        ([FOREIGN, LAST], [FURTHER, LAST], False),
+    ],
+)
+def test_last_batch_of_several_sources(
+    tmp_path: Path, before: list[object] | None, offsets: list[object], final: bool
+) -> None:
+    """SPK-10: a run ends when each source says so or had nothing for the batch; what it said before counts for nothing."""
+    (tmp_path / "offsets").mkdir()
+    (tmp_path / "metadata").write_text('{"id":"q"}')
+    for number, lines in ((4, before), (5, offsets)):
+        if lines is not None:
+            texts = ["-" if line is None else json.dumps(line) for line in lines]
+            (tmp_path / "offsets" / str(number)).write_text("\n".join(["v1", "{}", *texts]))
+    batch = Checkpoint(str(tmp_path)).current()
+    assert batch is not None
+    assert (batch.query, batch.number, batch.final) == ("q", 5, final)
