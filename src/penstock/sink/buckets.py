@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 DEFAULT_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 _ESCAPED = re.compile(r"[\x00-\x1f\"#%'*/:=?\\\x7f{}\[\]^]")
 _NAME_BYTES_MAX = 255
+_BUCKET_BYTES_MAX = 2048  # half of what Linux takes as a path: the rest is for where the output is
 _FLOORS = (("SsfTXcsr", None), ("M", "minute"), ("HIp", "hour"))  # strftime directives, and what is lost below them
 _BATCH_TIME = "time"
 
@@ -123,7 +124,13 @@ class BucketTemplate:
     def _texts(self, values: pa.Array, spec: str) -> list[str | None]:
         if pa.types.is_temporal(values.type):
             # Python's own strftime: the values are few, and Arrow's prints fractions of seconds for %S
-            return [None if v is None else v.strftime(spec) if spec else str(v) for v in values.to_pylist()]
+            try:
+                return [None if v is None else v.strftime(spec) if spec else str(v) for v in values.to_pylist()]
+            except (OverflowError, ValueError) as error:
+                msg = (
+                    f"bucketBy={self.template!r}: a time outside the years 1 to 9999 cannot name a directory ({error})"
+                )
+                raise TemplateError(msg) from error
         if pa.types.is_boolean(values.type):
             return [None if v is None else str(v).lower() for v in values.to_pylist()]
         texts: list[str | None] = values.cast(pa.string()).to_pylist()
@@ -137,7 +144,7 @@ class BucketTemplate:
             path += literal
             if name is not None:
                 value = next(fields)
-                path += escape(value) if value else DEFAULT_PARTITION
+                path += _escaped(value) if value else DEFAULT_PARTITION
         components = [_guard(component) for component in path.split("/")]
         for component in components:
             if len(component.encode()) > _NAME_BYTES_MAX:
@@ -146,7 +153,18 @@ class BucketTemplate:
                     f"({component[:40]!r}...), at most {_NAME_BYTES_MAX} are possible; bucket by something shorter"
                 )
                 raise TemplateError(msg)
+        if len(path.encode()) > _BUCKET_BYTES_MAX:
+            msg = (
+                f"bucketBy={self.template!r}: values make a path of {len(path.encode())} bytes, at most {_BUCKET_BYTES_MAX} "
+                "are possible; bucket by something shorter"
+            )
+            raise TemplateError(msg)
         return "/".join(components)
+
+
+def _escaped(value: str) -> str:
+    """Return a value that is there: one that is spelled as null is not null."""
+    return f"%5F{value[1:]}" if value == DEFAULT_PARTITION else escape(value)
 
 
 def _merged(codes: np.ndarray[Any, Any], texts: list[str | None]) -> tuple[np.ndarray[Any, Any], list[str | None]]:

@@ -31,7 +31,7 @@ class NameTemplate:
     @staticmethod
     def of(template: str, *, zone: str, growing: bool) -> NameTemplate:
         """Check the template; `TemplateError` if it cannot name files."""
-        if "/" in template or template.startswith((".", "_")) or "\0" in template:
+        if not _is_visible_name(template):
             msg = f"fileName={template!r} must be the name of a visible file, without '/' and not beginning with '.' or '_'"
             raise TemplateError(msg)
         fields = [name for name, _ in _fields(template)]
@@ -57,10 +57,17 @@ class NameTemplate:
         moment = datetime.fromtimestamp(int(str(values.pop("time", 0))) / SECOND_NS, ZoneInfo(self.zone))
         name = "".join(_rendered(*item, values, moment) for item in string.Formatter().parse(self.template))
         name = name if _has_extension(self.template) else name + extension
+        if not _is_visible_name(name):  # what a host is called nobody has checked
+            msg = f"fileName={self.template!r} makes the name {name!r}, which is not that of a visible file; leave {{host}} out"
+            raise TemplateError(msg)
         if len(name.encode()) > _NAME_BYTES_MAX:
             msg = f"fileName={self.template!r} makes names of {len(name.encode())} bytes, at most {_NAME_BYTES_MAX} are possible"
             raise TemplateError(msg)
         return name
+
+
+def _is_visible_name(name: str) -> bool:
+    return not (name.startswith((".", "_")) or "/" in name or "\0" in name)
 
 
 def _rendered(

@@ -6,7 +6,7 @@ import os
 import re
 from urllib.parse import unquote, urlsplit
 
-from penstock.errors import OptionError
+from penstock.errors import OptionError, without_credentials
 from penstock.storage._local import LocalStorage
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
@@ -26,5 +26,5 @@ def locate(location: str, *, name: str = "path") -> tuple[LocalStorage, str]:
         return LocalStorage(), os.path.abspath(location)
     if scheme[0].lower() == "file:":
         return LocalStorage(), os.path.abspath(unquote(urlsplit(location).path))
-    msg = f"{name}={location!r}: {scheme[0]} is not a file system this version knows; expected a plain path or file:"
+    msg = f"{name}={without_credentials(location)!r}: {scheme[0]} is not a file system this version knows; expected a plain path or file:"
     raise OptionError(msg)
