@@ -86,8 +86,13 @@ CLOCK = {
 }
 UNSAFE = {
     **dict.fromkeys(("pickle", "cloudpickle", "marshal", "shelve", "dill"), "JSON with a checksum, or Arrow IPC"),
-    **dict.fromkeys(("eval", "exec"), "a parser: what a user wrote is never run"),
-    **dict.fromkeys(("yaml.load", "yaml.unsafe_load"), "yaml.safe_load"),
+    **dict.fromkeys(
+        ("jsonpickle", "joblib.", "numpy.load", "pandas.read_pickle"), "JSON with a checksum, or Arrow IPC"
+    ),
+    **dict.fromkeys(
+        ("eval", "exec", "compile", "builtins.", "runpy.", "code."), "a parser: what a user wrote is never run"
+    ),
+    **dict.fromkeys(("yaml.load", "yaml.unsafe_load", "yaml.full_load"), "yaml.safe_load"),
     "hash": "xxhash: hash() differs from process to process",
 }
 
@@ -402,6 +407,11 @@ BAD = [
     ("unsafe", "import pickle", "pickle"),
     ("unsafe", "from pyspark import cloudpickle", "pyspark.cloudpickle"),
     ("unsafe", "eval(text)", "eval"),
+    ("unsafe", "code = compile(text, 'a', 'exec')", "compile"),
+    ("unsafe", "import builtins\nrun = builtins.exec", "builtins.exec"),
+    ("unsafe", "import numpy as np\nnp.load(file, allow_pickle=True)", "numpy.load"),
+    ("unsafe", "import marshal as m\nm.loads(data)", "marshal.loads"),
+    ("unsafe", "from shelve import open as db\ndb(path)", "shelve.open"),
     ("unsafe", "import yaml\nyaml.load(text)", "yaml.load"),
     ("unsafe", "lane = hash(key) % 8", "hash"),
     ("print", "print('done')", "print"),

@@ -32,6 +32,9 @@ from __future__ import annotations
 import re
 from typing import ClassVar
 
+# What stands between `://` and the last `@` in front of the path. A password may hold slashes; a port is none.
+_CREDENTIALS = re.compile(r"""(?<=://)(?:[^/\s"'@:]*:(?!\d+[/\s"'])[^\s"'@]*|[^/\s"'@]*)(?:@[^/\s"'@]*)*(?=@)""")
+
 
 class PenstockError(Exception):
     """Base of all errors of Penstock. `exit_status` is what the command line ends with."""
@@ -166,6 +169,11 @@ class NoSpace(StorageError):
     """The disk or the quota is full."""
 
     code = "PST-503"
+
+
+def without_credentials(text: str) -> str:
+    """Return text with `***` for what stands before the `@` of URLs in it: a user, a password, an access key."""
+    return _CREDENTIALS.sub("***", text)
 
 
 def from_text(text: str) -> PenstockError:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from rich.console import Console
+    from rich.text import Text
 
     Show = Callable[[Console], None]
 
@@ -54,7 +55,7 @@ def command(function: Callable[..., Answer]) -> Callable[..., None]:
     def run(**arguments: Any) -> None:  # noqa: ANN401 - the command's own
         as_json = bool(arguments["as_json"])
         if isinstance(sys.stdout, io.TextIOWrapper):
-            sys.stdout.reconfigure(errors="surrogateescape")  # a file's name may be any bytes
+            sys.stdout.reconfigure(errors="backslashreplace")  # a bucket may be named in any script
         try:
             answer = function(**arguments)
             print_answer(answer, as_json=as_json)
@@ -82,11 +83,30 @@ def print_answer(answer: Answer, *, as_json: bool) -> None:
 
 
 def console(*, stderr: bool = False) -> Console:
-    """Return a console that takes text as it is: file names may hold what looks like markup."""
+    """Return a console that shows text as it is, and no more: names and records are strangers' text.
+
+    What looks like markup is not interpreted, and what a terminal would interpret or hide is escaped (`printable`).
+    """
     from rich.console import Console
 
-    made = Console(stderr=stderr, markup=False, highlight=False, emoji=False)
-    return made if made.is_terminal else Console(stderr=stderr, markup=False, highlight=False, width=_PIPED_COLUMNS)
+    class Plain(Console):
+        def render_str(self, text: str, **how: Any) -> Text:  # noqa: ANN401 - the base's own
+            return super().render_str(printable(text), **how)
+
+    made = Plain(stderr=stderr, markup=False, highlight=False, emoji=False)
+    if not made.is_terminal:
+        made.width = _PIPED_COLUMNS
+    return made
+
+
+def printable(text: str) -> str:
+    r"""Return text with everything escaped, as in `\x1b`, that is no visible character.
+
+    These are controls, line breaks, marks that turn the direction of writing, and bytes that are not UTF-8.
+    """
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def counted(number: int, noun: str) -> str:
@@ -109,7 +129,8 @@ def _fail(error: BaseException, status: int, *, as_json: bool) -> NoReturn:
     if as_json:
         code = error.code if isinstance(error, PenstockError) else None
         typer.echo(json.dumps({"ok": False, "error": {"code": code, "message": message.removeprefix(f"[{code}] ")}}))
-    typer.secho(f"error: {message}", err=True, fg="red")
+    shown = "\n".join(map(printable, message.split("\n")))
+    typer.secho(f"error: {shown}", err=True, fg="red")
     raise typer.Exit(status)
 
 

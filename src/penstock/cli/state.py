@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from penstock import clock
-from penstock.cli.answer import Answer, counted, moment
+from penstock.cli.answer import Answer, counted, moment, printable
 from penstock.clock import SECOND_NS
 from penstock.errors import NotThere, OptionError
 from penstock.storage import locate
@@ -233,7 +233,7 @@ def _show_files(facts: dict[str, Any], out: Console) -> None:
         out.print(table)
     else:
         for row in rows:
-            typer.echo("\t".join(row))
+            typer.echo("\t".join(map(printable, row)))
     out.print(f"{counted(len(rows), 'file')}, {counted(facts['rows'], 'row')}, {format_size(facts['bytes'])}")
 
 

@@ -40,6 +40,7 @@ _NAME_BYTES_MAX = 255
 _DAYS = frozenset("aAbBCdDeFgGhjmnutUVwWxyY%")  # strftime directives that show no more than the day
 _HOURS = _DAYS | frozenset("HIklpP")
 _MINUTES = _HOURS | frozenset("MR")
+_BUCKET_BYTES_MAX = 2048  # half of what Linux takes as a path: the rest is for where the output is
 _BATCH_TIME = "time"
 
 
@@ -146,7 +147,7 @@ class BucketTemplate:
             path += literal
             if name is not None:
                 value = next(fields)
-                path += escape(value) if value else DEFAULT_PARTITION
+                path += _escaped(value) if value else DEFAULT_PARTITION
         components = [_guard(component) for component in path.split("/")]
         for component in components:
             if len(component.encode()) > _NAME_BYTES_MAX:
@@ -155,7 +156,18 @@ class BucketTemplate:
                     f"({component[:40]!r}...), at most {_NAME_BYTES_MAX} are possible; bucket by something shorter"
                 )
                 raise TemplateError(msg)
+        if len(path.encode()) > _BUCKET_BYTES_MAX:
+            msg = (
+                f"bucketBy={self.template!r}: values make a path of {len(path.encode())} bytes, at most {_BUCKET_BYTES_MAX} "
+                "are possible; bucket by something shorter"
+            )
+            raise TemplateError(msg)
         return "/".join(components)
+
+
+def _escaped(value: str) -> str:
+    """Return a value that is there: one that is spelled as null is not null."""
+    return f"%5F{value[1:]}" if value == DEFAULT_PARTITION else escape(value)
 
 
 def _merged(codes: np.ndarray[Any, Any], texts: list[str | None]) -> tuple[np.ndarray[Any, Any], list[str | None]]:

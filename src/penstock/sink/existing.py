@@ -6,7 +6,8 @@ claims a sink notes the options it came with, as `options-<epoch>.json` in the s
 its checksum, in the form of the ledger's records. The note follows the claim. A crash between the two leaves the note
 before, which is that of the driver that wrote what is open.
 
-No secret is in it: the options of a sink hold references to secrets, never literals. A function that was pickled into
+No secret is in it: the options of a sink hold references to secrets, never literals, and what stands before the `@` of a URL
+is left out. A function that was pickled into
 the option `ingest` is left out: a state file is never run.
 """
 
@@ -17,7 +18,7 @@ import json
 import re
 from typing import TYPE_CHECKING
 
-from penstock.errors import AlreadyThere, NotThere
+from penstock.errors import AlreadyThere, NotThere, without_credentials
 from penstock.sink.ledger import checked, signed
 
 if TYPE_CHECKING:
@@ -44,8 +45,7 @@ def noted_options(storage: Storage, directory: str) -> dict[str, str]:
     if not epochs:
         return {}
     path = f"{directory}/{_name(epochs[-1])}"
-    options: dict[str, str] = checked(storage.read(path), path)["options"]
-    return options
+    return _open(checked(storage.read(path), path)["options"])  # again: somebody else may have put it there
 
 
 def sink_ids(storage: Storage, state: str) -> list[str]:
@@ -61,9 +61,10 @@ def _is_directory(storage: Storage, path: str) -> bool:
 
 
 def _open(given: Mapping[str, str]) -> dict[str, str]:
-    """Return the options without what must not be run from a file."""
+    """Return the options without secrets, and without what must not be run from a file."""
+    given = {name: without_credentials(value) for name, value in given.items()}
     if "ingest" not in given:
-        return dict(given)
+        return given
     stage = json.loads(given["ingest"])
     if str(stage["transform"]).startswith("pickle:"):
         stage["transform"] = OPAQUE

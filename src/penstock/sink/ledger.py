@@ -317,11 +317,29 @@ def _state(record: dict[str, Any], path: str) -> State:
         fields["open"] = tuple(_open_part(part) for part in fields["open"])
         fields["finished"] = tuple(FinishedFile(**file) for file in fields["finished"])
         fields["grown"] = tuple(Growth(**(g | {"segments": _segments(g)})) for g in fields["grown"])
+        for named in _paths_in(fields):
+            _check_relative(named)
         fields["batches"] = {query: (batch, mark) for query, (batch, mark) in fields["batches"].items()}
         return State(**fields)
     except (KeyError, TypeError, ValueError) as error:
         msg = f"{path!r} is not a ledger record: {error!r}; restore it from a copy"
         raise DamagedState(msg) from error
+
+
+def _paths_in(fields: dict[str, Any]) -> Iterator[str]:
+    """Yield what a record names: where files go, and which staged files they are."""
+    for part in (*fields["open"], *fields["grown"]):
+        yield from (segment.file for segment in part.segments)
+    yield from (growth.path for growth in fields["grown"])
+    for file in fields["finished"]:
+        yield from (file.path, file.staged)
+
+
+def _check_relative(path: str) -> None:
+    """Raise `ValueError` for a path that could lead out of its directory: no record that we put has one."""
+    if path.startswith("/") or ".." in path.split("/"):
+        msg = f"the path {path!r}"
+        raise ValueError(msg)
 
 
 def _open_part(form: dict[str, Any]) -> OpenPart:

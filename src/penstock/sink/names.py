@@ -48,13 +48,7 @@ class NameTemplate:
         for name, spec in template_fields(template):
             _check_spec(template, name, spec)
         made = NameTemplate(template, zone)
-        sample = made.render("", sink="sink", host="host", **dict.fromkeys(_NUMBERS, 0))
-        if "/" in sample or "\0" in sample or sample.startswith((".", "_")):
-            msg = (
-                f"fileName={template!r} must be the name of a visible file, without '/' and not beginning with '.' or '_'; it "
-                f"makes {sample!r}"
-            )
-            raise TemplateError(msg)
+        made.render("", sink="sink", host="host", **dict.fromkeys(_NUMBERS, 0))
         if growing == bool(set(fields) & {"seq", "writer", "pid", "host", "time", "batch"}):
             msg = (
                 f"fileName={template!r}: a growing file needs a fixed name, such as events.log"
@@ -75,10 +69,20 @@ class NameTemplate:
             codec = "".join(re.findall(r"\.\w+", extension)[1:])
             extension = "" if name.endswith(codec) else codec
         name += extension
+        if not _is_visible_name(name):  # the template's fault, or what the host is called
+            msg = (
+                f"fileName={self.template!r} makes the name {name!r}, which is not that of a visible file: it must be without '/' "
+                "and not begin with '.' or '_'"
+            )
+            raise TemplateError(msg)
         if len(name.encode()) > _NAME_BYTES_MAX:
             msg = f"fileName={self.template!r} makes names of {len(name.encode())} bytes, at most {_NAME_BYTES_MAX} are possible"
             raise TemplateError(msg)
         return name
+
+
+def _is_visible_name(name: str) -> bool:
+    return not (name.startswith((".", "_")) or "/" in name or "\0" in name)
 
 
 def _rendered(

@@ -59,8 +59,11 @@ class Split:
 
     @staticmethod
     def from_json(entry: list[Any]) -> Split:
-        """Return the split of a plan entry."""
+        """Return the split of a plan entry; `DamagedState` if its path leads out of the source's."""
         path, start, end, size, modified_ns, identity = entry
+        if ".." in path and ".." in path.split("/"):
+            msg = f"the plan names {path!r}, which is not in the source; restore the checkpoint from a copy"
+            raise DamagedState(msg)
         return Split(FileVersion(path, size, modified_ns, identity), start, end)
 
 

@@ -8,7 +8,7 @@ import re
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
-from penstock.errors import OptionError
+from penstock.errors import OptionError, without_credentials
 from penstock.storage._hdfs import HdfsStorage
 from penstock.storage._local import LocalStorage
 
@@ -38,7 +38,7 @@ def locate(location: str, *, name: str = "path") -> tuple[Storage, str]:
         authority, path = hdfs[1] or "", posixpath.normpath("/" + (hdfs[2] or "").lstrip("/"))
         return HdfsStorage(authority), f"hdfs://{authority}{'' if path == '/' else path}"
     msg = (
-        f"{name}={location!r}: {scheme[0]} is not a file system this version knows; expected a plain path, file: or "
-        "hdfs://"
+        f"{name}={without_credentials(location)!r}: {scheme[0]} is not a file system this version knows; expected a plain "
+        "path, file: or hdfs://"
     )
     raise OptionError(msg)

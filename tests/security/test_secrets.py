@@ -1,0 +1,91 @@
+"""What must not be said again: passwords in URLs, values of options nobody knows, the environment."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from penstock.errors import OptionError, without_credentials
+from penstock.options import SINK, SOURCE, parse
+from penstock.spark import fused
+from penstock.storage import locate
+from tests.cli.conftest import TEXT_SCHEMA, Said, penstock
+from tests.support.output import Output
+
+__all__ = ["penstock"]  # a fixture
+SECRET = "hunter2"  # noqa: S105 - nobody's
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("s3://AKIA123:hunter2@bucket/a", "s3://***@bucket/a"),
+        ("s3://AKIA123:hun/ter2@bucket/a@b", "s3://***@bucket/a@b"),
+        ("hdfs://user:hunter2@name:8020/a", "hdfs://***@name:8020/a"),
+        ("postgresql://u:p@ss@host/db", "postgresql://***@host/db"),
+        ("https://token@host", "https://***@host"),
+        ("'x://a:b@c' and \"y://d@e\"", "'x://***@c' and \"y://***@e\""),
+        ("hdfs://name:8020/a@b", "hdfs://name:8020/a@b"),
+        ("file:///home/me@work/x", "file:///home/me@work/x"),
+        ("/data/a@b:c", "/data/a@b:c"),
+    ],
+)
+def test_credentials_of_urls_are_left_out(text: str, shown: str) -> None:
+    """What stands before the @ of a URL's host is replaced; an @ in a path, and a port, are left alone."""
+    assert without_credentials(text) == shown
+
+
+@pytest.mark.parametrize("name", ["path", "checkpointLocation", "stateLocation", "DST"])
+def test_a_refused_url_is_told_without_its_password(name: str) -> None:
+    """The error for a file system that is not known names it, and not the password in it."""
+    with pytest.raises(OptionError, match=r"s3://\*\*\*@bucket/a") as caught:
+        locate(f"s3://AKIA:{SECRET}@bucket/a", name=name)
+    assert SECRET not in str(caught.value)
+
+
+@pytest.mark.parametrize("table", [SOURCE, SINK], ids=["source", "sink"])
+@pytest.mark.parametrize("name", ["password", "encryptionKey", "encryptTo", "url", "fs.s3a.secret.key", "pathh"])
+def test_values_of_unknown_options_are_not_told(table: tuple[object, ...], name: str) -> None:
+    """An option that nobody knows is refused by its name; its value, which may be a secret, is not in the message."""
+    with pytest.raises(OptionError, match="unknown option") as caught:
+        parse(table, {"path": "/x", name: SECRET}, what="source")  # type: ignore[arg-type]  # - one of the two
+    assert SECRET not in str(caught.value)
+
+
+def test_commands_do_not_tell_passwords(
+    penstock: Callable[..., Said], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No command says a password of its arguments again, nor what is in its environment, also with a traceback."""
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
+    monkeypatch.setenv("PENSTOCK_DEBUG", "1")
+    url = f"s3://AKIA:{SECRET}@bucket/a"
+    calls: list[tuple[object, ...]] = [(command, url) for command in ("status", "files", "verify", "finish", "clean")]
+    calls += [("ingest", url, tmp_path / "out"), ("ingest", tmp_path, url)]
+    calls += [
+        ("ingest", tmp_path, tmp_path / "out", flag, f"password={SECRET}")
+        for flag in ("--source-option", "--sink-option")
+    ]
+    for call in calls:
+        for as_json in ((), ("--json",)):
+            said = penstock(*call, *as_json)
+            assert said.status == 2, call
+            assert SECRET not in said.out + said.err, call
+
+
+def test_state_holds_no_password(penstock: Callable[..., Said], output: Output) -> None:
+    """With a password in the URL of the checkpoint and of the source, no file of the state has it, and no command says it."""
+    source = {"path": "/in", "stateLocation": f"hdfs://u:{SECRET}@h/plans"}
+    stage = fused.Stage.describe(source, TEXT_SCHEMA, None)
+    sink = output.sink(checkpointLocation=f"hdfs://u:{SECRET}@h/checkpoint", ingest=stage, rollBatches="2")
+    for batch in range(3):
+        output.batch(sink, batch, {0: ["x"]})
+    files = [path for path in output.root.rglob("*") if path.is_file()]
+    assert len(files) > 4
+    assert [path for path in files if SECRET.encode() in path.read_bytes()] == []
+    for command in ("status", "files", "finish", "clean", "verify"):
+        said = penstock(command, output.root, "--json")
+        assert said.status == 0
+        assert SECRET not in json.dumps(said.facts)
