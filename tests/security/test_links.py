@@ -167,7 +167,7 @@ def test_a_listing_asks_nothing_more_of_files(source: Input, monkeypatch: pytest
 def test_nothing_is_published_through_a_link(output: Output, elsewhere: Path) -> None:
     """A bucket that somebody made a link fails the batch; nothing is written elsewhere; without it the batch is done."""
     output.schema = pa.schema([("value", pa.string()), ("c", pa.string())])
-    sink = output.sink(bucketBy="c={c}", dropBucketColumns="true", rollBatches="1", fileName="f{seq}")
+    sink = output.sink(bucketBy="c={c}/below", dropBucketColumns="true", rollBatches="1", fileName="f{seq}")
     output.batch(sink, 0, {0: ["x|0"]})
     (output.root / "c=1").symlink_to(elsewhere)
     with pytest.raises(PublishConflict, match="remove the symbolic link"):

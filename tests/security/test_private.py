@@ -33,7 +33,7 @@ def modes(root: Path) -> dict[str, int]:
 
 
 def test_staged_rows_are_the_owners_and_finished_ones_everybodys(tmp_path: Path, output: Output, umask: int) -> None:
-    """Whatever the umask: staged files are 0600 in 0700, records 0600, and all that readers need is as the umask says.
+    """Whatever the umask: state is 0600 in 0700, and all that readers need is as the umask says.
 
     A new output directory, too: it and its parents were closed to all others once, because the staging directory is.
     """
@@ -47,7 +47,8 @@ def test_staged_rows_are_the_owners_and_finished_ones_everybodys(tmp_path: Path,
     assert staged
     assert records
     assert {found[path] for path in staged | records} == {0o600}
-    assert found.pop("out/_penstock/s/staging") == 0o700
+    state = "out/_penstock/s"
+    assert {found.pop(path) for path in (state, f"{state}/staging", f"{state}/ledger")} == {0o700}
     assert found["out/f0.txt"] == 0o666 & ~umask
     folders = {path for path in found if (tmp_path / "new" / path).is_dir()}
     assert {found[path] for path in folders} == {0o777 & ~umask}

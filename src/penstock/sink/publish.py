@@ -37,9 +37,9 @@ def publish(storage: Storage, root: str, staging: str, ledger: Ledger, state: St
         return 0
     paths = [file.path for file in state.finished] + [growth.path for growth in state.grown]
     for directory in sorted({path.rpartition("/")[0] for path in paths}):
-        storage.make_directory(f"{root}/{directory}" if directory else root)
         if directory:
             _check_inside(storage, root, directory)
+        storage.make_directory(f"{root}/{directory}" if directory else root)
     for file in state.finished:
         failpoints.hit("sink.publish.one")
         _publish(storage, f"{staging}/{file.staged}", f"{root}/{file.path}", file)
