@@ -3,6 +3,7 @@
 - `<checkpoint>/metadata` holds the query id, before any batch.
 - `<checkpoint>/offsets/<b>` is written before batch b runs and never changes: the batch in flight is the last one there,
   its content is the batch's fingerprint, and its lines from the third on are the sources' offsets.
+- `<checkpoint>/commits/<b>` is there when batch b is done.
 - A task sees the query id and the batch id as local properties.
 
 `tests/spark/test_contract.py` holds each of these against the installed Spark.
@@ -11,12 +12,13 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import xxhash
 
-from penstock.errors import NotThere, OptionError
+from penstock.errors import DamagedState, NotThere, OptionError
 from penstock.sink.sink import Batch
+from penstock.source.cursor import check
 from penstock.storage import locate
 
 if TYPE_CHECKING:
@@ -39,27 +41,60 @@ class Checkpoint:
             self._storage, self._path = None, location  # Spark may know file systems that we do not
 
     def query_id(self) -> str | None:
-        """Return the query's id, `None` if it cannot be read here."""
+        """Return the query's id, `None` if it cannot be read here; `DamagedState` if it is no id."""
         text = self._read("metadata")
-        return None if text is None else str(json.loads(text)["id"])
-
-    def current(self) -> Batch | None:
-        """Return the batch in flight, `None` if it cannot be read here."""
-        query = self.query_id()
-        if self._storage is None or query is None:
+        if text is None:
             return None
         try:
-            numbers = [int(name) for name in self._storage.names(f"{self._path}/offsets") if name.isdigit()]
+            return str(json.loads(text)["id"])
+        except (ValueError, KeyError, TypeError) as error:
+            msg = f"{self._path + '/metadata'!r} is damaged: found {text[:80]!r}, expected the query's id; restore it from a copy"
+            raise DamagedState(msg) from error
+
+    def numbers(self, log: str) -> list[int]:
+        """Return the batches that Spark's log `offsets` or `commits` has, in order; none where it cannot be read here."""
+        if self._storage is None:
+            return []
+        try:
+            return sorted(int(name) for name in self._storage.names(f"{self._path}/{log}") if name.isdecimal())
         except NotThere:
-            return None
-        return self.batch(query, max(numbers)) if numbers else None
+            return []
+
+    def current(self) -> Batch | None:
+        """Return the batch in flight, `None` if it cannot be read here. `DamagedState`."""
+        query, numbers = self.query_id(), self.numbers("offsets")
+        return self.batch(query, numbers[-1]) if query is not None and numbers else None
 
     def batch(self, query: str, number: int) -> Batch:
         """Return batch `number` with its fingerprint, and whether its sources say that it is the last of the run."""
         text = self._read(f"offsets/{number}")
         if text is None:
             return Batch(query, number)
-        return Batch(query, number, xxhash.xxh3_64_hexdigest(text), _is_last(text.decode()))
+        offsets = self.offsets(number)
+        final = bool(offsets) and all(offset is not None and offset.get("last") is True for offset in offsets)
+        return Batch(query, number, xxhash.xxh3_64_hexdigest(text), final)
+
+    def offsets(self, number: int) -> list[dict[str, Any] | None]:
+        """Return the end offset of each source of batch `number`, `None` in place of one that is not ours.
+
+        None at all where they cannot be read here. `DamagedState` if one of ours is not what was given to Spark.
+        """
+        lines = (self._read(f"offsets/{number}") or b"").splitlines()[_OFFSETS_FROM:]
+        return [self._ours(line, number) for line in lines if line != b"-"]
+
+    def _ours(self, line: bytes, number: int) -> dict[str, Any] | None:
+        try:
+            form = json.loads(line)
+        except ValueError:
+            return None
+        if not isinstance(form, dict) or not {"v", "cursor", "recent", "read"} <= form.keys():
+            return None
+        try:
+            check(form)
+        except DamagedState as error:
+            msg = f"{self._path}/offsets/{number}: {error.message}"
+            raise DamagedState(msg) from error
+        return form
 
     def persist(self, number: int) -> None:
         """Make batch `number` durable in the checkpoint, which Spark does not.
@@ -82,19 +117,6 @@ class Checkpoint:
             return self._storage.read(f"{self._path}/{name}")
         except NotThere:
             return None
-
-
-def _is_last(text: str) -> bool:
-    offsets = [line for line in text.splitlines()[_OFFSETS_FROM:] if line != "-"]
-    return bool(offsets) and all(_says_last(line) for line in offsets)
-
-
-def _says_last(line: str) -> bool:
-    try:
-        offset = json.loads(line)
-    except ValueError:
-        return False
-    return isinstance(offset, dict) and offset.get("v") == 1 and offset.get("last") is True
 
 
 def task_batch() -> tuple[str, int, int]:
