@@ -507,6 +507,29 @@ def test_fold_interrupted_is_repeated(output: Output, monkeypatch: pytest.Monkey
     assert [f.path for f in sink.ledger.history()] == [f"p{n}.txt" for n in range(8)]
 
 
+def test_fold_interrupted_while_it_deletes_is_repeated(output: Output, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A crash when some of the folded records are deleted names no file twice, then or after the next fold."""
+    monkeypatch.setattr("penstock.sink.ledger.FOLD", 4)
+    sink = output.sink(rollBatches="1", fileName="p{seq}")
+    for batch in range(6):
+        output.batch(sink, batch, {0: [str(batch)]})
+    delete, deleted = sink.storage.delete, []
+
+    def dies(path: str) -> None:
+        delete(path)
+        deleted.append(path)
+        if len([name for name in deleted if re.fullmatch(r"\d+", os.path.basename(name))]) == 2:
+            raise OSError(path)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(sink.storage, "delete", dies)
+        with pytest.raises(OSError, match="00002"):
+            output.batch(sink, 6, {0: ["6"]})
+    for batch in range(7, 16):
+        output.batch(sink, batch, {0: [str(batch)]})
+        assert [f.path for f in sink.ledger.history()] == [f"p{n}.txt" for n in range(batch + 1)]
+
+
 def test_part_of_many_small_batches_has_few_segments(output: Output) -> None:
     """A part that gains a few rows in each of 300 batches folds its segments; its rows stay in order."""
     sink = output.sink(fileName="p{seq}")

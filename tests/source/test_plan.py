@@ -761,25 +761,6 @@ def test_long_plans_go_beside_the_offset(folder: Folder, tmp_path: Path) -> None
     assert os.listdir(state) == [second["plan"]["file"]]
 
 
-@pytest.mark.parametrize("damage", ["cut", "flip", "delete"])
-def test_damaged_plan_is_named(folder: Folder, tmp_path: Path, damage: str) -> None:
-    """A side record that is cut, altered or missing is a named error, never other rows."""
-    for i in range(3000):
-        folder.put(f"file-{i:05}", 1000 + i)
-    state = tmp_path / "state"
-    planner = folder.planner(state=str(state), maxFilesPerTrigger="9999")
-    end = through_json(planner.latest(planner.initial()))
-    plan = state / end["plan"]["file"]
-    data = plan.read_bytes()
-    plan.unlink()
-    if damage == "cut":
-        plan.write_bytes(data[:-10])
-    elif damage == "flip":
-        plan.write_bytes(data[:500] + bytes([data[500] ^ 1]) + data[501:])
-    with pytest.raises(DamagedState, match=plan.name):
-        folder.planner(state=str(state)).splits(end)
-
-
 def test_offset_of_another_source_is_refused(folder: Folder) -> None:
     """An offset that this source did not write is refused, with what was found."""
     folder.put("a", 1000)

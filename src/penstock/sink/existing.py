@@ -18,7 +18,7 @@ import json
 import re
 from typing import TYPE_CHECKING
 
-from penstock.errors import AlreadyThere, NotThere, without_credentials
+from penstock.errors import AlreadyThere, DamagedState, NotThere, without_credentials
 from penstock.sink.ledger import checked, signed
 
 if TYPE_CHECKING:
@@ -32,8 +32,9 @@ _RECORD = re.compile(r"options-(\d{12})\.json")
 
 def note_options(storage: Storage, directory: str, epoch: int, given: Mapping[str, str]) -> None:
     """Note what the driver of `epoch` was given, forget what earlier ones were; called by the owner of the epoch."""
+    record = {"sink": directory.rpartition("/")[2], "epoch": epoch, "options": _open(given)}
     with contextlib.suppress(AlreadyThere):  # the reply to an earlier try was lost
-        storage.put_if_absent(f"{directory}/{_name(epoch)}", signed({"epoch": epoch, "options": _open(given)}))
+        storage.put_if_absent(f"{directory}/{_name(epoch)}", signed(record))
     for older in _epochs(storage, directory):
         if older < epoch:
             storage.delete(f"{directory}/{_name(older)}")
@@ -45,7 +46,16 @@ def noted_options(storage: Storage, directory: str) -> dict[str, str]:
     if not epochs:
         return {}
     path = f"{directory}/{_name(epochs[-1])}"
-    return _open(checked(storage.read(path), path)["options"])  # again: somebody else may have put it there
+    record = checked(storage.read(path), path)
+    if (record.get("sink"), record.get("epoch"), "options" in record) != (
+        directory.rpartition("/")[2],
+        epochs[-1],
+        True,
+    ):
+        found = f"the options of epoch {record.get('epoch')} of sink {record.get('sink')!r}"
+        msg = f"{path!r} has {found}: it was moved here; restore it from a copy"
+        raise DamagedState(msg)
+    return _open(record["options"])  # again: somebody else may have put it there
 
 
 def sink_ids(storage: Storage, state: str) -> list[str]:

@@ -231,17 +231,24 @@ class Ledger:
         for n in numbers[:-1]:
             if f"{n:012d}.published" in names and n < numbers[-1] - 1:
                 self._storage.delete(f"{self._path(n)}.published")
-        if len(numbers) >= 2 * FOLD:
-            self._fold(numbers[:FOLD])  # their successor is still there
+        fold = max(filter(_FOLDED.fullmatch, names), default="")
+        old = [n for n in numbers if f"{n:012d}" <= fold.rpartition("-")[2]]
+        if old:  # a crash came before they were deleted
+            self._folded(fold)
+        elif len(numbers) >= 2 * FOLD:
+            old = numbers[:FOLD]
+            self._fold(old)
+        for n in old:  # their successor is still there
+            self._storage.delete(self._path(n))
 
     def history(self) -> Iterator[FinishedFile]:
         """Yield every file the ledger ever declared finished, oldest first. Reads O(history)."""
         last = 0
         for name in sorted(name for name in self._names() if _FOLDED.fullmatch(name)):
-            path = f"{self._directory}/{name}"
-            for entry in checked(self._storage.read(path), path)["finished"]:
+            record = self._folded(name)
+            last = record["last"]
+            for entry in record["finished"]:
                 yield FinishedFile(**entry)
-            last = int(name.rpartition("-")[2])
         for state in self._chain([n for n in self.numbers() if n > last]):
             yield from state.finished
 
@@ -264,12 +271,21 @@ class Ledger:
 
     def _fold(self, numbers: list[int]) -> None:
         finished = [asdict(file) for state in self._chain(numbers) for file in state.finished]
-        name = f"{numbers[0]:012d}-{numbers[-1]:012d}"
-        with suppress(AlreadyThere):  # the driver that put it died before it had deleted the records
-            self._storage.put_if_absent(f"{self._directory}/{name}", signed({"v": VERSION, "finished": finished}))
+        first, last = numbers[0], numbers[-1]
+        record = {"sink": self._sink, "first": first, "last": last, "finished": finished}
+        with suppress(AlreadyThere):  # another driver was faster
+            self._storage.put_if_absent(f"{self._directory}/{first:012d}-{last:012d}", signed(record))
         failpoints.hit("sink.ledger.folded")
-        for n in numbers:
-            self._storage.delete(self._path(n))
+
+    def _folded(self, name: str) -> dict[str, Any]:
+        """Return a file of folded records; `DamagedState` if it is not what was put."""
+        path = f"{self._directory}/{name}"
+        record = checked(self._storage.read(path), path)
+        found = [record.get(field) for field in ("sink", "first", "last")]
+        if found != [self._sink, *map(int, name.split("-"))]:
+            msg = f"{path!r} has records {found[1]} to {found[2]} of sink {found[0]!r}: it was moved here; restore the ledger from a copy"
+            raise DamagedState(msg)
+        return record
 
     def _path(self, n: int) -> str:
         return f"{self._directory}/{n:012d}"

@@ -11,18 +11,25 @@ planned to its end; a file that is cut by a byte limit is carried beside it unti
      "recent": {...},                                    see `recent`
      "read": [files, bytes], "left": [files, bytes]      planned since the query began; known and not (wholly) planned yet
      "plan": [[path, start, end, size, modified_ns, identity], ...]   or {"file": name, "digest": ..., "splits": n}
-     "last": true}                                       the last batch of an AvailableNow or Once run, or absent
+     "last": true,                                       the last batch of an AvailableNow or Once run, or absent
+     "sum": "8da1b3b1aa9b1f5f"}                          of all the rest
 
 Spark writes the offset to its offset log before the batch runs: it is the write-ahead record of the batch. A replay
 reads `plan` out of it and never looks at the directory. Its size is O(1) plus the batch's own plan.
+
+Spark keeps that log as text and does not check it, and a digit that changed would be other rows, or fewer, without a
+word. So the offset has a checksum, of its canonical JSON: Spark may space and order the fields as it likes.
 """
 
 from __future__ import annotations
 
+import json
 import os
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
+
+import xxhash
 
 from penstock.errors import DamagedState
 
@@ -105,24 +112,36 @@ class Cursor:
     def from_json(form: dict[str, Any]) -> Cursor:
         """Return the cursor of an offset; `DamagedState` if it is not one."""
         check(form)
-        try:
-            order = None if form["cursor"] is None else (int(form["cursor"][0]), os.fsencode(form["cursor"][1]))
-            cut, at = None, 0
-            read_files, read_bytes = form["read"]
-            if "cut" in form:
-                path, at, size, modified_ns, identity = form["cut"]
-                cut = FileVersion(path, size, modified_ns, identity)
-        except (KeyError, TypeError, ValueError) as error:
-            msg = f"the offset in the checkpoint is damaged: {error!r}; restore the checkpoint from a copy"
-            raise DamagedState(msg) from error
-        return Cursor(order, cut, at, form.get("floor"), read_files, read_bytes)
+        order = None if form["cursor"] is None else (int(form["cursor"][0]), os.fsencode(form["cursor"][1]))
+        cut, at = None, 0
+        if "cut" in form:
+            path, at, size, modified_ns, identity = form["cut"]
+            cut = FileVersion(path, size, modified_ns, identity)
+        return Cursor(order, cut, at, form.get("floor"), *form["read"])
 
 
-def check(form: dict[str, Any]) -> None:
-    """Raise `DamagedState` unless `form` is an offset of a version this code reads."""
-    if form.get("v") != VERSION:
+def signed(form: dict[str, Any]) -> dict[str, Any]:
+    """Return the offset with its checksum."""
+    return form | {"sum": _sum(form)}
+
+
+def check(form: object) -> None:
+    """Raise `DamagedState` unless `form` is an offset of a version this code reads, as it was given to Spark."""
+    if not isinstance(form, dict) or form.get("v") != VERSION:
+        version = form.get("v") if isinstance(form, dict) else form
         msg = (
-            f"the offset in the checkpoint has version {form.get('v')!r}, expected {VERSION}: it was written by "
+            f"the offset in the checkpoint has version {version!r}, expected {VERSION}: it was written by "
             "another source or a newer Penstock; use that one, or a new checkpoint"
         )
         raise DamagedState(msg)
+    found = _sum({name: value for name, value in form.items() if name != "sum"})
+    if found != form.get("sum"):
+        msg = (
+            f"the offset in the checkpoint is damaged: checksum {form.get('sum')!r}, expected {found!r}; restore the "
+            "checkpoint from a copy, nothing was changed"
+        )
+        raise DamagedState(msg)
+
+
+def _sum(form: dict[str, Any]) -> str:
+    return xxhash.xxh3_64_hexdigest(json.dumps(form, sort_keys=True, separators=(",", ":")).encode())

@@ -32,7 +32,7 @@ from penstock import clock, failpoints
 from penstock.clock import SECOND_NS
 from penstock.errors import AlreadyThere, DamagedState, FileTooLate, NotThere
 from penstock.source import recent
-from penstock.source.cursor import VERSION, Cursor, FileVersion, Split, check
+from penstock.source.cursor import VERSION, Cursor, FileVersion, Split, check, signed
 from penstock.source.scan import Scan, name_filter
 
 if TYPE_CHECKING:
@@ -143,6 +143,7 @@ class Planner:
 
     def committed(self, end: dict[str, Any]) -> None:
         """Forget side records that no replay can ask for; called when the batch that ends at `end` is done."""
+        check(end)
         if self._state is None:
             return
         keep = {form["plan"]["file"] for form in (end, self._at or {}) if isinstance(form.get("plan"), dict)}
@@ -166,7 +167,7 @@ class Planner:
         form["plan"] = self._store([split.to_json() for split in splits])
         if last:
             form["last"] = True
-        return form
+        return signed(form)
 
     def _store(self, plan: list[Any]) -> Any:  # noqa: ANN401 - a list, or the reference to one
         text = json.dumps(plan, separators=(",", ":")).encode()

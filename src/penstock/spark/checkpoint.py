@@ -3,6 +3,7 @@
 - `<checkpoint>/metadata` holds the query id, before any batch.
 - `<checkpoint>/offsets/<b>` is written before batch b runs and never changes: the batch in flight is the last one there,
   its content is the batch's fingerprint, and its lines from the third on are the sources' offsets.
+- `<checkpoint>/commits/<b>` is there when batch b is done.
 - A task sees the query id and the batch id as local properties.
 
 `tests/spark/test_contract.py` holds each of these against the installed Spark.
@@ -16,8 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 import xxhash
 
-from penstock.errors import NotThere, OptionError
+from penstock.errors import DamagedState, NotThere, OptionError
 from penstock.sink.sink import Batch
+from penstock.source.cursor import check
 from penstock.storage import locate
 
 if TYPE_CHECKING:
@@ -40,28 +42,78 @@ class Checkpoint:
             self._storage, self._path = None, location  # Spark may know file systems that we do not
 
     def query_id(self) -> str | None:
-        """Return the query's id, `None` if it cannot be read here."""
+        """Return the query's id, `None` if it cannot be read here; `DamagedState` if it is no id."""
         text = self._read("metadata")
-        return None if text is None else str(json.loads(text)["id"])
-
-    def current(self) -> Batch | None:
-        """Return the batch in flight, `None` if it cannot be read here."""
-        query = self.query_id()
-        if self._storage is None or query is None:
+        if text is None:
             return None
         try:
-            numbers = [int(name) for name in self._storage.names(f"{self._path}/offsets") if name.isdigit()]
+            return str(json.loads(text)["id"])
+        except (ValueError, KeyError, TypeError) as error:
+            msg = f"{self._path + '/metadata'!r} is damaged: found {text[:80]!r}, expected the query's id; restore it from a copy"
+            raise DamagedState(msg) from error
+
+    def numbers(self, log: str) -> list[int]:
+        """Return the batches that Spark's log `offsets` or `commits` has, in order; none where it cannot be read here."""
+        if self._storage is None:
+            return []
+        try:
+            return sorted(int(name) for name in self._storage.names(f"{self._path}/{log}") if name.isdecimal())
         except NotThere:
-            return None
-        return self.batch(query, max(numbers)) if numbers else None
+            return []
+
+    def current(self) -> Batch | None:
+        """Return the batch in flight, `None` if it cannot be read here. `DamagedState`."""
+        query, numbers = self.query_id(), self.numbers("offsets")
+        return self.batch(query, numbers[-1]) if query is not None and numbers else None
 
     def batch(self, query: str, number: int) -> Batch:
         """Return batch `number` with its fingerprint, and whether its sources say that it is the last of the run."""
         text = self._read(f"offsets/{number}")
         if text is None:
             return Batch(query, number)
-        before = self._read(f"offsets/{number - 1}") or b""
-        return Batch(query, number, xxhash.xxh3_64_hexdigest(text), _is_last(text.decode(), before.decode()))
+        return Batch(query, number, xxhash.xxh3_64_hexdigest(text), self._is_last(number))
+
+    def offsets(self, number: int) -> list[dict[str, Any] | None]:
+        """Return the end offset of each source of batch `number`, `None` in place of one that is not ours.
+
+        None at all where they cannot be read here. `DamagedState` if one of ours is not what was given to Spark.
+        """
+        return [self._ours(line, number) for line in self._lines(number) if line != b"-"]
+
+    def _is_last(self, number: int) -> bool:
+        """Tell whether a batch is the last of its run, from its offsets and those of the batch before it.
+
+        Each source must say so in its offset, or have had nothing for the batch: in an AvailableNow run it will then have
+        nothing for another. What an idle source says is that of an earlier batch, perhaps of an earlier run.
+        """
+        lines, earlier = self._lines(number), self._lines(number - 1)
+        offsets = [self._ours(line, number) or {} for line in lines]
+        still = [line in {b"-", *earlier[i : i + 1]} or offsets[i].get("plan") == [] for i, line in enumerate(lines)]
+        last = [offset.get("last") is True for offset in offsets]
+        return any(last) and all(map(or_, last, still))
+
+    def _lines(self, number: int) -> list[bytes]:
+        return (self._read(f"offsets/{number}") or b"").splitlines()[_OFFSETS_FROM:]
+
+    def _ours(self, line: bytes, number: int) -> dict[str, Any] | None:
+        try:
+            form = json.loads(line)
+        except ValueError:
+            return None
+        if not isinstance(form, dict) or not {"v", "cursor", "recent", "read"} <= form.keys():
+            return None
+        try:
+            check(form)
+        except DamagedState as error:
+            msg = f"{self._path}/offsets/{number}: {error.message}"
+            raise DamagedState(msg) from error
+        return form
+
+    def abandon(self, number: int) -> None:
+        """Take the plan of a batch out of Spark's offset log: nothing of it was decided, and it is planned anew."""
+        for name in (str(number), f".{number}.crc"):
+            if self._storage is not None:
+                self._storage.delete(f"{self._path}/offsets/{name}")
 
     def persist(self, number: int) -> None:
         """Make batch `number` durable in the checkpoint, which Spark does not.
@@ -84,28 +136,6 @@ class Checkpoint:
             return self._storage.read(f"{self._path}/{name}")
         except NotThere:
             return None
-
-
-def _is_last(text: str, before: str) -> bool:
-    """Tell whether a batch is the last of its run, from its offsets and those of the batch before it.
-
-    Each source must say so in its offset, or have had nothing for the batch: in an AvailableNow run it will then have
-    nothing for another. What an idle source says is that of an earlier batch, perhaps of an earlier run.
-    """
-    lines, earlier = text.splitlines()[_OFFSETS_FROM:], before.splitlines()[_OFFSETS_FROM:]
-    offsets = [_offset(line) for line in lines]
-    still = [line in {"-", *earlier[i : i + 1]} or offsets[i].get("plan") == [] for i, line in enumerate(lines)]
-    last = [offset.get("last") is True for offset in offsets]
-    return any(last) and all(map(or_, last, still))
-
-
-def _offset(line: str) -> dict[str, Any]:
-    """Return an offset of our source, nothing for another source's."""
-    try:
-        offset = json.loads(line)
-    except ValueError:
-        return {}
-    return offset if isinstance(offset, dict) and offset.get("v") == 1 else {}
 
 
 def task_batch() -> tuple[str, int, int]:

@@ -7,16 +7,16 @@ last parts are published, and a report of how far it is.
 
 from __future__ import annotations
 
-import json
 import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from penstock import errors
-from penstock.errors import NotThere, OptionError
+from penstock.errors import DamagedState, NotThere, OptionError
 from penstock.options import SINK, SOURCE, parse
 from penstock.sink.sink import STATE_DIRECTORY, Sink
 from penstock.spark import ddl, fused, keeper, reading
+from penstock.spark.checkpoint import Checkpoint
 from penstock.spark.session import has_ended, require_pyspark
 from penstock.storage import locate
 
@@ -115,7 +115,7 @@ class _Job:
         self._output, self._dst = locate(dst, name="DST")
         check_apart(self._input, src_path, self._dst)
         where = checkpoint or f"{self._dst}/{STATE_DIRECTORY}/checkpoint"
-        self._spark_log, self._checkpoint = locate(where, name="checkpoint")
+        self._checkpoint = Checkpoint(locate(where, name="checkpoint")[1])
         schema = source.pop("schema", None)
         self._source = {"path": src_path, "maxFilesPerTrigger": _FILES_A_BATCH} | _texts(source)
         parse(SOURCE, self._source, what="source")
@@ -134,7 +134,7 @@ class _Job:
         keeper.sweep()
         frame = spark.readStream.format("penstock").options(**carried).load()
         writer = frame.writeStream.format("penstock").options(**self._sink)
-        writer = writer.option("checkpointLocation", self._checkpoint)
+        writer = writer.option("checkpointLocation", self._checkpoint.location)
         writer = writer.trigger(processingTime="1 second") if watch else writer.trigger(availableNow=True)
         return writer.start()
 
@@ -145,21 +145,19 @@ class _Job:
         visible, so taking its entry out of Spark's offset log loses nothing. A batch that the ledger has is left alone,
         and so is one whose driver still lives.
         """
-        number, offset = self._planned()
-        text = self._read("metadata")
-        if number is None or text is None:
+        planned, query = self._checkpoint.numbers("offsets"), self._checkpoint.query_id()
+        if not planned or query is None or planned[-1] in self._checkpoint.numbers("commits"):
             return
-        query = json.loads(text)["id"]
+        number = planned[-1]
         head = self.sink(query).ledger.head()
         if head.last_batch(query) >= number or self._runs(query, head.owner):
             return
-        changed = [split.file.path for split in self._splits(offset) if not self._is_as_planned(split)]
+        changed = [split.file.path for split in self._splits(self._offset(number)) if not self._is_as_planned(split)]
         if changed:
             _log.warning(
                 "batch %d was never committed and %d of its files changed; it is planned anew", number, len(changed)
             )
-            for name in (str(number), f".{number}.crc"):
-                self._spark_log.delete(f"{self._checkpoint}/offsets/{name}")
+            self._checkpoint.abandon(number)
 
     def _runs(self, query: str, driver: str) -> bool:
         """Tell whether the query runs, in this application or in another one on this host."""
@@ -171,12 +169,6 @@ class _Job:
         jvm = self._spark.sparkContext._jvm  # noqa: SLF001 - the only way to its process id
         pid = int(jvm.java.lang.ProcessHandle.current().pid()) if jvm else 0
         return keeper.owner(query, keeper.process(pid))
-
-    def _planned(self) -> tuple[int | None, dict[str, Any]]:
-        """Return the last batch that was planned and not committed, with its end offset."""
-        planned, done = self._numbers("offsets"), self._numbers("commits")
-        text = self._read(f"offsets/{max(planned)}") if planned and max(planned) not in done else None
-        return (max(planned), json.loads(text.splitlines()[-1])) if text else (None, {})
 
     def _splits(self, offset: dict[str, Any]) -> list[Split]:
         options = parse(SOURCE, self._source | self._carried(), what="source")
@@ -196,7 +188,7 @@ class _Job:
 
     def _carried(self) -> dict[str, str]:
         """Return the source options that make splits of the plan."""
-        return {"emit": "splits", "stateLocation": f"{self._checkpoint}/penstock"}
+        return {"emit": "splits", "stateLocation": f"{self._checkpoint.location}/penstock"}
 
     def finish(self, query: StreamingQuery) -> None:
         """Publish what the query left open, as the driver it was."""
@@ -209,32 +201,26 @@ class _Job:
 
     def state(self) -> Ingested:
         """Return how far it is, from the checkpoint and the ledger."""
-        batch, offset = self._offset()
+        batch = max(self._checkpoint.numbers("commits"), default=-1)
+        offset = self._offset(batch) if batch >= 0 else {}
         files, size = offset.get("read", (0, 0))
         left_files, left_size = offset.get("left", (0, 0))
-        query = self._read("metadata")
-        head = self.sink(json.loads(query)["id"]).ledger.head() if query else None
+        query = self._checkpoint.query_id()
+        head = self.sink(query).ledger.head() if query else None
         rows, made, written = (head.total_rows, head.total_files, head.total_bytes) if head else (0, 0, 0)
         open_rows = sum(part.rows for part in head.open) if head else 0
         return Ingested(batch, files, size, left_files, left_size, rows, made, written, open_rows)
 
-    def _offset(self) -> tuple[int, dict[str, Any]]:
-        """Return the last batch that was committed, and its end offset."""
-        done = self._numbers("commits")
-        text = self._read(f"offsets/{max(done)}") if done else None
-        return (max(done), json.loads(text.splitlines()[-1])) if text else (-1, {})
-
-    def _numbers(self, log: str) -> list[int]:
-        try:
-            return [int(name) for name in self._spark_log.names(f"{self._checkpoint}/{log}") if name.isdigit()]
-        except NotThere:
-            return []
-
-    def _read(self, name: str) -> str | None:
-        try:
-            return self._spark_log.read(f"{self._checkpoint}/{name}").decode()
-        except NotThere:
-            return None
+    def _offset(self, number: int) -> dict[str, Any]:
+        """Return the end offset of a batch."""
+        offsets = self._checkpoint.offsets(number)
+        if len(offsets) != 1 or offsets[0] is None:
+            place = f"{self._checkpoint.location}/offsets/{number}"
+            msg = (
+                f"{place!r} is damaged or missing: it has no offset of this source; restore the checkpoint from a copy"
+            )
+            raise DamagedState(msg)
+        return offsets[0]
 
 
 def check_apart(storage: Storage, src: str, dst: str) -> None:

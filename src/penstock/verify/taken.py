@@ -6,28 +6,25 @@ there is not ingested yet, which is no fault. Further behind the cursor than `la
 file counts as read, so that one that came too late and was only reported shows up as missing, as it should.
 
 A batch is committed when the ledger says so or Spark does, whichever is later: Spark's log may lack the last batch (a
-crash after the put), and a batch without rows has no record in the ledger.
+crash after the put), and a ledger that lost its end must not pass for one that never had it.
 """
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from penstock.errors import NotThere
 from penstock.sink.sink import STATE_DIRECTORY
 from penstock.source import recent
 from penstock.source.cursor import Cursor, FileVersion, Split
 from penstock.source.scan import Scan, name_filter
-from penstock.storage import locate
+from penstock.spark.checkpoint import Checkpoint
 
 if TYPE_CHECKING:
     from penstock.options import Options
     from penstock.storage import Storage
     from penstock.verify.files import SinkView
 
-_OFFSETS_FROM = 2  # the lines before are the version and Spark's own metadata
 _UNTOLD = "the checkpoint cannot be read, so every file of the source is taken to be ingested"
 
 
@@ -47,43 +44,21 @@ def last_offset(view: SinkView) -> dict[str, Any] | None:
     noted, usual = sink.options["checkpointLocation"], f"{sink.root}/{STATE_DIRECTORY}/checkpoint"
     places = [noted, usual]  # the directory may have moved with its checkpoint
     for place in filter(None, places):
-        storage, path = locate(place, name="checkpointLocation")
-        offset = _offset(storage, path, view)
+        offset = _offset(Checkpoint(place), view)
         if offset is not None:
             return offset
     return None if view.head.batches else {}
 
 
-def _offset(storage: Storage, checkpoint: str, view: SinkView) -> dict[str, Any] | None:
-    try:
-        query = json.loads(storage.read(f"{checkpoint}/metadata"))["id"]
-        if view.head.batches and query not in view.head.batches:
-            return None  # of another query: the directory was moved, and something else is there by now
-        committed = _numbers(storage, f"{checkpoint}/commits")
-        batch = max([view.head.last_batch(query), *committed])
-        text = storage.read(f"{checkpoint}/offsets/{batch}").decode() if batch >= 0 else ""
-    except NotThere:
-        return None
-    if not text:
+def _offset(checkpoint: Checkpoint, view: SinkView) -> dict[str, Any] | None:
+    query = checkpoint.query_id()
+    if query is None or (view.head.batches and query not in view.head.batches):
+        return None  # of another query: the directory was moved, and something else is there by now
+    batch = max([view.head.last_batch(query), *checkpoint.numbers("commits")])
+    if batch < 0:
         return {}
-    offsets = [found for line in text.splitlines()[_OFFSETS_FROM:] if (found := _ours(line))]
+    offsets = [offset for offset in checkpoint.offsets(batch) if offset is not None]
     return offsets[0] if len(offsets) == 1 else None
-
-
-def _numbers(storage: Storage, directory: str) -> list[int]:
-    try:
-        return [int(name) for name in storage.names(directory) if name.isdigit()]
-    except NotThere:
-        return []
-
-
-def _ours(line: str) -> dict[str, Any] | None:
-    """Return an offset of our source, `None` for another source's."""
-    try:
-        form = json.loads(line)
-    except ValueError:
-        return None
-    return form if isinstance(form, dict) and {"v", "cursor", "recent", "read"} <= form.keys() else None
 
 
 def taken(storage: Storage, root: str, options: Options, offset: dict[str, Any] | None) -> Taken:
