@@ -7,12 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from penstock.source.cursor import signed
 from penstock.spark.checkpoint import Checkpoint
 
-IDLE: dict[str, object] = {"v": 1, "cursor": None, "plan": []}
-MORE: dict[str, object] = {"v": 1, "cursor": [5, "a"], "plan": [["a", 0, 1, 1, 5, "7"]]}
-NEXT: dict[str, object] = {"v": 1, "cursor": [6, "b"], "plan": [["b", 0, 1, 1, 6, "8"]]}
-LAST = NEXT | {"last": True}
+OURS: dict[str, object] = {"v": 1, "read": [0, 0], "recent": {}}
+IDLE = signed(OURS | {"cursor": None, "plan": []})
+MORE = signed(OURS | {"cursor": [5, "a"], "plan": [["a", 0, 1, 1, 5, "7"]]})
+NEXT = signed(OURS | {"cursor": [6, "b"], "plan": [["b", 0, 1, 1, 6, "8"]]})
+LAST = signed(OURS | {"cursor": [6, "b"], "plan": [["b", 0, 1, 1, 6, "8"]], "last": True})
 FOREIGN, FURTHER = {"logOffset": 3}, {"logOffset": 4}
 
 
