@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 from typing import TYPE_CHECKING, Any
 
 import duckdb
@@ -14,9 +15,12 @@ import pyarrow.parquet as pq
 import pytest
 
 import penstock
-from penstock.errors import BadRecord, OptionError, PenstockError, TemplateError
+from penstock.errors import BadRecord, NoSpace, OptionError, PenstockError, TemplateError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
     from pyspark.sql import SparkSession
 
     from penstock.spark.ingest import Ingested
@@ -68,6 +72,54 @@ def test_same_call_again_takes_only_what_is_new(spark: SparkSession, stage: Stag
     stage.put("b", "2")
     assert run(spark, stage).rows == 2
     assert stage.lines() == {"1": 1, "2": 1}
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_deleted_commit_is_replayed_without_a_trace(spark: SparkSession, stage: Stage, times: int) -> None:
+    """checkpoint/commits/<last> deleted and new files landed, once and twice in a row: the same call loses and doubles nothing."""
+    for i in range(4):
+        stage.put(f"f{i}", f"line {i}")
+    run(spark, stage, source={"maxFilesPerTrigger": 2})
+    for round_ in range(times):
+        commits = stage.dst / "_penstock" / "checkpoint" / "commits"
+        last = max(commits.glob("[0-9]*"), key=lambda path: int(path.name))
+        last.unlink()
+        (commits / f".{last.name}.crc").unlink(missing_ok=True)
+        stage.put(f"new{round_}", f"new {round_}")
+        run(spark, stage, source={"maxFilesPerTrigger": 2})
+    assert stage.lines() == {f"line {i}": 1 for i in range(4)} | {f"new {r}": 1 for r in range(times)}
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """Return a directory on a disk of three megabytes. Mounting one takes root."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    command = ["/bin/mount", "-t", "tmpfs", "-o", "size=3m", "none", str(folder)]
+    mounted = subprocess.run(command, capture_output=True, text=True, check=False)
+    if mounted.returncode:
+        pytest.skip(f"no file system of its own can be mounted: {mounted.stderr.strip()}")
+    yield folder
+    subprocess.run(["/bin/umount", "--lazy", str(folder)], check=True)
+
+
+@pytest.mark.parametrize("checkpoint", [None, "elsewhere"])
+def test_disk_that_is_full(spark: SparkSession, stage: Stage, small_disk: Path, checkpoint: str | None) -> None:
+    """A disk without space fails the batch whole, Spark's checkpoint on it or not; with space the same call goes on."""
+    stage.dst = small_disk / "out"
+    for i in range(8):
+        stage.put(f"f{i}", *(f"{i} {j:05} {'x' * 90}" for j in range(2000)))
+    options: dict[str, Any] = {"source": {"maxFilesPerTrigger": 1}, "sink": {"rollSize": "300k"}}
+    options["checkpoint"] = checkpoint and str(stage.root / checkpoint)
+    ballast = small_disk / "ballast"
+    ballast.write_bytes(b"x" * 2_000_000)
+    with pytest.raises(NoSpace if checkpoint else PenstockError, match=r"No space left|full|space"):
+        run(spark, stage, **options)
+    visible = stage.lines()
+    assert set(visible.values()) <= {1}
+    ballast.unlink()
+    run(spark, stage, **options)
+    assert stage.lines() == {f"{i} {j:05} {'x' * 90}": 1 for i in range(8) for j in range(2000)}
 
 
 def test_three_hundred_files_under_odd_names(spark: SparkSession, stage: Stage) -> None:

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import tempfile
 import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import penstock
+from penstock.options import SINK, parse
+from penstock.sink.sink import Sink
+from penstock.spark import keeper
+from penstock.storage import HostFact, LocalStorage
 from tests.support.stage import run_python
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
@@ -47,6 +53,36 @@ def running(spark: SparkSession, stage: Stage, **options: Any) -> StreamingQuery
     query = writer.option("checkpointLocation", str(stage.checkpoint)).start(str(stage.dst))
     query.processAllAvailable()
     return query
+
+
+@pytest.fixture
+def fact(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> HostFact:
+    """Return what the processes of one driver share, in a temporary directory of its own."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    options = parse(SINK, {"path": str(tmp_path)}, what="sink")
+    return keeper.fact_of(Sink(LocalStorage(), str(tmp_path), options, "s"), "host:1:2:query")
+
+
+@pytest.mark.timeout(20)
+def test_keeper_that_stands_still_holds_up_nobody(fact: HostFact) -> None:
+    """What a stopped process holds is passed over: other queries start and end."""
+    with fact.locked() as state:
+        state["owner"] = "host:1:2:query"
+        keeper.sweep()
+        keeper.query_ended("another")
+    assert [each.path for each in HostFact.all()] == [fact.path]
+
+
+def test_query_that_starts_again_is_not_ended(fact: HostFact) -> None:
+    """The end of a query is not for the batch that began since: its keeper would take the sink away from it."""
+    with fact.locked() as state:
+        state["owner"] = "host:1:2:query"
+    keeper.query_ended("query")
+    with fact.locked() as state:
+        assert state["ended"]
+    keeper.batch_begins(fact)
+    with fact.locked() as state:
+        assert "ended" not in state
 
 
 def test_idle_stream_publishes_what_is_idle(spark: SparkSession, stage: Stage) -> None:

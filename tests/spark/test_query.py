@@ -80,6 +80,27 @@ def test_second_checkpoint_on_the_same_output(spark: SparkSession, stage: Stage)
     assert set(stage.lines().values()) == {1}
 
 
+def test_two_queries_into_one_directory_at_the_same_time(spark: SparkSession, stage: Stage) -> None:
+    """Two queries that write one directory side by side: each line of either is there once, in a file of its own sink."""
+    queries = []
+    for name in ("one", "two"):
+        (stage.src / name).mkdir()
+        for i in range(6):
+            stage.put(f"{name}/f{i}", *(f"{name} {i} {j}" for j in range(50)))
+        frame = spark.readStream.format("penstock").option("maxFilesPerTrigger", 1).load(str(stage.src / name))
+        writer = frame.writeStream.format("penstock").options(sinkId=name, rollRows=80).trigger(availableNow=True)
+        queries.append(writer.option("checkpointLocation", str(stage.root / name)).start(str(stage.dst)))
+    for query in queries:
+        query.awaitTermination()
+    started, ended = zip(
+        *((q.recentProgress[0]["timestamp"], q.recentProgress[-1]["timestamp"]) for q in queries), strict=True
+    )
+    assert max(started) < min(ended)
+    assert stage.lines() == {f"{name} {i} {j}": 1 for name in ("one", "two") for i in range(6) for j in range(50)}
+    for path in stage.files():
+        assert {line.split()[0] for line in path.read_text().splitlines()} == {path.name.split("-")[1]}
+
+
 def test_shuffled_tasks_follow_the_bytes(spark: SparkSession, stage: Stage) -> None:
     """Twenty tasks of a few rows end in one file, not in twenty."""
     stage.put("a", *(f"{i:04}" for i in range(2000)))

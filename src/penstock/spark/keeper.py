@@ -16,6 +16,7 @@ failed it waits for the next one, or for the end.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
 import sys
@@ -63,14 +64,22 @@ def lives(driver: str) -> bool:
 
 
 def fact_of(sink: Sink, driver: str) -> HostFact:
-    """Return the fact that the processes of one driver share about one sink."""
-    return HostFact(xxhash.xxh3_64_hexdigest(json.dumps([sink.root, sink.sink_id, driver]).encode()))
+    """Return the fact that the processes of one driver share about one sink; its name begins with that of the query."""
+    return HostFact(_named(driver.split(":", 3)[-1]) + _named(json.dumps([sink.root, sink.sink_id, driver])))
+
+
+def _named(text: str) -> str:
+    return xxhash.xxh3_64_hexdigest(text.encode())
 
 
 def batch_begins(fact: HostFact) -> None:
-    """Keep the keeper away until `batch_ends`; waits until it is done with what it does now."""
+    """Keep the keeper away until `batch_ends`; waits until it is done with what it does now.
+
+    Also one that was told that the query has ended, and has not looked yet: the query was started again.
+    """
     process = jvm()
     with fact.locked() as state:
+        state.pop("ended", None)
         state["busy"] = True
         state["jvm"] = [process.pid, process.create_time()] if process else None
 
@@ -97,16 +106,16 @@ def _description(sink: Sink, driver: str) -> dict[str, Any]:
 
 
 def _start(fact: HostFact) -> int:
-    command = [sys.executable, "-m", "penstock.spark.keeper", fact.path.rpartition("/")[2].removesuffix(".json")]
+    command = [sys.executable, "-m", "penstock.spark.keeper", fact.name]
     nowhere = subprocess.DEVNULL  # the worker's pipes lead to the JVM, which it outlives
     keeper = subprocess.Popen(command, stdin=nowhere, stdout=nowhere, stderr=nowhere, start_new_session=True)  # noqa: S603 - our own interpreter
     return keeper.pid
 
 
 def sweep() -> None:
-    """Remove the facts of drivers that died between `batch_begins` and a keeper."""
+    """Remove the facts of drivers that died between `batch_begins` and a keeper. What is held belongs to a living one."""
     for fact in HostFact.all():
-        with fact.locked() as state:
+        with contextlib.suppress(BlockingIOError), fact.locked(wait=False) as state:
             if not _alive(state.get("keeper")) and not _same(state.get("jvm")):
                 state.clear()
 
@@ -140,9 +149,10 @@ def finish(sink: Sink, driver: str) -> None:
 def query_ended(query: str) -> None:
     """Have the keepers of this query (of this host's user) publish what is open, now."""
     for fact in HostFact.all():
-        with fact.locked() as state:
-            if str(state.get("owner", "")).endswith(f":{query}"):
-                state["ended"] = True
+        if fact.name.startswith(_named(query)):
+            with fact.locked() as state:
+                if "owner" in state:
+                    state["ended"] = True
 
 
 def run(name: str) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING
 
 import psutil
 
-from penstock.errors import OptionError
+from penstock.errors import CheckpointMismatch, Fenced, OptionError
 from penstock.formats.schema import conform, to_arrow
 from penstock.sink.sink import Batch, Begun, Sink, TaskResult
 from penstock.spark import fused, keeper, worker
@@ -37,13 +38,14 @@ def sink(options: Options, data: pa.Schema) -> Sink:
 
 def begin(made: Sink) -> Begun:
     """Begin the batch in flight, on the driver, away from the keeper."""
-    checkpoint = _checkpoint(made.options) if made.options["checkpointLocation"] else None
+    checkpoint = _checkpoint(made.options)
     batch = checkpoint.current() if checkpoint else None
     if checkpoint and batch:
         checkpoint.persist(batch.number)
     driver = _owner(made)
     keeper.batch_begins(keeper.fact_of(made, driver))
-    return made.begin(driver, batch)
+    with _overtaken_is_fenced(checkpoint, batch):
+        return made.begin(driver, batch)
 
 
 def write(made: Sink, begun: Begun, data: pa.Schema, rows: Iterator[pa.RecordBatch]) -> tuple[str, TaskResult]:
@@ -64,7 +66,10 @@ def commit(options: Options, data: pa.Schema, messages: list[Message], number: i
     """Commit batch `number`, on the driver."""
     made = sink(options, data)
     driver = _owner(made)
-    done = made.commit(_batch(options, messages, number), [message.result for message in messages])
+    checkpoint = _checkpoint(options)
+    batch = _batch(checkpoint, messages, number)
+    with _overtaken_is_fenced(checkpoint, batch):
+        done = made.commit(batch, [message.result for message in messages])
     keeper.batch_ends(keeper.fact_of(made, driver), made, driver, parts_open=bool(done.open))
 
 
@@ -73,15 +78,32 @@ def abort(options: Options, data: pa.Schema, messages: list[Message]) -> None:
     sink(options, data).abort(message.result for message in messages)
 
 
-def _batch(options: Options, messages: list[Message], number: int) -> Batch:
+@contextlib.contextmanager
+def _overtaken_is_fenced(checkpoint: Checkpoint | None, batch: Batch | None) -> Iterator[None]:
+    """Tell a driver that stood still while another went on from a checkpoint that was restored.
+
+    To the ledger both are behind. But the checkpoint of the first has moved on since it was read.
+    """
+    try:
+        yield
+    except CheckpointMismatch as error:
+        if checkpoint is None or batch is None or checkpoint.current() == batch:
+            raise
+        msg = (
+            f"batch {batch.number} of query {batch.query} is not the last one of its checkpoint {checkpoint.location!r} any "
+            "more: another driver of this query has gone on from it; this one has changed nothing; stop it"
+        )
+        raise Fenced(msg) from error
+
+
+def _batch(checkpoint: Checkpoint | None, messages: list[Message], number: int) -> Batch:
     """Return the batch that is committed; the tasks know the query where the checkpoint cannot be read."""
-    checkpoint = _checkpoint(options) if options["checkpointLocation"] else None
     query = (checkpoint and checkpoint.query_id()) or (messages[0].query if messages else "")
     return checkpoint.batch(query, number) if checkpoint else Batch(query, number)
 
 
-def _checkpoint(options: Options) -> Checkpoint:
-    return Checkpoint(options["checkpointLocation"])
+def _checkpoint(options: Options) -> Checkpoint | None:
+    return Checkpoint(options["checkpointLocation"]) if options["checkpointLocation"] else None
 
 
 def _sink_id(options: Options) -> str:

@@ -40,6 +40,7 @@ class HostFact:
     """
 
     def __init__(self, name: str) -> None:
+        self.name = name
         self.directory = f"{tempfile.gettempdir()}/penstock-{os.getuid()}"
         self.path = f"{self.directory}/{name}.json"
 
@@ -53,12 +54,15 @@ class HostFact:
         return [HostFact(n.removesuffix(".json")) for n in os.listdir(fact.directory) if n.endswith(".json")]
 
     @contextlib.contextmanager
-    def locked(self) -> Iterator[dict[str, Any]]:
-        """Yield the object, alone on this host; what the block makes of it is kept. An emptied object removes it."""
+    def locked(self, *, wait: bool = True) -> Iterator[dict[str, Any]]:
+        """Yield the object, alone on this host; what the block makes of it is kept. An emptied object removes it.
+
+        Not to `wait` is to raise `BlockingIOError` where a process holds it: that one may stand still for ever.
+        """
         with contextlib.suppress(FileExistsError):
             os.mkdir(self.directory, 0o700)
         self._check_private()
-        with self._lock() as fd:
+        with self._lock(fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB) as fd:
             text = os.pread(fd, 1 << 20, 0)
             fact: dict[str, Any] = json.loads(text) if text else {}
             yield fact
@@ -78,11 +82,11 @@ class HostFact:
             raise StorageError(msg)
 
     @contextlib.contextmanager
-    def _lock(self) -> Iterator[int]:
+    def _lock(self, how: int) -> Iterator[int]:
         while True:
             fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
             try:
-                fcntl.flock(fd, fcntl.LOCK_EX)
+                fcntl.flock(fd, how)
                 if self._is(fd):
                     yield fd
                     return

@@ -1,0 +1,279 @@
+"""What real processes do to a query besides dying: tasks tried again or twice at once, drivers that stand still, clocks that jump."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections import Counter
+from contextlib import ExitStack, contextmanager, suppress
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psutil
+import pyspark
+import pytest
+
+from tests.support.stage import run_python
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tests.support.stage import Stage
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.xdist_group("kill")]
+
+# Tasks are tried four times.
+INGEST = """
+import sys, penstock
+src, dst = sys.argv[1:]
+spark = penstock.local_session("local[2,4]", rows_in_jvm=False)
+penstock.ingest(spark, src, dst, source={"maxBytesPerTrigger": "50k"}, sink={"rollSize": "20k"})
+print("DONE")
+"""
+
+QUERY = """
+import sys, penstock
+src, dst = sys.argv[1:]
+spark = penstock.local_session("local[2,4]")
+frame = spark.readStream.format("penstock").option("maxBytesPerTrigger", "50k").load(src)
+writer = frame.writeStream.format("penstock").option("rollSize", "20k").trigger(availableNow=True)
+writer.option("checkpointLocation", dst + "/_penstock/checkpoint").start(dst).awaitTermination()
+print("DONE")
+"""
+
+# Goes on until it is stopped or done; a file a batch, a batch a file.
+FILE_BY_FILE = """
+import json, sys, penstock
+src, dst, checkpoint, trigger, source, sink = sys.argv[1:]
+spark = penstock.local_session("local[2]")
+frame = spark.readStream.format("penstock").options(maxFilesPerTrigger=1, **json.loads(source)).load(src)
+writer = frame.writeStream.format("penstock").options(**json.loads(sink)).trigger(**json.loads(trigger))
+writer.option("checkpointLocation", checkpoint).start(dst).awaitTermination()
+print("DONE")
+"""
+ALL_THERE_IS, FOR_EVER = '{"availableNow": true}', '{"processingTime": "0 seconds"}'
+
+# A cluster's session is the user's. The event log tells which attempts were speculative.
+SPECULATING = """
+import sys
+from pyspark.sql import SparkSession
+src, dst, master, events = sys.argv[1:]
+builder = SparkSession.builder.master(master)
+for name, value in {
+    "spark.driver.host": "127.0.0.1", "spark.ui.enabled": "false", "spark.executor.memory": "512m", "spark.cores.max": "2",
+    "spark.speculation": "true", "spark.speculation.quantile": "0.5", "spark.speculation.interval": "100ms",
+    "spark.speculation.multiplier": "1.1", "spark.speculation.minTaskRuntime": "100ms",
+    "spark.eventLog.enabled": "true", "spark.eventLog.dir": events, "spark.eventLog.compress": "false",
+    "spark.eventLog.rolling.enabled": "false",
+}.items():
+    builder = builder.config(name, value)
+spark = builder.getOrCreate()
+frame = spark.readStream.format("penstock").load(src).repartition(4)
+writer = frame.writeStream.format("penstock").option("rollSize", "1k").trigger(availableNow=True)
+writer.option("checkpointLocation", dst + "/_penstock/checkpoint").start(dst).awaitTermination()
+print("DONE")
+"""
+
+# Python imports this in every process of a Spark, before anything else: our clock is as far ahead as the file says.
+JUMPING = """
+import os, time
+from penstock import clock
+
+class Jumping(clock.SystemClock):
+    def now_ns(self):
+        with open(os.environ["AHEAD_SECONDS"]) as file:
+            return time.time_ns() + int(file.read() or 0) * clock.SECOND_NS
+
+clock._current = Jumping()
+"""
+
+
+def fill(stage: Stage, files: int, lines: int) -> Counter[str]:
+    """Write input files; return their lines."""
+    for i in range(files):
+        stage.put(f"f{i:02}", *(f"{i:02} {j:04} {'x' * 30}" for j in range(lines)))
+    return Counter(f"{i:02} {j:04} {'x' * 30}" for i in range(files) for j in range(lines))
+
+
+def wait_for(condition: Callable[[], object], what: str, seconds: float = 120) -> None:
+    """Wait until the condition is true."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, f"waited in vain for {what}"
+        time.sleep(0.05)
+
+
+@contextmanager
+def started(*command: str, log: Path, **variables: str) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a command that writes to `log`; whatever it has started is gone after the block."""
+    with log.open("wb") as out:
+        process = subprocess.Popen(command, env=os.environ | variables, stdout=out, stderr=out, start_new_session=True)
+    try:
+        yield process
+    finally:
+        for member in family(process):
+            with suppress(psutil.NoSuchProcess):
+                member.kill()
+        process.wait()
+
+
+def family(process: subprocess.Popen[bytes]) -> list[psutil.Process]:
+    """Return a process and all below it: Spark's Python workers have process groups of their own."""
+    try:
+        top = psutil.Process(process.pid)
+        return [top, *top.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return []
+
+
+@pytest.mark.parametrize("program", [INGEST, QUERY], ids=["ingest", "query"])
+def test_task_that_dies_is_tried_again(stage: Stage, tmp_path: Path, program: str) -> None:
+    """A Python worker dies after it has staged, another when it has assembled a part: Spark tries again, nothing is twice."""
+    expected = fill(stage, files=12, lines=400)
+    died = [tmp_path / "staged", tmp_path / "assembled"]
+    points = f"sink.write.staged=kill@2{died[0]},sink.write.before-sync=kill@3{died[1]}"
+    done = run_python(program, str(stage.src), str(stage.dst), failpoints=points)
+    assert "DONE" in done.stdout, done.stderr[-3000:]
+    assert [path.exists() for path in died] == [True, True]
+    assert stage.lines() == expected
+
+
+def test_stopped_driver_goes_on_after_its_successor(stage: Stage, tmp_path: Path) -> None:
+    """A driver is stopped in a commit, JVM and workers too; another takes over and commits; then the first ends, `Fenced`."""
+    expected = fill(stage, files=4, lines=20)
+    mark, log = tmp_path / "stopped", tmp_path / "first.log"
+    arguments = [str(stage.src), str(stage.dst), str(stage.checkpoint)]
+    options = ["{}", '{"rollBatches": 1}']
+    first = [sys.executable, "-c", FILE_BY_FILE, *arguments, FOR_EVER, *options]
+    with started(*first, log=log, PENSTOCK_FAILPOINTS=f"sink.ledger.before-put=stop@2{mark}") as driver:
+        wait_for(mark.exists, "the commit of batch 1")
+        stopped = family(driver)
+        for process in stopped:
+            process.suspend()
+        done = run_python(FILE_BY_FILE, *arguments, ALL_THERE_IS, *options)
+        assert "DONE" in done.stdout, done.stderr[-3000:]
+        before = tree(stage.root)
+        assert len([path for path in before if "/commits/" in path and "." not in path]) == 4
+        for process in stopped:
+            with suppress(psutil.NoSuchProcess):
+                process.resume()
+        assert driver.wait(120) != 0
+    said = log.read_text()
+    assert "StreamingQueryException" in said
+    assert "[PST-301]" in said
+    log.unlink()
+    assert tree(stage.root) == before
+    assert stage.lines() == expected
+
+
+def tree(root: Path) -> dict[str, bytes]:
+    """Return every file of input, output and checkpoint with its contents."""
+    return {
+        str(path.relative_to(root)): path.read_bytes()
+        for folder in ("in", "out", "checkpoint")
+        for path in sorted((root / folder).rglob("*"))
+        if path.is_file()
+    }
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[tuple[str, Path]]:
+    """Return a master of Spark's with a worker on each of two hosts, and the file that tells that a task sleeps."""
+    spark_class = str(Path(pyspark.__file__).parent / "bin" / "spark-class")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = str(probe.getsockname()[1])
+    url, asleep, log = f"spark://127.0.0.1:{port}", tmp_path / "asleep", tmp_path / "master.log"
+    variables = {
+        "SPARK_HOME": str(Path(pyspark.__file__).parent),
+        "PENSTOCK_FAILPOINTS": f"sink.write.staged=sleep:120{asleep}",
+        "SPARK_DAEMON_MEMORY": "256m",
+    }
+    with ExitStack() as running:
+        name = "org.apache.spark.deploy.master.Master"
+        arguments = ["--host", "127.0.0.1", "--port", port, "--webui-port", "0"]
+        running.enter_context(started(spark_class, name, *arguments, log=log, **variables))
+        wait_for(lambda: "New state: ALIVE" in log.read_text(), "the master")
+        for host in ("127.0.0.2", "127.0.0.3"):
+            name = "org.apache.spark.deploy.worker.Worker"
+            arguments = ["--host", host, "--cores", "1", "--memory", "512m", "--webui-port", "0", "--work-dir"]
+            arguments += [str(tmp_path / host), url]
+            running.enter_context(started(spark_class, name, *arguments, log=tmp_path / f"{host}.log", **variables))
+        wait_for(lambda: log.read_text().count("Registering worker") == 2, "the workers")
+        yield url, asleep
+
+
+def test_speculative_twin_counts_once(stage: Stage, cluster: tuple[str, Path]) -> None:
+    """One of two hosts stands still with a task; Spark runs its twin on the other: the rows of one attempt are there."""
+    master, asleep = cluster
+    expected = fill(stage, files=4, lines=100)
+    events = stage.root / "events"
+    events.mkdir()
+    variables = {"PYSPARK_PYTHON": sys.executable, "SPARK_HOME": str(Path(pyspark.__file__).parent)}
+    log = stage.root / "driver.log"
+    arguments = [str(stage.src), str(stage.dst), master, str(events)]
+    with started(sys.executable, "-c", SPECULATING, *arguments, log=log, **variables) as driver:
+        driver.wait(300)
+    assert "DONE" in log.read_text(), log.read_text()[-3000:]
+    assert asleep.exists()
+    said = "".join(path.read_text() for path in events.iterdir())
+    assert '"Speculative":true' in said
+    assert stage.lines() == expected
+
+
+def test_clock_that_jumps_an_hour(stage: Stage, tmp_path: Path) -> None:
+    """The clock of every process jumps an hour forth and back, in and between batches: with such a `lateness` nothing is lost."""
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "sitecustomize.py").write_text(JUMPING)
+    ahead = tmp_path / "ahead"
+    ahead.write_text("0")
+    variables = {
+        "PYTHONPATH": os.pathsep.join([str(tmp_path / "site"), *filter(None, [os.environ.get("PYTHONPATH")])]),
+        "AHEAD_SECONDS": str(ahead),
+    }
+    arguments = [str(stage.src), str(stage.dst), str(stage.checkpoint), FOR_EVER]
+    arguments += [
+        '{"lateness": "3h", "settle": "0"}',
+        '{"rollInterval": "10m", "rollBatches": 2, "fileName": "{time}-{seq}"}',
+    ]
+    jumps, log = (0, 3600, 0, -3600, 0, 3600, -3600), tmp_path / "log"
+    with started(sys.executable, "-c", FILE_BY_FILE, *arguments, log=log, **variables) as driver:
+        for number, seconds in enumerate(jumps):
+            land(stage, 3 * number, seconds)
+            land(stage, 3 * number + 1, seconds)  # these two meet the jump in their batch or before it
+            ahead.write_text(str(seconds))
+            land(stage, 3 * number + 2, seconds)
+            wait_for(lambda: committed(stage) == len(os.listdir(stage.src)) or driver.poll() is not None, "the batches")
+            assert driver.poll() is None, log.read_text()[-3000:]
+        driver.send_signal(signal.SIGKILL)
+    ahead.write_text("0")
+    land(stage, 3 * len(jumps), 0)
+    done = run_python(FILE_BY_FILE, *arguments[:3], ALL_THERE_IS, *arguments[4:])
+    assert "DONE" in done.stdout, done.stderr[-3000:]
+    assert stage.lines() == {f"line of {n}": 1 for n in range(3 * len(jumps) + 1)}
+    assert hours(stage) == {-1, 0, 1}
+
+
+def land(stage: Stage, number: int, ahead_seconds: int) -> None:
+    """Put a file there that has its time from a clock that is ahead."""
+    path = stage.src / f".{number}"
+    path.write_text(f"line of {number}\n")
+    then = time.time() + ahead_seconds - 0.01
+    os.utime(path, (then, then))
+    path.rename(stage.src / f"{number}")
+
+
+def hours(stage: Stage) -> set[int]:
+    """Return how many hours from now the files say that they were opened."""
+    opened = [datetime.strptime(path.name[:15], "%Y%m%d_%H%M%S").replace(tzinfo=timezone.utc) for path in stage.files()]
+    return {round((moment.timestamp() - time.time()) / 3600) for moment in opened}
+
+
+def committed(stage: Stage) -> int:
+    """Return how many batches Spark has committed."""
+    return len([path for path in (stage.checkpoint / "commits").glob("*") if path.name.isdigit()])
