@@ -516,6 +516,55 @@ def test_fold_interrupted_is_repeated(output: Output, monkeypatch: pytest.Monkey
     assert [f.path for f in sink.ledger.history()] == [f"p{n}.txt" for n in range(8)]
 
 
+@pytest.mark.parametrize("back", [{1, 2, 3, 4}, {2, 4}, {3}])
+def test_fold_half_undone_is_not_folded_again(output: Output, monkeypatch: pytest.MonkeyPatch, back: set[int]) -> None:
+    """Failure 7 of the ledger: folded records that are there again, some or all, are in the history once and then go."""
+    monkeypatch.setattr("penstock.sink.ledger.FOLD", 4)
+    sink = output.sink(rollBatches="1", fileName="p{seq}")
+    folder = Path(sink.state) / "ledger"
+    for batch in range(6):
+        output.batch(sink, batch, {0: [str(batch)]})
+    kept = {n: (folder / f"{n:012d}").read_bytes() for n in back}
+    output.batch(sink, 6, {0: ["6"]})
+    for n, record in kept.items():
+        assert not (folder / f"{n:012d}").exists()
+        (folder / f"{n:012d}").write_bytes(record)
+    for batch in range(7, 20):
+        output.batch(sink, batch, {0: [str(batch)]})
+        assert [f.path for f in sink.ledger.history()] == [f"p{n}.txt" for n in range(batch + 1)]
+        assert not back & set(sink.ledger.numbers())
+
+
+def test_stalled_driver_that_dies_behind_its_late_put(output: Output, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Failure 3 of the ledger: nobody is left to take the record back; it goes with the next batch and is in no history."""
+    monkeypatch.setattr("penstock.sink.ledger.FOLD", 2)
+    a, b = output.sink(rollBatches="1"), output.sink(rollBatches="1")
+    batch = Batch(QUERY, 0)
+    staged = output.write(a, a.begin("A", batch), 0, {0: ["from A"]})
+    decided = a._decide(a.ledger.head(), batch, staged)
+    assert decided is not None
+    for number in range(6):
+        output.batch(b, number, {0: [f"B{number}"]}, owner="B")
+    a.ledger.put(decided)
+    output.batch(b, 6, {0: ["B6"]}, owner="B")
+    assert decided.n not in b.ledger.numbers()
+    assert not a.ledger.counts(decided)  # nor if A was only stopped
+    for number in range(7, 12):
+        output.batch(b, number, {0: [f"B{number}"]}, owner="B")
+    assert sorted(f.path for f in b.ledger.history()) == sorted(output.visible())
+
+
+def test_note_of_a_folded_record_goes(output: Output, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A driver that was stopped in front of its note leaves it behind a record that is no more; the next batch removes it."""
+    monkeypatch.setattr("penstock.sink.ledger.FOLD", 2)
+    sink = output.sink(rollBatches="1")
+    for batch in range(6):
+        output.batch(sink, batch, {0: [str(batch)]})
+    sink.ledger.note_published(1)
+    output.batch(sink, 6, {0: ["6"]})
+    assert not sink.ledger.is_published(1)
+
+
 def test_part_of_many_small_batches_has_few_segments(output: Output) -> None:
     """A part that gains a few rows in each of 300 batches folds its segments; its rows stay in order."""
     sink = output.sink(fileName="p{seq}")
