@@ -695,3 +695,21 @@ def test_abort_removes_what_was_staged(output: Output) -> None:
     begun = sink.begin("d1", Batch(QUERY, 0))
     sink.abort(output.write(sink, begun, 0, {0: ["a"], 1: ["b"]}))
     assert output.staged() == []
+
+
+@pytest.mark.parametrize(
+    "point", ["sink.publish.one", "storage.publish.linked", "sink.publish.before-note", "sink.forget"]
+)
+def test_commit_that_fails_behind_its_put_is_aborted(output: Output, point: str) -> None:
+    """Failure 6 of the sink: Spark aborts a batch that is decided; nothing that its record names is removed."""
+    sink = output.sink(rollSize="4", mergeBelow="1", fileName="p{writer}-{seq}")
+    batch = Batch(QUERY, 0)
+    results = output.write(sink, sink.begin("d1", batch), 0, {0: ["a", "b", "c"], 1: ["d"]})
+    failpoints.arm(f"{point}=error")
+    with pytest.raises((OSError, StorageError), match=r"failpoint|Input/output"):
+        sink.commit(batch, results)
+    failpoints.arm("")
+    sink.abort(results)
+    assert output.batch(sink, 0, {0: ["a", "b", "c"], 1: ["d"]}).repeated
+    sink.finish()
+    assert output.lines() == ["a", "b", "c", "d"]
