@@ -586,8 +586,8 @@ def test_small_parts_of_many_tasks_are_merged(output: Output) -> None:
     assert output.lines() == [f"task-{w:04}" for w in range(40)]
 
 
-def test_growing_file_is_appended_and_cut_back(output: Output) -> None:
-    """A growing file gains each batch's rows; what a crash left behind the decided length is cut and written again."""
+def test_growing_file_is_appended_and_written_again(output: Output) -> None:
+    """A growing file gains each batch's rows; what a crash left of them behind the old length is written over."""
     sink = output.sink(growing="true", fileName="events.log")
     output.batch(sink, 0, {0: ["a"], 1: ["b"]})
     file = output.root / "events.log"
@@ -597,12 +597,30 @@ def test_growing_file_is_appended_and_cut_back(output: Output) -> None:
         output.batch(sink, 1, {0: ["c"]})
     failpoints.arm("")
     with file.open("a") as tail:
-        tail.write("garbage of a crash")
+        tail.write("\0")
     output.batch(output.sink(growing="true", fileName="events.log"), 1, {0: ["c"]}, owner="d2")
     assert file.read_text() == "a\nb\nc\n"
     output.batch(sink, 2, {0: ["d"]}, owner="d2", final=True)
     assert file.read_text() == "a\nb\nc\nd\n"
     assert output.staged() == []
+
+
+def test_growing_file_that_somebody_wrote_to_is_an_error(output: Output) -> None:
+    """What is longer than decided was not written here; it is neither cut nor left in the middle. Cut, it goes on."""
+    sink = output.sink(growing="true", fileName="events.log")
+    output.batch(sink, 0, {0: ["a"]})
+    failpoints.arm("sink.publish.grow=error")
+    with pytest.raises(OSError, match="failpoint"):
+        output.batch(sink, 1, {0: ["b"]})
+    failpoints.arm("")
+    file = output.root / "events.log"
+    file.write_text("a\nmine\n")
+    with pytest.raises(PublishConflict, match="somebody else wrote to it; cut it to 2 bytes"):
+        output.batch(sink, 1, {0: ["b"]})
+    assert file.read_text() == "a\nmine\n"
+    os.truncate(file, 2)
+    output.batch(sink, 1, {0: ["b"]})
+    assert file.read_text() == "a\nb\n"
 
 
 def test_growing_file_that_was_cut_by_somebody_is_an_error(output: Output) -> None:

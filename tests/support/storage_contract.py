@@ -160,8 +160,8 @@ class StorageContract:
             assert file.read(0, 10) == b"old"
             assert (before.size, before.identity) == (file.info().size, file.info().identity)
 
-    def test_extend_cuts_and_appends(self, storage: Storage, root: str) -> None:
-        """A growing file is cut to the given length, then appended to; it is made when it is not there."""
+    def test_extend_writes_over_and_appends(self, storage: Storage, root: str) -> None:
+        """A growing file is written on from the given length, and never cut; it is made when it is not there."""
         with storage.extend(f"{root}/g", 0) as file:
             file.write(b"one\ntwo\n")
             file.sync()
@@ -169,7 +169,11 @@ class StorageContract:
             assert file.tell() == 4
             file.write(b"2\n")
             file.sync()
-        assert storage.read(f"{root}/g") == b"one\n2\n"
+        assert storage.read(f"{root}/g") == b"one\n2\no\n"
+        with storage.extend(f"{root}/g", 6) as file:
+            file.write(b"3\n4\n")
+            file.sync()
+        assert storage.read(f"{root}/g") == b"one\n2\n3\n4\n"
 
     @pytest.mark.parametrize("name", ["a b", "50%", "#1", "what?", "it's", '"q"', "ü", "-rf", "a\nb", "\udcff\udc80"])
     def test_odd_names_are_names(self, storage: Storage, root: str, name: str) -> None:
