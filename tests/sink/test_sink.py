@@ -530,6 +530,55 @@ def test_fold_interrupted_while_it_deletes_is_repeated(output: Output, monkeypat
         assert [f.path for f in sink.ledger.history()] == [f"p{n}.txt" for n in range(batch + 1)]
 
 
+@pytest.mark.parametrize("back", [{1, 2, 3, 4}, {2, 4}, {3}])
+def test_fold_half_undone_is_not_folded_again(output: Output, monkeypatch: pytest.MonkeyPatch, back: set[int]) -> None:
+    """Failure 7 of the ledger: folded records that are there again, some or all, are in the history once and then go."""
+    monkeypatch.setattr("penstock.sink.ledger.FOLD", 4)
+    sink = output.sink(rollBatches="1", fileName="p{seq}")
+    folder = Path(sink.state) / "ledger"
+    for batch in range(6):
+        output.batch(sink, batch, {0: [str(batch)]})
+    kept = {n: (folder / f"{n:012d}").read_bytes() for n in back}
+    output.batch(sink, 6, {0: ["6"]})
+    for n, record in kept.items():
+        assert not (folder / f"{n:012d}").exists()
+        (folder / f"{n:012d}").write_bytes(record)
+    for batch in range(7, 20):
+        output.batch(sink, batch, {0: [str(batch)]})
+        assert [f.path for f in sink.ledger.history()] == [f"p{n}.txt" for n in range(batch + 1)]
+        assert not back & set(sink.ledger.numbers())
+
+
+def test_stalled_driver_that_dies_behind_its_late_put(output: Output, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Failure 3 of the ledger: nobody is left to take the record back; it goes with the next batch and is in no history."""
+    monkeypatch.setattr("penstock.sink.ledger.FOLD", 2)
+    a, b = output.sink(rollBatches="1"), output.sink(rollBatches="1")
+    batch = Batch(QUERY, 0)
+    staged = output.write(a, a.begin("A", batch), 0, {0: ["from A"]})
+    decided = a._decide(a.ledger.head(), batch, staged)
+    assert decided is not None
+    for number in range(6):
+        output.batch(b, number, {0: [f"B{number}"]}, owner="B")
+    a.ledger.put(decided)
+    output.batch(b, 6, {0: ["B6"]}, owner="B")
+    assert decided.n not in b.ledger.numbers()
+    assert not a.ledger.counts(decided)  # nor if A was only stopped
+    for number in range(7, 12):
+        output.batch(b, number, {0: [f"B{number}"]}, owner="B")
+    assert sorted(f.path for f in b.ledger.history()) == sorted(output.visible())
+
+
+def test_note_of_a_folded_record_goes(output: Output, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A driver that was stopped in front of its note leaves it behind a record that is no more; the next batch removes it."""
+    monkeypatch.setattr("penstock.sink.ledger.FOLD", 2)
+    sink = output.sink(rollBatches="1")
+    for batch in range(6):
+        output.batch(sink, batch, {0: [str(batch)]})
+    sink.ledger.note_published(1)
+    output.batch(sink, 6, {0: ["6"]})
+    assert not sink.ledger.is_published(1)
+
+
 def test_part_of_many_small_batches_has_few_segments(output: Output) -> None:
     """A part that gains a few rows in each of 300 batches folds its segments; its rows stay in order."""
     sink = output.sink(fileName="p{seq}")
@@ -551,8 +600,8 @@ def test_small_parts_of_many_tasks_are_merged(output: Output) -> None:
     assert output.lines() == [f"task-{w:04}" for w in range(40)]
 
 
-def test_growing_file_is_appended_and_cut_back(output: Output) -> None:
-    """A growing file gains each batch's rows; what a crash left behind the decided length is cut and written again."""
+def test_growing_file_is_appended_and_written_again(output: Output) -> None:
+    """A growing file gains each batch's rows; what a crash left of them behind the old length is written over."""
     sink = output.sink(growing="true", fileName="events.log")
     output.batch(sink, 0, {0: ["a"], 1: ["b"]})
     file = output.root / "events.log"
@@ -562,7 +611,7 @@ def test_growing_file_is_appended_and_cut_back(output: Output) -> None:
         output.batch(sink, 1, {0: ["c"]})
     failpoints.arm("")
     with file.open("a") as tail:
-        tail.write("garbage of a crash")
+        tail.write("\0")
     output.batch(output.sink(growing="true", fileName="events.log"), 1, {0: ["c"]}, owner="d2")
     assert file.read_text() == "a\nb\nc\n"
     output.batch(sink, 2, {0: ["d"]}, owner="d2", final=True)
@@ -593,6 +642,24 @@ def test_growing_and_rolling_files_of_one_sink(output: Output) -> None:
     assert Sink.existing(rolling.storage, rolling.root, "s").finish() is not None
     output.batch(growing, 2, {0: ["c"]}, owner="d3")
     assert output.visible() == {"events.log": "a\nc\n", "p0.txt": "b\n"}
+
+
+def test_growing_file_that_somebody_wrote_to_is_an_error(output: Output) -> None:
+    """What is longer than decided was not written here; it is neither cut nor left in the middle. Cut, it goes on."""
+    sink = output.sink(growing="true", fileName="events.log")
+    output.batch(sink, 0, {0: ["a"]})
+    failpoints.arm("sink.publish.grow=error")
+    with pytest.raises(OSError, match="failpoint"):
+        output.batch(sink, 1, {0: ["b"]})
+    failpoints.arm("")
+    file = output.root / "events.log"
+    file.write_text("a\nmine\n")
+    with pytest.raises(PublishConflict, match="somebody else wrote to it; cut it to 2 bytes"):
+        output.batch(sink, 1, {0: ["b"]})
+    assert file.read_text() == "a\nmine\n"
+    os.truncate(file, 2)
+    output.batch(sink, 1, {0: ["b"]})
+    assert file.read_text() == "a\nb\n"
 
 
 def test_growing_file_that_was_cut_by_somebody_is_an_error(output: Output) -> None:
@@ -702,3 +769,21 @@ def test_abort_removes_what_was_staged(output: Output) -> None:
     begun = sink.begin("d1", Batch(QUERY, 0))
     sink.abort(output.write(sink, begun, 0, {0: ["a"], 1: ["b"]}))
     assert output.staged() == []
+
+
+@pytest.mark.parametrize(
+    "point", ["sink.publish.one", "storage.publish.linked", "sink.publish.before-note", "sink.forget"]
+)
+def test_commit_that_fails_behind_its_put_is_aborted(output: Output, point: str) -> None:
+    """Failure 6 of the sink: Spark aborts a batch that is decided; nothing that its record names is removed."""
+    sink = output.sink(rollSize="4", mergeBelow="1", fileName="p{writer}-{seq}")
+    batch = Batch(QUERY, 0)
+    results = output.write(sink, sink.begin("d1", batch), 0, {0: ["a", "b", "c"], 1: ["d"]})
+    failpoints.arm(f"{point}=error")
+    with pytest.raises((OSError, StorageError), match=r"failpoint|Input/output"):
+        sink.commit(batch, results)
+    failpoints.arm("")
+    sink.abort(results)
+    assert output.batch(sink, 0, {0: ["a", "b", "c"], 1: ["d"]}).repeated
+    sink.finish()
+    assert output.lines() == ["a", "b", "c", "d"]

@@ -86,6 +86,18 @@ def test_kill_at_each_step(stage: Stage, program: str) -> None:
     assert stage.lines() == expected
 
 
+@pytest.mark.timeout(300)
+def test_commit_that_fails_behind_its_put_is_aborted_by_spark(stage: Stage) -> None:
+    """Failure 6 of the sink: the batch is decided, publishing fails, Spark aborts it; the next start has every line."""
+    expected = fill(stage)
+    failed = run_python(QUERY, *arguments(stage), failpoints="sink.publish.one=error")
+    assert "DONE" not in failed.stdout
+    assert "Input/output error" in failed.stderr or "failpoint" in failed.stderr
+    final = run_python(QUERY, *arguments(stage))
+    assert "DONE" in final.stdout, final.stderr[-3000:]
+    assert stage.lines() == expected
+
+
 class Watcher(threading.Thread):
     """A stranger that lists and reads the output all the time, and keeps what should never have been seen."""
 

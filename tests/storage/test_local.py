@@ -62,6 +62,15 @@ def test_a_failed_sync_poisons_the_file(storage: Storage, root: str) -> None:
         file.sync()
 
 
+def test_extend_writes_over_what_is_there(storage: Storage, root: str) -> None:
+    """A power cut may have left zeros behind the valid length: they are written over; what lies further is not cut."""
+    put(storage, f"{root}/g", b"one\n\0\0\0\0")
+    with storage.extend(f"{root}/g", 4) as file:
+        file.write(b"2\n")
+        file.sync()
+    assert storage.read(f"{root}/g") == b"one\n2\n\0\0"
+
+
 def test_a_full_disk_is_named(storage: Storage, root: str) -> None:
     """ENOSPC becomes `NoSpace`, with the path and what to do."""
     failpoints.arm("storage.write=nospace")

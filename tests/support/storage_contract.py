@@ -160,16 +160,22 @@ class StorageContract:
             assert file.read(0, 10) == b"old"
             assert (before.size, before.identity) == (file.info().size, file.info().identity)
 
-    def test_extend_cuts_and_appends(self, storage: Storage, root: str) -> None:
-        """A growing file is cut to the given length, then appended to; it is made when it is not there."""
+    def test_extend_goes_on(self, storage: Storage, root: str) -> None:
+        """A growing file is written on from the given length, where the same bytes may be, and never cut; it is made at first."""
         with storage.extend(f"{root}/g", 0) as file:
             file.write(b"one\ntwo\n")
             file.sync()
         with storage.extend(f"{root}/g", 4) as file:
             assert file.tell() == 4
-            file.write(b"2\n")
+            file.write(b"tw")
+            file.write(b"o\n3")
+            assert file.tell() == 9
+            file.write(b"\n")
             file.sync()
-        assert storage.read(f"{root}/g") == b"one\n2\n"
+        assert storage.read(f"{root}/g") == b"one\ntwo\n3\n"
+        with storage.extend(f"{root}/g", 4) as file:
+            file.write(b"tw")
+        assert storage.read(f"{root}/g") == b"one\ntwo\n3\n"
 
     @pytest.mark.parametrize("name", ["a b", "50%", "#1", "what?", "it's", '"q"', "ü", "-rf", "a\nb", "\udcff\udc80"])
     def test_odd_names_are_names(self, storage: Storage, root: str, name: str) -> None:

@@ -16,7 +16,8 @@ The failures, and the rule that kills each:
    behind the head it started from, which B has taken; and B's records have a higher epoch, so A ends with `Fenced`.
 3. *Stalled for long.* As 2, but B's early records were already forgotten, so that A's number is free again. Rule: every
    record names its parent, and the ledger is looked at again *after* the put: a record that is neither the head nor the
-   parent of the next one decides nothing; A takes it back and publishes nothing.
+   parent of the next one decides nothing; A takes it back and publishes nothing. If A dies before that, B does: a
+   record with the number of one that is folded is deleted and never folded.
 4. *Lost reply.* The put was done but reported as failed. Rule: whoever finds the number taken reads the record; its
    own write id means that it was done.
 5. *Restored checkpoint.* The checkpoint is older than the ledger, so the same batch ids now mean other rows. Rule: the
@@ -24,6 +25,11 @@ The failures, and the rule that kills each:
    `CheckpointMismatch`, never skipped in silence.
 6. *Emptied directory.* The checkpoint goes on, the ledger is gone. Rule: a query whose first batches are missing in
    the ledger is refused (see `sink`).
+7. *Half a fold.* Records are folded, and only some of them deleted when their driver dies; or all are, and a power cut
+   brings some back. The next fold begins with them, and the history has their files twice. Rule: as in 3, what has the
+   number of a folded record is deleted and not folded again.
+8. *Fold seen, not durable.* A links a fold and is stopped before the sync; B finds it there and deletes the records; then
+   the power fails, and both are gone. Rule: whoever finds the fold makes it durable before it deletes.
 
 Each record is one line of canonical JSON with its checksum; a flipped byte anywhere is `DamagedState`. An empty file
 `<n>.published` beside a record says that all of it is visible; it is evidence, not a promise, and never synced.
@@ -55,7 +61,8 @@ if TYPE_CHECKING:
 VERSION = 1
 FOLD = 128
 _RECORD = re.compile(r"\d{12}")
-_FOLDED = re.compile(r"(\d{12})-(\d{12})")
+_NOTE = re.compile(r"\d{12}\.published")
+_FOLDED = re.compile(r"\d{12}-(\d{12})")
 
 
 @dataclass(frozen=True)
@@ -226,56 +233,53 @@ class Ledger:
 
     def forget(self) -> None:
         """Fold old records once there are two folds of them; safe to repeat after a crash at any point."""
-        names = set(self._names())
+        names = self._names()
         numbers = sorted(int(name) for name in names if _RECORD.fullmatch(name))
-        for n in numbers[:-1]:
-            if f"{n:012d}.published" in names and n < numbers[-1] - 1:
+        folded = _last_folded(names)
+        for n in sorted(int(name[:12]) for name in names if _NOTE.fullmatch(name)):
+            if n < numbers[-1] - 1:
                 self._storage.delete(f"{self._path(n)}.published")
-        fold = max(filter(_FOLDED.fullmatch, names), default="")
-        old = [n for n in numbers if f"{n:012d}" <= fold.rpartition("-")[2]]
-        if old:  # a crash came before they were deleted
-            self._folded(fold)
-        elif len(numbers) >= 2 * FOLD:
-            old = numbers[:FOLD]
-            self._fold(old)
-        for n in old:  # their successor is still there
-            self._storage.delete(self._path(n))
+        left = [n for n in numbers if n > folded]
+        if len(left) < len(numbers):  # a crash came before they were deleted
+            self._folded(max(filter(_FOLDED.fullmatch, names)))
+            self._delete(numbers[: -len(left)])
+        if len(left) >= 2 * FOLD:
+            self._fold(left[:FOLD])  # their successor is still there
 
     def history(self) -> Iterator[FinishedFile]:
         """Yield every file the ledger ever declared finished, oldest first. Reads O(history)."""
-        last = 0
-        for name in sorted(name for name in self._names() if _FOLDED.fullmatch(name)):
-            record = self._folded(name)
-            last = record["last"]
-            for entry in record["finished"]:
+        names = self._names()
+        for name in sorted(filter(_FOLDED.fullmatch, names)):
+            for entry in self._folded(name)["finished"]:
                 yield FinishedFile(**entry)
-        for state in self._chain([n for n in self.numbers() if n > last]):
-            yield from state.finished
+        folded = _last_folded(names)
+        for n in self.numbers():
+            if n > folded:
+                yield from self.read(n).finished
 
     def counts(self, state: State) -> bool:
-        """Tell whether a record that was just put is in the chain; takes it back if it is not (failure 3 above)."""
-        numbers = self.numbers()
-        if state.n not in numbers or numbers[-1] == state.n:
-            return True  # folded since, which only records of the chain are; or the head
-        if state.n + 1 in numbers and self.read(state.n + 1).parent == state.write:
+        """Tell whether a record that was just put is in the chain; takes it back if it is not (failure 3 above).
+
+        One that was folded since may have been in it. It does not count either: its driver was replaced long ago.
+        """
+        if self.numbers()[-1] == state.n:
             return True
+        with suppress(NotThere):  # folded, and so is the record that was put, or what had its number
+            if self.read(state.n + 1).parent == state.write:
+                return True
         self._storage.delete(self._path(state.n))
         return False
 
-    def _chain(self, numbers: list[int]) -> Iterator[State]:
-        """Yield those of the records that their successors descend from."""
-        states = [self.read(n) for n in numbers]
-        for state, successor in zip(states, [*states[1:], None], strict=True):
-            if successor is None or successor.n != state.n + 1 or successor.parent == state.write:
-                yield state
-
     def _fold(self, numbers: list[int]) -> None:
-        finished = [asdict(file) for state in self._chain(numbers) for file in state.finished]
-        first, last = numbers[0], numbers[-1]
-        record = {"sink": self._sink, "first": first, "last": last, "finished": finished}
-        with suppress(AlreadyThere):  # another driver was faster
-            self._storage.put_if_absent(f"{self._directory}/{first:012d}-{last:012d}", signed(record))
+        finished = [asdict(file) for n in numbers for file in self.read(n).finished]
+        name = f"{numbers[0]:012d}-{numbers[-1]:012d}"
+        record = {"sink": self._sink, "first": numbers[0], "last": numbers[-1], "finished": finished}
+        try:
+            self._storage.put_if_absent(f"{self._directory}/{name}", signed(record))
+        except AlreadyThere:  # who put it may have died, or stand still, before it was durable
+            self._storage.persist(self._directory, [name])
         failpoints.hit("sink.ledger.folded")
+        self._delete(numbers)
 
     def _folded(self, name: str) -> dict[str, Any]:
         """Return a file of folded records; `DamagedState` if it is not what was put."""
@@ -287,6 +291,11 @@ class Ledger:
             raise DamagedState(msg)
         return record
 
+    def _delete(self, numbers: list[int]) -> None:
+        """Delete records, the oldest first: `counts` relies on a record of the chain going before its successor."""
+        for n in numbers:
+            self._storage.delete(self._path(n))
+
     def _path(self, n: int) -> str:
         return f"{self._directory}/{n:012d}"
 
@@ -295,6 +304,11 @@ class Ledger:
             return list(self._storage.names(self._directory))
         except NotThere:
             return []
+
+
+def _last_folded(names: list[str]) -> int:
+    """Return the last record that is in a fold. What still has this number or a smaller one counts no more."""
+    return max((int(match[1]) for name in names if (match := _FOLDED.fullmatch(name))), default=0)
 
 
 def _canonical(record: dict[str, Any]) -> bytes:

@@ -13,7 +13,12 @@ noted as published: the same driver, its successor, `finish`. What the staged fi
 | missing | there, of another length | not what was decided: `PublishConflict` |
 | missing | missing | lost, or published and taken away before that was noted: `PublishConflict`, never silence |
 
-A growing file is appended to here, by the committing driver alone, from the length the ledger gives to the length it gives.
+A growing file is written on here, from the length the ledger gives to the length it gives. Nothing is ever cut:
+
+1. A puts its record, looks at the file, and is stopped in front of the write.
+2. B publishes that record, and puts and publishes the next one.
+3. A goes on. If it cut the file to the length it knows, B's rows would be gone: their segments are swept. So it writes the
+   same bytes in the same place, or finds that their segments are gone, and the file is what it was.
 
 A consumer may move finished files away as soon as they are visible: a noted record is never looked at again.
 """
@@ -27,6 +32,8 @@ from penstock.errors import AlreadyThere, NotThere, PublishConflict
 from penstock.sink.segments import check_segment, segment_bytes
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from penstock.sink.ledger import FinishedFile, Growth, Ledger, State
     from penstock.storage import Storage
 
@@ -45,7 +52,7 @@ def publish(storage: Storage, root: str, staging: str, ledger: Ledger, state: St
         _publish(storage, f"{staging}/{file.staged}", f"{root}/{file.path}", file)
     for growth in state.grown:
         failpoints.hit("sink.publish.grow")
-        _grow(storage, f"{root}/{growth.path}", staging, growth)
+        _grow(storage, f"{root}/{growth.path}", staging, growth, newest=lambda: ledger.head().n == state.n)
     failpoints.hit("sink.publish.before-note")
     ledger.note_published(state.n)
     return len(state.finished) + len(state.grown)
@@ -69,13 +76,20 @@ def _publish(storage: Storage, staged: str, target: str, file: FinishedFile) -> 
         _confirm(storage, target, file, error)
 
 
-def _grow(storage: Storage, target: str, staging: str, growth: Growth) -> None:
-    """Bring a growing file to its decided length. What a crash left beyond the old length is cut and written again.
+def _grow(storage: Storage, target: str, staging: str, growth: Growth, *, newest: Callable[[], bool]) -> None:
+    """Bring a growing file to its decided length. What a crash left beyond the old length is written over.
 
     The bytes are the same at every try, so a reader that follows the file sees a prefix of its final contents. Segments
     go only when the file is synced: where one is gone, and the note that it may go was lost in a crash, the file is whole.
+    A file that is longer is what later records made of it, unless this record is still the `newest`.
     """
     size = _size(storage, target)
+    if size > growth.after and newest():
+        msg = (
+            f"{target!r} has {size} bytes, the ledger says {growth.after}: somebody else wrote to it; cut it to "
+            f"{growth.before} bytes and run the same command again"
+        )
+        raise PublishConflict(msg)
     if size >= growth.after and any(_size(storage, f"{staging}/{s.file}") == 0 for s in growth.segments):
         return
     if size < growth.before:

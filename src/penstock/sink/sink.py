@@ -16,6 +16,12 @@ The failures that this order answers (see also `ledger`):
 4. *Lost notification.* The put is done, publishing is not. Rule: whoever begins next publishes first.
 5. *Emptied output.* The ledger is gone but the checkpoint goes on. Rule: a sink that has no record yet refuses a batch
    that is not the query's first.
+6. *Failed commit that was one.* The put is done, publishing fails; so does the commit, and Spark has the batch aborted,
+   with the very results that the record names. Rule: `abort` removes nothing once there is a record behind the one that
+   the batch began from.
+7. *Commit seen, not durable.* The process that commits is killed between the link and the sync of its put. The batch is
+   run again in the same JVM, finds itself committed, and Spark takes it for done; then the power fails, and the record
+   is gone. Rule: whoever repeats a commit makes the record durable first.
 """
 
 from __future__ import annotations
@@ -306,7 +312,8 @@ class Sink:
             self._fenced(head, results[0].epoch)
         self._check_order(head, batch)
         if batch.number <= head.last_batch(batch.query):
-            self._publish_owed(head)
+            self.ledger.persist(head.n)  # who put it may not have come to that (failure 7)
+            self._publish(head)
             return Committed(batch.number, repeated=True, open=head.open)
         if not results:
             return Committed(batch.number, open=head.open)
@@ -432,8 +439,14 @@ class Sink:
         return True
 
     def abort(self, results: Iterable[TaskResult]) -> None:
-        """Remove what the tasks of a failed batch staged, as far as it is known; the rest is swept later."""
+        """Remove what the tasks of a failed batch staged, as far as it is known; the rest is swept later.
+
+        Nothing of a batch that began before the last record: that record may be its own (failure 6).
+        """
+        base = self.ledger.head().n
         for result in results:
+            if result.base != base:
+                continue
             names = [p.staged for p in result.closed]
             prefix = f"{result.base:012d}-"
             names += [s.file for p in result.open for s in p.segments if s.file.startswith(prefix)]

@@ -96,10 +96,11 @@ class Storage(Protocol):
         """
 
     def extend(self, path: str, length: int) -> WriteHandle:
-        """Open the file, made if it is not there, cut to its first `length` bytes, to append to it.
+        """Open the file, made if it is not there, to write it on behind its first `length` bytes.
 
-        The one verb that changes a file that others can see; for growing files alone. Leaving the block after an
-        exception does not remove the file.
+        What is there already is written over, and never cut: somebody else may have written the file further. Where files
+        can only be appended to, it must be the same bytes (`StorageError`). The one verb that changes a file that others
+        can see; for growing files alone. Leaving the block after an exception does not remove the file.
         """
 
     def open(self, path: str) -> ReadHandle:

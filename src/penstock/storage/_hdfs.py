@@ -9,8 +9,8 @@ How each promise of `_base` is kept:
 - *publish* and *put_if_absent* are one rename without overwrite: done whole or not at all, and durable on return. A
   temporary is synced and closed before it is renamed: a file that is open has a length that readers disagree about, so
   renaming first and closing behind the back of the caller would show a part of it.
-- *extend* is append. What lies beyond the valid length is cut by copying the valid bytes to a new file, which then
-  replaces the old one in one step (HDFS has truncate, hdfs-native does not). An open file is taken from its writer.
+- *extend* is append, to a file that is taken from whoever has it open. Nothing there can be written over, and need not be:
+  what a crash left behind the valid length is the beginning of what is written now, so it is compared and passed over.
 
 *A lost reply.* A call may be done and still fail; hdfs-native even repeats it by itself when a connection breaks. Creating
 under a unique name, deleting and making directories may be repeated. A rename is decided by what is there: the source is
@@ -49,11 +49,10 @@ if TYPE_CHECKING:
     from concurrent.futures import Executor
 
     from penstock.storage._base import Data
-    from penstock.storage._hdfs_calls import Hdfs, HdfsWriter, Status
+    from penstock.storage._hdfs_calls import Hdfs, HdfsReader, HdfsWriter, Status
 
 _log = logging.getLogger("penstock.storage")
 _BLOCK_BYTES_MIN = 1 << 20  # no block is smaller, unless a NameNode is told to allow it
-_COPY_BYTES = 8 << 20
 _RECOVERY_SECONDS = 60.0
 _CLOCK_NS = 60 * SECOND_NS  # how long the difference of two clocks is believed
 _MS = 1_000_000
@@ -63,13 +62,23 @@ _offsets: dict[str, tuple[int, int]] = {}  # authority -> (when it was taken, wh
 class HdfsWriteHandle:
     """A file being written on HDFS."""
 
-    def __init__(self, hdfs: Hdfs, path: str, at: str, file: HdfsWriter, kept: int | None = None) -> None:
+    def __init__(
+        self,
+        hdfs: Hdfs,
+        path: str,
+        at: str,
+        file: HdfsWriter,
+        *,
+        kept: int | None = None,
+        there: HdfsReader | None = None,
+    ) -> None:
         self._hdfs = hdfs
         self._path = path
         self._at = at
         self._file: HdfsWriter | None = file
         self._keep = kept is not None
         self._written = kept or 0
+        self._there = there  # what the file had: behind `kept` it is compared, not written
         self._block: int | None = None
         self._poisoned = False
 
@@ -79,6 +88,7 @@ class HdfsWriteHandle:
         length = len(view)
         with self._poisoning("write"):
             failpoints.hit("storage.write")
+            view = self._beyond_what_is_there(view)
             while view:
                 room = self._room(len(view))
                 self._open.write(view[:room])
@@ -87,6 +97,17 @@ class HdfsWriteHandle:
                 if self._block and self._written % self._block == 0:
                     self._open.hsync()
         return length
+
+    def _beyond_what_is_there(self, view: memoryview) -> memoryview:
+        """Return what is to be written of `view`: what lies behind the bytes that the file has already."""
+        if self._there is None or self._written >= self._there.size:
+            return view
+        same = min(self._there.size - self._written, len(view))
+        if same and self._there.read(self._written, same) != view[:same]:
+            msg = f"{self._path!r} has other bytes from {self._written} on than it should: somebody else wrote to it"
+            raise StorageError(msg)
+        self._written += same
+        return view[same:]
 
     @contextmanager
     def _poisoning(self, what: str) -> Iterator[None]:
@@ -134,7 +155,7 @@ class HdfsWriteHandle:
         with doing("close", self._path):
             file.close()
             found = self._hdfs.stat(self._at)
-            if found.size != self._written:
+            if found.size != max(self._written, self._there.size if self._there else 0):
                 msg = f"{self._path!r} is another file than the one that was written"
                 raise StorageError(msg)
 
@@ -233,17 +254,16 @@ class HdfsStorage:
             return HdfsWriteHandle(self._hdfs, path, at, self._hdfs.create(at, 0o600))
 
     def extend(self, path: str, length: int) -> HdfsWriteHandle:
-        """Open the file to append behind its first `length` bytes, away from whoever else has it open."""
+        """Open the file to write behind its first `length` bytes, away from whoever else has it open."""
         at = self._at(path)
         with doing("extend", path):
             failpoints.hit("storage.create")
             try:
-                return HdfsWriteHandle(self._hdfs, path, at, self._hdfs.create(at, default_mode()), 0)
+                return HdfsWriteHandle(self._hdfs, path, at, self._hdfs.create(at, default_mode()), kept=0)
             except FileExistsError:
                 self._recover(path, at)
-            if self._hdfs.stat(at).size > length:
-                self._cut(path, at, length)
-            return HdfsWriteHandle(self._hdfs, path, at, self._hdfs.append(at), length)
+            there = self._hdfs.open(at)
+            return HdfsWriteHandle(self._hdfs, path, at, self._hdfs.append(at), kept=length, there=there)
 
     def _recover(self, path: str, at: str) -> None:
         """Have the file closed: its writer is dead, or has been replaced by this one."""
@@ -253,20 +273,6 @@ class HdfsStorage:
                 msg = f"{path!r} is open, and could not be taken from its writer within {_RECOVERY_SECONDS:.0f} s; try again"
                 raise StorageError(msg)
             clock.sleep(0.2)
-
-    def _cut(self, path: str, at: str, length: int) -> None:
-        """Put a copy of the first `length` bytes in the place of the file, in one step."""
-        directory, _, _ = path.rpartition("/")
-        temporary = f"{directory}/{TEMPORARY}{unique.token()}"
-        with self.create(temporary) as copy, self.open(path) as whole:
-            for start in range(0, length, _COPY_BYTES):
-                copy.write(whole.read(start, min(_COPY_BYTES, length - start)))
-            copy.sync()
-        try:
-            self._hdfs.chmod(self._at(temporary), default_mode())
-            self._hdfs.rename(self._at(temporary), at, replace=True)
-        finally:
-            self._hdfs.delete(self._at(temporary))
 
     def open(self, path: str) -> HdfsReadHandle:
         """Open the file for reading."""

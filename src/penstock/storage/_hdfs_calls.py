@@ -81,8 +81,8 @@ class Hdfs(Protocol):
     def list(self, path: str, /) -> Iterable[Status]:
         """Yield what is in the directory; ENOTDIR if it is a file."""
 
-    def rename(self, source: str, target: str, /, *, replace: bool = False) -> None:
-        """Move a file, in one step. EEXIST if the name is taken, but with `replace`; ENOENT if the source or the way is not there."""
+    def rename(self, source: str, target: str, /) -> None:
+        """Move a file, in one step. EEXIST if the name is taken, ENOENT if the source or the way is not there."""
 
     def delete(self, path: str, /) -> None:
         """Remove the file, open or not, or the empty directory; nothing there is no error."""

@@ -179,9 +179,9 @@ class _Native:
                     raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
                 yield _status(found)
 
-    def rename(self, source: str, target: str, *, replace: bool = False) -> None:
+    def rename(self, source: str, target: str) -> None:
         with _numbered():
-            self._client.rename(source, target, replace)
+            self._client.rename(source, target, overwrite=False)
 
     def delete(self, path: str) -> None:
         with _numbered():

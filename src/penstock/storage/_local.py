@@ -55,7 +55,6 @@ class _System(Protocol):
     def write(self, fd: int, data: memoryview, /) -> int: ...
     def pread(self, fd: int, length: int, offset: int, /) -> bytes: ...
     def lseek(self, fd: int, position: int, how: int, /) -> int: ...
-    def ftruncate(self, fd: int, length: int, /) -> None: ...
     def fsync(self, fd: int, /) -> None: ...
     def fdatasync(self, fd: int, /) -> None: ...
     def fstat(self, fd: int, /) -> os.stat_result: ...
@@ -90,7 +89,6 @@ class LocalWriteHandle:
                 return
             self._fd = self._os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
             try:
-                self._os.ftruncate(self._fd, keep)
                 self._os.lseek(self._fd, keep, os.SEEK_SET)
             except OSError:
                 self._os.close(self._fd)
@@ -226,7 +224,7 @@ class LocalStorage:
         return LocalWriteHandle(path, system=self._os)
 
     def extend(self, path: str, length: int) -> LocalWriteHandle:
-        """Open the file to append behind its first `length` bytes."""
+        """Open the file to write behind its first `length` bytes."""
         return LocalWriteHandle(path, keep=length, system=self._os)
 
     def open(self, path: str) -> LocalReadHandle:

@@ -132,6 +132,8 @@ class CrashDisk:
         opened = self._open[descriptor]
         inode, at, _ = opened
         before = self._contents[inode]
+        if at <= len(self._synced[inode]):
+            self._lost.discard(inode)  # what is written from here on is new
         data = bytes(data)
         self._contents[inode] = before[:at].ljust(at, b"\0") + data + before[at + len(data) :]
         opened[1] = at + len(data)
@@ -147,16 +149,6 @@ class CrashDisk:
         """Set the descriptor's place, from the beginning."""
         self._open[descriptor][1] = position
         return position
-
-    def ftruncate(self, descriptor: int, length: int) -> None:
-        """Cut, or lengthen with zeros."""
-        self._changes("truncate")
-        inode = self._open[descriptor][0]
-        if length <= len(self._synced[inode]):
-            self._lost.discard(inode)  # what is written from here on is new
-        self._contents[inode] = self._contents[inode][:length].ljust(length, b"\0")
-        self._dirty.add(inode)
-        self._times[inode] = clock.now_ns()
 
     def fdatasync(self, descriptor: int) -> None:
         """Make the contents durable."""
@@ -243,7 +235,7 @@ class CrashDisk:
     def forget_unsynced(self, descriptor: int) -> None:
         """Take what is not synced of a file for clean, as Linux may after a failed sync: no later sync will write it.
 
-        Only what is written anew, behind a cut to what was synced, can become durable.
+        Only what is written anew, from what was synced on, can become durable.
         """
         inode = self._open[descriptor][0]
         if inode in self._contents:

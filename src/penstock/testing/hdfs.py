@@ -124,12 +124,12 @@ class CrashHdfs:
         self._directory(path)
         return [replace(self._status(name), being_written=False) for name in self._below(path)]
 
-    def rename(self, source: str, target: str, *, replace: bool = False) -> None:
+    def rename(self, source: str, target: str) -> None:
         """Move a file."""
         self._changes("rename")
         inode = self._file(source)
         self._directory(_parent(target))
-        if target in self._names and not replace:
+        if target in self._names:
             raise _error(errno.EEXIST, target)
         del self._names[source]
         self._names[target] = inode

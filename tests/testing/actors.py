@@ -1,0 +1,117 @@
+"""Calls that stand still before any system call, while others go on: SIGSTOP, SIGCONT and SIGKILL for one machine of many processes.
+
+Each actor is a thread, but only one thread runs at any time: whoever lets an actor go waits until it stands still or is
+done. So a run is decided by who is let go when, and by nothing else.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from penstock.storage import LocalStorage
+from penstock.testing import CrashDisk, SimulatedCrash
+from penstock.testing.faults import CALLS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_HERE = threading.local()
+
+
+@dataclass(frozen=True)
+class Stop:
+    """Where an actor stands still: before its system call `call` (any, if empty) number `number`, from where it is now."""
+
+    call: str
+    number: int
+
+
+def storage() -> LocalStorage:
+    """Return the storage of the actor that asks, as its process has it."""
+    found: LocalStorage = _HERE.storage
+    return found
+
+
+class Actor:
+    """A process that makes one call, `work`. Its `error` is what the call raised, if it was not killed."""
+
+    def __init__(self, name: str, disk: CrashDisk, work: Callable[[], object]) -> None:
+        self.name = name
+        self.done = False
+        self.killed = False
+        self.error: BaseException | None = None
+        self.at = ""
+        self._disk = disk
+        self._work = work
+        self._stop: Stop | None = None
+        self._fails = False
+        self._left = 0
+        self._go, self._back = threading.Semaphore(0), threading.Semaphore(0)
+        self._thread = threading.Thread(target=self._live, name=name, daemon=True)
+        self._thread.start()
+
+    def run(self, stop: Stop | None = None, *, fails: bool = False) -> None:
+        """Let it go until it stands where it should, or is done. `fails`: the call it stands before is an error."""
+        self._fails = fails
+        self._stop, self._left = stop, stop.number if stop else 0
+        self._go.release()
+        self._back.acquire()
+        if self.done:
+            self._thread.join()
+
+    def kill(self) -> None:
+        """End it where it stands: it makes no further system call. Nothing, if it is done."""
+        if not self.done:
+            self.killed = True
+            self.run()
+
+    def _live(self) -> None:
+        self._go.acquire()
+        _HERE.storage = LocalStorage(_System(self, self._disk))
+        try:
+            if not self.killed:
+                self._work()
+        except SimulatedCrash:
+            pass
+        except BaseException as error:  # noqa: BLE001 - whatever it is, it is for who looks at `error`
+            self.error = error
+        finally:
+            self.done = True
+            self._back.release()
+
+    def before(self, call: str) -> None:
+        """Stand still here if that was asked for; die if it was killed."""
+        if not self.killed and self._stop is not None and self._stop.call in {"", call}:
+            self._left -= 1
+            if self._left == 0:
+                self.at = call
+                self._back.release()
+                self._go.acquire()
+        if self.killed:
+            raise SimulatedCrash
+        if self._fails:
+            self._fails = False
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+
+class _System:
+    """The disk's functions for one actor."""
+
+    def __init__(self, actor: Actor, disk: CrashDisk) -> None:
+        self._actor = actor
+        self._disk = disk
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._disk, name)
+        if name not in CALLS or name == "close":  # also who is killed closes its files, whoever collects them
+            return found
+
+        def call(*arguments: Any, **named: Any) -> Any:
+            self._actor.before(name)
+            return found(*arguments, **named)
+
+        return call
