@@ -29,6 +29,7 @@ from __future__ import annotations
 import os
 import re
 import socket
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -40,6 +41,7 @@ from penstock.errors import (
     AlreadyThere,
     CheckpointMismatch,
     CommitError,
+    DamagedState,
     Fenced,
     NotThere,
     OptionError,
@@ -227,9 +229,10 @@ class Sink:
         task = self._task(begun, batch, writer, schema)
         try:
             count = 0
-            for some in rows:
-                count += self._feed(task, some)
-            closed, left, consumed = task.finish(final=begun.final, merge_below=self._merge_below())
+            with self._reading_of(begun.base, begun.epoch):
+                for some in rows:
+                    count += self._feed(task, some)
+                closed, left, consumed = task.finish(final=begun.final, merge_below=self._merge_below())
         except BaseException:  # also a simulated crash: release what is open, then let it pass
             task.discard()
             raise
@@ -384,7 +387,7 @@ class Sink:
         staging = Staging(self.storage, self.staging, base=head.n, batch=batch, writer=_DRIVER)
         desk = Desk(staging, origin, self.limits, head.ratio)
         try:
-            with self.storage.workers(_ASSEMBLERS) as pool:
+            with self._reading_of(head.n, head.epoch), self.storage.workers(_ASSEMBLERS) as pool:
                 for _ in pool.map(lambda g: new_part(desk, g.bucket, g.kind, g).close(), _groups(parts, self.limits)):
                     pass
             staging.finish()
@@ -540,7 +543,24 @@ class Sink:
         return self._publish(head)
 
     def _publish(self, state: State) -> int:
-        return publish(self.storage, self.root, self.staging, self.ledger, state)
+        """Publish what a record names, unless there is a newer one: who put that has done it first, and swept."""
+        try:
+            return publish(self.storage, self.root, self.staging, self.ledger, state)
+        except DamagedState:
+            if self.ledger.head().n == state.n:
+                raise
+            return 0
+
+    @contextmanager
+    def _reading_of(self, base: int, epoch: int) -> Iterator[None]:
+        """Say that this driver was overtaken, rather than that what record `base` names is gone, where that is so."""
+        try:
+            yield
+        except DamagedState:
+            head = self.ledger.head()
+            if head.n == base:
+                raise
+            self._fenced(head, epoch)
 
     def _forget(self, head: State) -> None:
         failpoints.hit("sink.forget")
