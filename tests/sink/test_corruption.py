@@ -3,141 +3,31 @@
 from __future__ import annotations
 
 import shutil
-from collections import Counter
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from functools import partial
 from itertools import permutations
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
-from penstock import failpoints
 from penstock.cli import state
 from penstock.errors import CheckpointMismatch, DamagedState, PenstockError
-from penstock.sink import ledger, parts
 from penstock.sink.existing import noted_options
-from penstock.sink.sink import Batch, Sink
+from penstock.sink.sink import Batch
 from penstock.verify import verify
 from tests.support.damage import damages, put_back, tree, unsynced
 from tests.support.output import QUERY, Output
-
-ROWS = [
-    {0: ["a", "b", "c"]},
-    {0: ["d"], 1: ["e"]},
-    {0: ["f", "g", "h"], 1: ["i"]},
-    {0: ["j"]},
-]  # batches: writer -> lines
-EXPECTED = Counter(line for batch in ROWS for lines in batch.values() for line in lines)
-
-
-@pytest.fixture(autouse=True)
-def disarm() -> Iterator[None]:
-    yield
-    failpoints.arm("")
-
-
-@dataclass
-class Scene:
-    """An output in mid life: files that are finished, one that is owed, parts that are open with segments of one form."""
-
-    output: Output
-    options: dict[str, str]
-
-    def begin(self) -> None:
-        """Run three batches, the last of which dies between its commit and publishing."""
-        sink = self.sink()
-        for batch in range(2):
-            self.output.batch(sink, batch, ROWS[batch], mark=f"m{batch}")
-        failpoints.arm("sink.publish.one=error,sink.publish.grow=error")
-        with pytest.raises(OSError, match="failpoint"):
-            self.output.batch(sink, 2, ROWS[2], mark="m2")
-        failpoints.arm("")
-
-    def sink(self) -> Sink:
-        """Return the sink."""
-        return self.output.sink(**self.options)
-
-    def go_on(self) -> None:
-        """Be the next driver, whose checkpoint has batch 2: run batch 3, the last one."""
-        sink, batch = self.sink(), Batch(QUERY, 3, "m3", final=True)
-        results = self.output.write(sink, sink.begin("d2", batch), 3, ROWS[3])
-        sink.commit(batch, results)
-
-    def visible(self) -> dict[str, bytes]:
-        """Return what is not hidden, by path."""
-        return {name: data for name, data in tree(self.output.root).items() if not name.startswith("_penstock")}
-
-    def repeat(self) -> None:
-        """Be the next driver, whose checkpoint lacks the end of batch 2: run it again, then batch 3."""
-        self.output.batch(self.sink(), 2, ROWS[2], owner="d2", mark="m2")
-        self.go_on()
-
-    def state(self) -> list[str]:
-        """Return the paths of all state files."""
-        return sorted(name for name in tree(self.output.root) if name.startswith("_penstock"))
-
-    def attempt(self, step: Callable[[], object], *names: str, ends: bool = True) -> PenstockError | None:
-        """Do a step on damaged state. Readers may gain right rows and lose none; an error must name a file, or its place.
-
-        Returns the error. Without one, a step that `ends` has made all rows visible.
-        """
-        before = self.visible()
-        found = None
-        try:
-            step()
-        except PenstockError as error:
-            found = error
-        assert found is None or any(
-            place in str(found) for place in [*(Path(n).name for n in names), self.sink().state]
-        )
-        after = self.visible()
-        if after != before:
-            assert {path: after[path][: len(data)] for path, data in before.items()} == before
-            assert not rows(after) - EXPECTED
-        assert found or not ends or rows(after) == EXPECTED
-        return found
-
-
-def rows(files: dict[str, bytes]) -> Counter[str]:
-    """Return the rows that readers of these files see."""
-    found: Counter[str] = Counter()
-    for name, data in files.items():
-        if name.endswith(".parquet"):
-            found.update(pq.read_table(pa.BufferReader(data)).column(0).to_pylist())
-        else:
-            codec = {".gz": "gzip", ".zst": "zstd"}.get(Path(name).suffix)
-            with pa.input_stream(pa.BufferReader(data), compression=codec) as stream:
-                found.update(stream.read().decode().splitlines())
-    return found
-
-
-FORMS = {
-    "bytes": {},
-    "gzip": {"compression": "gzip"},
-    "zstd": {"compression": "zstd"},
-    "arrow": {"format": "parquet"},
-    "own file of bytes": {},
-    "own file of parquet": {"format": "parquet"},
-    "growing": {"growing": "true", "fileName": "all.txt"},
-}
+from tests.support.scene import EXPECTED, FORMS, Scene, rows, small
 
 
 @pytest.fixture
-def scene(request: pytest.FixtureRequest, output: Output, monkeypatch: pytest.MonkeyPatch) -> Scene:
+def scene(request: pytest.FixtureRequest, output: Output) -> Iterator[Scene]:
     """Return the scene of a form, ready to be damaged."""
-    form = request.param
-    rolls = {} if form == "growing" else {"rollRows": "3", "fileName": "p{writer}-{seq}"}
-    if form.startswith("own file"):
-        monkeypatch.setattr(parts.BytePart, "stage_bytes", 1)
-        monkeypatch.setattr(parts.ArrowPart, "stage_bytes", 1)
-    monkeypatch.setattr(ledger, "FOLD", 1)
     output.storage = unsynced()
-    made = Scene(output, rolls | FORMS[form])
-    made.begin()
-    return made
+    with small(request.param):
+        made = Scene(output, FORMS[request.param])
+        made.begin()
+        yield made
 
 
 every_form = pytest.mark.parametrize("scene", FORMS, indirect=True)
@@ -187,7 +77,7 @@ def test_every_change_of_a_record(scene: Scene) -> None:
             (root / path).write_bytes(broken)
             with pytest.raises(DamagedState, match=Path(path).name):
                 pytest.fail(f"{what}: {list(sink.ledger.history()), noted_options(sink.storage, sink.state)}")
-            if number % 11 == 0:
+            if number % 41 == 0:
                 with put_back(root):
                     for command in (state.files, verify):
                         assert type(scene.attempt(partial(command, str(root)), path)) is DamagedState, what
