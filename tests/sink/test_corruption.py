@@ -2,128 +2,36 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+import shutil
+from collections.abc import Iterator
+from functools import partial
+from itertools import permutations
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
-from penstock import failpoints
-from penstock.errors import DamagedState, PenstockError
-from penstock.sink import parts
-from penstock.sink.sink import Batch, Sink
+from penstock.cli import state
+from penstock.errors import CheckpointMismatch, DamagedState, PenstockError
+from penstock.sink.existing import noted_options
+from penstock.sink.sink import Batch
 from penstock.verify import verify
 from tests.support.damage import damages, put_back, tree, unsynced
 from tests.support.output import QUERY, Output
-
-ROWS = [
-    {0: ["a", "b", "c"]},
-    {0: ["d"], 1: ["e"]},
-    {0: ["f", "g", "h"], 1: ["i"]},
-    {0: ["j"]},
-]  # batches: writer -> lines
-EXPECTED = Counter(line for batch in ROWS for lines in batch.values() for line in lines)
-
-
-@pytest.fixture(autouse=True)
-def disarm() -> Iterator[None]:
-    yield
-    failpoints.arm("")
-
-
-@dataclass
-class Scene:
-    """An output in mid life: files that are finished, one that is owed, parts that are open with segments of one form."""
-
-    output: Output
-    options: dict[str, str]
-
-    def begin(self) -> None:
-        """Run three batches, the last of which dies between its commit and publishing."""
-        sink = self.sink()
-        for batch in range(2):
-            self.output.batch(sink, batch, ROWS[batch], mark=f"m{batch}")
-        failpoints.arm("sink.publish.one=error,sink.publish.grow=error")
-        with pytest.raises(OSError, match="failpoint"):
-            self.output.batch(sink, 2, ROWS[2], mark="m2")
-        failpoints.arm("")
-
-    def sink(self) -> Sink:
-        """Return the sink."""
-        return self.output.sink(**self.options)
-
-    def go_on(self) -> None:
-        """Be the next driver, whose checkpoint has batch 2: run batch 3, the last one."""
-        sink, batch = self.sink(), Batch(QUERY, 3, "m3", final=True)
-        results = self.output.write(sink, sink.begin("d2", batch), 3, ROWS[3])
-        sink.commit(batch, results)
-
-    def visible(self) -> dict[str, bytes]:
-        """Return what is not hidden, by path."""
-        return {name: data for name, data in tree(self.output.root).items() if not name.startswith("_penstock")}
-
-    def attempt(self, step: Callable[[], object], name: str, *, ends: bool = True) -> PenstockError | None:
-        """Do a step on damaged state. Readers may gain right rows and lose none; an error must name the file.
-
-        Returns the error. Without one, a step that `ends` has made all rows visible.
-        """
-        before = self.visible()
-        found = None
-        try:
-            step()
-        except PenstockError as error:
-            found = error
-        assert found is None or Path(name).name in str(found)
-        after = self.visible()
-        if after != before:
-            assert {path: after[path][: len(data)] for path, data in before.items()} == before
-            assert not rows(after) - EXPECTED
-        assert found or not ends or rows(after) == EXPECTED
-        return found
-
-
-def rows(files: dict[str, bytes]) -> Counter[str]:
-    """Return the rows that readers of these files see."""
-    found: Counter[str] = Counter()
-    for name, data in files.items():
-        if name.endswith(".parquet"):
-            found.update(pq.read_table(pa.BufferReader(data)).column(0).to_pylist())
-        else:
-            codec = {".gz": "gzip", ".zst": "zstd"}.get(Path(name).suffix)
-            with pa.input_stream(pa.BufferReader(data), compression=codec) as stream:
-                found.update(stream.read().decode().splitlines())
-    return found
-
-
-FORMS = {
-    "bytes": {},
-    "gzip": {"compression": "gzip"},
-    "zstd": {"compression": "zstd"},
-    "arrow": {"format": "parquet"},
-    "own file of bytes": {},
-    "own file of parquet": {"format": "parquet"},
-    "growing": {"growing": "true", "fileName": "all.txt"},
-}
+from tests.support.scene import EXPECTED, FORMS, Scene, rows, small
 
 
 @pytest.fixture
-def scene(request: pytest.FixtureRequest, output: Output, monkeypatch: pytest.MonkeyPatch) -> Scene:
+def scene(request: pytest.FixtureRequest, output: Output) -> Iterator[Scene]:
     """Return the scene of a form, ready to be damaged."""
-    form = request.param
-    rolls = {} if form == "growing" else {"rollRows": "3", "fileName": "p{writer}-{seq}"}
-    if form.startswith("own file"):
-        monkeypatch.setattr(parts.BytePart, "stage_bytes", 1)
-        monkeypatch.setattr(parts.ArrowPart, "stage_bytes", 1)
     output.storage = unsynced()
-    made = Scene(output, rolls | FORMS[form])
-    made.begin()
-    return made
+    with small(request.param):
+        made = Scene(output, FORMS[request.param])
+        made.begin()
+        yield made
 
 
 every_form = pytest.mark.parametrize("scene", FORMS, indirect=True)
+one_form = pytest.mark.parametrize("scene", ["bytes"], indirect=True)
 
 
 @every_form
@@ -148,3 +56,113 @@ def test_staged_file_that_changed_after_its_commit(scene: Scene) -> None:
                 error = scene.attempt(scene.sink().finish, path, ends=False)
                 assert (type(error) is DamagedState) == bool(report.problems), what
                 assert error or "doubled" in what
+
+
+@one_form
+def test_every_change_of_a_record(scene: Scene) -> None:
+    """A record, a fold or a note of options that was cut, altered or zeroed is `DamagedState` for all who read it.
+
+    Who does not need it goes on with exactly the right rows; all commands that read the history say what is damaged.
+    """
+    root, sink = scene.output.root, scene.sink()
+    for kind in (
+        "ledger/000000000002-000000000002",
+        "ledger/000000000003",
+        "ledger/000000000004",
+        "options-000000000001.json",
+    ):
+        path, is_needed = f"_penstock/s/{kind}", kind[:-1] == "ledger/00000000000"
+        data = (root / path).read_bytes()
+        for number, (what, broken) in enumerate(damages(data)):
+            (root / path).write_bytes(broken)
+            with pytest.raises(DamagedState, match=Path(path).name):
+                pytest.fail(f"{what}: {list(sink.ledger.history()), noted_options(sink.storage, sink.state)}")
+            if number % 41 == 0:
+                with put_back(root):
+                    for command in (state.files, verify):
+                        assert type(scene.attempt(partial(command, str(root)), path)) is DamagedState, what
+                    assert (type(scene.attempt(scene.go_on, path)) is DamagedState) == is_needed, what
+        (root / path).write_bytes(data)
+    scene.go_on()
+    assert rows(scene.visible()) == EXPECTED
+
+
+@every_form
+def test_state_file_that_is_gone(scene: Scene) -> None:
+    """A state file that is deleted is an error that names it, or all rows are right without it; also where Spark repeats."""
+    root = scene.output.root
+    found = {}
+    for path in scene.state():
+        for step in (scene.go_on, scene.repeat):
+            with put_back(root):
+                (root / path).unlink()
+                found[Path(path).name, step.__name__] = type(scene.attempt(step, path))
+    assert found["000000000004", "go_on"] is CheckpointMismatch
+    assert found["000000000004", "repeat"] is type(None)  # it is put again, with the rows of the second try
+
+
+@every_form
+def test_state_files_that_were_exchanged(scene: Scene) -> None:
+    """Two state files that have changed places, or one that is there twice, are an error, or all rows are right."""
+    root = scene.output.root
+    for one, other in permutations(scene.state(), 2):
+        with put_back(root) as files:
+            if one < other:
+                (root / other).write_bytes(files[one])
+            (root / one).write_bytes(files[other])
+            scene.attempt(scene.go_on, one, other)
+            if not scene.options.get("format"):
+                scene.attempt(lambda: state.files(str(root)), one, other, ends=False)
+
+
+@one_form
+def test_last_record_is_lost_behind_its_publishing(scene: Scene) -> None:
+    """Published and noted, then deleted, and Spark repeats its batch: the note tells, and no row is there twice.
+
+    1. Batch 2 is put as record 4, its file is published, the note is left; the driver dies before Spark has noted it.
+    2. Record 4 is deleted. The last record is that of batch 1, so batch 2 would follow it.
+    3. Its rows would be written again, under the next free name.
+    """
+    scene.sink().finish()
+    last = scene.sink().ledger.head().n
+    before = scene.visible()
+    for n in range(4, last + 1):
+        (scene.output.root / f"_penstock/s/ledger/{n:012d}").unlink()
+    for step in (scene.repeat, scene.go_on, lambda: state.status(str(scene.output.root))):
+        error = scene.attempt(step, f"{last:012d}", ends=False)
+        assert type(error) is DamagedState
+    assert scene.visible() == before
+
+
+@one_form
+def test_older_generations(output: Output, scene: Scene) -> None:
+    """The whole state, put back as it was at any earlier time, is refused by a checkpoint that went on."""
+    generations = []
+    root = output.root
+    with put_back(root):
+        for batch in range(3):
+            generations.append({n: d for n, d in tree(root).items() if n.startswith("_penstock")})
+            output.batch(scene.sink(), 3 + batch, {0: [f"{batch}"]}, mark=f"m{3 + batch}")
+        head = scene.sink().ledger.head()
+        for older in generations:
+            with put_back(root):
+                for name in scene.state():
+                    (root / name).unlink()
+                for name, data in older.items():
+                    (root / name).write_bytes(data)
+                before = scene.visible()
+                with pytest.raises(CheckpointMismatch, match="put back from an older copy"):
+                    scene.sink().begin("d3", Batch(QUERY, 6))
+                assert scene.visible().items() >= before.items()
+        assert scene.sink().ledger.head() == head
+
+
+@pytest.mark.parametrize("gone", ["_penstock/s/ledger", "_penstock/s/staging", "_penstock/s", "_penstock"])
+@one_form
+def test_state_that_is_deleted_whole(scene: Scene, gone: str) -> None:
+    """A directory of the state that is gone is an error; what is visible stays."""
+    shutil.rmtree(scene.output.root / gone)
+    before = scene.visible()
+    with pytest.raises(PenstockError, match=r"no record|staged file is there"):
+        scene.go_on()
+    assert scene.visible() == before

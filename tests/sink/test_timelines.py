@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from penstock.sink.sink import Batch, Sink
+from penstock.sink.sink import Batch
 from penstock.testing import FakeClock
 from tests.support.output import QUERY, Output
 
@@ -211,14 +209,3 @@ def test_restarted_with_other_options(output: Output, options: dict[str, str], b
     output.batch(sink, 2, {0: ["f"]}, owner="d2", final=True)
     assert output.lines() == ["a0", "a1", "a2", "a3", "a4", "b", "c", "d", "e", "f"]
     assert sink.ledger.head().open == ()
-
-
-def test_state_of_version_1_is_gone_on_with(output: Output) -> None:
-    """F37, B28: what the first version left - a part open, a file owed - is published and continued by this one."""
-    shutil.copytree(Path(__file__).parent / "version-1", output.root / "_penstock")
-    sink = Sink.existing(output.sink().storage, str(output.root), "s")
-    assert output.batch(sink, 1, {0: ["other rows"]}, owner="d1", mark="m1").repeated
-    assert output.visible() == {"p-0.txt": "0\n1\n2\n3\n"}
-    output.batch(sink, 2, {0: ["6"]}, owner="d2", mark="m2", final=True)
-    assert output.visible() == {"p-0.txt": "0\n1\n2\n3\n", "p-1.txt": "4\n5\n6\n"}
-    assert [file.path for file in sink.ledger.history()] == ["p-0.txt", "p-1.txt"]

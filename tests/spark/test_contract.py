@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from penstock.sink.sink import Sink
 from penstock.spark.checkpoint import Checkpoint, task_batch
+from penstock.storage import LocalStorage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,3 +44,23 @@ def test_tasks_and_checkpoint_name_query_and_batch(spark: SparkSession, stage: S
     lines = (stage.checkpoint / "offsets/1").read_text().splitlines()
     assert (lines[0], json.loads(lines[2])["cursor"][1]) == ("v1", "b")
     assert {path.name for path in (stage.checkpoint / "commits").iterdir() if path.name.isdigit()} == {"0", "1"}
+
+
+def test_batches_without_rows_have_their_record(spark: SparkSession, stage: Stage) -> None:
+    """A batch whose rows were all filtered out, and one of Spark's own without input, are committed like any other."""
+    for name, hour in [("a", 0), ("b", 1), ("c", 5)]:
+        stage.put(name, f"2026-01-01T{hour:02}:00:00")
+    frame = spark.readStream.format("penstock").option("maxFilesPerTrigger", 1).load(str(stage.src))
+    timed = (
+        frame.where("value not like '%01:00:00'")
+        .selectExpr("to_timestamp(value) as at")
+        .withWatermark("at", "1 second")
+    )
+    counted = timed.groupBy("at").count().selectExpr("concat(at, ' ', count) as value")
+    writer = counted.writeStream.format("penstock").trigger(availableNow=True).option("sinkId", "s")
+    query = writer.option("checkpointLocation", str(stage.checkpoint)).start(str(stage.dst))
+    query.awaitTermination()
+    assert [progress["numInputRows"] for progress in query.recentProgress][-1] == 0
+    head = Sink.existing(LocalStorage(), str(stage.dst), "s").ledger.head()
+    assert head.last_batch(str(query.id)) == query.recentProgress[-1]["batchId"]
+    assert head.n == 1 + len(query.recentProgress)

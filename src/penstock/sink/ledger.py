@@ -23,13 +23,17 @@ The failures, and the rule that kills each:
 5. *Restored checkpoint.* The checkpoint is older than the ledger, so the same batch ids now mean other rows. Rule: the
    record keeps a fingerprint of Spark's offsets of its batch; a batch that goes back, or has another fingerprint, is
    `CheckpointMismatch`, never skipped in silence.
-6. *Emptied directory.* The checkpoint goes on, the ledger is gone. Rule: a query whose first batches are missing in
-   the ledger is refused (see `sink`).
+6. *Lost records.* The checkpoint goes on, the ledger or its end is gone. Rule: every batch has a record, so a query
+   whose next batch does not follow the last one here is refused (see `sink`).
 7. *Half a fold.* Records are folded, and only some of them deleted when their driver dies; or all are, and a power cut
    brings some back. The next fold begins with them, and the history has their files twice. Rule: as in 3, what has the
    number of a folded record is deleted and not folded again.
 8. *Fold seen, not durable.* A links a fold and is stopped before the sync; B finds it there and deletes the records; then
    the power fails, and both are gone. Rule: whoever finds the fold makes it durable before it deletes.
+9. *Lost record of a batch that Spark repeats.* Record 9 put, its files published, driver dead before Spark noted the
+   batch; record 9 deleted. The batch follows record 8, would be written again, and its rows be there twice. Rule: a note
+   that record 9 is published without record 9 is `DamagedState`. (If the driver died before the note, too, nothing
+   tells: this is not promised.)
 
 Each record is one line of canonical JSON with its checksum; a flipped byte anywhere is `DamagedState`. An empty file
 `<n>.published` beside a record says that all of it is visible; it is evidence, not a promise, and never synced.
@@ -62,6 +66,7 @@ VERSION = 1
 FOLD = 128
 _RECORD = re.compile(r"\d{12}")
 _NOTE = re.compile(r"\d{12}\.published")
+_EVIDENCE = re.compile(r"(\d{12})\.published|\d{12}-(\d{12})")  # that a record was there
 _FOLDED = re.compile(r"\d{12}-(\d{12})")
 
 
@@ -193,9 +198,17 @@ class Ledger:
         self._sink = sink
 
     def head(self) -> State:
-        """Return the last record; `State(n=0)` if there is none. `DamagedState` if it is not what was put."""
-        numbers = self.numbers()
-        return self.read(numbers[-1]) if numbers else State(sink=self._sink)
+        """Return the last record; `State(n=0)` if there is none. `DamagedState` if it is not what was put, or gone."""
+        names = self._names()
+        last = max((int(name) for name in names if _RECORD.fullmatch(name)), default=0)
+        known, name = max(((int(m[1] or m[2]), m[0]) for m in map(_EVIDENCE.fullmatch, names) if m), default=(0, ""))
+        if known > last and known > max(self.numbers(), default=0):  # a live query may have put it since
+            msg = (
+                f"{self._path(known)!r} is missing: {name!r} beside it tells that it was there; restore the ledger from a "
+                "copy, nothing was changed"
+            )
+            raise DamagedState(msg)
+        return self.read(last) if last else State(sink=self._sink)
 
     def numbers(self) -> list[int]:
         """Return the numbers of the records there are, in order."""

@@ -71,8 +71,8 @@ class NameTemplate:
         name += extension
         if not _is_visible_name(name):  # the template's fault, or what the host is called
             msg = (
-                f"fileName={self.template!r} makes the name {name!r}, which is not that of a visible file: it must be without '/' "
-                "and not begin with '.' or '_'"
+                f"fileName={self.template!r} makes the name {name!r}; it must be the name of a visible file, without '/' and not "
+                "beginning with '.' or '_'"
             )
             raise TemplateError(msg)
         if len(name.encode()) > _NAME_BYTES_MAX:

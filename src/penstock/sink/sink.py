@@ -14,8 +14,8 @@ The failures that this order answers (see also `ledger`):
 3. *Roll against batch.* The idle close decides about a part while a batch extends it. Rule: the record numbers make one
    of them lose; the spark layer keeps them apart so that it is never the batch.
 4. *Lost notification.* The put is done, publishing is not. Rule: whoever begins next publishes first.
-5. *Emptied output.* The ledger is gone but the checkpoint goes on. Rule: a sink that has no record yet refuses a batch
-   that is not the query's first.
+5. *Lost records.* The ledger, or its last records, are gone or were put back from an older copy, and the checkpoint goes
+   on. Rule: every batch has a record, without rows too, and one that does not follow the last of its query is refused.
 6. *Failed commit that was one.* The put is done, publishing fails; so does the commit, and Spark has the batch aborted,
    with the very results that the record names. Rule: `abort` removes nothing once there is a record behind the one that
    the batch began from.
@@ -159,7 +159,6 @@ class Sink:
         `OptionError` if files shall grow while parts are open.
         """
         head = self.ledger.head()
-        self._publish_owed(head)
         if batch is not None:
             self._check_order(head, batch)
         if head.open and self.options["growing"]:
@@ -168,6 +167,7 @@ class Sink:
                 f"first: penstock finish {self.root}"
             )
             raise OptionError(msg)
+        self._publish_owed(head)
         if head.owner != owner:
             head = self._claim(head, owner)
         final = batch is not None and batch.final and not self.options["growing"]
@@ -184,13 +184,14 @@ class Sink:
         return claimed
 
     def _check_order(self, head: State, batch: Batch) -> None:
-        if head.n == 0 and batch.number > 0:
+        last, mark = head.batches.get(batch.query, (-1, ""))
+        if batch.number > last + 1:
+            has = f"ends with batch {last}" if last >= 0 else "has none of it" if head.n else "has no record"
             msg = (
-                f"batch {batch.number} of query {batch.query}, but {self.state!r} has no ledger: the output directory was "
-                "emptied, moved or is another one; restore it, or start with a new checkpoint"
+                f"batch {batch.number} of query {batch.query}, but the ledger of {self.state!r} {has}: the output directory "
+                "was emptied, moved, put back from an older copy, or is another one; restore it, or start with a new checkpoint"
             )
             raise CheckpointMismatch(msg)
-        last, mark = head.batches.get(batch.query, (-1, ""))
         if batch.number < last:
             msg = (
                 f"the checkpoint is at batch {batch.number} of query {batch.query}, the ledger of {self.root!r} has batch "
@@ -318,23 +319,21 @@ class Sink:
             self.ledger.persist(head.n)  # who put it may not have come to that (failure 7)
             self._publish(head)
             return Committed(batch.number, repeated=True, open=head.open)
-        if not results:
-            return Committed(batch.number, open=head.open)
+        if not results:  # who has written nothing cannot be stale
+            results = [TaskResult(unique.token(), head.n, head.epoch, clock.now_ns(), batch.final, _DRIVER)]
         if any(result.base != head.n for result in results):
             msg = (
                 f"record {head.n} of {self.state!r} was put while batch {batch.number} was written; it is written again"
             )
             raise CommitError(msg)
         state = self._decide(head, batch, results)
-        if state is None:
-            return Committed(batch.number, open=head.open)
         self._put(state)
         self._publish(state)
         self._forget(state)
         return Committed(batch.number, sum(r.rows for r in results), state.finished, open=state.open)
 
-    def _decide(self, head: State, batch: Batch, results: list[TaskResult]) -> State | None:
-        """Return the record of the batch, `None` if it changes nothing."""
+    def _decide(self, head: State, batch: Batch, results: list[TaskResult]) -> State:
+        """Return the record of the batch; one without rows has a record too, or its absence would pass for a loss."""
         first = results[0]
         consumed = {(bucket, r.writer) for r in results for bucket in r.consumed}
         kept = [part for part in head.open if part.key not in consumed]
@@ -348,10 +347,8 @@ class Sink:
             growths, lengths = self._growths(head, grown)
             return self._next(
                 head, write=first.write, time_ns=first.time_ns, batches=batches, total_rows=total, grown=growths, lengths=lengths,
-            ) if growths else None  # fmt: skip
+            )  # fmt: skip
         closed = [part for result in results for part in result.closed] + self._merge(head, due, batch.number)
-        if not closed and not grown:
-            return None
         left = tuple(part for part in kept + grown if part not in due)
         named, floor, sequences = self._named(head, closed, left)
         return self._next(

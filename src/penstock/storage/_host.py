@@ -1,6 +1,7 @@
 """Small facts that the processes of one host share while they live: a file each, guarded by flock.
 
-Not durable and not needed for any promise: when it is lost, nothing is decided wrongly.
+Not durable and not needed for any promise: when it is lost, nothing is decided wrongly. So one that is damaged, which
+its checksum tells, counts as lost.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ import os
 import stat as stat_bits
 import tempfile
 from typing import TYPE_CHECKING, Any
+
+import xxhash
 
 from penstock.errors import StorageError
 
@@ -63,12 +66,11 @@ class HostFact:
             os.mkdir(self.directory, 0o700)
         self._check_private()
         with self._lock(fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB) as fd:
-            text = os.pread(fd, 1 << 20, 0)
-            fact: dict[str, Any] = json.loads(text) if text else {}
+            fact = _intact(os.pread(fd, os.fstat(fd).st_size, 0))
             yield fact
             os.ftruncate(fd, 0)
             if fact:
-                os.pwrite(fd, json.dumps(fact).encode(), 0)
+                os.pwrite(fd, json.dumps(fact | {"sum": _sum(fact)}).encode(), 0)
             else:
                 os.unlink(self.path)
 
@@ -99,3 +101,17 @@ class HostFact:
             return os.stat(self.path).st_ino == os.fstat(fd).st_ino
         except FileNotFoundError:
             return False
+
+
+def _intact(text: bytes) -> dict[str, Any]:
+    """Return the object, an empty one if it is not what was kept."""
+    try:
+        fact: dict[str, Any] = json.loads(text)
+        found = fact.pop("sum")
+    except (ValueError, AttributeError, TypeError, KeyError):
+        return {}
+    return fact if found == _sum(fact) else {}
+
+
+def _sum(fact: dict[str, Any]) -> str:
+    return xxhash.xxh3_64_hexdigest(json.dumps(fact, sort_keys=True).encode())

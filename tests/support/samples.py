@@ -1,0 +1,87 @@
+"""Samples of every state file of a format version, kept in `tests/data/formats/v<version>`.
+
+They are made once for a version, before it is released, and never again:
+
+    PYTHONPATH=src:. python -m tests.support.samples tests/data/formats/v1
+
+A version that is released stays readable, so its samples stay, and `tests/test_samples.py` reads them with the code of
+now. A file that is new in a version is added by making them all in another place and copying that one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import sys
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from penstock import clock, unique
+from penstock.options import SOURCE, parse
+from penstock.source import plan
+from penstock.source.plan import Planner
+from penstock.storage import HostFact, LocalStorage
+from penstock.testing import FakeClock
+from tests.support.output import QUERY, Output
+from tests.support.scene import FORMS, Scene, small
+
+TIMES = {"a.log": 1_000_000, "b ü.log": 1_000_001, "c.log": 1_000_002}  # input file -> when it was changed, in seconds
+FACT = {"busy": False, "sink": "s", "owner": "worker-1:4242:1:q1", "jvm": [4242, 1.5], "keeper": 4243}
+
+
+def make(root: Path) -> None:
+    """Make the samples below `root`: an output for each form of staged rows, a checkpoint, plans, a host fact."""
+    numbers = count(1)
+    time = FakeClock()
+    with pytest.MonkeyPatch.context() as patch, clock.use(time), unique.use(lambda: f"{next(numbers):032x}"):
+        patch.setattr(socket, "gethostname", lambda: "worker-1")
+        patch.setattr(os, "getpid", lambda: 4242)
+        for form, options in FORMS.items():
+            with small(form):
+                Scene(Output(root / "outputs" / form, time), {"path": "/data/out"} | options).begin()
+        make_checkpoint(root / "checkpoint", root / "in", time)
+        shutil.rmtree(root / "in")
+        with host_fact(root).locked() as state:
+            state.update(FACT)
+
+
+def host_fact(root: Path) -> HostFact:
+    """Return the host fact of the samples below `root`, which is not where those of this host are."""
+    fact = HostFact("host-fact")
+    fact.directory, fact.path = str(root), str(root / "host-fact.json")
+    return fact
+
+
+def make_checkpoint(checkpoint: Path, source: Path, time: FakeClock) -> None:
+    """Make what Spark's checkpoint has of a query over three files, and the plan that was too long for its offset."""
+    source.mkdir(parents=True)
+    for name, seconds in TIMES.items():
+        (source / name).write_bytes(b"1234567\n")
+        os.utime(source / name, (seconds, seconds))
+    time.seconds = 2_000_000
+    options = parse(SOURCE, {"path": str(source), "maxBytesPerTrigger": "12", "settle": "0s"}, what="source")
+    planner = Planner(
+        LocalStorage(),
+        str(source),
+        options,
+        divisible=lambda _: True,
+        state=(LocalStorage(), str(checkpoint / "penstock")),
+    )
+    for log in ("offsets", "commits"):
+        (checkpoint / log).mkdir(parents=True)
+    (checkpoint / "metadata").write_text(json.dumps({"id": QUERY}))
+    at = planner.initial()
+    for batch, inline in enumerate([plan.INLINE_BYTES, 0]):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(plan, "INLINE_BYTES", inline)
+            at = planner.latest(at)
+        (checkpoint / f"offsets/{batch}").write_text(f"v1\n{{}}\n{json.dumps(at)}")
+    (checkpoint / "commits/0").write_text('v1\n{"nextBatchWatermarkMs":0}')
+
+
+if __name__ == "__main__":
+    make(Path(sys.argv[1]).absolute())

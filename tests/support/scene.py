@@ -1,0 +1,122 @@
+"""A sink in mid life, with all that its state can hold: to be damaged, or to be kept as a sample of its formats."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from penstock import failpoints
+from penstock.errors import PenstockError
+from penstock.sink import ledger, parts
+from penstock.sink.sink import Batch, Sink
+from tests.support.damage import tree
+from tests.support.output import QUERY, Output
+
+# What the batches write: writer -> lines.
+ROWS = [{0: ["a", "b", "c"]}, {0: ["d"], 1: ["e"]}, {0: ["f", "g", "h"], 1: ["i"]}, {0: ["j"]}]
+EXPECTED = Counter(line for batch in ROWS for lines in batch.values() for line in lines)
+_ROLLS = {"rollRows": "3", "fileName": "p{writer}-{seq}"}
+FORMS = {
+    "bytes": _ROLLS,
+    "gzip": _ROLLS | {"compression": "gzip"},
+    "zstd": _ROLLS | {"compression": "zstd"},
+    "arrow": _ROLLS | {"format": "parquet"},
+    "own-file-of-bytes": _ROLLS,
+    "own-file-of-parquet": _ROLLS | {"format": "parquet"},
+    "growing": {"growing": "true", "fileName": "all.txt"},
+}
+
+
+@dataclass
+class Scene:
+    """An output in mid life: files that are finished, one that is owed, parts that are open with segments of one form."""
+
+    output: Output
+    options: dict[str, str]
+
+    def begin(self) -> None:
+        """Run three batches, the last of which dies between its commit and publishing."""
+        sink = self.sink()
+        for batch in range(2):
+            self.output.batch(sink, batch, ROWS[batch], mark=f"m{batch}")
+        failpoints.arm("sink.publish.one=error,sink.publish.grow=error")
+        try:
+            with pytest.raises(OSError, match="failpoint"):
+                self.output.batch(sink, 2, ROWS[2], mark="m2")
+        finally:
+            failpoints.arm("")
+
+    def sink(self) -> Sink:
+        """Return the sink."""
+        return self.output.sink(**self.options)
+
+    def go_on(self) -> None:
+        """Be the next driver, whose checkpoint has batch 2: run batch 3, the last one."""
+        sink, batch = self.sink(), Batch(QUERY, 3, "m3", final=True)
+        results = self.output.write(sink, sink.begin("d2", batch), 3, ROWS[3])
+        sink.commit(batch, results)
+
+    def visible(self) -> dict[str, bytes]:
+        """Return what is not hidden, by path."""
+        return {name: data for name, data in tree(self.output.root).items() if not name.startswith("_penstock")}
+
+    def repeat(self) -> None:
+        """Be the next driver, whose checkpoint lacks the end of batch 2: run it again, then batch 3."""
+        self.output.batch(self.sink(), 2, ROWS[2], owner="d2", mark="m2")
+        self.go_on()
+
+    def state(self) -> list[str]:
+        """Return the paths of all state files."""
+        return sorted(name for name in tree(self.output.root) if name.startswith("_penstock"))
+
+    def attempt(self, step: Callable[[], object], *names: str, ends: bool = True) -> PenstockError | None:
+        """Do a step on damaged state. Readers may gain right rows and lose none; an error must name a file, or its place.
+
+        Returns the error. Without one, a step that `ends` has made all rows visible.
+        """
+        before = self.visible()
+        found = None
+        try:
+            step()
+        except PenstockError as error:
+            found = error
+        assert found is None or any(
+            place in str(found) for place in [*(Path(n).name for n in names), self.sink().state]
+        )
+        after = self.visible()
+        if after != before:
+            assert {path: after[path][: len(data)] for path, data in before.items()} == before
+            assert not rows(after) - EXPECTED
+        assert found or not ends or rows(after) == EXPECTED
+        return found
+
+
+def rows(files: dict[str, bytes]) -> Counter[str]:
+    """Return the rows that readers of these files see."""
+    found: Counter[str] = Counter()
+    for name, data in files.items():
+        if name.endswith(".parquet"):
+            found.update(pq.read_table(pa.BufferReader(data)).column(0).to_pylist())
+        else:
+            codec = {".gz": "gzip", ".zst": "zstd"}.get(Path(name).suffix)
+            with pa.input_stream(pa.BufferReader(data), compression=codec) as stream:
+                found.update(stream.read().decode().splitlines())
+    return found
+
+
+@contextmanager
+def small(form: str) -> Iterator[None]:
+    """Have few records folded, and, for the forms that ask for it, few bytes go to a file of their own."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ledger, "FOLD", 1)
+        if form.startswith("own-file"):
+            patch.setattr(parts.BytePart, "stage_bytes", 1)
+            patch.setattr(parts.ArrowPart, "stage_bytes", 1)
+        yield

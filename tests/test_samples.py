@@ -1,0 +1,105 @@
+"""State files that an earlier code wrote: read by the code of now, with the content they had."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from penstock import clock
+from penstock.cli import state
+from penstock.options import SOURCE, parse
+from penstock.source.plan import Planner
+from penstock.spark.checkpoint import Checkpoint
+from penstock.storage import LocalStorage
+from penstock.testing import FakeClock
+from penstock.verify import verify
+from tests.support.damage import damages
+from tests.support.output import QUERY, Output
+from tests.support.samples import FACT, TIMES, host_fact
+from tests.support.scene import EXPECTED, FORMS, Scene, rows
+
+FORMATS = Path(__file__).resolve().parent / "data/formats"
+VERSIONS = sorted(path.name for path in FORMATS.iterdir())
+
+
+@pytest.fixture(params=VERSIONS)
+def samples(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """Return a copy of the samples of a version."""
+    return Path(shutil.copytree(FORMATS / request.param, tmp_path / request.param))
+
+
+@pytest.fixture
+def time() -> Iterator[FakeClock]:
+    fake = FakeClock(1_000_060)
+    with clock.use(fake):
+        yield fake
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_an_output_goes_on(samples: Path, time: FakeClock, form: str) -> None:
+    """An output with finished, owed and open parts is listed, verified and gone on with: every row, once."""
+    scene = Scene(Output(samples / "outputs" / form, time), FORMS[form])
+    root = str(scene.output.root)
+    head = scene.sink().ledger.head()
+    assert (head.n, head.last_batch(QUERY), head.total_rows) == (4, 2, 9)
+    report = verify(root)
+    assert report.ok
+    assert (report.output.sinks[0].rows, report.output.sinks[0].owed_files) == (9 if form == "growing" else 6, 1)
+    assert state.files(root).facts["rows"] == (0 if form == "growing" else 6)
+    scene.go_on()
+    assert rows(scene.visible()) == EXPECTED
+    assert verify(root).ok
+
+
+def test_a_sink_is_rebuilt_from_its_samples(samples: Path, time: FakeClock) -> None:
+    """Without its query a sink has its noted options and can be finished."""
+    for form in FORMS:
+        root = samples / "outputs" / form
+        state.finish(str(root), None)
+        assert verify(str(root)).ok
+        assert sum(rows(Scene(Output(root, time), {}).visible()).values()) == 9
+
+
+def test_offsets_and_plans_are_read(samples: Path, tmp_path: Path) -> None:
+    """The offsets of a checkpoint give their plans, one of which lies beside them, and the cursor to go on from."""
+    checkpoint = Checkpoint(str(samples / "checkpoint"))
+    current = checkpoint.current()
+    assert current is not None
+    assert (current.query, current.number, current.final) == (QUERY, 1, False)
+    assert checkpoint.numbers("commits") == [0]
+    options = parse(SOURCE, {"path": str(tmp_path)}, what="source")
+    planner = Planner(
+        LocalStorage(),
+        str(tmp_path),
+        options,
+        divisible=lambda _: True,
+        state=(LocalStorage(), str(samples / "checkpoint/penstock")),
+    )
+    found = []
+    for batch in checkpoint.numbers("offsets"):
+        [offset] = checkpoint.offsets(batch)
+        assert offset is not None
+        found.append([(s.file.path, s.file.modified_ns, s.start, s.end) for s in planner.splits(offset)])
+    (a, at_a), (b, at_b), (c, at_c) = [(name, seconds * 10**9) for name, seconds in TIMES.items()]
+    assert found == [[(a, at_a, 0, 8), (b, at_b, 0, 4)], [(b, at_b, 4, 8), (c, at_c, 0, 8)]]
+    assert len(list((samples / "checkpoint/penstock").iterdir())) == 1
+
+
+def test_host_fact_is_read(samples: Path) -> None:
+    """A fact that another process of this host left is read."""
+    with host_fact(samples).locked() as found:
+        assert found == FACT
+
+
+def test_every_change_of_a_host_fact(samples: Path) -> None:
+    """A fact that was cut or altered counts as lost, as it may be at any time, and gives way to a new one."""
+    path = samples / "host-fact.json"
+    for what, broken in damages(path.read_bytes()):
+        path.write_bytes(broken)
+        with host_fact(samples).locked() as found:
+            assert found in ({}, FACT), what
+            found.clear()
+        assert not path.exists()
