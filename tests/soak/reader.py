@@ -31,19 +31,13 @@ class Reader:
         self._drawn = drawn
         self._known: dict[str, tuple[int, ...]] = {}
         self._seen: Counter[str] = Counter()
-        self.polls = 0
-        self.rows = 0
+        self.polls = self.files = self.rows = 0
         self.wrong: list[str] = []
 
     @property
     def ids(self) -> set[str]:
         """Return the ids of all records that are visible."""
         return set(self._seen)
-
-    @property
-    def files(self) -> int:
-        """Return how many files are visible."""
-        return len(self._known)
 
     def poll(self) -> None:
         """Look once."""
@@ -56,7 +50,7 @@ class Reader:
         for path, identity in found.items():
             if self._known.get(path) != identity:
                 self._look(path, identity)
-        self.rows = self._seen.total()
+        self.files, self.rows = len(found), self._seen.total()
 
     def _look(self, path: str, identity: tuple[int, ...]) -> None:
         if path in self._known and not self._drawn.growing:

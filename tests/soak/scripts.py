@@ -42,11 +42,11 @@ class Script:
 def script(seed: int) -> Script:
     """Return the script of this seed."""
     chance = random.Random(f"{seed} script")  # noqa: S311 - repeatable
-    steps = [_step(chance) for _ in range(chance.randint(2, 6))]
+    steps = [Step(_rows(chance)), *(_step(chance) for _ in range(chance.randint(1, 5)))]
     last = Step(_rows(chance), "final") if chance.random() < 0.3 else Step(what="finish")
     options = {name: chance.choice(values) for name, values in _CHOICES.items() if chance.random() < 0.3}
-    if "bucketBy" in options and chance.random() < 0.5:
-        options["dropBucketColumns"] = "true"
+    if "bucketBy" in options:
+        options["dropBucketColumns"] = "true"  # text has one column
     if chance.random() < 0.2:
         options = {"growing": "true", "fileName": "all.txt"}
     row_bytes = chance.choice((12, 12, 12, 3000))

@@ -36,7 +36,7 @@ def settings(seed: int) -> Settings:
     form = chance.choice(_FORMS)
     to = chance.choice(_FORMS if form == "text" else _FORMS[1:])
     sink = {"format": to}
-    if to in {"text", "json"} and chance.random() < 0.2:
+    if to in {"text", "json"} and chance.random() < 0.4:
         sink |= {"growing": "true", "fileName": f"all.{to}"}
     else:
         packers = ("none", "gzip", "zstd") if to != "parquet" else ("none", "gzip", "zstd", "snappy")

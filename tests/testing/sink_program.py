@@ -87,10 +87,10 @@ class SinkProgram(Program):
             return
         batch = Batch(QUERY, sum(s.is_batch for s in self._steps[:number]), final=step.what == "final")
         begun = sink.begin(owner, batch)
+        writers = [writer for writer, rows in enumerate(step.rows) if rows]
         results = [
             sink.write(begun, QUERY, batch.number, writer, self._schema, iter([self._rows(number, writer)]))
-            for writer in range(len(step.rows))
-            if step.rows[writer]
+            for writer in writers or [0]  # Spark has one task at least
         ]
         sink.commit(batch, results)
 
@@ -101,7 +101,7 @@ class SinkProgram(Program):
             clock.sleep(behind)
 
     def _rows(self, number: int, writer: int) -> bytes | pa.RecordBatch:
-        rows = [self._row(number, writer, row) for row in range(self._steps[number].rows[writer])]
+        rows = [self._row(number, writer, row) for row in range(sum(self._steps[number].rows[writer : writer + 1]))]
         if self._schema is TEXT:
             return b"".join(rows)
         values = {
