@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 from pathlib import Path
 
 import pyarrow as pa
@@ -646,3 +647,17 @@ def test_abort_removes_what_was_staged(output: Output) -> None:
     begun = sink.begin("d1", Batch(QUERY, 0))
     sink.abort(output.write(sink, begun, 0, {0: ["a"], 1: ["b"]}))
     assert output.staged() == []
+
+
+def test_only_staging_is_private(output: Output) -> None:
+    """An output directory that the sink makes can be read by whom the umask lets read; what is staged, by nobody else."""
+    umask = os.umask(0o022)
+    try:
+        output.batch(output.sink(), 0, {0: ["a"]}, final=True)
+    finally:
+        os.umask(umask)
+    modes = {
+        path: stat.S_IMODE(os.stat(output.root / path).st_mode)
+        for path in ("", "_penstock/s/ledger", "_penstock/s/staging")
+    }
+    assert modes == {"": 0o755, "_penstock/s/ledger": 0o755, "_penstock/s/staging": 0o700}

@@ -150,8 +150,10 @@ class Sink:
         return Begun(unique.token(), head.n, head.epoch, clock.now_ns(), head.ratio, done, head.open, final)
 
     def _claim(self, head: State, owner: str) -> State:
-        for directory in (self.staging, f"{self.state}/ledger"):
-            self.storage.make_directory(directory, private=directory == self.staging)
+        self.storage.make_directory(
+            f"{self.state}/ledger"
+        )  # first: `private` holds for every directory that is made on the way
+        self.storage.make_directory(self.staging, private=True)
         claimed = self._next(head, epoch=head.epoch + 1, owner=owner, write=unique.token())
         self._put(claimed)
         note_options(self.storage, self.state, claimed.epoch, self.options.given)
