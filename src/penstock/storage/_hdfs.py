@@ -131,7 +131,7 @@ class HdfsWriteHandle:
         if self._file is None:
             return
         file, self._file = self._file, None  # never twice: a second completion does not know the last block any more
-        with doing("close", self._path):
+        with self._poisoning("close"):  # nor after a failure, when it would wait for blocks that never come
             file.close()
             found = self._hdfs.stat(self._at)
             if found.size != self._written:
