@@ -2,17 +2,37 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import errno
+import json
+import os
+import pickle
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+from urllib.request import urlopen
 
+import pyarrow as pa
 import pytest
 
 from penstock import unique
-from penstock.errors import StorageError
-from penstock.storage import HdfsStorage, Storage
+from penstock.errors import AlreadyThere, DependencyError, FileChanged, NoSpace, NotThere, OptionError, StorageError
+from penstock.formats import ReadFormat
+from penstock.options import SOURCE, parse
+from penstock.source.cursor import FileVersion, Split
+from penstock.source.plan import Planner
+from penstock.source.read import Reading
+from penstock.storage import HdfsStorage, Storage, _hdfs_native, locate
+from tests.support.hdfs import BLOCK_BYTES, MiniHdfs, configuration, free_port
 from tests.support.storage_contract import StorageContract, put
 
-if TYPE_CHECKING:
-    from tests.support.hdfs import MiniHdfs
+MEBIBYTE = 1 << 20
 
 
 @pytest.fixture
@@ -25,6 +45,14 @@ def root(hdfs: MiniHdfs, storage: HdfsStorage) -> str:
     path = f"{hdfs.url}/{unique.token()}"
     storage.make_directory(path)
     return path
+
+
+@pytest.fixture
+def clients(monkeypatch: pytest.MonkeyPatch) -> dict[Any, Any]:
+    """Forget the clients of this process for one test, which may change what new ones are made of."""
+    none: dict[Any, Any] = {}
+    monkeypatch.setattr(_hdfs_native, "_clients", none)
+    return none
 
 
 class TestHdfsStorage(StorageContract):
@@ -46,3 +74,550 @@ class TestHdfsStorage(StorageContract):
     def test_odd_names_are_names(self, storage: Storage, root: str, name: str) -> None:
         """Any character but a slash and a colon may be in a name."""
         super().test_odd_names_are_names(storage, root, name)
+
+
+# -- names and paths ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("location", "authority", "path"),
+    [
+        ("hdfs://n:9000/a/b/../c", "n:9000", "hdfs://n:9000/a/c"),
+        ("hdfs://cluster//a%20b/", "cluster", "hdfs://cluster/a%20b"),
+        ("hdfs://cluster/a?b#c", "cluster", "hdfs://cluster/a?b#c"),
+        ("hdfs://cluster", "cluster", "hdfs://cluster"),
+        ("hdfs:///a", "", "hdfs:///a"),
+        ("hdfs:/a", "", "hdfs:///a"),
+        ("HDFS://cluster/a", "cluster", "hdfs://cluster/a"),
+    ],
+)
+def test_locations_are_whole_urls(location: str, authority: str, path: str) -> None:
+    """A path on HDFS is its URL, taken literally; it can be located again."""
+    for place in (location, path):
+        storage, found = locate(place)
+        assert isinstance(storage, HdfsStorage)
+        assert (storage.authority, found) == (authority, path)
+
+
+@pytest.mark.parametrize("name", ["a:b", "\udcff"])
+def test_names_hdfs_does_not_have_are_refused(storage: Storage, root: str, name: str) -> None:
+    """A colon, and bytes that are not UTF-8, cannot be in a name: a typed error that shows it."""
+    with pytest.raises(StorageError, match=f"cannot create .*{name.encode('unicode_escape').decode()[-2:]}"):
+        storage.create(f"{root}/{name}")
+
+
+def test_another_file_system_is_not_mixed_up(storage: Storage) -> None:
+    """A path of another authority is refused, not taken for one of this."""
+    with pytest.raises(StorageError, match="is not on hdfs://127"):
+        storage.stat("hdfs://elsewhere:1/a")
+
+
+# -- the way there -----------------------------------------------------------------------------------------------------
+
+
+def test_without_the_library_the_command_is_named(clients: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without hdfs-native the error says what to install."""
+    monkeypatch.setitem(sys.modules, "hdfs_native", None)
+    with pytest.raises(DependencyError, match=r"pip install 'penstock\[hdfs\]'"):
+        HdfsStorage("n:1").stat("/")
+
+
+def test_nobody_listens(hdfs: MiniHdfs) -> None:
+    """A wrong port is one typed error, within the time limit of the test, that names the address and the cause."""
+    with pytest.raises(StorageError, match=r"no NameNode at hdfs://127\.0\.0\.1:\d+: Connection refused"):
+        HdfsStorage(f"127.0.0.1:{free_port()}").stat("/")
+
+
+def test_somebody_else_listens(hdfs: MiniHdfs) -> None:
+    """A port that speaks another protocol is no NameNode."""
+    with pytest.raises(StorageError, match=f"no NameNode at hdfs://127.0.0.1:{hdfs.web_port}"):
+        HdfsStorage(f"127.0.0.1:{hdfs.web_port}").stat("/")
+
+
+def test_nobody_answers(hdfs: MiniHdfs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that takes the connection and says nothing is given up."""
+    monkeypatch.setattr(_hdfs_native, "_CONTACT_SECONDS", 1.0)
+    with socket.create_server(("127.0.0.1", 0)) as silent, pytest.raises(StorageError, match="no answer within 1 s"):
+        HdfsStorage(f"127.0.0.1:{silent.getsockname()[1]}").stat("/")
+
+
+def test_unknown_name_service(hdfs: MiniHdfs) -> None:
+    """A name that is neither a name service nor a host is named, with what says what the name services are."""
+    with pytest.raises(StorageError, match=r"no NameNode at hdfs://nowhere\.invalid:8020.*HADOOP_CONF_DIR is not set"):
+        HdfsStorage("nowhere.invalid").stat("/")
+
+
+def test_no_default_file_system(
+    clients: object, hdfs: MiniHdfs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`hdfs:///` without a configured default is refused."""
+    monkeypatch.setenv("HADOOP_CONF_DIR", str(configuration(tmp_path / "conf", {})))
+    with pytest.raises(OptionError, match="defaultFS"):
+        HdfsStorage("").stat("/")
+
+
+def test_name_service(
+    clients: object, hdfs: MiniHdfs, root: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A name service of HADOOP_CONF_DIR is tried at all its addresses; so is the default file system."""
+    settings = {
+        "fs.defaultFS": "hdfs://cluster",
+        "dfs.nameservices": "cluster",
+        "dfs.ha.namenodes.cluster": "dead,alive",
+        "dfs.namenode.rpc-address.cluster.dead": f"127.0.0.1:{free_port()}",
+        "dfs.namenode.rpc-address.cluster.alive": hdfs.authority,
+        "dfs.client.failover.proxy.provider.cluster": "org.apache.hadoop.hdfs.server.namenode.ha.ConfiguredFailoverProxyProvider",
+    }
+    monkeypatch.setenv("HADOOP_CONF_DIR", str(configuration(tmp_path / "conf", settings)))
+    for place in ("hdfs://cluster", "hdfs://"):
+        storage, path = locate(f"{place}{root.removeprefix(hdfs.url)}/{unique.token()}")
+        put(storage, path, b"x")
+        assert storage.read(path) == b"x"
+        storage.publish(path, f"{path}-published")
+        assert hdfs.cat(hdfs.url + f"{path}-published".removeprefix(place)) == b"x"
+
+
+def test_a_forked_process_makes_a_client_of_its_own(storage: HdfsStorage, root: str) -> None:
+    """A child of this process reads and writes, though its parent's connections are dead in it."""
+    put(storage, f"{root}/a", b"x")
+    child = os.fork()
+    if child == 0:
+        signal.alarm(60)
+        try:
+            storage.put_if_absent(f"{root}/b", storage.read(f"{root}/a"))
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    assert storage.read(f"{root}/b") == b"x"
+
+
+def test_nothing_is_connected_before_it_is_needed() -> None:
+    """Locating, making and pickling a storage asks no server."""
+    storage, _ = locate("hdfs://nowhere.invalid:1/a")
+    assert pickle.loads(pickle.dumps(storage)).authority == "nowhere.invalid:1"  # noqa: S301 - our own bytes
+
+
+# -- permissions, quotas, safe mode ------------------------------------------------------------------------------------
+
+
+def mode(hdfs: MiniHdfs, path: str) -> str:
+    """Return the permissions of a path, by the servers' web interface."""
+    url = f"http://127.0.0.1:{hdfs.web_port}/webhdfs/v1{path.removeprefix(hdfs.url)}?op=GETFILESTATUS&user.name=root"
+    with urlopen(url, timeout=30) as answer:
+        return str(json.load(answer)["FileStatus"]["permission"])
+
+
+def test_staged_files_are_private_and_published_ones_are_not(hdfs: MiniHdfs, storage: Storage, root: str) -> None:
+    """A created file is 0600 in a 0700 directory; published it has the permissions that the umask leaves."""
+    umask = os.umask(0o027)
+    try:
+        storage.make_directory(f"{root}/private", private=True)
+        put(storage, f"{root}/private/a", b"x")
+        assert (mode(hdfs, f"{root}/private"), mode(hdfs, f"{root}/private/a")) == ("700", "600")
+        storage.publish(f"{root}/private/a", f"{root}/b")
+        storage.make_directory(f"{root}/plain")
+        assert (mode(hdfs, f"{root}/b"), mode(hdfs, f"{root}/plain")) == ("640", "750")
+    finally:
+        os.umask(umask)
+
+
+def test_permission_denied(
+    clients: dict[Any, Any], storage: Storage, root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another user is refused by a typed error with path and reason, and may look at what he may look at."""
+    put(storage, f"{root}/empty", b"")
+    put(storage, f"{root}/a", b"secret")
+    monkeypatch.setenv("HADOOP_USER_NAME", "joe")
+    clients.clear()
+    calls: dict[str, Callable[[], object]] = {
+        "create": lambda: storage.create(f"{root}/b"),
+        "open": lambda: storage.open(f"{root}/a"),
+        "delete": lambda: storage.delete(f"{root}/a"),
+        "publish": lambda: storage.publish(f"{root}/a", f"{root}/b"),
+        "make directory": lambda: storage.make_directory(f"{root}/d"),
+    }
+    for verb, call in calls.items():
+        with pytest.raises(StorageError, match=rf"cannot {verb} '{root}.*Permission denied.*user=joe") as raised:
+            call()
+        assert type(raised.value) is StorageError
+        assert isinstance(raised.value.__cause__, OSError)
+        assert raised.value.__cause__.errno == errno.EACCES
+    assert storage.stat(f"{root}/empty").size == 0
+
+
+def test_full_quota_is_no_space(hdfs: MiniHdfs, storage: Storage, root: str) -> None:
+    """A quota of names, and one of bytes, is `NoSpace`, and leaves no name behind."""
+    storage.make_directory(f"{root}/names")
+    storage.make_directory(f"{root}/bytes")
+    hdfs.admin("-setQuota", "1", f"{root}/names")
+    hdfs.admin("-setSpaceQuota", str(MEBIBYTE), f"{root}/bytes")
+    with pytest.raises(NoSpace, match="free some space"):
+        put(storage, f"{root}/names/a", b"x")
+    with pytest.raises(NoSpace, match="free some space"):
+        put(storage, f"{root}/bytes/a", bytes(2 * MEBIBYTE))
+    with pytest.raises(NoSpace):
+        storage.put_if_absent(f"{root}/bytes/b", b"x")
+    assert list(storage.names(f"{root}/names")) == list(storage.names(f"{root}/bytes")) == []
+
+
+def test_safe_mode_is_named(hdfs: MiniHdfs, storage: Storage, root: str) -> None:
+    """In safe mode everything that writes fails with a typed error that says so, and reading works."""
+    put(storage, f"{root}/a", b"x")
+    hdfs.admin("-safemode", "enter")
+    try:
+        for call in (
+            lambda: storage.create(f"{root}/b"),
+            lambda: storage.put_if_absent(f"{root}/b", b"x"),
+            lambda: storage.publish(f"{root}/a", f"{root}/b"),
+            lambda: storage.delete(f"{root}/a"),
+            lambda: storage.make_directory(f"{root}/d"),
+        ):
+            with pytest.raises(StorageError, match="safe mode"):
+                call()
+        assert storage.read(f"{root}/a") == b"x"
+    finally:
+        hdfs.admin("-safemode", "leave")
+
+
+# -- exactly one wins --------------------------------------------------------------------------------------------------
+
+
+def test_of_two_that_publish_one_name_exactly_one_wins(storage: Storage, root: str) -> None:
+    """Two threads move two files to one name at the same time: one moves, the other is told and keeps its file."""
+    for turn in range(20):
+        start = threading.Barrier(2)
+        results: dict[str, bool] = {}
+
+        def move(
+            source: str, turn: int = turn, start: threading.Barrier = start, results: dict[str, bool] = results
+        ) -> None:
+            start.wait()
+            try:
+                storage.publish(f"{root}/{source}", f"{root}/target-{turn}")
+            except AlreadyThere:
+                results[source] = False
+            else:
+                results[source] = True
+
+        sources = [f"{turn}-a", f"{turn}-b"]
+        for source in sources:
+            put(storage, f"{root}/{source}", source.encode())
+        threads = [threading.Thread(target=move, args=(source,)) for source in sources]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert sorted(results.values()) == [False, True]
+        (loser,) = (source for source in sources if not results[source])
+        (winner,) = (source for source in sources if results[source])
+        assert storage.read(f"{root}/target-{turn}") == winner.encode()
+        assert storage.read(f"{root}/{loser}") == loser.encode()
+
+
+def test_published_twice_is_not_there(storage: Storage, root: str) -> None:
+    """Publishing again what is published says that the source is not there, as on a local disk."""
+    put(storage, f"{root}/a", b"x")
+    storage.publish(f"{root}/a", f"{root}/b")
+    with pytest.raises(NotThere):
+        storage.publish(f"{root}/a", f"{root}/b")
+
+
+class Deaf:
+    """A real HDFS whose next rename is done, or not, and answered by an error; `meanwhile` happens before the answer."""
+
+    def __init__(self, storage: HdfsStorage, *, done: bool, meanwhile: Any = None) -> None:
+        self._real = storage._hdfs
+        self._done = done
+        self._meanwhile = meanwhile or (lambda: None)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+    def rename(self, source: str, target: str) -> None:
+        """Rename, and do not hear the answer."""
+        if self._done:
+            self._real.rename(source, target)
+        self._meanwhile()
+        raise OSError(errno.EIO, "RPC listener disconnected")
+
+    def over(self, storage: HdfsStorage) -> HdfsStorage:
+        """Return the storage that calls this."""
+        return HdfsStorage(storage.authority, self)
+
+
+def test_lost_reply_of_a_rename_that_was_done(storage: HdfsStorage, root: str) -> None:
+    """A publish and a put whose reply got lost have succeeded, and say so."""
+    put(storage, f"{root}/a", b"x")
+    deaf = Deaf(storage, done=True).over(storage)
+    deaf.publish(f"{root}/a", f"{root}/b")
+    deaf.put_if_absent(f"{root}/c", b"y")
+    assert {name: storage.read(f"{root}/{name}") for name in storage.names(root)} == {"b": b"x", "c": b"y"}
+
+
+def test_lost_connection_before_a_rename(storage: HdfsStorage, root: str) -> None:
+    """A publish and a put that were not done fail; the file stays where it was, and the temporary goes."""
+    put(storage, f"{root}/a", b"x")
+    deaf = Deaf(storage, done=False).over(storage)
+    with pytest.raises(StorageError, match="disconnected"):
+        deaf.publish(f"{root}/a", f"{root}/b")
+    with pytest.raises(StorageError, match="disconnected"):
+        deaf.put_if_absent(f"{root}/c", b"y")
+    assert {name: storage.read(f"{root}/{name}") for name in storage.names(root)} == {"a": b"x"}
+
+
+def test_lost_reply_and_somebody_elses_file(storage: HdfsStorage, root: str) -> None:
+    """Where the reply is lost and the name is another file's, neither publish nor put claims it."""
+    put(storage, f"{root}/a", b"mine")
+    put(storage, f"{root}/theirs", b"theirs!")
+
+    def swap() -> None:
+        for name in list(storage.names(root)):
+            if name != "theirs":
+                storage.delete(f"{root}/{name}")
+        storage.publish(f"{root}/theirs", f"{root}/b")
+
+    deaf = Deaf(storage, done=False, meanwhile=swap).over(storage)
+    with pytest.raises(StorageError, match="disconnected"):
+        deaf.publish(f"{root}/a", f"{root}/b")
+    storage.publish(f"{root}/b", f"{root}/theirs")
+    with pytest.raises(StorageError, match="disconnected"):
+        deaf.put_if_absent(f"{root}/b", b"mine")
+    assert storage.read(f"{root}/b") == b"theirs!"
+
+
+# -- files that are being written --------------------------------------------------------------------------------------
+
+
+def test_a_file_being_written_is_young(storage: Storage, root: str) -> None:
+    """As long as its writer writes, a file is as young as can be; then it is as old as its completion."""
+    file = storage.create(f"{root}/a")
+    file.write(b"x")
+    time.sleep(0.05)
+    (listed,) = storage.list(root)
+    assert storage.stat(f"{root}/a").modified_ns > listed.modified_ns
+    file.close()
+    (listed,) = storage.list(root)
+    assert storage.stat(f"{root}/a") == listed
+    assert listed.size == 1
+
+
+def test_a_file_being_written_is_not_planned(storage: Storage, root: str) -> None:
+    """A file whose writer takes longer than `settle` is planned when it is complete, once and whole."""
+    options = parse(SOURCE, {"path": root, "settle": "100ms"}, what="source")
+    planner = Planner(storage, root, options, divisible=lambda _: True)
+    file = storage.create(f"{root}/a")
+    file.write(b"first\n")
+    offset = planner.initial()
+    time.sleep(0.3)
+    assert planner.latest(offset) == offset
+    file.write(b"second\n")
+    file.close()
+    time.sleep(0.3)
+    offset = planner.latest(offset)
+    assert [(split.file.path, split.start, split.end) for split in planner.splits(offset)] == [("a", 0, 13)]
+
+
+def test_a_length_published_by_a_writer_is_no_version(storage: Storage, root: str) -> None:
+    """A file that is open and shows a length cannot be read as that: the task fails, and does not end early in silence."""
+    file = storage.create(f"{root}/a")
+    file.write(b"first\n")
+    file.sync()
+    entry = storage.stat(f"{root}/a")
+    assert entry.size == 6
+    split = Split(FileVersion("a", entry.size, entry.modified_ns, entry.identity), 0, 6)
+    reading = Reading(storage, root, ReadFormat("text", pa.schema([("value", pa.string())])))
+    with pytest.raises(FileChanged, match="size 0, planned 6"):
+        list(reading.text([split]))
+    file.close()
+
+
+WRITER = """
+import sys, time
+from penstock.storage import locate
+storage, path = locate(sys.argv[1])
+file = storage.create(path) if sys.argv[2] == "create" else storage.extend(path, int(sys.argv[2]))
+file.write(sys.argv[3].encode())
+if sys.argv[4] == "sync":
+    file.sync()
+print("written", flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.fixture
+def dead_writer() -> Iterator[Any]:
+    """Yield a function that writes to a file in another process and kills that before it has closed it."""
+    writers: list[subprocess.Popen[str]] = []
+
+    def write(path: str, how: str, data: str, sync: str = "sync") -> None:
+        command = [sys.executable, "-c", WRITER, path, how, data, sync]
+        writer = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        writers.append(writer)
+        assert writer.stdout is not None
+        assert writer.stdout.readline() == "written\n"
+        writer.kill()
+        writer.wait()
+        writer.stdout.close()
+
+    yield write
+    for writer in writers:
+        writer.kill()
+
+
+def test_a_dead_writer_blocks_nothing(storage: Storage, root: str, dead_writer: Any) -> None:
+    """What a killed writer left open is neither complete nor in the way: its name is taken until it is deleted."""
+    dead_writer(f"{root}/a", "create", "half")
+    with pytest.raises(AlreadyThere):
+        storage.create(f"{root}/a")
+    put(storage, f"{root}/b", b"x")
+    storage.publish(f"{root}/b", f"{root}/c")
+    storage.put_if_absent(f"{root}/d", b"y")
+    storage.delete(f"{root}/a")
+    put(storage, f"{root}/a", b"anew")
+    assert storage.read(f"{root}/a") == b"anew"
+
+
+@pytest.mark.parametrize("sync", ["sync", "no sync"])
+def test_a_dead_writers_growing_file_is_taken_over(storage: Storage, root: str, dead_writer: Any, sync: str) -> None:
+    """A growing file whose writer was killed in an append is written on: what it has already is passed over."""
+    with storage.extend(f"{root}/g", 0) as file:
+        file.write(b"one\n")
+        file.sync()
+    dead_writer(f"{root}/g", "4", "two, and more\n", sync)
+    assert storage.stat(f"{root}/g").size >= 4
+    with storage.extend(f"{root}/g", 4) as file:
+        file.write(b"two, and more\nthree\n")
+        file.sync()
+    assert storage.read(f"{root}/g") == b"one\ntwo, and more\nthree\n"
+    with pytest.raises(StorageError, match="other bytes from 4 on"), storage.extend(f"{root}/g", 4) as file:
+        file.write(b"2\n")
+    assert storage.read(f"{root}/g") == b"one\ntwo, and more\nthree\n"
+
+
+def test_a_writer_whose_file_was_taken_fails(storage: Storage, root: str) -> None:
+    """Whoever extends a file takes it from a writer that still lives; that one's sync and close fail."""
+    old = storage.extend(f"{root}/g", 0)
+    old.write(b"one\n")
+    old.sync()
+    with storage.extend(f"{root}/g", 4) as new:
+        new.write(b"2\n")
+        new.sync()
+    old.write(b"late\n")
+    with pytest.raises(StorageError):
+        old.sync()
+    with pytest.raises(StorageError):
+        old.close()
+    assert storage.read(f"{root}/g") == b"one\n2\n"
+
+
+def test_a_file_that_was_moved_away_does_not_close_well(storage: Storage, root: str) -> None:
+    """HDFS completes an open file under whatever name; a writer whose name is gone, or another file's, is told so."""
+    moved, replaced = storage.create(f"{root}/a"), storage.create(f"{root}/b")
+    moved.write(b"x")
+    replaced.write(b"x")
+    storage.publish(f"{root}/a", f"{root}/elsewhere")
+    with pytest.raises(NotThere):
+        moved.close()
+    storage.publish(f"{root}/b", f"{root}/elsewhere too")
+    put(storage, f"{root}/b", b"another")
+    with pytest.raises(StorageError, match="another file"):
+        replaced.close()
+
+
+# -- blocks and servers ------------------------------------------------------------------------------------------------
+
+
+def pattern(size: int) -> bytes:
+    """Return bytes of which no two kilobytes are the same."""
+    return b"".join(b"%08d" % at for at in range(0, size, 8))[:size]
+
+
+def test_files_of_many_blocks(hdfs: MiniHdfs, storage: Storage, root: str) -> None:
+    """What is longer than a block is written, read by ranges over the seams, and seen by a Java client."""
+    data = pattern(2 * BLOCK_BYTES + 12345)
+    with storage.create(f"{root}/a") as file:
+        for start in range(0, len(data), 1_000_003):
+            file.write(data[start : start + 1_000_003])
+        file.sync()
+    assert storage.read(f"{root}/a") == data
+    with storage.open(f"{root}/a") as file:
+        assert file.read(BLOCK_BYTES - 5, 10) == data[BLOCK_BYTES - 5 : BLOCK_BYTES + 5]
+    storage.publish(f"{root}/a", f"{root}/b")
+    assert hdfs.cat(f"{root}/b") == data
+
+
+def test_a_full_block_is_synced(storage: Storage, root: str) -> None:
+    """A block that fills is synced though nobody asks: the sync at the end does not cover it any more."""
+    with storage.create(f"{root}/a") as file:
+        file.write(bytes(BLOCK_BYTES - 1))
+        assert storage.stat(f"{root}/a").size == 0
+        file.write(b"x")
+        assert storage.stat(f"{root}/a").size == BLOCK_BYTES
+
+
+def test_a_data_node_dies_under_a_block(hdfs: MiniHdfs, storage: Storage, root: str) -> None:
+    """A DataNode that is killed while it takes a block is left out; nothing is lost."""
+    data = pattern(3 * MEBIBYTE)
+    try:
+        with storage.create(f"{root}/a") as file:
+            file.write(data[:MEBIBYTE])
+            hdfs.data_nodes[0].kill()
+            file.write(data[MEBIBYTE:])
+        assert storage.read(f"{root}/a") == data
+    finally:
+        hdfs.restart(hdfs.data_nodes[0])
+
+
+def test_a_data_node_dies_between_two_syncs(
+    hdfs: MiniHdfs, storage: Storage, root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sync that a dead DataNode never answers ends, done or with an error; what was synced before can be read."""
+    monkeypatch.setattr(_hdfs_native, "_SYNC_SECONDS", 5.0)
+    file = storage.extend(f"{root}/g", 0)
+    file.write(b"one\n")
+    file.sync()
+    try:
+        hdfs.data_nodes[0].kill()
+        file.write(b"two\n")
+        with suppress(StorageError):
+            file.sync()
+    finally:
+        hdfs.restart(hdfs.data_nodes[0])
+    with storage.extend(f"{root}/g", 4) as again:
+        again.write(b"two\n")
+        again.sync()
+    assert storage.read(f"{root}/g") == b"one\ntwo\n"
+
+
+def test_a_data_node_is_dead_when_a_block_is_begun(
+    hdfs: MiniHdfs, storage: Storage, root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where a dead DataNode is not missed yet, writing fails with a typed error and leaves no name; later it works."""
+    monkeypatch.setattr(_hdfs_native, "_SYNC_SECONDS", 5.0)
+    hdfs.data_nodes[0].kill()
+    try:
+        with pytest.raises(StorageError):
+            put(storage, f"{root}/a", b"x")
+        with pytest.raises(StorageError):
+            storage.put_if_absent(f"{root}/b", b"x")
+    finally:
+        hdfs.restart(hdfs.data_nodes[0])
+    assert not storage.names(root)
+    put(storage, f"{root}/a", b"x")
+    storage.put_if_absent(f"{root}/b", b"y")
+    assert (storage.read(f"{root}/a"), storage.read(f"{root}/b")) == (b"x", b"y")
+
+
+def test_everything_is_killed(hdfs: MiniHdfs, storage: Storage, root: str) -> None:
+    """What was put and published is there when NameNode and all DataNodes have been killed and started again."""
+    storage.put_if_absent(f"{root}/record", b"decided")
+    put(storage, f"{root}/a", pattern(MEBIBYTE))
+    storage.publish(f"{root}/a", f"{root}/b")
+    for daemon in (hdfs.name_node, *hdfs.data_nodes):
+        daemon.kill()
+    for daemon in (hdfs.name_node, *hdfs.data_nodes):
+        daemon.start()
+    hdfs.wait()
+    assert storage.read(f"{root}/record") == b"decided"
+    assert storage.read(f"{root}/b") == pattern(MEBIBYTE)
+    assert sorted(storage.names(root)) == ["b", "record"]

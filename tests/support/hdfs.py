@@ -24,7 +24,7 @@ from urllib.request import urlopen
 from penstock.storage import cache_directory
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 DATA_NODES = 3
 BLOCK_BYTES = 4 << 20  # small, so that tests fill blocks
@@ -196,18 +196,34 @@ class MiniHdfs:
             daemon.start()
         self.wait()
 
-    def wait(self, data_nodes: int = DATA_NODES) -> None:
-        """Wait until the NameNode has left its safe mode and hears from so many DataNodes."""
+    def wait(self) -> None:
+        """Wait until the NameNode has left its safe mode and has heard from all DataNodes."""
+        self._until(
+            lambda: self._bean("FSNamesystemState")["FSState"] == "Operational" and len(self._addresses()) == DATA_NODES
+        )
+
+    def restart(self, data_node: Daemon) -> None:
+        """Kill a DataNode if it still runs, start it again, and wait until the NameNode knows it by its new address."""
+        before = self._addresses()
+        data_node.kill()
+        data_node.start()
+        self._until(lambda: len(self._addresses()) == DATA_NODES and self._addresses() != before)
+
+    def _until(self, done: Callable[[], bool]) -> None:
         until = time.monotonic() + _START_SECONDS
         while time.monotonic() < until:
             with contextlib.suppress(OSError, ValueError, IndexError):
-                state = self._bean("FSNamesystemState")
-                if state["FSState"] == "Operational" and state["NumLiveDataNodes"] >= data_nodes:
+                if done():
                     return
             time.sleep(0.2)
         logs = "".join(log.read_text()[-2000:] for log in self._directory.glob("*.log"))
-        msg = f"HDFS is not up after {_START_SECONDS} s: {logs}"
+        msg = f"HDFS is not as it should be after {_START_SECONDS} s: {logs}"
         raise RuntimeError(msg)
+
+    def _addresses(self) -> set[str]:
+        """Return where the DataNodes are, as far as the NameNode knows."""
+        nodes: dict[str, dict[str, str]] = json.loads(self._bean("NameNodeInfo")["LiveNodes"])
+        return {node["xferaddr"] for node in nodes.values()}
 
     def _bean(self, name: str) -> dict[str, Any]:
         url = f"http://127.0.0.1:{self.web_port}/jmx?qry=Hadoop:service=NameNode,name={name}"

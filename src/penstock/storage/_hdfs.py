@@ -152,7 +152,7 @@ class HdfsWriteHandle:
         if self._file is None:
             return
         file, self._file = self._file, None  # never twice: a second completion does not know the last block any more
-        with doing("close", self._path):
+        with self._poisoning("close"):  # nor after a failure, when it would wait for blocks that never come
             file.close()
             found = self._hdfs.stat(self._at)
             if found.size != max(self._written, self._there.size if self._there else 0):
@@ -366,10 +366,13 @@ class HdfsStorage:
             self._hdfs.delete(self._at(path))
 
     def make_directory(self, path: str, *, private: bool = False) -> None:
-        """Make the directory and its parents."""
+        """Make the directory and its parents, which HDFS would give the mode of the directory itself."""
+        at = self._at(path)
         try:
             with doing("make directory", path):
-                self._hdfs.mkdir(self._at(path), 0o700 if private else default_mode(directory=True))
+                if private:
+                    self._hdfs.mkdir(at.rpartition("/")[0] or "/", default_mode(directory=True))
+                self._hdfs.mkdir(at, 0o700 if private else default_mode(directory=True))
         except (AlreadyThere, NotThere) as error:
             msg = f"cannot make directory {path!r}: it, or a name on its way, is a file"
             raise StorageError(msg) from error

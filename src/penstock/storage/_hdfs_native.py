@@ -8,6 +8,11 @@ Left alone, hdfs-native tries a NameNode that refuses connections for three minu
 answer. That patience is right for a failover in mid batch, and wrong for a mistyped host. So the first contact of a process
 is limited in tries and in time, and only then the patient client is made.
 
+What hdfs-native 0.14 does when a DataNode dies, measured: in the middle of a block it goes on with the others, if it may
+(`_SETTINGS`: it asks for a replacement also where Hadoop's own client does not, and a small cluster has none); but an `hsync`
+whose packets were all sent may wait for ever, so it is limited in time. A DataNode that is dead when a block is begun, and not yet
+missed by the NameNode, fails the write; nothing of the kind is tried again here.
+
 Errors come as `FileNotFoundError` and `FileExistsError` without a number, or as a `RuntimeError` that holds the Java class
 and a stack trace as text. They leave this module as `OSError` with a number and the first line of what HDFS said.
 """
@@ -34,6 +39,8 @@ _CONTACT_SECONDS = 20.0
 _CONTACT_TRIES = {
     "dfs.client.failover.max.attempts": "3"
 }  # refused connections: 7 s; each name node of a service is tried
+_SETTINGS = {"dfs.client.block.write.replace-datanode-on-failure.best-effort": "true"}
+_SYNC_SECONDS = 90.0  # hdfs-native gives a DataNode 60 s to answer
 _PORT = 8020  # of a NameNode, where none is given
 _REMOTE = re.compile(r'(?:Fatal)?RPCError\("(?:[\w.]+\.)?([\w$]+)", "(.*)"\)', re.DOTALL)
 _OTHER = re.compile(r'(\w+)\("(.*)"\)', re.DOTALL)
@@ -78,32 +85,37 @@ def _client(authority: str) -> Any:  # noqa: ANN401 - the library may not be ins
             raise OptionError(msg) from error
         url = f"{url}:{_PORT}"  # as Hadoop does with a host that is no name service
         trial = hdfs_native.Client(url, _CONTACT_TRIES)
-    _contact(url, lambda: trial.get_file_info("/"))
-    return hdfs_native.Client(url)
+    try:
+        _within(_CONTACT_SECONDS, lambda: trial.get_file_info("/"))
+    except OSError as error:
+        configured = os.environ.get("HADOOP_CONF_DIR")
+        msg = (
+            f"no NameNode at {url}: {_said(error)[1]}; check host and port (or the name service; HADOOP_CONF_DIR is "
+            f"{repr(configured) if configured else 'not set'}), and that it runs"
+        )
+        raise StorageError(msg) from error
+    except RuntimeError:
+        pass  # it has answered; what it refuses is for whoever asks
+    return hdfs_native.Client(url, _SETTINGS)
 
 
-def _contact(url: str, call: Callable[[], object]) -> None:
-    """Make the first call, for a limited time; an answer of any kind but a broken connection is one."""
-    failed: list[Exception] = []
+def _within(seconds: float, call: Callable[[], object]) -> None:
+    """Make a call that may never return; `TimeoutError` if it has not after so long. Its thread is then left behind."""
+    failed: list[BaseException] = []
 
     def attempt() -> None:
         try:
             call()
-        except Exception as error:  # noqa: BLE001 - whatever it is, the thread that waits looks at it
+        except BaseException as error:  # noqa: BLE001 - the thread that waits raises it
             failed.append(error)
 
-    thread = threading.Thread(target=attempt, name="penstock-hdfs-contact", daemon=True)
+    thread = threading.Thread(target=attempt, name="penstock-hdfs", daemon=True)
     thread.start()
-    thread.join(_CONTACT_SECONDS)
-    if not thread.is_alive() and not (failed and isinstance(failed[0], OSError)):
-        return
-    said = _said(failed[0])[1] if failed else f"no answer within {_CONTACT_SECONDS:.0f} s"
-    configured = os.environ.get("HADOOP_CONF_DIR")
-    msg = (
-        f"no NameNode at {url}: {said}; check host and port (or the name service; HADOOP_CONF_DIR is "
-        f"{repr(configured) if configured else 'not set'}), and that it runs"
-    )
-    raise StorageError(msg) from (failed[0] if failed else None)
+    thread.join(seconds)
+    if thread.is_alive():
+        raise TimeoutError(errno.ETIMEDOUT, f"no answer within {seconds:.0f} s")
+    if failed:
+        raise failed[0]
 
 
 def _said(error: Exception) -> tuple[int, str]:
@@ -114,7 +126,7 @@ def _said(error: Exception) -> tuple[int, str]:
     if isinstance(error, FileNotFoundError):
         return errno.ENOENT, _first_line(text) if " " in text else os.strerror(errno.ENOENT)
     if isinstance(error, OSError):
-        return error.errno or errno.EIO, _first_line(text)
+        return error.errno or errno.EIO, error.strerror or _first_line(text)
     if remote := _REMOTE.match(text):
         return _NUMBERS.get(remote[1], errno.EIO), f"{_first_line(remote[2])} ({remote[1]})"
     other = _OTHER.match(text)
@@ -213,7 +225,7 @@ class _NativeWriter:
 
     def hsync(self) -> None:
         with _numbered():
-            self._file.hsync()
+            _within(_SYNC_SECONDS, self._file.hsync)
 
     def close(self) -> None:
         with _numbered():
