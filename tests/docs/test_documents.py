@@ -27,6 +27,7 @@ NOT_RUN = {
     "make run": "it is the demo, which reads this machine's files for minutes",
     "make test": "it is what runs this",
     "pip install 'penstock[spark]'": "it needs a package index",
+    "pip install 'penstock[spark,hdfs]'": "it needs a package index",
     "penstock warmup": "it writes to the user's cache, which other processes use",
 }
 

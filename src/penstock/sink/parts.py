@@ -54,6 +54,7 @@ _MEMBER_BYTES = 1 << 20  # of text in one compressed member
 _ROW_GROUP_BYTES = 32 << 20  # of Arrow in one row group
 _OWN_FILES_MAX = 64  # files of their own that a task keeps open
 _SEGMENTS_MAX = 16  # beyond which a part folds
+_SYNCS_MAX = 8  # at a time: each waits for a disk, or on HDFS for three
 _COUNT_BYTES = 256 << 10  # fits in a core's cache together with what is computed of it
 _LINE_FEED = ord("\n")
 
@@ -135,7 +136,7 @@ class Staging:
         self._storage = storage
         self._directory = directory
         self._prefix = f"{base:012d}-{batch}-{writer}"
-        self._syncs = storage.workers(1)
+        self._syncs = storage.workers(_SYNCS_MAX)
         self._sealing: list[Future[Any]] = []
         self._outputs: list[Output] = []
         self._pack: WriteHandle | None = None

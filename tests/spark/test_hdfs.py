@@ -1,0 +1,68 @@
+"""Input, output and checkpoint on HDFS: one ingest and one query, against what was put in."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+import penstock
+from penstock import unique
+from penstock.storage import HdfsStorage
+from penstock.verify import verify
+from tests.support.hdfs import MiniHdfs
+from tests.support.storage_contract import put
+
+FILES = 5
+LINES = 200
+
+
+@pytest.fixture
+def root(hdfs: MiniHdfs) -> str:
+    """Return a directory of an HDFS, with some files of lines in `in`."""
+    storage, path = HdfsStorage(hdfs.authority), f"{hdfs.url}/{unique.token()}"
+    storage.make_directory(f"{path}/in")
+    for number in range(FILES):
+        put(storage, f"{path}/in/{number}.txt", "".join(f"{number}-{line}\n" for line in range(LINES)).encode())
+    return path
+
+
+def expected() -> list[str]:
+    """Return all lines, sorted."""
+    return sorted(f"{number}-{line}" for number in range(FILES) for line in range(LINES))
+
+
+def test_ingest_on_hdfs(spark: SparkSession, root: str, tmp_path: Path) -> None:
+    """An ingest from and to HDFS, with its checkpoint there, is complete, read by Spark's own reader, and proved by verify."""
+    options: dict[str, Any] = {"source": {"settle": "0s"}, "sink": {"rollRows": "150"}}
+    done = penstock.ingest(spark, f"{root}/in", f"{root}/out", **options)
+    assert (done.input_files, done.rows, done.open_rows) == (FILES, FILES * LINES, 0)
+    assert penstock.ingest(spark, f"{root}/in", f"{root}/out", **options).rows == FILES * LINES
+    assert sorted(row.value for row in spark.read.text(f"{root}/out").collect()) == expected()
+    report = verify(f"{root}/out", f"{root}/in")
+    assert report.ok, report
+    crossed = penstock.ingest(spark, f"{root}/in", str(tmp_path / "out"), source={"settle": "0s"})
+    assert crossed.rows == FILES * LINES
+
+
+def test_query_on_hdfs(spark: SparkSession, root: str) -> None:
+    """A query from and to HDFS gives each line the whole address of its file, and ends with every line once."""
+    fields = "value string, _meta struct<path: string, modified: timestamp, size: bigint, offset: bigint>"
+    lines = (
+        spark.readStream.format("penstock")
+        .schema(fields)
+        .option("metadataColumn", "_meta")
+        .option("settle", "0s")
+        .load(f"{root}/in")
+    )
+    rows = lines.selectExpr("concat(value, ' ', _meta.path) AS value")
+    query = (
+        rows.writeStream.format("penstock")
+        .option("checkpointLocation", f"{root}/checkpoint")
+        .trigger(availableNow=True)
+    )
+    query.start(f"{root}/out").awaitTermination()
+    found = sorted(row.value for row in spark.read.text(f"{root}/out").collect())
+    assert found == sorted(f"{line} {root}/in/{line[0]}.txt" for line in expected())
