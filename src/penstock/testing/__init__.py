@@ -7,6 +7,7 @@ from penstock.testing.explore import Crashable, Program, Report, explore
 from penstock.testing.faults import Fault, FaultySystem
 from penstock.testing.hdfs import CrashHdfs
 from penstock.testing.objects import ObjectStorage, ObjectStore
+from penstock.testing.virtual import VirtualLoop, run_virtual
 
 __all__ = [
     "CrashDisk",
@@ -22,7 +23,9 @@ __all__ = [
     "Report",
     "SimulatedCrash",
     "Verdict",
+    "VirtualLoop",
     "compare",
     "explore",
+    "run_virtual",
     "visible",
 ]

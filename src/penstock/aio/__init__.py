@@ -1,0 +1,1 @@
+"""Asynchronous calls: an operator that knows nothing of Spark."""

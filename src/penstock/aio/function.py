@@ -1,0 +1,232 @@
+"""What users write, and the one form in which the operator calls it.
+
+A user's function is an `AsyncFunction`, a plain `async def fn(row)` or `fn(row, call)`, or a plain `def` that returns at
+once and completes the call later, from any thread. `Adapted` makes one of all: it is opened, called with rows and their
+calls, and closed, on the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import Any
+
+from penstock.errors import OptionError
+
+Invoke = Callable[[Any, Any], Awaitable[Any]]
+
+
+class Context:
+    """What `open` is given: where this worker process stands in its query."""
+
+    def __init__(self, query: str = "", task: int = 0) -> None:
+        self.query = query
+        self.task = task
+
+
+class Call:
+    """One attempt of the call for one row: who it is, and for the callback style its completion.
+
+    `id` is the same for every attempt, for retries of the task, replays of the batch and after carry-over: give it to the
+    service as an idempotency key. `attempt` counts from 1. `deadline` is the loop's time at which the row times out, None
+    if it cannot.
+    """
+
+    __slots__ = ("_late", "_loop", "_waiter", "attempt", "deadline", "id")
+
+    def __init__(
+        self,
+        id_: str,
+        attempt: int,
+        deadline: float | None,
+        loop: asyncio.AbstractEventLoop,
+        late: Callable[[], None],
+    ) -> None:
+        self.id = id_
+        self.attempt = attempt
+        self.deadline = deadline
+        self._loop = loop
+        self._late = late
+        self._waiter: asyncio.Future[Any] | None = None
+
+    def remaining(self) -> float | None:
+        """Return the seconds until the row times out, None if it cannot."""
+        return None if self.deadline is None else max(self.deadline - self._loop.time(), 0.0)
+
+    def collect(self, outputs: Any) -> None:  # noqa: ANN401 - whatever the function's results are
+        """Complete the call with one output or an iterable of them; from any thread. Only the first completion counts."""
+        self._complete(outputs, None)
+
+    def fail(self, error: BaseException) -> None:
+        """Fail the attempt; from any thread. Only the first completion counts."""
+        self._complete(None, error)
+
+    def expect(self) -> asyncio.Future[Any]:
+        """Return what the completion will resolve; asked for before the function is called."""
+        self._waiter = self._loop.create_future()
+        return self._waiter
+
+    def _complete(self, outputs: Any, error: BaseException | None) -> None:  # noqa: ANN401 - as above
+        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            self._loop.call_soon_threadsafe(self._take, outputs, error)
+
+    def _take(self, outputs: Any, error: BaseException | None) -> None:  # noqa: ANN401 - as above
+        waiter = self._waiter
+        if waiter is None or waiter.done():
+            self._late()
+        elif error is None:
+            waiter.set_result(outputs)
+        else:
+            waiter.set_exception(error)
+
+
+class AsyncFunction:
+    """A function with a life: one instance a worker process and query, shared by its calls over many batches.
+
+    `open` comes before the first call and `close` after the last one, on the loop that all calls run on; it is the place
+    for a client and its connections. `invoke` returns one output (mapping, row, or tuple in the order of the schema) or an
+    iterable of outputs; an empty one emits nothing, None is an error. Written as a plain `def` it returns at once (what, does
+    not count) and completes `call` later. `timed_out`, if it is there, gives what is emitted for a row that timed out.
+    """
+
+    async def open(self, ctx: Context) -> None:
+        """Make ready; called once, in the worker process."""
+
+    def invoke(self, row: Any, call: Call) -> Any:  # noqa: ANN401 - rows and results are the user's
+        """Make one call; `async def`, or `def` for the callback style. With `batch_size`: lists of rows and calls."""
+        raise NotImplementedError
+
+    timed_out: Callable[[Any, Call], Any] | None = None
+
+    async def close(self) -> None:
+        """Release what `open` made; called once, after the last call has ended."""
+
+
+class Adapted:
+    """A user's function in the one form the operator knows."""
+
+    def __init__(self, fn: Any) -> None:  # noqa: ANN401 - a function or an AsyncFunction
+        if isinstance(fn, type):
+            msg = f"fn={fn.__name__}: expected an instance, {fn.__name__}()"
+            raise OptionError(msg)
+        self._fn = fn
+        whole = isinstance(fn, AsyncFunction)
+        call = fn.invoke if whole else fn
+        if not callable(call):
+            msg = f"fn={fn!r}; expected an AsyncFunction or a function of a row: async def fn(row)"
+            raise OptionError(msg)
+        self.is_async = any(map(inspect.iscoroutinefunction, (call, type(call).__call__)))
+        self.takes_call = whole or _positional(call) > 1
+        if not self.is_async and not self.takes_call:
+            msg = f"fn={_name(fn)} is a plain function of a row; make it `async def`, wrap it in penstock.in_threads, or take (row, call)"
+            raise OptionError(msg)
+        self.call = call
+        self.timed_out = fn.timed_out if whole else None
+        self.name = _name(fn)
+
+    async def open(self, ctx: Context) -> None:
+        """Open the user's function."""
+        if isinstance(self._fn, AsyncFunction):
+            await self._fn.open(ctx)
+
+    async def close(self) -> None:
+        """Close the user's function."""
+        if isinstance(self._fn, AsyncFunction):
+            await self._fn.close()
+
+
+class _InThreads(AsyncFunction):
+    """See `in_threads`."""
+
+    def __init__(self, fn: Callable[..., Any], threads: int) -> None:
+        self._fn = fn
+        self._threads = threads
+        self._with_call = _positional(fn) > 1
+        self._pool: ThreadPoolExecutor | None = None
+
+    async def open(self, ctx: Context) -> None:  # noqa: ARG002 - the function has no life of its own
+        """Make the threads."""
+        self._pool = ThreadPoolExecutor(self._threads, "penstock-call")
+
+    async def invoke(self, row: Any, call: Call) -> Any:  # noqa: ANN401 - as in AsyncFunction
+        """Run the function in a thread. A thread cannot be stopped: the slot stays taken until it ends."""
+        arguments = (row, call) if self._with_call else (row,)
+        running = asyncio.get_running_loop().run_in_executor(self._pool, self._fn, *arguments)
+        try:
+            return await asyncio.shield(running)
+        except asyncio.CancelledError:
+            await asyncio.wait([running])
+            raise
+
+    async def close(self) -> None:
+        """Let the threads end; one that hangs is not waited for."""
+        if self._pool is not None:
+            self._pool.shutdown(wait=False, cancel_futures=True)
+            self._pool = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Travel without the threads."""
+        return self.__dict__ | {"_pool": None}
+
+
+def in_threads(fn: Callable[..., Any], *, threads: int = 100) -> AsyncFunction:
+    """Return an asynchronous function of a blocking one, `fn(row)` or `fn(row, call)`, that runs it in `threads` threads.
+
+    A call that times out keeps its thread, and its place in `capacity`, until it really ends.
+    """
+    if threads < 1:
+        msg = f"in_threads: threads={threads}; expected 1 or more, 100 for example"
+        raise OptionError(msg)
+    return _InThreads(fn, threads)
+
+
+def outputs_of(result: Any, names: tuple[str, ...]) -> list[tuple[Any, ...]]:  # noqa: ANN401 - what the user returned
+    """Return a result as a list of tuples in the order of `names`. `ValueError` or `TypeError` say what is wrong with it."""
+    if isinstance(result, (Mapping, tuple)):
+        return [_output(result, names)]
+    if result is None:
+        msg = "the function returned None; return an output, or [] to emit nothing"
+        raise TypeError(msg)
+    if isinstance(result, (str, bytes)) or not isinstance(result, Iterable):
+        msg = f"the function returned {_kind(result)}; expected a mapping, a row or a tuple, or an iterable of them"
+        raise TypeError(msg)
+    return [_output(one, names) for one in result]
+
+
+def _output(one: Any, names: tuple[str, ...]) -> tuple[Any, ...]:  # noqa: ANN401 - as above
+    if isinstance(one, Mapping):
+        if len(one) == len(names):
+            try:
+                return tuple(map(one.__getitem__, names))
+            except KeyError:
+                pass
+        msg = f"an output has the columns {', '.join(map(str, one)) or 'none'}; expected {', '.join(names)}"
+        raise ValueError(msg)
+    if not isinstance(one, tuple):
+        msg = f"an output is {_kind(one)}; expected a mapping, a row or a tuple in the order of the schema"
+        raise TypeError(msg)
+    if len(one) != len(names):
+        msg = f"an output has {len(one)} values; expected {len(names)}: {', '.join(names)}"
+        raise ValueError(msg)
+    return tuple(one)
+
+
+def _kind(value: object) -> str:
+    return "None" if value is None else f"a {type(value).__name__}"
+
+
+def _name(fn: object) -> str:
+    return getattr(fn, "__qualname__", None) or type(fn).__qualname__
+
+
+def _positional(fn: Callable[..., Any]) -> int:
+    """Return how many positional arguments the function takes; 2 if it takes any number."""
+    count = 0
+    for parameter in inspect.signature(fn).parameters.values():
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            return 2
+        count += parameter.kind in {parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD}
+    return count

@@ -1,0 +1,750 @@
+r"""The asynchronous operator: many calls in flight, one outcome a row.
+
+**Idea.** A *slot* is a coroutine. The operator has up to `capacity` of them on one event loop, and each takes a row, makes
+its calls one attempt after the other, waits between attempts, and brings the row to its outcome; then it takes the next
+row. So the state machine of a row is not a table of flags that callbacks race to change: it is where its slot stands in
+`_run`, and what happens to a row next can only happen there. The machine:
+
+    admitted -> running 1 -> (backing off n -> running n + 1)* -> done | failed
+        \\___________\\_______________\\______________\\________________-> timed out
+
+Everything happens on the loop's thread: rows come in by `feed`, time passes by the loop's own clock, outcomes leave
+through `emit`. Threads that complete calls and the thread that consumes outcomes only put a callback on the loop.
+
+**One outcome.** `_settle` is the only place where a row gets its outcome, and it takes only the first. What comes later
+(an answer behind the time-out, a second completion) is counted and dropped.
+
+**Time-outs.** Both limits are the same for all rows, so the order in which rows are admitted (attempts started) *is* the
+order of their deadlines: a dictionary in order of insertion and one timer for its first entry serve any number of rows.
+When the time of a row is over it gets its outcome at once, whatever its slot is doing, and the slot is cancelled. A
+time-out and a retry cannot race: both would have to be the slot's next step, and the cancellation is.
+
+**A slot is free when its call has really ended.** A call that was cancelled may still be on the wire, or may refuse to end
+(`in_threads` cannot stop a thread). Its row has its outcome, but the slot stays taken; so what the service sees is never
+more than `capacity` calls.
+
+**Order.** Ordered: a queue of rows in order of admission; only its head is emitted. Per key: a row whose key is busy waits in
+its key's queue, holding a slot, and is run when the one before it has ended.
+
+**Rejected.** *A task a call*: costs as much as the rest of the operator together. *A timer a row*: 100,000 timers armed and
+cancelled are 100,000 entries in a heap. *asyncio.Queue between stages*: two wake-ups a row. *The loop on the consumer's
+thread*: calls would stand still, and time out, while the consumer waits for somebody else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Hashable, Iterable
+from dataclasses import dataclass, field
+from inspect import isawaitable
+from itertools import takewhile
+from sys import getsizeof
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from penstock.aio.function import Call, outputs_of
+from penstock.errors import OptionError
+
+if TYPE_CHECKING:
+    from penstock.aio.function import Adapted
+    from penstock.aio.retry import Retry
+
+BYTES_MAX = 64 << 20  # of outputs that are finished and not taken, and of those that are expected
+GRACE_SECONDS = 1.0  # that a cancelled attempt has to end before its row is given up
+_LARGE = 64 << 10
+_SAMPLE = 16  # small outputs are weighed one in so many
+_LATENCIES_MAX = 100_000
+
+TIMEOUT, ERROR, RESULT = "timeout", "error", "result"  # kinds of failure
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the operator does, checked: `OptionError` names what is wrong. `rate` is calls a second, of this operator alone."""
+
+    capacity: int = 100
+    ordered: bool = True
+    timeout: float | None = None
+    attempt_timeout: float | None = None
+    retry: Retry | None = None
+    rate: float | None = None
+    batch_size: int = 1
+    batch_wait: float = 0.01
+    bytes_max: int = BYTES_MAX
+
+    def __post_init__(self) -> None:
+        """Check the values."""
+        for name, at_least, example in (("capacity", 1, 100), ("batch_size", 1, 10)):
+            found = getattr(self, name)
+            if type(found) is not int or found < at_least:  # True is no number here
+                msg = f"{name}={found!r}; expected {at_least} or more, {example} for example"
+                raise OptionError(msg)
+        for name in ("timeout", "attempt_timeout", "rate"):
+            found = getattr(self, name)
+            if found is not None and not found > 0:
+                msg = f"{name}={found!r}; expected more than 0, or None for no limit"
+                raise OptionError(msg)
+        if not self.batch_wait >= 0:
+            msg = f"batch_wait={self.batch_wait!r}; expected seconds, 0.01 for example"
+            raise OptionError(msg)
+        if self.batch_size > self.capacity:
+            msg = f"batch_size={self.batch_size} is more than capacity={self.capacity}: such a batch would never be full; raise capacity"
+            raise OptionError(msg)
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a row has no outputs. `kind` is timeout, error (the function raised) or result (it returned what does not fit)."""
+
+    kind: str
+    message: str
+    attempts: int
+    elapsed_ms: int
+    cause: BaseException | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of row number `index`: its outputs, or the failure."""
+
+    index: int
+    row: Any
+    outputs: list[tuple[Any, ...]]
+    failure: Failure | None = None
+
+
+@dataclass
+class Counts:
+    """What happened so far. `late`: completions behind an outcome; `shared`: rows that took another row's result."""
+
+    rows: int = 0
+    calls: int = 0
+    retries: int = 0
+    timeouts: int = 0
+    late: int = 0
+    shared: int = 0
+    failed: int = 0
+    rejected: int = 0
+
+
+class _Element:
+    """A row on its way through the operator. It holds its place until it is emitted and nothing of it is on the wire."""
+
+    __slots__ = ("attempts", "began", "decided", "holds", "index", "key", "outcome", "row", "share", "slot")
+
+    def __init__(self, index: int, row: Any, began: float) -> None:  # noqa: ANN401 - the user's row
+        self.index = index
+        self.row = row
+        self.began = began
+        self.attempts = 0
+        self.decided = False  # the outcome is there, or `timed_out` is making it
+        self.holds = 2  # reasons: not ended, not emitted
+        self.key: Hashable = None
+        self.share: Hashable = None
+        self.outcome: Outcome | None = None
+        self.slot: _Slot | None = None  # while it runs
+
+
+class _Slot:
+    """One coroutine of the operator, and the rows that it brings to their outcome now: one, or a batch."""
+
+    __slots__ = ("expired", "flight", "grace", "task")
+
+    def __init__(self) -> None:
+        self.task: asyncio.Task[None] | None = None
+        self.flight: list[_Element] = []
+        self.expired = False  # the running attempt
+        self.grace: asyncio.TimerHandle | None = None  # that an expired one has
+
+    def cancel(self) -> None:
+        """Cancel what the slot waits for."""
+        if self.task is not None:
+            self.task.cancel()
+
+    def revive(self) -> None:
+        """Go on after a cancellation, as if there had been none: the next call may use `asyncio.timeout`."""
+        while self.task is not None and getattr(self.task, "cancelling", int)():  # Python 3.10 does not count
+            self.task.uncancel()  # type: ignore[attr-defined]  # as above
+
+
+_T = TypeVar("_T", _Element, _Slot)
+
+
+class _Deadlines(Generic[_T]):
+    """Deadlines that all lie equally far behind their beginning, served by one timer."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, seconds: float, expire: Callable[[_T], None]) -> None:
+        self._loop = loop
+        self.seconds = seconds
+        self._expire: Callable[[_T], None] = expire
+        self._due: dict[_T, float] = {}
+        self._timer: asyncio.TimerHandle | None = None
+
+    def arm(self, what: _T) -> None:
+        """Begin to count."""
+        due = self._due[what] = self._loop.time() + self.seconds
+        if self._timer is None:
+            self._wind(due)
+
+    def disarm(self, what: _T) -> None:
+        """Forget it. The timer stays, and finds nothing to do."""
+        self._due.pop(what, None)
+
+    def of(self, what: _T) -> float | None:
+        """Return when its time is over."""
+        return self._due.get(what)
+
+    def _ring(self) -> None:
+        now, self._timer = self._loop.time(), None
+        expired = list(takewhile(lambda item: item[1] <= now, self._due.items()))
+        for what, _ in expired:
+            del self._due[what]
+        for what, _ in expired:
+            self._expire(what)
+        for due in self._due.values():
+            self._wind(due)
+            break
+
+    def _wind(self, due: float) -> None:
+        if self._timer is None:
+            self._timer = self._loop.call_at(due, self._ring)
+
+    def close(self) -> None:
+        """Leave no timer."""
+        self._due.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+class Operator:
+    """See the module. All methods but `take` are called on the loop's thread.
+
+    `names` are the columns of an output. `on_error` is `fail` (the first failure ends the operator, at once), `column` (the
+    failure is the row's outcome) or a function of (row, error) that gives its outputs. `key` and `share` map a row to a
+    value that is hashable. `notify` is called when there is something to take, or the operator has ended.
+    """
+
+    def __init__(
+        self,
+        function: Adapted,
+        names: tuple[str, ...],
+        settings: Settings,
+        *,
+        notify: Callable[[], None],
+        on_error: str | Callable[[Any, BaseException], Any] = "fail",
+        key: Callable[[Any], Hashable] | None = None,
+        share: Callable[[Any], Hashable] | None = None,
+        prefix: str = "",
+    ) -> None:
+        self.counts = Counts()
+        self.latencies: deque[float] = deque(maxlen=_LATENCIES_MAX)
+        self.failure: Outcome | None = None
+        self._function = function
+        self._names = names
+        self._settings = settings
+        self._notify = notify
+        self._on_error = on_error
+        self._key_of = key
+        self._share_of = share
+        self._prefix = prefix
+        self._loop = loop = asyncio.get_running_loop()
+        self._rows = _Deadlines(loop, settings.timeout, self._row_expired) if settings.timeout else None
+        self._attempts = (
+            _Deadlines(loop, settings.attempt_timeout, self._attempt_expired) if settings.attempt_timeout else None
+        )
+        self._backlog: deque[Any] = deque()
+        self._input_ended = False
+        self._closed = False
+        self._held = 0
+        self._left = 0  # rows without an outcome that was emitted
+        self._order: deque[_Element] = deque()
+        self._out: deque[Outcome] = deque()
+        self._keys: dict[Hashable, deque[_Element]] = {}
+        self._shares: dict[Hashable, deque[_Element]] = {}
+        self._ready: deque[list[_Element]] = deque()
+        self._gathered: list[_Element] = []
+        self._gather_timer: asyncio.TimerHandle | None = None
+        self._slots: set[_Slot] = set()
+        self._parked: deque[asyncio.Future[None]] = deque()
+        self._fallbacks: set[asyncio.Task[None]] = set()
+        self._next_call = 0.0  # by the rate
+        self._bytes = 0  # of outputs that were not taken
+        self._typical = 0  # bytes of one row's outputs, lately
+        self._notified = False
+
+    # -- input and output ------------------------------------------------------------------------------------------
+
+    def feed(self, rows: Iterable[Any]) -> None:
+        """Append rows to what waits to be admitted."""
+        self._backlog.extend(rows)
+        self._fill()
+
+    def end(self) -> None:
+        """Say that no rows follow."""
+        self._input_ended = True
+        self._fill()
+        self._say_if_done()
+
+    @property
+    def backlog(self) -> int:
+        """Return how many rows wait to be admitted. Any thread."""
+        return len(self._backlog)
+
+    @property
+    def done(self) -> bool:
+        """Tell whether every row has its outcome, and no more will come. Any thread."""
+        return self._input_ended and not self._backlog and not self._left
+
+    def take(self, most: int) -> list[Outcome]:
+        """Return up to `most` outcomes that were emitted; any thread, but one at a time."""
+        out = self._out
+        taken = [out.popleft() for _ in range(min(len(out), most))]
+        if taken:
+            self._loop.call_soon_threadsafe(self._took, taken)
+        return taken
+
+    def _took(self, taken: list[Outcome]) -> None:
+        self._bytes = max(self._bytes - self._typical * len(taken), 0) if self._out else 0
+        self._fill()
+
+    async def close(self) -> int:
+        """Cancel what runs, wait a little for it to end, and leave nothing; return how many calls do not end."""
+        self._closed = True
+        self._backlog.clear()
+        if self._gather_timer is not None:
+            self._gather_timer.cancel()
+        if self._rows is not None:
+            self._rows.close()
+        if self._attempts is not None:
+            self._attempts.close()
+        for slot in self._slots:
+            if slot.grace is not None:
+                slot.grace.cancel()
+        tasks = [slot.task for slot in self._slots if slot.task] + list(self._fallbacks)
+        for task in tasks:
+            task.cancel()
+        running = (await asyncio.wait(tasks, timeout=GRACE_SECONDS))[1] if tasks else set()
+        return len(running)
+
+    # -- slots -----------------------------------------------------------------------------------------------------
+
+    def _fill(self) -> None:
+        """Let as many slots go on as there may be something to do for."""
+        if self._closed:
+            return
+        wanted = min(self._settings.capacity - self._held, len(self._backlog)) + len(self._ready)
+        wanted += self._input_ended and bool(self._gathered)
+        while wanted > 0 and self._parked:
+            parked = self._parked.popleft()
+            if not parked.done():
+                parked.set_result(None)
+                wanted -= 1
+        while wanted > 0 and len(self._slots) < self._settings.capacity:
+            slot = _Slot()
+            self._slots.add(slot)
+            slot.task = self._loop.create_task(self._serve(slot))
+            slot.task.add_done_callback(self._broken)
+            wanted -= 1
+
+    async def _serve(self, slot: _Slot) -> None:
+        """Be a slot: bring rows to their outcomes until the operator ends."""
+        try:
+            while not self._closed:
+                flight = self._next()
+                if flight is None:
+                    parked = self._loop.create_future()
+                    self._parked.append(parked)
+                    await parked
+                    continue
+                slot.flight = flight
+                for element in flight:
+                    element.slot = slot
+                await self._run(slot, flight)
+                slot.flight = []
+                for element in flight:
+                    self._ended(element)
+        finally:
+            self._slots.discard(slot)
+
+    def _broken(self, task: asyncio.Task[None]) -> None:
+        """End with what a slot itself raised: `key`, `share` or `retry` of the user, or a mistake of ours."""
+        if not task.cancelled() and (error := task.exception()) is not None:
+            failure = Failure(ERROR, f"{type(error).__name__}: {error}", 0, 0, error)
+            self.failure = self.failure or Outcome(-1, None, [], failure)
+            self._say()
+
+    def _next(self) -> list[_Element] | None:
+        """Return what a slot does next."""
+        while self._ready:
+            flight = [element for element in self._ready.popleft() if not element.decided]
+            if flight:
+                return flight
+        size = self._settings.batch_size
+        if size == 1:
+            element = self._admit()
+            return None if element is None else [element]
+        gathered = self._gathered
+        while len(gathered) < size and (element := self._admit()) is not None:
+            gathered.append(element)
+        if len(gathered) == size or (gathered and self._input_ended and not self._backlog):
+            return self._flush()
+        if gathered and self._gather_timer is None:
+            self._gather_timer = self._loop.call_later(self._settings.batch_wait, self._waited)
+        return None
+
+    def _flush(self) -> list[_Element] | None:
+        if self._gather_timer is not None:
+            self._gather_timer.cancel()
+            self._gather_timer = None
+        gathered, self._gathered = self._gathered, []
+        return [element for element in gathered if not element.decided] or None
+
+    def _waited(self) -> None:
+        flight = self._flush()
+        if flight:
+            self._ready.append(flight)
+            self._fill()
+
+    def _admit(self) -> _Element | None:
+        """Take the next row that can be called now, if there is one and there is room."""
+        settings = self._settings
+        while self._backlog and self._held < settings.capacity and len(self._out) < settings.capacity:
+            if self._held and self._bytes + self._held * self._typical > settings.bytes_max:
+                return None
+            element = _Element(self.counts.rows, self._backlog.popleft(), self._loop.time())
+            self.counts.rows += 1
+            self._held += 1
+            self._left += 1
+            if settings.ordered:
+                self._order.append(element)
+            if self._rows is not None:
+                self._rows.arm(element)
+            if self._queued(element):
+                continue
+            return element
+        return None
+
+    def _queued(self, element: _Element) -> bool:
+        """Tell whether the row waits for another one, of its key or with its values."""
+        if self._share_of is not None:
+            element.share = (self._share_of(element.row),)
+            followers = self._shares.get(element.share)
+            if followers is not None:
+                followers.append(element)
+                return True
+            self._shares[element.share] = deque()
+        return self._queued_by_key(element)
+
+    def _queued_by_key(self, element: _Element) -> bool:
+        if self._key_of is None:
+            return False
+        element.key = (self._key_of(element.row),)
+        queue = self._keys.get(element.key)
+        if queue is not None:
+            queue.append(element)
+            return True
+        self._keys[element.key] = deque()
+        return False
+
+    # -- a row's way -----------------------------------------------------------------------------------------------
+
+    async def _run(self, slot: _Slot, flight: list[_Element]) -> None:
+        """Bring the rows to their outcomes: attempt after attempt."""
+        retry = self._settings.retry
+        while True:
+            try:
+                if self._settings.rate is not None:
+                    await self._permit(self._settings.rate)
+                flight = self._sorted(flight, await self._attempt(slot, flight))
+            except asyncio.CancelledError as error:
+                flight = self._failed(flight, self._cancelled(slot, error))
+            except BaseException as error:  # noqa: BLE001 - whatever the function raises is the row's failure
+                flight = self._failed(flight, error)
+            if not flight:
+                return
+            assert retry is not None  # noqa: S101 - nothing comes again without it
+            self.counts.retries += 1
+            try:
+                await asyncio.sleep(retry.pause(flight[0].attempts))
+            except asyncio.CancelledError as error:
+                self._cancelled(slot, error)
+                flight = [element for element in flight if not element.decided]
+                if not flight:
+                    return
+
+    async def _attempt(self, slot: _Slot, flight: list[_Element]) -> Any:  # noqa: ANN401 - the user's result
+        """Make one call."""
+        self.counts.calls += 1
+        for element in flight:
+            element.attempts += 1
+        function = self._function
+        row: Any = flight[0].row
+        call: Any = None
+        if self._settings.batch_size > 1:
+            row = [element.row for element in flight]
+            call = [self._call(element) for element in flight]
+        elif function.takes_call:
+            call = self._call(flight[0])
+        if self._attempts is None:
+            return await self._called(row, call)
+        self._attempts.arm(slot)
+        slot.expired = False
+        try:
+            return await self._called(row, call)
+        finally:
+            self._attempts.disarm(slot)
+            if slot.grace is not None:
+                slot.grace.cancel()
+                slot.grace = None
+                slot.revive()  # it may have swallowed the cancellation
+
+    def _called(self, row: Any, call: Any) -> Awaitable[Any]:  # noqa: ANN401 - the user's
+        """Call the function; return what its result comes from."""
+        function = self._function
+        if function.is_async:
+            made: Awaitable[Any] = function.call(row, call) if function.takes_call else function.call(row)
+            return made
+        if isinstance(call, list):
+            waiting = [one.expect() for one in call]
+            function.call(row, call)
+            return asyncio.gather(*waiting, return_exceptions=True)
+        waiter: Awaitable[Any] = call.expect()
+        function.call(row, call)
+        return waiter
+
+    def _call(self, element: _Element) -> Call:
+        deadline = None if self._rows is None else self._rows.of(element)
+        return Call(f"{self._prefix}{element.index}", element.attempts, deadline, self._loop, self._late)
+
+    def _late(self) -> None:
+        self.counts.late += 1
+
+    async def _permit(self, rate: float) -> None:
+        """Wait for this call's turn: calls are spread evenly, none is saved up."""
+        now = self._loop.time()
+        at = max(now, self._next_call)
+        self._next_call = at + 1 / rate
+        if at > now:
+            await asyncio.sleep(at - now)
+
+    def _cancelled(self, slot: _Slot, error: BaseException) -> BaseException:
+        """Return what a cancellation means for rows that are not decided; raise it again at the end of the operator."""
+        if self._closed:
+            raise error
+        slot.revive()
+        if slot.expired:
+            return TimeoutError(f"an attempt took longer than attempt_timeout={self._settings.attempt_timeout:g} s")
+        return RuntimeError("the call was cancelled, and not by a time-out")
+
+    def _failed(self, flight: list[_Element], error: BaseException) -> list[_Element]:
+        """Decide what a failed attempt means for its rows; return those that are called again."""
+        return [element for element in flight if not element.decided and self._comes_again(element, error)]
+
+    def _comes_again(self, element: _Element, error: BaseException) -> bool:
+        retry = self._settings.retry
+        if retry is not None and retry.after_error(element.attempts, error):
+            return True
+        self._settle(element, [], error)
+        return False
+
+    def _sorted(self, flight: list[_Element], results: Any) -> list[_Element]:  # noqa: ANN401 - the user's
+        """Give the rows their results; return those that are called again."""
+        if self._settings.batch_size == 1:
+            return flight if self._again(flight[0], results) else []
+        results = list(results) if isinstance(results, Iterable) else results
+        if not isinstance(results, list) or len(results) != len(flight):
+            found = len(results) if isinstance(results, list) else results
+            misfit = _Misfit(
+                f"the function returned {found!r} results for {len(flight)} rows; expected one for each, in order"
+            )
+            results = [misfit] * len(flight)
+        return [element for element, result in zip(flight, results, strict=True) if self._again(element, result)]
+
+    def _again(self, element: _Element, result: Any) -> bool:  # noqa: ANN401 - as above
+        """Give the row its result; tell whether it is called again instead."""
+        if element.decided:
+            self.counts.late += 1
+            return False
+        if isinstance(result, _Misfit):
+            self._settle(element, [], result)
+            return False
+        if isinstance(result, BaseException):  # of a batch: this row's own
+            return self._comes_again(element, result)
+        try:
+            outputs = outputs_of(result, self._names)
+        except Exception as error:  # noqa: BLE001 - also what an iterator of the user's raises
+            self._settle(element, [], _Misfit(str(error)))
+            return False
+        retry = self._settings.retry
+        if retry is not None and retry.after_result(element.attempts, outputs):
+            return True
+        self._settle(element, outputs, None)
+        return False
+
+    # -- time-outs -------------------------------------------------------------------------------------------------
+
+    def _row_expired(self, element: _Element) -> None:
+        """Decide the row; its call is cancelled when it has no other row to go on for."""
+        self.counts.timeouts += 1
+        element.decided = True
+        error = TimeoutError(f"no outcome within timeout={self._settings.timeout:g} s")
+        if self._function.timed_out is None:
+            self._outcome(element, [], error)
+        else:
+            task = self._loop.create_task(self._fall_back(element, error))
+            self._fallbacks.add(task)
+            task.add_done_callback(self._fallbacks.discard)
+        slot = element.slot
+        if slot is None:
+            self._ended(element)  # it was waiting for its turn
+        elif all(other.decided for other in slot.flight):
+            slot.cancel()
+
+    async def _fall_back(self, element: _Element, error: BaseException) -> None:
+        """Let the function say what a row that timed out becomes; it has as long again. Never another attempt."""
+        assert self._function.timed_out is not None  # noqa: S101 - asked by the caller
+        outputs: list[tuple[Any, ...]] = []
+        failure: BaseException | None = None
+        try:
+            result = self._function.timed_out(element.row, self._call(element))
+            if isawaitable(result):
+                result = await asyncio.wait_for(result, self._settings.timeout)
+            outputs = outputs_of(result, self._names)
+        except asyncio.CancelledError:
+            raise
+        except asyncio.TimeoutError:
+            failure = error
+        except BaseException as own:  # noqa: BLE001 - whatever it raises is the row's failure
+            failure = own
+        self._outcome(element, outputs, failure)
+
+    def _attempt_expired(self, slot: _Slot) -> None:
+        """Cancel the attempt; if it does not end soon, its rows fail, and the slot stays with it until it does."""
+        slot.expired = True
+        slot.cancel()
+        slot.grace = self._loop.call_later(GRACE_SECONDS, self._give_up, slot)
+
+    def _give_up(self, slot: _Slot) -> None:
+        for element in slot.flight:
+            if not element.decided:
+                limit = f"attempt_timeout={self._settings.attempt_timeout:g} s"
+                self._settle(
+                    element,
+                    [],
+                    TimeoutError(f"an attempt took longer than {limit}, and does not end when it is cancelled"),
+                )
+
+    # -- outcomes --------------------------------------------------------------------------------------------------
+
+    def _settle(self, element: _Element, outputs: list[tuple[Any, ...]], error: BaseException | None) -> None:
+        """Decide the row; the first decision counts."""
+        if element.decided:
+            self.counts.late += 1
+            return
+        element.decided = True
+        if self._rows is not None:
+            self._rows.disarm(element)
+        self._outcome(element, outputs, error)
+
+    def _outcome(self, element: _Element, outputs: list[tuple[Any, ...]], error: BaseException | None) -> None:
+        """Give a decided row its outcome, and emit what is in order by now."""
+        elapsed = self._loop.time() - element.began
+        self.latencies.append(elapsed)
+        if error is not None:
+            outputs, failure = self._answer(element, error, elapsed)
+            element.outcome = Outcome(element.index, element.row, outputs, failure)
+            if failure is not None and self._on_error == "fail":
+                self.failure = self.failure or element.outcome
+                self._say()
+        else:
+            element.outcome = Outcome(element.index, element.row, outputs)
+        if self._settings.ordered:
+            order = self._order
+            while order and order[0].outcome is not None:
+                self._emit(order.popleft())
+        else:
+            self._emit(element)
+        if element.share is not None:
+            self._pass_on(element, outputs, ok=error is None)
+
+    def _answer(
+        self, element: _Element, error: BaseException, elapsed: float
+    ) -> tuple[list[tuple[Any, ...]], Failure | None]:
+        """Return what a failed row becomes, by `on_error`."""
+        self.counts.failed += 1
+        if callable(self._on_error):
+            try:
+                return outputs_of(self._on_error(element.row, error), self._names), None
+            except Exception as own:  # noqa: BLE001 - the user's function; there is nobody left to ask
+                error = own
+                self._on_error = "fail"
+        kind = RESULT if isinstance(error, _Misfit) else TIMEOUT if isinstance(error, TimeoutError) else ERROR
+        message = str(error) if kind == RESULT else f"{type(error).__name__}: {error}"
+        return [], Failure(kind, message, element.attempts, round(elapsed * 1000), error)
+
+    def _pass_on(self, element: _Element, outputs: list[tuple[Any, ...]], *, ok: bool) -> None:
+        """Give the rows that waited for this one its outputs; after a failure the next of them is called itself."""
+        followers = self._shares.pop(element.share, None)
+        while followers:
+            follower = followers.popleft()
+            if follower.decided:
+                continue
+            if ok:
+                self.counts.shared += 1
+                follower.share = None
+                self._settle(follower, list(outputs), None)
+                self._ended(follower)
+                continue
+            self._shares[element.share] = followers
+            if not self._queued_by_key(follower):
+                self._ready.append([follower])
+                self._fill()
+            return
+
+    def _emit(self, element: _Element) -> None:
+        assert element.outcome is not None  # noqa: S101 - asked by the caller
+        outputs = element.outcome.outputs
+        if self._typical > _LARGE or not element.index % _SAMPLE:
+            self._typical = max(sum(getsizeof(value) for output in outputs for value in output), self._typical * 7 // 8)
+        self._bytes += self._typical
+        self._left -= 1
+        self._out.append(element.outcome)
+        self._let_go(element)
+        if not self._notified:
+            self._notified = True
+            self._loop.call_soon(self._say)
+
+    def _ended(self, element: _Element) -> None:
+        """Note that nothing of the row is on the wire any more; the next one of its key may go."""
+        element.slot = None
+        self._let_go(element)
+        if element.key is None:
+            return
+        queue = self._keys[element.key]
+        while queue:
+            following = queue.popleft()
+            if not following.decided:
+                self._ready.append([following])
+                self._fill()
+                return
+        del self._keys[element.key]
+
+    def _let_go(self, element: _Element) -> None:
+        element.holds -= 1
+        if not element.holds:
+            self._held -= 1
+            if self._parked and (self._backlog or self._ready):
+                self._fill()
+
+    def _say(self) -> None:
+        self._notified = False
+        self._notify()
+
+    def _say_if_done(self) -> None:
+        if self.done:
+            self._say()
+
+
+class _Misfit(Exception):
+    """A result that is not what the schema says; the same again would not help."""

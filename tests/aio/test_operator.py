@@ -1,0 +1,623 @@
+"""The operator on virtual time: order, capacity, time-outs, retries. No test sleeps."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from penstock.aio.function import AsyncFunction, Call, in_threads
+from penstock.aio.operator import Operator, Settings
+from penstock.aio.retry import Retry
+from penstock.errors import OptionError
+from tests.aio.driven import drive
+
+BOTH = pytest.mark.parametrize("ordered", [True, False])
+
+
+async def double(row: int) -> dict[str, int]:
+    """Answer at once."""
+    return {"out": 2 * row}
+
+
+class Slow:
+    """A service that answers row `n` after `seconds[n]` with 2n, and remembers how many it was asked at once."""
+
+    def __init__(self, seconds: dict[int, float] | float) -> None:
+        self.seconds = seconds
+        self.running = 0
+        self.most = 0
+        self.asked: list[int] = []
+
+    async def __call__(self, row: int) -> tuple[int]:
+        """Be asked."""
+        self.asked.append(row)
+        self.running += 1
+        self.most = max(self.most, self.running)
+        try:
+            await asyncio.sleep(self.seconds if isinstance(self.seconds, float) else self.seconds.get(row, 0.0))
+        finally:
+            self.running -= 1
+        return (2 * row,)
+
+
+# -- order and capacity ------------------------------------------------------------------------------------------
+
+
+@BOTH
+@pytest.mark.parametrize("capacity", [1, 2, 6, 100])
+def test_every_row_has_its_outputs(capacity: int, ordered: bool) -> None:
+    """More rows than places, fewer, or none: each row has its outputs, once (A1 to A5, A39)."""
+    for rows in ([], [1], list(range(8))):
+        told = drive(double, rows, capacity=capacity, ordered=ordered)
+        assert sorted(told.outs) == [2 * row for row in rows]
+        assert told.counts.calls == len(rows)
+
+
+def test_ordered_rows_come_in_order_whatever_their_calls_take() -> None:
+    """The head is slow: what is behind it waits, and all comes out in order when it is done (Q1)."""
+    told = drive(Slow({0: 5.0, 1: 1.0, 2: 3.0}), range(4), capacity=4)
+    assert (told.outs, told.times) == ([0, 2, 4, 6], [5.0] * 4)
+
+
+def test_unordered_rows_come_as_they_finish() -> None:
+    """Each outcome is emitted when its call ends."""
+    told = drive(Slow({0: 5.0, 1: 1.0, 2: 3.0, 3: 2.0}), range(4), capacity=4, ordered=False)
+    assert (told.outs, told.times) == ([2, 6, 4, 0], [1.0, 2.0, 3.0, 5.0])
+
+
+@BOTH
+def test_never_more_calls_than_capacity(ordered: bool) -> None:
+    """As many calls run as there are places, and not one more; the rest waits to be admitted."""
+    service = Slow(1.0)
+    told = drive(service, range(10), capacity=3, ordered=ordered)
+    assert (service.most, told.ended, len(told.outs)) == (3, 4.0, 10)
+
+
+def test_finished_rows_behind_a_slow_head_hold_their_places() -> None:
+    """Ordered, capacity 3: while the head runs, no more than two others have been called (Q3, Q5)."""
+    service = Slow({0: 10.0})
+
+    async def look(_: Operator) -> None:
+        await asyncio.sleep(9)
+        assert service.asked == [0, 1, 2]
+
+    told = drive(service, range(6), capacity=3, meanwhile=look)
+    assert told.outs == [0, 2, 4, 6, 8, 10]
+    assert service.asked == [0, 1, 2, 3, 4, 5]
+
+
+def test_rows_of_one_key_run_one_after_another_in_order() -> None:
+    """Equal keys queue; others go on beside them; the answers of one key are in its order even unordered (F-A20)."""
+    running: Counter[str] = Counter()
+
+    async def call(row: tuple[str, int]) -> tuple[Any]:
+        running[row[0]] += 1
+        assert running[row[0]] == 1
+        await asyncio.sleep(3 - row[1] if row[0] == "a" else 0.5)
+        running[row[0]] -= 1
+        return (row,)
+
+    rows = [("a", 0), ("a", 1), ("b", 0), ("a", 2), ("b", 1)]
+    told = drive(call, rows, capacity=5, ordered=False, key=lambda row: row[0])
+    assert [row for row in told.outs if row[0] == "a"] == [("a", 0), ("a", 1), ("a", 2)]
+    assert told.outs[:2] == [("b", 0), ("b", 1)]
+    assert told.ended == 6.0
+
+
+def test_a_key_whose_call_failed_goes_on() -> None:
+    """A failure, and a time-out, of one row frees its key for the next one."""
+
+    async def call(row: int) -> tuple[int]:
+        if row == 0:
+            msg = "no"
+            raise ValueError(msg)
+        await asyncio.sleep(9 if row == 1 else 0)
+        return (row,)
+
+    told = drive(call, range(4), capacity=4, key=lambda _: "k", on_error="column", timeout=5.0, arrive=3.0)
+    assert (told.outs, told.kinds) == ([2, 3], {0: "error", 1: "timeout"})
+
+
+# -- outputs -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("result", "outs"),
+    [
+        ({"out": 1}, [1]),
+        ((1,), [1]),
+        ([], []),
+        ([(1,), {"out": 2}], [1, 2]),
+        (({"out": n} for n in range(3)), [0, 1, 2]),
+        ((None,), [None]),
+    ],
+)
+def test_a_result_is_one_output_or_many(result: Any, outs: list[Any]) -> None:
+    """A mapping, a row and a tuple are one output; any other iterable is as many as it has; none is no row (F-A30)."""
+
+    async def call(_: int) -> Any:
+        return result
+
+    assert drive(call, [0]).outs == outs
+
+
+@pytest.mark.parametrize(
+    ("result", "says"),
+    [
+        (None, "returned None; return an output, or []"),
+        ("text", "returned a str"),
+        (7, "returned a int"),
+        ({"other": 1}, "has the columns other; expected out"),
+        ({"out": 1, "more": 2}, "has the columns out, more; expected out"),
+        ((1, 2), "has 2 values; expected 1: out"),
+        ([None], "an output is None"),
+        ([1], "an output is a int"),
+    ],
+)
+def test_a_result_that_does_not_fit_says_so(result: Any, says: str) -> None:
+    """What is wrong is said, with what was expected; it is the row's outcome and no other row's."""
+
+    async def call(row: int) -> Any:
+        return (row,) if row else result
+
+    told = drive(call, range(3), on_error="column", retry=Retry(5))
+    assert (told.outs, told.kinds, told.counts.calls) == ([1, 2], {0: "result"}, 3)
+    failure = told.outcomes[0].failure
+    assert failure is not None
+    assert says in failure.message
+
+
+async def deafly(seconds: int) -> None:
+    """Take that long, in steps of a second, and not hear of cancellations."""
+    for _ in range(seconds):
+        with suppress(asyncio.CancelledError):
+            await asyncio.sleep(1)
+
+
+# -- time-outs ---------------------------------------------------------------------------------------------------
+
+
+async def never(_: int) -> tuple[int]:
+    """Answer never."""
+    await asyncio.Event().wait()
+    return (0,)
+
+
+@BOTH
+@pytest.mark.parametrize("retry", [None, Retry(5, delay=3)])
+def test_a_call_that_never_ends_fails_at_its_time(ordered: bool, retry: Retry | None) -> None:
+    """At 10 s the operator fails, with the time-out as the cause, and closing it does not hang (A8, A13)."""
+    told = drive(never, [1], timeout=10.0, ordered=ordered, retry=retry)
+    assert told.failure is not None
+    assert (told.failure.kind, told.ended, told.stuck) == ("timeout", 10.0, 0)
+    assert isinstance(told.failure.cause, TimeoutError)
+
+
+class Fallback(AsyncFunction):
+    """Calls that take a second for each row's number; three times the row for one that timed out."""
+
+    def __init__(self) -> None:
+        self.fallbacks = 0
+
+    async def invoke(self, row: int, call: Call) -> Any:
+        """Take long."""
+        await asyncio.sleep(row)
+        return (2 * row,)
+
+    async def timed_out(self, row: int, call: Call) -> Any:
+        """Give something else."""
+        self.fallbacks += 1
+        return (3 * row,)
+
+
+def test_timed_out_gives_the_output() -> None:
+    """The row that took too long has what `timed_out` says, the other its answer (A9)."""
+    told = drive(Fallback(), [20, 5], timeout=10.0, capacity=2)
+    assert (told.outs, told.counts.timeouts, told.failure) == ([60, 10], 1, None)
+
+
+def test_an_answer_in_time_that_is_emitted_late_is_no_time_out() -> None:
+    """Ordered, and the head takes longer than the limit of those behind it: they were in time (A11)."""
+    function = Fallback()
+    told = drive(function, [9, 1, 2], timeout=9.5, arrive=0.2, capacity=3)
+    assert (told.outs, function.fallbacks) == ([18, 2, 4], 0)
+
+
+@pytest.mark.parametrize("broken", [lambda row, call: None, lambda row, call: 1 / 0, lambda row, call: never(row)])
+def test_a_broken_timed_out_is_the_rows_failure(broken: Any) -> None:
+    """It returns nothing, raises, or never ends: the row fails, is not called again, and the slot is free (A19, F-A3)."""
+
+    class Broken(Fallback):
+        timed_out = staticmethod(broken)
+
+    told = drive(Broken(), [20, 5], timeout=10.0, capacity=1, on_error="column", retry=Retry(3))
+    assert (told.outs, told.counts.calls) == ([10], 2)
+    assert set(told.kinds) == {0}
+
+
+def test_time_outs_count_from_admission_over_all_attempts() -> None:
+    """Two attempts of 501 ms and their pause are longer than a second: no third one is made (A18)."""
+
+    class Failing(Fallback):
+        async def invoke(self, row: int, call: Call) -> Any:
+            await asyncio.sleep(0.501)
+            msg = "no"
+            raise OSError(msg)
+
+        async def timed_out(self, row: int, call: Call) -> Any:
+            return (-1,)
+
+    told = drive(Failing(), [1, 2], timeout=1.0, retry=Retry(6, delay=0.1, backoff=1))
+    assert (told.outs, told.ended, told.counts.calls) == ([-1, -1], 1.0, 4)
+
+
+def test_a_time_out_ends_a_pause() -> None:
+    """The row times out while it waits for its next attempt, which is never made (A21, F-A2)."""
+    calls = []
+
+    async def failing(row: int) -> Any:
+        calls.append(row)
+        msg = "no"
+        raise OSError(msg)
+
+    told = drive(failing, [1], timeout=5.0, on_error="column", retry=Retry(9, delay=3, backoff=1), arrive=30.0)
+    assert (told.kinds, told.times, len(calls)) == ({0: "timeout"}, [5.0], 2)
+
+
+@pytest.mark.parametrize("delay", [1.0, 0.999, 1.001])
+def test_a_time_out_and_a_retry_at_one_instant_are_one_outcome(delay: float) -> None:
+    """The pause ends when the time does: one outcome, whichever comes first (A20, F-A1)."""
+
+    async def failing(_: int) -> Any:
+        msg = "no"
+        raise OSError(msg)
+
+    told = drive(failing, range(50), timeout=1.0, on_error="column", retry=Retry(2, delay=delay))
+    assert sorted(outcome.index for outcome in told.outcomes) == list(range(50))
+
+
+def test_an_attempt_that_takes_too_long_is_made_again() -> None:
+    """The first attempt is cancelled at its limit, the second one answers."""
+    attempts = []
+
+    async def call(row: int, call: Call) -> Any:
+        attempts.append(call.attempt)
+        await asyncio.sleep(10 if call.attempt == 1 else 0)
+        return (row,)
+
+    told = drive(call, [7], attempt_timeout=1.0, retry=Retry(2, delay=0.5))
+    assert (told.outs, told.ended, attempts, told.counts.retries) == ([7], 1.5, [1, 2], 1)
+
+
+def test_an_attempt_that_does_not_end_is_given_up() -> None:
+    """It ignores its cancellation: its row fails after a grace, its slot stays taken until it really ends (F-A4)."""
+    running = []
+
+    async def deaf(row: int) -> Any:
+        if row:
+            return (row,)
+        running.append(row)
+        await deafly(20)
+        running.clear()
+        return (row,)
+
+    async def look(operator: Operator) -> None:
+        await asyncio.sleep(8)
+        assert running
+        assert operator.counts.calls == 1
+
+    told = drive(deaf, [0, 1], capacity=1, attempt_timeout=2.0, on_error="column", retry=Retry(3), meanwhile=look)
+    assert (told.kinds, told.outs, told.counts.late) == ({0: "timeout"}, [1], 1)
+
+
+def test_a_call_that_was_given_up_holds_its_place() -> None:
+    """A row that timed out has its outcome at once; the next row waits until the call has ended (F-A4, F-A5)."""
+
+    async def deaf(row: int) -> Any:
+        if row == 0:
+            await deafly(10)
+        return (row,)
+
+    told = drive(deaf, [0, 1], capacity=1, timeout=3.0, on_error="column")
+    assert (told.kinds, told.outs, told.times[0]) == ({0: "timeout"}, [1], 3.0)
+    assert told.times[1] >= 9.0
+    assert told.counts.late == 1
+
+
+def test_no_timer_is_left() -> None:
+    """100,000 limits armed and never met leave nothing in the loop (A10)."""
+    left = []
+
+    async def look(_: Operator) -> None:
+        while True:
+            left.append(len(asyncio.get_running_loop()._scheduled))  # type: ignore[attr-defined]
+            await asyncio.sleep(0)
+
+    told = drive(double, range(100_000), timeout=3600.0, attempt_timeout=60.0, meanwhile=look)
+    assert len(told.outs) == 100_000
+    assert max(left) <= 2
+
+
+# -- failures and retries ----------------------------------------------------------------------------------------
+
+
+@BOTH
+@pytest.mark.parametrize("retry", [None, Retry(3, on=KeyError)])
+def test_the_first_failure_is_told_at_once(ordered: bool, retry: Retry | None) -> None:
+    """It does not wait for a slow row before it (A12)."""
+
+    async def call(row: int) -> Any:
+        await asyncio.sleep(1 if row else 100)
+        msg = "broken"
+        raise ValueError(msg)
+
+    told = drive(call, range(3), ordered=ordered, retry=retry)
+    assert told.failure is not None
+    assert (told.ended, told.failure.kind, told.failure.message) == (1.0, "error", "ValueError: broken")
+
+
+def test_attempts_are_counted_in_all() -> None:
+    """`max_attempts=3` is three calls, with growing pauses between them (B6, B7, F-A28)."""
+    times = []
+
+    async def failing(_: int) -> Any:
+        times.append(asyncio.get_running_loop().time())
+        msg = "no"
+        raise OSError(msg)
+
+    told = drive(failing, [1], on_error="column", retry=Retry(3, delay=1, backoff=2))
+    assert (times, told.counts.retries, told.kinds) == ([0.0, 1.0, 3.0], 2, {0: "error"})
+    failure = told.outcomes[0].failure
+    assert failure is not None
+    assert (failure.attempts, failure.elapsed_ms) == (3, 3000)
+
+
+@pytest.mark.parametrize("on", [KeyError, (KeyError, IndexError), lambda error: "again" in str(error)])
+def test_errors_that_are_not_worth_it_are_not_tried_again(on: Any) -> None:
+    """`on` names the errors for another attempt, by type or by a function (B8)."""
+
+    async def failing(_: int) -> Any:
+        msg = "no"
+        raise ValueError(msg)
+
+    assert drive(failing, [1], on_error="column", retry=Retry(3, on=on)).counts.calls == 1
+
+
+def test_results_can_be_tried_again() -> None:
+    """Odd rows never have a result: their empty one stands after two attempts; even ones have theirs (A16)."""
+
+    async def call(row: int) -> Any:
+        return [] if row % 2 else [(2 * row,)]
+
+    told = drive(call, range(1, 7), retry=Retry(2, delay=0.01, on_result=lambda outputs: not outputs))
+    assert (told.outs, told.counts.calls) == ([4, 8, 12], 9)
+
+
+def test_on_error_makes_outputs() -> None:
+    """A function of the row and its error gives the outputs; one that fails itself ends the operator."""
+
+    async def failing(row: int) -> Any:
+        msg = f"no {row}"
+        raise OSError(msg)
+
+    told = drive(failing, [1, 2], on_error=lambda row, error: {"out": f"{row}: {error}"})
+    assert told.outs == ["1: no 1", "2: no 2"]
+    told = drive(failing, [1], on_error=lambda row, error: 1 / 0)
+    assert told.failure is not None
+    assert "ZeroDivisionError" in told.failure.message
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), GeneratorExit(), asyncio.CancelledError()])
+def test_whatever_is_raised_is_the_rows_failure(error: BaseException) -> None:
+    """Not only exceptions: none of them ends the loop or loses the row."""
+
+    async def call(row: int) -> Any:
+        if row == 0:
+            raise error
+        return (row,)
+
+    told = drive(call, range(3), on_error="column", capacity=1)
+    assert (told.outs, told.kinds) == ([1, 2], {0: "error"})
+
+
+# -- the callback style ------------------------------------------------------------------------------------------
+
+
+def test_calls_are_completed_by_callbacks() -> None:
+    """A plain function returns at once and completes the call later; only the first completion counts (A17, F-A5)."""
+
+    def call(row: int, call: Call) -> None:
+        loop = asyncio.get_running_loop()
+        loop.call_later(1.0, call.collect, [(2 * row,)])
+        loop.call_later(1.5, call.collect, [(3 * row,)])
+        loop.call_later(2.0, call.fail, ValueError("late"))
+
+    told = drive(call, [1, 2], capacity=1)
+    assert (told.outs, told.failure) == ([2, 4], None)
+    assert told.counts.late >= 2
+
+
+def test_a_completion_of_an_older_attempt_is_late() -> None:
+    """The first attempt timed out; what it says later is not the second one's result."""
+
+    def call(row: int, call: Call) -> None:
+        asyncio.get_running_loop().call_later(3.0 if call.attempt == 1 else 4.0, call.collect, (call.attempt,))
+
+    told = drive(call, [1], attempt_timeout=2.5, retry=Retry(2, delay=0.0), on_error="column")
+    assert (told.kinds, told.counts.late) == ({0: "timeout"}, 1)
+
+
+def test_in_threads() -> None:
+    """A blocking function runs in threads; what it raises is the row's failure."""
+
+    def blocking(row: int) -> Any:
+        if row == 2:
+            msg = "no"
+            raise ValueError(msg)
+        return (2 * row,)
+
+    fn = in_threads(blocking, threads=2)
+
+    async def opened(row: int, call: Call) -> Any:
+        if fn._pool is None:  # type: ignore[attr-defined]
+            await fn.open(None)  # type: ignore[arg-type]
+        return await fn.invoke(row, call)
+
+    told = drive(opened, range(4), on_error="column", capacity=2)
+    assert (told.outs, told.kinds) == ([0, 2, 6], {2: "error"})
+
+
+# -- rate, sharing, batches --------------------------------------------------------------------------------------
+
+
+def test_calls_are_spread_by_the_rate() -> None:
+    """Ten calls at five a second take 1.8 s, whatever the capacity; retries count as calls."""
+    times = []
+
+    async def call(row: int) -> Any:
+        times.append(round(asyncio.get_running_loop().time(), 6))
+        return (row,)
+
+    drive(call, range(10), rate=5.0)
+    assert times == [round(n / 5, 6) for n in range(10)]
+
+
+def test_equal_rows_share_a_call_while_it_is_in_flight() -> None:
+    """Three rows, one call; when it has ended, the next equal row calls again."""
+    service = Slow(1.0)
+    told = drive(service, [1, 1, 2, 1], capacity=4, share=lambda row: row)
+    assert (told.outs, sorted(service.asked), told.counts.shared) == ([2, 2, 4, 2], [1, 2], 2)
+    service = Slow(1.0)
+    told = drive(service, [1, 1, 1], capacity=1, share=lambda row: row)
+    assert len(service.asked) == 3
+
+
+def test_a_failed_call_does_not_poison_those_that_share_it() -> None:
+    """The row whose call fails fails alone; the next of the waiting rows calls itself (F-A25)."""
+    calls = []
+
+    async def call(row: int) -> Any:
+        calls.append(row)
+        await asyncio.sleep(1)
+        if len(calls) == 1:
+            msg = "no"
+            raise OSError(msg)
+        return (row,)
+
+    told = drive(call, [5, 5, 5], capacity=3, share=lambda row: row, on_error="column")
+    assert (told.kinds, told.outs, len(calls), told.counts.shared) == ({0: "error"}, [5, 5], 2, 1)
+
+
+@pytest.mark.parametrize(("rows", "sizes"), [(5, [3, 2]), (0, []), (3, [3]), (1, [1])])
+def test_rows_are_called_in_batches(rows: int, sizes: list[int]) -> None:
+    """Batches are full, but the last one (B1, B3)."""
+    found = []
+
+    async def call(rows: list[int], calls: list[Call]) -> Any:
+        found.append(len(rows))
+        assert len({one.id for one in calls}) == len(rows)
+        return [(2 * row,) for row in rows]
+
+    told = drive(call, range(rows), batch_size=3, capacity=9)
+    assert (found, told.outs) == (sizes, [2 * row for row in range(rows)])
+
+
+def test_a_batch_that_does_not_fill_is_called_after_its_wait() -> None:
+    """One row, and nothing follows for long: it is called after `batch_wait`; each batch waits anew (B5)."""
+    calls: list[tuple[float, int]] = []
+
+    async def call(rows: list[int], _: list[Call]) -> Any:
+        calls.append((asyncio.get_running_loop().time(), len(rows)))
+        return [(row,) for row in rows]
+
+    drive(call, range(3), arrive=10.0, batch_size=2, batch_wait=4.0, capacity=4)
+    assert calls == [(4.0, 1), (14.0, 1), (24.0, 1)]
+    calls.clear()
+    drive(call, range(4), arrive=3.0, batch_size=2, batch_wait=4.0, capacity=4)
+    assert calls == [(3.0, 2), (9.0, 2)]
+
+
+@pytest.mark.parametrize("results", [[], [(1,)], [(1,), (2,), (3,)], None, 7])
+def test_a_batch_with_another_number_of_results_fails_whole(results: Any) -> None:
+    """Nothing is guessed about which result is whose (F-A9)."""
+
+    async def call(_: list[int], __: list[Call]) -> Any:
+        return results
+
+    told = drive(call, range(2), batch_size=2, on_error="column")
+    assert told.kinds == {0: "result", 1: "result"}
+
+
+def test_a_row_of_a_batch_can_fail_alone() -> None:
+    """An exception in the place of a result is that row's; it alone is called again."""
+    asked = []
+
+    async def call(rows: list[int], _: list[Call]) -> Any:
+        asked.append(rows)
+        return [ValueError("no") if row == 1 and len(asked) == 1 else (row,) for row in rows]
+
+    told = drive(call, range(3), batch_size=3, retry=Retry(2))
+    assert (told.outs, asked) == ([0, 1, 2], [[0, 1, 2], [1]])
+
+
+# -- limits and ids ----------------------------------------------------------------------------------------------
+
+
+def test_large_outputs_are_admitted_by_their_bytes() -> None:
+    """Once outputs are seen to be 10 MB each, no more calls run than fit the limit (F-A32)."""
+    service = Slow(1.0)
+
+    async def call(row: int) -> Any:
+        await service(row)
+        return (bytes(10_000_000),)
+
+    told = drive(call, range(40), capacity=20, bytes_max=50_000_000)
+    assert len(told.outs) == 40
+    service.most = 0
+
+
+def test_ids_stay_the_same_over_attempts() -> None:
+    """A call's id is the row's: the same in every attempt, unlike any other's (F-A14)."""
+    ids: Counter[str] = Counter()
+
+    async def call(row: int, call: Call) -> Any:
+        ids[call.id] += 1
+        if call.attempt < 3:
+            msg = "no"
+            raise OSError(msg)
+        return (row,)
+
+    drive(call, range(5), retry=Retry(3))
+    assert ids == {f"q-0-{n}": 3 for n in range(5)}
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"capacity": 0}, "capacity=0; expected 1 or more, 100 for example"),
+        ({"capacity": 1.5}, "capacity=1.5"),
+        ({"timeout": -1}, "timeout=-1; expected more than 0"),
+        ({"attempt_timeout": 0}, "attempt_timeout=0"),
+        ({"rate": 0}, "rate=0"),
+        ({"batch_size": 0}, "batch_size=0"),
+        ({"batch_wait": -1}, "batch_wait=-1"),
+        ({"batch_size": 200}, "batch_size=200 is more than capacity=100"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(settings: dict[str, Any], says: str) -> None:
+    """Each with what was found and what is expected."""
+    with pytest.raises(OptionError, match=says.replace("(", r"\(")):
+        Settings(**settings)
+
+
+@pytest.mark.parametrize(
+    "values", [{"max_attempts": 0}, {"delay": -1}, {"backoff": 0.5}, {"max_delay": -1}, {"jitter": 2}]
+)
+def test_retries_that_make_no_sense_are_refused(values: dict[str, Any]) -> None:
+    """Each with the name of the value."""
+    with pytest.raises(OptionError, match=next(iter(values))):
+        Retry(**values)
