@@ -568,16 +568,21 @@ def test_a_row_of_a_batch_can_fail_alone() -> None:
 
 
 def test_large_outputs_are_admitted_by_their_bytes() -> None:
-    """Once outputs are seen to be 10 MB each, no more calls run than fit the limit (F-A32)."""
+    """Once outputs are seen to be 10 MB each, no more calls run than fit the limit, and one (F-A32)."""
     service = Slow(1.0)
+
+    async def look(_: Operator) -> None:
+        await asyncio.sleep(1.5)  # behind the first wave, of which nothing was known
+        assert service.most == 20
+        service.most = service.running
 
     async def call(row: int) -> Any:
         await service(row)
         return (bytes(10_000_000),)
 
-    told = drive(call, range(40), capacity=20, bytes_max=50_000_000)
+    told = drive(call, range(40), capacity=20, bytes_max=50_000_000, meanwhile=look)
     assert len(told.outs) == 40
-    service.most = 0
+    assert 1 < service.most <= 6
 
 
 def test_ids_stay_the_same_over_attempts() -> None:

@@ -25,6 +25,18 @@ def put(storage: Storage, path: str, data: bytes) -> None:
         file.sync()
 
 
+class InTurnContract:
+    """For storages in memory, whose calls come one after another: stands before `StorageContract` among the bases."""
+
+    def test_put_if_absent_decides_once(self, storage: Storage, root: str) -> None:
+        """Of two that put one name the first succeeds, and its bytes are what is there."""
+        storage.put_if_absent(f"{root}/slot", b"1")
+        with pytest.raises(AlreadyThere):
+            storage.put_if_absent(f"{root}/slot", b"2")
+        assert storage.read(f"{root}/slot") == b"1"
+        assert list(storage.names(root)) == ["slot"]
+
+
 class StorageContract:
     """Inherit, with the fixtures `storage` and `root`."""
 

@@ -26,7 +26,7 @@ from penstock.errors import CheckpointMismatch, CommitError, Fenced, NotThere, P
 from penstock.options import SINK, parse
 from penstock.sink.sink import Batch, Begun, Committed, Sink, TaskResult
 from penstock.storage import LocalStorage
-from penstock.testing import CrashDisk, FakeClock, visible
+from penstock.testing import CrashDisk, FakeClock, compare, visible
 from penstock.verify.files import check_files
 from tests.testing import actors
 from tests.testing.actors import Actor, Stop
@@ -386,14 +386,12 @@ class SinkMachine(RuleBasedStateMachine):
             lines = Counter({line: n for line, n in lines.items() if line.endswith(b"\n") and b"\0" not in line})
         if lines == self._seen:
             return
-        known = {line for query in self._queries for line in query.lines()}
+        offered = [line for query in self._queries for line in query.lines()]
         last = {query.name: self._last(query) for query in self._queries}
-        batches = {line: match for line in lines if (match := _ROW.fullmatch(line))}
-        found = [f"doubled {line!r}" for line, times in lines.items() if times > 1]
-        found += [f"torn or foreign {line!r}" for line in lines.keys() - known]
-        found += [f"not committed {line!r}" for line, m in batches.items() if int(m[2]) > last[m[1].decode()]]
-        found += [f"gone {line!r}" for line in self._seen.keys() - lines.keys()]
-        self._complaints += found
+        batches = {line: match for line in offered if (match := _ROW.fullmatch(line))}
+        committed = [line for line, match in batches.items() if int(match[2]) <= last[match[1].decode()]]
+        found = compare(lines.elements(), acknowledged=committed, offered=offered).complaints(final=False)
+        self._complaints += found + [f"gone {line!r}" for line in self._seen.keys() - lines.keys()]
         self._seen = lines
 
     def _last(self, query: Query) -> int:

@@ -7,7 +7,7 @@ import pytest
 from penstock.errors import AlreadyThere, StorageError
 from penstock.storage import Storage
 from penstock.testing import CrashHdfs
-from tests.support.storage_contract import StorageContract, put
+from tests.support.storage_contract import InTurnContract, StorageContract
 
 
 @pytest.fixture
@@ -27,16 +27,8 @@ def root() -> str:
     return "/root"
 
 
-class TestCrashHdfs(StorageContract):
+class TestCrashHdfs(InTurnContract, StorageContract):
     """What the product relies on holds on the simulated HDFS as on a real one."""
-
-    def test_put_if_absent_decides_once(self, storage: Storage, root: str) -> None:
-        """Of two that put one name the first succeeds; there are no threads here."""
-        storage.put_if_absent(f"{root}/slot", b"1")
-        with pytest.raises(AlreadyThere):
-            storage.put_if_absent(f"{root}/slot", b"2")
-        assert storage.read(f"{root}/slot") == b"1"
-        assert list(storage.names(root)) == ["slot"]
 
 
 def left(hdfs: CrashHdfs, path: str) -> list[tuple[bytes, bool]]:
@@ -79,4 +71,3 @@ def test_a_dead_writers_file_stays_open(hdfs_in_memory: CrashHdfs) -> None:
     hdfs_in_memory.recover_lease("/root/a")
     with pytest.raises(StorageError):
         handle.close()
-    put(storage, "/root/b", b"")

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from penstock import clock
-from penstock.errors import AlreadyThere
 from penstock.storage import LocalStorage, Storage
 from penstock.testing import CrashDisk, Image
-from tests.support.storage_contract import StorageContract, put
+from tests.support.storage_contract import InTurnContract, StorageContract, put
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,16 +34,8 @@ def root() -> str:
     return "/root"
 
 
-class TestCrashDisk(StorageContract):
+class TestCrashDisk(InTurnContract, StorageContract):
     """What the product relies on holds on the simulated disk as on a real one."""
-
-    def test_put_if_absent_decides_once(self, storage: Storage, root: str) -> None:
-        """Of two that put one name the first succeeds, and its bytes are what is there; there are no threads here."""
-        storage.put_if_absent(f"{root}/slot", b"1")
-        with pytest.raises(AlreadyThere):
-            storage.put_if_absent(f"{root}/slot", b"2")
-        assert storage.read(f"{root}/slot") == b"1"
-        assert list(storage.names(root)) == ["slot"]
 
 
 def left(disk: CrashDisk) -> list[dict[str, bytes]]:

@@ -7,7 +7,7 @@ import pytest
 from penstock.errors import AlreadyThere, NotThere, StorageError
 from penstock.storage import Storage
 from penstock.testing import ObjectStore
-from tests.support.storage_contract import StorageContract, put
+from tests.support.storage_contract import InTurnContract, StorageContract, put
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def root() -> str:
     return "/root"
 
 
-class TestObjectStore(StorageContract):
+class TestObjectStore(InTurnContract, StorageContract):
     """Where a test has another body here, the store cannot keep the promise as it is written, and this is what it does."""
 
     def test_a_file_whose_name_went_does_not_close_well(self, storage: Storage, root: str) -> None:
@@ -33,13 +33,6 @@ class TestObjectStore(StorageContract):
         with pytest.raises(AlreadyThere):
             file.close()
         assert storage.read(f"{root}/a") == b"theirs"
-
-    def test_put_if_absent_decides_once(self, storage: Storage, root: str) -> None:
-        """Of two that put one name the first succeeds; there are no threads here."""
-        storage.put_if_absent(f"{root}/slot", b"1")
-        with pytest.raises(AlreadyThere):
-            storage.put_if_absent(f"{root}/slot", b"2")
-        assert storage.read(f"{root}/slot") == b"1"
 
     def test_an_open_file_stays_the_same_file(self, storage: Storage, root: str) -> None:
         """An open file never reads the bytes of another: it fails."""
@@ -54,9 +47,6 @@ class TestObjectStore(StorageContract):
         """Objects do not grow, and that is said."""
         with pytest.raises(StorageError, match="growing=true needs a disk"):
             storage.extend(f"{root}/g", 0)
-
-    def test_a_storage_travels(self, storage: Storage, root: str) -> None:
-        """It does not: it is in this process's memory."""
 
 
 def test_nothing_is_there_before_it_is_put(storage: Storage) -> None:

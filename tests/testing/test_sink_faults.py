@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from collections import Counter
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
@@ -50,48 +51,39 @@ def tried(
     return faulty.failed, error is not None
 
 
+def each(name: str, fault: Fault, profile: Callable[[Any], Crashable] = CrashDisk) -> Counter[str]:
+    """Let each call of a script fail once; return the names of the calls, each with how often its failure was reported."""
+    script = MAIN if name == "main" else SCRIPTS[name]
+    failed: Counter[str] = Counter()
+    for at in count(1):
+        call, reported = tried(script, fault, at, profile)
+        if call is None:
+            return failed
+        failed[call] += reported
+    return failed
+
+
 @pytest.mark.parametrize("fault", FAULTS, ids=str)
 @pytest.mark.parametrize("name", ["main", "buckets", "a growing file", "members"])
 def test_every_call_fails_once(name: str, fault: Fault) -> None:
     """Whatever call fails, the batch fails whole or is done; the same program then ends as if nothing had been."""
-    script = MAIN if name == "main" else SCRIPTS[name]
-    failed, reported = set(), 0
-    for at in count(1):
-        call, error = tried(script, fault, at)
-        if call is None:
-            break
-        failed.add(call)
-        reported += error
-    assert {"open", "write", "fsync", "link", "unlink", "stat", "scandir"} <= failed
-    assert reported > 50 or fault.error is None
+    failed = each(name, fault)
+    assert {"open", "write", "fsync", "link", "unlink", "stat", "scandir"} <= failed.keys()
+    assert failed.total() > 50 or fault.error is None
 
 
 @pytest.mark.parametrize("fault", [Fault(errno.ETIMEDOUT), Fault(errno.ETIMEDOUT, applied=True)], ids=str)
 @pytest.mark.parametrize("name", ["main", "buckets", "members", "old and idle"])
 def test_every_request_to_an_object_store_fails_once(name: str, fault: Fault) -> None:
     """Whatever request fails, or loses its reply: nothing is lost or doubled, and the same program ends as if nothing had been."""
-    script = MAIN if name == "main" else SCRIPTS[name]
-    failed = set()
-    for at in count(1):
-        call, _ = tried(script, fault, at, ObjectStore)
-        if call is None:
-            break
-        failed.add(call)
-    assert failed == {"put", "copy", "head", "get", "objects", "remove"}
+    assert each(name, fault, ObjectStore).keys() == {"put", "copy", "head", "get", "objects", "remove"}
 
 
 @pytest.mark.parametrize("fault", [Fault(errno.EIO), Fault(errno.EIO, applied=True)], ids=str)
 @pytest.mark.parametrize("name", ["main", "buckets", "a growing file"])
 def test_every_call_of_hdfs_fails_once(name: str, fault: Fault) -> None:
     """Whatever call fails, or loses its reply: nothing is lost or doubled, and the same program ends as if nothing had been."""
-    script = MAIN if name == "main" else SCRIPTS[name]
-    failed = set()
-    for at in count(1):
-        call, _ = tried(script, fault, at, CrashHdfs)
-        if call is None:
-            break
-        failed.add(call)
-    assert {
+    calls = {
         "create",
         "writer.write",
         "writer.hsync",
@@ -102,4 +94,5 @@ def test_every_call_of_hdfs_fails_once(name: str, fault: Fault) -> None:
         "list",
         "stat",
         "open",
-    } <= failed
+    }
+    assert calls <= each(name, fault, CrashHdfs).keys()

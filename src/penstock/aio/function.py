@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -83,7 +84,7 @@ class Call:
             waiter.set_exception(error)
 
 
-class AsyncFunction:
+class AsyncFunction(ABC):
     """A function with a life: one instance a worker process and query, shared by its calls over many batches.
 
     `open` comes before the first call and `close` after the last one, on the loop that all calls run on; it is the place
@@ -92,16 +93,16 @@ class AsyncFunction:
     not count) and completes `call` later. `timed_out`, if it is there, gives what is emitted for a row that timed out.
     """
 
-    async def open(self, ctx: Context) -> None:
+    async def open(self, ctx: Context) -> None:  # noqa: B027 - not everybody needs one
         """Make ready; called once, in the worker process."""
 
+    @abstractmethod
     def invoke(self, row: Any, call: Call) -> Any:  # noqa: ANN401 - rows and results are the user's
         """Make one call; `async def`, or `def` for the callback style. With `batch_size`: lists of rows and calls."""
-        raise NotImplementedError
 
     timed_out: Callable[[Any, Call], Any] | None = None
 
-    async def close(self) -> None:
+    async def close(self) -> None:  # noqa: B027 - as `open`
         """Release what `open` made; called once, after the last call has ended."""
 
 
@@ -125,7 +126,6 @@ class Adapted:
             raise OptionError(msg)
         self.call = call
         self.timed_out = fn.timed_out if whole else None
-        self.name = _name(fn)
 
     async def open(self, ctx: Context) -> None:
         """Open the user's function."""

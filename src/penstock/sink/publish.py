@@ -43,9 +43,10 @@ def publish(storage: Storage, root: str, staging: str, ledger: Ledger, state: St
     if not (state.finished or state.grown) or ledger.is_published(state.n):
         return 0
     paths = [file.path for file in state.finished] + [growth.path for growth in state.grown]
+    inside = storage.resolve(root).rstrip("/")
     for directory in sorted({path.rpartition("/")[0] for path in paths}):
         if directory:
-            _check_inside(storage, root, directory)
+            _check_inside(storage, root, inside, directory)
         storage.make_directory(f"{root}/{directory}" if directory else root)
     for file in state.finished:
         failpoints.hit("sink.publish.one")
@@ -58,10 +59,10 @@ def publish(storage: Storage, root: str, staging: str, ledger: Ledger, state: St
     return len(state.finished) + len(state.grown)
 
 
-def _check_inside(storage: Storage, root: str, directory: str) -> None:
-    """Raise `PublishConflict` where a symbolic link has been put in the way: nothing is published through one."""
+def _check_inside(storage: Storage, root: str, inside: str, directory: str) -> None:
+    """Raise `PublishConflict` where a symbolic link leads out of `inside`, which `root` is: nothing is published through one."""
     found = storage.resolve(f"{root}/{directory}")
-    if found != f"{storage.resolve(root).rstrip('/')}/{directory}":
+    if found != f"{inside}/{directory}":
         msg = f"{root}/{directory} leads to {found!r}, expected a directory of the output; remove the symbolic link"
         raise PublishConflict(msg)
 

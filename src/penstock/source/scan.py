@@ -183,7 +183,7 @@ class Scan:
             return []
         listed_ns = self._storage.now_ns()
         full = f"{self._root}/{folder}" if folder else self._root
-        before, now = known.names, dict(self._storage.names(full))
+        before, now = known.names, self._storage.names(full)
         known.names, listed = now, len(now)
         found = self._changed(folder, known, before, now)
         for name in before.keys() - now.keys():

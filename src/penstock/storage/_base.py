@@ -8,10 +8,10 @@ All verbs raise `StorageError` or one of its kinds; `__cause__` is the back end'
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable, Mapping
+    from collections.abc import Iterable
     from concurrent.futures import Executor
 
     import pyarrow as pa
@@ -115,8 +115,8 @@ class Storage(Protocol):
         Entries that vanish meanwhile may be left out; an error part of the way is raised, never swallowed.
         """
 
-    def names(self, path: str) -> Mapping[str, Hashable]:
-        """Return the names of the entries, each with what changes when another file takes the name.
+    def names(self, path: str) -> dict[str, Any]:
+        """Return the names of the entries, each with what changes when another file takes the name: hashable, the caller's own.
 
         A `Link` for a symbolic link, which all other verbs follow. May be much cheaper than `list`, of whose `identity` it is
         no other form. `NotThere` if there is no directory.

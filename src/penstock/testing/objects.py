@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import errno
 import os
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -193,10 +194,8 @@ class _Writing:
             return
         stored, self._state = self._state in {"stored", "failed"}, "closed"
         if stored:
-            try:
+            with suppress(OSError):
                 self._store.remove(self._key)
-            except OSError:
-                return
 
 
 class _Reading:
