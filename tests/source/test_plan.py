@@ -672,6 +672,48 @@ def test_available_now_waits_for_files_to_settle(folder: Folder) -> None:
     assert names(planner, planner.latest(planner.initial())) == ["fresh"]
 
 
+def test_replayed_batch_was_all_there_is(folder: Folder) -> None:
+    """Failure 6: the batch of a run that died is replayed and nothing else is there: an empty batch says that it is the last."""
+    folder.put("a", 1000)
+    before = folder.planner()
+    start = before.initial()
+    planned = through_json(before.latest(start))
+    assert "last" not in planned
+    planner = folder.planner()
+    planner.prepare_available_now()
+    assert [len(task) for task in planner.tasks(planned)] == [1]
+    end = through_json(planner.latest(planned))
+    assert (names(planner, end), end["last"], end["read"]) == ([], True, [1, 2])
+    assert planner.latest(end) is end
+    again = folder.planner()
+    again.prepare_available_now()
+    assert again.latest(end) is end
+    folder.put("b", 2000)
+    assert batches(folder.planner(), end) == [["b"]]
+
+
+def test_run_ends_although_its_last_files_went(folder: Folder) -> None:
+    """Failure 6, by another way: the files that the last batch was to hold are deleted before it is planned."""
+    folder.put("a", 1000)
+    folder.put("b", 2000)
+    planner = folder.planner(maxFilesPerTrigger="1")
+    planner.prepare_available_now()
+    first = planner.latest(planner.initial())
+    (folder.path / "b").unlink()
+    second = planner.latest(first)
+    assert (first.get("last"), second["last"], names(planner, second)) == (None, True, [])
+    assert planner.latest(second) is second
+
+
+def test_run_that_finds_nothing_has_no_batch(folder: Folder) -> None:
+    """Failure 6 asks for no batch where none was planned before: an empty directory, startingFrom=latest."""
+    for options in ({}, {"startingFrom": "latest"}):
+        planner = folder.planner(**options)
+        planner.prepare_available_now()
+        start = planner.initial()
+        assert planner.latest(start) is start
+
+
 def test_once_ignores_the_limit(folder: Folder) -> None:
     """SPK-3: Trigger.Once plans everything in one batch, and that is the last."""
     for i in range(5):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -116,10 +115,15 @@ def started(*command: str, log: Path, **variables: str) -> Iterator[subprocess.P
     try:
         yield process
     finally:
-        for member in family(process):
-            with suppress(psutil.NoSuchProcess):
-                member.kill()
-        process.wait()
+        kill(process)
+
+
+def kill(process: subprocess.Popen[bytes]) -> None:
+    """Kill a process and all below it, in that order: what is below a dead one cannot be found any more."""
+    for member in family(process):
+        with suppress(psutil.NoSuchProcess):
+            member.kill()
+    process.wait()
 
 
 def family(process: subprocess.Popen[bytes]) -> list[psutil.Process]:
@@ -250,7 +254,7 @@ def test_clock_that_jumps_an_hour(stage: Stage, tmp_path: Path) -> None:
             land(stage, 3 * number + 2, seconds)
             wait_for(lambda: committed(stage) == len(os.listdir(stage.src)) or driver.poll() is not None, "the batches")
             assert driver.poll() is None, log.read_text()[-3000:]
-        driver.send_signal(signal.SIGKILL)
+        kill(driver)
     ahead.write_text("0")
     land(stage, 3 * len(jumps), 0)
     done = run_python(FILE_BY_FILE, *arguments[:3], ALL_THERE_IS, *arguments[4:])

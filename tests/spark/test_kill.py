@@ -87,6 +87,19 @@ def test_kill_at_each_step(stage: Stage, program: str) -> None:
 
 
 @pytest.mark.timeout(300)
+def test_run_that_only_replays_ends_its_parts(stage: Stage) -> None:
+    """Failure 6 of the plan: an endless query dies in its one batch; an AvailableNow run replays it, and ends with all visible."""
+    expected = fill(stage, files=2)
+    endless = QUERY.replace("availableNow=True", 'processingTime="0 seconds"')
+    killed = run_python(endless, *arguments(stage), failpoints="sink.ledger.before-put=kill-jvm")
+    assert "DONE" not in killed.stdout
+    assert not stage.lines()
+    final = run_python(QUERY, *arguments(stage)[:2], "1m")
+    assert "DONE" in final.stdout, final.stderr[-3000:]
+    assert stage.lines() == expected
+
+
+@pytest.mark.timeout(300)
 def test_commit_that_fails_behind_its_put_is_aborted_by_spark(stage: Stage) -> None:
     """Failure 6 of the sink: the batch is decided, publishing fails, Spark aborts it; the next start has every line."""
     expected = fill(stage)

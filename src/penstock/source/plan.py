@@ -12,6 +12,9 @@ A batch *is* its plan, and the plan is in the offset. The failures this answers:
    (time, path), not time alone, and names the last file planned to its end.
 5. A file appears behind the cursor (renamed in, `cp -p`). Rule: what was read within `lateness` of the cursor is
    remembered exactly (`recent`), what is there and was not read is planned; what lies further behind is reported.
+6. A driver dies in the batch that holds all there is, and no batch of its run said that it was the last. An AvailableNow
+   run replays it, finds nothing else and ends; its parts stay open. Rule: such a run ends with an offset that says so, if
+   need be with an empty plan.
 
 Files that changed less than `settle` ago, or lie in the future by the storage's clock, are held back and looked at
 again; the cursor never passes them because it only ever moves to files that are planned. What stands still longer in
@@ -110,6 +113,8 @@ class Planner:
     def latest(self, start: dict[str, Any], *, limited: bool = True) -> dict[str, Any]:
         """Return the end offset of the next batch after `start`; `start` itself if there is nothing to read.
 
+        A batch of an AvailableNow run may have nothing to read either: that which says that it is the last, where no
+        batch with a plan could (failure 6).
         `limited=False` (Trigger.Once) plans everything in one batch. Raises `StorageError` if the listing fails and
         `FileTooLate` by option; then nothing has moved, and the next call begins from the offset alone.
         """
@@ -119,7 +124,7 @@ class Planner:
         self._refresh()
         failpoints.hit("source.planned")
         splits = self._take(Limits(None, None) if not limited else self._limits)
-        if not splits:
+        if not splits and not (self._bounded and start.get("plan") and not start.get("last")):
             self._at = start
             return start
         last = not limited or (self._frozen and not self._pending and self._cursor.cut is None)
