@@ -20,12 +20,12 @@ import penstock
 from penstock.verify import verify
 
 FILES, LINES = 30, 500
-KILL_AT_RECORD = 6
+KILL_AT_RECORD = 8
 
 
 def run_ingest(source: str, output: str) -> None:
     """Ingest in small batches and small files, so that there is a middle to be killed in."""
-    spark = penstock.local_session("local[2]")
+    spark = penstock.local_session("local[2]", rows_in_jvm=False)
     done = penstock.ingest(spark, source, output, source={"maxBytesPerTrigger": "20k"}, sink={"rollSize": "50k"})
     print(f"ingest: done at batch {done.batch}, {done.rows} rows", flush=True)
     spark.stop()
