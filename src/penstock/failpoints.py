@@ -86,9 +86,8 @@ def _first(path: str) -> bool:
 
 
 def _kill_jvm() -> None:
-    import psutil
+    from penstock.processes import jvm
 
-    for process in psutil.Process().parents():
-        if process.name().startswith("java"):
-            process.kill()
-            return
+    found = jvm()
+    if found:
+        found.kill()

@@ -707,8 +707,8 @@ def test_run_ends_although_its_last_files_went(folder: Folder) -> None:
 
 def test_run_that_finds_nothing_has_no_batch(folder: Folder) -> None:
     """Failure 6 asks for no batch where none was planned before: an empty directory, startingFrom=latest."""
-    for options in ({}, {"startingFrom": "latest"}):
-        planner = folder.planner(**options)
+    for starting in ("earliest", "latest"):
+        planner = folder.planner(startingFrom=starting)
         planner.prepare_available_now()
         start = planner.initial()
         assert planner.latest(start) is start

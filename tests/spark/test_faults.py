@@ -18,9 +18,10 @@ import pyspark
 import pytest
 
 from tests.support.stage import run_python
+from tests.support.wait import wait_for
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from tests.support.stage import Stage
 
@@ -97,14 +98,6 @@ def fill(stage: Stage, files: int, lines: int) -> Counter[str]:
     for i in range(files):
         stage.put(f"f{i:02}", *(f"{i:02} {j:04} {'x' * 30}" for j in range(lines)))
     return Counter(f"{i:02} {j:04} {'x' * 30}" for i in range(files) for j in range(lines))
-
-
-def wait_for(condition: Callable[[], object], what: str, seconds: float = 120) -> None:
-    """Wait until the condition is true."""
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, f"waited in vain for {what}"
-        time.sleep(0.05)
 
 
 @contextmanager

@@ -52,7 +52,7 @@ def make(root: Path) -> None:
 def host_fact(root: Path) -> HostFact:
     """Return the host fact of the samples below `root`, which is not where those of this host are."""
     fact = HostFact("host-fact")
-    fact.directory, fact.path = str(root), str(root / "host-fact.json")
+    fact.path = str(root / "host-fact.json")
     return fact
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from penstock import errors
 from penstock.errors import DamagedState, NotThere, OptionError
 from penstock.options import SINK, SOURCE, parse
+from penstock.processes import process
 from penstock.sink.sink import STATE_DIRECTORY, Sink
 from penstock.spark import ddl, fused, keeper, reading
 from penstock.spark.checkpoint import Checkpoint
@@ -168,7 +169,7 @@ class _Job:
     def _owner(self, query: str) -> str:
         jvm = self._spark.sparkContext._jvm  # noqa: SLF001 - the only way to its process id
         pid = int(jvm.java.lang.ProcessHandle.current().pid()) if jvm else 0
-        return keeper.owner(query, keeper.process(pid))
+        return keeper.owner(query, process(pid))
 
     def _splits(self, offset: dict[str, Any]) -> list[Split]:
         options = parse(SOURCE, self._source | self._carried(), what="source")

@@ -27,22 +27,13 @@ import xxhash
 
 from penstock import clock
 from penstock.errors import PenstockError
+from penstock.processes import jvm, process
 from penstock.storage import HostFact, locate
 
 if TYPE_CHECKING:
     from penstock.sink.sink import Sink
 
 _POLL_SECONDS = 0.2
-
-
-def jvm() -> psutil.Process | None:
-    """Return the JVM above this process, if there is one."""
-    return next((p for p in psutil.Process().parents() if p.name().startswith("java")), None)
-
-
-def process(pid: int) -> psutil.Process | None:
-    """Return the process of this number, if there is one."""
-    return psutil.Process(pid) if pid and psutil.pid_exists(pid) else None
 
 
 def owner(query: str, process: psutil.Process | None) -> str:

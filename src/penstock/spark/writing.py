@@ -9,6 +9,7 @@ import psutil
 
 from penstock.errors import CheckpointMismatch, Fenced, OptionError
 from penstock.formats.schema import conform, to_arrow
+from penstock.processes import jvm
 from penstock.sink.sink import Batch, Begun, Sink, TaskResult
 from penstock.spark import fused, keeper, worker
 from penstock.spark.checkpoint import Checkpoint, task_batch
@@ -123,4 +124,4 @@ def _sink_id(options: Options) -> str:
 def _owner(made: Sink) -> str:
     location = made.options["checkpointLocation"]
     query = Checkpoint(location).query_id() if location else None
-    return keeper.owner(query or location or made.sink_id, keeper.jvm() or psutil.Process())
+    return keeper.owner(query or location or made.sink_id, jvm() or psutil.Process())

@@ -10,7 +10,7 @@ from __future__ import annotations
 from penstock.storage._base import Entry, Link, ReadHandle, Storage, WriteHandle
 from penstock.storage._file import SeekableFile
 from penstock.storage._hdfs import HdfsStorage
-from penstock.storage._host import HostFact, cache_directory, is_file
+from penstock.storage._host import HostFact, cache_directory, is_file, listening, no_longer_listening
 from penstock.storage._in_turn import InTurn
 from penstock.storage._local import LocalStorage
 from penstock.storage._locate import locate
@@ -28,5 +28,7 @@ __all__ = [
     "WriteHandle",
     "cache_directory",
     "is_file",
+    "listening",
     "locate",
+    "no_longer_listening",
 ]

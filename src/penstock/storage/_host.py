@@ -17,8 +17,10 @@ from typing import TYPE_CHECKING, Any
 import xxhash
 
 from penstock.errors import StorageError
+from penstock.processes import process
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Iterator
 
 
@@ -30,31 +32,64 @@ def cache_directory() -> str:
     return path
 
 
+def _private_path(name: str) -> str:
+    """Return the path of a file in the host's temporary directory that only this user's processes can reach.
+
+    Anybody may make a directory there under the name of ours, with links in it that lead to files of ours: so ours must
+    belong to us, be closed to others, and be no link. Raises `StorageError` otherwise.
+    """
+    directory = _directory()
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(directory, 0o700)
+    _check_private(directory)
+    return f"{directory}/{name}"
+
+
+def listening(kind: str) -> tuple[socket.socket, str]:
+    """Return a Unix socket that only this user's processes reach, and its path; `kind` is without digits.
+
+    The path goes with `no_longer_listening`; those of processes that died before are removed here.
+    """
+    import socket
+
+    folder, _, prefix = _private_path(f"{kind}-").rpartition("/")
+    for name in os.listdir(folder):
+        number = name.removeprefix(prefix)
+        if number != name and (process(int(number)) is None or int(number) == os.getpid()):
+            no_longer_listening(f"{folder}/{name}")
+    path = f"{folder}/{prefix}{os.getpid()}"
+    made = socket.socket(socket.AF_UNIX)
+    made.bind(path)
+    made.listen()
+    return made, path
+
+
+def no_longer_listening(path: str) -> None:
+    """Remove the path of a socket."""
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)
+
+
 def is_file(path: str, *, executable: bool = False) -> bool:
     """Tell whether this host has such a file, one that this user may execute if asked for."""
     return os.path.isfile(path) and (not executable or os.access(path, os.X_OK))
 
 
 class HostFact:
-    """A JSON object in the host's temporary directory, seen by this user's processes only.
-
-    Anybody may make a directory there under the name of ours, with links in it that lead to files of ours: so ours must
-    belong to us, be closed to others, and be no link. Raises `StorageError` otherwise.
-    """
+    """A JSON object in the host's temporary directory, seen by this user's processes only."""
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.directory = f"{tempfile.gettempdir()}/penstock-{os.getuid()}"
-        self.path = f"{self.directory}/{name}.json"
+        self.path = f"{_directory()}/{name}.json"
 
     @staticmethod
     def all() -> list[HostFact]:
         """Return the facts there are now."""
-        fact = HostFact("")
-        if not os.path.lexists(fact.directory):
+        directory = _directory()
+        if not os.path.lexists(directory):
             return []
-        fact._check_private()
-        return [HostFact(n.removesuffix(".json")) for n in os.listdir(fact.directory) if n.endswith(".json")]
+        _check_private(directory)
+        return [HostFact(n.removesuffix(".json")) for n in os.listdir(directory) if n.endswith(".json")]
 
     @contextlib.contextmanager
     def locked(self, *, wait: bool = True) -> Iterator[dict[str, Any]]:
@@ -62,9 +97,7 @@ class HostFact:
 
         Not to `wait` is to raise `BlockingIOError` where a process holds it: that one may stand still for ever.
         """
-        with contextlib.suppress(FileExistsError):
-            os.mkdir(self.directory, 0o700)
-        self._check_private()
+        _private_path(self.name)
         with self._lock(fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB) as fd:
             fact = _intact(os.pread(fd, os.fstat(fd).st_size, 0))
             yield fact
@@ -73,15 +106,6 @@ class HostFact:
                 os.pwrite(fd, json.dumps(fact | {"sum": _sum(fact)}).encode(), 0)
             else:
                 os.unlink(self.path)
-
-    def _check_private(self) -> None:
-        found = os.lstat(self.directory)
-        if not stat_bits.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
-            msg = (
-                f"{self.directory!r} is not a directory of user {os.getuid()} that is closed to others (it is "
-                f"{stat_bits.filemode(found.st_mode)}, user {found.st_uid}); remove it, or set TMPDIR to a directory of yours"
-            )
-            raise StorageError(msg)
 
     @contextlib.contextmanager
     def _lock(self, how: int) -> Iterator[int]:
@@ -101,6 +125,20 @@ class HostFact:
             return os.stat(self.path).st_ino == os.fstat(fd).st_ino
         except FileNotFoundError:
             return False
+
+
+def _directory() -> str:
+    return f"{tempfile.gettempdir()}/penstock-{os.getuid()}"
+
+
+def _check_private(directory: str) -> None:
+    found = os.lstat(directory)
+    if not stat_bits.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+        msg = (
+            f"{directory!r} is not a directory of user {os.getuid()} that is closed to others (it is "
+            f"{stat_bits.filemode(found.st_mode)}, user {found.st_uid}); remove it, or set TMPDIR to a directory of yours"
+        )
+        raise StorageError(msg)
 
 
 def _intact(text: bytes) -> dict[str, Any]:

@@ -1,0 +1,31 @@
+"""The JVM that a process works for."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import psutil
+
+_VARIABLE = "PENSTOCK_JVM"  # set by `python.sh`: a worker that was forked has other processes above it
+
+
+def jvm() -> psutil.Process | None:
+    """Return the JVM that started this process or one above it, if there is one."""
+    import psutil
+
+    number = os.environ.get(_VARIABLE, "")
+    named = process(int(number)) if number.isdigit() else None
+    above = [named] if named else psutil.Process().parents()
+    return next((found for found in above if found.name().startswith("java")), None)
+
+
+def process(pid: int) -> psutil.Process | None:
+    """Return the process of this number, if there is one."""
+    import psutil
+
+    try:
+        return psutil.Process(pid) if pid else None
+    except psutil.NoSuchProcess:
+        return None

@@ -1,0 +1,63 @@
+"""Stands where Spark has started a Python: asks the fork server for one, and lives and ends as that one does.
+
+Run by its path, by `python.sh`, with nothing but the standard library: it is all that a worker's start costs. Where the
+server is not, or is not for this, it becomes the Python that was asked for.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+from array import array
+
+
+def ask(path: str, arguments: list[str]) -> socket.socket | None:
+    """Hand over what a process starts with; None if nobody is there."""
+    connection = socket.socket(socket.AF_UNIX)
+    fields = [os.getcwd(), str(len(arguments)), *arguments, *(f"{name}={value}" for name, value in os.environ.items())]
+    request = os.fsencode("\0".join(fields))
+    streams = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", [0, 1, 2]))]
+    try:
+        connection.connect(path)
+        connection.sendmsg([len(request).to_bytes(4, "big")], streams)
+        connection.sendall(request)
+    except OSError:
+        return None
+    return connection
+
+
+def line(connection: socket.socket) -> int | None:
+    """Return the next number that comes, None if there is none."""
+    text = b""
+    while not text.endswith(b"\n"):
+        try:
+            byte = connection.recv(1)
+        except OSError:
+            byte = b""
+        if not byte:
+            return None
+        text += byte
+    return int(text)
+
+
+def main(python: str, path: str, arguments: list[str]) -> int:
+    """Return the status to end with."""
+    connection = ask(path, arguments)
+    child = None if connection is None else line(connection)
+    if connection is None or child is None:
+        os.execv(python, [python, *arguments])  # noqa: S606 - that is what is to be started
+    signal.signal(signal.SIGTERM, lambda *_: os.kill(child, signal.SIGTERM))
+    status = line(connection)
+    if status is not None and status < 0:
+        try:  # noqa: SIM105 - an import more is a millisecond more
+            signal.signal(-status, signal.SIG_DFL)
+        except OSError:  # one that cannot be caught
+            pass
+        os.kill(os.getpid(), -status)
+    return 1 if status is None else status
+
+
+if __name__ == "__main__":
+    sys.exit(main(os.environ["PENSTOCK_PYTHON"], os.environ["PENSTOCK_FORK_SERVER"], sys.argv[1:]))

@@ -1,0 +1,233 @@
+"""The fork server: Python workers of a session of ours are forked from a process that has imported all they need.
+
+Problem. A query of ours needs seven kinds of Python process, and Spark starts most of them one after the other, each when
+it first needs it. Each imports PySpark, pyarrow and us before it does anything: 0.15 to 0.3 s of a core, seven times.
+
+Idea. While the JVM starts, a process imports that once. What Spark starts in place of Python (`python.sh`) then runs
+`forkclient.py`, which hands its arguments, environment and standard streams to this server; the server forks, and the
+child becomes what was asked for. To Spark the client is the process it started: it passes on signals, ends when the child
+ends, with its status, and the child is killed when it is.
+
+1. The client is killed; the child would go on without anybody to stop it. Rule: a client's connection that closes is the
+   child's SIGKILL.
+2. The server is killed; clients would wait for a status for ever. Rule: a child holds its connection too, so it is closed
+   when neither is left, and the client ends as if the child had failed. Clients that come later start Python as usual.
+3. The server dies between its fork and the answer; the client starts another Python, and two processes read the same
+   streams. Rule: the child itself answers, before it touches anything, and ends if nobody is there to hear it.
+4. The driver is killed; the server would stay. Rule: it ends when its standard input does, which only the driver holds,
+   and its last child has ended, as workers do without their JVM.
+
+A child starts as a fresh interpreter would, but for what is decided once in a process: the server refuses whoever asks
+for another `PYTHON...` setting than its own, and that one starts Python as usual. polars is not imported before a fork:
+it has threads from the start.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import importlib
+import os
+import runpy
+import selectors
+import signal
+import socket
+import sys
+import time
+import warnings
+from dataclasses import dataclass
+from functools import cache
+
+from penstock.storage import listening, no_longer_listening
+
+VARIABLE = "PENSTOCK_FORK_SERVER"
+_IMPORTED = [
+    "pyspark.worker",
+    "pyspark.sql.streaming.datasource",
+    "pyspark.sql.worker.lookup_data_sources",
+    "pyspark.sql.worker.create_data_source",
+    "pyspark.sql.worker.plan_data_source_read",
+    "pyspark.sql.worker.write_into_data_source",
+    "pyspark.sql.worker.python_streaming_sink_runner",
+    "pyarrow.parquet",
+    "pyspark_penstock",
+    "penstock.spark.datasource",
+    "penstock.spark.reading",
+    "penstock.spark.writing",
+]
+_FREE = {b"PYTHONUNBUFFERED", b"PYTHONDONTWRITEBYTECODE", b"PYTHONSTARTUP"}
+_KIND = "fork"
+_STREAMS = 3
+_LISTENER = 3  # the number of its descriptor in the server
+_REQUEST_SECONDS = 10.0
+
+
+@dataclass
+class _Request:
+    """What a client asks for; `streams` are its standard streams."""
+
+    connection: socket.socket
+    streams: list[int]
+    directory: bytes
+    arguments: list[bytes]
+    environment: dict[bytes, bytes]
+
+    @property
+    def suits(self) -> bool:
+        """Tell whether a fork of this process can be what is asked for."""
+        asked = {name: value for name, value in self.environment.items() if name.startswith(b"PYTHON") and value}
+        path = asked.pop(b"PYTHONPATH", b"").split(b":")
+        return (
+            self.arguments[:1] == [b"-m"]
+            and set(path) | {b""} == {*os.environb.get(b"PYTHONPATH", b"").split(b":"), b""}
+            and all(os.environb.get(name) == value for name, value in asked.items() if name not in _FREE)
+        )
+
+    def close(self) -> None:
+        """Leave what the client gave to the child, or to nobody."""
+        for fd in self.streams:
+            os.close(fd)
+        self.connection.close()
+
+
+@cache
+def start() -> str:
+    """Start the server of this process, once; return the path by which clients find it. It ends with this process."""
+    listener, path = listening(_KIND)  # in this process, so that clients find it at once
+    end, ours = os.pipe()
+    assert ours  # noqa: S101 - stays open as long as this process lives, and is in no other
+    environment = os.environ | {"PYTHONHASHSEED": os.environ.get("PYTHONHASHSEED", "0"), "OPENBLAS_NUM_THREADS": "1"}
+    arguments = [sys.executable, "-m", __name__, path]
+    with listener:
+        given = [(os.POSIX_SPAWN_DUP2, end, 0), (os.POSIX_SPAWN_DUP2, listener.fileno(), _LISTENER)]
+        os.posix_spawn(sys.executable, arguments, environment, file_actions=given)
+    os.close(end)
+    return path
+
+
+class _Server:
+    """Who listens, by the socket that it was started with, at `path`; and the clients of the children that live."""
+
+    def __init__(self, path: str) -> None:
+        self._clients: dict[int, socket.socket] = {}
+        self._path = path
+        self._listener = socket.socket(fileno=_LISTENER)
+        self._woken, self._wake = socket.socketpair()
+        self._watched = selectors.DefaultSelector()
+        for end in (self._listener, self._woken, self._wake):
+            end.setblocking(False)  # noqa: FBT003 - its signature
+        for watched in (self._listener, self._woken, sys.stdin):
+            self._watched.register(watched, selectors.EVENT_READ)
+        signal.set_wakeup_fd(self._wake.fileno(), warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # PySpark has the JVM ignore it, and so what the JVM starts
+
+    def serve(self) -> _Request | None:
+        """Fork for whoever asks. Return the request in a child, and None in the server when it is over."""
+        while self._clients or sys.stdin in self._watched.get_map():
+            for key, _ in self._watched.select():
+                if key.fileobj is self._listener:
+                    request = self._accepted()
+                    if request and not self._forked(request):
+                        return request
+                elif key.fileobj is self._woken:
+                    self._woken.recv(1 << 16)
+                else:
+                    self._watched.unregister(key.fileobj)
+                    if key.data:
+                        os.kill(key.data, signal.SIGKILL)  # not reaped yet, so the number is the child's
+            self._reap()
+        no_longer_listening(self._path)
+        return None
+
+    def close(self) -> None:
+        """Give up all that is the server's; called in a child."""
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        self._watched.close()
+        for end in (self._listener, self._woken, self._wake, *self._clients.values()):
+            end.close()
+
+    def _accepted(self) -> _Request | None:
+        try:
+            connection, _ = self._listener.accept()
+        except BlockingIOError:
+            return None
+        request = _Request(connection, [], b"", [], {})
+        try:
+            connection.settimeout(_REQUEST_SECONDS)
+            head, request.streams, _, _ = socket.recv_fds(connection, 4, _STREAMS)
+            rest = int.from_bytes(head, "big")
+            text = bytearray()
+            while len(text) < rest and (more := connection.recv(rest - len(text))):
+                text += more
+            connection.settimeout(None)
+            request.directory, count, *fields = bytes(text).split(b"\0")
+            request.arguments = fields[: int(count)]
+            request.environment = dict(field.split(b"=", 1) for field in fields[int(count) :])
+        except (OSError, ValueError):
+            request.close()
+            return None
+        if not request.suits or len(request.streams) != _STREAMS:
+            request.close()
+            return None
+        return request
+
+    def _forked(self, request: _Request) -> int:
+        pid = os.fork()
+        if pid:
+            self._clients[pid] = request.connection.dup()
+            self._watched.register(self._clients[pid], selectors.EVENT_READ, pid)
+            request.close()
+        return pid
+
+    def _reap(self) -> None:
+        while self._clients:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if not pid:
+                return
+            with contextlib.suppress(KeyError):
+                self._watched.unregister(self._clients[pid])
+            with self._clients.pop(pid) as client, contextlib.suppress(OSError):
+                client.sendall(b"%d\n" % os.waitstatus_to_exitcode(status))
+
+
+def _become(request: _Request) -> None:
+    """Make this process what was asked for, up to its first statement; ends it if the client is gone."""
+    try:
+        request.connection.sendall(b"%d\n" % os.getpid())
+    except OSError:
+        sys.exit(1)
+    for target, fd in enumerate(request.streams):
+        os.dup2(fd, target)
+        os.close(fd)
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(write_through=True)  # type: ignore[union-attr]  # - they are those that Python began with
+    os.chdir(request.directory)
+    os.environb.clear()
+    os.environb.update(request.environment)
+    time.tzset()
+    sys.path[0] = os.getcwd()
+    sys.argv = [os.fsdecode(argument) for argument in request.arguments[1:]]
+
+
+def _main() -> None:
+    server = _Server(sys.argv[1])
+    for name in _IMPORTED:
+        importlib.import_module(name)
+    gc.collect()
+    gc.freeze()
+    warnings.filterwarnings(
+        "ignore", "This process .* is multi-threaded", DeprecationWarning
+    )  # pyarrow's allocator is, and knows of forks
+    warnings.filterwarnings("ignore", ".* found in sys.modules", RuntimeWarning)
+    request = server.serve()
+    if request is None:
+        return
+    server.close()
+    _become(request)
+    runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+
+
+if __name__ == "__main__":
+    _main()

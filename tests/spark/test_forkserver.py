@@ -1,0 +1,234 @@
+"""What is forked for Spark is what Spark started: its arguments, streams, status and end; and nothing is left of the server.
+
+The driver is a process that starts a server and waits. What it starts is a module that tells of itself.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psutil
+import pytest
+
+from penstock.spark import forkserver, session
+from tests.support.wait import wait_for
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytest.importorskip("pyspark")
+
+DRIVER = "from penstock.spark import forkserver; print(forkserver.start(), flush=True); input()"
+
+TELLING = """
+import json, os, signal, sys, time
+print(json.dumps({
+    "pid": os.getpid(), "parent": os.getppid(), "arguments": sys.argv, "name": __name__, "directory": os.getcwd(),
+    "variable": os.environ.get("GIVEN"), "jvm": os.environ["PENSTOCK_JVM"], "path": sys.path[0], "hash": hash("a"),
+    "imported": "pyarrow" in sys.modules, "streams": sorted(map(int, os.listdir("/proc/self/fd")))[:-1],
+    "ignored": signal.getsignal(signal.SIGINT) is signal.SIG_IGN, "child": signal.getsignal(signal.SIGCHLD) is signal.SIG_DFL,
+}))
+for line in sys.stdin:
+    print(line.strip()[::-1], file=sys.stderr)
+what = sys.argv[1]
+if what == "wait":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(9))
+    print("waits")
+    while True:
+        time.sleep(60)
+if what == "raise":
+    raise ValueError("on purpose")
+if what == "die":
+    os.kill(os.getpid(), signal.SIGKILL)
+sys.exit(int(what))
+"""
+
+
+class Driver:
+    """A process with a fork server, and the Python workers that its Spark would start."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        (folder / "telling.py").write_text(TELLING)
+        pipe = subprocess.PIPE
+        command = [sys.executable, "-c", DRIVER]
+        self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True)
+        assert self.process.stdout
+        self.path = self.process.stdout.readline().strip()
+        (self.server,) = psutil.Process(self.process.pid).children()
+
+    def start(self, what: str, **variables: str) -> subprocess.Popen[str]:
+        """Start a worker as Spark does."""
+        environment = os.environ | {"PENSTOCK_PYTHON": sys.executable, forkserver.VARIABLE: self.path} | variables
+        command = [session._LAUNCHER, "-m", "telling", what]
+        pipe = subprocess.PIPE
+        return subprocess.Popen(
+            command, cwd=self.folder, env=environment, stdin=pipe, stdout=pipe, stderr=pipe, text=True
+        )
+
+    def run(self, what: str, words: str = "", **variables: str) -> tuple[dict[str, Any], str, int]:
+        """Run a worker to its end; return what it said of itself, what it said besides, and its status."""
+        worker = self.start(what, **variables)
+        said, besides = worker.communicate(words, timeout=60)
+        return json.loads(said.splitlines()[0]), besides, worker.returncode
+
+    def waiting(self) -> tuple[subprocess.Popen[str], psutil.Process]:
+        """Start a worker that waits; return it and the child."""
+        worker = self.start("wait")
+        assert worker.stdin
+        assert worker.stdout
+        worker.stdin.close()
+        child = psutil.Process(json.loads(worker.stdout.readline())["pid"])
+        assert worker.stdout.readline() == "waits\n"
+        return worker, child
+
+    def end(self) -> None:
+        """Let the driver end."""
+        assert self.process.stdin
+        self.process.stdin.close()
+        self.process.wait()
+
+
+@pytest.fixture
+def driver(tmp_path: Path) -> Iterator[Driver]:
+    made = Driver(tmp_path)
+    yield made
+    made.process.kill()
+    let_go(made.process)
+
+
+def gone(process: psutil.Process) -> bool:
+    """Tell whether the process has ended."""
+    try:
+        return process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+def let_go(worker: subprocess.Popen[str]) -> None:
+    """Wait for the end of a process that was not communicated with, and close its streams."""
+    worker.wait(60)
+    for stream in (worker.stdin, worker.stdout, worker.stderr):
+        if stream:
+            stream.close()
+
+
+def test_child_is_what_was_asked_for(driver: Driver) -> None:
+    """Arguments, directory, environment and streams are those of the start; the imports are there; the parent is the server."""
+    said, besides, status = driver.run("7", "drawer\nspool\n", GIVEN="as given")
+    assert (said["arguments"][1:], said["name"], said["variable"]) == (["7"], "__main__", "as given")
+    assert (said["directory"], said["path"]) == (str(driver.folder), str(driver.folder))
+    assert (said["parent"], said["imported"]) == (driver.server.pid, True)
+    assert said["jvm"] == str(os.getpid())
+    assert (said["ignored"], said["child"]) == (True, True)
+    assert len(said["streams"]) == 4, "its streams, and the connection to its client"
+    assert (besides, status) == ("reward\nloops\n", 7)
+
+
+def test_error_in_a_child_is_told_and_counts(driver: Driver) -> None:
+    """A child that raises tells so where a Python would, and its client ends as that would; the server goes on."""
+    _, besides, status = driver.run("raise")
+    assert "ValueError: on purpose" in besides
+    assert status == 1
+    assert driver.run("0")[0]["parent"] == driver.server.pid
+
+
+def test_signal_that_ends_a_child_ends_its_client(driver: Driver) -> None:
+    """A child that is killed is a client that was killed."""
+    assert driver.run("die")[2] == -signal.SIGKILL
+
+
+def test_client_passes_on_sigterm(driver: Driver) -> None:
+    """Java's `destroy` reaches the child, which may end as it likes."""
+    worker, child = driver.waiting()
+    worker.terminate()
+    let_go(worker)
+    assert (worker.returncode, gone(child)) == (9, True)
+
+
+def test_killed_client_takes_its_child_along(driver: Driver) -> None:
+    """Failure 1: nobody is left to stop the child."""
+    worker, child = driver.waiting()
+    worker.kill()
+    let_go(worker)
+    wait_for(lambda: gone(child), "the child's end")
+    assert driver.run("0")[2] == 0
+
+
+def test_killed_server_leaves_children_and_later_starts_alone(driver: Driver) -> None:
+    """Failure 2: a child goes on, its client ends behind it; who comes later starts a Python of its own."""
+    worker, child = driver.waiting()
+    driver.server.kill()
+    wait_for(lambda: gone(driver.server), "the server's end")
+    assert not gone(child)
+    said, _, status = driver.run("5")
+    assert (said["parent"], said["imported"], status) == (os.getpid(), False, 5)
+    child.kill()
+    let_go(worker)
+    assert worker.returncode == 1
+
+
+def test_server_ends_behind_its_driver_and_its_last_child(driver: Driver) -> None:
+    """Failure 4: the driver ends or is killed; what Spark started is left to end by itself; then nothing is left."""
+    worker, child = driver.waiting()
+    assert Path(driver.path).is_socket()
+    driver.process.kill()
+    driver.process.wait()
+    assert not gone(child)
+    assert not gone(driver.server)
+    worker.terminate()
+    let_go(worker)
+    wait_for(lambda: gone(driver.server), "the server's end")
+    assert not Path(driver.path).exists()
+
+
+def test_killed_server_leaves_its_socket_to_the_next(driver: Driver, tmp_path: Path) -> None:
+    """Nobody is there to remove it; the next server does, and only that of a driver that is gone."""
+    lives = Driver(tmp_path)
+    driver.server.kill()
+    driver.process.kill()
+    let_go(driver.process)
+    wait_for(lambda: gone(driver.server), "the server's end")
+    later = Driver(tmp_path)
+    assert [Path(each.path).exists() for each in (driver, lives, later)] == [False, True, True]
+    for each in (lives, later):
+        each.process.kill()
+        let_go(each.process)
+
+
+def test_idle_server_ends_with_its_driver(driver: Driver) -> None:
+    """Failure 4, with no child."""
+    driver.end()
+    wait_for(lambda: gone(driver.server), "the server's end")
+    assert not Path(driver.path).exists()
+
+
+@pytest.mark.parametrize(
+    "variables", [{"PYTHONHASHSEED": "1"}, {"PYTHONPATH": "/nowhere"}, {"PYTHONWARNINGS": "error"}]
+)
+def test_other_settings_of_python_start_a_python(driver: Driver, variables: dict[str, str]) -> None:
+    """What Python reads once cannot be had from a fork: it starts as if there were no server."""
+    said, _, status = driver.run("0", **variables)
+    assert (said["parent"], said["imported"], status) == (os.getpid(), False, 0)
+
+
+def test_hashes_are_the_same_in_all_children(driver: Driver) -> None:
+    """Spark gives its workers one seed for hashes, since they exchange them."""
+    assert driver.run("0", PYTHONHASHSEED="0")[0]["hash"] == driver.run("0", PYTHONHASHSEED="0")[0]["hash"]
+
+
+def test_connection_that_asks_for_nothing_is_left(driver: Driver) -> None:
+    """A client that ends before it has asked holds up nobody."""
+    import socket  # noqa: PLC0415 - for this test
+
+    for words in (b"", b"\0\0\0\5abc", b"\0\0\0\3a\0b"):
+        with socket.socket(socket.AF_UNIX) as lone:
+            lone.connect(driver.path)
+            lone.sendall(words)
+    assert driver.run("0")[2] == 0
