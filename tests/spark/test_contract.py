@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pytest
 
 from penstock.sink.sink import Sink
 from penstock.spark.checkpoint import Checkpoint, task_batch
 from penstock.storage import LocalStorage
+
+pytest.importorskip("pyspark")
+
+from py4j.protocol import Py4JJavaError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,6 +22,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from tests.support.stage import Stage
+
+
+CHECKPOINT_FILES = "spark.sql.streaming.checkpointFileManagerClass"
 
 
 def whoami(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -66,3 +74,24 @@ def test_batches_without_rows_have_their_record(spark: SparkSession, stage: Stag
     head = Sink.existing(LocalStorage(), str(stage.dst), "s").ledger.head()
     assert head.last_batch(str(query.id)) == query.recentProgress[-1]["batchId"]
     assert head.n == 1 + len(query.recentProgress)
+
+
+def test_checkpoint_file_takes_no_file_away(spark: SparkSession, stage: Stage) -> None:
+    """What our sessions have Spark write its logs with refuses a name that is taken, and leaves what is there."""
+    stage.checkpoint.mkdir()
+    jvm: Any = spark._jvm
+    hadoop = jvm.org.apache.hadoop
+    there = hadoop.fs.Path(str(stage.checkpoint))
+    configuration = spark._jsc.hadoopConfiguration()
+    configuration.set(CHECKPOINT_FILES, spark.conf.get(CHECKPOINT_FILES))
+    package = jvm.org.apache.spark.sql.execution.streaming.checkpointing
+    manager = package.CheckpointFileManager.create(there, configuration)
+    assert manager.getClass().getSimpleName() == "FileSystemBasedCheckpointFileManager"
+    path = hadoop.fs.Path(str(stage.checkpoint / "0"))
+    first, second = manager.createAtomic(path, False), manager.createAtomic(path, False)
+    for stream, text in ((first, b"first"), (second, b"second")):
+        stream.write(bytearray(text))
+    first.close()
+    with pytest.raises(Py4JJavaError, match="already exists"):
+        second.close()
+    assert (stage.checkpoint / "0").read_bytes() == b"first"
