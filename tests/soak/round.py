@@ -387,6 +387,7 @@ def _kind(command: list[str]) -> str:
         ("CoarseGrainedExecutorBackend", "executor"),
         ("java", "jvm"),
         ("pyspark.", "worker"),
+        ("penstock.spark.forkserver", "worker"),  # the server, or what it has forked
     ):
         if part in text:
             return kind
