@@ -77,7 +77,7 @@ def info(directory: str) -> Answer:
 
 def verify(directory: str) -> Answer:
     """Read all of the log; `DamagedState` at the first damage."""
-    return _told(directory, _there(directory).verify(), "verified: every record is right\n")
+    return _told(directory, _there(directory).verify(), "verified: every record is right")
 
 
 def repair(directory: str) -> Answer:
@@ -104,7 +104,9 @@ def _told(directory: str, found: Info, said: str) -> Answer:
     facts |= {"start": str(found.start), "end": str(found.end)}
 
     def show(out: Console) -> None:
-        out.print(f"{said}{counted(found.records, 'record')}, from {found.start} to {found.end}")
+        if said:
+            out.print(said)
+        out.print(f"{counted(found.records, 'record')}, from {found.start} to {found.end}")
         out.print(
             f"{counted(len(found.segments), 'segment')}, {format_size(found.size)}, written by {counted(found.epoch, 'writer')}"
         )

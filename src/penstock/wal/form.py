@@ -52,7 +52,7 @@ from __future__ import annotations
 import re
 import struct
 from dataclasses import dataclass, replace
-from itertools import accumulate, chain, pairwise
+from itertools import accumulate, chain, islice, pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 import xxhash
@@ -76,7 +76,6 @@ FIRST_ENTRY = HEADER_BYTES + GROUP_HEAD_BYTES
 _HEADER = struct.Struct("<8sII16sQQQQQQ")
 _GROUP = struct.Struct("<IBBHQQII")
 _U64 = struct.Struct("<Q")
-_COUNT_AT = 24
 _PADDING = [bytes(-length % 8) for length in range(8)]
 _POSITION = re.compile(r"(\d{1,12}):(\d{1,15})")
 
@@ -177,24 +176,27 @@ class Batch:
         """Return the batch without its first `index` records."""
         return replace(self, sequence=self.sequence + index, count=self.count - index, first=self.first + index)
 
-    def bounds(self) -> list[int]:
-        """Return where in the buffer each record begins, and the last one ends."""
-        records = self.first + self.count
-        lengths = struct.unpack_from(f"<{2 * records}I", self.buffer, self.start + GROUP_HEAD_BYTES)[1::2]
-        (records,) = struct.unpack_from("<I", self.buffer, self.start + _COUNT_AT)
-        return list(accumulate(lengths, initial=self.start + GROUP_HEAD_BYTES + ENTRY_BYTES * records))[self.first :]
+    @property
+    def _all(self) -> int:
+        """Return the number of records of the group, with those before `first`."""
+        return self.first + self.count
 
     def records(self) -> list[bytes]:
         """Return the records."""
-        buffer = self.buffer
-        return [buffer[start:end] for start, end in pairwise(self.bounds())]
+        buffer, entries = self.buffer, self.start + GROUP_HEAD_BYTES
+        lengths = struct.unpack_from(f"<{2 * self._all}I", buffer, entries)[1::2]
+        bounds = accumulate(lengths, initial=entries + ENTRY_BYTES * self._all)
+        return [buffer[start:end] for start, end in islice(pairwise(bounds), self.first, None)]
 
     def array(self) -> pa.LargeBinaryArray:
         """Return the records as an Arrow array, which copies none of them."""
         import numpy as np
         import pyarrow as pa
 
-        offsets = pa.py_buffer(np.asarray(self.bounds(), dtype=np.int64))
+        entries = self.start + GROUP_HEAD_BYTES
+        bounds = np.full(self._all + 1, entries + ENTRY_BYTES * self._all, dtype=np.int64)
+        bounds[1:] += np.cumsum(np.frombuffer(self.buffer, "<u4", 2 * self._all, entries)[1::2], dtype=np.int64)
+        offsets = pa.py_buffer(bounds[self.first :])
         return pa.Array.from_buffers(pa.large_binary(), self.count, [None, offsets, pa.py_buffer(self.buffer)])
 
     def position(self, index: int) -> Position:
