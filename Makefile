@@ -15,7 +15,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet --require-virtua
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help setup warm run test test-fast lint format bench soak docs lock clean check-java
+.PHONY: help setup warm run test test-fast lint format bench bench-wal soak docs lock clean check-java
 
 help: ## print this list
 	@printf 'Penstock: exactly-once file streams for Spark Structured Streaming\n\n'
@@ -46,6 +46,9 @@ format: $(INSTALLED) ## let ruff mend and format what it can
 
 bench: warm ## the benchmarks
 	@$(BIN)/python -m benchmarks $(ARGS)
+
+bench-wal: $(INSTALLED) ## the log against a raw write and fdatasync, and against SQLite
+	@$(BIN)/python -m benchmarks.wal $(ARGS)
 
 soak: warm ## an hour of crashes, kills and faults; the seed is printed
 	@$(BIN)/python -m tests.soak $(ARGS)

@@ -16,9 +16,10 @@ from penstock.spark.checkpoint import Checkpoint
 from penstock.storage import LocalStorage
 from penstock.testing import FakeClock
 from penstock.verify import verify
+from penstock.wal import Log, Manager
 from tests.support.damage import damages
 from tests.support.output import QUERY, Output
-from tests.support.samples import FACT, TIMES, host_fact
+from tests.support.samples import FACT, LOG, TIMES, host_fact
 from tests.support.scene import EXPECTED, FORMS, Scene, rows
 
 FORMATS = Path(__file__).resolve().parent / "data/formats"
@@ -88,6 +89,21 @@ def test_offsets_and_plans_are_read(samples: Path, tmp_path: Path) -> None:
     (a, at_a), (b, at_b), (c, at_c) = [(name, seconds * 10**9) for name, seconds in TIMES.items()]
     assert found == [[(a, at_a, 0, 8), (b, at_b, 0, 4)], [(b, at_b, 4, 8), (c, at_c, 0, 8)]]
     assert len(list((samples / "checkpoint/penstock").iterdir())) == 1
+
+
+def test_a_log_goes_on(samples: Path) -> None:
+    """A log of windows is verified, restored from, and written on."""
+    log = str(samples / "log")
+    found: dict[int, list[bytes]] = {}
+    assert Log(log).verify().epoch == 3
+    with Manager(log, found.__setitem__) as manager:
+        assert manager.restore(0) == len(LOG) - 1
+        assert found == dict(enumerate(LOG[1:], 1))
+        manager.append(b"more")
+        manager.end_window(len(LOG))
+    with Manager(log, found.__setitem__) as manager:
+        manager.restore(len(LOG) - 1)
+    assert found[len(LOG)] == [b"more"]
 
 
 def test_host_fact_is_read(samples: Path) -> None:

@@ -7,6 +7,7 @@
     |   +-- OptionError             an option is unknown, missing or has a bad value
     |   +-- TemplateError           a bucketBy or fileName template cannot be used
     |   +-- DependencyError         an optional library is not installed
+    |   +-- PositionError           a position is not one of this log
     +-- InputError                  the input is wrong: mend the file, run again
     |   +-- BadRecord               a record cannot be parsed
     |   +-- BadFile                 a file cannot be read at all
@@ -21,6 +22,8 @@
         +-- AlreadyThere            an exclusive create found the name taken
         +-- NotThere                the named file does not exist
         +-- NoSpace                 disk or quota is full
+        +-- Locked                  another process holds what only one may hold
+        +-- NotSupported            this storage cannot do that
 
 Every class has a stable, append-only `code`; messages may change, codes do not. Messages say what,
 where, found against expected, and what to do next; they never hold a secret. All errors survive
@@ -73,6 +76,12 @@ class DependencyError(UsageError):
     """A library that this use needs is not installed; the message names the command."""
 
     code = "PST-103"
+
+
+class PositionError(UsageError):
+    """A position of a log lies inside a record, before the first one that is kept, or behind the end."""
+
+    code = "PST-104"
 
 
 class InputError(PenstockError):
@@ -169,6 +178,18 @@ class NoSpace(StorageError):
     """The disk or the quota is full."""
 
     code = "PST-503"
+
+
+class Locked(StorageError):
+    """Another process, or another holder in this one, holds what only one may hold."""
+
+    code = "PST-504"
+
+
+class NotSupported(StorageError):
+    """The storage has no such operation."""
+
+    code = "PST-505"
 
 
 def without_credentials(text: str) -> str:

@@ -18,6 +18,7 @@ SAYS = {
     "source.py": "batch 2: [40, 41, 42, 50, 51, 52]",
     "sink.py": "3 batches of 4 tasks, 2 files:",
     "ingest.py": "tuesday.json: batch 1; 2 files read in all, 1800 rows written in all",
+    "kvstore.py": "every acknowledged put is there, once",
     "kill_me.py": "verified: True; 15000 records read, 15000 written",
 }
 

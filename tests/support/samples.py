@@ -26,10 +26,12 @@ from penstock.source import plan
 from penstock.source.plan import Planner
 from penstock.storage import HostFact, LocalStorage
 from penstock.testing import FakeClock
+from penstock.wal import Manager, Writer
 from tests.support.output import QUERY, Output
 from tests.support.scene import FORMS, Scene, small
 
 TIMES = {"a.log": 1_000_000, "b ü.log": 1_000_001, "c.log": 1_000_002}  # input file -> when it was changed, in seconds
+LOG = [[b"one", b""], [], [b"two" * 50], [b"three"]]  # records of windows 0 to 3
 FACT = {"busy": False, "sink": "s", "owner": "worker-1:4242:1:q1", "jvm": [4242, 1.5], "keeper": 4243}
 
 
@@ -45,6 +47,7 @@ def make(root: Path) -> None:
                 Scene(Output(root / "outputs" / form, time), {"path": "/data/out"} | options).begin()
         make_checkpoint(root / "checkpoint", root / "in", time)
         shutil.rmtree(root / "in")
+        make_log(root / "log")
         with host_fact(root).locked() as state:
             state.update(FACT)
 
@@ -54,6 +57,19 @@ def host_fact(root: Path) -> HostFact:
     fact = HostFact("host-fact")
     fact.path = str(root / "host-fact.json")
     return fact
+
+
+def make_log(log: Path) -> None:
+    """Make a log of windows: two segments, the first one written by another writer, the last window not ended."""
+    for start in (0, 2):
+        with Manager(str(log), lambda _window, _records: None) as manager:
+            manager.restore()
+            for window in (start, start + 1):
+                for record in LOG[window]:
+                    manager.append(record)
+                manager.end_window(window)
+    with Writer(str(log)) as writer:
+        writer.append(b"\0of no window")
 
 
 def make_checkpoint(checkpoint: Path, source: Path, time: FakeClock) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.errors import AlreadyThere, NotThere, StorageError
+from penstock.errors import AlreadyThere, Locked, NotSupported, NotThere, StorageError
 
 if TYPE_CHECKING:
     from penstock.storage import Storage
@@ -188,6 +188,40 @@ class StorageContract:
         with storage.extend(f"{root}/g", 4) as file:
             file.write(b"tw")
         assert storage.read(f"{root}/g") == b"one\ntwo\n3\n"
+
+    def test_a_synced_file_goes_on(self, storage: Storage, root: str) -> None:
+        """What is written behind a sync follows what was synced, where `goes_on`; elsewhere the file is whole by then."""
+        with storage.create(f"{root}/a") as file:
+            file.write(b"one")
+            file.sync()
+            if storage.goes_on:
+                file.write(b"two")
+                file.sync()
+            else:
+                with pytest.raises(StorageError):
+                    file.write(b"two")
+        assert storage.read(f"{root}/a") == (b"onetwo" if storage.goes_on else b"one")
+
+    def test_a_lock_excludes_others(self, storage: Storage, root: str) -> None:
+        """One holder alone or several shared ones, of a file or a directory; or there are no locks, and it says so."""
+        put(storage, f"{root}/a", b"x")
+        try:
+            hold = storage.lock(root)
+        except NotSupported:
+            return
+        for shared in (False, True):
+            with pytest.raises(Locked):
+                storage.lock(root, shared=shared)
+        hold.close()
+        hold.close()
+        holds = [storage.lock(f"{root}/a", shared=True) for _ in range(2)]
+        with pytest.raises(Locked):
+            storage.lock(f"{root}/a")
+        for hold in holds:
+            hold.close()
+        storage.lock(f"{root}/a").close()
+        with pytest.raises(NotThere):
+            storage.lock(f"{root}/missing")
 
     @pytest.mark.parametrize("name", ["a b", "50%", "#1", "what?", "it's", '"q"', "ü", "-rf", "a\nb", "\udcff\udc80"])
     def test_odd_names_are_names(self, storage: Storage, root: str, name: str) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from penstock import clock, unique
 from penstock.errors import PenstockError
-from penstock.testing import Crashable, CrashDisk, CrashHdfs, FakeClock, Fault, FaultySystem, ObjectStore
+from penstock.testing import Crashable, CrashDisk, CrashHdfs, FakeClock, Fault, FaultySystem, ObjectStore, Program
 from tests.testing.sink_program import SinkProgram, Step
 from tests.testing.test_sink_crashes import MAIN, SCRIPTS
 
@@ -23,7 +23,7 @@ TOKENS = count()
 FAULTS = [*(Fault(error) for error in ERRORS), Fault(errno.EIO, applied=True), Fault(None)]
 
 
-def run(program: SinkProgram, system: Crashable) -> PenstockError | None:
+def run(program: Program, system: Crashable) -> PenstockError | None:
     """Run the program to its end, or to a typed error; anything else fails the test."""
     with clock.use(FakeClock()), unique.use(lambda: f"{next(TOKENS):032d}"):
         try:

@@ -162,3 +162,74 @@ def demo(
     from penstock.cli.demo import play
 
     return play(directory, keep=keep, as_json=as_json)
+
+
+wal = typer.Typer(
+    help="Write-ahead logs: append lines, read them, check and mend a log.",
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.add_typer(wal, name="wal")
+
+Directory = Annotated[str, typer.Argument(metavar="DIR", help="Directory of the log.", show_default=False)]
+
+
+@wal.command("append")
+@command
+def wal_append(
+    *,
+    directory: Directory,
+    segment_size: Annotated[str, _flag("--segment-size", "S", "Begin a segment before this size is passed.")] = "64m",
+    as_json: Json = False,  # noqa: ARG001 - `command` reads it
+) -> Answer:
+    """Append the lines of standard input, each as a record; print the position behind them once they are durable."""
+    from penstock.cli import wal as commands
+
+    return commands.append(directory, segment_size)
+
+
+@wal.command("read")
+@command
+def wal_read(
+    *,
+    directory: Directory,
+    start: Annotated[Text, _flag("--from", "SEG:OFF", "Begin at this position.")] = None,
+    follow: Annotated[bool, typer.Option("--follow", help="Go on with what is appended, until stopped.")] = False,
+    mode: Annotated[
+        str, _flag("--mode", "M", "tail; strict: a torn end is an error; salvage: pass over damage.")
+    ] = "tail",
+    as_json: Annotated[
+        bool, typer.Option("--json", help="A JSON object a record, with its position, then one.")
+    ] = False,
+) -> Answer:
+    """Print the records, a line each."""
+    from penstock.cli import wal as commands
+
+    return commands.read(directory, start, mode, follow=follow, as_json=as_json)
+
+
+@wal.command("info")
+@command
+def wal_info(*, directory: Directory, as_json: Json = False) -> Answer:  # noqa: ARG001 - `command` reads it
+    """Show how many records there are, from which position to which."""
+    from penstock.cli import wal as commands
+
+    return commands.info(directory)
+
+
+@wal.command("verify")
+@command
+def wal_verify(*, directory: Directory, as_json: Json = False) -> Answer:  # noqa: ARG001 - `command` reads it
+    """Read everything, and check that it is what was appended."""
+    from penstock.cli import wal as commands
+
+    return commands.verify(directory)
+
+
+@wal.command("repair")
+@command
+def wal_repair(*, directory: Directory, as_json: Json = False) -> Answer:  # noqa: ARG001 - `command` reads it
+    """Cut a damaged log behind its last record that is right; what is cut is kept beside it."""
+    from penstock.cli import wal as commands
+
+    return commands.repair(directory)

@@ -86,8 +86,18 @@ class ReadHandle(Protocol):
         """Close."""
 
 
+class Hold(Protocol):
+    """What `lock` returns."""
+
+    def close(self) -> None:
+        """Let go. Idempotent; the end of the process does it, too."""
+
+
 class Storage(Protocol):
     """A file system. Instances are picklable and hold no open files."""
+
+    goes_on: bool
+    """Whether a file that was created may be written on after a `sync`; where not, a sync puts it whole."""
 
     def create(self, path: str) -> WriteHandle:
         """Create the file exclusively (`AlreadyThere` if the name is taken), readable by its owner alone.
@@ -101,6 +111,13 @@ class Storage(Protocol):
         What is there already is written over, and never cut: somebody else may have written the file further. Where files
         can only be appended to, it must be the same bytes (`StorageError`). The one verb that changes a file that others
         can see; for growing files alone. Leaving the block after an exception does not remove the file.
+        """
+
+    def lock(self, path: str, *, shared: bool = False) -> Hold:
+        """Hold the file or directory, alone or with other `shared` holders, until closed; the file need not be writable.
+
+        `Locked` if somebody else holds it, in this process or another; never waits. It binds only those that ask.
+        `NotSupported` where the storage has no locks.
         """
 
     def open(self, path: str) -> ReadHandle:

@@ -33,11 +33,11 @@ from __future__ import annotations
 import logging
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from penstock import clock, failpoints, unique
 from penstock.clock import SECOND_NS
-from penstock.errors import AlreadyThere, NotThere, StorageError
+from penstock.errors import AlreadyThere, NotSupported, NotThere, StorageError
 from penstock.storage import _hdfs_native
 from penstock.storage._base import TEMPORARY, Entry
 from penstock.storage._in_turn import InTurn
@@ -228,6 +228,8 @@ class HdfsStorage:
     Paths are `hdfs://<authority>/a/b`, or `/a/b` for short. `system` is for tests: see `_hdfs_calls`.
     """
 
+    goes_on = True
+
     def __init__(self, authority: str = "", system: Hdfs | None = None) -> None:
         self.authority = authority
         self._system = system  # None for the real one, whose client cannot be pickled
@@ -273,6 +275,11 @@ class HdfsStorage:
                 msg = f"{path!r} is open, and could not be taken from its writer within {_RECOVERY_SECONDS:.0f} s; try again"
                 raise StorageError(msg)
             clock.sleep(0.2)
+
+    def lock(self, path: str, *, shared: bool = False) -> NoReturn:  # noqa: ARG002 - there is none of either kind
+        """Refuse: HDFS has leases, of files that are written, and no locks."""
+        msg = f"cannot lock {path!r}: HDFS has no locks"
+        raise NotSupported(msg)
 
     def open(self, path: str) -> HdfsReadHandle:
         """Open the file for reading."""

@@ -3,7 +3,8 @@
 How each promise of `_base` is kept:
 
 - *create* opens with O_CREAT|O_EXCL, mode 0600.
-- *sync* is fdatasync of the file, then fsync of its directory: a synced file whose name is lost is lost.
+- *sync* is fdatasync of the file, and the first time fsync of its directory: a synced file whose name is lost is lost.
+- *lock* is flock, of a descriptor of its own: it holds between processes and between threads, and dies with its holder.
 - *publish* and *put_if_absent* use link(2), which fails when the name is taken, on every POSIX file system, and does
   not replace. rename(2) would; renameat2(RENAME_NOREPLACE) exists on few. The directory is synced between link and unlink.
 - *put_if_absent* links a synced temporary, so a name in the ledger is never a name of half a record.
@@ -14,19 +15,21 @@ A failed fsync poisons the handle: Linux may drop the dirty pages and report suc
 from __future__ import annotations
 
 import contextlib
+import errno
+import fcntl
 import os
 import stat as stat_bits
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from penstock import clock, failpoints, unique
-from penstock.errors import StorageError
+from penstock.errors import Locked, StorageError
 from penstock.storage._base import TEMPORARY, Entry, Link
 from penstock.storage._in_turn import InTurn
 from penstock.storage._refusal import doing, refuse
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from concurrent.futures import Executor
 
     from penstock.storage._base import Data
@@ -82,6 +85,7 @@ class LocalWriteHandle:
         self._keep = keep is not None
         self._written = keep or 0
         self._poisoned = False
+        self._named = False
         with doing("create", path):
             failpoints.hit("storage.create")
             if keep is None:
@@ -118,7 +122,9 @@ class LocalWriteHandle:
             with doing("sync", self._path):
                 failpoints.hit("storage.sync")
                 self._os.fdatasync(self._fd)
-                _sync_directory(self._os, os.path.dirname(self._path))
+                if not self._named:
+                    _sync_directory(self._os, os.path.dirname(self._path))
+                    self._named = True
         except StorageError:
             self._poisoned = True
             raise
@@ -203,8 +209,38 @@ class LocalReadHandle:
         self.close()
 
 
+class LocalHold:
+    """A lock on a local disk."""
+
+    def __init__(self, path: str, how: int, system: _System = _OS) -> None:
+        self._os = system
+        self._path = path
+        with doing("lock", path):
+            self._fd = system.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                flock: Callable[[int, int], None] = getattr(
+                    system, "flock", fcntl.flock
+                )  # a disk of a test has its own
+                flock(self._fd, how | fcntl.LOCK_NB)
+            except OSError as error:
+                self.close()
+                if error.errno not in {errno.EAGAIN, errno.EACCES}:
+                    raise
+                msg = f"{path!r} is held by another process, or by another holder in this one; wait until it has ended"
+                raise Locked(msg) from error
+
+    def close(self) -> None:
+        """Let go."""
+        if self._fd >= 0:
+            fd, self._fd = self._fd, -1
+            with doing("unlock", self._path):
+                self._os.close(fd)
+
+
 class LocalStorage:
     """A local disk; see the module for how the promises are kept. `system` is for tests: see `_System`."""
+
+    goes_on = True
 
     def __init__(self, system: _System | None = None) -> None:
         self._system = system  # None for `os`, which cannot be pickled
@@ -226,6 +262,10 @@ class LocalStorage:
     def extend(self, path: str, length: int) -> LocalWriteHandle:
         """Open the file to write behind its first `length` bytes."""
         return LocalWriteHandle(path, keep=length, system=self._os)
+
+    def lock(self, path: str, *, shared: bool = False) -> LocalHold:
+        """Hold the file or directory by flock."""
+        return LocalHold(path, fcntl.LOCK_SH if shared else fcntl.LOCK_EX, self._os)
 
     def open(self, path: str) -> LocalReadHandle:
         """Open the file for reading."""

@@ -17,6 +17,7 @@ deterministic: which images there are follows from the calls and the seed alone.
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import random
 import stat as stat_bits
@@ -98,6 +99,7 @@ class CrashDisk:
         self._modes: dict[int, int] = {}
         self._next_inode = image.next_inode
         self._open: dict[int, list[Any]] = {}
+        self._locks: dict[int, tuple[int, bool]] = {}  # descriptor -> (inode, shared)
         self._next_descriptor = 3
         self.calls = 0
 
@@ -123,8 +125,9 @@ class CrashDisk:
         return self._next_descriptor
 
     def close(self, descriptor: int) -> None:
-        """Forget the descriptor."""
+        """Forget the descriptor, and its lock."""
         del self._open[descriptor]
+        self._locks.pop(descriptor, None)
 
     def write(self, descriptor: int, data: bytes | memoryview) -> int:
         """Write at the descriptor's place."""
@@ -149,6 +152,15 @@ class CrashDisk:
         """Set the descriptor's place, from the beginning."""
         self._open[descriptor][1] = position
         return position
+
+    def flock(self, descriptor: int, how: int) -> None:
+        """Lock what is open, for this descriptor; a crash forgets it."""
+        inode = self._open[descriptor][0]
+        shared = bool(how & fcntl.LOCK_SH)
+        for fd, (held, theirs) in self._locks.items():
+            if fd != descriptor and held == inode and not (shared and theirs):
+                raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+        self._locks[descriptor] = inode, shared
 
     def fdatasync(self, descriptor: int) -> None:
         """Make the contents durable."""

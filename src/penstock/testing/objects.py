@@ -21,12 +21,12 @@ import errno
 import os
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import xxhash
 
 from penstock import clock
-from penstock.errors import AlreadyThere, NotThere, StorageError
+from penstock.errors import AlreadyThere, NotSupported, NotThere, StorageError
 from penstock.storage import Entry, InTurn
 from penstock.storage._refusal import doing
 
@@ -240,6 +240,8 @@ def _entry(key: str, stored: Stored) -> Entry:
 class ObjectStorage:
     """See the module for how the promises of `penstock.storage.Storage` are kept."""
 
+    goes_on = False
+
     def __init__(self, system: ObjectStore) -> None:
         self._store = system
 
@@ -250,10 +252,15 @@ class ObjectStorage:
             raise AlreadyThere(msg)
         return _Writing(self._store, path)
 
-    def extend(self, path: str, length: int) -> _Writing:
+    def extend(self, path: str, length: int) -> NoReturn:
         """Refuse: objects do not grow."""
         msg = f"cannot extend {path!r} from byte {length}: objects cannot be appended to; growing=true needs a disk or HDFS"
-        raise StorageError(msg)
+        raise NotSupported(msg)
+
+    def lock(self, path: str, *, shared: bool = False) -> NoReturn:  # noqa: ARG002 - there is none of either kind
+        """Refuse: a store has no locks."""
+        msg = f"cannot lock {path!r}: an object store has no locks"
+        raise NotSupported(msg)
 
     def open(self, path: str) -> _Reading:
         """Open the object that is there now."""

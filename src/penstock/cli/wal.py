@@ -1,0 +1,116 @@
+"""`penstock wal`: append lines to a log, read them, look at it, check it, mend it. None of them needs Spark or Java."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from penstock import clock
+from penstock.cli.answer import Answer, counted, printable
+from penstock.storage import locate
+from penstock.units import format_size
+from penstock.wal import Log, Position, Reader, Writer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from penstock.wal import Info
+
+_CHUNK_BYTES = 1 << 20
+_FOLLOW_SECONDS = 0.1
+
+
+def append(directory: str, segment_size: str) -> Answer:
+    """Append the lines of standard input as records; all that was read at once is flushed together."""
+    count, rest = 0, b""
+    with Writer(directory, segment_size=segment_size) as writer:
+        while data := os.read(sys.stdin.fileno(), _CHUNK_BYTES):  # what there is, as soon as there is something
+            *lines, rest = (rest + data).split(b"\n")
+            writer.append_many(lines)
+            writer.flush()
+            count += len(lines)
+        if rest:
+            writer.append(rest)
+            writer.flush()
+            count += 1
+        position = str(writer.position)
+    facts = {"ok": True, "path": directory, "records": count, "position": position}
+    return Answer(facts, lambda out: out.print(position))
+
+
+def read(directory: str, start: str | None, mode: str, *, follow: bool, as_json: bool) -> Answer:
+    """Print the records from `start` on, each as a line, as they are; for a terminal, or as JSON, escaped."""
+    _there(directory)
+    count = 0
+    with Reader(directory, start=Position.parse(start) if start else None, mode=mode) as reader:
+        while True:
+            for batch in reader.batches():
+                count += batch.count
+                for index, record in enumerate(batch.records()):
+                    _print(record, str(batch.position(index)), as_json=as_json)
+            sys.stdout.flush()
+            if not follow:
+                break
+            clock.sleep(_FOLLOW_SECONDS)
+        skipped = [asdict(each) for each in reader.skipped]
+        facts = {"ok": True, "path": directory, "records": count, "position": str(reader.position), "skipped": skipped}
+    return Answer(facts)
+
+
+def _print(record: bytes, position: str, *, as_json: bool) -> None:
+    if as_json:
+        text = json.dumps({"position": position, "record": record.decode(errors="surrogateescape")})
+        sys.stdout.buffer.write(text.encode() + b"\n")
+    elif sys.stdout.isatty():
+        sys.stdout.buffer.write(printable(record.decode(errors="backslashreplace")).encode() + b"\n")
+    else:
+        sys.stdout.buffer.write(record + b"\n")
+
+
+def info(directory: str) -> Answer:
+    """Return what the log has, without reading all of it."""
+    return _told(directory, _there(directory).info(), "")
+
+
+def verify(directory: str) -> Answer:
+    """Read all of the log; `DamagedState` at the first damage."""
+    return _told(directory, _there(directory).verify(), "verified: every record is right")
+
+
+def repair(directory: str) -> Answer:
+    """Cut the log behind the last record that is right, and keep what is cut."""
+    copies = _there(directory).repair()
+
+    def show(out: Console) -> None:
+        for copy in copies:
+            out.print(f"cut, and kept as {copy}")
+        if not copies:
+            out.print("nothing had to be repaired")
+
+    return Answer({"ok": True, "path": directory, "copies": copies}, show)
+
+
+def _there(directory: str) -> Log:
+    storage, path = locate(directory, name="DIR")
+    storage.stat(path)
+    return Log(directory)
+
+
+def _told(directory: str, found: Info, said: str) -> Answer:
+    facts = {"ok": True, "path": directory} | asdict(found) | {"records": found.records}
+    facts |= {"start": str(found.start), "end": str(found.end)}
+
+    def show(out: Console) -> None:
+        if said:
+            out.print(said)
+        out.print(f"{counted(found.records, 'record')}, from {found.start} to {found.end}")
+        out.print(
+            f"{counted(len(found.segments), 'segment')}, {format_size(found.size)}, written by {counted(found.epoch, 'writer')}"
+        )
+        if found.torn:
+            out.print(f"torn end: {format_size(found.torn)} of a write that was not acknowledged; harmless")
+
+    return Answer(facts, show)

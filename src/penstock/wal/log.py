@@ -1,0 +1,219 @@
+"""A log as a whole: what is in it, whether it is whole, mending it, and forgetting its beginning.
+
+*Purge.* Whole segments, the oldest first, each removal durable before the next: a power cut leaves no hole. The last segment
+that has a header stays, and so does one that a reader holds, with all behind it.
+
+*Repair* cuts a log behind its last record that is right, from the first one on. Nothing is lost by it: all that is cut is kept
+beside the log, whole segments as `<segment>.broken`. In steps, each of which may be the last one before a crash:
+
+1. Every segment behind the damaged one, the last first: its copy is put, then it is deleted. Whatever the crash leaves is the
+   same log with the same damage and less behind it.
+2. The copy of the damaged one is put.
+3. It is deleted.
+4. What is right of it is put under its name.
+
+A crash on the way leaves a copy that was written behind the last segment there is. So every reader and writer refuses
+(`segment.numbers`), and to repair again puts back what is right of each such copy, in order: all that was moved, or, behind
+3, the damaged one cut. Once that is there no copy fits any more, because it ends with another checksum than they name.
+
+A full disk stops it like a crash: to repair again, with space, completes it.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from penstock.errors import AlreadyThere, DamagedState, Locked, NotSupported, NotThere, StorageError
+from penstock.storage import locate
+from penstock.wal import form
+from penstock.wal.form import Position
+from penstock.wal.reader import Reader
+from penstock.wal.segment import Segment, copies, follower, interrupted, numbers, path_of
+
+if TYPE_CHECKING:
+    from penstock.storage import Hold, Storage
+
+
+@dataclass(frozen=True)
+class Info:
+    """What a log has: records [first, end) by sequence number, from position to position; bytes of the files.
+
+    `torn` is what lies behind the end in the last segment: the rest of a write that nobody acknowledged. `broken` are the
+    segments of which a repair has kept a copy.
+    """
+
+    segments: tuple[int, ...]
+    start: Position
+    end: Position
+    first: int
+    next: int
+    epoch: int
+    size: int
+    torn: int
+    broken: tuple[int, ...]
+
+    @property
+    def records(self) -> int:
+        """Return how many records can be read."""
+        return self.next - self.first
+
+
+class Log:
+    """The log in `directory`. Reading it needs no lock, so it may be looked at beside a writer."""
+
+    def __init__(self, directory: str, *, storage: Storage | None = None) -> None:
+        self._storage, self._directory = (storage, directory) if storage else locate(directory)
+
+    def info(self) -> Info:
+        """Return what is there; reads the headers of the first segment and the last one, and all of the last one."""
+        there = numbers(self._storage, self._directory)
+        sizes = {entry.name: entry.size for entry in self._storage.list(self._directory)} if there else {}
+        kept = tuple(copies(self._storage, self._directory))
+        size = sum(sizes.get(path_of("", number)[1:], 0) for number in there)
+        start = end = Position(there[0] if there else 1, form.FIRST_ENTRY)
+        first = following = epoch = torn = 0
+        found = False
+        for number in there:
+            with Segment(self._storage, self._directory, number) as segment:
+                if segment.header is not None:
+                    start, first, found = Position(number, form.FIRST_ENTRY), segment.header.sequence, True
+                    break
+        for number in reversed(there) if found else ():
+            with Segment(self._storage, self._directory, number) as segment:
+                if segment.header is not None:
+                    at, _, following, _ = segment.end()
+                    end, torn = Position(number, at + form.GROUP_HEAD_BYTES), segment.size - at
+                    epoch = segment.header.epoch
+                    break
+        return Info(tuple(there), start, end, first, following, epoch, size, torn, kept)
+
+    def verify(self) -> Info:
+        """Read everything; return what is there. `DamagedState` at the first damage. A torn end is none."""
+        with Reader(self._directory, storage=self._storage) as reader:
+            for _ in reader.batches():
+                pass
+        return self.info()
+
+    def purge(self, before: Position) -> list[int]:
+        """Delete the segments that end before this position; return their numbers. Fewer if a reader is not that far."""
+        gone: list[int] = []
+        there = [number for number in numbers(self._storage, self._directory) if number <= before.segment]
+        last = next((number for number in reversed(there) if self._has_header(number)), 0)
+        for number in there:
+            if number >= min(before.segment, last):
+                break
+            path, hold = path_of(self._directory, number), None
+            try:
+                with suppress(NotSupported):
+                    hold = self._storage.lock(path)
+                self._storage.delete(path)
+                self._storage.persist(self._directory, [])
+            except Locked:
+                break
+            except NotThere:  # somebody else purges, too
+                continue
+            finally:
+                if hold is not None:
+                    hold.close()
+            gone.append(number)
+        return gone
+
+    def repair(self) -> list[str]:
+        """Cut the log behind the last record that is right; return the copies of what was cut, none if nothing had to be.
+
+        `Locked` while somebody writes to it. A torn end is cut, too, though nobody needs that.
+        """
+        hold: Hold | None = None
+        try:
+            with suppress(NotSupported):
+                hold = self._storage.lock(self._directory)
+            return self._repair()
+        except NotThere:
+            return []
+        finally:
+            if hold is not None:
+                hold.close()
+
+    def _repair(self) -> list[str]:
+        while (waiting := interrupted(self._storage, self._directory)) is not None:
+            self._put_back(*waiting)
+        damage = self._first_damage()
+        if damage is None:
+            return []
+        found, partly = damage
+        kept = []
+        for later in sorted((n for n in numbers(self._storage, self._directory) if n > found), reverse=True):
+            kept.append(self._copy(later))
+            self._storage.delete(path_of(self._directory, later))
+            self._storage.persist(self._directory, [])
+        data = self._storage.read(path_of(self._directory, found))
+        kept.append(self._copy(found))
+        self._storage.delete(path_of(self._directory, found))
+        if partly:
+            self._put_back(found, data)
+        else:
+            self._storage.persist(self._directory, [])
+        return sorted(kept)
+
+    def _put_back(self, number: int, data: bytes) -> None:
+        """Put what is right of a segment under its name; nothing if that is not even its header."""
+        path = path_of(self._directory, number)
+        if form.decode_header(data, path) is None:
+            self._storage.persist(self._directory, [])
+            return
+        with Segment(self._storage, self._directory, number, data=data) as segment:
+            self._storage.put_if_absent(path, data[: segment.end()[0]])
+
+    def _copy(self, number: int) -> str:
+        """Keep a copy of a segment, and return its path. One that holds the same is there already: from a repair that stopped."""
+        path = path_of(self._directory, number)
+        data = self._storage.read(path)
+        for name in (f"{path}.broken", *(f"{path}.broken.{n}" for n in range(2, 1000))):
+            try:
+                self._storage.put_if_absent(name, data)
+            except AlreadyThere:
+                if self._storage.read(name) != data:
+                    continue
+                self._storage.persist(self._directory, [name.rpartition("/")[2]])
+            return name
+        msg = f"{path!r} was repaired too often: remove its copies, {path}.broken*"
+        raise StorageError(msg)
+
+    def _first_damage(self) -> tuple[int, bool] | None:
+        """Return the segment in which the log ends though something is behind, and whether a part of it is right; or `None`."""
+        there = numbers(self._storage, self._directory)
+        for number in there:
+            try:
+                with Segment(self._storage, self._directory, number) as segment:
+                    if segment.header is None:
+                        continue
+                    if segment.header.previous in there:
+                        return segment.header.previous, False
+                    return self._damage_from(number, there)
+            except DamagedState:
+                return number, False
+        return None
+
+    def _damage_from(self, number: int, there: list[int]) -> tuple[int, bool] | None:
+        while True:
+            with Segment(self._storage, self._directory, number) as segment:
+                at, _, sequence, _ = segment.end()
+                try:
+                    following = follower(self._storage, self._directory, number)
+                except DamagedState:
+                    return min(n for n in there if n > number), False
+                if following is None or following.header is None:
+                    return (number, True) if segment.size > at else None
+                header = following.header
+                following.close()
+                if header.end > at or header.sequence > sequence:
+                    return number, True
+                if (header.end, header.sequence) != (at, sequence) or not segment.ends_at(header):
+                    return header.number, False
+                number = header.number
+
+    def _has_header(self, number: int) -> bool:
+        with Segment(self._storage, self._directory, number) as segment:
+            return segment.header is not None

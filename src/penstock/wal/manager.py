@@ -1,0 +1,133 @@
+"""The log of a recoverable operator: what it applied in each window, handed back after a crash.
+
+An operator applies records, window by window (a window is what the engine counts: a batch, a checkpoint interval). Now and
+then its state is saved elsewhere: it is *checkpointed* up to a window. When everybody has a window behind them it is *committed*.
+The log holds what came after the checkpoint:
+
+1. `append` each record that is applied; 2. `end_window(w)`: all of it is durable; 3. the state may be checkpointed at `w`;
+4. `committed(w)`: what is needed no more goes, by whole segments.
+
+After a crash two numbers decide: what the state was last checkpointed at, `c`, and what was last flushed here, `f`.
+
+- `c < f`: `restore(c)` hands back the windows behind `c`, in order, up to `f`. The operator goes on with the one behind `f`.
+- `c == f`: there is nothing to hand back.
+- `c > f`: the log has lost what it acknowledged, or belongs to another state: `DamagedState`.
+
+*Form.* A record of the log is a byte that says what it is, and then: 0, a record of the operator; or 1, the end of a window: its
+number (8 bytes, little-endian), how many of the records before it are its own (8), and the window before it (8, signed as the
+first). That count is what makes a window whole or nothing: records of a window whose end was not written are followed by
+those of the window that was done anew, which does not count them in. The window before it tells a gap from a purge: what is
+committed is gone, and a state that was checkpointed before that cannot be restored.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING
+
+from penstock.errors import DamagedState, UsageError
+from penstock.wal.log import Log
+from penstock.wal.reader import Reader
+from penstock.wal.writer import Writer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from penstock.storage import Storage
+    from penstock.wal.form import Position
+
+NO_WINDOW = -1
+_RECORD = b"\0"
+_END = struct.Struct("<BqQq")
+
+
+class Manager:
+    """The log in `directory`; `recover(window, records)` is called by `restore` for each window. Not shared between threads."""
+
+    def __init__(
+        self,
+        directory: str,
+        recover: Callable[[int, list[bytes]], None],
+        *,
+        segment_size: str | int = "64m",
+        storage: Storage | None = None,
+    ) -> None:
+        self._directory, self._storage = directory, storage
+        self._recover = recover
+        self._writer = Writer(directory, segment_size=segment_size, storage=storage)
+        self._ends: dict[int, Position] = {}  # of windows that are not committed: where they end
+        self._count = 0
+        self.flushed = NO_WINDOW
+        for window, _, end, _ in self._windows():
+            self._ends[window] = end
+            self.flushed = window
+
+    def restore(self, checkpointed: int = NO_WINDOW) -> int:
+        """Call `recover` for each window behind the one that the state was checkpointed at; return the last one flushed.
+
+        Called once, before the first `append`, also when nothing was ever written.
+        """
+        if checkpointed > self.flushed:
+            msg = (
+                f"{self._directory!r} ends with window {self.flushed}, expected {checkpointed}, at which the state was "
+                "checkpointed: the log has lost its end, or belongs to another state; restore both from one time"
+            )
+            raise DamagedState(msg)
+        last = checkpointed
+        for window, records, _, before in self._windows():
+            if window > checkpointed:
+                if before > last or records is None:
+                    msg = (
+                        f"{self._directory!r} begins behind window {checkpointed}, at which the state was checkpointed, with "
+                        f"window {window}: what is between was committed and purged; restore a later state"
+                    )
+                    raise DamagedState(msg)
+                self._recover(window, records)
+                last = window
+        return self.flushed
+
+    def append(self, record: bytes) -> None:
+        """Append a record of the window that is open; it is durable when the window has ended."""
+        self._writer.append(_RECORD + record)
+        self._count += 1
+
+    def end_window(self, window: int) -> None:
+        """Make the window durable; on return it is. `UsageError` if its number is not higher than the last one's."""
+        if window <= self.flushed:
+            msg = f"window {window} of {self._directory!r} has ended before: expected one behind {self.flushed}"
+            raise UsageError(msg)
+        self._ends[window] = self._writer.append(_END.pack(1, window, self._count, self.flushed))
+        self._writer.flush()
+        self._count, self.flushed = 0, window
+
+    def committed(self, window: int) -> list[int]:
+        """Forget what is needed no more now that this window is committed; return the segments that went."""
+        behind = [end for number, end in self._ends.items() if number <= window]
+        self._ends = {number: end for number, end in self._ends.items() if number > window}
+        return Log(self._directory, storage=self._storage).purge(max(behind)) if behind else []
+
+    def close(self) -> None:
+        """Let the log go. A window that is open is nothing."""
+        self._writer.close()
+
+    def __enter__(self) -> Manager:
+        """Return itself."""
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        """Close."""
+        self._writer.__exit__(*exc)
+
+    def _windows(self) -> Iterator[tuple[int, list[bytes] | None, Position, int]]:
+        """Yield the windows that have ended: number, records (`None` if a purge took some), where its end is, the one before it."""
+        records: list[bytes] = []
+        with Reader(self._directory, storage=self._storage) as reader:
+            for batch in reader.batches():
+                for index, record in enumerate(batch.records()):
+                    if record[:1] == _RECORD:
+                        records.append(record[1:])
+                        continue
+                    _, window, count, before = _END.unpack(record)
+                    own = records[len(records) - count :] if count <= len(records) else None
+                    yield window, own, batch.position(index), before
+                    records = []

@@ -1,0 +1,391 @@
+"""Writing a log: who may, what is durable when, and what a crash leaves.
+
+A writer never writes to a segment that another one made: it reads where the last one ends, makes that durable, and begins the
+next one, whose header says so. That header is the decision; so nothing is cut or written over, and it is the same with a
+log that was closed, crashed or torn, and on every storage. Where a file that was synced cannot be written on
+(`Storage.goes_on`), each flush is a segment.
+
+*Group commit.* Records are collected. Of the threads that wait in `flush` one writes and syncs for all of them: everything
+collected at that moment, as one group, by one write and one sync. Those that come meanwhile are the next group. There is no
+timer; `delay` lets whoever writes wait first, for others to come.
+
+The failures, and the rule that kills each:
+
+1. *Torn write.* A power cut keeps a part of a group. Rule: a group has one checksum, and the next segment begins behind the last
+   group that is right. What was acknowledged was synced and is right.
+2. *A sync fails.* The system may have dropped the bytes and will not say so twice. Rule: the writer is poisoned: this flush, all
+   that wait for it and all that come later fail. What was not acknowledged may be there or not; open the log again to see.
+3. *A full disk.* As 2. The rest of a group that did not fit is torn, see 1.
+4. *Two writers.* Rule: the directory is locked (locally). Elsewhere the last segment is taken from whoever has it open (a lease),
+   and of two that create the next number one succeeds.
+5. *Stalled writer.* A stands still; B opens the log and goes on; A goes on. Rule: A's next create finds its number taken, or its
+   lease lost: `Fenced`.
+6. *Stalled for long.* As 5, but B's segments up to A's next number were purged already, so that it is free. Rule: behind the
+   sync of a new segment the directory is listed; a higher number means that B was here, and A takes its segment back.
+7. *Crash while a segment is made.* It has a name and no header. Rule: the header is synced before any group is written, so it holds
+   nothing; the next writer passes over its number.
+8. *Seen, not durable.* A process dies; its last groups are in the system's memory, B declares them in its header; the power
+   fails; the header is there, the groups are not. Rule: B makes the last groups durable before it names their end, by
+   writing them again, over themselves: a sync alone can succeed though an earlier one failed and dropped them.
+
+Rejected: cutting a torn end off (destroys evidence, and needs a storage that can); a file that says how long the log is (one
+more sync for each group); preallocation (the end would have to be told from zeros, and `fdatasync` gains little by it).
+"""
+
+from __future__ import annotations
+
+import threading
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
+
+from penstock import clock, failpoints, unique
+from penstock.errors import AlreadyThere, DamagedState, Fenced, NotSupported, OptionError, StorageError
+from penstock.storage import locate
+from penstock.units import parse_size
+from penstock.wal import form
+from penstock.wal.form import Position
+from penstock.wal.segment import Segment, copies, numbers, path_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from penstock.storage import Hold, Storage, WriteHandle
+    from penstock.wal.form import Header
+
+GROUP_BYTES = 1 << 20  # a group is closed before it would be longer: it is what a seek reads
+WAITING_BYTES_MAX = 8 << 20  # what is appended beyond that without a flush is flushed
+
+
+class _Group(NamedTuple):
+    """Records that are to be one group, and in which segment."""
+
+    segment: int
+    sequence: int
+    records: list[bytes]
+
+
+@dataclass
+class _End:
+    """Where the log ends on the storage: the number of a segment, its length so far, its last checksum, what is durable."""
+
+    number: int = 0
+    at: int = 0
+    check: int = 0
+    durable: int = 0
+    salt: int = 0
+
+
+class Writer:
+    """Appends to the log in `directory`, which is made if need be; safe for threads. `Locked` if another process writes to it.
+
+    `DamagedState` if the last segment is damaged before its end. `delay` is in seconds.
+    """
+
+    def __init__(
+        self,
+        directory: str,
+        *,
+        segment_size: str | int = "64m",
+        delay: float = 0.0,
+        storage: Storage | None = None,
+    ) -> None:
+        size = parse_size(segment_size, name="segment_size") if isinstance(segment_size, str) else segment_size
+        if size < form.FIRST_ENTRY:
+            msg = f"segment_size={segment_size!r} is too small: expected {form.FIRST_ENTRY} bytes at least, such as 64m"
+            raise OptionError(msg)
+        self._storage, self._directory = (storage, directory) if storage else locate(directory)
+        self._segment_size, self._delay = size, delay
+        self._lock = threading.Lock()
+        self._turn = threading.Condition(self._lock)
+        self._file: WriteHandle | None = None
+        self._failed: BaseException | None = None
+        self._closed = False
+        self._leading = False
+        self._crowded = False  # whether somebody had to wait since the last group was begun
+        self._storage.make_directory(self._directory)
+        self._hold: Hold | None = None
+        with suppress(NotSupported):
+            self._hold = self._storage.lock(self._directory)
+        try:
+            self._recover()
+        except BaseException:  # whatever it is, the lock must not outlive it
+            self._release()
+            raise
+
+    def _recover(self) -> None:
+        """Find out where the log ends, and who we are."""
+        there = numbers(self._storage, self._directory)
+        self._log, self._epoch, self._end = b"", 1, _End()
+        self._durable = 0  # sequence number
+        for number in reversed(there):
+            with Segment(self._storage, self._directory, number) as segment:
+                self._fence(segment)
+                if segment.header is not None:
+                    self._go_on_behind(segment, segment.header)
+                    break
+        self._log = self._log or bytes.fromhex(unique.token())
+        self._number, self._at = (
+            max([*there, *copies(self._storage, self._directory)], default=0) + 1,
+            form.HEADER_BYTES,
+        )
+        self._next = self._durable
+        self._records: list[bytes] = []  # of the open group; where its next entry goes, and what still fits
+        self._entry, self._left = 0, -1
+        self._groups: list[_Group] = []
+        self._waiting = 0  # bytes of those
+
+    def _fence(self, segment: Segment) -> None:
+        """Take the file from whoever has it open; where it is locked, or whole when it is seen, nobody has."""
+        if self._hold is None:
+            with suppress(NotSupported):
+                self._storage.extend(segment.path, 0).close()
+                segment.refresh()
+
+    def _go_on_behind(self, segment: Segment, header: Header) -> None:
+        at, check, self._durable, durable = segment.end()
+        if segment.size > at and not segment.is_torn(at, self._durable):
+            msg = (
+                f"{segment.path!r} is damaged at byte {at}: found bytes that do not fit their checksum, expected record "
+                f"{self._durable}; restore it from a copy, or repair the log, which drops what is behind"
+            )
+            raise DamagedState(msg)
+        with suppress(NotSupported):  # see failure 8
+            last = segment.read(durable, at - durable)
+            with self._storage.extend(segment.path, durable) as file:
+                file.write(last)
+                file.sync()
+        self._log, self._epoch = header.log, header.epoch + 1
+        self._end = _End(segment.number, at, check)
+
+    # -- what users call -------------------------------------------------------------------------------------------
+
+    @property
+    def position(self) -> Position:
+        """Return the position that the next record gets, unless it begins a group of its own or a segment."""
+        with self._lock:
+            return Position(self._number, self._entry if self._left >= 0 else self._at + form.GROUP_HEAD_BYTES)
+
+    @property
+    def sequence(self) -> int:
+        """Return the sequence number of the next record: how many were ever appended before it."""
+        return self._next
+
+    def append(self, record: bytes) -> Position:
+        """Append a record; return its position. It is not durable before `flush`. `OptionError` if it is too long."""
+        size = len(record)
+        with self._lock:
+            if size > self._left:
+                _check_length(size)
+                self._make_room(size, 1)
+            entry = self._entry
+            self._records.append(record if type(record) is bytes else bytes(record))
+            self._entry = entry + form.ENTRY_BYTES
+            self._left -= size + form.ENTRY_BYTES
+            self._next += 1
+            position = tuple.__new__(Position, (self._number, entry))  # half the time of Position(...), once a record
+        if self._waiting > WAITING_BYTES_MAX:
+            self.flush()
+        return position
+
+    def append_many(self, records: Sequence[bytes]) -> Position:
+        """Append records; return the position of the first one. A call costs little more than an `append`."""
+        sizes = list(map(len, records))
+        size, count = sum(sizes), len(sizes)
+        _check_length(max(sizes, default=0))
+        if count > 1 and form.group_bytes(count, size) > min(GROUP_BYTES, self._segment_size - form.HEADER_BYTES):
+            first = self.append_many(records[: count // 2])
+            self.append_many(records[count // 2 :])
+            return first
+        with self._lock:
+            if size + form.ENTRY_BYTES * (count - 1) > self._left:
+                self._make_room(size, count)
+            position = Position(self._number, self._entry)
+            self._records += map(bytes, records)
+            self._entry += form.ENTRY_BYTES * count
+            self._left -= size + form.ENTRY_BYTES * count
+            self._next += count
+        if self._waiting > WAITING_BYTES_MAX:
+            self.flush()
+        return position
+
+    def flush(self) -> None:
+        """Make everything durable that was appended before this call, together with whoever else is waiting.
+
+        After a failure nothing can be made durable any more: `StorageError` here and from then on, `Fenced` if another
+        writer has taken over. What was not acknowledged by a flush may be there when the log is opened again, or not.
+        """
+        with self._turn:
+            wanted = self._next
+            while self._durable < wanted:
+                self._check()
+                if not self._leading:
+                    break
+                self._crowded = True
+                self._turn.wait()
+            else:
+                return
+            crowded, self._crowded = self._crowded, False
+            self._leading = True
+        durable = 0
+        try:
+            if self._delay or crowded:
+                clock.sleep(self._delay)  # none at all still lets those append first that the last group has woken
+            with self._lock:
+                groups = self._take()
+                until = self._next
+            self._write(groups)
+            durable = until
+        except BaseException as error:  # whatever it is, what was to be written is not known to be there
+            self._failed = error
+            raise
+        finally:
+            with self._turn:
+                self._leading = False
+                self._durable = max(self._durable, durable)
+                if self._failed is not None:
+                    self._left = -1
+                self._turn.notify_all()
+
+    def close(self) -> None:
+        """Flush, and let the log go. Idempotent."""
+        if self._closed:
+            return
+        try:
+            if self._failed is None:
+                self.flush()
+        finally:
+            with self._lock:
+                self._closed, self._left = True, -1
+            self._release()
+
+    def __enter__(self) -> Writer:
+        """Return itself."""
+        return self
+
+    def __exit__(self, kind: object = None, *exc: object) -> None:
+        """Close; after an exception without a flush: what was not acknowledged is not."""
+        if kind is not None:
+            self._closed = True
+            self._release()
+        self.close()
+
+    # -- inside ----------------------------------------------------------------------------------------------------
+
+    def _check(self) -> None:
+        if isinstance(self._failed, Fenced):
+            raise Fenced(self._failed.message)
+        if self._failed is not None or self._closed:
+            why = "an earlier write or sync of it failed" if self._failed else "this writer was closed"
+            msg = f"{self._directory!r} cannot be appended to: {why}; open the log again, it knows what is durable"
+            raise StorageError(msg) from self._failed
+
+    def _make_room(self, size: int, count: int) -> None:
+        """Begin a group that has room for so many records, in the segment where it belongs."""
+        self._check()
+        self._close_group()
+        needed = form.group_bytes(count, size)
+        if self._at > form.HEADER_BYTES and self._at + needed > self._segment_size:
+            self._number, self._at = self._number + 1, form.HEADER_BYTES
+        room = max(min(GROUP_BYTES, self._segment_size - self._at), needed)
+        self._entry = self._at + form.GROUP_HEAD_BYTES
+        self._left = max(room - form.group_bytes(1, 0) - 7, size + form.ENTRY_BYTES * (count - 1))
+
+    def _close_group(self) -> None:
+        records = self._records
+        if records:
+            length = form.group_bytes(len(records), sum(map(len, records)))
+            self._groups.append(_Group(self._number, self._next - len(records), records))
+            self._at += length
+            self._waiting += length
+            self._records = []
+        self._left = -1
+
+    def _take(self) -> list[_Group]:
+        """Return what is to be written; what is appended from now on belongs to the next flush."""
+        self._close_group()
+        groups, self._groups, self._waiting = self._groups, [], 0
+        if groups and not self._storage.goes_on:
+            self._number, self._at = self._number + 1, form.HEADER_BYTES
+        return groups
+
+    def _write(self, groups: list[_Group]) -> None:
+        """Write groups, and make them durable."""
+        ready: list[bytes] = []
+        for group in groups:
+            if group.segment != self._end.number or self._file is None:
+                self._put(ready)
+                ready = self._roll(group)
+            end = self._end
+            data, end.check = form.encode_group(group.records, group.sequence, end.durable, end.check ^ end.salt)
+            end.at += len(data)
+            ready.append(data)
+        self._put(ready)
+
+    def _put(self, ready: list[bytes]) -> None:
+        """Write what is ready, and sync it."""
+        if self._file is None or not ready:
+            return
+        self._file.write(b"".join(ready))
+        self._file.sync()
+        self._end.durable = self._end.at
+        if not self._storage.goes_on:
+            file, self._file = self._file, None
+            file.close()
+            self._check_alone(self._end.number)
+
+    def _roll(self, group: _Group) -> list[bytes]:
+        """Begin the segment of the group: its header decides where the one before it ends. Return what is still to be written."""
+        before = self._end
+        if self._file is not None:
+            file, self._file = self._file, None
+            file.close()
+        path = path_of(self._directory, group.segment)
+        previous = before.number, before.at, before.check
+        header = form.encode_header(self._log, group.segment, self._epoch, group.sequence, previous)
+        failpoints.hit("wal.roll")
+        try:
+            self._file = self._storage.create(path)
+        except AlreadyThere as error:
+            self._fenced(f"found {path!r}, which this writer was to make", error)
+        known = form.decode_header(header, path)
+        if known is None:
+            raise AssertionError(path)
+        self._end = _End(group.segment, form.HEADER_BYTES, known.check, 0, known.salt)
+        if not self._storage.goes_on:
+            return [header]
+        self._file.write(header)
+        self._file.sync()
+        failpoints.hit("wal.rolled")
+        self._check_alone(group.segment)
+        self._end.durable = form.HEADER_BYTES
+        return []
+
+    def _check_alone(self, number: int) -> None:
+        """Make sure that no other writer was here while this one stood still (failure 6)."""
+        there = numbers(self._storage, self._directory)
+        if there[-1] > number:
+            self._storage.delete(path_of(self._directory, number))
+            self._fenced(f"found {path_of(self._directory, there[-1])!r}, expected {number} to be the last one", None)
+
+    def _fenced(self, found: str, cause: Exception | None) -> NoReturn:
+        msg = f"another writer has taken over the log {self._directory!r}: {found}; end this one, nothing of it was acknowledged since"
+        raise Fenced(msg) from cause
+
+    def _release(self) -> None:
+        file, self._file = self._file, None
+        try:
+            if file is not None:
+                file.close()
+        except StorageError:
+            if self._failed is None:
+                raise
+        finally:
+            if self._hold is not None:
+                self._hold.close()
+
+
+def _check_length(size: int) -> None:
+    if size > form.RECORD_BYTES_MAX:
+        msg = f"a record of {size} bytes is too long for a log: expected {form.RECORD_BYTES_MAX} at most; cut it"
+        raise OptionError(msg)

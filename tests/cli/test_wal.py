@@ -1,0 +1,96 @@
+"""`penstock wal`: lines in, lines out, positions, exit statuses."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from penstock.wal import Writer
+from tests.support.damage import flipped
+
+
+def wal(*arguments: object, lines: bytes = b"") -> tuple[int, bytes, bytes]:
+    """Run the command in a process; return its status, and what it said on both outputs."""
+    command = [sys.executable, "-m", "penstock.cli", "wal", *map(str, arguments)]
+    done = subprocess.run(command, input=lines, capture_output=True, check=False, timeout=60)
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    """Return a log of three records, in three groups."""
+    with Writer(str(tmp_path / "log")) as writer:
+        for record in (b"one", b"\xff\x1b[2J", b""):
+            writer.append(record)
+            writer.flush()
+    return tmp_path / "log"
+
+
+def test_lines_go_in_and_come_out(tmp_path: Path) -> None:
+    """What is appended is read as it was, bytes and empty lines too; the position that is printed is where the next line goes."""
+    log = tmp_path / "log"
+    status, first, _ = wal("append", log, lines=b"a\n\n\xff\nlast")
+    assert status == 0
+    assert wal("append", log, "--json", lines=b"more\n")[0] == 0
+    assert wal("read", log)[:2] == (0, b"a\n\n\xff\nlast\nmore\n")
+    assert wal("read", log, "--from", first.decode().strip())[:2] == (0, b"more\n")
+    said = [json.loads(line) for line in wal("read", log, "--json")[1].splitlines()]
+    assert [each["record"] for each in said[:-1]] == ["a", "", "\udcff", "last", "more"]
+    assert said[-1]["records"] == 5
+    for number, each in enumerate(said[:-1]):
+        assert wal("read", log, "--from", each["position"])[1].count(b"\n") == 5 - number
+
+
+def test_a_reader_follows(log: Path) -> None:
+    """`--follow` prints what is appended while it runs, until it is stopped."""
+    command = [sys.executable, "-m", "penstock.cli", "wal", "read", str(log), "--follow", "--from", "1:120"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as reader:
+        assert reader.stdout is not None
+        stop = threading.Timer(60, reader.kill)
+        stop.start()
+        assert reader.stdout.readline() == b"one\n"
+        with Writer(str(log)) as writer:
+            writer.append(b"new")
+        assert [reader.stdout.readline() for _ in range(3)][-1] == b"new\n"
+        stop.cancel()
+        reader.kill()
+
+
+def test_it_says_what_is_there(log: Path) -> None:
+    """`info` and `verify` say how many records there are, from where to where, as text and as JSON."""
+    for command in ("info", "verify"):
+        status, out, _ = wal(command, log)
+        assert status == 0
+        assert b"3 records, from 1:120 to 1:" in out
+        facts = json.loads(wal(command, log, "--json")[1])
+        assert (facts["ok"], facts["records"], facts["start"], facts["torn"]) == (True, 3, "1:120", 0)
+    assert wal("repair", log)[1] == b"nothing had to be repaired\n"
+
+
+def test_statuses(log: Path, tmp_path: Path) -> None:
+    """0 is ok, 1 failed, 2 usage, 3 damaged; a damaged log is repaired, and then it is none."""
+    assert wal("read", log, "--from", "1:121")[0] == 2
+    assert wal("read", log, "--from", "x")[0] == 2
+    assert wal("read", log, "--mode", "lax")[0] == 2
+    assert wal("append", log, "--segment-size", "1x")[0] == 2
+    for command in ("read", "info", "verify", "repair"):
+        assert wal(command, tmp_path / "none")[0] == 1
+    with Writer(str(log)):
+        assert wal("append", log, lines=b"x\n")[0] == 1
+    segment = log / "000000000001.wal"
+    segment.write_bytes(flipped(segment.read_bytes(), 130))
+    for command in ("read", "verify"):
+        status, _, error = wal(command, log)
+        assert status == 3
+        assert b"is damaged at byte 88" in error
+    assert wal("append", log, lines=b"x\n")[0] == 3
+    facts = json.loads(wal("repair", log, "--json")[1])
+    assert facts["copies"] == [f"{segment}.broken"]
+    assert wal("verify", log)[0] == 0
+    assert wal("append", log, lines=b"x\n")[0] == 0
+    assert wal("read", log)[1] == b"x\n"

@@ -1,0 +1,77 @@
+"""The log on a disk that loses power at every call: what is acknowledged survives, what is read is a prefix."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from penstock.testing import Crashable, CrashDisk, CrashHdfs, ObjectStore, Program, Report, explore
+from tests.testing.wal_program import OperatorProgram, RepairProgram, WalProgram
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+GROUPS = [1, 3, 2, 1, 4, 1]
+PROGRAMS: dict[str, Callable[[], Program]] = {
+    "writer": lambda: WalProgram(GROUPS),
+    "purging": lambda: WalProgram(GROUPS, segment_size=400, purge=True),
+    "killed": lambda: WalProgram([1, 2, 3, 1], killed=True),
+    "operator": lambda: OperatorProgram(6),
+}
+REPAIRS: dict[str, Callable[[], Program]] = {
+    "repair": lambda: RepairProgram(3),
+    "repair of the first record": lambda: RepairProgram(0),
+    "repair of a header": lambda: RepairProgram(5, header=True),
+    "repair of the first header": lambda: RepairProgram(0, header=True),
+}
+
+
+@pytest.mark.parametrize("profile", [CrashDisk, CrashHdfs, ObjectStore])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_crash_anywhere_and_again_in_the_recovery(name: str, profile: type[Crashable]) -> None:
+    """Groups, rolls, purges and windows, crashed at each call, and each recovery too, on every kind of storage."""
+    report = explore(PROGRAMS[name](), profile=profile, images_max=12, states_max=8000)
+    assert not report.complaints, report.first
+    assert report.states > 10
+
+
+@pytest.mark.parametrize("name", REPAIRS)
+def test_crash_anywhere_in_a_repair(name: str) -> None:
+    """A repair is crashed at each call, and done again: what is right before the damage stays, in every moment."""
+    report = explore(REPAIRS[name](), images_max=12, states_max=8000)
+    assert not report.complaints, report.first
+    assert report.states > 200
+
+
+def needed(omitted: str) -> Report:
+    """Explore without the syncs at one place, until a program shows that it is missed."""
+    report = Report()
+    for depth in (1, 2):
+        for make in (*REPAIRS.values(), PROGRAMS["purging"]) if "log.py" in omitted else PROGRAMS.values():
+            report = explore(make(), depth=depth, states_max=3000, omit=lambda place: place == omitted)
+            if report.complaints:
+                return report
+    return report
+
+
+def places_of_syncs() -> list[str]:
+    """Return every place from which the programs sync."""
+    found: set[str] = set()
+
+    def note(place: str) -> bool:
+        found.add(place)
+        return False
+
+    for make in (*PROGRAMS.values(), *REPAIRS.values()):
+        explore(make(), depth=0, omit=note)
+    return sorted(found)
+
+
+def test_every_sync_is_needed() -> None:
+    """Without any one sync of the log something acknowledged is lost or damaged: none is dead weight or untested."""
+    places = places_of_syncs()
+    assert len(places) > 3
+    table = {place: needed(place).complaints[:1] for place in places}
+    print("\n".join(f"{place}: {found[0] if found else 'NOT MISSED'}" for place, found in table.items()))  # noqa: T201 - the table is asked for
+    assert [place for place, found in table.items() if not found] == []

@@ -1,0 +1,234 @@
+"""The log as programs that can be crashed anywhere: writers, operators, purges and repairs, and what a restart finds."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from itertools import cycle
+from typing import TYPE_CHECKING, Any
+
+from penstock import failpoints
+from penstock.errors import DamagedState, StorageError
+from penstock.testing import Crashable, Program
+from penstock.wal import Log, Manager, Position, Reader, Writer
+from penstock.wal.segment import path_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from penstock.storage import Storage
+
+ROOT = "/log"
+
+
+def record(number: int) -> bytes:
+    """Return record number so and so; some are empty, some are long."""
+    return b"" if number % 5 == 3 else b"%d." % number * (1 + number % 4 * 60)
+
+
+def read(storage: Storage, mode: str = "tail") -> tuple[int, list[bytes]]:
+    """Return the number of the first record that is kept, and all of them."""
+    with Reader(ROOT, mode=mode, storage=storage) as reader:
+        records, end = list(reader), reader.sequence
+    return end - len(records), records
+
+
+class WalProgram(Program):
+    """Appends records in groups to short segments, and purges. Its memory is what was acknowledged, and up to where it purged.
+
+    A restart goes on with the record behind the last one that it finds: appended and not acknowledged, it may be there.
+    `killed`: each group is first written by a process that dies before its sync, while the machine stays up.
+    """
+
+    memory: tuple[int, int]
+
+    def __init__(
+        self, groups: list[int], *, segment_size: int = 700, purge: bool = False, killed: bool = False
+    ) -> None:
+        self.memory = (0, 0)
+        self._groups = groups
+        self._segment_size = segment_size
+        self._purge = purge
+        self._killed = killed
+
+    def run(self, disk: Crashable, rest: Callable[[], None]) -> None:
+        """Write until all is acknowledged."""
+        storage = disk.storage()
+        total = sum(self._groups)
+        if self._killed:
+            self._run_killed(storage, total, rest)
+            return
+        with Writer(ROOT, segment_size=self._segment_size, storage=storage) as writer:
+            while writer.sequence < total:
+                self._group(writer)
+                if self._purge:
+                    self._forget(storage, writer.position)
+                rest()
+
+    def _group(self, writer: Writer) -> None:
+        end = next(end for end in self._ends() if end > writer.sequence)
+        writer.append_many([record(n) for n in range(writer.sequence, end - 1)])
+        writer.append(record(end - 1))
+        writer.flush()
+        self.memory = (writer.sequence, self.memory[1])
+
+    def _run_killed(self, storage: Storage, total: int, rest: Callable[[], None]) -> None:
+        for dies in cycle(("error@1", "error@2", "")):
+            with suppress(StorageError), Writer(ROOT, segment_size=self._segment_size, storage=storage) as writer:
+                if writer.sequence >= total:
+                    return
+                failpoints.arm(f"storage.sync={dies}" if dies else "")
+                try:
+                    self._group(writer)
+                finally:
+                    failpoints.arm("")
+            rest()
+
+    def _ends(self) -> list[int]:
+        return [sum(self._groups[: number + 1]) for number in range(len(self._groups))]
+
+    def _forget(self, storage: Storage, before: Position) -> None:
+        with Reader(ROOT, storage=storage) as reader:
+            kept = [batch.sequence for batch in reader.batches() if batch.segment == before.segment]
+        if kept:
+            self.memory = (self.memory[0], kept[0])
+            Log(ROOT, storage=storage).purge(before)
+
+    def check(self, disk: Crashable, *, final: bool) -> list[str]:
+        """Read it: a run of what was appended, from where it may begin to behind what was acknowledged."""
+        acknowledged, purged = self.memory
+        first, records = read(disk.storage())
+        found = []
+        if records != [record(n) for n in range(first, first + len(records))]:
+            found.append(f"not what was appended: {records}")
+        if first > purged:
+            found.append(f"begins with record {first}, purged up to {purged}")
+        if first + len(records) < (sum(self._groups) if final else acknowledged):
+            found.append(f"ends with record {first + len(records)}, acknowledged {acknowledged}")
+        return found
+
+
+class OperatorProgram(Program):
+    """An operator whose state is the list of what it applied, checkpointed and committed now and then.
+
+    Its memory is the last window that it knows to be flushed, and the one at which its state was last saved, with the state.
+    """
+
+    memory: tuple[int, int, tuple[bytes, ...]]
+
+    def __init__(self, windows: int) -> None:
+        self.memory = (-1, -1, ())
+        self._windows = windows
+
+    def run(self, disk: Crashable, rest: Callable[[], None]) -> None:
+        """Be restored, and go on with the window behind the last one that was flushed."""
+        _, checkpointed, saved = self.memory
+        state = list(saved)
+        with Manager(ROOT, lambda _, more: state.extend(more), segment_size=300, storage=disk.storage()) as manager:
+            for window in range(manager.restore(checkpointed) + 1, self._windows):
+                if state != self.applied(window):
+                    message = f"window {window} begins with {state}"
+                    raise AssertionError(message)
+                for made in self._records(window):
+                    manager.append(made)
+                    state.append(made)
+                manager.end_window(window)
+                self.memory = (window, *self.memory[1:])
+                if window % 2:
+                    self.memory = (window, window, tuple(state))
+                    manager.committed(window - 1)
+                rest()
+
+    def applied(self, windows: int) -> list[bytes]:
+        """Return what is applied after so many windows."""
+        return [made for window in range(windows) for made in self._records(window)]
+
+    @staticmethod
+    def _records(window: int) -> list[bytes]:
+        return [record(10 * window + n) for n in range(window % 3)]
+
+    def check(self, disk: Crashable, *, final: bool) -> list[str]:
+        """Restore from the last checkpoint, as a look: what was flushed is there."""
+        flushed, checkpointed, saved = self.memory
+        state = list(saved)
+        with Manager(ROOT, lambda _, more: state.extend(more), storage=disk.storage()) as manager:
+            last = manager.restore(checkpointed)
+        found = [] if state == self.applied(last + 1) else [f"restored to window {last}: {state}"]
+        if last < (self._windows - 1 if final else flushed):
+            found.append(f"restored to window {last}, flushed {flushed}")
+        return found
+
+
+class RepairProgram(Program):
+    """A log that is damaged in the middle, repaired and written on. Its memory is how far that has got, and what is to be left and kept.
+
+    `damaged` is the record in whose group a byte is changed, or, with `header`, in the header of its segment.
+    """
+
+    memory: tuple[int, int, int]
+
+    def __init__(self, damaged: int, *, header: bool = False) -> None:
+        self.memory = (WRITING, 0, 0)
+        self._damaged = damaged
+        self._header = header
+
+    def run(self, disk: Any, rest: Callable[[], None]) -> None:
+        """Write and damage the log, repair it, write one more record."""
+        storage = disk.storage()
+        if self.memory[0] == WRITING:
+            watch, disk.watch = disk.watch, None  # what is crashed is the repair
+            self.prepare(storage)
+            disk.watch = watch
+        Log(ROOT, storage=storage).repair()
+        self.memory = (max(self.memory[0], REPAIRED), *self.memory[1:])
+        rest()
+        with Writer(ROOT, segment_size=400, storage=storage) as writer:
+            if self.memory[0] == REPAIRED and writer.sequence == self.memory[1]:
+                writer.append(b"more")
+            writer.flush()
+            self.memory = (WRITTEN, *self.memory[1:])
+
+    def prepare(self, storage: Storage) -> None:
+        """Write and damage the log."""
+        with Writer(ROOT, segment_size=400, storage=storage) as writer:
+            for number in range(8):
+                writer.append(record(number))
+                writer.flush()
+        self.memory = (DAMAGED, *self._damage(storage))
+
+    def _damage(self, storage: Storage) -> tuple[int, int]:
+        """Change a byte; return how many records there are before it, and how many bytes from its segment on."""
+        with Reader(ROOT, storage=storage) as reader:
+            batches = list(reader.batches())
+        hit = batches[self._damaged]
+        path, at = path_of(ROOT, hit.segment), 50 if self._header else hit.at + 33
+        with storage.extend(path, at) as file:
+            file.write(b"\xff")
+            file.sync()
+        cut = sum(storage.stat(path_of(ROOT, n)).size for n in {b.segment for b in batches} if n >= hit.segment)
+        left = min(b.sequence for b in batches if b.segment == hit.segment) if self._header else hit.sequence
+        return left, cut
+
+    def check(self, disk: Crashable, *, final: bool) -> list[str]:
+        """Read it: what was right of it, or an error until it is repaired; never a hole, and no record behind the damage."""
+        stage, left, cut = self.memory
+        try:
+            first, records = read(disk.storage())
+        except DamagedState as error:
+            return [str(error)] if stage > DAMAGED or final else []
+        kept = [r for r in records if r != b"more"]
+        found = []
+        if kept != [record(n) for n in range(len(kept))] or first:
+            found.append(f"not what was appended: {records}")
+        if stage > DAMAGED and len(kept) != left:
+            found.append(f"{len(kept)} records are left, expected {left}")
+        if stage == DAMAGED and len(kept) < left:
+            found.append(f"{len(kept)} records are read in the middle of a repair, expected {left}, or an error")
+        copied = sum(entry.size for entry in disk.storage().list(ROOT) if entry.name.endswith(".broken"))
+        if stage > DAMAGED and copied < cut:
+            found.append(f"{copied} bytes are kept of what was cut, expected {cut} or more, with torn ends")
+        if stage == WRITTEN and records[-1:] != [b"more"]:
+            found.append("what was written behind the repair is gone")
+        return found
+
+
+WRITING, DAMAGED, REPAIRED, WRITTEN = range(4)

@@ -1,0 +1,296 @@
+"""Whatever becomes of a log's files: an error that names file and offset, or a prefix of what was appended. Never a hole."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from itertools import permutations
+from pathlib import Path
+
+import pytest
+
+from penstock.errors import DamagedState, OptionError, PositionError
+from penstock.testing import CrashDisk, Fault, FaultySystem
+from penstock.wal import RECORD_BYTES_MAX, Log, Position, Reader, Writer, form
+from tests.support.damage import damages, flipped, put_back, unsynced
+
+RECORDS = [b"%d:" % n * (n % 7 * 9) for n in range(24)]
+
+
+@pytest.fixture
+def log(root: str) -> Path:
+    """Return a log of three segments: single records and groups, some of them empty, all acknowledged."""
+    with Writer(root, segment_size=1100, storage=unsynced()) as writer:
+        for start in range(0, len(RECORDS), 3):
+            writer.append(RECORDS[start])
+            writer.flush()
+            writer.append_many(RECORDS[start + 1 : start + 3])
+            writer.flush()
+    assert len(list(Path(root).iterdir())) == 3
+    return Path(root)
+
+
+def ends(log: Path) -> list[int]:
+    """Return how many records there are before each segment."""
+    with Reader(str(log)) as reader:
+        batches = list(reader.batches())
+    return [min(b.sequence for b in batches if b.segment == number) for number in (1, 2, 3)]
+
+
+def test_every_change_of_every_byte(log: Path) -> None:
+    """A segment cut anywhere, with a bit flipped anywhere, or with zeros, is an error that names it, or its end is torn.
+
+    Torn is the last segment alone, and only what was not synced before something else was; never is a record wrong. The
+    log is then written on: whoever cannot read it cannot write to it, and whoever can reads all of it behind that.
+    """
+    before = ends(log)
+    for number in (1, 2, 3):
+        path = log / f"{number:012d}.wal"
+        data = path.read_bytes()
+        for what, broken in damages(data, every=3 if number < 3 else 1):
+            path.write_bytes(broken)
+            where = f"{what} of segment {number}"
+            try:
+                with Reader(str(log)) as reader:
+                    read = list(reader)
+                assert read == RECORDS[: len(read)], where
+                assert len(read) >= before[number - 1], where
+                assert number == 3 or len(read) == len(RECORDS), where  # what lies behind the end does not count
+                assert "flipped" not in what or len(read) >= len(RECORDS) - 2, where
+            except DamagedState as error:
+                assert path.name in str(error), where  # noqa: PT017 - one of both is right, by what was damaged
+                assert number < 3 or "cut" not in what, where
+                continue
+            with put_back(log):
+                with Writer(str(log), storage=unsynced()) as writer:
+                    writer.append(b"more")
+                with Reader(str(log)) as reader:
+                    assert list(reader) == [*read, b"more"], where
+        path.write_bytes(data)
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_repair_keeps_what_is_right(log: Path, number: int) -> None:
+    """After a repair of any damage the log reads up to it and is written on; everything that was cut is kept in copies."""
+    path = log / f"{number:012d}.wal"
+    data = path.read_bytes()
+    kept, before = 0, ends(log)[number - 1]
+    for what, broken in damages(data, every=37):
+        with put_back(log) as files:
+            path.write_bytes(broken)
+            copies = Log(str(log), storage=unsynced()).repair()
+            with Reader(str(log), mode="strict") as reader:
+                read = list(reader)
+            assert read == RECORDS[: len(read)], what
+            assert len(read) >= before, what
+            for copy in copies:
+                name = Path(copy).name.removesuffix(".broken")
+                assert Path(copy).read_bytes() == (broken if name == path.name else files[name]), what
+                assert Path(copy).stat().st_mode & 0o777 == 0o600
+            with Writer(str(log), storage=unsynced()) as writer:
+                writer.append(b"more")
+            with Reader(str(log), mode="strict") as reader:
+                assert list(reader) == [*read, b"more"], what
+            assert Log(str(log), storage=unsynced()).repair() == [], what
+            kept += len(copies)
+    assert kept
+
+
+def test_segments_that_were_removed_exchanged_or_of_another_log(log: Path, tmp_path: Path) -> None:
+    """A segment that is missing in the middle, in the place of another, or of another log, is damage; at the ends it is purged."""
+    names = sorted(path.name for path in log.iterdir())
+    other = tmp_path / "other"
+    with Writer(str(other), segment_size=1100) as writer:
+        for record in RECORDS:
+            writer.append_many([record])
+            writer.flush()
+    with put_back(log):
+        (log / names[1]).unlink()
+        with pytest.raises(DamagedState, match=names[1]), Reader(str(log)) as reader:
+            list(reader)
+    for one, two in permutations(names, 2):
+        with put_back(log) as files:
+            (log / one).write_bytes(files[two])
+            with pytest.raises(DamagedState, match="moved here"), Reader(str(log)) as reader:
+                list(reader)
+    for name in names[1:]:
+        with put_back(log):
+            shutil.copy(other / name, log / name)
+            with pytest.raises(DamagedState), Reader(str(log)) as reader:
+                list(reader)
+    with put_back(log):
+        first = ends(log)[1]
+        (log / names[0]).unlink()
+        with Reader(str(log)) as reader:
+            assert list(reader) == RECORDS[first:]
+
+
+def test_an_older_copy_of_the_last_segment(log: Path) -> None:
+    """A segment put back as it was earlier, behind which another one was begun, is damage: it is shorter than that one says."""
+    last = log / "000000000003.wal"
+    data = last.read_bytes()
+    with Writer(str(log)) as writer:
+        writer.append(b"more")
+    with Reader(str(log)) as reader:
+        cut = [b.at for b in reader.batches() if b.segment == 3][-1]
+    last.write_bytes(data[:cut])
+    with pytest.raises(
+        DamagedState, match=rf"000000000003.wal' is damaged at byte {cut}: found .* expected that of byte {len(data)}"
+    ):
+        list(Reader(str(log)))
+
+
+def test_newer_versions_and_types(log: Path) -> None:
+    """A segment of a newer version is refused; a group of an unknown type is passed over if it says that it may be."""
+    path = log / "000000000003.wal"
+    data = path.read_bytes()
+    path.write_bytes(data[:8] + b"\2" + data[9:])
+    with pytest.raises(DamagedState, match="has format version 2, expected 1"):
+        list(Reader(str(log)))
+    header = form.decode_header(data, "x")
+    assert header is not None
+    for flags in (0, form.MAY_SKIP):
+        check = int.from_bytes(data[-8:], "little")
+        group, check = form.encode_group([b"new"], len(RECORDS), 0, check ^ header.salt)
+        body = group[:4] + bytes([9, flags]) + group[6:-8]
+        seed = int.from_bytes(data[-8:], "little") ^ header.salt
+        path.write_bytes(data + body + form.checksum(body, seed).to_bytes(8, "little"))
+        if flags:
+            assert list(Reader(str(log))) == RECORDS
+        else:
+            with pytest.raises(DamagedState, match="type 9"):
+                list(Reader(str(log)))
+
+
+def test_salvage_passes_over_what_is_damaged(log: Path) -> None:
+    """With a group damaged in each segment, and a header, salvage reads all the others, in order, and tells what it left out."""
+    with Reader(str(log)) as reader:
+        batches = list(reader.batches())
+    hit = [next(b for b in batches if b.segment == 1 and b.sequence > 2), [b for b in batches if b.segment == 3][1]]
+    for batch in hit:
+        path = log / f"{batch.segment:012d}.wal"
+        path.write_bytes(flipped(path.read_bytes(), batch.at + 9))
+    second = log / "000000000002.wal"
+    second.write_bytes(flipped(second.read_bytes(), 20))
+    reader = Reader(str(log), mode="salvage")
+    expected = [r for b in batches if b not in hit and b.segment != 2 for r in b.records()]
+    assert list(reader) == expected
+    assert [(Path(s.path).name[11], s.start, s.end) for s in reader.skipped] == [
+        ("1", hit[0].at, hit[0].end),
+        ("2", 0, second.stat().st_size),
+        ("3", hit[1].at, hit[1].end),
+    ]
+
+
+def test_torn_end_is_the_end_or_an_error(log: Path) -> None:
+    """Rubbish and zeros behind the last record: the end for `tail`, an error for `strict`; told by `info`, cut by nobody."""
+    path = log / "000000000003.wal"
+    data = path.read_bytes()
+    for rubbish in (b"x", b"rubbish" * 9, bytes(4096), data[88:120]):
+        path.write_bytes(data + rubbish)
+        assert list(Reader(str(log))) == RECORDS
+        assert Log(str(log)).verify().torn == len(rubbish)
+        with pytest.raises(
+            DamagedState, match=rf"damaged at byte {len(data)}: found {len(rubbish)} bytes of a torn write"
+        ):
+            list(Reader(str(log), mode="strict"))
+
+
+def test_positions_that_are_none(log: Path) -> None:
+    """A position inside a record, before what was purged, or behind the end is refused; each that was given is not."""
+    with Reader(str(log)) as reader:
+        given = {}
+        while True:
+            given[reader.position] = reader.sequence
+            if not reader.advance():
+                break
+        end = reader.position
+    for position, sequence in given.items():
+        with Reader(str(log), start=position) as reader:
+            assert (reader.sequence, reader.position) == (sequence, position)
+            assert list(reader) == RECORDS[sequence:]
+    ends_and_begins = [(size_of(log, n) + form.GROUP_HEAD_BYTES, form.FIRST_ENTRY) for n in (1, 2, 3)]
+    good = given.keys() | {Position(n, at) for n, both in enumerate(ends_and_begins, 1) for at in both}
+    for position in (Position(n, offset) for n in (1, 2, 3) for offset in range(size_of(log, n) + 64)):
+        if position not in good:
+            with pytest.raises(PositionError, match=f"^.PST-104. {position} is no position of"):
+                pytest.fail(f"taken: {Reader(str(log), start=position).position}")
+    for far in (Position(4, 120), Position(3, end.offset + 8), Position(0, 120)):
+        with pytest.raises(PositionError):
+            Reader(str(log), start=far)
+    Log(str(log)).purge(end)
+    with pytest.raises(PositionError, match="it was purged; the first position is 3:120"):
+        Reader(str(log), start=next(iter(given)))
+
+
+def size_of(log: Path, number: int) -> int:
+    """Return the length of a segment, which is where it ends."""
+    return (log / f"{number:012d}.wal").stat().st_size
+
+
+def test_texts_that_are_no_positions() -> None:
+    """A position is read from the text it gives, and from nothing else."""
+    assert Position.parse(str(Position(3, 1024))) == (3, 1024)
+    for text in ("", "3", "3:", ":1", "-1:3", "3:1024 ", "a:b", "3:1e3", "9999999999999:1"):
+        with pytest.raises(OptionError):
+            Position.parse(text)
+
+
+def test_records_that_are_too_long(root: str) -> None:
+    """A record of the greatest length is taken and read, in a segment of its own; a longer one is refused, and nothing else."""
+    with Writer(root, segment_size="1m") as writer:
+        writer.append(b"before")
+        long = writer.append(bytes(RECORD_BYTES_MAX))
+        for attempt in (writer.append, lambda record: writer.append_many([b"x", record])):
+            with pytest.raises(OptionError, match="too long"):
+                attempt(bytes(RECORD_BYTES_MAX + 1))
+        behind = writer.append(b"behind")
+        writer.flush()
+    assert (long.segment, behind.segment) == (2, 3)
+    with Reader(root) as reader:
+        assert [len(record) for record in reader] == [6, RECORD_BYTES_MAX, 6]
+
+
+def test_a_length_that_lies_allocates_nothing(log: Path) -> None:
+    """A group that says it is 4 GB long is torn or damaged at once, and is not read into memory."""
+    path = log / "000000000003.wal"
+    data = path.read_bytes()
+    path.write_bytes(data + (0xFFFFFFF8).to_bytes(4, "little") + bytes([1, 0, 0, 0]) + bytes(64))
+    assert list(Reader(str(log))) == RECORDS
+
+
+@pytest.mark.parametrize("fault", [Fault(errno.ENOSPC), Fault(errno.EIO), Fault(errno.EIO, applied=True)], ids=str)
+def test_every_call_fails_once(fault: Fault) -> None:
+    """Whatever call fails while a log is written, rolled, purged or repaired: a typed error, and then it goes on."""
+    from tests.testing.test_sink_faults import run  # noqa: PLC0415 - what runs a program up to a typed error
+    from tests.testing.wal_program import RepairProgram, WalProgram  # noqa: PLC0415 - as above
+
+    failed = set()
+    for make in (lambda: WalProgram([1, 3, 2, 1], segment_size=400, purge=True), lambda: RepairProgram(2)):
+        for at in range(1, 10_000):
+            program, disk = make(), CrashDisk()
+            if isinstance(program, RepairProgram):
+                program.prepare(disk.storage())
+            faulty = FaultySystem(disk, fault, at)
+            error = run(program, faulty)
+            where = f"{fault} at call {at}, {faulty.failed}: {error}"
+            assert not disk.descriptors, where
+            assert run(program, disk) is None, where
+            worst = CrashDisk(next(disk.images()))
+            assert program.check(worst, final=True) == [], where
+            if faulty.failed is None:
+                break
+            failed.add(faulty.failed)
+    assert {"open", "write", "fdatasync", "fsync", "unlink", "link", "scandir"} <= failed
+
+
+def test_a_medium_that_is_read_only_is_read(log: Path) -> None:
+    """A log in a directory that nobody may write to is read and verified; no lock file is needed."""
+    for path in (*log.iterdir(), log):
+        os.chmod(path, 0o500 if path == log else 0o400)
+    try:
+        assert list(Reader(str(log))) == RECORDS
+        assert Log(str(log)).verify().records == len(RECORDS)
+    finally:
+        log.chmod(0o700)

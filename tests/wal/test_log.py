@@ -1,0 +1,387 @@
+"""What a log is for: order, positions, groups, one writer, readers that follow, purges; on every storage."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock import failpoints, unique
+from penstock.errors import DamagedState, Fenced, Locked, OptionError, PositionError, StorageError, UsageError
+from penstock.storage import LocalStorage, Storage
+from penstock.testing import CrashDisk, CrashHdfs, Fault, FaultySystem, ObjectStore
+from penstock.wal import Log, Manager, Position, Reader, Writer, form
+from tests.support.damage import unsynced
+
+ROOT = "/log"
+STORAGES: dict[str, Callable[[], Storage]] = {
+    "disk": lambda: CrashDisk().storage(),
+    "hdfs": lambda: CrashHdfs().storage(),
+    "objects": lambda: ObjectStore().storage(),
+}
+
+
+@pytest.fixture(params=STORAGES)
+def storage(request: pytest.FixtureRequest) -> Storage:
+    return STORAGES[request.param]()
+
+
+def test_records_come_back_by_any_position(storage: Storage) -> None:
+    """Records of any length, appended one by one and many at once, are read from each position to the end, over segments."""
+    records = [os.urandom(n * 37 % 300) for n in range(100)]
+    with Writer(ROOT, segment_size=2048, storage=storage) as writer:
+        at = [writer.append(record) for record in records[:50]]
+        writer.flush()
+        at += [writer.append_many(records[start : start + 10]) for start in range(50, 100, 10)]
+        writer.flush()
+        assert len({p.segment for p in at}) > 3
+    for start, position in enumerate(at[:50]):
+        with Reader(ROOT, start=position, storage=storage) as reader:
+            assert (reader.position, reader.sequence) == (position, start)
+            assert list(reader) == records[start:]
+        with Reader(ROOT, start=position, storage=storage) as reader:
+            assert [r for batch in reader.batches() for r in batch.records()] == records[start:]
+    assert at == sorted(at)
+
+
+def test_nothing_is_made_before_something_is_written(storage: Storage) -> None:
+    """A writer that writes nothing makes no segment; a log that is not there, or empty, is empty, again and again."""
+    assert list(Reader(ROOT, storage=storage)) == []
+    with Writer(ROOT, storage=storage) as writer:
+        writer.flush()
+        writer.append_many([])
+    reader = Reader(ROOT, storage=storage)
+    assert not reader.advance()
+    assert not reader.advance()
+    with pytest.raises(PositionError):
+        reader.get()
+    assert Log(ROOT, storage=storage).verify().segments == ()
+    assert Log(ROOT, storage=storage).repair() == []
+
+
+def test_segments_have_the_length_that_was_asked_for(root: str) -> None:
+    """A segment ends before the record that would pass its length; 100 records of 1 KiB fill four segments of 32 KiB."""
+    with Writer(root, segment_size="32k", storage=unsynced()) as writer:
+        at = [writer.append(bytes(1024)) for _ in range(100)]
+        writer.flush()
+    sizes = [path.stat().st_size for path in sorted(Path(root).iterdir())]
+    assert len(sizes) == 4
+    assert max(sizes) <= 32 << 10
+    for segment in (2, 3, 4):
+        first = next(n for n, p in enumerate(at) if p.segment == segment)
+        with Reader(root, start=Position(segment, form.FIRST_ENTRY)) as reader:
+            assert len(list(reader)) == 100 - first
+
+
+def test_batches_are_arrow_arrays(root: str) -> None:
+    """The records of a batch as an array are the records, also of a batch of which a part was read."""
+    records = [b"", b"a", b"bc" * 50]
+    with Writer(root) as writer:
+        at = writer.append_many(records)
+    with Reader(root, start=Position(at.segment, at.offset + 8)) as reader:
+        (batch,) = reader.batches()
+    assert batch.array().to_pylist() == batch.records() == records[1:]
+    assert batch.position(0) == Position(at.segment, at.offset + 8)
+
+
+def test_each_writer_goes_on_behind_the_last(storage: Storage) -> None:
+    """Ten writers, one after the other: one sequence, one log, an epoch each; what a closed one says fails."""
+    for number in range(10):
+        with Writer(ROOT, storage=storage) as writer:
+            assert writer.sequence == number
+            writer.append(b"%d" % number)
+    assert list(Reader(ROOT, storage=storage)) == [b"%d" % n for n in range(10)]
+    assert Log(ROOT, storage=storage).info().epoch == 10
+    with pytest.raises(StorageError, match="was closed"):
+        writer.append(b"x")
+    writer.close()
+
+
+def test_a_second_writer_is_refused(root: str) -> None:
+    """While one writes, another one, in this process or any, is `Locked`; readers and `verify` are not, and repair is."""
+    with Writer(root) as writer:
+        writer.append(b"a")
+        writer.flush()
+        for refused in (lambda: Writer(root), Log(root).repair):
+            with pytest.raises(Locked, match="held by another process"):
+                refused()
+        assert Log(root).verify().records == 1
+    Writer(root).close()
+
+
+@pytest.mark.parametrize("make", [CrashHdfs, ObjectStore])
+def test_a_stalled_writer_is_fenced(make: Callable[[], CrashHdfs | ObjectStore]) -> None:
+    """Where there are no locks, a writer that stood still while another took over acknowledges nothing any more."""
+    storage = make().storage()
+    stalled = Writer(ROOT, storage=storage)
+    stalled.append(b"first")
+    stalled.flush()
+    with Writer(ROOT, storage=storage) as newer:
+        newer.append(b"second")
+        newer.flush()
+        stalled.append(b"lost")
+        for _ in range(2):
+            with pytest.raises((Fenced, StorageError)):
+                stalled.flush()
+        newer.append(b"third")
+    assert list(Reader(ROOT, storage=storage)) == [b"first", b"second", b"third"]
+
+
+def test_a_writer_stalled_so_long_that_its_number_is_free_again() -> None:
+    """The segment that it was to make was made by another writer, and purged: it takes its own back and is `Fenced`."""
+    storage = ObjectStore().storage()
+    stalled = Writer(ROOT, storage=storage)
+    with Writer(ROOT, storage=storage) as newer:
+        for number in range(3):
+            newer.append(b"%d" % number)
+            newer.flush()
+        Log(ROOT, storage=storage).purge(newer.position)
+    stalled.append(b"lost")
+    with pytest.raises(Fenced, match="has taken over"):
+        stalled.flush()
+    assert list(Reader(ROOT, storage=storage)) == [b"2"]
+
+
+def test_a_sync_that_fails_poisons_the_writer(root: str) -> None:
+    """The flush that fails, those that wait for it and all later calls fail; what was acknowledged is there."""
+    writer = Writer(root)
+    writer.append(b"a")
+    writer.flush()
+    writer.append(b"b")
+    errors: list[StorageError] = []
+
+    def wait() -> None:
+        try:
+            writer.append(b"c")
+            writer.flush()
+        except StorageError as error:
+            errors.append(error)
+
+    failpoints.arm("storage.sync=error")
+    try:
+        threads = [threading.Thread(target=wait) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        failpoints.arm("")
+    assert len(errors) == 4
+    for call in (writer.flush, lambda: writer.append(b"d")):
+        with pytest.raises(StorageError, match="open the log again"):
+            call()
+    writer.close()
+    found = list(Reader(root))
+    assert found[0] == b"a"
+    assert found == [b"a", b"b", *[b"c"] * (len(found) - 2)][: len(found)]
+
+
+def test_a_full_disk_loses_nothing_acknowledged() -> None:
+    """A disk that is full at any write of an append or a roll: an error, and the next writer goes on behind what was acknowledged."""
+    for at in range(1, 60):
+        disk = CrashDisk()
+        faulty = FaultySystem(disk, Fault(errno.ENOSPC), at)
+        acknowledged = 0
+        try:
+            with Writer(ROOT, segment_size=300, storage=LocalStorage(faulty)) as writer:
+                for number in range(6):
+                    writer.append(b"%d" % number * 40)
+                    writer.flush()
+                    acknowledged = number + 1
+        except StorageError:
+            pass
+        with Writer(ROOT, storage=disk.storage()) as writer:
+            assert acknowledged <= writer.sequence <= acknowledged + 1
+        found = list(Reader(ROOT, storage=disk.storage()))
+        assert found == [b"%d" % n * 40 for n in range(len(found))]
+
+
+def test_a_reader_follows_a_live_writer(root: str) -> None:
+    """A reader beside a writer that rolls every few records sees each once, in order, and never calls a part of one damage."""
+    total, seen = 3000, []
+    done = threading.Event()
+
+    def write() -> None:
+        with Writer(root, segment_size=6000, storage=unsynced()) as writer:
+            for number in range(0, total, 5):
+                writer.append_many([b"%d." % n * (n % 60) for n in range(number, number + 5)])
+                writer.flush()
+        done.set()
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    with Reader(root) as reader:
+        ended = False
+        while not ended:
+            ended = done.is_set()
+            seen += list(reader)
+    thread.join()
+    assert seen == [b"%d." % n * (n % 60) for n in range(total)]
+
+
+def test_half_a_group_is_not_there_yet(root: str) -> None:
+    """A group that appears byte by byte is read once it is whole, at once; before that it is the end."""
+    with Writer(root) as writer:
+        writer.append(b"first")
+        writer.flush()
+        path = Path(root) / "000000000001.wal"
+        before = path.read_bytes()
+        writer.append(b"second" * 100)
+    whole = path.read_bytes()
+    reader = Reader(root)
+    path.write_bytes(before)
+    assert list(reader) == [b"first"]
+    for end in range(len(before), len(whole)):
+        path.write_bytes(whole[:end])
+        assert not reader.advance()
+    path.write_bytes(whole)
+    assert list(reader) == [b"second" * 100]
+
+
+def test_purges_stop_at_readers(root: str) -> None:
+    """Whole segments go, the oldest first, never the last one, and none that a reader is in; then that reader reads on."""
+    with Writer(root, segment_size=300, storage=unsynced()) as writer:
+        at = [writer.append(b"%d" % n * 100) for n in range(20)]
+        writer.flush()
+        log, last = Log(root), at[-1].segment
+        with Reader(root, start=at[4]) as reader:
+            assert log.purge(at[0]) == []
+            assert log.purge(at[-1]) == list(range(1, at[4].segment))
+            assert len(list(reader)) == 16
+        assert log.purge(Position(10**6, 0)) == list(range(at[4].segment, last))
+        assert log.info().start == Position(last, form.FIRST_ENTRY)
+        writer.append(b"more")
+    assert list(Reader(root))[-1] == b"more"
+
+
+@settings(max_examples=25)
+@given(
+    st.lists(st.lists(st.integers(0, 400), min_size=1, max_size=6), min_size=1, max_size=6),
+    st.sampled_from([300, 2000, 1 << 20]),
+    st.sampled_from([0.0, 0.0005]),
+)
+def test_threads_that_append_and_wait(threads: list[list[int]], segment_size: int, delay: float) -> None:
+    """Whatever threads append, each in its own order: after its flush a record is there, once, where its position says."""
+    storage = CrashDisk().storage()
+    given_out: dict[bytes, Position] = {}
+    with Writer(ROOT, segment_size=segment_size, delay=delay, storage=storage) as writer:
+
+        def work(number: int, sizes: list[int]) -> None:
+            for turn, size in enumerate(sizes):
+                record = b"%d:%d" % (number, turn) + b"." * size
+                if size % 2:
+                    given_out[record] = writer.append_many([record, b""])
+                else:
+                    given_out[record] = writer.append(record)
+                writer.flush()
+                with Reader(ROOT, start=given_out[record], storage=storage) as reader:
+                    assert next(iter(reader)) == record
+
+        failed: list[BaseException] = []
+
+        def guarded(number: int, sizes: list[int]) -> None:
+            try:
+                work(number, sizes)
+            except BaseException as error:  # noqa: BLE001 - a thread's failure is the test's
+                failed.append(error)
+
+        running = [threading.Thread(target=guarded, args=each) for each in enumerate(threads)]
+        for thread in running:
+            thread.start()
+        for thread in running:
+            thread.join()
+        assert failed == []
+    records = [r for r in Reader(ROOT, storage=storage) if r]
+    assert sorted(records) == sorted(given_out)
+    assert [r for r, _ in sorted(given_out.items(), key=lambda item: item[1])] == records
+    for number in range(len(threads)):
+        own = [r for r in records if r.startswith(b"%d:" % number)]
+        assert own == sorted(own, key=lambda r: int(r.split(b":")[1].rstrip(b".")))
+
+
+def test_bad_options(root: str) -> None:
+    """A segment size that holds nothing, or is no size, and an unknown mode are refused before anything is made."""
+    for size in ("1x", "10", 0):
+        with pytest.raises(OptionError):
+            Writer(root, segment_size=size)
+    with pytest.raises(OptionError, match="expected one of tail, strict, salvage"):
+        Reader(root, mode="lax")
+    assert not Path(root).exists()
+
+
+def managed(storage: Storage, checkpointed: int = -1) -> tuple[Manager, list[tuple[int, list[bytes]]]]:
+    """Return a manager with segments of a few windows, restored, and what it handed back."""
+    found: list[tuple[int, list[bytes]]] = []
+    manager = Manager(ROOT, lambda window, records: found.append((window, records)), segment_size=200, storage=storage)
+    try:
+        manager.restore(checkpointed)
+    except DamagedState:
+        manager.close()
+        raise
+    return manager, found
+
+
+def test_windows_behind_the_checkpoint_come_back(storage: Storage) -> None:
+    """What was applied in windows that ended comes back from any checkpoint on, in order; a window that did not end does not."""
+    manager, found = managed(storage)
+    assert (found, manager.flushed) == ([], -1)
+    windows = {w: [b"%d-%d" % (w, n) for n in range(w % 3)] for w in (0, 1, 2, 5, 8)}
+    for window, records in windows.items():
+        for record in records:
+            manager.append(record)
+        manager.end_window(window)
+    manager.append(b"of a window that never ended")
+    manager.close()
+    for checkpointed in range(-1, 9):
+        again, found = managed(storage, checkpointed)
+        assert found == [(w, r) for w, r in windows.items() if w > checkpointed]
+        assert again.flushed == 8
+        again.close()
+    again, _ = managed(storage, 8)
+    again.append(b"anew")
+    again.end_window(9)
+    for window in (9, 8, -1):
+        with pytest.raises(UsageError, match="has ended before"):
+            again.end_window(window)
+    again.close()
+    again, found = managed(storage, 8)
+    assert found == [(9, [b"anew"])]
+    again.close()
+
+
+def test_what_is_committed_goes_and_what_is_not_stays(storage: Storage) -> None:
+    """A commit removes whole segments before its window; a state older than that, or newer than the log, is refused."""
+    manager, _ = managed(storage)
+    for window in range(12):
+        manager.append(b"%d" % window * 30)
+        manager.end_window(window)
+    assert manager.committed(6)
+    assert manager.committed(6) == []
+    manager.close()
+    again, found = managed(storage, 6)
+    assert [window for window, _ in found] == list(range(7, 12))
+    again.close()
+    for checkpointed, why in ((1, "committed and purged"), (12, "has lost its end")):
+        with pytest.raises(DamagedState, match=why):
+            managed(storage, checkpointed)
+
+
+def test_the_worked_example_is_what_is_written(root: str) -> None:
+    """The bytes in the page of the format are those that this code writes, and its positions are those it gives."""
+    page = (Path(__file__).resolve().parents[2] / "docs/formats/wal.md").read_text(encoding="utf-8")
+    lines = re.findall(r"^[0-9a-f]{4}  ((?:[0-9a-f]{2} )*[0-9a-f]{2}) ", page, re.MULTILINE)
+    with unique.use(lambda: "000102030405060708090a0b0c0d0e0f"), Writer(root) as writer:
+        given = [writer.append(b"hello"), writer.append(b"log")]
+        writer.flush()
+        given.append(writer.append(b""))
+        writer.flush()
+        said = f"The records are at {given[0]}, {given[1]} and {given[2]}; the end is {writer.position}."
+    assert (Path(root) / "000000000001.wal").read_bytes() == bytes.fromhex("".join(lines))
+    assert said in page
