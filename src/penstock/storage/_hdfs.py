@@ -207,6 +207,7 @@ class HdfsWriteHandle:
                 self._call(lambda file, _: file.close())
         finally:
             self._file = None  # never twice: a second completion does not know the last block any more
+            self._again = None  # a task keeps its handles
         with doing("close", self._path):
             found = self._hdfs.stat(self._at)
             if found.size != max(self._written, self._there.size if self._there else 0):
