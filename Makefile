@@ -15,7 +15,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet --require-virtua
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help setup warm run test test-fast lint format bench bench-wal soak docs lock clean check-java
+.PHONY: help setup warm run run-hdfs test test-fast lint format bench bench-wal soak docs lock clean check-java
 
 help: ## print this list
 	@printf 'Penstock: exactly-once file streams for Spark Structured Streaming\n\n'
@@ -28,6 +28,9 @@ warm: setup $(WARM) ## prepare fast starts of Spark in the user's cache (once; `
 
 run: warm ## the demo: the main job on real files of this machine, killed twice on the way, then verified
 	@$(BIN)/penstock demo $(ARGS)
+
+run-hdfs: warm ## the same on a real HDFS of this machine: a NameNode and three DataNodes, started for it and stopped
+	@$(BIN)/python -m tests.support.run_hdfs
 
 test: warm ## all tests but the soak
 	@PENSTOCK_REQUIRE_SPARK=1 PENSTOCK_REQUIRE_HDFS=1 $(BIN)/python -m pytest $(PYTEST_SPLIT) $(ARGS)

@@ -7,12 +7,22 @@ import signal
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pytest
 
 from penstock import failpoints, unique
-from penstock.storage import HdfsStorage
+from penstock.errors import NoSpace, StorageError
+from penstock.options import SINK, parse
+from penstock.sink.sink import Batch, Begun, Sink, TaskResult
+from penstock.storage import HdfsStorage, Storage, _hdfs
 from tests.support.hdfs import MiniHdfs
+
+if TYPE_CHECKING:
+    from penstock.storage._base import Data
+    from penstock.storage._hdfs_calls import HdfsWriter
 
 BATCHES = 4
 LINES = 20  # a task and batch
@@ -50,7 +60,22 @@ def run(root: str, *options: str, kill: str = "") -> int:
     return subprocess.run(command, env=environment, check=False, timeout=120).returncode
 
 
-def lines(hdfs: MiniHdfs, storage: HdfsStorage, root: str) -> Counter[str]:
+def play(sink: Sink) -> None:
+    """Do what the program does, in this process."""
+    for number in range(max(sink.ledger.head().last_batch("q"), 0), BATCHES):
+        batch = Batch("q", number, f"offsets of {number}", final=number == BATCHES - 1)
+        begun = sink.begin("driver", batch)
+        sink.commit(batch, [write(sink, begun, number, writer) for writer in range(WRITERS)])
+    sink.finish("driver")
+
+
+def write(sink: Sink, begun: Begun, number: int, writer: int) -> TaskResult:
+    """Write what one task writes in a batch."""
+    rows = pa.record_batch({"value": [f"{number}-{writer}-{line}" for line in range(LINES)]})
+    return sink.write(begun, "q", number, writer, rows.schema, iter([rows]))
+
+
+def lines(hdfs: MiniHdfs, storage: Storage, root: str) -> Counter[str]:
     """Return every line that a reader sees, by a client that is not ours."""
     names = [entry.name for entry in storage.list(root) if not entry.is_directory and entry.name[0] not in "._"]
     found = [line for name in names for line in hdfs.cat(f"{root}/{name}").decode().split("\n")]
@@ -106,3 +131,179 @@ def test_killed_while_a_file_grows(hdfs: MiniHdfs, kill: str) -> None:
     assert run(root, *options, kill=kill) == -signal.SIGKILL
     assert run(root, *options) == 0
     assert hdfs.cat(f"{root}/all.txt").decode().split() == list(expected())
+
+
+# -- servers that fail -------------------------------------------------------------------------------------------------
+
+At = Callable[[str, int, Callable[[], object]], None]
+
+
+@pytest.fixture
+def at(monkeypatch: pytest.MonkeyPatch) -> At:
+    """Return what has something done in this process at the n-th hit of a failpoint."""
+    waiting: dict[str, tuple[int, Callable[[], object]]] = {}
+
+    def hit(name: str) -> None:
+        if name in waiting:
+            left, action = waiting.pop(name)
+            if left > 1:
+                waiting[name] = left - 1, action
+            else:
+                action()
+
+    def arm(name: str, number: int, action: Callable[[], object]) -> None:
+        waiting[name] = number, action
+
+    monkeypatch.setattr(failpoints, "hit", hit)
+    monkeypatch.setattr(_hdfs, "_PATIENCE_SECONDS", (1.0, 2.0))
+    return arm
+
+
+@pytest.fixture
+def sink(hdfs: MiniHdfs) -> Iterator[Sink]:
+    """Return a sink on HDFS; behind the test its output must be whole, and nothing open, missing or left over."""
+    root = f"{hdfs.url}/{unique.token()}"
+    made = Sink(
+        HdfsStorage(hdfs.authority),
+        root,
+        parse(SINK, {"path": root, "rollRows": "30", "mergeBelow": "1"}, what="sink"),
+        "s",
+    )
+    yield made
+    play(made)
+    assert lines(hdfs, made.storage, root) == expected()
+    assert not list(made.storage.names(made.staging))
+    said = hdfs.fsck(root)
+    assert "is HEALTHY" in said
+    assert "OPENFORWRITE" not in said, said
+
+
+def interrupted(sink: Sink) -> StorageError | None:
+    """Play until something fails, and return that; nobody sees what was not committed, or anything twice."""
+    try:
+        play(sink)
+    except StorageError as error:
+        return error
+    finally:
+        assert not seen(sink) - expected()
+    return None
+
+
+def seen(sink: Sink) -> Counter[str]:
+    """Return every line that a reader sees, by our client: it reads also where a DataNode is dead."""
+    entries = [entry for entry in sink.storage.list(sink.root) if not entry.is_directory]
+    found = [line for e in entries for line in sink.storage.read(f"{sink.root}/{e.name}").decode().split("\n")]
+    return Counter(filter(None, found))
+
+
+@pytest.mark.parametrize(
+    ("point", "number"),
+    [("storage.write", 6), ("sink.write.before-sync", 3), ("sink.ledger.after-put", 4)],
+    ids=["a segment", "an assembly", "put and not published"],
+)
+def test_a_data_node_dies(hdfs: MiniHdfs, sink: Sink, at: At, point: str, number: int) -> None:
+    """A DataNode is killed in mid batch, and not missed: the batch is done or fails; with the DataNode back it goes on."""
+    at(point, number, hdfs.data_nodes[1].kill)
+    try:
+        interrupted(sink)
+    finally:
+        hdfs.restart(hdfs.data_nodes[1])
+
+
+def test_two_of_three_data_nodes_die(hdfs: MiniHdfs, sink: Sink, at: At) -> None:
+    """With one DataNode left writing is an error that names the file, again and again; reading goes on, and with them back all does."""
+
+    def kill_two() -> None:
+        for node in hdfs.data_nodes[:2]:
+            node.kill()
+
+    at("sink.ledger.after-put", 3, kill_two)
+    try:
+        for _ in range(2):
+            error = interrupted(sink)
+            assert error is not None
+            assert "/_penstock/s/" in str(error)
+        assert seen(sink)
+    finally:
+        for node in hdfs.data_nodes[:2]:
+            hdfs.restart(node)
+
+
+def test_the_name_node_is_started_again_in_mid_batch(hdfs: MiniHdfs, sink: Sink, at: At) -> None:
+    """A NameNode that is killed and comes back is waited for; the batch is done, or fails because it is still in safe mode."""
+
+    def again() -> None:
+        hdfs.name_node.kill()
+        hdfs.name_node.start()
+        hdfs.wait()
+
+    at("sink.write.staged", 4, again)
+    error = interrupted(sink)
+    assert error is None or "safe mode" in str(error)
+
+
+def test_safe_mode_in_mid_batch(hdfs: MiniHdfs, sink: Sink, at: At) -> None:
+    """Safe mode behind the put of a record fails the commit with a typed error; the next start publishes what was decided."""
+    at("sink.ledger.after-put", 3, lambda: hdfs.admin("-safemode", "enter"))
+    try:
+        error = interrupted(sink)
+        assert error is not None
+        assert "safe mode" in str(error)
+    finally:
+        hdfs.admin("-safemode", "leave")
+
+
+def test_quota_in_mid_batch(hdfs: MiniHdfs, sink: Sink, at: At) -> None:
+    """A quota that is met fails the batch whole, as `NoSpace`; when it is raised the same calls go on."""
+    at("sink.write.staged", 4, lambda: hdfs.admin("-setSpaceQuota", "1", sink.root.removeprefix(hdfs.url)))
+    assert type(interrupted(sink)) is NoSpace
+    hdfs.admin("-clrSpaceQuota", sink.root.removeprefix(hdfs.url))
+
+
+def test_a_zombies_segment_appears_behind_the_commit(hdfs: MiniHdfs, sink: Sink) -> None:
+    """An executor that was given up writes its segments when its batch is committed: they are never visible, and are swept."""
+    batch = Batch("q", 0, "offsets of 0")
+    begun = sink.begin("driver", batch)
+    sink.commit(batch, [write(sink, begun, 0, writer) for writer in range(WRITERS)])
+    before = set(sink.storage.names(sink.staging))
+    write(sink, begun, 0, 1)
+    assert len(set(sink.storage.names(sink.staging)) - before) == 1
+
+
+def test_a_batch_waits_for_two_closes(hdfs: MiniHdfs) -> None:
+    """From its begin to its commit a small batch closes two files with data: the pack of its task, and its record."""
+    storage = HdfsStorage(hdfs.authority)
+    root = f"{hdfs.url}/{unique.token()}"
+    closed: list[int] = []
+
+    class Counting:
+        def __getattr__(self, name: str) -> object:
+            return getattr(storage._hdfs, name)
+
+        def create(self, path: str, mode: int) -> object:
+            return Counted(storage._hdfs.create(path, mode))
+
+    class Counted:
+        def __init__(self, file: HdfsWriter) -> None:
+            self._file = file
+            self._size = 0
+
+        def write(self, data: Data) -> int:
+            self._size += len(memoryview(data))
+            return self._file.write(data)
+
+        def hsync(self, seconds: float) -> None:
+            self._file.hsync(seconds)
+
+        def close(self) -> None:
+            self._file.close()
+            closed.append(self._size)
+
+    counting = HdfsStorage(hdfs.authority, Counting())  # type: ignore[arg-type]
+    sink = Sink(counting, root, parse(SINK, {"path": root}, what="sink"), "s")
+    for number in range(3):
+        batch = Batch("q", number, f"offsets of {number}")
+        begun = sink.begin("driver", batch)
+        closed.clear()
+        sink.commit(batch, [write(sink, begun, number, 0)])
+        assert len([size for size in closed if size]) == 2

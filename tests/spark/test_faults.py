@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-import socket
-import subprocess
 import sys
 import time
 from collections import Counter
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import suppress
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,6 +15,7 @@ import psutil
 import pyspark
 import pytest
 
+from tests.support.cluster import family, kill, spark_cluster, started
 from tests.support.stage import run_python
 from tests.support.wait import wait_for
 
@@ -100,34 +99,6 @@ def fill(stage: Stage, files: int, lines: int) -> Counter[str]:
     return Counter(f"{i:02} {j:04} {'x' * 30}" for i in range(files) for j in range(lines))
 
 
-@contextmanager
-def started(*command: str, log: Path, **variables: str) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a command that writes to `log`; whatever it has started is gone after the block."""
-    with log.open("wb") as out:
-        process = subprocess.Popen(command, env=os.environ | variables, stdout=out, stderr=out, start_new_session=True)
-    try:
-        yield process
-    finally:
-        kill(process)
-
-
-def kill(process: subprocess.Popen[bytes]) -> None:
-    """Kill a process and all below it, in that order: what is below a dead one cannot be found any more."""
-    for member in family(process):
-        with suppress(psutil.NoSuchProcess):
-            member.kill()
-    process.wait()
-
-
-def family(process: subprocess.Popen[bytes]) -> list[psutil.Process]:
-    """Return a process and all below it: Spark's Python workers have process groups of their own."""
-    try:
-        top = psutil.Process(process.pid)
-        return [top, *top.children(recursive=True)]
-    except psutil.NoSuchProcess:
-        return []
-
-
 @pytest.mark.parametrize("program", [INGEST, QUERY], ids=["ingest", "query"])
 def test_task_that_dies_is_tried_again(stage: Stage, tmp_path: Path, program: str) -> None:
     """A Python worker dies after it has staged, another when it has assembled a part: Spark tries again, nothing is twice."""
@@ -180,29 +151,10 @@ def tree(root: Path) -> dict[str, bytes]:
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[tuple[str, Path]]:
-    """Return a master of Spark's with a worker on each of two hosts, and the file that tells that a task sleeps."""
-    spark_class = str(Path(pyspark.__file__).parent / "bin" / "spark-class")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
-    url, asleep, log = f"spark://127.0.0.1:{port}", tmp_path / "asleep", tmp_path / "master.log"
-    variables = {
-        "SPARK_HOME": str(Path(pyspark.__file__).parent),
-        "PENSTOCK_FAILPOINTS": f"sink.write.staged=sleep:120{asleep}",
-        "SPARK_DAEMON_MEMORY": "256m",
-    }
-    with ExitStack() as running:
-        name = "org.apache.spark.deploy.master.Master"
-        arguments = ["--host", "127.0.0.1", "--port", port, "--webui-port", "0"]
-        running.enter_context(started(spark_class, name, *arguments, log=log, **variables))
-        wait_for(lambda: "New state: ALIVE" in log.read_text(), "the master")
-        for host in ("127.0.0.2", "127.0.0.3"):
-            name = "org.apache.spark.deploy.worker.Worker"
-            arguments = ["--host", host, "--cores", "1", "--memory", "512m", "--webui-port", "0", "--work-dir"]
-            arguments += [str(tmp_path / host), url]
-            running.enter_context(started(spark_class, name, *arguments, log=tmp_path / f"{host}.log", **variables))
-        wait_for(lambda: log.read_text().count("Registering worker") == 2, "the workers")
-        yield url, asleep
+    """Return a cluster of Spark's, and the file that tells that a task sleeps."""
+    asleep = tmp_path / "asleep"
+    with spark_cluster(tmp_path, PENSTOCK_FAILPOINTS=f"sink.write.staged=sleep:120{asleep}") as found:
+        yield found.url, asleep
 
 
 def test_speculative_twin_counts_once(stage: Stage, cluster: tuple[str, Path]) -> None:

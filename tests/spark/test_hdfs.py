@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 import penstock
 from penstock import unique
-from penstock.storage import HdfsStorage
+from penstock.storage import HdfsStorage, locate
 from penstock.verify import verify
 from tests.support.hdfs import MiniHdfs
 from tests.support.storage_contract import put
@@ -45,6 +45,35 @@ def test_ingest_on_hdfs(spark: SparkSession, root: str, tmp_path: Path) -> None:
     assert report.ok, report
     crossed = penstock.ingest(spark, f"{root}/in", str(tmp_path / "out"), source={"settle": "0s"})
     assert crossed.rows == FILES * LINES
+
+
+@pytest.mark.parametrize(
+    ("source", "sink", "checkpoint"),
+    [("local", "hdfs", "local"), ("hdfs", "local", "hdfs"), ("local", "hdfs", "hdfs"), ("hdfs", "hdfs", "local")],
+)
+def test_input_output_and_checkpoint_lie_apart(
+    spark: SparkSession, root: str, tmp_path: Path, source: str, sink: str, checkpoint: str
+) -> None:
+    """Each of the three may be on this machine or on HDFS: every line is there once, and the next call takes what is new."""
+    at = {"local": str(tmp_path), "hdfs": root}
+    fill(at[source])
+    paths = f"{at[source]}/from", f"{at[sink]}/out"
+    options: dict[str, Any] = {"source": {"settle": "0s"}, "checkpoint": f"{at[checkpoint]}/checkpoint"}
+    assert penstock.ingest(spark, *paths, **options).rows == FILES * LINES
+    put(locate(at[source])[0], f"{at[source]}/from/later.txt", b"later\n")
+    assert penstock.ingest(spark, *paths, **options).rows == FILES * LINES + 1
+    assert sorted(row.value for row in spark.read.text(paths[1]).collect()) == [*expected(), "later"]
+    report = verify(paths[1], paths[0])
+    assert report.ok, report
+
+
+def fill(place: str) -> None:
+    """Write the files of lines to `from` below a place."""
+    storage, path = locate(place)
+    storage.make_directory(f"{path}/from")
+    for number in range(FILES):
+        data = "".join(f"{number}-{line}\n" for line in range(LINES)).encode()
+        put(storage, f"{path}/from/{number}.txt", data)
 
 
 def test_query_on_hdfs(spark: SparkSession, root: str) -> None:

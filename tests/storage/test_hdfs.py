@@ -24,10 +24,11 @@ from penstock import unique
 from penstock.errors import AlreadyThere, DependencyError, FileChanged, NoSpace, NotThere, OptionError, StorageError
 from penstock.formats import ReadFormat
 from penstock.options import SOURCE, parse
+from penstock.source import scan
 from penstock.source.cursor import FileVersion, Split
 from penstock.source.plan import Planner
 from penstock.source.read import Reading
-from penstock.storage import HdfsStorage, Storage, _hdfs_native, locate
+from penstock.storage import HdfsStorage, Storage, _hdfs, _hdfs_native, locate
 from tests.support.hdfs import BLOCK_BYTES, MiniHdfs, configuration, free_port
 from tests.support.storage_contract import StorageContract, put
 
@@ -206,11 +207,17 @@ def test_nothing_is_connected_before_it_is_needed() -> None:
 # -- permissions, quotas, safe mode ------------------------------------------------------------------------------------
 
 
-def mode(hdfs: MiniHdfs, path: str) -> str:
-    """Return the permissions of a path, by the servers' web interface."""
+def status(hdfs: MiniHdfs, path: str) -> dict[str, Any]:
+    """Return what the servers' web interface says of a path."""
     url = f"http://127.0.0.1:{hdfs.web_port}/webhdfs/v1{path.removeprefix(hdfs.url)}?op=GETFILESTATUS&user.name=root"
     with urlopen(url, timeout=30) as answer:
-        return str(json.load(answer)["FileStatus"]["permission"])
+        found: dict[str, Any] = json.load(answer)["FileStatus"]
+        return found
+
+
+def mode(hdfs: MiniHdfs, path: str) -> str:
+    """Return the permissions of a path."""
+    return str(status(hdfs, path)["permission"])
 
 
 def test_staged_files_are_private_and_published_ones_are_not(hdfs: MiniHdfs, storage: Storage, root: str) -> None:
@@ -437,6 +444,85 @@ def test_a_length_published_by_a_writer_is_no_version(storage: Storage, root: st
     file.close()
 
 
+class Listing:
+    """A real HDFS whose listings end with an error behind `ends` entries, and that counts what is looked at."""
+
+    def __init__(self, storage: HdfsStorage) -> None:
+        self._real = storage._hdfs
+        self.ends: int | None = None
+        self.looked_at: list[str] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+    def stat(self, path: str) -> Any:
+        """Look, and note it."""
+        self.looked_at.append(path.rpartition("/")[2])
+        return self._real.stat(path)
+
+    def list(self, path: str) -> Iterator[Any]:
+        """List, as far as it goes."""
+        for number, found in enumerate(self._real.list(path)):
+            if number == self.ends:
+                raise OSError(errno.EIO, "RPC listener disconnected")
+            yield found
+
+
+@pytest.fixture
+def listing(storage: HdfsStorage, root: str) -> Listing:
+    """Return an HDFS with eight files, one of them empty, one of exactly a block, and a directory."""
+    for number in range(6):
+        put(storage, f"{root}/{number}", b"line\n")
+    put(storage, f"{root}/empty", b"")
+    put(storage, f"{root}/whole", b"x" * (BLOCK_BYTES - 1) + b"\n")
+    storage.make_directory(f"{root}/below")
+    return Listing(storage)
+
+
+def planned(planner: Planner, offset: dict[str, Any]) -> list[str]:
+    """Return the names of the files in the batch that ends at the offset."""
+    return sorted(split.file.path for split in planner.splits(offset))
+
+
+def test_a_listing_is_enough(
+    storage: HdfsStorage, root: str, listing: Listing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """New files cost a listing and no look each, but for those whose length does not tell that they are closed."""
+    monkeypatch.setattr(scan, "_LOOK_AGAIN", 0)
+    options = parse(SOURCE, {"path": root, "settle": "0"}, what="source")
+    planner = Planner(HdfsStorage(storage.authority, listing), root, options, divisible=lambda _: True)
+    offset = planner.latest(planner.initial())
+    assert planned(planner, offset) == ["0", "1", "2", "3", "4", "5", "empty", "whole"]
+    assert {name for name in listing.looked_at if name in storage.names(root)} == {"empty", "whole"}
+    for split in planner.splits(offset):
+        entry = storage.stat(f"{root}/{split.file.path}")
+        assert (split.file.size, split.file.modified_ns) == (entry.size, entry.modified_ns)
+
+
+@pytest.mark.parametrize("ends", [0, 4])
+def test_a_listing_that_fails_part_of_the_way_moves_nothing(
+    storage: HdfsStorage, root: str, listing: Listing, ends: int
+) -> None:
+    """A listing that breaks off is an error, and what it has shown is not planned: the next one finds every file, once."""
+    options = parse(SOURCE, {"path": root, "settle": "0"}, what="source")
+    planner = Planner(HdfsStorage(storage.authority, listing), root, options, divisible=lambda _: True)
+    listing.ends = ends
+    start = planner.initial()
+    with pytest.raises(StorageError, match="disconnected"):
+        planner.latest(start)
+    listing.ends = None
+    first = planner.latest(start)
+    assert len(planned(planner, first)) == 8
+    put(storage, f"{root}/later", b"line\n")
+    listing.ends = ends
+    with pytest.raises(StorageError, match="disconnected"):
+        planner.latest(first)
+    listing.ends = None
+    second = planner.latest(first)
+    assert planned(planner, second) == ["later"]
+    assert planner.latest(second) == second
+
+
 WRITER = """
 import sys, time
 from penstock.storage import locate
@@ -578,7 +664,7 @@ def test_a_data_node_dies_between_two_syncs(
     hdfs: MiniHdfs, storage: Storage, root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A sync that a dead DataNode never answers ends, done or with an error; what was synced before can be read."""
-    monkeypatch.setattr(_hdfs_native, "_SYNC_SECONDS", 5.0)
+    monkeypatch.setattr(_hdfs, "_PATIENCE_SECONDS", (2.0, 5.0))
     file = storage.extend(f"{root}/g", 0)
     file.write(b"one\n")
     file.sync()
@@ -599,7 +685,7 @@ def test_a_data_node_is_dead_when_a_block_is_begun(
     hdfs: MiniHdfs, storage: Storage, root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where a dead DataNode is not missed yet, writing fails with a typed error and leaves no name; later it works."""
-    monkeypatch.setattr(_hdfs_native, "_SYNC_SECONDS", 5.0)
+    monkeypatch.setattr(_hdfs, "_PATIENCE_SECONDS", (2.0, 5.0))
     hdfs.data_nodes[0].kill()
     try:
         with pytest.raises(StorageError):
@@ -612,6 +698,73 @@ def test_a_data_node_is_dead_when_a_block_is_begun(
     put(storage, f"{root}/a", b"x")
     storage.put_if_absent(f"{root}/b", b"y")
     assert (storage.read(f"{root}/a"), storage.read(f"{root}/b")) == (b"x", b"y")
+
+
+class Reviving:
+    """A real HDFS whose DataNode is dead when a file is begun; who removes a file that cannot be written has it started again."""
+
+    def __init__(self, storage: HdfsStorage, hdfs: MiniHdfs) -> None:
+        self._real = storage._hdfs
+        self._hdfs = hdfs
+        self.deleted: list[str] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+    def delete(self, path: str) -> None:
+        """Remove the file, once the DataNode is back."""
+        if not self.deleted:
+            self._hdfs.restart(self._hdfs.data_nodes[0])
+        self.deleted.append(path)
+        self._real.delete(path)
+
+
+@pytest.mark.parametrize("size", [10, 300_000, 6 * MEBIBYTE])
+def test_a_file_that_meets_a_dead_data_node_is_made_again(
+    hdfs: MiniHdfs, storage: HdfsStorage, root: str, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A DataNode is dead and not missed: what is short, or fails at its first write, is written to a new file, whole and once."""
+    monkeypatch.setattr(_hdfs, "_PATIENCE_SECONDS", (2.0, 15.0, 15.0))
+    data, reviving = pattern(size), Reviving(storage, hdfs)
+    hdfs.data_nodes[0].kill()
+    try:
+        with HdfsStorage(storage.authority, reviving).create(f"{root}/a") as file:
+            file.write(data[: size // 3])
+            file.write(data[size // 3 :])
+            file.sync()
+    finally:
+        if not reviving.deleted:
+            hdfs.restart(hdfs.data_nodes[0])
+    assert reviving.deleted == [f"{root}/a".removeprefix(hdfs.url)]
+    assert list(storage.names(root)) == ["a"]
+    storage.publish(f"{root}/a", f"{root}/b")
+    assert hdfs.cat(f"{root}/b") == data
+
+
+def test_new_files_are_as_the_configuration_says(
+    clients: object, hdfs: MiniHdfs, root: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Replication and block size are those of HADOOP_CONF_DIR, as with every client; without, those of the NameNode."""
+    places = {"": (3, BLOCK_BYTES), "conf": (2, MEBIBYTE)}
+    settings = {"dfs.replication": "2", "dfs.blocksize": "1m"}
+    for conf, expected in places.items():
+        if conf:
+            monkeypatch.setenv("HADOOP_CONF_DIR", str(configuration(tmp_path / conf, settings)))
+            _hdfs_native._clients.clear()
+        path = f"{root}/{conf}-file"
+        put(HdfsStorage(hdfs.authority), path, bytes(MEBIBYTE + 1))
+        found = status(hdfs, path)
+        assert (found["replication"], found["blockSize"]) == expected
+
+
+@pytest.mark.parametrize("value", ["two", "128 elephants"])
+def test_a_configuration_that_cannot_be(
+    clients: object, hdfs: MiniHdfs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: str
+) -> None:
+    """A replication that is no number is refused with its name, not ignored."""
+    monkeypatch.setenv("HADOOP_CONF_DIR", str(configuration(tmp_path / "conf", {"dfs.replication": value})))
+    with pytest.raises(OptionError, match=f"dfs.replication of HADOOP_CONF_DIR='{value}'"):
+        HdfsStorage(hdfs.authority).stat("/")
 
 
 def test_everything_is_killed(hdfs: MiniHdfs, storage: Storage, root: str) -> None:

@@ -236,6 +236,13 @@ class MiniHdfs:
         command = [*self._java, f"{_CLASS}.tools.DFSAdmin", *_options(self._settings[:1]), *arguments]
         return subprocess.run(command, check=True, capture_output=True, text=True, timeout=_START_SECONDS).stdout
 
+    def fsck(self, path: str) -> str:
+        """Return what `hdfs fsck -openforwrite` says of a path."""
+        url = f"http://127.0.0.1:{self.web_port}/fsck?ugi=root&openforwrite=1&path={quote(path.removeprefix(self.url))}"
+        with urlopen(url, timeout=30) as answer:
+            said: str = answer.read().decode()
+            return said
+
     def cat(self, path: str) -> bytes:
         """Return the file as the servers' own web interface gives it: another client, in Java."""
         url = f"http://127.0.0.1:{self.web_port}/webhdfs/v1{quote(path.removeprefix(self.url))}?op=OPEN"

@@ -3,9 +3,10 @@
 What is listed, when, and what is remembered:
 
 1. A directory is listed again unless its modification time is unchanged and lies well before its last listing.
-2. Listing a directory means its names and inodes only; a file is looked at (size, time) when its name or inode is
-   new, while it is held back, and otherwise once every so many scans (`_LOOK_AGAIN` files a scan), so that a trigger
-   costs O(new), not O(files), and a file rewritten in place is noticed some scans later.
+2. Listing a directory means its names and inodes only, and what else a storage's listing shows for nothing; a file is
+   looked at (size, time) when its name or inode is new and the listing has not shown that, while it is held back, and
+   otherwise once every so many scans (`_LOOK_AGAIN` files a scan), so that a trigger costs O(new), not O(files), and a file
+   rewritten in place is noticed some scans later.
 3. A file whose time stamp moved past the cursor is a new version and is read again, whole, as in IBM Streams'
    directory scan: time and path are a file's identity here. Append to files only with `follow`.
 
@@ -33,12 +34,12 @@ from typing import TYPE_CHECKING
 from penstock.clock import SECOND_NS
 from penstock.errors import NotThere, OptionError, StorageError
 from penstock.source.cursor import FileVersion
-from penstock.storage import Link
+from penstock.storage import Entry, Link
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 
-    from penstock.storage import Entry, Storage
+    from penstock.storage import Storage
 
 _HIDDEN = re.compile(r"[._]|.*(\._COPYING_|\.tmp|\.inprogress)$", re.DOTALL)
 _GLOB = re.compile(r"\\(.)|\[([!^]?)(\]?[^\]]*)\]|.", re.DOTALL)
@@ -205,7 +206,8 @@ class Scan:
             known.children.discard(name)
             if hidden(name):
                 continue
-            entry = self._stat(folder, name)
+            listed = now[name]
+            entry = listed if isinstance(listed, Entry) else self._stat(folder, name)
             if entry is None:
                 hollow.append(name)
             elif entry.is_directory:

@@ -135,8 +135,9 @@ class Storage(Protocol):
     def names(self, path: str) -> dict[str, Any]:
         """Return the names of the entries, each with what changes when another file takes the name: hashable, the caller's own.
 
-        A `Link` for a symbolic link, which all other verbs follow. May be much cheaper than `list`, of whose `identity` it is
-        no other form. `NotThere` if there is no directory.
+        A `Link` for a symbolic link, which all other verbs follow. An `Entry` where the listing shows what `stat` would, which
+        need not be asked then. May be much cheaper than `list`, of whose `identity` it is no other form. `NotThere` if there
+        is no directory.
         """
 
     def stat(self, path: str) -> Entry:

@@ -17,6 +17,14 @@ under a unique name, deleting and making directories may be repeated. A rename i
 there: it was not done. The source is gone, and the target has its length and modification time (put: its bytes): it
 was done. Nobody else moves a staged file or a temporary but another driver that publishes the same record.
 
+*A DataNode that is dead and not missed yet.* The NameNode hands it out, and hdfs-native asks for no other: the write fails,
+or the sync waits in vain. So as long as a file has less than `_AGAIN_BYTES`, and no full block, its handle has all of it in
+memory, and a call that fails is made again on a new file of the same name, which gets other DataNodes. Nobody but the handle
+knows that name, and the NameNode tells the two files apart by their numbers, so what is left of the first is in nobody's way.
+Nothing can be doubled: there is one file of the name, and until the handle returns no record that names it. An error that is
+not of a DataNode (space, permissions, a lost lease, a name that is gone) is never answered so. Beyond that length, and in a
+file that is extended, the error is raised, and Spark tries the task again.
+
 *Identity.* hdfs-native does not tell the number of a file, so `Entry.identity` is `""`. A file in HDFS cannot be
 overwritten in place; another one under the same name has another modification time, to the millisecond.
 
@@ -30,6 +38,7 @@ with it) is not known to be open; to open it shows another size than `stat`, and
 
 from __future__ import annotations
 
+import errno
 import logging
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -45,7 +54,7 @@ from penstock.storage._local import default_mode
 from penstock.storage._refusal import doing
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from concurrent.futures import Executor
 
     from penstock.storage._base import Data
@@ -54,8 +63,12 @@ if TYPE_CHECKING:
 _log = logging.getLogger("penstock.storage")
 _BLOCK_BYTES_MIN = 1 << 20  # no block is smaller, unless a NameNode is told to allow it
 _RECOVERY_SECONDS = 60.0
+_AGAIN_BYTES = 4 << 20  # what a task stages of a small part
+_PATIENCE_SECONDS = (15.0, 15.0, 15.0, 90.0)  # of a sync, at each try; hdfs-native gives a DataNode 60 s to answer
+_OF_DATA_NODES = {errno.EIO, errno.ETIMEDOUT}
 _CLOCK_NS = 60 * SECOND_NS  # how long the difference of two clocks is believed
 _MS = 1_000_000
+_PRIVATE = 0o600
 _offsets: dict[str, tuple[int, int]] = {}  # authority -> (when it was taken, what to add to this machine's clock)
 
 
@@ -80,6 +93,10 @@ class HdfsWriteHandle:
         self._written = kept or 0
         self._there = there  # what the file had: behind `kept` it is compared, not written
         self._block: int | None = None
+        self._again: bytearray | None = (
+            None if self._keep else bytearray()
+        )  # all that was written, while that is little
+        self._synced = False
         self._poisoned = False
 
     def write(self, data: Data) -> int:
@@ -91,12 +108,45 @@ class HdfsWriteHandle:
             view = self._beyond_what_is_there(view)
             while view:
                 room = self._room(len(view))
-                self._open.write(view[:room])
-                self._written += len(view[:room])
+                self._append(view[:room])
                 view = view[room:]
-                if self._block and self._written % self._block == 0:
-                    self._open.hsync()
         return length
+
+    def _append(self, piece: memoryview) -> None:
+        """Append what lies within a block."""
+        self._call(lambda file, _: file.write(piece))
+        self._written += len(piece)
+        if self._again is not None:
+            self._again += piece
+        if self._block and self._written % self._block == 0:
+            self._call(_hsync)
+            self._again = None
+        elif self._written >= _AGAIN_BYTES:
+            self._again = None
+
+    def _call(self, call: Callable[[HdfsWriter, float], object]) -> None:
+        """Call the file, with the seconds that a sync may take; see the module for files that are made again."""
+        tries = _PATIENCE_SECONDS if self._again is not None else _PATIENCE_SECONDS[-1:]
+        for number, seconds in enumerate(tries, 1):
+            try:
+                if number > 1:
+                    self._make_again(seconds)
+                call(self._open, seconds)
+            except OSError as error:  # noqa: PERF203 - each try is a call over the network
+                if number == len(tries) or error.errno not in _OF_DATA_NODES:
+                    raise
+                _log.info("%r is made again: %s", self._path, error)
+            else:
+                return
+
+    def _make_again(self, seconds: float) -> None:
+        """Put a new file, with all that was written so far, in the place of one that cannot be written."""
+        self._hdfs.delete(self._at)
+        file = self._file = self._hdfs.create(self._at, _PRIVATE)
+        if self._again:
+            file.write(self._again)
+        if self._synced:
+            file.hsync(seconds)
 
     def _beyond_what_is_there(self, view: memoryview) -> memoryview:
         """Return what is to be written of `view`: what lies behind the bytes that the file has already."""
@@ -145,15 +195,20 @@ class HdfsWriteHandle:
         """Make the bytes durable; the name is."""
         with self._poisoning("sync"):
             failpoints.hit("storage.sync")
-            self._open.hsync()
+            self._call(_hsync)
+            self._synced = True
 
     def close(self) -> None:
         """Complete the file; the name must still be this file's."""
         if self._file is None:
             return
-        file, self._file = self._file, None  # never twice: a second completion does not know the last block any more
-        with self._poisoning("close"):  # nor after a failure, when it would wait for blocks that never come
-            file.close()
+        try:
+            with self._poisoning("close"):  # not after a failure, when it would wait for blocks that never come
+                self._call(lambda file, _: file.close())
+        finally:
+            self._file = None  # never twice: a second completion does not know the last block any more
+            self._again = None  # a task keeps its handles
+        with doing("close", self._path):
             found = self._hdfs.stat(self._at)
             if found.size != max(self._written, self._there.size if self._there else 0):
                 msg = f"{self._path!r} is another file than the one that was written"
@@ -174,6 +229,10 @@ class HdfsWriteHandle:
             self._file = None
             with suppress(OSError):
                 self._hdfs.delete(self._at)
+
+
+def _hsync(file: HdfsWriter, seconds: float) -> None:
+    file.hsync(seconds)
 
 
 class HdfsReadHandle:
@@ -253,7 +312,7 @@ class HdfsStorage:
         at = self._at(path)
         with doing("create", path):
             failpoints.hit("storage.create")
-            return HdfsWriteHandle(self._hdfs, path, at, self._hdfs.create(at, 0o600))
+            return HdfsWriteHandle(self._hdfs, path, at, self._hdfs.create(at, _PRIVATE))
 
     def extend(self, path: str, length: int) -> HdfsWriteHandle:
         """Open the file to write behind its first `length` bytes, away from whoever else has it open."""
@@ -297,10 +356,13 @@ class HdfsStorage:
             for found in self._hdfs.list(self._at(path)):
                 yield _entry(found)
 
-    def names(self, path: str) -> dict[str, tuple[int, int]]:
-        """Return names, each with modification time and size."""
+    def names(self, path: str) -> dict[str, Entry | tuple[int, int]]:
+        """Return names, each with its entry; with modification time and size where only `stat` knows if the file is open."""
         with doing("list", path):
-            return {found.name: (found.modified_ms, found.size) for found in self._hdfs.list(self._at(path))}
+            return {
+                found.name: (found.modified_ms, found.size) if found.may_be_open else _entry(found)
+                for found in self._hdfs.list(self._at(path))
+            }
 
     def stat(self, path: str) -> Entry:
         """Return the entry at the path; a file that is being written is as young as can be."""

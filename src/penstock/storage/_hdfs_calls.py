@@ -37,6 +37,11 @@ class Status:
     block_size: int
     being_written: bool = False
 
+    @property
+    def may_be_open(self) -> bool:
+        """Tell whether the size is that of full blocks alone, as it is while the last one is written and no length was published."""
+        return not self.is_directory and self.block_size > 0 and self.size % self.block_size == 0
+
 
 class HdfsWriter(Protocol):
     """An open file that only grows; its lease is this process's."""
@@ -44,8 +49,8 @@ class HdfsWriter(Protocol):
     def write(self, data: Data, /) -> int:
         """Append all of `data`; return its length. An error may belong to bytes written before."""
 
-    def hsync(self) -> None:
-        """Return when all DataNodes of the current block have it on disk, and the NameNode its length."""
+    def hsync(self, seconds: float, /) -> None:
+        """Return when all DataNodes of the current block have it on disk, and the NameNode its length; ETIMEDOUT after `seconds`."""
 
     def close(self) -> None:
         """Return when the file is complete and its lease is given back. ENOENT or ESTALE if file or lease are gone."""

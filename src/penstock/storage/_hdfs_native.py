@@ -11,7 +11,11 @@ is limited in tries and in time, and only then the patient client is made.
 What hdfs-native 0.14 does when a DataNode dies, measured: in the middle of a block it goes on with the others, if it may
 (`_SETTINGS`: it asks for a replacement also where Hadoop's own client does not, and a small cluster has none); but an `hsync`
 whose packets were all sent may wait for ever, so it is limited in time. A DataNode that is dead when a block is begun, and not yet
-missed by the NameNode, fails the write; nothing of the kind is tried again here.
+missed by the NameNode, fails the write if it is the first of the block's; if it is another one, the error comes with a later write
+or with the close, and an `hsync` before that waits for ever. `_hdfs` then makes the file again.
+
+Nor does it read `dfs.replication` and `dfs.blocksize`, which every other client of HDFS takes from the same two files: that is
+done here. Without them new files are as the NameNode makes them.
 
 Errors come as `FileNotFoundError` and `FileExistsError` without a number, or as a `RuntimeError` that holds the Java class
 and a stack trace as text. They leave this module as `OSError` with a number and the first line of what HDFS said.
@@ -24,10 +28,14 @@ import os
 import re
 import threading
 from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
+from xml.etree import ElementTree as ET
 
 from penstock.errors import DependencyError, OptionError, StorageError
 from penstock.storage._hdfs_calls import Status
+from penstock.units import parse_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -40,7 +48,7 @@ _CONTACT_TRIES = {
     "dfs.client.failover.max.attempts": "3"
 }  # refused connections: 7 s; each name node of a service is tried
 _SETTINGS = {"dfs.client.block.write.replace-datanode-on-failure.best-effort": "true"}
-_SYNC_SECONDS = 90.0  # hdfs-native gives a DataNode 60 s to answer
+_NEW_FILES = {"replication": "dfs.replication", "block_size": "dfs.blocksize"}
 _PORT = 8020  # of a NameNode, where none is given
 _REMOTE = re.compile(r'(?:Fatal)?RPCError\("(?:[\w.]+\.)?([\w$]+)", "(.*)"\)', re.DOTALL)
 _OTHER = re.compile(r'(\w+)\("(.*)"\)', re.DOTALL)
@@ -66,7 +74,7 @@ def connect(authority: str) -> Hdfs:
     """
     key = (os.getpid(), authority)
     if key not in _clients:
-        _clients.setdefault(key, cast("Hdfs", _Native(_client(authority))))
+        _clients.setdefault(key, cast("Hdfs", _Native(_client(authority), _new_files())))
     return _clients[key]
 
 
@@ -97,6 +105,25 @@ def _client(authority: str) -> Any:  # noqa: ANN401 - the library may not be ins
     except RuntimeError:
         pass  # it has answered; what it refuses is for whoever asks
     return hdfs_native.Client(url, _SETTINGS)
+
+
+def _new_files() -> dict[str, int]:
+    """Return what HADOOP_CONF_DIR says of new files; `OptionError` if that cannot be."""
+    said = {field: (name, _configured(name)) for field, name in _NEW_FILES.items()}
+    return {
+        field: parse_size(value, name=f"{name} of HADOOP_CONF_DIR") for field, (name, value) in said.items() if value
+    }
+
+
+def _configured(name: str) -> str:
+    """Return the value of a setting of HADOOP_CONF_DIR, `""` if it is not there. What is in hdfs-site.xml comes first."""
+    directory = Path(os.environ.get("HADOOP_CONF_DIR") or os.devnull)
+    for file in ("hdfs-site.xml", "core-site.xml"):
+        if (directory / file).is_file():
+            for setting in ET.parse(directory / file).getroot().iter("property"):  # noqa: S314 - the user's own
+                if (setting.findtext("name") or "").strip() == name:
+                    return (setting.findtext("value") or "").strip()
+    return ""
 
 
 def _within(seconds: float, call: Callable[[], object]) -> None:
@@ -151,13 +178,14 @@ def _numbered() -> Iterator[None]:
 class _Native:
     """`Hdfs` by hdfs-native; see there."""
 
-    def __init__(self, client: Any) -> None:  # noqa: ANN401 - hdfs_native.Client
+    def __init__(self, client: Any, new_files: dict[str, int]) -> None:  # noqa: ANN401 - hdfs_native.Client
         self._client = client
+        self._new_files = new_files
 
     def create(self, path: str, mode: int) -> _NativeWriter:
         from hdfs_native import WriteOptions
 
-        how = WriteOptions(permission=mode, overwrite=False, create_parent=False)
+        how = WriteOptions(permission=mode, overwrite=False, create_parent=False, **self._new_files)
         with _numbered():
             return _NativeWriter(self._client.create(path, how))
 
@@ -176,8 +204,8 @@ class _Native:
     def stat(self, path: str) -> Status:
         with _numbered():
             found = self._client.get_file_info(path)
-            whole = not found.isdir and found.blocksize and found.length % found.blocksize == 0
-            return _status(found, being_written=bool(whole) and self._is_open(path, found))
+            status = _status(found)
+            return replace(status, being_written=status.may_be_open and self._is_open(path, found))
 
     def _is_open(self, path: str, found: Any) -> bool:  # noqa: ANN401 - hdfs_native.FileStatus
         """Tell whether the file's last block is being written: the NameNode then counts it as a full one."""
@@ -208,9 +236,9 @@ class _Native:
             self._client.set_permission(path, mode)
 
 
-def _status(found: Any, *, being_written: bool = False) -> Status:  # noqa: ANN401 - hdfs_native.FileStatus
+def _status(found: Any) -> Status:  # noqa: ANN401 - hdfs_native.FileStatus
     name = found.path.rpartition("/")[2]
-    return Status(name, found.isdir, found.length, found.modification_time, found.blocksize or 0, being_written)
+    return Status(name, found.isdir, found.length, found.modification_time, found.blocksize or 0)
 
 
 class _NativeWriter:
@@ -223,9 +251,9 @@ class _NativeWriter:
         with _numbered():
             return int(self._file.write(data))
 
-    def hsync(self) -> None:
+    def hsync(self, seconds: float) -> None:
         with _numbered():
-            _within(_SYNC_SECONDS, self._file.hsync)
+            _within(seconds, self._file.hsync)
 
     def close(self) -> None:
         with _numbered():

@@ -87,7 +87,7 @@ class CrashHdfs:
         self._changes("create")
         if path in self._names:
             raise _error(errno.EEXIST, path)
-        self._directory(_parent(path))
+        self._touch(_parent(path))
         self._names[path] = Inode(b"", self._now(), open=True)
         return self._lend(path)
 
@@ -133,6 +133,8 @@ class CrashHdfs:
             raise _error(errno.EEXIST, target)
         del self._names[source]
         self._names[target] = inode
+        self._touch(_parent(source))
+        self._touch(_parent(target))
         if source in self._leases:
             self._leases[target] = self._leases.pop(source)
             self._leases[target].path = target
@@ -146,6 +148,7 @@ class CrashHdfs:
         self._changes("delete")
         del self._names[path]
         self._leases.pop(path, None)
+        self._touch(_parent(path))
 
     def mkdir(self, path: str, mode: int) -> None:  # noqa: ARG002 - nobody is refused here
         """Make the directory and its parents."""
@@ -155,6 +158,7 @@ class CrashHdfs:
             return
         self.mkdir(_parent(path), 0)
         self._changes("mkdir")
+        self._touch(_parent(path))
         self._names[path] = Inode(None, self._now())
 
     def chmod(self, path: str, mode: int) -> None:  # noqa: ARG002 - nobody asks for it
@@ -242,13 +246,18 @@ class CrashHdfs:
         if self._names[path].data is not None:
             raise _error(errno.ENOTDIR, path)
 
+    def _touch(self, path: str) -> None:
+        """Give the directory the time of a change in it."""
+        self._directory(path)
+        self._names[path] = Inode(None, self._now())
+
     def _below(self, path: str) -> tuple[str, ...]:
         prefix = f"{path.rstrip('/')}/"
         below = (name for name in self._names if name.startswith(prefix) and name != "/")
         return tuple(name for name in below if "/" not in name[len(prefix) :])
 
-    @staticmethod
-    def _now() -> int:
+    def _now(self) -> int:
+        """Return the NameNode's time."""
         return clock.now_ns() // _MS
 
     def _held(self, writer: _Writer) -> Inode:
@@ -269,7 +278,7 @@ class _Writer:
         """Append all of `data`."""
         return self._hdfs.append_to(self, bytes(memoryview(data).cast("B")))
 
-    def hsync(self) -> None:
+    def hsync(self, seconds: float) -> None:  # noqa: ARG002 - it takes no time
         """Make what was written durable, and its length known."""
         self._hdfs.sync_of(self)
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from penstock.errors import AlreadyThere, StorageError
 from penstock.source.scan import hidden
+from penstock.storage import LocalStorage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 _FILES_MAX = 8_000
 _BYTES_MAX = 96 << 20
+_COPIES = 16  # at a time, where the storage gains by that
 NOT_UTF8 = "not UTF-8"
 HIDDEN = "name is hidden (begins with _ or .)"
 ENOUGH = "more than the demo needs"
@@ -38,13 +40,19 @@ class Gathered:
 
 
 def gather(storage: Storage, target: str) -> Gathered:
-    """Copy the sources below `target`, one directory for each place they are from."""
-    done = Gathered()
-    for label, root in _places().items():
-        for path in _python_files(storage, root):
-            reason = _take(storage, f"{root}/{path}", f"{target}/{label}", path, done)
-            if reason:
-                done.left_out[reason] = done.left_out.get(reason, 0) + 1
+    """Copy the sources of this machine below `target`, one directory for each place they are from."""
+    done, here = Gathered(), LocalStorage()
+    with storage.workers(_COPIES) as pool:
+        copies = []
+        for label, root in _places().items():
+            for path in _python_files(here, root):
+                data = _take(here, f"{root}/{path}", path, done)
+                if isinstance(data, str):
+                    done.left_out[data] = done.left_out.get(data, 0) + 1
+                else:
+                    copies.append(pool.submit(_copy, storage, data, f"{target}/{label}/{path}"))
+        for copy in copies:
+            copy.result()
     return done
 
 
@@ -69,22 +77,21 @@ def _python_files(storage: Storage, root: str) -> Iterator[str]:
                 yield path
 
 
-def _take(storage: Storage, file: str, target: str, path: str, done: Gathered) -> str | None:
-    """Copy one file; return the reason if it is left out."""
+def _take(here: Storage, file: str, path: str, done: Gathered) -> bytes | str:
+    """Return the contents of one file, and count it; or the reason why it is left out."""
     if any(hidden(name) for name in path.split("/")):
         return HIDDEN
     try:
-        data = storage.read(file)
+        data = here.read(file)
     except StorageError:
         return UNREADABLE
     if not _is_utf8(data):
         return NOT_UTF8
     if done.files >= _FILES_MAX or done.bytes + len(data) > _BYTES_MAX:
         return ENOUGH
-    _copy(storage, data, f"{target}/{path}")
     done.files += 1
     done.bytes += len(data)
-    return None
+    return data
 
 
 def _copy(storage: Storage, data: bytes, path: str) -> None:

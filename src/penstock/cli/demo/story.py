@@ -22,7 +22,7 @@ from penstock.cli.demo.source import Gathered, gather
 from penstock.cli.process import interrupted_by_signals
 from penstock.errors import OptionError, PenstockError
 from penstock.spark.session import require_pyspark
-from penstock.storage import locate
+from penstock.storage import LocalStorage, locate
 from penstock.units import format_duration, format_size
 from penstock.verify.files import existing_sinks
 
@@ -72,9 +72,10 @@ def play(directory: str | None, *, keep: bool, as_json: bool) -> Answer:
     """Run the demo; 1 if anything at all is not as it should be. Raises `OptionError` for a directory that is in use."""
     require_pyspark()
     storage, place = _place(directory)
+    marks = _place(None) if directory and not isinstance(storage, LocalStorage) else (storage, place)
     start = clock.monotonic()
     with interrupted_by_signals(), _told(as_json=as_json) as tell:
-        demo = _Demo(storage, place, tell)
+        demo = _Demo(storage, place, marks, tell)
         try:
             demo.play()
         finally:
@@ -82,6 +83,8 @@ def play(directory: str | None, *, keep: bool, as_json: bool) -> Answer:
             kept = keep or bool(demo.outcome.wrong)  # what went wrong can be looked at
             if not kept:
                 _remove(storage, place)
+            if marks != (storage, place):
+                _remove(*marks)
     facts = demo.facts() | {"directory": place if kept else None}
     return Answer(facts, lambda out: _show(facts, out), 0 if facts["ok"] else 1)
 
@@ -113,11 +116,11 @@ class _Aloud(_Silent):
 
 
 class _Demo:
-    """The demo under way."""
+    """The demo under way; `marks` is a directory of this machine, where a process that is about to be killed leaves its mark."""
 
-    def __init__(self, storage: Storage, place: str, tell: _Silent) -> None:
+    def __init__(self, storage: Storage, place: str, marks: tuple[Storage, str], tell: _Silent) -> None:
         self._storage = storage
-        self._place = place
+        self._marks, self._marked = marks
         self._source, self._output = f"{place}/source", f"{place}/output"
         self._tell = tell
         self.outcome = Outcome(Gathered())
@@ -130,7 +133,7 @@ class _Demo:
         self.reader.start()
         try:
             for number, (failpoint, where) in enumerate(_KILLS):
-                self._killed(failpoint, where, f"{self._place}/killed-{number + 1}")
+                self._killed(failpoint, where, f"{self._marked}/killed-{number + 1}")
             self._finished()
         finally:
             self.reader.stop()
@@ -152,7 +155,7 @@ class _Demo:
     def _run(self, failpoint: str, mark: str) -> Ended:
         arguments = ["ingest", self._source, self._output, *_INGEST]
         with Run(arguments, failpoint=f"{failpoint}{mark}" if mark else "") as run:
-            return run.wait(self._progress, until=lambda: bool(mark) and is_there(self._storage, mark))
+            return run.wait(self._progress, until=lambda: bool(mark) and is_there(self._marks, mark))
 
     def _progress(self, facts: dict[str, Any]) -> None:
         batch = facts.get("batch", -1)
@@ -161,7 +164,7 @@ class _Demo:
 
     def _killed(self, failpoint: str, where: str, mark: str) -> None:
         ended = self._run(failpoint, mark)
-        if not is_there(self._storage, mark):
+        if not is_there(self._marks, mark):
             msg = f"the run to be killed {where} ended before (status {ended.status}): {' '.join(ended.said) or ended.facts}"
             self.outcome.wrong.append(msg)
             raise PenstockError(msg)

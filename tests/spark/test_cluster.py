@@ -1,0 +1,129 @@
+"""A cluster of Spark's: executors that have none of our code but what the session names, and a worker that is killed."""
+
+from __future__ import annotations
+
+import os
+import sys
+import sysconfig
+import zipfile
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyspark
+import pytest
+
+import penstock
+from penstock.verify import verify
+from tests.support.cluster import kill, spark_cluster, started
+from tests.support.wait import wait_for
+
+if TYPE_CHECKING:
+    from tests.support.stage import Stage
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.xdist_group("kill")]
+
+# Each line is given the file that the executor has Penstock's code from. A cluster's session is the user's.
+INGEST = """
+import os, sys
+from pyspark.sql import SparkSession
+src, dst, master = sys.argv[1:]
+builder = SparkSession.builder.master(master)
+for name, value in {
+    "spark.driver.host": "127.0.0.1", "spark.ui.enabled": "false", "spark.executor.memory": "512m",
+    "spark.executorEnv.PYTHONPATH": os.environ["PYTHONPATH"],
+}.items():
+    builder = builder.config(name, value)
+spark = builder.getOrCreate()
+
+def told(batch):
+    import penstock
+    import pyarrow as pa
+    lines = [f"{line} {penstock.__file__}" for line in batch.column(0).to_pylist()]
+    return pa.record_batch([pa.array(lines, pa.string())], ["value"])
+
+import penstock
+options = {"source": {"maxBytesPerTrigger": "20k", "splitSize": "5k"}, "sink": {"rollSize": "20k"}}
+print(penstock.ingest(spark, src, dst, transform=told, **options).rows)
+print("DONE")
+"""
+
+
+@pytest.fixture
+def code(tmp_path: Path) -> Path:
+    """Return an archive of Penstock's code."""
+    source = Path(penstock.__file__).parent.parent
+    archive = tmp_path / "code.zip"
+    with zipfile.ZipFile(archive, "w") as made:
+        for path in sorted(source.glob("*penstock/**/*")):
+            if path.suffix != ".pyc":
+                made.write(path, path.relative_to(source))
+    return archive
+
+
+def fill(stage: Stage, files: int = 12, lines: int = 400) -> Counter[str]:
+    """Write input files; return their lines."""
+    for i in range(files):
+        stage.put(f"f{i:02}", *(f"{i:02}-{j:04}-{'x' * 30}" for j in range(lines)))
+    return Counter(f"{i:02}-{j:04}-{'x' * 30}" for i in range(files) for j in range(lines))
+
+
+def check(stage: Stage, expected: Counter[str], log: Path) -> None:
+    """Raise if a line is not there once, was not made by the code of the archive, or the ledger has something else."""
+    assert "DONE" in log.read_text(), log.read_text()[-3000:]
+    assert Counter(line.split(" ")[0] for line in stage.lines().elements()) == expected
+    assert [line for line in stage.lines() if "code.zip/penstock/" not in line][:1] == []
+    assert verify(str(stage.dst)).ok
+
+
+@pytest.fixture
+def variables(tmp_path: Path) -> dict[str, str]:
+    """Return the environment of a machine that has the libraries and no Penstock: `-S` leaves out what `.pth` files name."""
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')
+    python.chmod(0o755)
+    return {
+        "PYSPARK_PYTHON": str(python),
+        "PYTHONPATH": sysconfig.get_path("purelib"),
+        "SPARK_HOME": str(Path(pyspark.__file__).parent),
+    }
+
+
+@pytest.fixture
+def driver_variables(variables: dict[str, str], code: Path) -> dict[str, str]:
+    """Return the environment of a driver, who has the archive, too."""
+    return variables | {"PYTHONPATH": os.pathsep.join([variables["PYTHONPATH"], str(code)])}
+
+
+def test_local_cluster(stage: Stage, driver_variables: dict[str, str]) -> None:
+    """Two executors in processes of their own run the code that the session names, and every line is there once."""
+    expected = fill(stage)
+    log = stage.root / "driver.log"
+    arguments = [str(stage.src), str(stage.dst), "local-cluster[2,1,512]"]
+    with started(sys.executable, "-c", INGEST, *arguments, log=log, **driver_variables) as driver:
+        driver.wait(300)
+    check(stage, expected, log)
+
+
+def test_a_worker_is_killed(
+    stage: Stage, tmp_path: Path, variables: dict[str, str], driver_variables: dict[str, str]
+) -> None:
+    """One of two hosts dies with its executor in the middle of the run: the other goes on, and every line is there once."""
+    expected = fill(stage, files=24)
+    log = stage.root / "driver.log"
+    with spark_cluster(tmp_path, **variables) as cluster:
+        arguments = [str(stage.src), str(stage.dst), cluster.url]
+        with started(sys.executable, "-c", INGEST, *arguments, log=log, **driver_variables) as driver:
+            wait_for(lambda: committed(stage) >= 2 or driver.poll() is not None, "two batches")
+            assert driver.poll() is None, log.read_text()[-3000:]
+            kill(cluster.workers[0])
+            before = committed(stage)
+            driver.wait(300)
+        assert committed(stage) > before
+    check(stage, expected, log)
+
+
+def committed(stage: Stage) -> int:
+    """Return how many batches Spark has committed."""
+    commits = stage.dst / "_penstock" / "checkpoint" / "commits"
+    return len([name for name in os.listdir(commits) if name.isdigit()]) if commits.is_dir() else 0
