@@ -18,9 +18,10 @@
     |   +-- PublishConflict         a finished file cannot be made visible
     +-- DamagedState                a state file is cut, altered or missing (exit status 3)
     +-- StorageError                the file system refused: look at the cause, run again
-        +-- AlreadyThere            an exclusive create found the name taken
-        +-- NotThere                the named file does not exist
-        +-- NoSpace                 disk or quota is full
+    |   +-- AlreadyThere            an exclusive create found the name taken
+    |   +-- NotThere                the named file does not exist
+    |   +-- NoSpace                 disk or quota is full
+    +-- CallFailed                  an asynchronous call failed for good: mend the service, or take `on_error`
 
 Every class has a stable, append-only `code`; messages may change, codes do not. Messages say what,
 where, found against expected, and what to do next; they never hold a secret. All errors survive
@@ -169,6 +170,12 @@ class NoSpace(StorageError):
     """The disk or the quota is full."""
 
     code = "PST-503"
+
+
+class CallFailed(PenstockError):
+    """A call of an `async_map` failed for good, or its function could not be run at all; its task has failed."""
+
+    code = "PST-600"
 
 
 def without_credentials(text: str) -> str:

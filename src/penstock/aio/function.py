@@ -125,6 +125,7 @@ class Adapted:
             msg = f"fn={_name(fn)} is a plain function of a row; make it `async def`, wrap it in penstock.in_threads, or take (row, call)"
             raise OptionError(msg)
         self.call = call
+        self.name = f"{fn.__module__}.{_name(fn)}"
         self.timed_out = fn.timed_out if whole else None
 
     async def open(self, ctx: Context) -> None:
