@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -217,8 +219,11 @@ async def _alone(row: Any) -> tuple[int]:
     return (most,)
 
 
-def test_ids_are_the_same_for_attempts_and_replays(spark: SparkSession, stage: Stage) -> None:
+def test_ids_are_the_same_for_attempts_and_replays(
+    spark: SparkSession, stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
     """F-A14: each row has one id, over refused attempts, and over the replay of the batch whose commit was deleted."""
+    caplog.set_level(logging.INFO, "penstock.aio")
     for i in range(4):
         stage.put(f"f{i}", *(str(100 * i + j) for j in range(20)))
     with Service(refuse_first=1) as service:
@@ -245,6 +250,12 @@ def test_ids_are_the_same_for_attempts_and_replays(spark: SparkSession, stage: S
     counts = penstock.call_counts(spark)[str(query.id)]
     assert (counts.rows, counts.retries, counts.failed) == (120, 80, 0)
     assert counts.p99 is not None
+    deadline = time.monotonic() + 30
+    while (
+        f"query {query.id}, batch 1: CallCounts(rows=120" not in caplog.text
+    ):  # Spark tells listeners when it gets to it
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 def test_async_map_is_a_transform_of_an_ingest(spark: SparkSession, stage: Stage) -> None:

@@ -186,7 +186,7 @@ def in_threads(fn: Callable[..., Any], *, threads: int = 100) -> AsyncFunction:
 
 def outputs_of(result: Any, names: tuple[str, ...]) -> list[tuple[Any, ...]]:  # noqa: ANN401 - what the user returned
     """Return a result as a list of tuples in the order of `names`. `ValueError` or `TypeError` say what is wrong with it."""
-    if isinstance(result, (Mapping, tuple)):
+    if isinstance(result, (dict, tuple, Mapping)):  # what is asked of a Mapping first is slow
         return [_output(result, names)]
     if result is None:
         msg = "the function returned None; return an output, or [] to emit nothing"
@@ -198,7 +198,7 @@ def outputs_of(result: Any, names: tuple[str, ...]) -> list[tuple[Any, ...]]:  #
 
 
 def _output(one: Any, names: tuple[str, ...]) -> tuple[Any, ...]:  # noqa: ANN401 - as above
-    if isinstance(one, Mapping):
+    if isinstance(one, (dict, Mapping)):
         if len(one) == len(names):
             try:
                 return tuple(map(one.__getitem__, names))

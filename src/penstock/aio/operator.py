@@ -499,7 +499,8 @@ class Operator:
             try:
                 if self._pace is not None:
                     await self._pace.turn(self._loop)
-                flight = self._sorted(flight, await self._attempt(slot, flight))
+                made = self._attempt(flight) if self._attempts is None else self._limited(slot, flight)
+                flight = self._sorted(flight, await made)
             except asyncio.CancelledError as error:
                 flight = self._failed(flight, self._cancelled(slot, error))
             except BaseException as error:  # noqa: BLE001 - whatever the function raises is the row's failure
@@ -516,8 +517,8 @@ class Operator:
                 if not flight:
                     return
 
-    async def _attempt(self, slot: _Slot, flight: list[_Element]) -> Any:  # noqa: ANN401 - the user's result
-        """Make one call."""
+    def _attempt(self, flight: list[_Element]) -> Awaitable[Any]:
+        """Make one call; return what its result comes from."""
         self.counts.calls += 1
         for element in flight:
             element.attempts += 1
@@ -529,12 +530,15 @@ class Operator:
             call = [self._call(element) for element in flight]
         elif function.takes_call:
             call = self._call(flight[0])
-        if self._attempts is None:
-            return await self._called(row, call)
+        return self._called(row, call)
+
+    async def _limited(self, slot: _Slot, flight: list[_Element]) -> Any:  # noqa: ANN401 - the user's result
+        """Make one call that has a limit of its own."""
+        assert self._attempts is not None  # noqa: S101 - asked by the caller
         self._attempts.arm(slot)
         slot.expired = False
         try:
-            return await self._called(row, call)
+            return await self._attempt(flight)
         finally:
             self._attempts.disarm(slot)
             if slot.grace is not None:

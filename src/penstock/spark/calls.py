@@ -257,6 +257,14 @@ class _Sum(AccumulatorParam[dict[str, int]]):
         return dict(Counter(value1) + Counter(value2))
 
 
+def counts_of(query: str) -> CallCounts | None:
+    """Return what the calls of a query of this process came to, None if it made none."""
+    for totals in list(_totals.values()):
+        if f"{query} rows" in totals.value:
+            return CallCounts.of(dict(totals.value), query)
+    return None
+
+
 def _counted(made: Operator) -> dict[str, int]:
     """Return an operator's counts and latencies under names that can be added up."""
     return asdict(made.counts) | {f"~{bucket}": n for bucket, n in made.latencies.items()}
