@@ -77,6 +77,20 @@ def test_a_column_that_nobody_asks_for_is_never_made_of_python(monkeypatch: pyte
     assert asked == {"n"}
 
 
+def test_no_thread_is_made_for_a_row() -> None:
+    """Two threads serve any number of rows: the loop's and the watchdog's."""
+    before, most = threading.active_count(), 0
+
+    async def count(row: Any) -> Any:
+        nonlocal most
+        most = max(most, threading.active_count())
+        await asyncio.sleep(0.001)
+        return (row.n,)
+
+    assert len(outputs(plan(count, capacity=500), 2000)) == 2000
+    assert most <= before + 2
+
+
 class Living(AsyncFunction):
     """Tells of its life."""
 
@@ -203,6 +217,31 @@ def test_a_loop_that_stays_blocked_fails_the_task(monkeypatch: pytest.MonkeyPatc
         outputs(plan(block), 3)
     assert len(outputs(plan(double), 3)) == 3
     wait.set()
+
+
+def test_an_open_that_never_returns_fails_the_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Never a hang: `open` has its time, and the task fails when it is over."""
+    monkeypatch.setattr(runtime, "OPEN_SECONDS", 0.1)
+
+    class Waiting(Living):
+        async def open(self, ctx: Any) -> None:
+            await asyncio.sleep(3600)
+
+    with pytest.raises(CallFailed, match="open.. of the function did not return within 0.1 s"):
+        outputs(plan(Waiting()))
+    assert len(outputs(plan(double))) == 10
+
+
+def test_calls_that_do_not_end_are_reported(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """Without a time-out nothing ends a call that never completes; the log says that nothing goes on."""
+    monkeypatch.setattr(stage, "_SILENT_SECONDS", 0.05)
+
+    async def wait(row: Any) -> Any:
+        while "no call has ended" not in caplog.text:  # noqa: ASYNC110 - another thread writes it
+            await asyncio.sleep(0.01)
+        return (row.n,)
+
+    assert len(outputs(plan(wait))) == 10
 
 
 def test_output_leaves_while_calls_still_run(monkeypatch: pytest.MonkeyPatch) -> None:

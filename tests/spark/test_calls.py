@@ -9,6 +9,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -219,6 +220,18 @@ async def _alone(row: Any) -> tuple[int]:
     return (most,)
 
 
+async def _when(row: Any) -> tuple[float]:
+    return (time.monotonic(),)
+
+
+def test_a_rate_is_shared_by_the_tasks_of_a_query(spark: SparkSession) -> None:
+    """All tasks together keep the rate: each has its part of it, and spreads its calls evenly."""
+    part = 40 / spark.sparkContext.defaultParallelism
+    made = penstock.async_map(spark.range(0, 12, 1, 2), _when, schema="at double", rate="40/s")
+    times = sorted((row.id // 6, row.at) for row in made.collect())
+    assert all(times[6 * task + 5][1] - times[6 * task][1] >= 5 / part - 0.001 for task in (0, 1))
+
+
 def test_ids_are_the_same_for_attempts_and_replays(
     spark: SparkSession, stage: Stage, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -256,6 +269,41 @@ def test_ids_are_the_same_for_attempts_and_replays(
     ):  # Spark tells listeners when it gets to it
         assert time.monotonic() < deadline
         time.sleep(0.05)
+
+
+def test_ids_in_foreach_batch_name_the_query_and_the_batch(spark: SparkSession, stage: Stage) -> None:
+    """A batch frame inside of `foreachBatch` has the ids of its stream: the same ones when the batch is replayed."""
+    stage.put("a", "1", "2")
+    seen: list[list[str]] = []
+
+    def each(batch: DataFrame, number: int) -> None:
+        made = penstock.async_map(batch, _own_id, schema="call string")
+        seen.append([row.call for row in made.collect()])
+
+    for _ in range(2):
+        writer = (
+            numbers(spark, stage).writeStream.foreachBatch(each).option("checkpointLocation", str(stage.checkpoint))
+        )
+        query = writer.trigger(availableNow=True).start()
+        query.awaitTermination()
+        (stage.checkpoint / "commits/0").unlink()
+        (stage.checkpoint / "commits/.0.crc").unlink(missing_ok=True)
+    assert seen[0] == seen[1]
+    assert [call.rpartition("-")[2] for call in seen[0]] == ["0", "1"]
+    assert all(call.startswith(f"{query.id}-") and call.endswith(f"-0-0-{i}") for i, call in enumerate(seen[0]))
+
+
+async def _own_id(row: Any, call: Any) -> tuple[str]:
+    return (call.id,)
+
+
+@pytest.mark.usefixtures("spark")
+def test_calls_are_not_made_outside_of_a_query() -> None:
+    """What only repeats an ingest (`penstock verify --source`) calls no service again: it is refused."""
+    calls = penstock.AsyncMap(double, schema="out long")
+    batch = pa.record_batch({"id": pa.array([1])})
+    with pytest.raises(OptionError, match="tasks of a query"):
+        list(calls.stream(iter([batch]), operator="o"))
 
 
 def test_async_map_is_a_transform_of_an_ingest(spark: SparkSession, stage: Stage) -> None:

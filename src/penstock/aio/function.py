@@ -143,6 +143,7 @@ class _InThreads(AsyncFunction):
     """See `in_threads`."""
 
     def __init__(self, fn: Callable[..., Any], threads: int) -> None:
+        self.__qualname__ = _name(fn)  # what ids are made of
         self._fn = fn
         self._threads = threads
         self._with_call = _positional(fn) > 1

@@ -349,6 +349,10 @@ class Operator:
         self._bytes = max(self._bytes - self._typical * len(taken), 0) if self._out else 0
         self._fill()
 
+    def abandon(self) -> None:
+        """Begin nothing any more: the loop is of no use. Any thread."""
+        self._closed = True
+
     async def close(self) -> int:
         """Cancel what runs, wait a little for it to end, and leave nothing; return how many calls do not end."""
         self._closed = True

@@ -78,6 +78,7 @@ class Runtime:
             try:
                 self.wait(self.function.open(self._context), OPEN_SECONDS)
             except CallFailed:
+                self._forget()
                 raise
             except BaseException as error:  # whatever the user's function raises
                 self._forget()
@@ -86,22 +87,23 @@ class Runtime:
             self._opened = True
 
     def wait(self, work: Coroutine[Any, Any, _T], seconds: float | None = None) -> _T:
-        """Return what the work comes to on the loop; `CallFailed` if the loop has failed, `TimeoutError` when time is over."""
+        """Return what the work comes to on the loop; `CallFailed` if the loop has failed, or when time is over."""
         if self.failure is not None:
             work.close()
             raise self.failure
         future = asyncio.run_coroutine_threadsafe(work, self.loop)
+        over = None if seconds is None else clock.monotonic() + seconds
         while True:
             try:
-                return future.result(_LOOK_SECONDS if seconds is None else min(seconds, _LOOK_SECONDS))
+                return future.result(_LOOK_SECONDS)
             except NotYet:  # noqa: PERF203 - a wait, not a loop
                 if future.done():
                     raise  # the work's own
                 self.check()
-                seconds = None if seconds is None else seconds - _LOOK_SECONDS
-                if seconds is not None and seconds <= 0:
+                if over is not None and clock.monotonic() >= over:
                     future.cancel()
-                    raise
+                    msg = f"{getattr(work, '__name__', work)}() of the function did not return within {seconds:g} s"
+                    raise CallFailed(msg) from None
 
     def check(self) -> None:
         """Raise what has become of the loop."""
@@ -127,6 +129,9 @@ class Runtime:
             if not self._closing:
                 self._fail("the event loop has ended: the function stopped it; it belongs to all calls")
             with suppress(RuntimeError):
+                for task in asyncio.all_tasks(self.loop):
+                    task.cancel()
+                self.loop.run_until_complete(asyncio.sleep(0))
                 self.loop.close()
 
     def _fail(self, message: str) -> None:

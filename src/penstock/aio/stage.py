@@ -11,7 +11,6 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from concurrent.futures import TimeoutError as NotYet
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -75,7 +74,7 @@ def run(
     with borrowed(name, plan.function, Context(place.query, place.partition), plan.settings.rate) as runtime:
         task = _Task(plan, place, batches, runtime)
         try:
-            with runtime.waking(task.woken.set):
+            with runtime.waking(task.abandon):
                 yield from task.outputs(idle)
         finally:
             task.close()
@@ -192,11 +191,16 @@ class _Task:
         error.__cause__ = failure.cause
         return error
 
+    def abandon(self) -> None:
+        """Wake up to a loop that has failed."""
+        self.operator.abandon()
+        self.woken.set()
+
     def close(self) -> None:
         """End what runs."""
         try:
             stuck = self._runtime.wait(self.operator.close(), 4 * GRACE_SECONDS)
-        except (CallFailed, TimeoutError, NotYet):
+        except CallFailed:
             return  # the loop is gone or blocked, which is reported where it matters
         if stuck:
             _log.warning("partition %d: %d calls do not end when they are cancelled", self._place.partition, stuck)
