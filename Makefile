@@ -15,11 +15,11 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet --require-virtua
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help setup warm run run-hdfs test test-fast lint format bench bench-wal soak docs lock clean check-java
+.PHONY: help setup warm run run-hdfs test test-fast lint format bench bench-wal bench-async soak docs lock clean check-java
 
 help: ## print this list
 	@printf 'Penstock: exactly-once file streams for Spark Structured Streaming\n\n'
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
 	@printf '\nARGS="..." goes to the command behind run, test, test-fast, bench, soak and docs.\n'
 
 setup: check-java $(INSTALLED) ## make .venv with the locked versions (once; again when a lock changes)
@@ -52,6 +52,9 @@ bench: warm ## the benchmarks
 
 bench-wal: $(INSTALLED) ## the log against a raw write and fdatasync, and against SQLite
 	@$(BIN)/python -m benchmarks.wal $(ARGS)
+
+bench-async: warm ## the asynchronous operator against a bare pool of workers
+	@$(BIN)/python -m benchmarks.asynchronous $(ARGS)
 
 soak: warm ## an hour of crashes, kills and faults; the seed is printed
 	@$(BIN)/python -m tests.soak $(ARGS)

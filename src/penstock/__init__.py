@@ -9,20 +9,43 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from penstock.aio.function import AsyncFunction, in_threads
+    from penstock.aio.retry import Retry
     from penstock.errors import PenstockError
+    from penstock.spark.calls import AsyncMap, async_map, call_counts, split_errors
     from penstock.spark.ingest import Ingested, ingest
     from penstock.spark.register import register
     from penstock.spark.session import local_session
 
 __version__ = "0.1.0"
-__all__ = ["Ingested", "PenstockError", "ingest", "local_session", "register"]
+__all__ = [
+    "AsyncFunction",
+    "AsyncMap",
+    "Ingested",
+    "PenstockError",
+    "Retry",
+    "async_map",
+    "call_counts",
+    "in_threads",
+    "ingest",
+    "local_session",
+    "register",
+    "split_errors",
+]
 
 _HOMES = {
+    "AsyncFunction": "penstock.aio.function",
+    "AsyncMap": "penstock.spark.calls",
     "Ingested": "penstock.spark.ingest",
     "PenstockError": "penstock.errors",
+    "Retry": "penstock.aio.retry",
+    "async_map": "penstock.spark.calls",
+    "call_counts": "penstock.spark.calls",
+    "in_threads": "penstock.aio.function",
     "ingest": "penstock.spark.ingest",
     "local_session": "penstock.spark.session",
     "register": "penstock.spark.register",
+    "split_errors": "penstock.spark.calls",
 }
 
 

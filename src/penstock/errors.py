@@ -19,11 +19,12 @@
     |   +-- PublishConflict         a finished file cannot be made visible
     +-- DamagedState                a state file is cut, altered or missing (exit status 3)
     +-- StorageError                the file system refused: look at the cause, run again
-        +-- AlreadyThere            an exclusive create found the name taken
-        +-- NotThere                the named file does not exist
-        +-- NoSpace                 disk or quota is full
-        +-- Locked                  another process holds what only one may hold
-        +-- NotSupported            this storage cannot do that
+    |   +-- AlreadyThere            an exclusive create found the name taken
+    |   +-- NotThere                the named file does not exist
+    |   +-- NoSpace                 disk or quota is full
+    |   +-- Locked                  another process holds what only one may hold
+    |   +-- NotSupported            this storage cannot do that
+    +-- CallFailed                  an asynchronous call failed for good: mend the service, or take `on_error`
 
 Every class has a stable, append-only `code`; messages may change, codes do not. Messages say what,
 where, found against expected, and what to do next; they never hold a secret. All errors survive
@@ -190,6 +191,12 @@ class NotSupported(StorageError):
     """The storage has no such operation."""
 
     code = "PST-505"
+
+
+class CallFailed(PenstockError):
+    """A call of an `async_map` failed for good, or its function could not be run at all; its task has failed."""
+
+    code = "PST-600"
 
 
 def without_credentials(text: str) -> str:

@@ -12,6 +12,7 @@ import re
 from penstock.errors import OptionError
 
 _SIZE = re.compile(r"(\d+)\s*([kmgtp]?)(?:i?b)?", re.IGNORECASE)
+_RATE = re.compile(r"(\d+(?:\.\d+)?)\s*/\s*(s|m|min|h)", re.IGNORECASE)
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|min|h|d)", re.IGNORECASE)
 _KIBI, _SIXTY = 1024, 60
 _SIZE_POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4, "p": 5}
@@ -42,6 +43,20 @@ def parse_duration(text: str, *, name: str) -> float:
         msg = f"{name}={text!r} is not a duration: expected a number with a unit (ms, s, m, h, d), such as 500ms or 15m"
         raise OptionError(msg)
     return float(match[1]) * _SECONDS[match[2].lower()]
+
+
+def parse_rate(text: object, *, name: str) -> float:
+    """Return the number a second that `text` stands for (`500/s`, `30/min`); `name` is the option, for the message.
+
+    Raises `OptionError` for anything else, and for 0.
+    """
+    match = _RATE.fullmatch(text.strip()) if isinstance(text, str) else None
+    if match is None or not float(match[1]):
+        msg = (
+            f"{name}={text!r} is not a rate: expected a number above 0 and a unit (s, min, h), such as 500/s or 30/min"
+        )
+        raise OptionError(msg)
+    return float(match[1]) / _SECONDS[match[2].lower()]
 
 
 def format_size(size: float) -> str:

@@ -125,6 +125,7 @@ class Adapted:
             msg = f"fn={_name(fn)} is a plain function of a row; make it `async def`, wrap it in penstock.in_threads, or take (row, call)"
             raise OptionError(msg)
         self.call = call
+        self.name = f"{fn.__module__}.{_name(fn)}"
         self.timed_out = fn.timed_out if whole else None
 
     async def open(self, ctx: Context) -> None:
@@ -142,6 +143,7 @@ class _InThreads(AsyncFunction):
     """See `in_threads`."""
 
     def __init__(self, fn: Callable[..., Any], threads: int) -> None:
+        self.__qualname__ = _name(fn)  # what ids are made of
         self._fn = fn
         self._threads = threads
         self._with_call = _positional(fn) > 1
@@ -185,7 +187,7 @@ def in_threads(fn: Callable[..., Any], *, threads: int = 100) -> AsyncFunction:
 
 def outputs_of(result: Any, names: tuple[str, ...]) -> list[tuple[Any, ...]]:  # noqa: ANN401 - what the user returned
     """Return a result as a list of tuples in the order of `names`. `ValueError` or `TypeError` say what is wrong with it."""
-    if isinstance(result, (Mapping, tuple)):
+    if isinstance(result, (dict, tuple, Mapping)):  # what is asked of a Mapping first is slow
         return [_output(result, names)]
     if result is None:
         msg = "the function returned None; return an output, or [] to emit nothing"
@@ -197,7 +199,7 @@ def outputs_of(result: Any, names: tuple[str, ...]) -> list[tuple[Any, ...]]:  #
 
 
 def _output(one: Any, names: tuple[str, ...]) -> tuple[Any, ...]:  # noqa: ANN401 - as above
-    if isinstance(one, Mapping):
+    if isinstance(one, (dict, Mapping)):
         if len(one) == len(names):
             try:
                 return tuple(map(one.__getitem__, names))

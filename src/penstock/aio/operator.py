@@ -34,8 +34,9 @@ thread*: calls would stand still, and time out, while the consumer waits for som
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import Awaitable, Callable, Hashable, Iterable
+import math
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from inspect import isawaitable
 from itertools import takewhile
@@ -43,7 +44,7 @@ from sys import getsizeof
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from penstock.aio.function import Call, outputs_of
-from penstock.errors import OptionError
+from penstock.errors import OptionError, without_credentials
 
 if TYPE_CHECKING:
     from penstock.aio.function import Adapted
@@ -53,7 +54,7 @@ BYTES_MAX = 64 << 20  # of outputs that are finished and not taken, and of those
 GRACE_SECONDS = 1.0  # that a cancelled attempt has to end before its row is given up
 _LARGE = 64 << 10
 _SAMPLE = 16  # small outputs are weighed one in so many
-_LATENCIES_MAX = 100_000
+_STEPS = 8  # of the latencies' histogram: its buckets are an eighth of a factor of e apart
 
 TIMEOUT, ERROR, RESULT = "timeout", "error", "result"  # kinds of failure
 
@@ -81,10 +82,10 @@ class Settings:
                 raise OptionError(msg)
         for name in ("timeout", "attempt_timeout", "rate"):
             found = getattr(self, name)
-            if found is not None and not found > 0:
-                msg = f"{name}={found!r}; expected more than 0, or None for no limit"
+            if found is not None and not (_is_number(found) and found > 0):
+                msg = f"{name}={found!r}; expected a number above 0, or None for no limit"
                 raise OptionError(msg)
-        if not self.batch_wait >= 0:
+        if not (_is_number(self.batch_wait) and self.batch_wait >= 0):
             msg = f"batch_wait={self.batch_wait!r}; expected seconds, 0.01 for example"
             raise OptionError(msg)
         if self.batch_size > self.capacity:
@@ -105,17 +106,22 @@ class Failure:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of row number `index`: its outputs, or the failure."""
+    """What became of row number `index`, after so many attempts: its outputs, or the failure."""
 
     index: int
     row: Any
     outputs: list[tuple[Any, ...]]
     failure: Failure | None = None
+    attempts: int = 0
 
 
 @dataclass
 class Counts:
-    """What happened so far. `late`: completions behind an outcome; `shared`: rows that took another row's result."""
+    """What happened so far.
+
+    `late`: completions behind an outcome; `shared`: rows that took another row's result; `failed`: rows without a result;
+    `rejected`: those of them whose result is not one.
+    """
 
     rows: int = 0
     calls: int = 0
@@ -125,6 +131,32 @@ class Counts:
     shared: int = 0
     failed: int = 0
     rejected: int = 0
+
+
+def milliseconds(latencies: Mapping[int, int], share: float) -> float | None:
+    """Return what this share of the rows took at most, from an operator's `latencies`; exact to an eighth."""
+    left = share * sum(latencies.values())
+    for bucket in sorted(latencies):
+        left -= latencies[bucket]
+        if left <= 0:
+            return float(round(math.expm1(bucket / _STEPS) / 1000, 3))
+    return None
+
+
+class Pace:
+    """The turns of calls at so many a second: spread evenly, none saved up. Shared by what calls on one loop."""
+
+    def __init__(self, rate: float) -> None:
+        self._rate = rate
+        self._next = 0.0
+
+    async def turn(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Wait for the next turn."""
+        now = loop.time()
+        at = max(now, self._next)
+        self._next = at + 1 / self._rate
+        if at > now:
+            await asyncio.sleep(at - now)
 
 
 class _Element:
@@ -222,10 +254,11 @@ class Operator:
 
     `names` are the columns of an output. `on_error` is `fail` (the first failure ends the operator, at once), `column` (the
     failure is the row's outcome) or a function of (row, error) that gives its outputs. `key` and `share` map a row to a
-    value that is hashable. `notify` is called when there is something to take, or the operator has ended.
+    value that is hashable. `notify` is called when there are `enough` outcomes to take, when nothing goes on before some are
+    taken, or when the operator has ended. Operators that share a `pace` share its rate.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - each is one of the promises
         self,
         function: Adapted,
         names: tuple[str, ...],
@@ -236,9 +269,11 @@ class Operator:
         key: Callable[[Any], Hashable] | None = None,
         share: Callable[[Any], Hashable] | None = None,
         prefix: str = "",
+        pace: Pace | None = None,
+        enough: int = 1,
     ) -> None:
         self.counts = Counts()
-        self.latencies: deque[float] = deque(maxlen=_LATENCIES_MAX)
+        self.latencies: Counter[int] = Counter()  # rows by the logarithm of their microseconds, see `milliseconds`
         self.failure: Outcome | None = None
         self._function = function
         self._names = names
@@ -248,6 +283,8 @@ class Operator:
         self._key_of = key
         self._share_of = share
         self._prefix = prefix
+        self._pace = pace or (Pace(settings.rate) if settings.rate else None)
+        self._enough = enough
         self._loop = loop = asyncio.get_running_loop()
         self._rows = _Deadlines(loop, settings.timeout, self._row_expired) if settings.timeout else None
         self._attempts = (
@@ -268,7 +305,6 @@ class Operator:
         self._slots: set[_Slot] = set()
         self._parked: deque[asyncio.Future[None]] = deque()
         self._fallbacks: set[asyncio.Task[None]] = set()
-        self._next_call = 0.0  # by the rate
         self._bytes = 0  # of outputs that were not taken
         self._typical = 0  # bytes of one row's outputs, lately
         self._notified = False
@@ -296,6 +332,11 @@ class Operator:
         """Tell whether every row has its outcome, and no more will come. Any thread."""
         return self._input_ended and not self._backlog and not self._left
 
+    @property
+    def typical_bytes(self) -> int:
+        """Return about what the outputs of one row weigh, lately. Any thread."""
+        return self._typical
+
     def take(self, most: int) -> list[Outcome]:
         """Return up to `most` outcomes that were emitted; any thread, but one at a time."""
         out = self._out
@@ -307,6 +348,10 @@ class Operator:
     def _took(self, taken: list[Outcome]) -> None:
         self._bytes = max(self._bytes - self._typical * len(taken), 0) if self._out else 0
         self._fill()
+
+    def abandon(self) -> None:
+        """Begin nothing any more: the loop is of no use. Any thread."""
+        self._closed = True
 
     async def close(self) -> int:
         """Cancel what runs, wait a little for it to end, and leave nothing; return how many calls do not end."""
@@ -331,7 +376,7 @@ class Operator:
 
     def _fill(self) -> None:
         """Let as many slots go on as there may be something to do for."""
-        if self._closed:
+        if self._closed or self.failure is not None:
             return
         wanted = min(self._settings.capacity - self._held, len(self._backlog)) + len(self._ready)
         wanted += self._input_ended and bool(self._gathered)
@@ -350,7 +395,7 @@ class Operator:
     async def _serve(self, slot: _Slot) -> None:
         """Be a slot: bring rows to their outcomes until the operator ends."""
         try:
-            while not self._closed:
+            while not self._closed and self.failure is None:
                 flight = self._next()
                 if flight is None:
                     parked = self._loop.create_future()
@@ -411,6 +456,8 @@ class Operator:
         settings = self._settings
         while self._backlog and self._held < settings.capacity and len(self._out) < settings.capacity:
             if self._held and self._bytes + self._held * self._typical > settings.bytes_max:
+                if self._out:
+                    self._say()
                 return None
             element = _Element(self.counts.rows, self._backlog.popleft(), self._loop.time())
             self.counts.rows += 1
@@ -454,9 +501,10 @@ class Operator:
         retry = self._settings.retry
         while True:
             try:
-                if self._settings.rate is not None:
-                    await self._permit(self._settings.rate)
-                flight = self._sorted(flight, await self._attempt(slot, flight))
+                if self._pace is not None:
+                    await self._pace.turn(self._loop)
+                made = self._attempt(flight) if self._attempts is None else self._limited(slot, flight)
+                flight = self._sorted(flight, await made)
             except asyncio.CancelledError as error:
                 flight = self._failed(flight, self._cancelled(slot, error))
             except BaseException as error:  # noqa: BLE001 - whatever the function raises is the row's failure
@@ -473,8 +521,8 @@ class Operator:
                 if not flight:
                     return
 
-    async def _attempt(self, slot: _Slot, flight: list[_Element]) -> Any:  # noqa: ANN401 - the user's result
-        """Make one call."""
+    def _attempt(self, flight: list[_Element]) -> Awaitable[Any]:
+        """Make one call; return what its result comes from."""
         self.counts.calls += 1
         for element in flight:
             element.attempts += 1
@@ -486,12 +534,15 @@ class Operator:
             call = [self._call(element) for element in flight]
         elif function.takes_call:
             call = self._call(flight[0])
-        if self._attempts is None:
-            return await self._called(row, call)
+        return self._called(row, call)
+
+    async def _limited(self, slot: _Slot, flight: list[_Element]) -> Any:  # noqa: ANN401 - the user's result
+        """Make one call that has a limit of its own."""
+        assert self._attempts is not None  # noqa: S101 - asked by the caller
         self._attempts.arm(slot)
         slot.expired = False
         try:
-            return await self._called(row, call)
+            return await self._attempt(flight)
         finally:
             self._attempts.disarm(slot)
             if slot.grace is not None:
@@ -519,14 +570,6 @@ class Operator:
 
     def _late(self) -> None:
         self.counts.late += 1
-
-    async def _permit(self, rate: float) -> None:
-        """Wait for this call's turn: calls are spread evenly, none is saved up."""
-        now = self._loop.time()
-        at = max(now, self._next_call)
-        self._next_call = at + 1 / rate
-        if at > now:
-            await asyncio.sleep(at - now)
 
     def _cancelled(self, slot: _Slot, error: BaseException) -> BaseException:
         """Return what a cancellation means for rows that are not decided; raise it again at the end of the operator."""
@@ -650,15 +693,15 @@ class Operator:
     def _outcome(self, element: _Element, outputs: list[tuple[Any, ...]], error: BaseException | None) -> None:
         """Give a decided row its outcome, and emit what is in order by now."""
         elapsed = self._loop.time() - element.began
-        self.latencies.append(elapsed)
+        self.latencies[round(_STEPS * math.log1p(elapsed * 1e6))] += 1
         if error is not None:
             outputs, failure = self._answer(element, error, elapsed)
-            element.outcome = Outcome(element.index, element.row, outputs, failure)
+            element.outcome = Outcome(element.index, element.row, outputs, failure, element.attempts)
             if failure is not None and self._on_error == "fail":
                 self.failure = self.failure or element.outcome
                 self._say()
         else:
-            element.outcome = Outcome(element.index, element.row, outputs)
+            element.outcome = Outcome(element.index, element.row, outputs, None, element.attempts)
         if self._settings.ordered:
             order = self._order
             while order and order[0].outcome is not None:
@@ -680,8 +723,9 @@ class Operator:
                 error = own
                 self._on_error = "fail"
         kind = RESULT if isinstance(error, _Misfit) else TIMEOUT if isinstance(error, TimeoutError) else ERROR
+        self.counts.rejected += kind == RESULT
         message = str(error) if kind == RESULT else f"{type(error).__name__}: {error}"
-        return [], Failure(kind, message, element.attempts, round(elapsed * 1000), error)
+        return [], Failure(kind, without_credentials(message), element.attempts, round(elapsed * 1000), error)
 
     def _pass_on(self, element: _Element, outputs: list[tuple[Any, ...]], *, ok: bool) -> None:
         """Give the rows that waited for this one its outputs; after a failure the next of them is called itself."""
@@ -711,7 +755,7 @@ class Operator:
         self._left -= 1
         self._out.append(element.outcome)
         self._let_go(element)
-        if not self._notified:
+        if not self._notified and (len(self._out) >= self._enough or not self._left):
             self._notified = True
             self._loop.call_soon(self._say)
 
@@ -744,6 +788,10 @@ class Operator:
     def _say_if_done(self) -> None:
         if self.done:
             self._say()
+
+
+def _is_number(found: object) -> bool:
+    return isinstance(found, (int, float)) and not isinstance(found, bool)
 
 
 class _Misfit(Exception):

@@ -140,12 +140,19 @@ class Checkpoint:
 
 def task_batch() -> tuple[str, int, int]:
     """Return (query id, batch id, partition) of the task this runs in."""
+    query, batch, partition = task_place()
+    if query is None or batch is None:
+        msg = "not in a task of a streaming query: the penstock sink is used with writeStream"
+        raise OptionError(msg)
+    return query, batch, partition
+
+
+def task_place() -> tuple[str | None, int | None, int]:
+    """Return (query id, batch id, partition) of the task this runs in; without ids where it is of no streaming query."""
     from pyspark import TaskContext
 
     context = TaskContext.get()
-    query = context.getLocalProperty(_QUERY_ID) if context else None
-    batch = context.getLocalProperty(_BATCH_ID) if context else None
-    if context is None or query is None or batch is None:
-        msg = "not in a task of a streaming query: the penstock sink is used with writeStream"
-        raise OptionError(msg)
-    return query, int(batch), context.partitionId()
+    if context is None:
+        return None, None, 0
+    query, batch = context.getLocalProperty(_QUERY_ID), context.getLocalProperty(_BATCH_ID)
+    return query, None if batch is None else int(batch), context.partitionId()

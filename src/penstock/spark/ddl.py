@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from penstock.errors import OptionError
 
@@ -25,3 +25,16 @@ def default_schema(options: Options) -> str:
         raise OptionError(msg)
     metadata = options["metadataColumn"]
     return f"value {kind}" + (f", `{metadata}` {METADATA}" if metadata else "")
+
+
+def schema_json(schema: Any) -> str:  # noqa: ANN401 - DDL or a StructType
+    """Return Spark's JSON of a schema, given as DDL or a StructType."""
+    if isinstance(schema, str):
+        from pyspark.sql.types import StructType
+
+        try:
+            schema = StructType.fromDDL(schema)
+        except Exception as error:  # Spark's parser raises several kinds
+            msg = f"schema {schema!r} is not a DDL schema; expected one such as 'id bigint, name string'"
+            raise OptionError(msg) from error
+    return str(schema.json())

@@ -14,7 +14,7 @@ import json
 import os
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from penstock.errors import OptionError
 from penstock.formats import LINES, decoder
@@ -25,12 +25,15 @@ from penstock.spark import reading
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from typing import TypeAlias
 
     import pyarrow as pa
 
     from penstock.source.read import Reading
+    from penstock.spark.calls import AsyncMap
 
-    Transform = Callable[[Any], Any]
+    Transform: TypeAlias = Callable[[Any], Any] | AsyncMap
+    Applied: TypeAlias = Callable[[pa.RecordBatch], pa.RecordBatch] | AsyncMap
 
 
 @dataclass(frozen=True)
@@ -39,25 +42,26 @@ class Stage:
 
     options: Options
     reading: Reading
-    transform: Callable[[pa.RecordBatch], pa.RecordBatch] | None
+    transform: Applied | None
     schema: pa.Schema
 
     @staticmethod
-    def describe(source: dict[str, str], schema: str, transform: Transform | str | None) -> str:
+    def describe(source: dict[str, str], schema: str, transform: Transform | str | None, tasks: int = 1) -> str:
         """Return the stage as the text that travels in the sink's options.
 
-        `schema` is Spark's JSON of what the source reads. The transform is tried on an empty batch, here, to learn its
+        `schema` is Spark's JSON of what the source reads, `tasks` how many share a rate.
+        The transform is tried on an empty batch, here, to learn its
         schema: `OptionError` if that fails.
         """
         packed = _packed(transform)
         try:
             function = _function(packed)
             empty = _empty(reading.expected_schema(*_reading(source, schema)))
-            out = to_spark((function(empty) if function else empty).schema)
+            out = to_spark(_output_schema(function, empty))
         except (ImportError, AttributeError) as error:
             msg = f"transform {transform!r} cannot be loaded: {error}; expected a function or 'module:function'"
             raise OptionError(msg) from error
-        return json.dumps({"source": source, "schema": schema, "transform": packed, "out": out})
+        return json.dumps({"source": source, "schema": schema, "transform": packed, "tasks": tasks, "out": out})
 
     @staticmethod
     @lru_cache(maxsize=8)
@@ -65,7 +69,10 @@ class Stage:
         """Return the stage that `describe` made."""
         form = json.loads(text)
         options, how = _reading(form["source"], form["schema"])
-        return Stage(options, how, _function(form["transform"]), to_arrow(form["out"]))
+        function = _function(form["transform"])
+        if function is not None and not callable(function):
+            function = function.shared_by(form.get("tasks", 1))
+        return Stage(options, how, function, to_arrow(form["out"]))
 
     @property
     def plain_text(self) -> bool:
@@ -76,9 +83,8 @@ class Stage:
     def rows(self, carried: Iterator[pa.RecordBatch], *, text: bool) -> Iterator[pa.RecordBatch | bytes]:
         """Yield the rows of the splits that Spark carried here; lines as bytes if `text`."""
         self._load_libraries()
-        for batch in carried:
-            for entry in batch.column("splits").to_pylist():
-                yield from self.read([Split.from_json(split) for split in json.loads(entry)], text=text)
+        entries = [entry for batch in carried for entry in batch.column("splits").to_pylist()]
+        yield from self.read([Split.from_json(split) for entry in entries for split in json.loads(entry)], text=text)
 
     def _load_libraries(self) -> None:
         """Import what the task will need, while what sends its splits still starts."""
@@ -92,8 +98,14 @@ class Stage:
         if text:
             yield from self.reading.text(splits)
             return
-        for batch in reading.rows(self.options, self.reading, tuple(splits)):
-            yield conform(self.transform(batch), self.schema) if self.transform else batch
+        plain = reading.rows(self.options, self.reading, tuple(splits))
+        if self.transform is None:
+            yield from plain
+        elif callable(self.transform):
+            yield from (conform(self.transform(batch), self.schema) for batch in plain)
+        else:
+            operator = self.transform.operator_id(reading.expected_schema(self.options, self.reading))
+            yield from (conform(batch, self.schema) for batch in self.transform.stream(plain, operator=operator))
 
 
 def passes_text(sink: Options) -> bool:
@@ -104,6 +116,12 @@ def passes_text(sink: Options) -> bool:
 def _reading(source: dict[str, str], schema: str) -> tuple[Options, Reading]:
     options = parse(SOURCE, source, what="source")
     return options, reading.reading(options, schema)
+
+
+def _output_schema(function: Applied | None, empty: pa.RecordBatch) -> pa.Schema:
+    if function is None:
+        return empty.schema
+    return function(empty).schema if callable(function) else function.schema(empty.schema)
 
 
 def _empty(schema: pa.Schema) -> pa.RecordBatch:
@@ -122,8 +140,8 @@ def _packed(transform: Transform | str | None) -> str | None:
     return "pickle:" + base64.b64encode(pickled).decode()
 
 
-def _function(packed: str | None) -> Callable[[pa.RecordBatch], pa.RecordBatch] | None:
-    """Return the transform as a function of record batches; one annotated with a DataFrame is given polars."""
+def _function(packed: str | None) -> Applied | None:
+    """Return the transform as a function of record batches, or an `AsyncMap`; annotated with a DataFrame it is given polars."""
     if packed is None:
         return None
     if packed.startswith("pickle:"):
@@ -133,15 +151,17 @@ def _function(packed: str | None) -> Callable[[pa.RecordBatch], pa.RecordBatch] 
     else:
         module, _, name = packed.partition(":")
         function = getattr(importlib.import_module(module), name)
+    if hasattr(function, "stream"):
+        return cast("AsyncMap", function)  # to import it takes what no other ingest needs
     return _on_polars(function) if _wants_polars(function) else _checked(function)
 
 
-def _wants_polars(function: Transform) -> bool:
+def _wants_polars(function: Callable[..., Any]) -> bool:
     parameters = list(inspect.signature(function).parameters.values())
     return bool(parameters) and "DataFrame" in str(parameters[0].annotation)
 
 
-def _checked(function: Transform) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
+def _checked(function: Callable[..., Any]) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
     def call(batch: pa.RecordBatch) -> pa.RecordBatch:
         result = function(batch)
         if not hasattr(result, "num_rows") or not hasattr(result, "column"):
@@ -152,7 +172,7 @@ def _checked(function: Transform) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
     return call
 
 
-def _on_polars(function: Transform) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
+def _on_polars(function: Callable[..., Any]) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
     import polars as pl
     import pyarrow as pa
 

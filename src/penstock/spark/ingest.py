@@ -71,7 +71,8 @@ def ingest(
 
     `source` and `sink` are options of the two tables (`schema`, DDL or StructType, is one of the source's here).
     `transform` takes and returns a `pyarrow.RecordBatch`, or a polars DataFrame by its annotation; it may be a function or
-    "module:function". The checkpoint defaults to `DST/_penstock/checkpoint`; the same call again takes only what is new.
+    "module:function", or an `AsyncMap`, given itself. The checkpoint defaults to `DST/_penstock/checkpoint`; the same call
+    again takes only what is new.
     `watch` goes on until it is interrupted. `progress` is called a few times a second.
 
     Raises what went wrong as a `PenstockError`; nothing of the batch in flight is then visible, and the same call goes on
@@ -121,7 +122,8 @@ class _Job:
         self._source = {"path": src_path, "maxFilesPerTrigger": _FILES_A_BATCH} | _texts(source)
         parse(SOURCE, self._source, what="source")
         self._schema = _schema_json(schema, self._source)
-        stage = fused.Stage.describe(self._source, self._schema, transform)
+        tasks = spark.sparkContext.defaultParallelism
+        stage = fused.Stage.describe(self._source, self._schema, transform, tasks)
         self._sink = {"path": self._dst, "mergeBelow": _MERGE_BELOW} | _texts(sink) | {"ingest": stage}
         options = parse(SINK, self._sink, what="sink")
         Sink(self._output, self._dst, options, options["sinkId"] or "check").check(fused.Stage.of(stage).schema)
@@ -245,15 +247,5 @@ def _texts(options: Mapping[str, Any]) -> dict[str, str]:
 
 def _schema_json(schema: Any, source: dict[str, str]) -> str:  # noqa: ANN401 - DDL or a StructType
     """Return Spark's JSON of the schema that the source reads."""
-    from pyspark.sql.types import StructType
-
     options = parse(SOURCE, source, what="source")
-    if schema is None or options["emit"] == "files":
-        schema = ddl.default_schema(options)
-    if isinstance(schema, str):
-        try:
-            schema = StructType.fromDDL(schema)
-        except Exception as error:  # Spark's parser raises several kinds
-            msg = f"schema {schema!r} is not a DDL schema; expected one such as 'id bigint, name string'"
-            raise OptionError(msg) from error
-    return str(schema.json())
+    return ddl.schema_json(ddl.default_schema(options) if schema is None or options["emit"] == "files" else schema)

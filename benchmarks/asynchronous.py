@@ -1,0 +1,175 @@
+"""`python -m benchmarks.asynchronous`: the asynchronous operator against a bare pool of workers on the same loop.
+
+Both take turns in one process, so that what drifts on the machine drifts for both. A call is `asyncio.sleep`; what is
+measured is what the operator adds to it. Figures are medians; the shares are of the pool's (or of the unordered) speed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import statistics
+import threading
+from typing import TYPE_CHECKING, Annotated, Any
+
+import pyarrow as pa
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from penstock import clock
+from penstock.aio.function import Adapted
+from penstock.aio.operator import Operator, Settings
+from penstock.aio.rows import Shape
+from penstock.aio.stage import Place, Plan, run
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+CALL_SECONDS = 0.01
+STRAGGLER_SECONDS = 1.0
+ONE_IN = 100
+_names = itertools.count()
+
+
+async def quick(row: Any) -> tuple[int]:  # noqa: ANN401, ARG001 - a number here, a row there
+    """Return at once."""
+    return (1,)
+
+
+async def slow(row: Any) -> tuple[int]:  # noqa: ANN401, ARG001 - as above
+    """Take ten milliseconds."""
+    await asyncio.sleep(CALL_SECONDS)
+    return (1,)
+
+
+async def straggling(row: int) -> tuple[int]:
+    """Take ten milliseconds, one call in a hundred a second."""
+    await asyncio.sleep(CALL_SECONDS if row % ONE_IN else STRAGGLER_SECONDS)
+    return (1,)
+
+
+def pool(fn: Any, rows: int, capacity: int) -> float:  # noqa: ANN401 - one of the functions above
+    """Return the seconds that a bare pool of `capacity` workers takes."""
+
+    async def main() -> None:
+        left, done = iter(range(rows)), []
+
+        async def work() -> None:
+            for row in left:
+                done.append(await fn(row))  # noqa: PERF401 - each when it is there
+
+        await asyncio.gather(*(work() for _ in range(capacity)))
+        assert len(done) == rows
+
+    return timed(lambda: asyncio.run(main()))
+
+
+def core(fn: Any, rows: int, capacity: int, **settings: Any) -> float:  # noqa: ANN401 - as above
+    """Return the seconds that the operator takes, its outcomes taken on the same loop."""
+
+    async def main() -> None:
+        woken, count = asyncio.Event(), 0
+        made = Settings(capacity=capacity, **settings)
+        operator = Operator(Adapted(fn), ("out",), made, notify=woken.set, enough=max(capacity // 2, 1))
+        operator.feed(range(rows))
+        operator.end()
+        while not operator.done or count < rows:
+            taken = operator.take(rows)
+            count += len(taken)
+            if not taken:
+                await woken.wait()
+                woken.clear()
+        assert count == rows
+        await operator.close()
+
+    return timed(lambda: asyncio.run(main()))
+
+
+def stage(fn: Any, rows: int, capacity: int) -> float:  # noqa: ANN401 - as above
+    """Return the seconds that a task takes: from Arrow to Arrow, over the thread of the loop."""
+    shape = Shape(pa.schema([pa.field("out", pa.int64())]), keep_input=True, with_error=False)
+    plan = Plan(f"bench-{next(_names)}", Adapted(fn), Settings(capacity=capacity), shape, "fail")
+    size = 10_000
+    batches = [pa.record_batch({"n": pa.array(range(at, min(at + size, rows)))}) for at in range(0, rows, size)]
+    count = 0
+
+    def main() -> None:
+        nonlocal count
+        count = sum(batch.num_rows for batch in run(plan, Place("bench", 0, "bench-"), iter(batches)))
+
+    seconds = timed(main)
+    assert count == rows
+    assert threading.active_count() < 2 * (next(_names) + 2)  # none a record
+    return seconds
+
+
+def spark(rows: int, capacity: int) -> Callable[[], float]:
+    """Return what gives the seconds of a query over one task, without the session's start."""
+    import penstock  # noqa: PLC0415 - only here
+
+    session = penstock.local_session("local[1]")
+    frame = penstock.async_map(session.range(0, rows, 1, 1), quick, schema="out long", capacity=capacity)
+
+    def once() -> float:
+        return timed(lambda: frame.write.format("noop").mode("overwrite").save())
+
+    once()
+    return once
+
+
+def timed(work: Callable[[], None]) -> float:
+    """Return the seconds that something takes."""
+    begin = clock.monotonic()
+    work()
+    return clock.monotonic() - begin
+
+
+def turns(repeat: int, *contenders: Callable[[], float]) -> list[float]:
+    """Return the median seconds of each, run in turn."""
+    rounds = [[contender() for contender in contenders] for _ in range(repeat)]
+    return [statistics.median(times) for times in zip(*rounds, strict=True)]
+
+
+def main(
+    *, scale: Annotated[float, typer.Option(help="Size of the input.")] = 1, repeat: Annotated[int, typer.Option()] = 5
+) -> None:
+    """Measure, and print a table: what was asked for, and what there is."""
+    table = Table("what", "asked", "measured")
+    for capacity, rows, asked in ((100, 20_000, "95 %"), (1000, 100_000, "85 %")):
+        count = max(int(rows * scale), capacity)
+        bare, ours, task = turns(
+            repeat,
+            lambda n=count, c=capacity: pool(slow, n, c),
+            lambda n=count, c=capacity: core(slow, n, c),
+            lambda n=count, c=capacity: stage(slow, n, c),
+        )
+        table.add_row(f"10 ms calls, capacity {capacity}: core, of a bare pool", asked, f"{bare / ours:.0%}")
+        table.add_row(f"10 ms calls, capacity {capacity}: task, of a bare pool", "-", f"{bare / task:.0%}")
+    count = max(int(20_000 * scale), ONE_IN)
+    loose, strict = turns(
+        repeat,
+        lambda: core(straggling, count, count, ordered=False),
+        lambda: core(straggling, count, count, ordered=True),
+    )
+    table.add_row("1 % of 1 s, within capacity: ordered, of unordered", "80 %", f"{loose / strict:.0%}")
+    count = max(int(200_000 * scale), 1)
+    ours, limited, task, whole = turns(
+        repeat,
+        lambda: core(quick, count, 100),
+        lambda: core(quick, count, 100, timeout=60.0),
+        lambda: stage(quick, count, 100),
+        spark(count, 100),
+    )
+    for what, asked, seconds in (
+        ("core", "30", ours),
+        ("core, with a time-out", "30", limited),
+        ("task", "-", task),
+        ("Spark", "40", whole),
+    ):
+        table.add_row(f"calls that return at once: {what}, microseconds a row", asked, f"{1e6 * seconds / count:.1f}")
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    typer.run(main)

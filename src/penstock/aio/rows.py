@@ -1,0 +1,233 @@
+"""Arrow batches as the rows that functions see, and outcomes as Arrow batches.
+
+A row is a place in a batch. A column becomes Python objects when the first call asks for it, whole, and never if none
+does; the columns of the input go to the output by `take`, and stay Arrow all the way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyarrow import types
+
+from penstock.aio.function import outputs_of
+from penstock.aio.operator import RESULT, Failure, Outcome
+from penstock.errors import without_credentials
+from penstock.formats.schema import has_null, spark_name
+
+ERROR_COLUMN = "_error"
+ERROR_TYPE = pa.struct(
+    [
+        pa.field("kind", pa.string()),
+        pa.field("message", pa.string()),
+        pa.field("attempts", pa.int32()),
+        pa.field("elapsed_ms", pa.int64()),
+    ]
+)
+
+
+class Columns:
+    """A batch of the input, and those of its columns that were asked for as lists."""
+
+    __slots__ = ("_lists", "batch")
+
+    def __init__(self, batch: pa.RecordBatch) -> None:
+        self.batch = batch
+        self._lists: dict[Any, list[Any]] = {}
+
+    def __getitem__(self, name: str) -> list[Any]:
+        values = self._lists.get(name)
+        if values is None:
+            index = self.batch.schema.get_field_index(name)
+            if index < 0:
+                raise KeyError(name)
+            values = self._lists[name] = self.batch.column(index).to_pylist()
+        return values
+
+    def comparable(self, name: str) -> list[Hashable]:
+        """Return a column's values, equal where those are equal; what is no key in Python (a list, NaN) as it is written."""
+        kind = self.batch.schema.field(name).type
+        if not types.is_nested(kind) and not types.is_floating(kind):
+            return self[name]
+        written = (name,)
+        if written not in self._lists:
+            self._lists[written] = list(map(repr, self[name]))
+        return self._lists[written]
+
+    @property
+    def names(self) -> list[str]:
+        """Return the names of all columns."""
+        return list(self.batch.schema.names)
+
+    def rows(self) -> list[Row]:
+        """Return the rows."""
+        return [Row(self, place) for place in range(self.batch.num_rows)]
+
+
+class Row(Mapping[str, Any]):
+    """A row of the input: `row.user` or `row["user"]`; a mapping of all its columns in order. It cannot be changed.
+
+    A column whose name is that of a method of mappings (`items`) is found by `row["items"]` alone.
+    """
+
+    __slots__ = ("_columns", "_place")
+
+    def __init__(self, columns: Columns, place: int) -> None:
+        self._columns = columns
+        self._place = place
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - values of any column
+        try:
+            return self._columns[name][self._place]
+        except KeyError:
+            msg = f"the row has no column {name!r}; it has {', '.join(self._columns.names)}"
+            raise AttributeError(msg) from None
+
+    def __getitem__(self, name: str) -> Any:  # noqa: ANN401 - as above
+        return self._columns[name][self._place]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._columns.names)
+
+    def __len__(self) -> int:
+        return len(self._columns.names)
+
+    def __repr__(self) -> str:
+        return f"Row({', '.join(f'{name}={value!r}' for name, value in self.items())})"
+
+
+def values_of(names: tuple[str, ...]) -> Callable[[Row], Hashable] | None:
+    """Return what gives the values of these columns as something to compare, None if there are no columns."""
+
+    def values(row: Row) -> Hashable:
+        return tuple(row._columns.comparable(name)[row._place] for name in names)  # noqa: SLF001 - the row's own place
+
+    return values if names else None
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The columns of the output: those of the input if `keep_input`, those of the function, the error if `with_error`."""
+
+    schema: pa.Schema
+    keep_input: bool
+    with_error: bool
+
+    def whole(self, carried: pa.Schema) -> pa.Schema:
+        """Return the schema of the output for an input's."""
+        fields = [*(carried if self.keep_input else ()), *self.schema]
+        if self.with_error:
+            fields = [*fields[: -len(self.schema)], *(field.with_nullable(True) for field in self.schema)]  # noqa: FBT003 - Arrow's
+            fields.append(pa.field(ERROR_COLUMN, ERROR_TYPE))
+        return pa.schema(fields)
+
+    def _misfit(self, outputs: list[tuple[Any, ...]]) -> str | None:
+        """Return what keeps outputs from becoming columns, or None if nothing does."""
+        try:
+            for field, values in zip(self.schema, zip(*outputs, strict=True), strict=False):
+                _column(field, values)
+        except _Unfit as error:
+            return str(error)
+        return None
+
+    def batches(self, outcomes: list[Outcome], on_error: Any) -> list[pa.RecordBatch]:  # noqa: ANN401 - see `Operator`
+        """Return the output of outcomes: a batch for each of the input that they are of.
+
+        Outputs that do not fit their columns are a failure of their row, and that `on_error`'s business. `Unplaced` for the
+        first failure that the output has no column for.
+        """
+        try:
+            return self._batches(outcomes)
+        except _Unfit:
+            return self._batches([self._checked(outcome, on_error) for outcome in outcomes])
+
+    def _batches(self, outcomes: list[Outcome]) -> list[pa.RecordBatch]:
+        groups: dict[int, list[Outcome]] = {}
+        for outcome in outcomes:
+            if outcome.failure and not self.with_error:
+                raise Unplaced(outcome)
+            groups.setdefault(id(outcome.row._columns), []).append(outcome)  # noqa: SLF001 - the row's own place
+        return [batch for batch in map(self._batch, groups.values()) if batch.num_rows]
+
+    def _batch(self, outcomes: list[Outcome]) -> pa.RecordBatch:
+        nothing: list[tuple[Any, ...]] = [(None,) * len(self.schema)]
+        places: list[int] = []
+        outputs: list[tuple[Any, ...]] = []
+        errors: list[dict[str, Any] | None] = []
+        for outcome in outcomes:
+            some = nothing if outcome.failure else outcome.outputs
+            outputs += some
+            places += [outcome.row._place] * len(some)  # noqa: SLF001 - as above
+            errors += [_error(outcome.failure)] * len(some)
+        if self.with_error:  # what a failed row has in their place is null
+            good = [output for outcome in outcomes if not outcome.failure for output in outcome.outputs]
+            for at, field in enumerate(self.schema):
+                if not field.nullable:
+                    _column(field, [output[at] for output in good])
+        source = outcomes[0].row._columns.batch  # noqa: SLF001 - as above
+        columns = list(_taken(source, places).columns) if self.keep_input else []
+        values = zip(*outputs, strict=True) if outputs else [()] * len(self.schema)
+        columns += [
+            _column(field.with_nullable(field.nullable or self.with_error), some)
+            for field, some in zip(self.schema, values, strict=True)
+        ]
+        if self.with_error:
+            columns.append(pa.array(errors, ERROR_TYPE))
+        return pa.RecordBatch.from_arrays(columns, schema=self.whole(source.schema))
+
+    def _checked(self, outcome: Outcome, on_error: Any) -> Outcome:  # noqa: ANN401 - as above
+        wrong = self._misfit(outcome.outputs)
+        if wrong is None:
+            return outcome
+        if callable(on_error):
+            try:
+                outputs = outputs_of(on_error(outcome.row, ValueError(wrong)), tuple(self.schema.names))
+                wrong = self._misfit(outputs)
+            except Exception as own:  # noqa: BLE001 - the user's function; there is nobody left to ask
+                wrong = f"on_error raised {type(own).__name__}: {own}"
+            if wrong is None:
+                return Outcome(outcome.index, outcome.row, outputs)
+        return Outcome(outcome.index, outcome.row, [], Failure(RESULT, without_credentials(wrong), outcome.attempts, 0))
+
+
+class Unplaced(Exception):
+    """A failure that has no place in the output: it ends the task."""
+
+    def __init__(self, outcome: Outcome) -> None:
+        super().__init__(outcome.index)
+        self.outcome = outcome
+
+
+class _Unfit(Exception):
+    """Values that are not of their column's type."""
+
+
+def _column(field: pa.Field, values: Sequence[Any]) -> pa.Array:
+    if types.is_integer(field.type) and not all(value.is_integer() for value in values if isinstance(value, float)):
+        msg = f"column {field.name!r}: expected {spark_name(field.type)}, found a fraction"  # Arrow would cut it off
+        raise _Unfit(msg)
+    try:
+        column = pa.array(values, field.type)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        msg = f"column {field.name!r}: expected {spark_name(field.type)}: {error}"
+        raise _Unfit(msg) from error
+    if has_null(column, field):
+        msg = f"column {field.name!r} has a null, but its schema says NOT NULL"
+        raise _Unfit(msg)
+    return column
+
+
+def _error(failure: Failure | None) -> dict[str, Any] | None:
+    if failure is None:
+        return None
+    return {name: getattr(failure, name) for name in ("kind", "message", "attempts", "elapsed_ms")}
+
+
+def _taken(batch: pa.RecordBatch, places: list[int]) -> pa.RecordBatch:
+    """Return these rows of a batch; those that lie together are not copied."""
+    if places and places == list(range(places[0], places[0] + len(places))):
+        return batch.slice(places[0], len(places))
+    return batch.take(pa.array(places, pa.int64()))

@@ -1,0 +1,252 @@
+"""A function at work in a process: one event loop in a thread of its own, one instance, opened once, for many batches.
+
+**Idea.** Tasks of Spark come and go in a worker process; connections should stay. So a process keeps a `Runtime` for each
+function of a query, made by the first task that needs it (and so behind the fork), and a task only borrows it.
+
+**Its end.** Nobody tells a worker that its query has ended, and Spark kills one that had nothing to do for a minute without
+a word to it. So a runtime that nobody used for `IDLE_SECONDS` closes itself; a query whose batches are further apart opens
+again, in a worker that it would have lost anyway. A worker that goes on to another query starts with another runtime: it
+shares nothing with the first.
+
+**The watchdog.** Everything, time-outs too, happens on the one loop, so a function that blocks it stops all calls. A thread
+looks: a loop that does not answer for a second is reported with the stack of what it is in, one that does not for
+`BLOCKED_SECONDS` fails the tasks that wait for it. A function that stopped the loop fails them at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import logging
+import os
+import sys
+import threading
+import traceback
+from concurrent.futures import TimeoutError as NotYet
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from penstock import clock
+from penstock.aio.operator import GRACE_SECONDS, Pace
+from penstock.errors import CallFailed, without_credentials
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Iterator
+
+    from penstock.aio.function import Adapted, Context
+
+IDLE_SECONDS = 50.0
+BLOCKED_SECONDS = 60.0
+OPEN_SECONDS = 300.0  # that `open` may take
+_REPORT_SECONDS = 1.0
+_LOOK_SECONDS = 0.25
+_log = logging.getLogger("penstock.aio")
+_T = TypeVar("_T")
+
+_runtimes: dict[tuple[int, str], Runtime] = {}
+_lock = threading.Lock()
+
+
+class Runtime:
+    """See the module. Made by `borrowed` alone."""
+
+    def __init__(self, key: tuple[int, str], function: Adapted, context: Context, rate: float | None) -> None:
+        self.function = function
+        self.pace = Pace(rate) if rate else None
+        self.failure: CallFailed | None = None  # of the loop itself: nothing will come of it any more
+        self._key = key
+        self._context = context
+        self._users = 0
+        self._wakers: set[Callable[[], None]] = set()
+        self._used = threading.Event()
+        self._opening = threading.Lock()
+        self._opened = False
+        self._closing = False
+        self._forgotten = False
+        self.loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name="penstock-loop", daemon=True)
+        self._thread.start()
+        threading.Thread(target=self._watch, name="penstock-watchdog", daemon=True).start()
+
+    # -- what tasks do ---------------------------------------------------------------------------------------------
+
+    def open(self) -> None:
+        """Open the function, once; `CallFailed` if it cannot be."""
+        with self._opening:
+            if self._opened:
+                return
+            try:
+                self.wait(self.function.open(self._context), OPEN_SECONDS)
+            except CallFailed:
+                self._forget()
+                raise
+            except BaseException as error:  # whatever the user's function raises
+                self._forget()
+                msg = without_credentials(f"the function could not be opened: {type(error).__name__}: {error}")
+                raise CallFailed(msg) from error
+            self._opened = True
+
+    def wait(self, work: Coroutine[Any, Any, _T], seconds: float | None = None) -> _T:
+        """Return what the work comes to on the loop; `CallFailed` if the loop has failed, or when time is over."""
+        if self.failure is not None:
+            work.close()
+            raise self.failure
+        future = asyncio.run_coroutine_threadsafe(work, self.loop)
+        over = None if seconds is None else clock.monotonic() + seconds
+        while True:
+            try:
+                return future.result(_LOOK_SECONDS)
+            except NotYet:  # noqa: PERF203 - a wait, not a loop
+                if future.done():
+                    raise  # the work's own
+                self.check()
+                if over is not None and clock.monotonic() >= over:
+                    future.cancel()
+                    msg = f"{getattr(work, '__name__', work)}() of the function did not return within {seconds:g} s"
+                    raise CallFailed(msg) from None
+
+    def check(self) -> None:
+        """Raise what has become of the loop."""
+        if self.failure is not None:
+            raise self.failure
+
+    @contextmanager
+    def waking(self, wake: Callable[[], None]) -> Iterator[None]:
+        """Have `wake` called if the loop fails."""
+        self._wakers.add(wake)
+        try:
+            yield
+        finally:
+            self._wakers.discard(wake)
+
+    # -- the threads -----------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self.loop)
+        try:
+            self.loop.run_forever()
+        finally:
+            if not self._closing:
+                self._fail("the event loop has ended: the function stopped it; it belongs to all calls")
+            with suppress(RuntimeError):
+                for task in asyncio.all_tasks(self.loop):
+                    task.cancel()
+                self.loop.run_until_complete(asyncio.sleep(0))
+                self.loop.close()
+
+    def _fail(self, message: str) -> None:
+        self.failure = CallFailed(message)
+        self._forget()
+        for wake in list(self._wakers):
+            wake()
+
+    def _forget(self) -> None:
+        """Let the next task begin with a new one."""
+        with _lock:
+            if _runtimes.get(self._key) is self:
+                del _runtimes[self._key]
+        self._forgotten = True
+        self._used.set()
+
+    def _watch(self) -> None:
+        answered = threading.Event()
+        while not self._forgotten:
+            if not self._used.wait(IDLE_SECONDS) and self._idle():
+                self.close()
+                return
+            answered.clear()
+            with suppress(RuntimeError):  # it was closed meanwhile
+                self.loop.call_soon_threadsafe(answered.set)
+            if not answered.wait(_REPORT_SECONDS) and not self._is_blocked(answered):
+                return
+            clock.sleep(_LOOK_SECONDS)
+        if not self._closing and self.failure is None:
+            self.close()  # it could not be opened
+
+    def _idle(self) -> bool:
+        with _lock:
+            if self._users:
+                return False
+            _runtimes.pop(self._key, None)
+            return True
+
+    def _is_blocked(self, answered: threading.Event) -> bool:
+        """Report what blocks the loop, and wait for it to go on; tell whether it did."""
+        if self._closing or self.failure is not None:
+            return False
+        frame = sys._current_frames().get(self._thread.ident or 0)  # noqa: SLF001 - documented for debuggers
+        where = "".join(traceback.format_stack(frame)[-6:]) if frame else "(it has ended)\n"
+        _log.warning(
+            "the event loop is blocked for more than a second: no call goes on and none times out; use in_threads for what "
+            "blocks. It is in:\n%s",
+            where,
+        )
+        if answered.wait(BLOCKED_SECONDS - _REPORT_SECONDS):
+            _log.warning("the event loop goes on")
+            return True
+        last = traceback.extract_stack(frame)[-1] if frame else None
+        at = f" in {last.name}, {last.filename}:{last.lineno}" if last else ""
+        self._fail(
+            f"the event loop did not answer for {BLOCKED_SECONDS:g} s: the function blocks it{at}; use in_threads for what blocks"
+        )
+        self._closing = True
+        self.loop.call_soon_threadsafe(self.loop.stop)  # should it ever go on
+        return False
+
+    def close(self) -> None:
+        """Close the function, then what it left behind, then the loop. What goes wrong is logged: nobody waits for it."""
+        self._closing = True
+        self._used.set()
+        if self.failure is not None or not self._thread.is_alive():
+            return
+        try:
+            asyncio.run_coroutine_threadsafe(self._shut(), self.loop).result(4 * GRACE_SECONDS)
+        except BaseException:  # noqa: BLE001 - as the docstring says
+            _log.exception("the function could not be closed")
+        with suppress(RuntimeError):
+            self.loop.call_soon_threadsafe(self.loop.stop)
+        self._thread.join(GRACE_SECONDS)
+
+    async def _shut(self) -> None:
+        try:
+            if self._opened:
+                await asyncio.wait_for(self.function.close(), 2 * GRACE_SECONDS)
+        except Exception:  # noqa: BLE001 - the user's function; there is nobody left to ask
+            _log.exception("close() of the function failed")
+        left = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in left:
+            task.cancel()
+        if left:
+            _log.warning("the function left %d tasks behind; they were cancelled", len(left))
+            await asyncio.wait(left, timeout=GRACE_SECONDS)
+        await self.loop.shutdown_asyncgens()
+
+
+@contextmanager
+def borrowed(name: str, function: Adapted, context: Context, rate: float | None = None) -> Iterator[Runtime]:
+    """Yield this process's runtime by that name, opened; the first borrower's function, context and rate make it."""
+    key = (os.getpid(), name)
+    with _lock:
+        runtime = _runtimes.get(key)
+        if runtime is None:
+            runtime = _runtimes[key] = Runtime(key, function, context, rate)
+        runtime._users += 1  # noqa: SLF001 - this module's
+        runtime._used.set()  # noqa: SLF001 - as above
+    try:
+        runtime.open()
+        yield runtime
+    finally:
+        with _lock:
+            runtime._users -= 1  # noqa: SLF001 - as above
+            if not runtime._users:  # noqa: SLF001 - as above
+                runtime._used.clear()  # noqa: SLF001 - as above
+
+
+@atexit.register
+def close_all() -> None:
+    """Close every runtime of this process."""
+    with _lock:
+        mine = [runtime for (pid, _), runtime in _runtimes.items() if pid == os.getpid()]
+        _runtimes.clear()
+    for runtime in mine:
+        runtime.close()

@@ -1,0 +1,206 @@
+"""A task's rows through the operator: Arrow batches in, Arrow batches out, calls under way in between.
+
+The thread that was given the input is the only one that reads it and the only one that gives output; the calls go on, on
+the runtime's loop, whatever it waits for. Input is read so far ahead that no slot waits for it, and no further; output is
+given when there is a fair amount of it, and at the latest after `EMIT_SECONDS`, while other calls still run: memory stays
+bounded, and whoever waits for the output sees that the task lives.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from penstock import clock
+from penstock.aio.function import Adapted, Context
+from penstock.aio.operator import ERROR, GRACE_SECONDS, Failure, Operator, Outcome, Settings
+from penstock.aio.rows import Columns, Shape, Unplaced, values_of
+from penstock.aio.runtime import Runtime, borrowed
+from penstock.errors import CallFailed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterator
+
+    import pyarrow as pa
+
+EMIT_SECONDS = 1.0
+_LOOK_SECONDS = 0.05  # that outcomes too few to be told of may lie there
+_EMIT_ROWS = 4096
+_EMIT_BYTES = 8 << 20
+_AHEAD_BYTES = 64 << 20  # of input that waits, unless one batch is more
+_SILENT_SECONDS = 60.0
+_log = logging.getLogger("penstock.aio")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All that a task needs to know of the calls it makes: the same for every task of a query. `name` is the runtime's."""
+
+    name: str
+    function: Adapted
+    settings: Settings
+    shape: Shape
+    on_error: Any
+    key: tuple[str, ...] = ()
+    share: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a task stands: its query, its partition, and what the ids of its calls begin with."""
+
+    query: str
+    partition: int
+    prefix: str
+
+
+def run(
+    plan: Plan,
+    place: Place,
+    batches: Iterator[pa.RecordBatch],
+    *,
+    idle: Callable[[], None] = lambda: None,
+    ended: Callable[[Operator], None] = lambda _: None,
+) -> Generator[pa.RecordBatch, None, None]:
+    """Yield the output of all rows of `batches`, as `plan` says; `CallFailed` names the row that ended it.
+
+    `idle` is called before it waits, with everything yielded so far taken. `ended` is given the operator, for its counts, also
+    after a failure. Closed early, or failed, it leaves nothing under way but calls that refuse to be cancelled.
+    """
+    name = f"{place.query}/{plan.name}"
+    with borrowed(name, plan.function, Context(place.query, place.partition), plan.settings.rate) as runtime:
+        task = _Task(plan, place, batches, runtime)
+        try:
+            with runtime.waking(task.abandon):
+                yield from task.outputs(idle)
+        finally:
+            task.close()
+            ended(task.operator)
+
+
+class _Task:
+    """One run of `run`."""
+
+    def __init__(self, plan: Plan, place: Place, batches: Iterator[pa.RecordBatch], runtime: Runtime) -> None:
+        self.woken = threading.Event()
+        self._plan = plan
+        self._place = place
+        self._batches = batches
+        self._runtime = runtime
+        self._fed = 0
+        self._ended = False
+        self._waiting: deque[tuple[int, int]] = deque()  # (rows fed by then, bytes) of what may not be admitted yet
+        self._kept: list[Outcome] = []
+        self._given = clock.monotonic()
+        self.operator = runtime.wait(self._operator())
+
+    async def _operator(self) -> Operator:
+        plan = self._plan
+        return Operator(
+            self._runtime.function,
+            tuple(plan.shape.schema.names),
+            plan.settings,
+            notify=self.woken.set,
+            on_error=plan.on_error,
+            key=values_of(plan.key),
+            share=values_of(plan.share),
+            prefix=self._place.prefix,
+            pace=self._runtime.pace,
+            enough=max(plan.settings.capacity // 2, 1),
+        )
+
+    def outputs(self, idle: Callable[[], None]) -> Iterator[pa.RecordBatch]:
+        """Yield the output, in batches of a fair size."""
+        silent_since = clock.monotonic()
+        over = False
+        while not over:
+            try:
+                self._feed()
+                done = self.operator.done  # before what is taken, or the last would stay
+                taken = self.operator.take(self._plan.settings.capacity + _EMIT_ROWS)
+            except RuntimeError:
+                self._runtime.check()  # the loop is closed
+                raise
+            self._kept += taken
+            if self.operator.failure is not None:
+                raise self._failed(self.operator.failure)
+            self._runtime.check()
+            over = done and not taken
+            if over or self._is_due():
+                yield from self._flush()
+                idle()
+            now = clock.monotonic()
+            if taken:
+                silent_since = now
+            elif not over:
+                self.woken.wait(_LOOK_SECONDS)
+                self.woken.clear()
+                if now > silent_since + _SILENT_SECONDS:
+                    silent_since = now
+                    _log.warning(
+                        "partition %d: no call has ended for %g s; is there a `timeout`?",
+                        self._place.partition,
+                        _SILENT_SECONDS,
+                    )
+
+    def _feed(self) -> None:
+        """Read as much input as the slots will soon have taken."""
+        admitted = self.operator.counts.rows
+        while self._waiting and self._waiting[0][0] <= admitted:
+            self._waiting.popleft()
+        few = 2 * self._plan.settings.capacity
+        while not self._ended and self._fed - admitted < few and sum(size for _, size in self._waiting) < _AHEAD_BYTES:
+            batch = next(self._batches, None)
+            loop = self._runtime.loop
+            if batch is None:
+                self._ended = True
+                loop.call_soon_threadsafe(self.operator.end)
+            elif batch.num_rows:
+                self._fed += batch.num_rows
+                self._waiting.append((self._fed, batch.nbytes))
+                loop.call_soon_threadsafe(self.operator.feed, Columns(batch).rows())
+
+    def _is_due(self) -> bool:
+        if not self._kept:
+            return False
+        large = len(self._kept) * self.operator.typical_bytes >= _EMIT_BYTES
+        return large or len(self._kept) >= _EMIT_ROWS or clock.monotonic() >= self._given + EMIT_SECONDS
+
+    def _flush(self) -> list[pa.RecordBatch]:
+        self._given = clock.monotonic()
+        kept, self._kept = self._kept, []
+        try:
+            return self._plan.shape.batches(kept, self._plan.on_error)
+        except Unplaced as error:
+            raise self._failed(error.outcome) from None
+
+    def _failed(self, outcome: Outcome) -> CallFailed:
+        """Return the error that ends the task for this outcome."""
+        failure = outcome.failure or Failure(ERROR, "no reason is known", 0, 0)
+        partition = f"partition {self._place.partition}"
+        where = partition if outcome.index < 0 else f"row {outcome.index} of {partition}"
+        if outcome.index >= 0:
+            where += (
+                f" (call {self._place.prefix}{outcome.index}, {failure.attempts} attempts, {failure.elapsed_ms} ms)"
+            )
+        said = " ".join(failure.message.split())
+        error = CallFailed(f"{where}: {said}; on_error='column' reports such rows instead of failing")
+        error.__cause__ = failure.cause
+        return error
+
+    def abandon(self) -> None:
+        """Wake up to a loop that has failed."""
+        self.operator.abandon()
+        self.woken.set()
+
+    def close(self) -> None:
+        """End what runs."""
+        try:
+            stuck = self._runtime.wait(self.operator.close(), 4 * GRACE_SECONDS)
+        except CallFailed:
+            return  # the loop is gone or blocked, which is reported where it matters
+        if stuck:
+            _log.warning("partition %d: %d calls do not end when they are cancelled", self._place.partition, stuck)

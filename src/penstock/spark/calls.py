@@ -1,0 +1,322 @@
+"""`penstock.async_map`: the asynchronous operator on DataFrames, and as the transform of an ingest.
+
+A stage of Arrow batches (`mapInArrow`): rows stay Arrow but for the columns that the function asks for. The batch is the
+barrier: a micro-batch is committed when each of its rows has its outcome, so what is emitted is emitted exactly once, and
+what is called is called at least once.
+
+**Ids.** In a streaming query (and in its `foreachBatch`) a call is `<query>-<operator>-<batch>-<partition>-<row>`: the
+same for every attempt, every retry of the task and every replay of the batch, if the same rows come in the same order,
+as they do from our source. The operator is a digest of the function's name and the schemas. On a batch DataFrame the first
+part is the application and how many frames it had given calls before: the same for every action on the frame, retry and
+speculative copy; another one when the program runs again.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import logging
+import sys
+from collections import Counter
+from dataclasses import asdict, dataclass, replace
+from types import NoneType
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import xxhash
+from pyspark.accumulators import AccumulatorParam
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from penstock import unique
+from penstock.aio.function import Adapted, AsyncFunction
+from penstock.aio.operator import Operator, Settings, milliseconds
+from penstock.aio.retry import Retry
+from penstock.aio.rows import ERROR_COLUMN, Shape
+from penstock.aio.stage import Place, Plan, run
+from penstock.errors import OptionError
+from penstock.formats.schema import to_arrow, to_spark
+from penstock.spark import ddl
+from penstock.spark.checkpoint import task_place
+from penstock.units import parse_rate
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pyspark import Accumulator, SparkContext
+    from pyspark.sql import DataFrame, SparkSession
+
+_log = logging.getLogger("penstock.aio")
+_ON_ERROR = ("fail", "column")
+_frames = itertools.count(1)
+_totals: dict[str, Accumulator[dict[str, int]]] = {}
+
+
+class AsyncMap:
+    """The calls that `async_map` makes, checked, before there is a DataFrame: the `transform` of an ingest.
+
+    The parameters are those of `async_map`. `OptionError` for one that makes no sense.
+    """
+
+    def __init__(  # noqa: PLR0913 - what users are promised
+        self,
+        fn: AsyncFunction | Callable[..., Any],
+        *,
+        schema: Any,  # noqa: ANN401 - DDL or a StructType
+        keep_input: bool = True,
+        capacity: int = 100,
+        ordered: bool = True,
+        key: str | list[str] | None = None,
+        timeout: float | None = None,
+        attempt_timeout: float | None = None,
+        retry: Retry | None = None,
+        rate: str | None = None,
+        share: str | list[str] | None = None,
+        batch_size: int = 1,
+        batch_wait: float = 0.01,
+        on_error: str | Callable[[Any, BaseException], Any] = "fail",
+    ) -> None:
+        if on_error not in _ON_ERROR and not callable(on_error):
+            msg = f"on_error={on_error!r}; expected 'fail', 'column', or a function of (row, error) that returns the output"
+            raise OptionError(msg)
+        given: object = retry
+        if not isinstance(given, (Retry, NoneType)):
+            msg = f"retry={retry!r}; expected a penstock.Retry, Retry(max_attempts=3) for example"
+            raise OptionError(msg)
+        outputs = to_arrow(ddl.schema_json(schema))
+        settings = Settings(
+            capacity=capacity,
+            ordered=_flag("ordered", ordered),
+            timeout=timeout,
+            attempt_timeout=attempt_timeout,
+            retry=retry,
+            rate=None if rate is None else parse_rate(rate, name="rate"),
+            batch_size=batch_size,
+            batch_wait=batch_wait,
+        )
+        shape = Shape(outputs, _flag("keep_input", keep_input), on_error == "column")
+        self._plan = Plan(
+            unique.token(), Adapted(fn), settings, shape, on_error, _columns("key", key), _columns("share", share)
+        )
+        _distinct(shape.whole(pa.schema([])).names)
+
+    @property
+    def shape(self) -> Shape:
+        """Return the columns of the output."""
+        return self._plan.shape
+
+    def schema(self, carried: pa.Schema) -> pa.Schema:
+        """Return the schema of the output for an input's; `OptionError` if they do not go together."""
+        names = list(carried.names)
+        for what, asked in (("key", self._plan.key), ("share", self._plan.share)):
+            for name in asked:
+                if names.count(name) != 1:
+                    msg = f"{what}: there is no column {name!r}; expected one of {', '.join(names) or '(no columns)'}"
+                    raise OptionError(msg)
+        whole = self._plan.shape.whole(carried)
+        _distinct(whole.names)
+        return whole
+
+    def shared_by(self, tasks: int) -> AsyncMap:
+        """Return the same for one of so many tasks that share the rate."""
+        made = object.__new__(AsyncMap)
+        settings = self._plan.settings
+        rate = None if settings.rate is None else settings.rate / max(tasks, 1)
+        made._plan = replace(self._plan, settings=replace(settings, rate=rate))
+        return made
+
+    def operator_id(self, carried: pa.Schema) -> str:
+        """Return what names this operator in the ids of its calls: the same whenever the same program runs."""
+        text = "\n".join([self._plan.function.name, str(carried.remove_metadata()), str(self._plan.shape.schema)])
+        return xxhash.xxh3_64_hexdigest(text.encode())[:8]
+
+    def stream(
+        self,
+        batches: Iterator[pa.RecordBatch],
+        *,
+        operator: str,
+        otherwise: str = "",
+        idle: Callable[[], None] = lambda: None,
+        report: Callable[[dict[str, int]], None] = lambda _: None,
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the output of a task's rows. `otherwise` is what ids begin with outside of a streaming query."""
+        query, batch, partition = task_place()
+        if query is None and not otherwise:
+            msg = "asynchronous calls are made in the tasks of a query alone, not to repeat what it did"
+            raise OptionError(msg)
+        if query is None:
+            query, prefix = otherwise, f"{otherwise}-{operator}-{partition}-"
+        else:
+            prefix = f"{query}-{operator}-{batch}-{partition}-"
+        place = Place(query, partition, prefix)
+
+        def ended(made: Operator) -> None:
+            counts = {f"{query} {name}": count for name, count in _counted(made).items()}
+            report(counts)
+            _log.info("partition %d of batch %s: %s", partition, batch, CallCounts.of(counts, query))
+
+        return run(self._plan, place, batches, idle=idle, ended=ended)
+
+
+def async_map(
+    df: DataFrame,
+    fn: AsyncFunction | Callable[..., Any],
+    *,
+    schema: Any,  # noqa: ANN401 - DDL or a StructType
+    **options: Any,  # noqa: ANN401 - those of `AsyncMap`
+) -> DataFrame:
+    """Return `df` with the outputs of asynchronous calls, one call a row, many at a time; streaming and batch alike.
+
+    `fn` is an `AsyncFunction`, or `async def fn(row)` or `fn(row, call)`. `schema` (DDL or StructType) is what it returns. The
+    other parameters are those of `AsyncMap`:
+
+    - `keep_input=True`: the columns of the input come first in the output.
+    - `capacity=100`: calls in flight, and rows finished but not yet emitted, of one task.
+    - `ordered=True`: emit in the order of the input; False: as calls finish.
+    - `key=None`: columns; calls of equal values run one after another, in order (within a task).
+    - `timeout=None`, `attempt_timeout=None`: seconds a row may take over all its attempts, and each of them.
+    - `retry=None`: a `Retry`.
+    - `rate=None`: calls of the whole query, "500/s"; each task that can run at a time has an equal part.
+    - `share=None`: columns; rows with equal values share the call that is in flight.
+    - `batch_size=1`, `batch_wait=0.01`: `fn(rows, calls)` is given up to so many rows, gathered so long, in seconds.
+    - `on_error="fail"`: fails the task at once; "column": the row is emitted with `_error`; or a function of (row, error).
+
+    Everything is checked here, on the driver: `OptionError`. `CallFailed` fails the task of a row whose call failed for good.
+    """
+    calls = AsyncMap(fn, schema=schema, **options)
+    context = df.sparkSession.sparkContext
+    carried = to_arrow_schema(df.schema, timezone="UTC")
+    calls.schema(carried)
+    calls = calls.shared_by(context.defaultParallelism)
+    operator = calls.operator_id(carried)
+    otherwise = f"{context.applicationId}.{next(_frames)}"
+    totals = _accumulator(context)
+
+    def stage(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return calls.stream(batches, operator=operator, otherwise=otherwise, idle=_flush, report=totals.add)
+
+    return df.mapInArrow(stage, _fields(df, calls.shape))
+
+
+def split_errors(df: DataFrame) -> tuple[DataFrame, DataFrame]:
+    """Return (good, failed): rows without and with an error, of the output of `async_map(..., on_error="column")`.
+
+    Two frames mean two evaluations: where both are written, the calls are made twice, unless `df` is persisted, as in
+    `foreachBatch`.
+    """
+    if ERROR_COLUMN not in df.columns:
+        msg = f"split_errors: there is no column {ERROR_COLUMN!r}; it comes from async_map(..., on_error='column')"
+        raise OptionError(msg)
+    error = df[ERROR_COLUMN]
+    return df.where(error.isNull()).drop(ERROR_COLUMN), df.where(error.isNotNull())
+
+
+@dataclass(frozen=True)
+class CallCounts:
+    """What the calls of a query came to so far; of a task that was repeated, both runs. Latencies in milliseconds."""
+
+    rows: int = 0
+    calls: int = 0
+    retries: int = 0
+    timeouts: int = 0
+    late: int = 0
+    shared: int = 0
+    failed: int = 0
+    rejected: int = 0
+    p50: float | None = None
+    p99: float | None = None
+
+    @classmethod
+    def of(cls, totals: dict[str, int], query: str) -> CallCounts:
+        """Return the counts of one query."""
+        found = {name.removeprefix(f"{query} "): n for name, n in totals.items() if name.startswith(f"{query} ")}
+        latencies = {int(name[1:]): n for name, n in found.items() if name[0] == "~"}
+        counts = {name: n for name, n in found.items() if name[0] != "~"}
+        return cls(**counts, p50=milliseconds(latencies, 0.5), p99=milliseconds(latencies, 0.99))
+
+
+def call_counts(spark: SparkSession) -> dict[str, CallCounts]:
+    """Return what the calls of each query came to, by the query's id; of a batch frame, by what its calls' ids begin with.
+
+    Updated when a task ends. The calls of an ingest are in the executors' logs alone: Spark counts nothing in a sink.
+    """
+    totals = _totals.get(spark.sparkContext.applicationId)
+    found = dict(totals.value) if totals else {}
+    return {query: CallCounts.of(found, query) for query in {name.partition(" ")[0] for name in found}}
+
+
+class _Sum(AccumulatorParam[dict[str, int]]):
+    """Adds counts by name."""
+
+    def zero(self, value: dict[str, int]) -> dict[str, int]:  # noqa: ARG002 - Spark's signature
+        """Return what nothing comes to."""
+        return {}
+
+    def addInPlace(self, value1: dict[str, int], value2: dict[str, int]) -> dict[str, int]:  # noqa: N802 - Spark's name
+        """Return the sums."""
+        return dict(Counter(value1) + Counter(value2))
+
+
+def counts_of(query: str) -> CallCounts | None:
+    """Return what the calls of a query of this process came to, None if it made none."""
+    for totals in list(_totals.values()):
+        if f"{query} rows" in totals.value:
+            return CallCounts.of(dict(totals.value), query)
+    return None
+
+
+def _counted(made: Operator) -> dict[str, int]:
+    """Return an operator's counts and latencies under names that can be added up."""
+    return asdict(made.counts) | {f"~{bucket}": n for bucket, n in made.latencies.items()}
+
+
+def _accumulator(context: SparkContext) -> Accumulator[dict[str, int]]:
+    """Return where tasks add up their counts: one for the whole application."""
+    made = _totals.get(context.applicationId)
+    if made is None:
+        made = _totals[context.applicationId] = context.accumulator({}, _Sum())
+    return made
+
+
+def _fields(df: DataFrame, shape: Shape) -> Any:  # noqa: ANN401 - a StructType
+    """Return the schema of the output for Spark."""
+    made = StructType.fromJson(json.loads(to_spark(shape.whole(pa.schema([])))))
+    return StructType([*(df.schema.fields if shape.keep_input else ()), *made.fields])
+
+
+def _columns(what: str, names: object) -> tuple[str, ...]:
+    if names is None:
+        return ()
+    names = [names] if isinstance(names, str) else names
+    if not isinstance(names, (list, tuple)) or not names or not all(isinstance(name, str) for name in names):
+        msg = f"{what}={names!r}; expected the name of a column, or a list of them"
+        raise OptionError(msg)
+    return tuple(names)
+
+
+def _flag(what: str, value: object) -> bool:
+    if not isinstance(value, bool):
+        msg = f"{what}={value!r}; expected True or False"
+        raise OptionError(msg)
+    return value
+
+
+def _distinct(names: list[str]) -> None:
+    """Refuse columns that Spark could not tell apart."""
+    lower = [name.lower() for name in names]
+    for name in names:
+        if lower.count(name.lower()) > 1:
+            msg = f"the output would have two columns {name!r}; rename one in `schema`, or take keep_input=False"
+            raise OptionError(msg)
+
+
+def _flush() -> None:
+    """Send what Spark's worker holds back: it gives output on 64 KiB at a time, and takes less for a worker that idles.
+
+    The stream is that of the function which takes our batches, above us on the stack; tests hold it by the time-out.
+    """
+    frame = sys._getframe(1)  # noqa: SLF001 - there is no other way to it
+    while frame.f_back is not None and frame.f_code.co_name != "dump_stream":
+        frame = frame.f_back
+    if hasattr(frame.f_locals.get("stream"), "flush"):
+        frame.f_locals["stream"].flush()

@@ -1,0 +1,406 @@
+"""`async_map` on a real Spark, against real HTTP services."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+import penstock
+from penstock import Retry
+from penstock.errors import CallFailed, OptionError
+from tests.support.lookup import Lookup
+from tests.support.service import Service
+from tests.support.stage import Stage, run_python
+
+
+async def double(row: Any) -> dict[str, int]:
+    await asyncio.sleep(0.001 * (row.id % 3))
+    return {"out": 2 * row.id}
+
+
+def numbers(spark: SparkSession, stage: Stage, **options: Any) -> DataFrame:
+    """Return the stage's lines as a stream."""
+    return spark.readStream.format("penstock").options(**options).load(str(stage.src))
+
+
+def write(frame: DataFrame, stage: Stage) -> StreamingQuery:
+    """Write call ids and results as lines, and wait for the end."""
+    lines = frame.selectExpr("concat_ws(' ', value, out, call) as value")
+    writer = lines.writeStream.format("penstock").option("checkpointLocation", str(stage.checkpoint))
+    query = writer.trigger(availableNow=True).start(str(stage.dst))
+    query.awaitTermination()
+    return query
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+def test_batch_frame_has_its_outputs(spark: SparkSession, ordered: bool) -> None:
+    """Every row of a batch frame has its output behind its own columns; in order, or in any."""
+    rows = penstock.async_map(spark.range(0, 500, 1, 2), double, schema="out long", ordered=ordered).collect()
+    found = [(row.id, row.out) for row in rows]
+    assert (found if ordered else sorted(found)) == [(i, 2 * i) for i in range(500)]
+
+
+def test_columns_that_no_call_asks_for_stay_arrow(spark: SparkSession) -> None:
+    """A column that Python could not even represent is carried over; without `keep_input` only the outputs are left."""
+    frame = spark.sql(
+        "select id, timestamp'9999-12-31 23:59:59.999999' + interval 24 hours as at, array(id) as a from range(9)"
+    )
+    made = penstock.async_map(frame, double, schema="out long")
+    assert made.columns == ["id", "at", "a", "out"]
+    assert made.selectExpr("max(cast(at as string))", "sum(out)", "sum(a[0])").first() == (
+        "+10000-01-01 23:59:59.999999",
+        72,
+        36,
+    )
+    assert penstock.async_map(frame, double, schema="out long", keep_input=False).columns == ["out"]
+
+
+async def several(row: Any) -> list[tuple[int]]:
+    return [(row.id,)] * (row.id % 3)
+
+
+def test_none_one_and_many_outputs(spark: SparkSession) -> None:
+    """A row is emitted as often as it has outputs, its own columns repeated."""
+    rows = penstock.async_map(spark.range(9), several, schema="out long").collect()
+    assert Counter((row.id, row.out) for row in rows) == {(i, i): i % 3 for i in range(9) if i % 3}
+
+
+async def fussy(row: Any) -> Any:
+    kinds: dict[int, Any] = {
+        1: None,
+        2: {"other": 1},
+        3: {"out": "text"},
+        4: (1, 2),
+        5: {"out": 2**70},
+        6: "text",
+        7: {"out": 1.5},
+    }
+    if row.id == 8:
+        msg = "eight at http://user:secret@host/"
+        raise ValueError(msg)
+    if row.id == 9:
+        asyncio.get_running_loop().close()
+    return kinds.get(row.id, {"out": row.id})
+
+
+def test_errors_as_a_column(spark: SparkSession) -> None:
+    """`on_error="column"`: whatever is wrong with a row is its own `_error`, which `split_errors` takes apart."""
+    made = penstock.async_map(spark.range(0, 12, 1, 2), fussy, schema="out int", on_error="column").cache()
+    good, failed = penstock.split_errors(made)
+    assert [tuple(row) for row in good.orderBy("id").collect()] == [(0, 0), (10, 10), (11, 11)]
+    errors = {row.id: row._error for row in failed.collect()}
+    assert {i: error.kind for i, error in errors.items()} == dict.fromkeys(range(1, 8), "result") | {
+        8: "error",
+        9: "error",
+    }
+    assert "returned None" in errors[1].message
+    assert "column 'out': expected int" in errors[3].message
+    assert errors[8].message == "ValueError: eight at http://***@host/"
+    made.unpersist()
+
+
+def test_errors_by_a_function(spark: SparkSession) -> None:
+    """`on_error` as a function gives the output of every row that failed, also of one whose result has a wrong type."""
+    made = penstock.async_map(spark.range(12), fussy, schema="out int", on_error=lambda row, error: {"out": -row.id})
+    assert [row.out for row in made.collect()] == [0, *range(-1, -10, -1), 10, 11]
+
+
+@pytest.mark.parametrize(
+    ("bad", "says"), [(1, "returned None"), (3, "column 'out': expected int"), (8, "ValueError: eight")]
+)
+def test_a_failure_names_the_row(spark: SparkSession, bad: int, says: str) -> None:
+    """`on_error="fail"`: the task fails with the code, the place and the reason."""
+    frame = spark.range(0, 20, 1, 1).where(f"id = {bad} or id > 9")
+    with pytest.raises(PySparkException) as caught:
+        penstock.async_map(frame, fussy, schema="out int").collect()
+    found = penstock.errors.from_text(str(caught.value))
+    assert isinstance(found, CallFailed)
+    assert "row 0 of partition 0" in found.message
+    assert says in found.message
+    assert "secret" not in str(caught.value)
+
+
+class Broken(penstock.AsyncFunction):
+    """Fails where it is told to."""
+
+    def __init__(self, where: str) -> None:
+        self.where = where
+
+    async def open(self, ctx: Any) -> None:
+        if self.where == "open":
+            msg = "no service"
+            raise OSError(msg)
+
+    async def invoke(self, row: Any, call: Any) -> Any:
+        if self.where == "stop":
+            asyncio.get_running_loop().stop()
+        return (row.id,)
+
+
+@pytest.mark.parametrize(
+    ("where", "says"), [("open", "could not be opened: OSError: no service"), ("stop", "loop has ended")]
+)
+def test_a_function_that_cannot_run_fails_the_task(spark: SparkSession, where: str, says: str) -> None:
+    """`open` raises, or a call stops the loop: a clear failure, no hang; and the same workers run the next query."""
+    with pytest.raises(PySparkException, match=says):
+        penstock.async_map(spark.range(5), Broken(where), schema="out long").collect()
+    assert penstock.async_map(spark.range(5), Broken(""), schema="out long").count() == 5
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"capacity": 0}, "capacity=0"),
+        ({"timeout": -1.0}, "timeout=-1.0"),
+        ({"timeout": "5"}, "timeout='5'"),
+        ({"attempt_timeout": 0}, "attempt_timeout=0"),
+        ({"key": "uid"}, "key: there is no column 'uid'; expected one of id"),
+        ({"share": ["id", "x"]}, "share: there is no column 'x'"),
+        ({"key": 3}, "key=3"),
+        ({"rate": "500"}, "rate='500'"),
+        ({"rate": "0/s"}, "rate='0/s'"),
+        ({"retry": 3}, "retry=3; expected a penstock.Retry"),
+        ({"ordered": "yes"}, "ordered='yes'"),
+        ({"on_error": "ignore"}, "on_error='ignore'"),
+        ({"schema": "id long"}, "two columns 'id'"),
+        ({"schema": "_error long", "on_error": "column"}, "two columns '_error'"),
+        ({"schema": "no such type"}, "is not a DDL schema"),
+        ({"batch_size": 200}, "batch_size=200 is more than capacity=100"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_on_the_driver(spark: SparkSession, options: dict[str, Any], says: str) -> None:
+    """Every parameter is checked by the call, with what was found and what is expected."""
+    with pytest.raises(OptionError) as caught:
+        penstock.async_map(spark.range(1), double, **{"schema": "out long"} | options)
+    assert says in caught.value.message
+
+
+def test_unknown_parameters_are_refused(spark: SparkSession) -> None:
+    """A parameter that is not there (yet) is refused, never ignored."""
+    with pytest.raises(TypeError, match="drain"):
+        penstock.async_map(spark.range(1), double, schema="out long", drain=5)
+
+
+def test_rows_of_a_key_and_equal_rows(spark: SparkSession) -> None:
+    """Keys of any type, NaN and lists too, are told apart by value; equal rows in flight share one call."""
+    frame = spark.sql("select id, double('NaN') as x, array(id % 2) as a from range(0, 40, 1, 1)")
+    made = penstock.async_map(frame, _count, schema="calls int", share=["x", "a"], capacity=40, timeout=20.0)
+    assert {row.calls for row in made.collect()} == {1, 2}
+    keyed = penstock.async_map(frame, _alone, schema="most int", key=["x", "a"], capacity=40)
+    assert {row.most for row in keyed.collect()} == {1}
+
+
+_made = 0
+_running: Counter[str] = Counter()
+
+
+async def _count(row: Any) -> tuple[int]:
+    global _made  # noqa: PLW0603 - counts the calls of this worker process
+    _made += 1
+    mine = _made
+    await asyncio.sleep(0.3)
+    return (mine,)
+
+
+async def _alone(row: Any) -> tuple[int]:
+    _running[str(row.a)] += 1
+    await asyncio.sleep(0.001)
+    most = _running[str(row.a)]
+    _running[str(row.a)] -= 1
+    return (most,)
+
+
+async def _when(row: Any) -> tuple[float]:
+    return (time.monotonic(),)
+
+
+def test_a_rate_is_shared_by_the_tasks_of_a_query(spark: SparkSession) -> None:
+    """All tasks together keep the rate: each has its part of it, and spreads its calls evenly."""
+    part = 40 / spark.sparkContext.defaultParallelism
+    made = penstock.async_map(spark.range(0, 12, 1, 2), _when, schema="at double", rate="40/s")
+    times = sorted((row.id // 6, row.at) for row in made.collect())
+    assert all(times[6 * task + 5][1] - times[6 * task][1] >= 5 / part - 0.001 for task in (0, 1))
+
+
+def test_ids_are_the_same_for_attempts_and_replays(
+    spark: SparkSession, stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    """F-A14: each row has one id, over refused attempts, and over the replay of the batch whose commit was deleted."""
+    caplog.set_level(logging.INFO, "penstock.aio")
+    for i in range(4):
+        stage.put(f"f{i}", *(str(100 * i + j) for j in range(20)))
+    with Service(refuse_first=1) as service:
+        frame = penstock.async_map(
+            numbers(spark, stage, maxFilesPerTrigger=2),
+            Lookup(service.port),
+            schema="out long, call string",
+            capacity=8,
+            retry=Retry(max_attempts=3, delay=0.01, on=ConnectionError),
+        )
+        query = write(frame, stage)
+        assert set(service.ids.values()) == {2}
+        last = stage.checkpoint / "commits/1"
+        last.unlink()
+        last.with_name(".1.crc").unlink(missing_ok=True)
+        write(frame, stage)
+    assert {len(ids) for ids in service.rows.values()} == {1}
+    assert len(service.ids) == 80
+    assert sorted(set(service.ids.values())) == [2, 3]
+    rows = [line.split() for line in stage.lines().elements()]
+    assert sorted((int(n), int(out)) for n, out, _ in rows) == [
+        (n, 2 * n) for i in range(4) for n in range(100 * i, 100 * i + 20)
+    ]
+    counts = penstock.call_counts(spark)[str(query.id)]
+    assert (counts.rows, counts.retries, counts.failed) == (120, 80, 0)
+    assert counts.p99 is not None
+    deadline = time.monotonic() + 30
+    while (
+        f"query {query.id}, batch 1: CallCounts(rows=120" not in caplog.text
+    ):  # Spark tells listeners when it gets to it
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_ids_in_foreach_batch_name_the_query_and_the_batch(spark: SparkSession, stage: Stage) -> None:
+    """A batch frame inside of `foreachBatch` has the ids of its stream: the same ones when the batch is replayed."""
+    stage.put("a", "1", "2")
+    seen: list[list[str]] = []
+
+    def each(batch: DataFrame, number: int) -> None:
+        made = penstock.async_map(batch, _own_id, schema="call string")
+        seen.append([row.call for row in made.collect()])
+
+    for _ in range(2):
+        writer = (
+            numbers(spark, stage).writeStream.foreachBatch(each).option("checkpointLocation", str(stage.checkpoint))
+        )
+        query = writer.trigger(availableNow=True).start()
+        query.awaitTermination()
+        (stage.checkpoint / "commits/0").unlink()
+        (stage.checkpoint / "commits/.0.crc").unlink(missing_ok=True)
+    assert seen[0] == seen[1]
+    assert [call.rpartition("-")[2] for call in seen[0]] == ["0", "1"]
+    assert all(call.startswith(f"{query.id}-") and call.endswith(f"-0-0-{i}") for i, call in enumerate(seen[0]))
+
+
+async def _own_id(row: Any, call: Any) -> tuple[str]:
+    return (call.id,)
+
+
+@pytest.mark.usefixtures("spark")
+def test_calls_are_not_made_outside_of_a_query() -> None:
+    """What only repeats an ingest (`penstock verify --source`) calls no service again: it is refused."""
+    calls = penstock.AsyncMap(double, schema="out long")
+    batch = pa.record_batch({"id": pa.array([1])})
+    with pytest.raises(OptionError, match="tasks of a query"):
+        list(calls.stream(iter([batch]), operator="o"))
+
+
+def test_async_map_is_a_transform_of_an_ingest(spark: SparkSession, stage: Stage) -> None:
+    """An `AsyncMap` is the transform of an ingest: rows never leave Python, ids name the batch and the row."""
+    stage.put("a", *(str(n) for n in range(50)))
+    with Service() as service:
+        calls = penstock.AsyncMap(Lookup(service.port), schema="out long, call string", capacity=8, rate="5000/s")
+        done = penstock.ingest(spark, str(stage.src), str(stage.dst), sink={"format": "json"}, transform=calls)
+    assert done.rows == 50
+    assert len(service.ids) == 50
+    assert all(f'"out":{2 * n}' in line.replace(" ", "") for n, line in enumerate(stage.lines()))
+
+
+IDLE = """
+import asyncio, penstock
+spark = penstock.local_session("local[1]", config={
+    "spark.sql.execution.pyspark.udf.idleTimeoutSeconds": "3", "spark.sql.execution.pyspark.udf.killOnIdleTimeout": "true"})
+async def slow(row):
+    await asyncio.sleep(1.0)
+    return (row.id,)
+print("ROWS", penstock.async_map(spark.range(0, 16, 1, 1), slow, schema="out long", capacity=2).count())
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+def test_a_slow_task_is_no_idle_task() -> None:
+    """F-A23: output that there is reaches Spark while calls still run, so that its idle time-out does not kill the worker."""
+    done = run_python(IDLE)
+    assert "ROWS 16" in done.stdout, done.stderr[-3000:]
+
+
+LOSE = """
+import os, sys, penstock
+from tests.support.lookup import Lookup
+MARK = sys.argv[2]
+class Once(Lookup):
+    async def invoke(self, row, call):
+        made = await super().invoke(row, call)
+        if row.id == 45:
+            try:
+                os.close(os.open(MARK, os.O_CREAT | os.O_EXCL))
+                os.kill(os.getpid(), 9)
+            except FileExistsError:
+                pass
+        return made
+spark = penstock.local_session("local[2,4]")
+frame = spark.range(0, 60, 1, 2).selectExpr("id", "id as value")
+calls = penstock.async_map(frame, Once(int(sys.argv[1])), schema="out long, call string", capacity=4)
+print("SUM", calls.selectExpr("sum(out)").first()[0])
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+def test_ids_are_the_same_when_a_task_is_killed(tmp_path: Path) -> None:
+    """F-A14: the worker is killed in mid task, Spark repeats the task: some calls are made twice, each by one id."""
+    with Service() as service:
+        done = run_python(LOSE, str(service.port), str(tmp_path / "once"))
+    assert f"SUM {60 * 59}" in done.stdout, done.stderr[-3000:]
+    assert {len(ids) for ids in service.rows.values()} == {1}
+    assert max(service.ids.values()) == 2
+
+
+QUERY = """
+import sys, penstock
+from tests.support.lookup import Lookup
+src, dst, port = sys.argv[1:]
+spark = penstock.local_session("local[2]")
+frame = spark.readStream.format("penstock").option("maxFilesPerTrigger", 2).load(src)
+rich = penstock.async_map(frame, Lookup(int(port)), schema="out long, call string", capacity=16, ordered=False)
+writer = rich.selectExpr("concat_ws(' ', value, out) as value").writeStream.format("penstock").trigger(availableNow=True)
+writer.option("checkpointLocation", dst + "/_penstock/checkpoint").start(dst).awaitTermination()
+print("DONE")
+"""
+KILLS = [
+    "source.read=kill-jvm@2",
+    "sink.write.staged=kill-jvm@2",
+    "sink.ledger.after-put=kill-jvm@2",
+    "storage.publish.linked=kill-jvm",
+]
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+@pytest.mark.timeout(300)
+def test_each_input_is_in_the_output_once_whatever_is_killed(stage: Stage) -> None:
+    """Source, calls of a real service, sink; all of Spark killed at four steps: no row lost, none twice, one id a row."""
+    for i in range(12):
+        stage.put(f"f{i:02}", *(str(100 * i + j) for j in range(100)))
+    expected = Counter({f"{n} {2 * n}": 1 for n in range(1200)})
+    with Service() as service:
+        for point in KILLS:
+            killed = run_python(QUERY, str(stage.src), str(stage.dst), str(service.port), failpoints=point)
+            assert "DONE" not in killed.stdout, f"{point} was never reached"
+            assert not stage.lines() - expected, point
+        final = run_python(QUERY, str(stage.src), str(stage.dst), str(service.port))
+    assert "DONE" in final.stdout, final.stderr[-3000:]
+    assert stage.lines() == expected
+    assert {len(ids) for ids in service.rows.values()} == {1}
