@@ -47,15 +47,18 @@ _HOMES = {
     "register": "penstock.spark.register",
     "split_errors": "penstock.spark.calls",
 }
+_MODULES = ("testing", "wal")
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - whatever is asked for
     """Load a public name when it is first used."""
+    import importlib
+
+    if name in _MODULES:
+        return importlib.import_module(f"penstock.{name}")
     if name not in _HOMES:
         msg = f"module 'penstock' has no attribute {name!r}"
         raise AttributeError(msg)
-    import importlib
-
     value = getattr(importlib.import_module(_HOMES[name]), name)
     globals()[name] = value
     return value
@@ -63,4 +66,4 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401 - whatever is asked for
 
 def __dir__() -> list[str]:
     """Return the public names."""
-    return sorted(__all__)
+    return sorted([*__all__, *_MODULES])
