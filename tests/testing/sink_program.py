@@ -126,8 +126,10 @@ class SinkProgram(Program):
         """Look at the output as `cat` would: no row twice, none in part, none that was not decided; at the end all."""
         files = visible(disk.storage(), ROOT)
         lines = [line for data in files.values() for line in _unpacked(data).splitlines(keepends=True)]
-        if self._growing and not final:  # what its readers see may end in the middle of a record, and only there
-            lines = [line for line in lines if line.endswith(b"\n") and not line.startswith(b"\0")]
+        if (
+            self._growing and not final
+        ):  # what its readers see may end in the middle of a record, or have zeros for a block
+            lines = [line for line in lines if line.endswith(b"\n") and b"\0" not in line]
         begins = self._options["fileName"].partition("{")[0]
         found = [f"misnamed {path}" for path in files if not path.rpartition("/")[2].startswith(begins)]
         decided = _decided(disk) if lines or final else -1
