@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psutil
+import pyarrow as pa
 import pytest
 
 from penstock.spark import forkserver, session
@@ -21,6 +22,8 @@ from tests.support.wait import wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
 
 pytest.importorskip("pyspark")
 
@@ -129,6 +132,18 @@ def test_child_is_what_was_asked_for(driver: Driver) -> None:
     assert (said["ignored"], said["child"]) == (True, True)
     assert len(said["streams"]) == 4, "its streams, and the connection to its client"
     assert (besides, status) == ("reward\nloops\n", 7)
+
+
+def test_workers_of_our_sessions_are_forked(spark: SparkSession) -> None:
+    """What Spark asks for, with all that it puts into the environment, is what the server has."""
+
+    def above(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for _ in batches:
+            found = [" ".join(process.cmdline()) for process in psutil.Process().parents()]
+            yield pa.RecordBatch.from_arrays([pa.array([" <- ".join(found)])], names=["above"])
+
+    (row,) = spark.range(1).mapInArrow(above, "above string").collect()
+    assert row.above.count("penstock.spark.forkserver") == 2, "the daemon that forks, and the server that forked it"
 
 
 def test_error_in_a_child_is_told_and_counts(driver: Driver) -> None:

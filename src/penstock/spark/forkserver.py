@@ -28,6 +28,7 @@ import contextlib
 import gc
 import importlib
 import os
+import re
 import runpy
 import selectors
 import signal
@@ -57,6 +58,7 @@ _IMPORTED = [
 ]
 _FREE = {b"PYTHONUNBUFFERED", b"PYTHONDONTWRITEBYTECODE", b"PYTHONSTARTUP"}
 _KIND = "fork"
+_SETTING = re.compile(rb"PYTHON([A-Z]|_(GIL|JIT|CPU_COUNT)$)")  # those with another _ are Spark's
 _STREAMS = 3
 _LISTENER = 3  # the number of its descriptor in the server
 _REQUEST_SECONDS = 10.0
@@ -75,7 +77,7 @@ class _Request:
     @property
     def suits(self) -> bool:
         """Tell whether a fork of this process can be what is asked for."""
-        asked = {name: value for name, value in self.environment.items() if name.startswith(b"PYTHON") and value}
+        asked = {name: value for name, value in self.environment.items() if _SETTING.match(name) and value}
         path = asked.pop(b"PYTHONPATH", b"").split(b":")
         return (
             self.arguments[:1] == [b"-m"]
