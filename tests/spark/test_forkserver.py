@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 pytest.importorskip("pyspark")
 
-DRIVER = "from penstock.spark import forkserver; print(forkserver.start(), flush=True); input()"
+DRIVER = "from penstock.spark import forkserver; path, start = forkserver.prepare(); print(path, start() or '', flush=True); input()"
 
 TELLING = """
 import json, os, signal, sys, time

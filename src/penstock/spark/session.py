@@ -33,6 +33,8 @@ from penstock.spark import archive, forkserver
 from penstock.storage import is_file
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pyspark.sql import SparkSession
 
 _ENDING_SECONDS = 1.0
@@ -72,10 +74,7 @@ def local_session(
     if active is not None:
         return active
     os.environ.setdefault("PYSPARK_PYTHON", _worker_python())
-    if os.environ["PYSPARK_PYTHON"] == _LAUNCHER:
-        with contextlib.suppress(OSError, PenstockError):
-            os.environ[forkserver.VARIABLE] = forkserver.start()
-    threading.Thread(target=_import_ahead, name="penstock-import", daemon=True).start()
+    threading.Thread(target=_prepare, args=(_fork_server(),), name="penstock-prepare", daemon=True).start()
     settings = _settings(rows_in_jvm=rows_in_jvm) | (config or {})
     builder = SparkSession.builder.master(master).appName("penstock")
     for name, value in settings.items():
@@ -130,11 +129,23 @@ def _checkpoint_files() -> dict[str, str]:
     return {name: f"{package}.FileSystemBasedCheckpointFileManager"} if pyspark.__version__.startswith("4.3.") else {}
 
 
-def _import_ahead() -> None:
-    """Import what the session and an ingest will need; the JVM takes a second to start, and waiting takes no core."""
-    with contextlib.suppress(ImportError):
-        import pyspark.testing.utils  # noqa: F401 - for its effect
-    import penstock.spark.ingest  # noqa: F401 - for its effect
+def _fork_server() -> Callable[[], None]:
+    """Return what starts the fork server for workers that start through our launcher; where there can be none, nothing."""
+    if os.environ["PYSPARK_PYTHON"] == _LAUNCHER:
+        with contextlib.suppress(OSError, PenstockError):
+            os.environ[forkserver.VARIABLE], start = forkserver.prepare()
+            return start
+    return lambda: None
+
+
+def _prepare(start: Callable[[], None]) -> None:
+    """Import what the session and an ingest will need, then have workers' imports made; a JVM that starts leaves a core free."""
+    try:
+        with contextlib.suppress(ImportError):
+            import pyspark.testing.utils  # noqa: F401 - for its effect
+        import penstock.spark.ingest  # noqa: F401 - for its effect
+    finally:
+        start()
 
 
 def _worker_python() -> str:
