@@ -228,11 +228,10 @@ One batch through source and sink in one thread of one process, without Spark: t
 
 # What profiles and Spark's own log showed, for cases that have missed what was asked of them.
 _WHY = {
-    "json-parquet-warm": "a query costs half a second before and behind its work, whatever its size: Spark starts a Python "
-    "process for the source of every query (0.2 s, most of it imports), and writes three files of its checkpoint. The work "
-    "itself takes what it takes alone.",
-    "tiny-process": "Spark starts seven kinds of Python process one after the other, and each imports PySpark (0.12 s) and "
-    "pyarrow (0.08 s); its own JVM takes two thirds of the time, with the archive. Spark's own query starts none.",
+    "json-parquet-warm": "a query costs 0.4 s before and behind its work, whatever its size: Spark starts a process for its "
+    "source, plans, and writes files of its checkpoint. The work itself takes what it takes alone.",
+    "tiny-process": "the JVM takes two thirds of the time, with the archive; then Spark starts seven kinds of Python process "
+    "one after the other. Spark's own query starts none.",
     "one-new-file": "the directory has changed, so its 100,000 names are listed (0.1 s); the rest is a batch with one line "
     "in it, most of which is Spark's own (see tiny-batch).",
     "plain-text": "every row is copied into the JVM and out of it again, one by one, by Spark: 3.5 to 5 s of processor time "
