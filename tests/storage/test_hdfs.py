@@ -719,7 +719,8 @@ class Reviving:
         self._real.delete(path)
 
 
-@pytest.mark.parametrize("size", [10, 300_000, 6 * MEBIBYTE])
+@pytest.mark.soak  # what other tests did to the DataNodes lately decides whether the dead one is asked: not for every run
+@pytest.mark.parametrize("size", [10, 300_000, 3 * MEBIBYTE])
 def test_a_file_that_meets_a_dead_data_node_is_made_again(
     hdfs: MiniHdfs, storage: HdfsStorage, root: str, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
