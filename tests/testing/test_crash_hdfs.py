@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
+
 import pytest
 
 from penstock.errors import AlreadyThere, StorageError
-from penstock.storage import Storage
-from penstock.testing import CrashHdfs
+from penstock.storage import Storage, WriteHandle
+from penstock.testing import CrashHdfs, Fault, FaultySystem
 from tests.support.storage_contract import InTurnContract, StorageContract
 
 
@@ -54,6 +56,25 @@ def test_what_is_synced_stays(hdfs_in_memory: CrashHdfs) -> None:
     assert left(hdfs_in_memory, "/root/a") == [(b"xyz", True)]
     handle.write(b"more")
     assert {data[:3] for data, _ in left(hdfs_in_memory, "/root/a")} == {b"xyz"}
+
+
+def test_what_is_synced_is_never_made_again(hdfs_in_memory: CrashHdfs) -> None:
+    """A write that fails behind a sync is an error: to make the file again would take away for a moment what is durable."""
+
+    def synced(system: FaultySystem) -> WriteHandle:
+        handle = system.storage().create("/root/a")
+        handle.write(b"acknowledged")
+        handle.sync()
+        return handle
+
+    before = FaultySystem(CrashHdfs(next(hdfs_in_memory.images())), Fault(errno.EIO), at=0)
+    synced(before)
+    handle = synced(faulty := FaultySystem(hdfs_in_memory, Fault(errno.EIO), at=before.calls + 1))
+    with pytest.raises(StorageError):
+        handle.write(b"more")
+    assert faulty.failed == "writer.write"
+    assert {data for data, _ in left(hdfs_in_memory, "/root/a")} == {b"acknowledged"}
+    assert faulty.calls == before.calls + 1, "nothing was removed, not even to be put back"
 
 
 def test_a_dead_writers_file_stays_open(hdfs_in_memory: CrashHdfs) -> None:

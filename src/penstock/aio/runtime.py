@@ -201,7 +201,7 @@ class Runtime:
             return
         try:
             asyncio.run_coroutine_threadsafe(self._shut(), self.loop).result(4 * GRACE_SECONDS)
-        except BaseException:  # noqa: BLE001 - as the docstring says
+        except Exception:  # noqa: BLE001 - the user's function; there is nobody left to ask
             _log.exception("the function could not be closed")
         with suppress(RuntimeError):
             self.loop.call_soon_threadsafe(self.loop.stop)

@@ -105,8 +105,7 @@ def prepare() -> tuple[str, Callable[[], None]]:
     Clients that come before it is started wait for it.
     """
     listener, path = listening(_KIND)
-    end, ours = os.pipe()
-    assert ours  # noqa: S101 - stays open as long as this process lives, and is in no other
+    end, _ = os.pipe()  # its other end stays open as long as this process lives, and is in no other
     environment = os.environ | {"PYTHONHASHSEED": os.environ.get("PYTHONHASHSEED", "0"), "OPENBLAS_NUM_THREADS": "1"}
 
     @cache

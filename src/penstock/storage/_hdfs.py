@@ -18,12 +18,13 @@ there: it was not done. The source is gone, and the target has its length and mo
 was done. Nobody else moves a staged file or a temporary but another driver that publishes the same record.
 
 *A DataNode that is dead and not missed yet.* The NameNode hands it out, and hdfs-native asks for no other: the write fails,
-or the sync waits in vain. So as long as a file has less than `_AGAIN_BYTES`, and no full block, its handle has all of it in
+or the sync waits in vain. So as long as a file has less than `_AGAIN_BYTES`, and was never synced, its handle has all of it in
 memory, and a call that fails is made again on a new file of the same name, which gets other DataNodes. Nobody but the handle
 knows that name, and the NameNode tells the two files apart by their numbers, so what is left of the first is in nobody's way.
 Nothing can be doubled: there is one file of the name, and until the handle returns no record that names it. An error that is
 not of a DataNode (space, permissions, a lost lease, a name that is gone) is never answered so. Beyond that length, and in a
-file that is extended, the error is raised, and Spark tries the task again.
+file that is extended, the error is raised, and Spark tries the task again; so, too, behind a sync: to make the file again
+takes it away first, and what was called durable would be lost if this process died then.
 
 *Identity.* hdfs-native does not tell the number of a file, so `Entry.identity` is `""`. A file in HDFS cannot be
 overwritten in place; another one under the same name has another modification time, to the millisecond.
@@ -93,10 +94,8 @@ class HdfsWriteHandle:
         self._written = kept or 0
         self._there = there  # what the file had: behind `kept` it is compared, not written
         self._block: int | None = None
-        self._again: bytearray | None = (
-            None if self._keep else bytearray()
-        )  # all that was written, while that is little
-        self._synced = False
+        # All that was written, while that is little and was not called durable.
+        self._again: bytearray | None = None if self._keep else bytearray()
         self._poisoned = False
 
     def write(self, data: Data) -> int:
@@ -130,7 +129,7 @@ class HdfsWriteHandle:
         for number, seconds in enumerate(tries, 1):
             try:
                 if number > 1:
-                    self._make_again(seconds)
+                    self._make_again()
                 call(self._open, seconds)
             except OSError as error:  # noqa: PERF203 - each try is a call over the network
                 if number == len(tries) or error.errno not in _OF_DATA_NODES:
@@ -139,14 +138,12 @@ class HdfsWriteHandle:
             else:
                 return
 
-    def _make_again(self, seconds: float) -> None:
+    def _make_again(self) -> None:
         """Put a new file, with all that was written so far, in the place of one that cannot be written."""
         self._hdfs.delete(self._at)
         file = self._file = self._hdfs.create(self._at, _PRIVATE)
         if self._again:
             file.write(self._again)
-        if self._synced:
-            file.hsync(seconds)
 
     def _beyond_what_is_there(self, view: memoryview) -> memoryview:
         """Return what is to be written of `view`: what lies behind the bytes that the file has already."""
@@ -196,7 +193,7 @@ class HdfsWriteHandle:
         with self._poisoning("sync"):
             failpoints.hit("storage.sync")
             self._call(_hsync)
-            self._synced = True
+            self._again = None  # made again, it would be gone for a moment, though somebody was told that it is durable
 
     def close(self) -> None:
         """Complete the file; the name must still be this file's."""
