@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,9 +14,12 @@ from penstock.sink.sink import Sink
 from penstock.storage import LocalStorage
 from penstock.testing import Crashable, CrashDisk, CrashHdfs, ObjectStore, Report, explore
 from tests.testing.sink_program import SinkProgram, Step
+from tests.testing.syncs import not_missed, places_of_syncs
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from tests.testing.syncs import Making
 
 ROLL, FINISH = Step(what="roll"), Step(what="finish")
 MAIN = ([Step((3, 2)), Step((2, 0)), ROLL, Step((1, 4)), FINISH], {"rollSize": "60", "rollInactivity": "30s"})
@@ -84,41 +88,14 @@ def test_crash_and_nobody_restarts() -> None:
     assert report.states > 1000
 
 
-def needed(omitted: str) -> Report:
-    """Explore without the syncs at one place, by all scripts, until one of them shows that it is missed."""
-    report = Report()
-    scripts = [MAIN, *SCRIPTS.values()]
-    programs = [SinkProgram(*script) for script in scripts] + [SinkProgram(*ABANDONED, abandoned=True)]
-    for depth in (1, 2):
-        for program in programs:
-            program.memory = -1
-            report = explore(program, depth=depth, states_max=4000, omit=lambda place: place == omitted)
-            if report.complaints:
-                return report
-    return report
-
-
-def places_of_syncs() -> list[str]:
-    """Return every place from which the scripts sync."""
-    found: set[str] = set()
-
-    def note(place: str) -> bool:
-        found.add(place)
-        return False
-
-    for steps, options in [MAIN, *SCRIPTS.values()]:
-        explore(SinkProgram(steps, options), depth=0, omit=note)
-    return sorted(found)
-
-
 @pytest.mark.timeout(600)
 def test_every_sync_is_needed() -> None:
     """Without any one sync of storage or sink something is lost, torn or doubled: none is dead weight or untested."""
-    places = places_of_syncs()
+    programs: list[Making] = [partial(SinkProgram, *script) for script in [MAIN, *SCRIPTS.values()]]
+    places = places_of_syncs(programs)
     assert len(places) > 8
-    table = {place: needed(place).complaints[:1] for place in places}
-    print("\n".join(f"{place}: {found[0] if found else 'NOT MISSED'}" for place, found in table.items()))  # noqa: T201 - the table is asked for
-    assert [place for place, found in table.items() if not found] == []
+    programs.append(partial(SinkProgram, *ABANDONED, abandoned=True))
+    assert not_missed(dict.fromkeys(places, programs), states_max=4000) == []
 
 
 def publish_before_the_put(patch: pytest.MonkeyPatch) -> None:

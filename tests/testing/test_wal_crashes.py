@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.testing import Crashable, CrashDisk, CrashHdfs, ObjectStore, Program, Report, explore
+from penstock.testing import Crashable, CrashDisk, CrashHdfs, ObjectStore, Program, explore
+from tests.testing.syncs import not_missed, places_of_syncs
 from tests.testing.wal_program import OperatorProgram, RepairProgram, WalProgram
 
 if TYPE_CHECKING:
@@ -44,34 +45,11 @@ def test_crash_anywhere_in_a_repair(name: str) -> None:
     assert report.states > 200
 
 
-def needed(omitted: str) -> Report:
-    """Explore without the syncs at one place, until a program shows that it is missed."""
-    report = Report()
-    for depth in (1, 2):
-        for make in (*REPAIRS.values(), PROGRAMS["purging"]) if "log.py" in omitted else PROGRAMS.values():
-            report = explore(make(), depth=depth, states_max=3000, omit=lambda place: place == omitted)
-            if report.complaints:
-                return report
-    return report
-
-
-def places_of_syncs() -> list[str]:
-    """Return every place from which the programs sync."""
-    found: set[str] = set()
-
-    def note(place: str) -> bool:
-        found.add(place)
-        return False
-
-    for make in (*PROGRAMS.values(), *REPAIRS.values()):
-        explore(make(), depth=0, omit=note)
-    return sorted(found)
-
-
 def test_every_sync_is_needed() -> None:
     """Without any one sync of the log something acknowledged is lost or damaged: none is dead weight or untested."""
-    places = places_of_syncs()
+    everything = [*PROGRAMS.values(), *REPAIRS.values()]
+    places = places_of_syncs(everything)
     assert len(places) > 3
-    table = {place: needed(place).complaints[:1] for place in places}
-    print("\n".join(f"{place}: {found[0] if found else 'NOT MISSED'}" for place, found in table.items()))  # noqa: T201 - the table is asked for
-    assert [place for place, found in table.items() if not found] == []
+    of_the_log = [*REPAIRS.values(), PROGRAMS["purging"]]
+    chosen = {place: of_the_log if "log.py" in place else list(PROGRAMS.values()) for place in places}
+    assert not_missed(chosen, states_max=3000) == []

@@ -30,7 +30,7 @@ from pyspark.sql.types import StructType
 
 from penstock import unique
 from penstock.aio.function import Adapted, AsyncFunction
-from penstock.aio.operator import Operator, Settings, milliseconds
+from penstock.aio.operator import Counts, Operator, Settings, milliseconds
 from penstock.aio.retry import Retry
 from penstock.aio.rows import ERROR_COLUMN, Shape
 from penstock.aio.stage import Place, Plan, run
@@ -211,18 +211,10 @@ def split_errors(df: DataFrame) -> tuple[DataFrame, DataFrame]:
     return df.where(error.isNull()).drop(ERROR_COLUMN), df.where(error.isNotNull())
 
 
-@dataclass(frozen=True)
-class CallCounts:
+@dataclass
+class CallCounts(Counts):
     """What the calls of a query came to so far; of a task that was repeated, both runs. Latencies in milliseconds."""
 
-    rows: int = 0
-    calls: int = 0
-    retries: int = 0
-    timeouts: int = 0
-    late: int = 0
-    shared: int = 0
-    failed: int = 0
-    rejected: int = 0
     p50: float | None = None
     p99: float | None = None
 
