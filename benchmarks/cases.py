@@ -170,12 +170,28 @@ def _one_new_file(bench: Bench) -> list[Figure]:
 
 
 @_case(
-    "plain-text", "Text through `readStream` and `writeStream` of the format penstock, where every row crosses the JVM."
+    "plain-text",
+    "Text through `readStream` and `writeStream` of the format penstock, where every row crosses the JVM; and the crossing "
+    "alone: as many lines, as long, from a Python source that has them ready to a Python sink that drops them.",
 )
 def _plain_text(bench: Bench) -> list[Figure]:
     data = bench.data("text", _TEXT_BYTES, 2 * _PARTS)
-    what = "text to text by readStream and writeStream"
-    return _warm(bench, "plain-text", what, data, "text", engine="plain", label=PLAIN, limit=0.7)
+    crossing = {"op": "cross", "rows": data.rows, "width": data.size // data.rows - 1}
+    with _sessions(bench, "plain") as (theirs, ours):
+        spark, plain, crossed = bench.alternate(
+            [
+                warm(SPARK, theirs, "spark", data, "text"),
+                warm(PLAIN, ours, "plain", data, "text"),
+                Contender("the crossing alone", lambda _: float(ours.ask(**crossing)["seconds"]), lambda _: None),
+            ],
+            drop=_ROUNDS_TO_WARM,
+        )
+    case, what = "plain-text", "text to text by readStream and writeStream"
+    return [
+        Figure(case, what, plain, spark, "faster", 0.7, _facts(data, plain)),
+        Figure(case, "the same against the crossing alone", plain, crossed, "longer"),
+        Figure(case, "the crossing alone", crossed, spark, "faster"),
+    ]
 
 
 @_case(
@@ -251,11 +267,9 @@ def _warm(
     to: str,
     *,
     limit: float,
-    engine: str = "ingest",
-    label: str = INGEST,
 ) -> list[Figure]:
-    with _sessions(bench, engine) as (theirs, ours):
-        contenders = [warm(SPARK, theirs, "spark", data, to), warm(label, ours, engine, data, to)]
+    with _sessions(bench, "ingest") as (theirs, ours):
+        contenders = [warm(SPARK, theirs, "spark", data, to), warm(INGEST, ours, "ingest", data, to)]
         spark, mine = bench.alternate(contenders, drop=_ROUNDS_TO_WARM)
     return [Figure(case, what, mine, spark, "faster", limit, _facts(data, mine))]
 

@@ -74,6 +74,12 @@ def _trickle(session: Any, command: dict[str, Any]) -> dict[str, Any]:  # noqa: 
     return {"milliseconds": jobs.trickle(session, jobs.Job(**command["job"]), batches=command["batches"])}
 
 
+def _cross(session: Any, command: dict[str, Any]) -> dict[str, Any]:  # noqa: ANN401 - there is a session
+    from benchmarks.crossing import cross  # noqa: PLC0415 - see the module
+
+    return {"seconds": cross(session, **command)}
+
+
 def _alone(_session: object, command: dict[str, Any]) -> dict[str, Any]:
     from benchmarks.alone import parse_and_write  # noqa: PLC0415 - see the module
 
@@ -90,6 +96,7 @@ def _profile(_session: object, command: dict[str, Any]) -> dict[str, Any]:
 _OPERATIONS: dict[str, Callable[[Any, dict[str, Any]], dict[str, Any]]] = {
     "run": _run,
     "trickle": _trickle,
+    "cross": _cross,
     "alone": _alone,
     "profile": _profile,
 }

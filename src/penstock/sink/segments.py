@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from penstock.sink.ledger import FinishedFile, Segment
     from penstock.storage import Storage
 
-_READ_BYTES = 8 << 20
+_READ_BYTES = 1 << 20
 _REMEDY = "restore it from a copy of the directory; nothing of it is visible"
 
 
