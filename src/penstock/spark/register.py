@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import atexit
+from contextlib import suppress
 from typing import TYPE_CHECKING
-from weakref import WeakSet
+from weakref import WeakKeyDictionary
 
 from penstock.spark.session import require_pyspark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.listener import StreamingQueryListener
 
-_registered: WeakSet[SparkSession] = WeakSet()
+_HEARING_MILLISECONDS = 2000
+_registered: WeakKeyDictionary[SparkSession, StreamingQueryListener] = WeakKeyDictionary()
 
 
 def register(spark: SparkSession) -> None:
@@ -23,7 +27,25 @@ def register(spark: SparkSession) -> None:
     from penstock.spark.datasource import PenstockDataSource
     from penstock.spark.listener import EndListener
 
-    if spark not in _registered:
-        spark.dataSource.register(PenstockDataSource)
-        spark.streams.addListener(EndListener())
-        _registered.add(spark)
+    if spark in _registered:
+        return
+    if not _registered:
+        atexit.register(_leave)
+    spark.dataSource.register(PenstockDataSource)
+    _registered[spark] = EndListener()
+    spark.streams.addListener(_registered[spark])
+
+
+def _leave() -> None:
+    """Hear what is under way and take the listeners off before Python ends: Spark logs a stack for what nobody answers.
+
+    Of a query that still runs the keepers know by the end of the application.
+    """
+    for spark, listener in list(_registered.items()):
+        context = spark.sparkContext._jsc  # noqa: SLF001 - None once the session is stopped
+        if context is None:
+            continue
+        with suppress(Exception):  # its JVM may be gone; or there is always something under way
+            context.sc().listenerBus().waitUntilEmpty(_HEARING_MILLISECONDS)
+        with suppress(Exception):
+            spark.streams.removeListener(listener)
