@@ -20,6 +20,7 @@ from penstock.errors import OptionError
 from penstock.units import parse_duration, parse_size
 
 Parser = Callable[[str, str], Any]
+_MOST = 1 << 62  # bytes or nanoseconds: sums of two still fit 64 bits, here and in Arrow
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,7 @@ def _flag(value: str, name: str) -> bool:
 
 
 def _count(value: str, name: str) -> int:
-    if not re.fullmatch(r"[0-9]+", value.strip()) or int(value) == 0:
+    if not re.fullmatch(r"[0-9]{1,18}", value.strip()) or int(value) == 0:
         msg = f"{name}={value!r} is not a count: expected a whole number of at least 1, such as 1000"
         raise OptionError(msg)
     return int(value)
@@ -89,14 +90,22 @@ def _size(value: str, name: str) -> int:
     if size == 0:
         msg = f"{name}={value!r} is too small: expected at least one byte, such as 128m"
         raise OptionError(msg)
+    if size > _MOST:
+        msg = f"{name}={value!r} is too large: expected at most 4096p, such as 128m"
+        raise OptionError(msg)
     return size
 
 
 def _duration_ns(value: str, name: str) -> int:
-    return round(parse_duration(value, name=name) * 1_000_000_000)
+    nanoseconds = round(parse_duration(value, name=name) * 1_000_000_000)
+    if nanoseconds > _MOST:
+        msg = f"{name}={value!r} is too long: expected at most 53375d, such as 15m"
+        raise OptionError(msg)
+    return nanoseconds
 
 
 def _pattern(value: str, name: str) -> str:
+    _text(value, name)
     try:
         re.compile(value)
     except re.error as error:
@@ -109,7 +118,7 @@ def _encoding(value: str, name: str) -> str:
     try:
         "".encode(value)  # also of those that Python knows and that are no text, such as base64
         return codecs.lookup(value).name
-    except LookupError as error:
+    except (LookupError, ValueError) as error:
         msg = f"{name}={value!r} is not an encoding Python knows; expected one such as UTF-8 or ISO-8859-1"
         raise OptionError(msg) from error
 
