@@ -517,7 +517,7 @@ def test_globs_are_those_of_spark(folder: Folder, glob: str, expected: list[str]
     assert [name for batch in batches(folder.planner(pathGlobFilter=glob)) for name in batch] == expected
 
 
-@pytest.mark.parametrize("glob", ["{a,b", "[b-a]", "*.{json"])
+@pytest.mark.parametrize("glob", ["{a,b", "[b-a]", "*.{json", "[a"])
 def test_globs_that_are_none_are_refused(folder: Folder, glob: str) -> None:
     """A glob that could match nothing by mistake is refused, not taken by the letter."""
     with pytest.raises(OptionError, match="pathGlobFilter"):
