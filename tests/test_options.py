@@ -67,6 +67,8 @@ def test_bad_counts(value: str) -> None:
         pytest.param("lateness", "9" * 5000 + "d", id="5000 digits of days"),
         ("lateness", "99999999d"),
         ("sep", ",,"),
+        ("sep", "é"),
+        ("sep", "\0"),
         ("changedFiles", "quarantine"),
         ("badRecords", "quarantine"),
     ],

@@ -124,8 +124,8 @@ def _encoding(value: str, name: str) -> str:
 
 
 def _separator(value: str, name: str) -> str:
-    if len(value) != 1 or value in '\r\n"':
-        msg = f'{name}={value!r}: expected one character other than a quote or a line break, such as ","'
+    if len(value) != 1 or not value.isascii() or value in '\0\r\n"':
+        msg = f'{name}={value!r}: expected one ASCII character other than a quote, a line break or NUL, such as ","'
         raise OptionError(msg)
     return value
 
@@ -189,7 +189,7 @@ SOURCE = (
     Option("metadataColumn", None, _text, "adds a struct column of this name: path, modified, size, offset"),
     Option("encoding", "UTF-8", _encoding, "of text, json and csv"),
     Option("lineSep", None, _text, "what ends a line; unset: \\n, \\r\\n and \\r"),
-    Option("header", "false", _flag, "the first record of a csv file names the columns"),
+    Option("header", "false", _flag, "the first record of a csv file is not data"),
     Option("sep", ",", _separator, "between the fields of a csv record"),
     Option("blockSize", None, _size, "cut binary files into blocks of this size"),
     Option("stateLocation", None, _text, "directory for plans too long for an offset; unset: they stay in the offset"),
@@ -220,7 +220,8 @@ SINK = (
 def parse(table: tuple[Option, ...], given: Mapping[str, str], *, what: str) -> Options:
     """Return the checked options; `what` ("source", "sink") is for messages.
 
-    Raises `OptionError` for an unknown name, naming the nearest one, and for a value its parser refuses.
+    Raises `OptionError` for an unknown name, naming the nearest one, for one that is there twice in different case, and
+    for a value its parser refuses.
     """
     known = {option.name.lower(): option for option in table}
     values = {o.name: None if o.default is None else o.parse(o.default, o.name) for o in table}
@@ -229,6 +230,9 @@ def parse(table: tuple[Option, ...], given: Mapping[str, str], *, what: str) -> 
         option = known.get(name.lower())
         if option is None:
             _refuse(name, [o.name for o in table], what)
+        if option.name in written:
+            msg = f"{what} option {option.name} is given twice, in different case; leave one of them out"
+            raise OptionError(msg)
         written[option.name] = str(value)
         values[option.name] = option.parse(str(value), option.name)
     if values["path"] is None:
