@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from penstock.errors import OptionError
@@ -41,7 +43,7 @@ def test_source_options_that_are_not_built_are_unknown(name: str) -> None:
         parse(SOURCE, {"path": "/x", name: "true"}, what="source")
 
 
-@pytest.mark.parametrize("value", ["not-a-integer", "-1", "0", "10.1", ""])
+@pytest.mark.parametrize("value", ["not-a-integer", "-1", "0", "10.1", "", pytest.param("9" * 5000, id="5000 digits")])
 def test_bad_counts(value: str) -> None:
     """SPK-2: bad values of maxFilesPerTrigger are refused with the option's name."""
     with pytest.raises(OptionError, match="maxFilesPerTrigger"):
@@ -57,14 +59,23 @@ def test_bad_counts(value: str) -> None:
         ("startingFrom", "yesterday"),
         ("encoding", "utf-99"),
         ("encoding", "base64"),
+        ("encoding", "undefined"),
+        ("encoding", "\0"),
+        ("pattern", ""),
+        pytest.param("splitSize", "9" * 5000, id="5000 digits"),
+        ("splitSize", "9999999999999999g"),
+        pytest.param("lateness", "9" * 5000 + "d", id="5000 digits of days"),
+        ("lateness", "99999999d"),
         ("sep", ",,"),
+        ("sep", "é"),
+        ("sep", "\0"),
         ("changedFiles", "quarantine"),
         ("badRecords", "quarantine"),
     ],
 )
 def test_bad_source_values(name: str, value: str) -> None:
     """A value that does not fit is refused with what was found and what is expected."""
-    with pytest.raises(OptionError, match=f"{name}='?{value[:1]}?".replace("(", r"\(")):
+    with pytest.raises(OptionError, match=f"{name}(='?{re.escape(repr(value)[1:2])}| is empty)"):
         parse(SOURCE, {"path": "/x", name: value}, what="source")
 
 

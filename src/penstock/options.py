@@ -20,6 +20,7 @@ from penstock.errors import OptionError
 from penstock.units import parse_duration, parse_size
 
 Parser = Callable[[str, str], Any]
+_MOST = 1 << 62  # bytes or nanoseconds: sums of two still fit 64 bits, here and in Arrow
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,7 @@ def _flag(value: str, name: str) -> bool:
 
 
 def _count(value: str, name: str) -> int:
-    if not re.fullmatch(r"[0-9]+", value.strip()) or int(value) == 0:
+    if not re.fullmatch(r"[0-9]{1,18}", value.strip()) or int(value) == 0:
         msg = f"{name}={value!r} is not a count: expected a whole number of at least 1, such as 1000"
         raise OptionError(msg)
     return int(value)
@@ -89,14 +90,22 @@ def _size(value: str, name: str) -> int:
     if size == 0:
         msg = f"{name}={value!r} is too small: expected at least one byte, such as 128m"
         raise OptionError(msg)
+    if size > _MOST:
+        msg = f"{name}={value!r} is too large: expected at most 4096p, such as 128m"
+        raise OptionError(msg)
     return size
 
 
 def _duration_ns(value: str, name: str) -> int:
-    return round(parse_duration(value, name=name) * 1_000_000_000)
+    nanoseconds = round(parse_duration(value, name=name) * 1_000_000_000)
+    if nanoseconds > _MOST:
+        msg = f"{name}={value!r} is too long: expected at most 53375d, such as 15m"
+        raise OptionError(msg)
+    return nanoseconds
 
 
 def _pattern(value: str, name: str) -> str:
+    _text(value, name)
     try:
         re.compile(value)
     except re.error as error:
@@ -109,14 +118,14 @@ def _encoding(value: str, name: str) -> str:
     try:
         "".encode(value)  # also of those that Python knows and that are no text, such as base64
         return codecs.lookup(value).name
-    except LookupError as error:
+    except (LookupError, ValueError) as error:
         msg = f"{name}={value!r} is not an encoding Python knows; expected one such as UTF-8 or ISO-8859-1"
         raise OptionError(msg) from error
 
 
 def _separator(value: str, name: str) -> str:
-    if len(value) != 1 or value in '\r\n"':
-        msg = f'{name}={value!r}: expected one character other than a quote or a line break, such as ","'
+    if len(value) != 1 or not value.isascii() or value in '\0\r\n"':
+        msg = f'{name}={value!r}: expected one ASCII character other than a quote, a line break or NUL, such as ","'
         raise OptionError(msg)
     return value
 
@@ -180,7 +189,7 @@ SOURCE = (
     Option("metadataColumn", None, _text, "adds a struct column of this name: path, modified, size, offset"),
     Option("encoding", "UTF-8", _encoding, "of text, json and csv"),
     Option("lineSep", None, _text, "what ends a line; unset: \\n, \\r\\n and \\r"),
-    Option("header", "false", _flag, "the first record of a csv file names the columns"),
+    Option("header", "false", _flag, "the first record of a csv file is not data"),
     Option("sep", ",", _separator, "between the fields of a csv record"),
     Option("blockSize", None, _size, "cut binary files into blocks of this size"),
     Option("stateLocation", None, _text, "directory for plans too long for an offset; unset: they stay in the offset"),
@@ -211,7 +220,8 @@ SINK = (
 def parse(table: tuple[Option, ...], given: Mapping[str, str], *, what: str) -> Options:
     """Return the checked options; `what` ("source", "sink") is for messages.
 
-    Raises `OptionError` for an unknown name, naming the nearest one, and for a value its parser refuses.
+    Raises `OptionError` for an unknown name, naming the nearest one, for one that is there twice in different case, and
+    for a value its parser refuses.
     """
     known = {option.name.lower(): option for option in table}
     values = {o.name: None if o.default is None else o.parse(o.default, o.name) for o in table}
@@ -220,6 +230,9 @@ def parse(table: tuple[Option, ...], given: Mapping[str, str], *, what: str) -> 
         option = known.get(name.lower())
         if option is None:
             _refuse(name, [o.name for o in table], what)
+        if option.name in written:
+            msg = f"{what} option {option.name} is given twice, in different case; leave one of them out"
+            raise OptionError(msg)
         written[option.name] = str(value)
         values[option.name] = option.parse(str(value), option.name)
     if values["path"] is None:

@@ -11,9 +11,10 @@ import re
 
 from penstock.errors import OptionError
 
-_SIZE = re.compile(r"(\d+)\s*([kmgtp]?)(?:i?b)?", re.IGNORECASE)
-_RATE = re.compile(r"(\d+(?:\.\d+)?)\s*/\s*(s|m|min|h)", re.IGNORECASE)
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|min|h|d)", re.IGNORECASE)
+# More than 18 digits is no number anybody means, and Python refuses to read thousands of them.
+_SIZE = re.compile(r"([0-9]{1,18})\s*([kmgtp]?)(?:i?b)?", re.IGNORECASE)
+_RATE = re.compile(r"([0-9]{1,18}(?:\.[0-9]+)?)\s*/\s*(s|m|min|h)", re.IGNORECASE)
+_DURATION = re.compile(r"([0-9]{1,18}(?:\.[0-9]+)?)\s*(ms|s|m|min|h|d)", re.IGNORECASE)
 _KIBI, _SIXTY = 1024, 60
 _SIZE_POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4, "p": 5}
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}

@@ -27,9 +27,10 @@ ONE = pa.schema([("a", pa.string())])
 TWO = pa.schema([("a", pa.string()), ("b", pa.string())])
 
 
-def walked(data: bytes, sep: bytes = b",") -> tuple[list[int], bool]:
-    """Return the offset behind each record, and whether the end is inside quotes, found one byte after another."""
+def walked(data: bytes, sep: bytes = b",") -> tuple[list[int], bool, list[int]]:
+    """Return the offset behind each record, whether the end is inside quotes, and where text is behind a closing quote."""
     ends, at, inside, field_begins = [], 0, False, True
+    strays = []
     while at < len(data):
         byte = data[at : at + 1]
         at += 1
@@ -38,6 +39,8 @@ def walked(data: bytes, sep: bytes = b",") -> tuple[list[int], bool]:
             at += doubled
             inside = byte != b'"' or doubled
             field_begins = False
+            if not inside and data[at : at + 1] not in {b"", b"\n", b"\r", sep}:
+                strays.append(at)
         elif byte in {b"\n", b"\r"}:
             at += byte == b"\r" and data.startswith(b"\n", at)
             ends.append(at)
@@ -45,7 +48,7 @@ def walked(data: bytes, sep: bytes = b",") -> tuple[list[int], bool]:
         else:
             inside = byte == b'"' and field_begins
             field_begins = byte == sep
-    return ends, inside
+    return ends, inside, strays
 
 
 def starts_of(data: bytes, sep: bytes = b",") -> list[int]:
@@ -90,13 +93,15 @@ def test_every_cut_of_every_short_file() -> None:
 
 
 def test_blocks_of_every_short_file() -> None:
-    """For every short file blocks lie edge to edge and begin at records; an open quote at the end is refused instead."""
+    """For every short file blocks lie edge to edge and begin at records; quotes that are not right are refused instead."""
     for length in range(1, 5):
         for codes in itertools.product(b'a",\n\r', repeat=length):
             data = bytes(codes)
-            starts, (_, unclosed) = starts_of(data), walked(data)
+            starts, (_, unclosed, strays) = starts_of(data), walked(data)
             for found in (_in_ranges(data, 1), _in_ranges(data, 3), _in_a_stream(data, 1), _in_a_stream(data, 3)):
-                if unclosed:
+                if strays:
+                    assert found == max(start for start in starts if start < strays[0])
+                elif unclosed:
                     assert found == starts[-1]
                 else:
                     assert isinstance(found, list)
@@ -290,7 +295,7 @@ def test_the_first_of_many_bad_records_is_told() -> None:
 # What we answer differently from Spark's reader, on purpose.
 DEVIATIONS: dict[tuple[str, str], tuple[str | None, str]] = {
     ("string", '""'): ("", "an empty string that was written as one is read as one"),
-    ("string", '"a"b'): ("ab", "RFC 4180 has no text behind a closing quote; Arrow appends it"),
+    ("string", '"a"b'): ("ab", "RFC 4180 has no text behind a closing quote: no block has such a record"),
     **{
         (kind, text): (REFUSED, "Java's notation, not CSV's")
         for kind in ("float", "double")
@@ -316,6 +321,18 @@ def test_fields_are_read_as_spark_reads_them(kind: str) -> None:
         if not same(found, expected, TYPES[kind]):
             wrong.append((text, found, expected))
     assert wrong == []
+
+
+@pytest.mark.parametrize("field", ['"a"b', '""x', '"a" ', '"a\n"b', '"a"""b', '"a"b"c"', '"a,"b'])
+@pytest.mark.parametrize("block_bytes", [1, 50, 1000])
+def test_text_behind_a_closing_quote_is_a_bad_record(field: str, block_bytes: int) -> None:
+    """RFC 4180 has none, and what it would be read as is anybody's guess: the record is named, and not another value."""
+    good = b'"x","y"\n5" pipe,"""q"", r"\n"",""""\n'
+    data = good + f"{field},1\n".encode() + good
+    with pytest.raises(BadRecord, match="behind the closing quote") as caught:
+        list(csv_blocks(reader(data), len(data), 0, len(data), block_bytes))
+    assert caught.value.offset == len(good)
+    assert b"".join(block for _, block in csv_blocks(reader(good), len(good), 0, len(good), block_bytes)) == good
 
 
 def test_a_null_where_there_must_be_none_is_a_bad_record() -> None:

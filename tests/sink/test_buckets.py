@@ -37,6 +37,16 @@ def test_several_fields() -> None:
     assert {b: r.num_rows for b, r in made.split(batch, 0)} == {"a=x/b=1": 1, "a=y/b=1": 2, "a=x/b=2": 1}
 
 
+def test_combinations_of_many_values_do_not_meet() -> None:
+    """Rows are told apart also where there are more combinations than a number of 64 bits can count."""
+    same, other = 5, 5 + 4096  # 2^12 * (2^13)^4 is 2^64
+    columns = [pa.array([*range(8192), value]) for value in (other, same, same, same, same)]
+    batch = pa.RecordBatch.from_arrays(columns, names=list("abcde"))
+    made = BucketTemplate.of("{a}/{b}/{c}/{d}/{e}", batch.schema, zone="UTC")
+    found = {bucket: rows.num_rows for bucket, rows in made.split(batch, 0)}
+    assert (len(found), found["5/5/5/5/5"], found["4101/5/5/5/5"]) == (8193, 1, 1)
+
+
 def test_null_and_empty_go_to_the_default_partition() -> None:
     """Null, and the empty string as in Spark, go to __HIVE_DEFAULT_PARTITION__."""
     assert buckets("c={c}", pa.array([None, "a", ""])) == {f"c={DEFAULT_PARTITION}": [0, 2], "c=a": [1]}

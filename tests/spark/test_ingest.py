@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import penstock
-from penstock.errors import BadRecord, NoSpace, OptionError, PenstockError, TemplateError
+from penstock.errors import BadRecord, Fenced, NoSpace, OptionError, PenstockError, TemplateError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -176,11 +176,33 @@ def test_transform_that_is_not_one(spark: SparkSession, stage: Stage) -> None:
     stage.put("a", "1")
     for transform, message in (
         ("no.such:thing", "cannot be loaded"),
+        ("", "cannot be loaded"),
         (lambda batch: 7, "expected a pyarrow.RecordBatch"),
+        (lambda batch: pa.Table.from_batches([batch]), "returned Table; expected a pyarrow.RecordBatch"),
+        (lambda batch: batch.nothing, "fails on an empty batch.*AttributeError"),
+        (lambda batch: batch.column("value")[0], "fails on an empty batch.*IndexError"),
     ):
         with pytest.raises(OptionError, match=message):
             run(spark, stage, transform=transform)
     assert not stage.dst.exists()
+
+
+def test_transform_that_fails_is_told(spark: SparkSession, stage: Stage) -> None:
+    """What a transform raises on its rows is one line of an error, and the same call with a mended one goes on."""
+
+    def broken(batch: pa.RecordBatch) -> pa.RecordBatch:
+        if batch.num_rows:
+            msg = "no such\ncountry"
+            raise ValueError(msg)
+        return batch
+
+    stage.put("a", "1")
+    with pytest.raises(
+        PenstockError, match=r"the transform failed on a batch of 1 rows: ValueError: no such country;.*again"
+    ):
+        run(spark, stage, transform=broken)
+    run(spark, stage, transform=lambda batch: batch)
+    assert stage.lines() == {"1": 1}
 
 
 @pytest.mark.parametrize("compression", ["none", "gzip", "zstd"])
@@ -269,6 +291,20 @@ def test_bad_record_mended_in_place(spark: SparkSession, stage: Stage) -> None:
         ({"source": {"form": "json"}}, OptionError, "did you mean 'format'"),
         ({"source": {"format": "json"}}, OptionError, "needs a schema"),
         ({"source": {"format": "json", "schema": "id bigfoot"}}, OptionError, "not a DDL schema"),
+        ({"source": {"format": "json", "schema": ""}}, OptionError, "no column to read"),
+        ({"source": {"format": "json", "schema": 5}}, OptionError, "schema is a int"),
+        ({"source": {"path": "/etc"}}, OptionError, "takes that from src and dst"),
+        ({"source": {"TASKS": 1}}, OptionError, "takes that from the session's cores"),
+        (
+            {"source": {"emit": "files", "metadataColumn": "m"}, "sink": {"format": "json"}},
+            OptionError,
+            "for emit=records",
+        ),
+        ({"source": {"metadataColumn": "value"}, "sink": {"format": "json"}}, OptionError, "several columns"),
+        ({"sink": {"path": "/elsewhere"}}, OptionError, "takes that from src and dst"),
+        ({"sink": {"checkpointLocation": "/elsewhere"}}, OptionError, "takes that from checkpoint"),
+        ({"sink": {"rollRows": 1, "rollrows": 2}}, OptionError, "rollRows is given twice"),
+        ({"checkpoint": ""}, OptionError, "checkpoint is empty"),
         ({"sink": {"rollSize": "-5"}}, OptionError, "rollSize='-5'"),
         ({"sink": {"format": "xml"}}, OptionError, "format='xml'"),
         ({"sink": {"bucketBy": "{nope}"}}, TemplateError, "no column 'nope'"),
@@ -289,9 +325,16 @@ def test_bad_calls_are_refused_at_once(
 def test_output_inside_the_input_is_refused(spark: SparkSession, stage: Stage) -> None:
     """An output below the input, the input below the output, and a missing input are refused."""
     stage.put("a", "1")
-    for src, dst in ((stage.src, stage.src / "out"), (stage.src, stage.src), (stage.src, stage.root)):
+    (stage.root / "link").symlink_to(stage.src)
+    outputs = stage.src / "out", stage.src, stage.root, stage.root / "link" / "out"
+    for dst in outputs:
         with pytest.raises(OptionError, match="lies in"):
-            penstock.ingest(spark, str(src), str(dst))
+            penstock.ingest(spark, stage.src, dst)
+    with pytest.raises(OptionError, match="checkpoint=.* lies in SRC"):
+        penstock.ingest(spark, stage.src, stage.dst, checkpoint=stage.src / "checkpoint")
+    (stage.root / "file").touch()
+    with pytest.raises(OptionError, match="is a file; expected a directory"):
+        penstock.ingest(spark, stage.src, stage.root / "file")
     with pytest.raises(OptionError, match="does not exist"):
         penstock.ingest(spark, str(stage.root / "missing"), str(stage.dst))
 
@@ -304,6 +347,20 @@ def test_progress_is_reported(spark: SparkSession, stage: Stage) -> None:
     run(spark, stage, source={"maxFilesPerTrigger": 2}, progress=heard.append)
     assert (heard[-1].input_files, heard[-1].input_bytes, heard[-1].rows, heard[-1].batch) == (6, 606, 6, 2)
     assert [h.input_files for h in heard] == sorted(h.input_files for h in heard)
+
+
+def test_second_driver_of_one_checkpoint_is_fenced(spark: SparkSession, stage: Stage) -> None:
+    """While an ingest runs, the same call again is told of the other driver in one line, and changes nothing."""
+
+    def again(state: Ingested) -> None:
+        if state.rows:
+            with pytest.raises(Fenced, match="another driver uses the checkpoint .*when that has ended$"):
+                run(spark, stage)
+            raise KeyboardInterrupt
+
+    stage.put("a", "1")
+    assert run(spark, stage, watch=True, progress=again).rows == 1
+    assert stage.lines() == {"1": 1}
 
 
 def test_one_file_and_growing_output(spark: SparkSession, stage: Stage) -> None:

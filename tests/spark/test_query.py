@@ -175,9 +175,9 @@ def test_files_as_rows(spark: SparkSession, stage: Stage) -> None:
 
 
 def test_metadata_column(spark: SparkSession, stage: Stage) -> None:
-    """MetadataColumn adds where each record came from, with its byte offset."""
+    """MetadataColumn adds where each record came from, with its byte offset; under any name."""
     stage.put("a", "one", "two")
-    frame = read(spark, stage, metadataColumn="_meta")
+    frame = read(spark, stage, metadataColumn="me`ta").withColumnRenamed("me`ta", "_meta")
     write(frame.selectExpr("concat_ws(' ', value, _meta.path, _meta.size, _meta.offset) as value"), stage)
     assert stage.lines() == {f"one {stage.src}/a 8 0": 1, f"two {stage.src}/a 8 4": 1}
 
@@ -247,6 +247,20 @@ def test_bad_sink_options_are_refused(spark: SparkSession, stage: Stage, options
         write(read(spark, stage), stage, **options)
     assert message in str(raised.value)
     assert not stage.dst.exists()
+
+
+def test_what_is_no_stream_that_appends_is_refused(spark: SparkSession, stage: Stage) -> None:
+    """Complete mode, which would have every batch write all rows again, and batch reads and writes say what to use."""
+    stage.put("a", "1")
+    counts = read(spark, stage).groupBy("value").count().selectExpr("value")
+    writer = counts.writeStream.format("penstock").option("checkpointLocation", str(stage.checkpoint))
+    with pytest.raises(PySparkException, match=r"\[PST-101\] outputMode\('complete'\)"):
+        writer.outputMode("complete").trigger(availableNow=True).start(str(stage.dst)).awaitTermination()
+    with pytest.raises(PySparkException, match="expected spark.readStream"):
+        spark.read.format("penstock").load(str(stage.src)).collect()
+    with pytest.raises(PySparkException, match="expected df.writeStream"):
+        spark.range(1).write.format("penstock").mode("append").save(str(stage.dst))
+    assert not stage.files()
 
 
 def test_missing_directory_is_refused(spark: SparkSession, stage: Stage) -> None:

@@ -38,6 +38,8 @@ _BY_OTHER_MEANS = {
     "checkpointlocation": "--checkpoint",
     "schema": "--schema",
     "ingest": "--transform",
+    "statelocation": "--checkpoint",
+    "tasks": "--master",
 }
 _NEED_SCHEMA = ("json", "csv", "parquet")
 _VALUE = '{{"type":"struct","fields":[{{"name":"value","type":"{}","nullable":true,"metadata":{{}}}}]}}'
@@ -69,9 +71,9 @@ class Request:
         from penstock.spark import reading
         from penstock.spark.ingest import check_apart
 
-        storage, src = locate(self.src, name="SRC")
+        check_apart(self.src, self.dst, self.checkpoint)
+        _, src = locate(self.src, name="SRC")
         output, dst = locate(self.dst, name="DST")
-        check_apart(storage, src, dst)
         plain = {name: value for name, value in self.source.items() if name != "schema"}
         options = parse(SOURCE, plain | {"path": src}, what="source")
         if "schema" not in self.source and options["emit"] == "records" and options["format"] in _NEED_SCHEMA:

@@ -10,7 +10,8 @@ a separator or a line break; there an odd run opens and an even one is an empty 
 quotes are literal (`5" pipe`). So an even run never changes the state, an odd one at the start of a field flips it, and
 any other odd one leaves "outside" behind, whatever was before. The state behind each run is then the parity of the
 flips since the last run of the third kind: two cumulative sums in numpy. These are the rules of Arrow's parser, which
-reads the records afterwards.
+reads the records afterwards. It takes text behind a closing quote (`"a"b`) for more of the field, others take it otherwise,
+and RFC 4180 has none: such a record is refused.
 
 Records end with `\n`, `\r\n` or a lone `\r` outside quotes.
 """
@@ -76,8 +77,8 @@ def csv_blocks(
 
     A byte order mark at 0 is left out. Blocks are of about `block_bytes`, larger for a longer record.
 
-    Raises `BadRecord` with the offset of a record above `record_bytes_max`, or whose quote is never closed, and
-    `FileChanged` when the file ends before `end`.
+    Raises `BadRecord` with the offset of a record above `record_bytes_max`, or whose quote is never closed or is followed
+    by text when it is, and `FileChanged` when the file ends before `end`.
     """
     begin = _content_start(read, size, start)
     chunks = reads(read, begin, min(end, size), block_bytes)
@@ -219,6 +220,7 @@ class _Scan:
         self._starts_field[[ord(sep), _LF, _CR]] = True
         self._inside = False
         self._before = _LF
+        self.stray = -1  # where text is behind a closing quote in the data looked at last, the first time
 
     def ends(self, data: bytes, target: int) -> npt.NDArray[np.int64]:
         """Return the offsets in `data`, which follows what was given before, from `target` on at which records end.
@@ -243,17 +245,25 @@ class _Scan:
 
     def _quotes(self, data: bytes) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
         """Return where runs of an odd number of quotes begin, and whether what is behind each is inside quotes."""
+        self.stray = -1
         if b'"' not in data:
             return np.zeros(0, np.int64), np.zeros(0, np.bool_)
         view = np.frombuffer(data, np.uint8)
         quotes = np.flatnonzero(view == _QUOTE)
         begins = np.flatnonzero(np.diff(quotes, prepend=-2) != 1)
-        odd = np.diff(begins, append=len(quotes)) % 2 == 1
-        at = quotes[begins[odd]]
-        before = view[at - 1]
-        if len(at) and at[0] == 0:
+        counts = np.diff(begins, append=len(quotes))
+        runs, odd = quotes[begins], counts % 2 == 1
+        before = view[runs - 1]
+        if runs[0] == 0:
             before[0] = self._before
-        return at, self._states(self._starts_field[before])
+        opens = self._starts_field[before]
+        behind = self._states(opens[odd])
+        inside = np.concatenate((np.array([self._inside]), behind))[np.cumsum(odd) - odd]
+        closed = (runs + counts)[np.where(inside, odd, opens & ~odd)]
+        closed = closed[: np.searchsorted(closed, len(data))]
+        strays = closed[~self._starts_field[view[closed]]]
+        self.stray = int(strays[0]) if len(strays) else -1
+        return runs[odd], behind
 
     def _states(self, flips: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
         """Return the state behind each odd run: the parity of the flips since the last run that is none."""
@@ -265,14 +275,16 @@ class _Scan:
 
 
 class _Cutter:
-    """Finds where the last known record begins in data that begins at one; `cut` is what it found last."""
+    """Finds where the last known record begins in data that begins at one; `cut` and `scan` are of the last time."""
 
     def __init__(self, sep: str) -> None:
         self._sep = sep
         self.cut = 0
+        self.scan = _Scan(sep)
 
     def __call__(self, data: bytes) -> int:
-        ends = _Scan(self._sep).ends(data[: _decided(data)], 0)
+        self.scan = _Scan(self._sep)
+        ends = self.scan.ends(data[: _decided(data)], 0)
         self.cut = int(ends[-1]) if len(ends) else 0
         return self.cut
 
@@ -282,7 +294,15 @@ def _blocks(
 ) -> Iterator[tuple[int, bytes]]:
     cutter = _Cutter(sep)
     for at, data in assembled(chunks, offset, cutter, block_bytes=block_bytes, record_bytes_max=record_bytes_max):
-        if len(data) != cutter.cut and _Scan(sep).unclosed(data):
+        last = len(data) != cutter.cut
+        scan = _Scan(sep) if last else cutter.scan
+        unclosed = last and scan.unclosed(data)
+        if 0 <= scan.stray < len(data):
+            starts = _starts(data, sep)
+            begin = int(starts[np.searchsorted(starts, scan.stray) - 1])
+            msg = f"found '{excerpt(data[begin:])}', expected a separator or a line break behind the closing quote"
+            raise BadRecord(msg, offset=at + begin)
+        if unclosed:
             begin = int(_starts(data, sep)[-1])
             msg = f"found '{excerpt(data[begin:])}', expected a closing quote before the end of the file"
             raise BadRecord(msg, offset=at + begin)

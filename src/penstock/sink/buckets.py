@@ -18,7 +18,6 @@ import re
 import string
 from dataclasses import dataclass
 from datetime import datetime
-from functools import reduce
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 from zoneinfo import ZoneInfo
@@ -42,6 +41,7 @@ _HOURS = _DAYS | frozenset("HIklpP")
 _MINUTES = _HOURS | frozenset("MR")
 _BUCKET_BYTES_MAX = 2048  # half of what Linux takes as a path: the rest is for where the output is
 _BATCH_TIME = "time"
+_NUMBERS = 1 << 62
 
 
 def escape(value: str) -> str:
@@ -94,8 +94,7 @@ class BucketTemplate:
         if not wide:
             yield self._bucket([values[0] for _, values in coded]), batch
             return
-        mixed = reduce(lambda left, right: left * len(right[1]) + right[0], wide, np.zeros(batch.num_rows, np.int64))
-        _, first, group = np.unique(mixed, return_index=True, return_inverse=True)
+        _, first, group = np.unique(_mixed(wide, batch.num_rows), return_index=True, return_inverse=True)
         order = np.argsort(group, kind="stable")
         bounds = np.searchsorted(group[order], np.arange(len(first) + 1))
         rows = batch.take(pa.array(order))
@@ -163,6 +162,17 @@ class BucketTemplate:
             )
             raise TemplateError(msg)
         return "/".join(components)
+
+
+def _mixed(coded: list[tuple[np.ndarray[Any, Any], list[str | None]]], count: int) -> np.ndarray[Any, Any]:
+    """Return one number for each of `count` rows, equal where all its codes are."""
+    mixed, span = np.zeros(count, np.int64), 1
+    for codes, values in coded:
+        if span * len(values) > _NUMBERS:  # it would wrap, and rows of two buckets could meet in one
+            mixed = np.unique(mixed, return_inverse=True)[1]
+            span = count
+        mixed, span = mixed * len(values) + codes, span * len(values)
+    return mixed
 
 
 def _escaped(value: str) -> str:

@@ -12,6 +12,7 @@ planned to its end; a file that is cut by a byte limit is carried beside it unti
      "read": [files, bytes], "left": [files, bytes]      planned since the query began; known and not (wholly) planned yet
      "plan": [[path, start, end, size, modified_ns, identity], ...]   or {"file": name, "digest": ..., "splits": n}
      "last": true,                                       the last batch of an AvailableNow or Once run, or absent
+     "unkept": true,                                     where startingFrom=latest begins, in no offset log yet, or absent
      "sum": "8da1b3b1aa9b1f5f"}                          of all the rest
 
 Spark writes the offset to its offset log before the batch runs: it is the write-ahead record of the batch. A replay

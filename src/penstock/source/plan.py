@@ -15,6 +15,9 @@ A batch *is* its plan, and the plan is in the offset. The failures this answers:
 6. A driver dies in the batch that holds all there is, and no batch of its run said that it was the last. An AvailableNow
    run replays it, finds nothing else and ends; its parts stay open. Rule: such a run ends with an offset that says so, if
    need be with an empty plan.
+7. A query starts from `latest`, finds nothing and ends. Spark keeps no offset without a batch, so the next run starts from
+   a `latest` of its own; what came in between is not read, without a word. Rule: where it starts is kept by its first
+   batch, if need be with an empty plan.
 
 Files that changed less than `settle` ago, or lie in the future by the storage's clock, are held back and looked at
 again; the cursor never passes them because it only ever moves to files that are planned. What stands still longer in
@@ -104,7 +107,7 @@ class Planner:
         self._reset(Cursor(order=(now, b"")))
         self._recent.add([file for file, _ in self._scan.refresh()])
         self._recent.expire(self._horizon())
-        return self._offset(self._cursor, [], last=False)
+        return self._offset(self._cursor, [], last=False, unkept=True)
 
     def prepare_available_now(self) -> None:
         """Take what is there at the next `latest` as all there is."""
@@ -113,8 +116,8 @@ class Planner:
     def latest(self, start: dict[str, Any], *, limited: bool = True) -> dict[str, Any]:
         """Return the end offset of the next batch after `start`; `start` itself if there is nothing to read.
 
-        A batch of an AvailableNow run may have nothing to read either: that which says that it is the last, where no
-        batch with a plan could (failure 6).
+        A batch may have nothing to read either: the one of an AvailableNow run that says that it is the last, where no
+        batch with a plan could (failure 6), and the first one of a query that starts from `latest` (failure 7).
         `limited=False` (Trigger.Once) plans everything in one batch. Raises `StorageError` if the listing fails and
         `FileTooLate` by option; then nothing has moved, and the next call begins from the offset alone.
         """
@@ -124,7 +127,8 @@ class Planner:
         self._refresh()
         failpoints.hit("source.planned")
         splits = self._take(Limits(None, None) if not limited else self._limits)
-        if not splits and not (self._bounded and start.get("plan") and not start.get("last")):
+        ends = self._bounded and start.get("plan") and not start.get("last")
+        if not splits and not ends and not start.get("unkept"):
             self._at = start
             return start
         last = not limited or (self._frozen and not self._pending and self._cursor.cut is None)
@@ -161,7 +165,7 @@ class Planner:
             if name.startswith("plan-") and name not in keep:
                 storage.delete(f"{directory}/{name}")
 
-    def _offset(self, cursor: Cursor, splits: list[Split], *, last: bool) -> dict[str, Any]:
+    def _offset(self, cursor: Cursor, splits: list[Split], *, last: bool, unkept: bool = False) -> dict[str, Any]:
         form = {"v": VERSION} | cursor.to_json()
         form["listed"] = self._scan.listed_ns
         form["recent"] = self._recent.to_json()
@@ -172,6 +176,8 @@ class Planner:
         form["plan"] = self._store([split.to_json() for split in splits])
         if last:
             form["last"] = True
+        if unkept:
+            form["unkept"] = True
         return signed(form)
 
     def _store(self, plan: list[Any]) -> Any:  # noqa: ANN401 - a list, or the reference to one

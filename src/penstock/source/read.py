@@ -39,6 +39,7 @@ BLOCK_BYTES = 8 << 20
 _CHUNK_BYTES = 1 << 20
 EXPANDED_BYTES_MAX = 64 << 30  # of one compressed file
 EXPANSION_MAX = 1000  # uncompressed bytes for one compressed; gzip cannot pass 1,032, a bomb is near it
+_AGAIN = "and run the same command again, nothing of this batch is visible"
 FILES_SCHEMA = pa.schema(
     [("path", pa.string()), ("modified", pa.timestamp("us", tz="UTC")), ("size", pa.int64())],
 )
@@ -126,10 +127,7 @@ class Reading:
         except BadRecord as error:
             file, offset = piece.locate(error.offset or 0)
             path = self.full_path(file)
-            msg = (
-                f"{path!r}, byte {offset}: {error.message}; mend or remove the record and run the same command again, "
-                "nothing of this batch is visible"
-            )
+            msg = f"{path!r}, byte {offset}: {error.message}; mend or remove the record {_AGAIN}"
             raise BadRecord(msg, path=path, offset=offset) from error
 
     def _pieces(self, splits: Iterable[Split]) -> Iterator[_Piece]:
@@ -156,12 +154,12 @@ class Reading:
             for offset, data in found:
                 yield offset, _utf8(data, fmt.encoding, path, offset) if _by_bytes(fmt.encoding) else data
         except BadFile as error:
-            msg = f"{path!r}: {error.message}"
+            msg = f"{path!r}: {error.message}; mend or remove the file {_AGAIN}"
             raise BadFile(msg) from error
         except BadRecord as error:
             if error.path is not None:
                 raise
-            msg = f"{path!r}, byte {error.offset}: {error.message}"
+            msg = f"{path!r}, byte {error.offset}: {error.message}; mend or remove the record {_AGAIN}"
             raise BadRecord(msg, path=path, offset=error.offset) from error
 
     def _ranges(self, handle: ReadHandle, split: Split) -> Iterator[tuple[int, bytes]]:
@@ -209,7 +207,7 @@ class Reading:
                     yield self._with_metadata(batch, (0, split.file, split.start), starts)
             except BadFile as error:
                 _check(handle, split.file, path)
-                msg = f"{path!r}: {error.message}"
+                msg = f"{path!r}: {error.message}; mend or remove the file {_AGAIN}"
                 raise BadFile(msg) from error
             _check(handle, split.file, path)
 

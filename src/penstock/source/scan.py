@@ -75,6 +75,8 @@ def _expression(glob: str) -> str:
         elif sign in _ALTERNATIVES and (depth or sign == "{"):
             found += _ALTERNATIVES[sign]
             depth += (sign == "{") - (sign == "}")
+        elif sign == "[":
+            found += sign  # of a set that does not end: no regular expression either
         else:
             found += {"*": ".*", "?": "."}.get(sign) or re.escape(sign)
     try:

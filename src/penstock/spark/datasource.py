@@ -9,7 +9,7 @@ decides nothing.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from pyspark.sql.datasource import (
     DataSource,
@@ -20,6 +20,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxFiles, SupportsTriggerAvailableNow
 
+from penstock.errors import OptionError
 from penstock.options import SINK, SOURCE, Options, parse
 
 if TYPE_CHECKING:
@@ -51,9 +52,24 @@ class PenstockDataSource(DataSource):
         """Return the source."""
         return PenstockStreamReader(self._parsed(SOURCE, "source"), schema.json())
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> PenstockStreamWriter:  # noqa: ARG002, FBT001, N802 - Spark's signature
-        """Return the sink."""
+    def streamWriter(self, schema: StructType, overwrite: bool) -> PenstockStreamWriter:  # noqa: FBT001, N802 - Spark's signature
+        """Return the sink; `OptionError` in complete mode, which replaces at every batch what was written."""
+        if overwrite:
+            msg = "outputMode('complete') would have finished files replaced; expected append, Spark's default"
+            raise OptionError(msg)
         return PenstockStreamWriter(self._parsed(SINK, "sink"), schema.json())
+
+    def reader(self, schema: StructType) -> NoReturn:  # noqa: ARG002 - Spark's signature
+        """Say that files are read as a stream."""
+        msg = (
+            "format penstock is a stream: expected spark.readStream; what it wrote is plain text, json, csv or parquet"
+        )
+        raise OptionError(msg)
+
+    def writer(self, schema: StructType, overwrite: bool) -> NoReturn:  # noqa: ARG002, FBT001 - Spark's signature
+        """Say that files are written as a stream."""
+        msg = "format penstock is a stream: expected df.writeStream; a batch is written as text, json, csv or parquet"
+        raise OptionError(msg)
 
     def _parsed(self, table: Any, what: str) -> Options:  # noqa: ANN401 - SOURCE or SINK
         return parse(table, dict(self.options), what=what)

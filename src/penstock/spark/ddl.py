@@ -24,7 +24,7 @@ def default_schema(options: Options) -> str:
         msg = f"format={options['format']} needs a schema; add .schema('id bigint, name string') with your columns"
         raise OptionError(msg)
     metadata = options["metadataColumn"]
-    return f"value {kind}" + (f", `{metadata}` {METADATA}" if metadata else "")
+    return f"value {kind}" + (f", `{metadata.replace('`', '``')}` {METADATA}" if metadata else "")
 
 
 def schema_json(schema: Any) -> str:  # noqa: ANN401 - DDL or a StructType
@@ -37,4 +37,7 @@ def schema_json(schema: Any) -> str:  # noqa: ANN401 - DDL or a StructType
         except Exception as error:  # Spark's parser raises several kinds
             msg = f"schema {schema!r} is not a DDL schema; expected one such as 'id bigint, name string'"
             raise OptionError(msg) from error
+    if not hasattr(schema, "json"):
+        msg = f"schema is a {type(schema).__name__}; expected DDL such as 'id bigint, name string', or a StructType"
+        raise OptionError(msg)
     return str(schema.json())

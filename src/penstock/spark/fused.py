@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, cast
 
-from penstock.errors import OptionError
+from penstock.errors import OptionError, PenstockError
 from penstock.formats import LINES, decoder
 from penstock.formats.schema import conform, to_arrow, to_spark
 from penstock.options import SOURCE, Options, parse
@@ -53,13 +53,19 @@ class Stage:
         The transform is tried on an empty batch, here, to learn its
         schema: `OptionError` if that fails.
         """
+        empty = _empty(reading.expected_schema(*_reading(source, schema)))
         packed = _packed(transform)
         try:
             function = _function(packed)
-            empty = _empty(reading.expected_schema(*_reading(source, schema)))
+        except Exception as error:  # loading a user's module may raise anything
+            msg = f"transform {transform!r} cannot be loaded: {_told(error)}; expected a function or 'module:function'"
+            raise OptionError(msg) from error
+        try:
             out = to_spark(_output_schema(function, empty))
-        except (ImportError, AttributeError) as error:
-            msg = f"transform {transform!r} cannot be loaded: {error}; expected a function or 'module:function'"
+        except OptionError:
+            raise
+        except Exception as error:  # a user's function may raise anything
+            msg = f"transform {transform!r} fails on an empty batch, which tells its columns: {_told(error)}; let it take one"
             raise OptionError(msg) from error
         return json.dumps({"source": source, "schema": schema, "transform": packed, "tasks": tasks, "out": out})
 
@@ -102,7 +108,7 @@ class Stage:
         if self.transform is None:
             yield from plain
         elif callable(self.transform):
-            yield from (conform(self.transform(batch), self.schema) for batch in plain)
+            yield from (conform(_applied(self.transform, batch), self.schema) for batch in plain)
         else:
             operator = self.transform.operator_id(reading.expected_schema(self.options, self.reading))
             yield from (conform(batch, self.schema) for batch in self.transform.stream(plain, operator=operator))
@@ -111,6 +117,24 @@ class Stage:
 def passes_text(sink: Options) -> bool:
     """Tell whether an ingest into this sink neither parses nor buckets, so that lines need not become Arrow."""
     return sink["format"] == "text" and not sink["bucketBy"] and Stage.of(sink["ingest"]).plain_text
+
+
+def _applied(function: Callable[[pa.RecordBatch], pa.RecordBatch], batch: pa.RecordBatch) -> pa.RecordBatch:
+    try:
+        return function(batch)
+    except PenstockError:
+        raise
+    except Exception as error:  # a user's function may raise anything
+        msg = (
+            f"the transform failed on a batch of {batch.num_rows} rows: {_told(error)}; mend it, and run the same command "
+            "again, nothing of this batch is visible"
+        )
+        raise PenstockError(msg) from error
+
+
+def _told(error: Exception) -> str:
+    """Return an error on one line."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"
 
 
 def _reading(source: dict[str, str], schema: str) -> tuple[Options, Reading]:
@@ -162,9 +186,11 @@ def _wants_polars(function: Callable[..., Any]) -> bool:
 
 
 def _checked(function: Callable[..., Any]) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
+    import pyarrow as pa
+
     def call(batch: pa.RecordBatch) -> pa.RecordBatch:
         result = function(batch)
-        if not hasattr(result, "num_rows") or not hasattr(result, "column"):
+        if not isinstance(result, pa.RecordBatch):
             msg = f"the transform returned {type(result).__name__}; expected a pyarrow.RecordBatch (or annotate it with polars.DataFrame)"
             raise OptionError(msg)
         return result

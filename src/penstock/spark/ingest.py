@@ -8,12 +8,13 @@ last parts are published, and a report of how far it is.
 from __future__ import annotations
 
 import logging
+import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from penstock import errors
 from penstock.errors import DamagedState, NotThere, OptionError
-from penstock.options import SINK, SOURCE, parse
+from penstock.options import SINK, SOURCE, Option, parse
 from penstock.processes import process
 from penstock.sink.sink import STATE_DIRECTORY, Sink
 from penstock.spark import ddl, fused, keeper, reading
@@ -34,6 +35,15 @@ _log = logging.getLogger("penstock.ingest")
 _FILES_A_BATCH = "100000"  # plans of an ingest have a place beside the offset, so batches need not be small
 _MERGE_BELOW = "4m"  # tasks are as many as cores: their parts are well sized unless the input is small
 _POLL_SECONDS = 0.2
+_NO_OPTIONS = {
+    "path": "src and dst",
+    "checkpointlocation": "checkpoint",
+    "ingest": "transform",
+    "statelocation": "checkpoint",
+    "tasks": "the session's cores",
+}  # of an ingest, which would ignore them
+# What Spark says where two drivers write one checkpoint: in the same batch, in the first one, in one application.
+_ANOTHER_DRIVER = ("CONCURRENT_STREAM_LOG_UPDATE", "concurrently using", "CONCURRENT_QUERY")
 _JVM_ENDED = (
     "Spark's JVM has ended under way (killed, or out of memory); what is committed stays, nothing else is visible, and the "
     "same call goes on from there in a new session"
@@ -57,13 +67,13 @@ class Ingested:
 
 def ingest(
     spark: SparkSession,
-    src: str,
-    dst: str,
+    src: str | os.PathLike[str],
+    dst: str | os.PathLike[str],
     *,
     source: Mapping[str, Any] | None = None,
     sink: Mapping[str, Any] | None = None,
     transform: fused.Transform | str | None = None,
-    checkpoint: str | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
     watch: bool = False,
     progress: Callable[[Ingested], None] | None = None,
 ) -> Ingested:
@@ -79,19 +89,22 @@ def ingest(
     from there.
     """
     require_pyspark()
-    job = _Job(spark, src, dst, dict(source or {}), dict(sink or {}), transform, checkpoint)
-    query = job.start(watch=watch)
+    where = None if checkpoint is None else os.fspath(checkpoint)
+    job = _Job(spark, os.fspath(src), os.fspath(dst), dict(source or {}), dict(sink or {}), transform, where)
+    try:
+        query = job.start(watch=watch)
+    except errors.PenstockError:
+        raise
+    except Exception as error:  # whatever Spark wraps it in
+        raise job.told(error) from error
     try:
         while not query.awaitTermination(_POLL_SECONDS):  # type: ignore[arg-type]  # - it takes fractions of a second
             if progress is not None:
                 progress(job.state())
     except KeyboardInterrupt:
         query.stop()
-    except Exception as error:  # whatever Spark wraps it in, our error is in its text
-        found = errors.from_text(str(error))
-        if type(found) is errors.PenstockError and has_ended(spark):
-            found = errors.PenstockError(_JVM_ENDED)
-        raise found from error
+    except Exception as error:  # as above
+        raise job.told(error) from error
     job.finish(query)
     done = job.state()
     if progress is not None:
@@ -115,16 +128,15 @@ class _Job:
         self._spark = spark
         self._input, src_path = locate(src, name="SRC")
         self._output, self._dst = locate(dst, name="DST")
-        check_apart(self._input, src_path, self._dst)
-        where = checkpoint or f"{self._dst}/{STATE_DIRECTORY}/checkpoint"
+        check_apart(src, dst, checkpoint)
+        where = f"{self._dst}/{STATE_DIRECTORY}/checkpoint" if checkpoint is None else checkpoint
         self._checkpoint = Checkpoint(locate(where, name="checkpoint")[1])
         schema = source.pop("schema", None)
-        self._source = {"path": src_path, "maxFilesPerTrigger": _FILES_A_BATCH} | _texts(source)
-        parse(SOURCE, self._source, what="source")
+        self._source = {"maxFilesPerTrigger": _FILES_A_BATCH} | _given(SOURCE, source, src_path, "source")
         self._schema = _schema_json(schema, self._source)
         tasks = spark.sparkContext.defaultParallelism
         stage = fused.Stage.describe(self._source, self._schema, transform, tasks)
-        self._sink = {"path": self._dst, "mergeBelow": _MERGE_BELOW} | _texts(sink) | {"ingest": stage}
+        self._sink = {"mergeBelow": _MERGE_BELOW} | _given(SINK, sink, self._dst, "sink") | {"ingest": stage}
         options = parse(SINK, self._sink, what="sink")
         Sink(self._output, self._dst, options, options["sinkId"] or "check").check(fused.Stage.of(stage).schema)
 
@@ -193,6 +205,18 @@ class _Job:
         """Return the source options that make splits of the plan."""
         return {"emit": "splits", "stateLocation": f"{self._checkpoint.location}/penstock"}
 
+    def told(self, error: Exception) -> errors.PenstockError:
+        """Return what an error of Spark means: our own error is in its text."""
+        found = errors.from_text(str(error))
+        if type(found) is not errors.PenstockError:
+            return found
+        if any(condition in str(error) for condition in _ANOTHER_DRIVER):
+            return errors.Fenced(
+                f"another driver uses the checkpoint {self._checkpoint.location!r} of this ingest; this one has changed nothing "
+                "more; leave it to the other, or run the same command again when that has ended"
+            )
+        return errors.PenstockError(_JVM_ENDED) if has_ended(self._spark) else found
+
     def finish(self, query: StreamingQuery) -> None:
         """Publish what the query left open, as the driver it was."""
         keeper.finish(self.sink(str(query.id)), self._owner(str(query.id)))
@@ -226,23 +250,49 @@ class _Job:
         return offsets[0]
 
 
-def check_apart(storage: Storage, src: str, dst: str) -> None:
-    """Raise `OptionError` unless SRC is there and neither of the two lies in the other."""
+def check_apart(src: str, dst: str, checkpoint: str | None = None) -> None:
+    """Raise `OptionError` unless SRC is there, DST is no file, and neither they nor the checkpoint lie in one another.
+
+    Where they really lie counts, whatever links lead there; what is in DST below its state is no input.
+    """
+    storage, source = locate(src, name="SRC")
     try:
-        storage.stat(src)
+        storage.stat(source)
     except NotThere as error:
-        msg = f"SRC={src!r} does not exist; expected a directory or a file to read"
+        msg = f"SRC={source!r} does not exist; expected a directory or a file to read"
         raise OptionError(msg) from error
-    if f"{dst}/".startswith(f"{src}/"):
-        msg = f"DST={dst!r} lies in SRC={src!r}: the output would be read as input; choose a directory outside of it"
-        raise OptionError(msg)
-    if f"{src}/".startswith(f"{dst}/"):
-        msg = f"SRC={src!r} lies in DST={dst!r}: input and output would be one directory; choose another DST"
-        raise OptionError(msg)
+    really = storage.resolve(source)
+    for name, given in (("DST", dst), ("checkpoint", checkpoint)):
+        if given is None:
+            continue
+        place, path = locate(given, name=name)
+        target = place.resolve(path)
+        if f"{target}/".startswith(f"{really}/"):
+            msg = f"{name}={path!r} lies in SRC={source!r}: it would be read as input; choose a directory outside of it"
+            raise OptionError(msg)
+        if f"{really}/".startswith(f"{target}/"):
+            msg = f"SRC={source!r} lies in {name}={path!r}: they would be one directory; choose another {name}"
+            raise OptionError(msg)
+        if _is_file(place, path):
+            msg = f"{name}={path!r} is a file; expected a directory, which is made if it is not there"
+            raise OptionError(msg)
 
 
-def _texts(options: Mapping[str, Any]) -> dict[str, str]:
-    return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in options.items()}
+def _is_file(storage: Storage, path: str) -> bool:
+    try:
+        return not storage.stat(path).is_directory
+    except NotThere:
+        return False
+
+
+def _given(table: tuple[Option, ...], options: Mapping[str, Any], path: str, what: str) -> dict[str, str]:
+    """Return what the user gave, by the names of the table, and the path."""
+    for name in options:
+        if name.lower() in _NO_OPTIONS:
+            msg = f"{what} option {name!r}: an ingest takes that from {_NO_OPTIONS[name.lower()]}; leave it out"
+            raise OptionError(msg)
+    texts = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in options.items()}
+    return dict(parse(table, texts | {"path": path}, what=what).given)
 
 
 def _schema_json(schema: Any, source: dict[str, str]) -> str:  # noqa: ANN401 - DDL or a StructType

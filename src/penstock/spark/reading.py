@@ -91,6 +91,9 @@ def expected_schema(options: Options, how: Reading) -> pa.Schema:
 
 
 def _without_metadata(schema: pa.Schema, name: str) -> pa.Schema:
+    if schema.names.count(name) > 1:
+        msg = f"metadataColumn={name!r}: the schema has several columns of that name; expected another name, such as _meta"
+        raise OptionError(msg)
     if name not in schema.names or not pa.types.is_struct(schema.field(name).type):
         msg = f"metadataColumn={name!r}: the schema has no such struct; add it: `{name}` {ddl.METADATA}"
         raise OptionError(msg)
@@ -105,9 +108,15 @@ def _check_format_options(options: Options) -> None:
         if name in options.given and options["format"] not in formats:
             msg = f"{name} is for format={' or '.join(formats)}, found format={options['format']}"
             raise OptionError(msg)
+    if options["metadataColumn"] and options["emit"] == "files":
+        msg = "metadataColumn is for emit=records, found emit=files, whose rows are path, modification time and size anyway"
+        raise OptionError(msg)
 
 
 def _check_schema(fmt: ReadFormat) -> None:
+    if not fmt.schema.names:
+        msg = "the schema has no column to read; expected one such as 'id bigint, name string'"
+        raise OptionError(msg)
     if fmt.name not in ddl.VALUE:
         return
     kinds = [str(field.type) for field in fmt.schema]
