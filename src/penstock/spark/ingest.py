@@ -8,6 +8,7 @@ last parts are published, and a report of how far it is.
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -116,8 +117,9 @@ class _Job:
         self._input, src_path = locate(src, name="SRC")
         self._output, self._dst = locate(dst, name="DST")
         check_apart(self._input, src_path, self._dst)
-        where = checkpoint or f"{self._dst}/{STATE_DIRECTORY}/checkpoint"
-        self._checkpoint = Checkpoint(locate(where, name="checkpoint")[1])
+        state, where = locate(checkpoint or f"{self._dst}/{STATE_DIRECTORY}/checkpoint", name="checkpoint")
+        check_reached((self._output, self._dst), (state, where))
+        self._checkpoint = Checkpoint(where)
         schema = source.pop("schema", None)
         self._source = {"path": src_path, "maxFilesPerTrigger": _FILES_A_BATCH} | _texts(source)
         parse(SOURCE, self._source, what="source")
@@ -239,6 +241,13 @@ def check_apart(storage: Storage, src: str, dst: str) -> None:
     if f"{src}/".startswith(f"{dst}/"):
         msg = f"SRC={src!r} lies in DST={dst!r}: input and output would be one directory; choose another DST"
         raise OptionError(msg)
+
+
+def check_reached(*places: tuple[Storage, str]) -> None:
+    """Raise `StorageError` if a file system does not answer, or does not let us look; nothing need be there yet."""
+    for storage, path in places:
+        with suppress(NotThere):
+            storage.stat(path)
 
 
 def _texts(options: Mapping[str, Any]) -> dict[str, str]:
