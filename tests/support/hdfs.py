@@ -59,7 +59,7 @@ def class_path() -> str:
 
 def _archive(classes: str) -> Path:
     """Return where Java's class-data archive of these classes is kept; Java does without one that is not there or does not fit."""
-    return Path(cache_directory()) / "hadoop" / f"{xxhash.xxh3_64_hexdigest(classes)}.jsa"
+    return Path(cache_directory()) / "hadoop" / f"{xxhash.xxh3_64_hexdigest(classes.encode())}.jsa"
 
 
 def _fetch(jars: Path, jar: Path, version: str) -> None:
