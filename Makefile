@@ -15,7 +15,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet --require-virtua
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help setup warm run run-hdfs test test-fast lint format bench bench-wal bench-async soak docs lock clean check-java
+.PHONY: help setup warm run run-hdfs test test-fast lint format bench bench-hdfs bench-wal bench-async soak docs lock clean check-java
 
 help: ## print this list
 	@printf 'Penstock: exactly-once file streams for Spark Structured Streaming\n\n'
@@ -49,6 +49,9 @@ format: $(INSTALLED) ## let ruff mend and format what it can
 
 bench: warm ## the benchmarks
 	@$(BIN)/python -m benchmarks $(ARGS)
+
+bench-hdfs: warm ## the benchmarks on HDFS and on a cluster of Spark's
+	@$(BIN)/python -m benchmarks --hdfs $(ARGS)
 
 bench-wal: $(INSTALLED) ## the log against a raw write and fdatasync, and against SQLite
 	@$(BIN)/python -m benchmarks.wal $(ARGS)

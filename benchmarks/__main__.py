@@ -14,6 +14,7 @@ from rich.console import Console
 
 from benchmarks import machine
 from benchmarks.cases import CASES
+from benchmarks.hdfs import ON_HDFS
 from benchmarks.measure import MB, Bench
 from benchmarks.output import WrongResult
 from benchmarks.profiling import ONE_THREAD
@@ -35,7 +36,8 @@ def main(
     cases: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[CASE]...", help=f"{', '.join(CASES)}, profile, or report: write the page anew. Default: all."
+            metavar="[CASE]...",
+            help=f"{', '.join(CASES)}, profile, or report: write the page anew. Default: all that need no HDFS.",
         ),
     ] = None,
     *,
@@ -49,9 +51,10 @@ def main(
         ),
     ] = None,
     slow: Annotated[bool, typer.Option("--slow", help="Also 100,000 small files, where Spark takes minutes.")] = False,
+    hdfs: Annotated[bool, typer.Option("--hdfs", help="By default, the cases on HDFS instead.")] = False,
 ) -> None:
     """Measure Penstock against Spark's own file source and sink. Exit status 1 if a result was wrong; a miss is no error."""
-    names = _checked(cases or [*CASES, PROFILE])
+    names = _checked(cases or (ON_HDFS if hdfs else [name for name in [*CASES, PROFILE] if name not in ON_HDFS]))
     if scale >= 1 and repeat < _REPEAT_MIN:
         msg = f"--repeat {repeat}: expected at least {_REPEAT_MIN}, or a scale below 1"
         raise typer.BadParameter(msg)

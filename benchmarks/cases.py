@@ -26,13 +26,13 @@ SPARK = "Spark"
 INGEST = "penstock.ingest"
 PLAIN = "penstock source and sink"
 _JSON_BYTES = 400 * MB
-_TEXT_BYTES = 1000 * MB
-_PARTS = 4
-_ROUNDS_TO_WARM = 2  # the first query of a session loads classes and starts workers, the second still compiles
+TEXT_BYTES = 1000 * MB
+PARTS = 4
+ROUNDS_TO_WARM = 2  # the first query of a session loads classes and starts workers, the second still compiles
 _SMALL_FILE_BYTES = 1000
-_TRIGGERS, _TRIGGERS_DROPPED = 10, 2
+TRIGGERS, TRIGGERS_DROPPED = 10, 2
 _BACKLOG_SECONDS = 3600
-_PUBLISH_SECONDS = 20  # the keeper publishes what a stopped query left open a moment after it
+PUBLISH_SECONDS = 20  # the keeper publishes what a stopped query left open a moment after it
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,9 @@ class Case:
 CASES: dict[str, Case] = {}
 
 
-def _case(name: str, said: str) -> Callable[[Callable[[Bench], list[Figure]]], Callable[[Bench], list[Figure]]]:
+def case(name: str, said: str) -> Callable[[Callable[[Bench], list[Figure]]], Callable[[Bench], list[Figure]]]:
+    """Add a function to the cases."""
+
     def add(run: Callable[[Bench], list[Figure]]) -> Callable[[Bench], list[Figure]]:
         CASES[name] = Case(name, said, run)
         return run
@@ -55,13 +57,13 @@ def _case(name: str, said: str) -> Callable[[Callable[[Bench], list[Figure]]], C
     return add
 
 
-@_case(
+@case(
     "json-parquet-warm",
     "JSON lines to Parquet, both in a session that is up; and against two plain Python processes that parse and write "
     "the same files with the same decoder and Parquet writer, without Spark and without syncs.",
 )
 def _json_parquet_warm(bench: Bench) -> list[Figure]:
-    data = bench.data("json", _JSON_BYTES, _PARTS)
+    data = bench.data("json", _JSON_BYTES, PARTS)
     ranges = halves({path: os.stat(path).st_size for path in data.paths})  # noqa: PTH116 - a path is text here
 
     def commands(output: Path) -> list[dict[str, Any]]:
@@ -71,7 +73,7 @@ def _json_parquet_warm(bench: Bench) -> list[Figure]:
         ]
 
     with (
-        _sessions(bench, "ingest") as (theirs, ours),
+        sessions(bench, "ingest") as (theirs, ours),
         worker("bare", bench.room) as one,
         worker("bare", bench.room) as two,
     ):
@@ -81,44 +83,44 @@ def _json_parquet_warm(bench: Bench) -> list[Figure]:
                 warm(INGEST, ours, "ingest", data, "parquet"),
                 together("parse + write alone", (one, two), commands, checked("parquet", data.rows)),
             ],
-            drop=_ROUNDS_TO_WARM,
+            drop=ROUNDS_TO_WARM,
         )
-    case = "json-parquet-warm"
+    name = "json-parquet-warm"
     return [
-        Figure(case, "JSON to Parquet, warm session", ingest, spark, "faster", 2, _facts(data, ingest)),
-        Figure(case, "the same against parse + write alone", ingest, alone, "longer", 1.25),
+        Figure(name, "JSON to Parquet, warm session", ingest, spark, "faster", 2, facts(data, ingest)),
+        Figure(name, "the same against parse + write alone", ingest, alone, "longer", 1.25),
     ]
 
 
-@_case(
+@case(
     "json-parquet-process",
     "The same as a whole process: Python, Spark's start, the query, the end. With the class-data archive that `penstock "
     "warmup` makes, and without.",
 )
 def _json_parquet_process(bench: Bench) -> list[Figure]:
-    data = bench.data("json", _JSON_BYTES, _PARTS)
+    data = bench.data("json", _JSON_BYTES, PARTS)
     return _whole(bench, "json-parquet-process", "JSON to Parquet, whole process", data, "parquet")
 
 
-@_case("tiny-process", "One JSON file of 1 KB to Parquet, whole process: what it costs to start.")
+@case("tiny-process", "One JSON file of 1 KB to Parquet, whole process: what it costs to start.")
 def _tiny_process(bench: Bench) -> list[Figure]:
     data = bench.data("json", 0, 1)
     return _whole(bench, "tiny-process", "1 KB of JSON to Parquet, whole process", data, "parquet")
 
 
-@_case("text-text", "Text to text, both in a session that is up.")
+@case("text-text", "Text to text, both in a session that is up.")
 def _text_text(bench: Bench) -> list[Figure]:
-    data = bench.data("text", _TEXT_BYTES, 2 * _PARTS)
+    data = bench.data("text", TEXT_BYTES, 2 * PARTS)
     return _warm(bench, "text-text", "text to text, warm session", data, "text", limit=2)
 
 
-@_case("csv-parquet", "CSV with a header and quoted fields to Parquet, both in a session that is up.")
+@case("csv-parquet", "CSV with a header and quoted fields to Parquet, both in a session that is up.")
 def _csv_parquet(bench: Bench) -> list[Figure]:
-    data = bench.data("csv", _JSON_BYTES, _PARTS)
+    data = bench.data("csv", _JSON_BYTES, PARTS)
     return _warm(bench, "csv-parquet", "CSV to Parquet, warm session", data, "parquet", limit=2)
 
 
-@_case(
+@case(
     "small-files",
     "Text files of 1 KB, all there at once, whole process. 100,000 of them only with --slow, and then Spark once only.",
 )
@@ -133,11 +135,11 @@ def _small_files(bench: Bench) -> list[Figure]:
         limited = Contender(theirs.label, theirs.run, theirs.check, runs)
         spark, ingest = bench.alternate([limited, ours], drop=0)
         what = f"{files:,} files of 1 KB, whole process"
-        figures.append(Figure("small-files", what, ingest, spark, "faster", limit, _facts(data, ingest)))
+        figures.append(Figure("small-files", what, ingest, spark, "faster", limit, facts(data, ingest)))
     return figures
 
 
-@_case(
+@case(
     "one-new-file",
     "One new text file a trigger, with 100,000 files of the last hour already done: Spark's own figure for the trigger "
     "(triggerExecution), median of ten triggers; and the size of the last offset file.",
@@ -147,13 +149,13 @@ def _one_new_file(bench: Bench) -> list[Figure]:
     sources = {engine: bench.directory(f"backlog-{engine}") for engine in ("spark", "plain")}
     for source in sources.values():
         backlog(source, files, end=time.time() - 60, seconds=_BACKLOG_SECONDS)
-    with _sessions(bench, "plain") as (theirs, ours):
+    with sessions(bench, "plain") as (theirs, ours):
         spark_job, our_job = (_waiting(bench, engine, sources[engine]) for engine in ("spark", "plain"))
         for who, waiting, limit in ((theirs, spark_job, {}), (ours, our_job, {"maxFilesPerTrigger": "10000"})):
             bench.tell(f"{waiting.engine}: {files:,} files, once")
             seconds = who.ask(op="run", job=asdict(waiting) | {"source": limit})["seconds"]
             bench.tell(f"{waiting.engine}: done in {seconds:.0f} s")
-        batches = bench.scaled(_TRIGGERS, 2)
+        batches = bench.scaled(TRIGGERS, 2)
         contenders = [_triggers(SPARK, theirs, spark_job, batches), _triggers(PLAIN, ours, our_job, batches)]
         spark, plain = bench.alternate(contenders, drop=0)
     offset = Series("last offset file", (float(_last_offset(our_job).stat().st_size),), "bytes")
@@ -161,48 +163,48 @@ def _one_new_file(bench: Bench) -> list[Figure]:
     state = sum(path.stat().st_size for path in Path(our_job.checkpoint).rglob("*") if path.is_file())
     for directory in (*sources.values(), Path(spark_job.dst), Path(our_job.dst)):
         clear(directory)
-    facts = {"checkpoint": f"{state / MB:.2f} MB, Spark's {log / MB:.2f} MB"}
+    sizes = {"checkpoint": f"{state / MB:.2f} MB, Spark's {log / MB:.2f} MB"}
     what = f"one new file beside {files:,}, a trigger"
     return [
-        Figure("one-new-file", what, plain, spark, "faster", 10, facts),
+        Figure("one-new-file", what, plain, spark, "faster", 10, sizes),
         Figure("one-new-file", "size of the offset file", offset, rule="below", limit=4096),
     ]
 
 
-@_case(
+@case(
     "plain-text",
     "Text through `readStream` and `writeStream` of the format penstock, where every row crosses the JVM; and the crossing "
     "alone: as many lines, as long, from a Python source that has them ready to a Python sink that drops them.",
 )
 def _plain_text(bench: Bench) -> list[Figure]:
-    data = bench.data("text", _TEXT_BYTES, 2 * _PARTS)
+    data = bench.data("text", TEXT_BYTES, 2 * PARTS)
     crossing = {"op": "cross", "rows": data.rows, "width": data.size // data.rows - 1}
-    with _sessions(bench, "plain") as (theirs, ours):
+    with sessions(bench, "plain") as (theirs, ours):
         spark, plain, crossed = bench.alternate(
             [
                 warm(SPARK, theirs, "spark", data, "text"),
                 warm(PLAIN, ours, "plain", data, "text"),
                 Contender("the crossing alone", lambda _: float(ours.ask(**crossing)["seconds"]), lambda _: None),
             ],
-            drop=_ROUNDS_TO_WARM,
+            drop=ROUNDS_TO_WARM,
         )
     case, what = "plain-text", "text to text by readStream and writeStream"
     return [
-        Figure(case, what, plain, spark, "faster", 0.7, _facts(data, plain)),
+        Figure(case, what, plain, spark, "faster", 0.7, facts(data, plain)),
         Figure(case, "the same against the crossing alone", plain, crossed, "longer"),
         Figure(case, "the crossing alone", crossed, spark, "faster"),
     ]
 
 
-@_case(
+@case(
     "tiny-batch", "A batch of one line: Spark's own figure for the trigger (triggerExecution), median of ten triggers."
 )
 def _tiny_batch(bench: Bench) -> list[Figure]:
     labels = {"spark": SPARK, "plain": PLAIN, "ingest": INGEST}
     sources = {engine: bench.directory(f"trickle-{engine}") for engine in labels}
-    with _sessions(bench, "plain", "ingest") as workers:
+    with sessions(bench, "plain", "ingest") as workers:
         contenders = [
-            _fresh_triggers(label, who, engine, sources[engine], bench.scaled(_TRIGGERS, 2))
+            _fresh_triggers(label, who, engine, sources[engine], bench.scaled(TRIGGERS, 2))
             for (engine, label), who in zip(labels.items(), workers, strict=True)
         ]
         spark, plain, ingest = bench.alternate(contenders, drop=0)
@@ -214,7 +216,7 @@ def _tiny_batch(bench: Bench) -> list[Figure]:
     ]
 
 
-@_case(
+@case(
     "memory",
     "The largest Python worker while one file of 1 GB passes through penstock.ingest: the peak of its resident memory, a "
     "fresh session each time. The greatest peak counts.",
@@ -222,37 +224,37 @@ def _tiny_batch(bench: Bench) -> list[Figure]:
 def _memory(bench: Bench) -> list[Figure]:
     figures = []
     for form, to in (("text", "text"), ("json", "parquet")):
-        data = bench.data(form, _TEXT_BYTES, 1)
+        data = bench.data(form, TEXT_BYTES, 1)
         (peak,) = bench.alternate([_peak(bench, data, to)], drop=0)
         what = f"largest Python worker, {form} to {to}"
         figures.append(Figure("memory", what, peak, rule="below", limit=400, facts={"input": about(data)}))
     return figures
 
 
-@_case(
+@case(
     "syncs",
     "What durability costs: text to text by penstock.ingest in a session that is up, against the same with fsync and "
     "fdatasync replaced by nothing in all its Python processes.",
 )
 def _syncs(bench: Bench) -> list[Figure]:
     ensure_archive(bench.room)
-    data = bench.data("text", _TEXT_BYTES, 2 * _PARTS)
+    data = bench.data("text", TEXT_BYTES, 2 * PARTS)
     with worker("ingest", bench.room) as synced, worker("ingest", bench.room, syncs=False) as not_synced:
         skipped = bench.room.skipped_syncs
         skipped.write_bytes(b"")
         labels = (INGEST, synced), (f"{INGEST} without syncs", not_synced)
         contenders = [warm(label, who, "ingest", data, "text") for label, who in labels]
-        with_syncs, without = bench.alternate(contenders, drop=_ROUNDS_TO_WARM)
+        with_syncs, without = bench.alternate(contenders, drop=ROUNDS_TO_WARM)
         count = len(skipped.read_bytes())
     if not count:
         msg = "no sync was left out: the contender without syncs did what the other did"
         raise WrongResult(msg)
-    facts = _facts(data, with_syncs) | {"syncs": f"{count / (_ROUNDS_TO_WARM + bench.repeat):.0f} a run"}
-    return [Figure("syncs", "text to text with syncs against without", with_syncs, without, "longer", facts=facts)]
+    known = facts(data, with_syncs) | {"syncs": f"{count / (ROUNDS_TO_WARM + bench.repeat):.0f} a run"}
+    return [Figure("syncs", "text to text with syncs against without", with_syncs, without, "longer", facts=known)]
 
 
 @contextlib.contextmanager
-def _sessions(bench: Bench, *engines: str) -> Iterator[list[Worker]]:
+def sessions(bench: Bench, *engines: str) -> Iterator[list[Worker]]:
     """Yield a session of Spark's own and one of ours for each engine, each in a process of its own."""
     ensure_archive(bench.room)
     with contextlib.ExitStack() as around:
@@ -268,10 +270,10 @@ def _warm(
     *,
     limit: float,
 ) -> list[Figure]:
-    with _sessions(bench, "ingest") as (theirs, ours):
+    with sessions(bench, "ingest") as (theirs, ours):
         contenders = [warm(SPARK, theirs, "spark", data, to), warm(INGEST, ours, "ingest", data, to)]
-        spark, mine = bench.alternate(contenders, drop=_ROUNDS_TO_WARM)
-    return [Figure(case, what, mine, spark, "faster", limit, _facts(data, mine))]
+        spark, mine = bench.alternate(contenders, drop=ROUNDS_TO_WARM)
+    return [Figure(case, what, mine, spark, "faster", limit, facts(data, mine))]
 
 
 def _whole(bench: Bench, case: str, what: str, data: DataSet, to: str) -> list[Figure]:
@@ -284,12 +286,13 @@ def _whole(bench: Bench, case: str, what: str, data: DataSet, to: str) -> list[F
         ]
     )
     return [
-        Figure(case, what, quick, spark, "faster", 2, _facts(data, quick)),
+        Figure(case, what, quick, spark, "faster", 2, facts(data, quick)),
         Figure(case, f"{what}, without `penstock warmup`", slow, spark, "faster"),
     ]
 
 
-def _facts(data: DataSet, ours: Series) -> dict[str, str]:
+def facts(data: DataSet, ours: Series) -> dict[str, str]:
+    """Return what a figure says of its input and its throughput."""
     return {"input": about(data), "throughput": f"{data.size / MB / ours.median:,.0f} MB a second"}
 
 
@@ -297,19 +300,21 @@ def _waiting(bench: Bench, engine: str, source: Path) -> Job:
     return Job(engine, str(source), str(bench.directory(f"out-{engine}")), "text", "text")
 
 
-def _triggers(label: str, who: Worker, what: Job, batches: int) -> Contender:
-    """Return the contender that goes on with a query whose files are done, and lands some more, one a trigger.
+def triggers(who: Worker, what: Job, batches: int) -> float:
+    """Land files, one a trigger; return the median of `batches` triggers behind the first ones, which have more to do."""
+    answer = who.ask(op="trickle", job=asdict(what), batches=TRIGGERS_DROPPED + batches)
+    return float(statistics.median(answer["milliseconds"][TRIGGERS_DROPPED:]))
 
-    `batches` triggers count, behind the first ones, which have more to do.
-    """
+
+def _triggers(label: str, who: Worker, what: Job, batches: int) -> Contender:
+    """Return the contender that goes on with a query whose files are done, and lands some more, one a trigger."""
 
     def run(_output: Path) -> float:
-        answer = who.ask(op="trickle", job=asdict(what), batches=_TRIGGERS_DROPPED + batches)
-        return float(statistics.median(answer["milliseconds"][_TRIGGERS_DROPPED:]))
+        return triggers(who, what, batches)
 
     def check(_output: Path) -> None:
         lines = len(os.listdir(what.src))  # noqa: PTH208 - one line a file
-        checked("text", lines, patience=_PUBLISH_SECONDS)(Path(what.dst))
+        checked("text", lines, patience=PUBLISH_SECONDS)(Path(what.dst))
 
     return Contender(label, run, check, unit="ms")
 
@@ -324,7 +329,7 @@ def _fresh_triggers(label: str, who: Worker, engine: str, source: Path, batches:
         return _triggers(label, who, job_of_now, batches).run(output)
 
     def check(output: Path) -> None:
-        checked("text", _TRIGGERS_DROPPED + batches, patience=_PUBLISH_SECONDS)(output)
+        checked("text", TRIGGERS_DROPPED + batches, patience=PUBLISH_SECONDS)(output)
 
     return Contender(label, run, check, unit="ms")
 

@@ -10,6 +10,7 @@ import os
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from benchmarks.data import schema
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 _BATCH_SECONDS_MAX = 900
 _POLL_SECONDS = 0.05
+_LINE = b"2026-03-01 00:00:00,000 INFO [worker-0] one line\n"
 _DATED_BACK_SECONDS = 5  # a landed file has settled when it appears
 
 
@@ -52,6 +54,14 @@ def spark_session() -> SparkSession:
     for name in ("spark.ui.enabled", "spark.ui.showConsoleProgress"):
         builder = builder.config(name, "false")
     return _quiet(builder.config("spark.sql.session.timeZone", "UTC").getOrCreate())
+
+
+def cluster_session(master: str) -> SparkSession:
+    """Return what `penstock ingest --master` makes, for workers with little memory that have what this machine has."""
+    import penstock  # noqa: PLC0415 - as below
+
+    config = {"spark.executor.memory": "512m", "spark.executorEnv.PYTHONPATH": os.environ["PYTHONPATH"]}
+    return penstock.local_session(master, config=config, rows_in_jvm=False)
 
 
 def penstock_session(engine: str) -> SparkSession:
@@ -150,7 +160,12 @@ class _Landing:
             self._waiting_since = time.monotonic()
             return False
         progress = query.lastProgress
-        if progress is None or "addBatch" not in progress["durationMs"] or progress["batchId"] <= self._last:
+        if (
+            progress is None
+            or "addBatch" not in progress["durationMs"]
+            or progress["batchId"] <= self._last
+            or not progress["numInputRows"]  # the first batch of all, if it began before the first file was there
+        ):
             self._complain(query)
             return False
         self._last = int(progress["batchId"])
@@ -160,10 +175,20 @@ class _Landing:
 
     def _land(self) -> None:
         now = time.time_ns()
-        hidden, path = f"{self._directory}/.new-{now}", f"{self._directory}/new-{now}.log"
-        with open(hidden, "wb") as file:  # noqa: PTH123 - the directory has 100,000 files, so nothing is listed here
-            file.write(b"2026-03-01 00:00:00,000 INFO [worker-0] one line\n")
         then = now - _DATED_BACK_SECONDS * 1_000_000_000
+        hidden, path = f"{self._directory}/.new-{now}", f"{self._directory}/new-{now}.log"
+        if path.startswith("hdfs:"):
+            import hdfs_native  # noqa: PLC0415 - only where it is used
+
+            client = hdfs_native.Client(self._directory)
+            hidden, path = (urlsplit(each).path for each in (hidden, path))
+            with client.create(hidden) as landing:
+                landing.write(_LINE)
+            client.set_times(hidden, then // 1_000_000, then // 1_000_000)
+            client.rename(hidden, path)
+            return
+        with open(hidden, "wb") as file:  # noqa: PTH123 - the directory has 100,000 files, so nothing is listed here
+            file.write(_LINE)
         os.utime(hidden, ns=(then, then))
         os.rename(hidden, path)  # noqa: PTH104 - as above
 

@@ -88,8 +88,8 @@ class Bench:
         return value
 
 
-def job(engine: str, data: DataSet, output: Path, to: str) -> dict[str, Any]:
-    """Return the description of a job for a worker."""
+def job(engine: str, data: DataSet, output: Path | str, to: str) -> dict[str, Any]:
+    """Return the description of a job for a worker; `output` is a directory or a URL."""
     source = {"header": "true"} if data.form == "csv" else {}
     if data.form == "csv" and engine == "spark":
         source["escape"] = '"'  # RFC 4180, as our reader has it

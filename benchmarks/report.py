@@ -216,7 +216,8 @@ _HEAD = """\
 # Benchmarks
 
 Penstock against Spark's own file source and sink, both in the same run, on the same machine, on the same files. This
-page, its plot and `benchmarks.json` with every single measurement are made by `make bench`; do not edit them.
+page, its plot and `benchmarks.json` with every single measurement are made by `make bench` and `make bench-hdfs`; do not
+edit them.
 """
 
 _WHERE = """\
@@ -254,6 +255,8 @@ _METHOD = """\
 - Spark's own session is a default one with two cores, without its web server. Ours is `penstock.local_session("local[2]")`.
 - What is timed is the query from its definition to its end (for whole processes: from the start of Python to its end).
   Ours ends with finished, synced, published files; Spark's does not sync.
+- An HDFS (`hdfs-…`) is a NameNode and three DataNodes of the same machine, started anew for each case; three replicas.
+  There, too, ours ends with files that every DataNode has on disk, and Spark's with files that are in their memory.
 - Every output is counted by its visible files: as many rows as went in, no nulls in Parquet, or the case fails.
 
 `python -m benchmarks CASE...` takes some of the cases, `--slow` the one that takes Spark minutes, `--repeat` and `--scale` say how

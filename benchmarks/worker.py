@@ -1,6 +1,6 @@
 """A contender's process: it keeps its session, reads one command a line on stdin and answers one JSON object a line.
 
-    python -m benchmarks.worker spark|ingest|plain|bare            many commands, one session
+    python -m benchmarks.worker spark|ingest|plain|cluster|bare    many commands, one session
     python -m benchmarks.worker spark|ingest|plain '{"op": ...}'   one command, then the end: a whole process
 
 Nothing here is imported that a contender does not need: its start is part of what is measured. Whatever Spark and its JVM
@@ -47,6 +47,8 @@ def _session(kind: str) -> SparkSession | None:
         return None
     from benchmarks import jobs  # noqa: PLC0415 - see the module
 
+    if kind == "cluster":
+        return jobs.cluster_session(os.environ["BENCHMARKS_MASTER"])
     return jobs.spark_session() if kind == "spark" else jobs.penstock_session(kind)
 
 

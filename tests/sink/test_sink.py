@@ -22,6 +22,7 @@ from penstock.errors import (
     StorageError,
 )
 from penstock.sink.sink import Batch, Sink
+from penstock.storage import LocalStorage
 from penstock.testing import FakeClock
 from tests.support.output import QUERY, Output
 
@@ -570,6 +571,35 @@ def test_part_of_many_small_batches_has_few_segments(output: Output) -> None:
     assert len(output.staged()) <= 26
     sink.finish()
     assert output.visible()["p0.txt"].splitlines() == lines
+
+
+def test_temporaries_of_the_dead_are_swept(output: Output) -> None:
+    """What a killed driver was putting goes when another one claims the sink; before that it may still be put."""
+    output.batch(output.sink(), 0, {0: ["a"]})
+    state = output.root / "_penstock/s"
+    dead = [state / ".penstock-1", state / "ledger/.penstock-2"]
+    for path in dead:
+        path.write_bytes(b"half a rec")
+    output.batch(output.sink(), 1, {0: ["b"]})
+    assert all(path.exists() for path in dead)
+    output.batch(output.sink(), 2, {0: ["c"]}, owner="d2", final=True)
+    assert not any(path.exists() for path in dead)
+    assert output.lines() == ["a", "b", "c"]
+
+
+def test_a_successors_temporary_is_left_alone(output: Output, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What appears while a driver claims the sink may be that of the next one, and stays."""
+    output.batch(output.sink(), 0, {0: ["a"]})
+    successors = output.root / "_penstock/s/ledger/.penstock-1"
+    put = LocalStorage.put_if_absent
+
+    def meanwhile(storage: LocalStorage, path: str, data: bytes) -> None:
+        put(storage, path, data)
+        successors.write_bytes(b"half a rec")
+
+    monkeypatch.setattr(LocalStorage, "put_if_absent", meanwhile)
+    output.sink().begin("d2", Batch(QUERY, 1))
+    assert successors.exists()
 
 
 def test_small_parts_of_many_tasks_are_merged(output: Output) -> None:

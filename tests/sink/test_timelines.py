@@ -158,6 +158,44 @@ def test_replay_with_other_rows(output: Output, replayed: list[str], foreign: bo
         assert found == [mine[i : i + 3] for i in range(0, len(mine), 3)]
 
 
+_GROWS = {"growing": "true", "fileName": "g"}
+_ROLLS = {"rollRows": "3", "fileName": "p{seq}"}
+
+
+@pytest.mark.parametrize(
+    ("options", "buckets", "batches", "expected"),
+    [
+        (_GROWS, 1, [("", "01"), ("", "23")], {"0/g": "0123"}),
+        (_GROWS, 1, [("", "01"), ("2", "45"), ("", "67")], {"0/g": "014567"}),
+        (_GROWS, 2, [("", "0123"), ("", "4567")], {"0/g": "0246", "1/g": "1357"}),
+        (_GROWS, 2, [("", "0123"), ("45", "6789")], {"0/g": "0268", "1/g": "1379"}),
+        (_ROLLS, 1, [("", "012"), ("", "3456")], {"0/p0": "012", "0/p1": "345"}),
+        (_ROLLS, 1, [("", "012"), ("34", "345"), ("", "678")], {"0/p0": "012", "0/p1": "345", "0/p2": "678"}),
+        (_ROLLS, 2, [("", "0123"), ("45", "45"), ("", "67")], {"0/p0": "024", "1/p1": "135"}),
+    ],
+    ids=["M1", "M2", "M3", "M4", "M5", "M7", "M16"],
+)
+def test_crash_between_batches(
+    output: Output, options: dict[str, str], buckets: int, batches: list[tuple[str, str]], expected: dict[str, str]
+) -> None:
+    """A try that dies leaves nothing, whatever the next one writes: in files that grow, and in parts that are open or full.
+
+    A batch is the rows of a try that staged them and died, and those of the one that did not.
+    """
+    output.schema = VALUE_AND_BUCKET
+    options = {"format": "csv", "bucketBy": "{b}", "dropBucketColumns": "true", **options}
+
+    def rows(digits: str) -> dict[int, list[str]]:
+        return {0: [f"{digit}|{int(digit) % buckets}" for digit in digits]}
+
+    for number, (lost, kept) in enumerate(batches):
+        sink = output.sink(**options)
+        if lost:
+            output.write(sink, sink.begin(f"lost-{number}", Batch(QUERY, number)), number, rows(lost))
+        output.batch(sink, number, rows(kept), owner=f"driver-{number}")
+    assert {path.removesuffix(".csv"): "".join(text.split()) for path, text in output.visible().items()} == expected
+
+
 def test_order_of_the_tasks_does_not_matter(output: Output) -> None:
     """B5: whichever task reports first, the same rows are in files of the same names."""
     seen = []

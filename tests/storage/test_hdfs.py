@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -122,13 +123,19 @@ def test_without_the_library_the_command_is_named(clients: object, monkeypatch: 
         HdfsStorage("n:1").stat("/")
 
 
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the first contact of a NameNode tried once; what is said is the same, and comes seconds earlier."""
+    monkeypatch.setattr(_hdfs_native, "_CONTACT_TRIES", {"dfs.client.failover.max.attempts": "1"})
+
+
 def test_nobody_listens(hdfs: MiniHdfs) -> None:
     """A wrong port is one typed error, within the time limit of the test, that names the address and the cause."""
     with pytest.raises(StorageError, match=r"no NameNode at hdfs://127\.0\.0\.1:\d+: Connection refused"):
         HdfsStorage(f"127.0.0.1:{free_port()}").stat("/")
 
 
-def test_somebody_else_listens(hdfs: MiniHdfs) -> None:
+def test_somebody_else_listens(hdfs: MiniHdfs, impatient: None) -> None:
     """A port that speaks another protocol is no NameNode."""
     with pytest.raises(StorageError, match=f"no NameNode at hdfs://127.0.0.1:{hdfs.web_port}"):
         HdfsStorage(f"127.0.0.1:{hdfs.web_port}").stat("/")
@@ -141,7 +148,7 @@ def test_nobody_answers(hdfs: MiniHdfs, monkeypatch: pytest.MonkeyPatch) -> None
         HdfsStorage(f"127.0.0.1:{silent.getsockname()[1]}").stat("/")
 
 
-def test_unknown_name_service(hdfs: MiniHdfs) -> None:
+def test_unknown_name_service(hdfs: MiniHdfs, impatient: None) -> None:
     """A name that is neither a name service nor a host is named, with what says what the name services are."""
     with pytest.raises(StorageError, match=r"no NameNode at hdfs://nowhere\.invalid:8020.*HADOOP_CONF_DIR is not set"):
         HdfsStorage("nowhere.invalid").stat("/")
@@ -523,6 +530,63 @@ def test_a_listing_that_fails_part_of_the_way_moves_nothing(
     assert planner.latest(second) == second
 
 
+def test_a_copy_is_planned_when_it_has_its_name(storage: Storage, root: str) -> None:
+    """What `hdfs dfs -put` is still copying is not read, complete or not; it is when it has its name, whose time is older."""
+    options = parse(SOURCE, {"path": root, "settle": "0"}, what="source")
+    planner = Planner(storage, root, options, divisible=lambda _: True)
+    put(storage, f"{root}/a._COPYING_", b"line\n")
+    put(storage, f"{root}/b", b"line\n")
+    first = planner.latest(planner.initial())
+    assert planned(planner, first) == ["b"]
+    storage.publish(f"{root}/a._COPYING_", f"{root}/a")
+    second = planner.latest(first)
+    assert planned(planner, second) == ["a"]
+    assert planner.latest(second) == second
+
+
+FILES = 100_000
+A_BATCH = 1000
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1800)
+def test_a_directory_of_many_files(hdfs: MiniHdfs, storage: HdfsStorage, root: str) -> None:
+    """100,000 files, of the kind that must be looked at: a trigger costs what is new, and a batch what it has."""
+
+    def calls() -> dict[str, int]:
+        operations = hdfs.bean("NameNodeActivity")
+        return {name: operations[f"{name}Ops"] for name in ("GetListing", "FileInfo")}
+
+    def cost(before: dict[str, int]) -> tuple[int, int]:
+        after = calls()
+        return after["GetListing"] - before["GetListing"], after["FileInfo"] - before["FileInfo"]
+
+    with ThreadPoolExecutor(16) as threads:
+        list(threads.map(lambda number: storage.create(f"{root}/{number:06}").close(), range(FILES)))
+    options = parse(SOURCE, {"path": root, "settle": "0", "maxFilesPerTrigger": str(A_BATCH)}, what="source")
+    planner = Planner(storage, root, options, divisible=lambda _: True)
+    offset, before = planner.latest(planner.initial()), calls()
+    seen = planned(planner, offset)
+    assert len(seen) == A_BATCH
+    while len(seen) < FILES:
+        offset = planner.latest(offset)
+        seen += planned(planner, offset)
+    assert sorted(seen) == [f"{number:06}" for number in range(FILES)]
+    listings, looks = cost(before)
+    assert listings <= 2 * FILES // 1000, "what a listing has shown is planned without another"
+    assert looks < FILES
+    assert planner.latest(offset) == offset
+    before = calls()
+    put(storage, f"{root}/new", b"line\n")
+    last = planner.latest(offset)
+    assert planned(planner, last) == ["new"]
+    listings, looks = cost(before)
+    assert listings <= FILES // 1000 + 1
+    assert looks < A_BATCH
+    again = Planner(storage, root, options, divisible=lambda _: True)
+    assert again.latest(last) == last
+
+
 WRITER = """
 import sys, time
 from penstock.storage import locate
@@ -664,7 +728,7 @@ def test_a_data_node_dies_between_two_syncs(
     hdfs: MiniHdfs, storage: Storage, root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A sync that a dead DataNode never answers ends, done or with an error; what was synced before can be read."""
-    monkeypatch.setattr(_hdfs, "_PATIENCE_SECONDS", (2.0, 5.0))
+    monkeypatch.setattr(_hdfs, "_PATIENCE_SECONDS", (0.5, 1.0))
     file = storage.extend(f"{root}/g", 0)
     file.write(b"one\n")
     file.sync()
@@ -685,7 +749,7 @@ def test_a_data_node_is_dead_when_a_block_is_begun(
     hdfs: MiniHdfs, storage: Storage, root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where a dead DataNode is not missed yet, writing fails with a typed error and leaves no name; later it works."""
-    monkeypatch.setattr(_hdfs, "_PATIENCE_SECONDS", (2.0, 5.0))
+    monkeypatch.setattr(_hdfs, "_PATIENCE_SECONDS", (0.5, 1.0))
     hdfs.data_nodes[0].kill()
     try:
         with pytest.raises(StorageError):
@@ -719,8 +783,9 @@ class Reviving:
         self._real.delete(path)
 
 
-@pytest.mark.soak  # what other tests did to the DataNodes lately decides whether the dead one is asked: not for every run
-@pytest.mark.parametrize("size", [10, 300_000, 3 * MEBIBYTE])
+@pytest.mark.parametrize(
+    "size", [10, pytest.param(300_000, marks=pytest.mark.soak), pytest.param(3 * MEBIBYTE, marks=pytest.mark.soak)]
+)
 def test_a_file_that_meets_a_dead_data_node_is_made_again(
     hdfs: MiniHdfs, storage: HdfsStorage, root: str, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -66,7 +66,11 @@ def spark_cluster(directory: Path, **variables: str) -> Iterator[SparkCluster]:
         probe.bind(("127.0.0.1", 0))
         port = str(probe.getsockname()[1])
     url = f"spark://127.0.0.1:{port}"
-    variables |= {"SPARK_HOME": spark_home, "SPARK_DAEMON_MEMORY": "256m"}
+    variables |= {
+        "SPARK_HOME": spark_home,
+        "SPARK_DAEMON_MEMORY": "256m",
+        "SPARK_DAEMON_JAVA_OPTS": "-XX:TieredStopAtLevel=1",
+    }
     with ExitStack() as running:
         name = "org.apache.spark.deploy.master.Master"
         arguments = ["--host", "127.0.0.1", "--port", port, "--webui-port", "0"]

@@ -17,9 +17,11 @@ import subprocess
 import time
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 from urllib.request import urlopen
+
+import xxhash
 
 from penstock.storage import cache_directory
 
@@ -53,6 +55,11 @@ def class_path() -> str:
     if not jar.exists():
         _fetch(jars, jar, version)
     return f"{jar}:{jars}/*"
+
+
+def _archive(classes: str) -> Path:
+    """Return where Java's class-data archive of these classes is kept; Java does without one that is not there or does not fit."""
+    return Path(cache_directory()) / "hadoop" / f"{xxhash.xxh3_64_hexdigest(classes.encode())}.jsa"
 
 
 def _fetch(jars: Path, jar: Path, version: str) -> None:
@@ -139,10 +146,14 @@ class Daemon:
 class MiniHdfs:
     """The cluster below one directory."""
 
-    def __init__(self, directory: Path) -> None:
-        java = [_java(), "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", class_path()]
+    def __init__(self, directory: Path, block_bytes: int = BLOCK_BYTES) -> None:
+        classes = class_path()
+        self._archive = _archive(classes)
         self._directory = directory
-        self._java = java
+        self._java = [
+            _java(), "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", f"-XX:SharedArchiveFile={self._archive}",
+            "-cp", classes,
+        ]  # fmt: skip
         self.port = free_port()
         self.web_port = free_port()
         self._settings = [
@@ -151,19 +162,25 @@ class MiniHdfs:
             f"dfs.namenode.http-address=127.0.0.1:{self.web_port}",
             f"dfs.namenode.name.dir=file://{directory}/name",
             "dfs.namenode.safemode.extension=0",
-            f"dfs.blocksize={BLOCK_BYTES}",
+            # Else how busy the others were lately decides whether a DataNode that is dead and not missed is asked.
+            "dfs.namenode.redundancy.considerLoad=false",
+            f"dfs.blocksize={block_bytes}",
             f"dfs.replication={DATA_NODES}",
         ]
         self.name_node = self._daemon("server.namenode.NameNode", "name", self._settings)
-        self.data_nodes = [
+        self.data_nodes = self._data_nodes([f"fs.defaultFS=hdfs://127.0.0.1:{self.port}"])
+
+    def _data_nodes(self, settings: list[str]) -> list[Daemon]:
+        return [
             self._daemon(
                 "server.datanode.DataNode",
                 f"data-{number}",
                 [
-                    f"fs.defaultFS=hdfs://127.0.0.1:{self.port}",
+                    *settings,
                     "dfs.datanode.hostname=127.0.0.1",
+                    "dfs.heartbeat.interval=1",  # in seconds: how soon a NameNode that is started again is noticed
                     *(f"dfs.datanode.{kind}address=127.0.0.1:0" for kind in ("", "ipc.", "http.")),
-                    f"dfs.datanode.data.dir=file://{directory}/data-{number}",
+                    f"dfs.datanode.data.dir=file://{self._directory}/data-{number}",
                 ],
             )
             for number in range(DATA_NODES)
@@ -184,22 +201,35 @@ class MiniHdfs:
 
     def start(self) -> None:
         """Format and start everything, and wait until it can be written."""
-        command = [
-            *self._java,
-            f"{_CLASS}.server.namenode.NameNode",
-            *_options(self._settings),
-            "-format",
-            "-nonInteractive",
-        ]
-        subprocess.run(command, check=True, capture_output=True, timeout=_START_SECONDS)
+        self._format()
         for daemon in (self.name_node, *self.data_nodes):
             daemon.start()
         self.wait()
 
+    def _format(self) -> None:
+        """Format the NameNode; the first time on a machine keep the classes of that, with which all servers start faster."""
+        java = self._java
+        made = f"{self._archive}-{os.getpid()}"
+        if not self._archive.exists():
+            self._java = [
+                java[0],
+                f"-XX:ArchiveClassesAtExit={made}",
+                *(flag for flag in java[1:] if "Archive" not in flag),
+            ]
+        self._run("server.namenode.NameNode", "-format", "-nonInteractive")
+        if self._java is not java:
+            self._java = java
+            Path(made).replace(self._archive)
+
+    def _run(self, name: str, *arguments: str) -> str:
+        """Run a class of Hadoop's to its end; return what it says."""
+        command = [*self._java, f"{_CLASS}.{name}", *_options(self._settings), *arguments]
+        return subprocess.run(command, check=True, capture_output=True, text=True, timeout=_START_SECONDS).stdout
+
     def wait(self) -> None:
-        """Wait until the NameNode has left its safe mode and has heard from all DataNodes."""
+        """Wait until the NameNode has left its safe mode and can give blocks to all DataNodes."""
         self._until(
-            lambda: self._bean("FSNamesystemState")["FSState"] == "Operational" and len(self._addresses()) == DATA_NODES
+            lambda: self.bean("FSNamesystemState")["FSState"] == "Operational" and len(self._addresses()) == DATA_NODES
         )
 
     def restart(self, data_node: Daemon) -> None:
@@ -221,11 +251,12 @@ class MiniHdfs:
         raise RuntimeError(msg)
 
     def _addresses(self) -> set[str]:
-        """Return where the DataNodes are, as far as the NameNode knows."""
-        nodes: dict[str, dict[str, str]] = json.loads(self._bean("NameNodeInfo")["LiveNodes"])
-        return {node["xferaddr"] for node in nodes.values()}
+        """Return where the DataNodes are that can be given blocks: those that have told the NameNode of their space."""
+        nodes: dict[str, dict[str, Any]] = json.loads(self.bean("NameNodeInfo")["LiveNodes"])
+        return {node["xferaddr"] for node in nodes.values() if node["remaining"]}
 
-    def _bean(self, name: str) -> dict[str, Any]:
+    def bean(self, name: str) -> dict[str, Any]:
+        """Return what the NameNode tells of itself under a name."""
         url = f"http://127.0.0.1:{self.web_port}/jmx?qry=Hadoop:service=NameNode,name={name}"
         with urlopen(url, timeout=5) as answer:
             bean: dict[str, Any] = json.load(answer)["beans"][0]
@@ -233,8 +264,7 @@ class MiniHdfs:
 
     def admin(self, *arguments: str) -> str:
         """Run `hdfs dfsadmin`; return what it says."""
-        command = [*self._java, f"{_CLASS}.tools.DFSAdmin", *_options(self._settings[:1]), *arguments]
-        return subprocess.run(command, check=True, capture_output=True, text=True, timeout=_START_SECONDS).stdout
+        return self._run("tools.DFSAdmin", *arguments)
 
     def fsck(self, path: str) -> str:
         """Return what `hdfs fsck -openforwrite` says of a path."""
@@ -256,14 +286,93 @@ class MiniHdfs:
             daemon.kill()
 
 
+class TwoNameNodes(MiniHdfs):
+    """A cluster with a name service, `hdfs://cluster`: two NameNodes, `0` and `1`, one of which is active."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory)
+        rpc, self._web = (self.port, free_port()), (self.web_port, free_port())
+        service = {
+            "fs.defaultFS": "hdfs://cluster",
+            "dfs.nameservices": "cluster",
+            "dfs.ha.namenodes.cluster": "0,1",
+            **{f"dfs.namenode.rpc-address.cluster.{number}": f"127.0.0.1:{port}" for number, port in enumerate(rpc)},
+            **{
+                f"dfs.namenode.http-address.cluster.{number}": f"127.0.0.1:{port}"
+                for number, port in enumerate(self._web)
+            },
+            "dfs.client.failover.proxy.provider.cluster": f"{_CLASS}.server.namenode.ha.ConfiguredFailoverProxyProvider",
+        }
+        self.configuration = configuration(directory / "conf", service)  # for clients
+        self._settings = [
+            *self._settings,
+            *(f"{name}={value}" for name, value in service.items()),
+            f"dfs.namenode.shared.edits.dir=file://{directory}/shared",
+            "dfs.ha.fencing.methods=shell(/bin/true)",
+            "dfs.ha.tail-edits.period=1s",
+            "dfs.ha.namenode.id=0",
+        ]
+        other = ["dfs.ha.namenode.id=1", f"dfs.namenode.name.dir=file://{directory}/name-1"]
+        self.name_nodes = [
+            self._daemon("server.namenode.NameNode", f"name-{number}", [*self._settings, *own])
+            for number, own in enumerate(([], other))
+        ]
+        self.data_nodes = self._data_nodes([f"{name}={value}" for name, value in service.items()])
+
+    @property
+    def authority(self) -> str:
+        """Return the name of the name service."""
+        return "cluster"
+
+    def start(self) -> None:
+        """Format and start everything, with the first NameNode active, and wait until it can be written."""
+        self._format()
+        shutil.copytree(self._directory / "name", self._directory / "name-1")
+        for daemon in (*self.name_nodes, *self.data_nodes):
+            daemon.start()
+        self._until(lambda: all(self._state(web) == "standby" for web in self._web))
+        self.switch(0)
+        self.wait()
+
+    def switch(self, number: int) -> None:
+        """Make one NameNode the active one, after the other one, if it still runs, has become standby."""
+        other = self._web[1 - number]
+        with contextlib.suppress(OSError):
+            if self._state(other) == "active":
+                self._run("tools.DFSHAAdmin", "-failover", str(1 - number), str(number))
+        self.web_port = self._web[number]
+        if self._state(self.web_port) != "active":
+            self._run("tools.DFSHAAdmin", "-transitionToActive", str(number))
+        self._until(lambda: self._state(self.web_port) == "active")
+
+    def _state(self, web_port: int) -> str:
+        url = f"http://127.0.0.1:{web_port}/jmx?qry=Hadoop:service=NameNode,name=NameNodeStatus"
+        with urlopen(url, timeout=5) as answer:
+            return str(json.load(answer)["beans"][0]["State"])
+
+    def stop(self) -> None:
+        """Kill everything."""
+        for daemon in (*self.data_nodes, *self.name_nodes):
+            daemon.kill()
+
+
+_Cluster = TypeVar("_Cluster", bound=MiniHdfs)
+
+
 def _options(settings: list[str]) -> list[str]:
     return [part for setting in settings for part in ("-D", setting)]
 
 
 @contextlib.contextmanager
-def running(directory: Path) -> Iterator[MiniHdfs]:
+def running(directory: Path, block_bytes: int = BLOCK_BYTES) -> Iterator[MiniHdfs]:
     """Yield a cluster that runs. `NoHdfs` if there is none to be had."""
-    cluster = MiniHdfs(directory)
+    with started(MiniHdfs(directory, block_bytes)) as cluster:
+        yield cluster
+
+
+@contextlib.contextmanager
+def started(cluster: _Cluster) -> Iterator[_Cluster]:
+    """Start a cluster, and kill it behind the block."""
     try:
         cluster.start()
         yield cluster

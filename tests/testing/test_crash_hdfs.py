@@ -6,9 +6,10 @@ import errno
 
 import pytest
 
+from penstock import clock
 from penstock.errors import AlreadyThere, StorageError
 from penstock.storage import Storage, WriteHandle
-from penstock.testing import CrashHdfs, Fault, FaultySystem
+from penstock.testing import CrashHdfs, FakeClock, Fault, FaultySystem
 from tests.support.storage_contract import InTurnContract, StorageContract
 
 
@@ -92,3 +93,37 @@ def test_a_dead_writers_file_stays_open(hdfs_in_memory: CrashHdfs) -> None:
     hdfs_in_memory.recover_lease("/root/a")
     with pytest.raises(StorageError):
         handle.close()
+
+
+class Slow(CrashHdfs):
+    """An HDFS that takes its time, in seconds, to end a lease."""
+
+    takes = 0.0
+    asked: list[float]
+
+    def recover_lease(self, path: str) -> bool:
+        """Begin, or tell whether it is done."""
+        self.asked.append(clock.monotonic())
+        return clock.monotonic() - self.asked[0] >= self.takes and super().recover_lease(path)
+
+
+@pytest.mark.parametrize("takes", [5.0, 3600.0])
+def test_a_lease_that_ends_late(hdfs_in_memory: CrashHdfs, takes: float) -> None:
+    """F17: it is asked for until it is there, with pauses, and not for ever; before that not a byte is appended."""
+    handle = hdfs_in_memory.storage().create("/root/a")
+    handle.write(b"xyz")
+    handle.sync()
+    slow = Slow(next(hdfs_in_memory.images()))
+    slow.takes, slow.asked = takes, []
+    with clock.use(FakeClock(0)):
+        if takes > 60:
+            with pytest.raises(
+                StorageError, match="'/root/a' is open, and could not be taken from its writer within 60 s"
+            ):
+                slow.storage().extend("/root/a", 3)
+            assert 60 <= slow.asked[-1] - slow.asked[0] < 61
+        else:
+            with slow.storage().extend("/root/a", 3) as file:
+                file.write(b"w")
+            assert slow.storage().read("/root/a") == b"xyzw"
+    assert len(slow.asked) <= 10 * min(takes, 61)

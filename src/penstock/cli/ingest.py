@@ -66,10 +66,10 @@ class Request:
         return request
 
     def check(self) -> None:
-        """Raise what can be known to be wrong before Spark runs. Reads only whether SRC is there."""
+        """Raise what can be known to be wrong before Spark runs. Reads only whether SRC is there, and the others can be reached."""
         from penstock.sink.sink import Sink
         from penstock.spark import reading
-        from penstock.spark.ingest import check_apart
+        from penstock.spark.ingest import check_apart, check_reached
 
         check_apart(self.src, self.dst, self.checkpoint)
         _, src = locate(self.src, name="SRC")
@@ -84,6 +84,7 @@ class Request:
         Sink(output, dst, parse(SINK, self.sink | {"path": dst}, what="sink"), "check")
         if self.transform is not None:
             _check_transform(self.transform)
+        check_reached((output, dst), locate(self.checkpoint, name="--checkpoint") if self.checkpoint else (output, dst))
 
 
 def run(request: Request, *, master: str | None, watch: bool, as_json: bool, write: Callable[[str], None]) -> Answer:

@@ -14,7 +14,7 @@ from penstock import clock
 from penstock.cli.answer import Answer, counted, moment, printable
 from penstock.clock import SECOND_NS
 from penstock.errors import NotThere, OptionError
-from penstock.storage import locate
+from penstock.storage import TEMPORARY, locate
 from penstock.units import format_duration, format_size
 from penstock.verify.files import SinkView, existing_sinks, unnamed
 
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from penstock.sink.sink import Sink
     from penstock.storage import Storage
 
-_TEMPORARY = ".penstock-"  # begins the temporaries that a crash in the middle of a put leaves behind
 _TEMPORARY_NS = 600 * SECOND_NS  # a put takes milliseconds; what is younger may be one
 _PARTS_SHOWN = 50
 _TABLE_ROWS_MAX = 1000  # rich measures every cell before it prints the first line
@@ -177,7 +176,7 @@ def _leftovers(storage: Storage, sink: Sink) -> Iterator[dict[str, Any]]:
     now = storage.now_ns()
     for directory in (sink.state, f"{sink.state}/ledger"):
         for entry in storage.list(directory):
-            if entry.name.startswith(_TEMPORARY) and entry.modified_ns < now - _TEMPORARY_NS:
+            if entry.name.startswith(TEMPORARY) and entry.modified_ns < now - _TEMPORARY_NS:
                 yield {"path": f"{directory}/{entry.name}", "bytes": entry.size, "what": "temporary of a crash"}
 
 

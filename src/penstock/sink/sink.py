@@ -22,6 +22,9 @@ The failures that this order answers (see also `ledger`):
 7. *Commit seen, not durable.* The process that commits is killed between the link and the sync of its put. The batch is
    run again in the same JVM, finds itself committed, and Spark takes it for done; then the power fails, and the record
    is gone. Rule: whoever repeats a commit makes the record durable first.
+8. *Half a put.* A driver is killed in the middle of putting a record, and its temporary stays; on HDFS it stays open, too.
+   Rule: who claims the sink lists the temporaries, puts its record, and removes those. Each belongs to somebody who wanted
+   a number that is taken now, so it can become nothing any more. One that is not listed may be a successor's.
 """
 
 from __future__ import annotations
@@ -58,6 +61,7 @@ from penstock.sink.parts import ClosedPart, Desk, Origin, Staging, TaskWriter, n
 from penstock.sink.publish import publish
 from penstock.sink.rolling import Limits
 from penstock.sink.segments import check_staged
+from penstock.storage import TEMPORARY
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -177,11 +181,21 @@ class Sink:
     def _claim(self, head: State, owner: str) -> State:
         for directory in (self.state, self.staging, f"{self.state}/ledger"):
             self.storage.make_directory(directory, private=True)
+        left = [f"{directory}/{name}" for directory, name in self.temporaries()]
         claimed = self._next(head, epoch=head.epoch + 1, owner=owner, write=unique.token())
         self._put(claimed)
         note_options(self.storage, self.state, claimed.epoch, self.options.given)
         self._sweep(claimed)
+        for path in left:
+            self.storage.delete(path)
         return claimed
+
+    def temporaries(self) -> Iterator[tuple[str, str]]:
+        """Yield directory and name of what is being put, or was when somebody died."""
+        for directory in (self.state, f"{self.state}/ledger"):
+            for name in self.storage.names(directory):
+                if name.startswith(TEMPORARY):
+                    yield directory, name
 
     def _check_order(self, head: State, batch: Batch) -> None:
         last, mark = head.batches.get(batch.query, (-1, ""))
@@ -516,6 +530,9 @@ class Sink:
             self.ledger.persist(state.n)
         except StorageError:
             if not self._mine(state):
+                head = self.ledger.head()
+                if head.n >= state.n:  # who took the number has removed the temporary, too
+                    self._fenced(head, state.epoch)
                 raise
             self.ledger.persist(state.n)
         if not self.ledger.counts(state):

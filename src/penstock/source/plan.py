@@ -40,6 +40,7 @@ from penstock.errors import AlreadyThere, DamagedState, FileTooLate, NotThere
 from penstock.source import recent
 from penstock.source.cursor import VERSION, Cursor, FileVersion, Split, check, signed
 from penstock.source.scan import Scan, name_filter
+from penstock.storage import TEMPORARY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -162,7 +163,7 @@ class Planner:
         except NotThere:
             return
         for name in names:
-            if name.startswith("plan-") and name not in keep:
+            if name.startswith(("plan-", TEMPORARY)) and name not in keep:
                 storage.delete(f"{directory}/{name}")
 
     def _offset(self, cursor: Cursor, splits: list[Split], *, last: bool, unkept: bool = False) -> dict[str, Any]:

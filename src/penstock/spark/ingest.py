@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -129,8 +130,11 @@ class _Job:
         self._input, src_path = locate(src, name="SRC")
         self._output, self._dst = locate(dst, name="DST")
         check_apart(src, dst, checkpoint)
-        where = f"{self._dst}/{STATE_DIRECTORY}/checkpoint" if checkpoint is None else checkpoint
-        self._checkpoint = Checkpoint(locate(where, name="checkpoint")[1])
+        state, where = locate(
+            f"{self._dst}/{STATE_DIRECTORY}/checkpoint" if checkpoint is None else checkpoint, name="checkpoint"
+        )
+        check_reached((self._output, self._dst), (state, where))
+        self._checkpoint = Checkpoint(where)
         schema = source.pop("schema", None)
         self._source = {"maxFilesPerTrigger": _FILES_A_BATCH} | _given(SOURCE, source, src_path, "source")
         self._schema = _schema_json(schema, self._source)
@@ -276,6 +280,13 @@ def check_apart(src: str, dst: str, checkpoint: str | None = None) -> None:
         if _is_file(place, path):
             msg = f"{name}={path!r} is a file; expected a directory, which is made if it is not there"
             raise OptionError(msg)
+
+
+def check_reached(*places: tuple[Storage, str]) -> None:
+    """Raise `StorageError` if a file system does not answer, or does not let us look; nothing need be there yet."""
+    for storage, path in places:
+        with suppress(NotThere):
+            storage.stat(path)
 
 
 def _is_file(storage: Storage, path: str) -> bool:

@@ -7,7 +7,7 @@ is the suite that every back end passes.
 
 from __future__ import annotations
 
-from penstock.storage._base import Entry, Hold, Link, ReadHandle, Storage, WriteHandle
+from penstock.storage._base import TEMPORARY, Entry, Hold, Link, ReadHandle, Storage, WriteHandle
 from penstock.storage._file import SeekableFile
 from penstock.storage._hdfs import HdfsStorage
 from penstock.storage._host import HostFact, cache_directory, is_file, listening, no_longer_listening
@@ -16,6 +16,7 @@ from penstock.storage._local import LocalStorage
 from penstock.storage._locate import locate
 
 __all__ = [
+    "TEMPORARY",
     "Entry",
     "HdfsStorage",
     "Hold",

@@ -1,0 +1,246 @@
+"""The cases on HDFS: a NameNode and three DataNodes of this machine, started for each case and stopped behind it.
+
+Every byte is written three times, by three servers that share the machine with the contenders. Outputs are copied to a local
+directory before they are counted, so that the same code counts them as elsewhere.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.cases import (
+    CASES,
+    INGEST,
+    PARTS,
+    PLAIN,
+    PUBLISH_SECONDS,
+    ROUNDS_TO_WARM,
+    SPARK,
+    TEXT_BYTES,
+    TRIGGERS,
+    TRIGGERS_DROPPED,
+    case,
+    facts,
+    sessions,
+    triggers,
+)
+from benchmarks.figures import Figure
+from benchmarks.jobs import Job
+from benchmarks.measure import MB, Contender, job
+from benchmarks.output import WrongResult, expect
+from benchmarks.room import ContenderFailed, clear, ensure_archive, environment, whole_process, worker
+from tests.support.cluster import spark_cluster
+from tests.support.hdfs import NoHdfs, running
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from benchmarks.data import DataSet
+    from benchmarks.measure import Bench
+
+_BLOCK_BYTES = 128 << 20
+_JSON_BYTES = 430 * MB
+_SMALL_FILES, _SMALL_FILE_BYTES = 10_000, 1000
+_THREADS = 32  # a file that is closed waits for its servers
+_COPY_BYTES = 8 << 20
+_WAYS = ("local to HDFS", "HDFS to HDFS")
+
+
+@dataclass(frozen=True)
+class _Place:
+    """An HDFS that runs: input is at `/in-…`, output at `/out`. Its client is nobody's who is measured."""
+
+    url: str
+    client: Any  # hdfs_native.Client
+
+    def holds(self, data: DataSet) -> DataSet:
+        """Return the data set, copied to HDFS; its `paths` stay the local ones."""
+        directory = f"/in-{Path(data.directory).name}"
+        self.client.mkdirs(directory)
+
+        def put(path: str) -> None:
+            with self.client.create(f"{directory}/{Path(path).name}") as file:
+                file.write(Path(path).read_bytes())
+
+        with ThreadPoolExecutor(_THREADS) as threads:
+            list(threads.map(put, data.paths))
+        return replace(data, directory=f"{self.url}{directory}")
+
+    def clear(self, directory: str) -> None:
+        """Remove a directory and all in it, if it is there."""
+        self.client.delete(directory, True)  # noqa: FBT003 - recursive; the library's own parameter
+
+    def contender(
+        self, label: str, run: Callable[[str], float], form: str, rows: int, *, patience: float = 0, unit: str = "s"
+    ) -> Contender:
+        """Return the contender whose `run` writes to the URL that it is given; `patience` is for the last rows."""
+
+        def ran(_output: Path) -> float:
+            self.clear("/out")
+            return run(f"{self.url}/out")
+
+        def check(output: Path) -> None:
+            end = time.monotonic() + patience
+            while True:
+                self._copy("/out", output)
+                try:
+                    expect(str(output), form, rows)
+                except WrongResult:
+                    if time.monotonic() > end:
+                        raise
+                    clear(output)
+                else:
+                    return
+
+        return Contender(label, ran, check, unit=unit)
+
+    def _copy(self, directory: str, target: Path) -> None:
+        """Copy what is visible below a directory."""
+        target.mkdir()
+        for entry in self.client.list_status(directory):
+            name = entry.path.rpartition("/")[2]
+            if name[0] in "._":
+                continue
+            if entry.isdir:
+                self._copy(entry.path, target / name)
+                continue
+            file = self.client.read(entry.path)
+            with (target / name).open("wb") as copy:
+                for start in range(0, file.size, _COPY_BYTES):
+                    copy.write(file.read_range(start, min(_COPY_BYTES, file.size - start)))
+
+
+@contextlib.contextmanager
+def _hdfs(bench: Bench) -> Iterator[_Place]:
+    """Yield an HDFS for one case, with blocks as large as they are by default."""
+    import hdfs_native  # noqa: PLC0415 - the other cases need none
+
+    directory = bench.directory("hdfs")
+    directory.mkdir()
+    try:
+        with running(directory, _BLOCK_BYTES) as hdfs:
+            yield _Place(hdfs.url, hdfs_native.Client(hdfs.url))
+    except NoHdfs as error:
+        raise ContenderFailed(str(error)) from error
+    finally:
+        clear(directory)
+
+
+def _both_ways(bench: Bench, name: str, data: DataSet, to: str) -> list[Figure]:
+    """Measure `data` to `to` in sessions that are up, with its input on the local disk, and on HDFS."""
+    figures = []
+    with _hdfs(bench) as place, sessions(bench, "ingest") as (theirs, ours):
+        for way, source in zip(_WAYS, (data, place.holds(data)), strict=True):
+
+            def done(who: Any, engine: str, source: DataSet = source) -> Callable[[str], float]:  # noqa: ANN401 - Worker
+                return lambda url: float(who.ask(op="run", job=job(engine, source, url, to))["seconds"])
+
+            contenders = [
+                place.contender(SPARK, done(theirs, "spark"), to, data.rows),
+                place.contender(INGEST, done(ours, "ingest"), to, data.rows),
+            ]
+            spark, ingest = bench.alternate(contenders, drop=ROUNDS_TO_WARM)
+            what = f"{data.form} to {to}, {way}, warm session"
+            figures.append(Figure(name, what, ingest, spark, "faster", 1.5, facts(data, ingest)))
+    return figures
+
+
+@case("hdfs-text", "Text to text in a session that is up, from the local disk to HDFS and from HDFS to HDFS.")
+def _text(bench: Bench) -> list[Figure]:
+    return _both_ways(bench, "hdfs-text", bench.data("text", TEXT_BYTES, 2 * PARTS), "text")
+
+
+@case("hdfs-json-parquet", "The same with JSON lines to Parquet.")
+def _json_parquet(bench: Bench) -> list[Figure]:
+    return _both_ways(bench, "hdfs-json-parquet", bench.data("json", _JSON_BYTES, PARTS), "parquet")
+
+
+@case("hdfs-small-files", "Text files of 1 KB on HDFS, all there at once, to HDFS, whole process.")
+def _small_files(bench: Bench) -> list[Figure]:
+    ensure_archive(bench.room)
+    files = bench.scaled(_SMALL_FILES, 20)
+    local = bench.data("text", files * _SMALL_FILE_BYTES, files, scale=1)  # their number is scaled, not their size
+    with _hdfs(bench) as place:
+        data = place.holds(local)
+
+        def done(engine: str) -> Callable[[str], float]:
+            return lambda url: whole_process(engine, {"op": "run", "job": job(engine, data, url, "text")}, bench.room)
+
+        contenders = [
+            place.contender(label, done(engine), "text", data.rows)
+            for label, engine in ((SPARK, "spark"), (INGEST, "ingest"))
+        ]
+        spark, ingest = bench.alternate(contenders, drop=0)
+    what = f"{files:,} files of 1 KB, HDFS to HDFS, whole process"
+    return [Figure("hdfs-small-files", what, ingest, spark, "faster", 4, facts(data, ingest))]
+
+
+@case(
+    "hdfs-tiny-batch",
+    "A batch of one line with input, output and checkpoint on HDFS: Spark's own figure for the trigger (triggerExecution), "
+    "median of ten triggers.",
+)
+def _tiny_batch(bench: Bench) -> list[Figure]:
+    labels = {"spark": SPARK, "plain": PLAIN, "ingest": INGEST}
+    batches = bench.scaled(TRIGGERS, 2)
+    with _hdfs(bench) as place, sessions(bench, "plain", "ingest") as workers:
+
+        def done(who: Any, engine: str) -> Callable[[str], float]:  # noqa: ANN401 - Worker
+            def run(url: str) -> float:
+                place.clear("/trickle")
+                place.client.mkdirs("/trickle")
+                return triggers(who, Job(engine, f"{place.url}/trickle", url, "text", "text"), batches)
+
+            return run
+
+        contenders = [
+            place.contender(
+                label, done(who, engine), "text", TRIGGERS_DROPPED + batches, patience=PUBLISH_SECONDS, unit="ms"
+            )
+            for (engine, label), who in zip(labels.items(), workers, strict=True)
+        ]
+        spark, plain, ingest = bench.alternate(contenders, drop=0)
+    return [
+        Figure(
+            "hdfs-tiny-batch", "one line a trigger on HDFS, readStream and writeStream", plain, spark, "longer", 2.5
+        ),
+        Figure("hdfs-tiny-batch", "one line a trigger on HDFS, penstock.ingest", ingest, spark, "longer", 2.5),
+    ]
+
+
+@case(
+    "hdfs-cluster",
+    "JSON lines to Parquet, HDFS to HDFS, by penstock.ingest: a standalone master with two workers of one core against "
+    "`local[2]`, both in a session that is up.",
+)
+def _cluster(bench: Bench) -> list[Figure]:
+    ensure_archive(bench.room)
+    local = bench.data("json", _JSON_BYTES, PARTS)
+    directory = bench.directory("cluster")
+    directory.mkdir()
+    variables = environment("spark", bench.room)
+    with _hdfs(bench) as place, spark_cluster(directory, **variables) as cluster:
+        data = place.holds(local)
+        with (
+            worker("ingest", bench.room) as one,
+            worker("cluster", bench.room, variables={"BENCHMARKS_MASTER": cluster.url}) as two,
+        ):
+            contenders = []
+            for label, who in (("local[2]", one), (f"{INGEST}, two workers", two)):
+
+                def done(url: str, who: Any = who) -> float:  # noqa: ANN401 - Worker
+                    return float(who.ask(op="run", job=job("ingest", data, url, "parquet"))["seconds"])
+
+                contenders.append(place.contender(label, done, "parquet", data.rows))
+            single, double = bench.alternate(contenders, drop=ROUNDS_TO_WARM)
+    clear(directory)
+    what = "JSON to Parquet, HDFS to HDFS, standalone with two workers"
+    return [Figure("hdfs-cluster", what, double, single, "faster", 0.9, facts(data, double))]
+
+
+ON_HDFS = [name for name in CASES if name.startswith("hdfs-")]
