@@ -13,14 +13,14 @@ import penstock
 def test_every_public_name_is_there() -> None:
     """Each name that is offered can be had, and `dir` offers those alone."""
     pytest.importorskip("pyspark")
-    assert {"async_map", "ingest", "wal"} <= set(dir(penstock))
+    assert {"async_map", "ingest", "wal", "windows"} <= set(dir(penstock))
     for name in dir(penstock):
         assert getattr(penstock, name) is not None
     with pytest.raises(AttributeError, match="'penstock' has no attribute 'nothing'"):
         penstock.nothing  # noqa: B018 - it is to fail
 
 
-@pytest.mark.parametrize("module", ["testing", "wal"])
+@pytest.mark.parametrize("module", ["testing", "wal", "windows"])
 def test_modules_need_no_import_of_their_own(module: str) -> None:
     """`penstock.wal.Writer` works behind `import penstock`, and nothing of it is loaded before."""
     code = f"""

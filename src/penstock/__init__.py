@@ -47,7 +47,7 @@ _HOMES = {
     "register": "penstock.spark.register",
     "split_errors": "penstock.spark.calls",
 }
-_MODULES = ("testing", "wal")
+_MODULES = ("testing", "wal", "windows")
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - whatever is asked for

@@ -1,0 +1,170 @@
+"""The window store: what is saved comes back, for every owner, until it is forgotten; on every storage."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from penstock.errors import DamagedState, Fenced, Locked, OptionError, StorageError, UsageError
+from penstock.storage import Storage
+from penstock.testing import CrashDisk, CrashHdfs, Fault, FaultySystem, ObjectStore
+from penstock.wal import RECORD_BYTES_MAX, Log, Writer
+from penstock.windows import NO_WINDOW, WindowStore
+from penstock.windows.store import artifact_at
+from tests.testing.windows_program import WindowProgram
+
+ROOT = "/windows"
+STORAGES: dict[str, Callable[[], Storage]] = {
+    "disk": lambda: CrashDisk().storage(),
+    "hdfs": lambda: CrashHdfs().storage(),
+    "objects": lambda: ObjectStore().storage(),
+}
+
+
+@pytest.fixture(params=STORAGES)
+def storage(request: pytest.FixtureRequest) -> Storage:
+    return STORAGES[request.param]()
+
+
+def test_what_is_saved_comes_back(storage: Storage) -> None:
+    """W1, W2, W3: nothing in a new store; then what each owner saved of each window, also in another process."""
+    artifacts = {(window, owner): os.urandom(window * owner * 99) for window in range(7) for owner in range(3)}
+    with WindowStore(ROOT, storage=storage) as store:
+        assert store.largest_completed() == store.largest_completed([0]) == NO_WINDOW
+        assert (store.load(0), store.load_all(0), store.position(0)) == (None, {}, None)
+        for (window, owner), artifact in artifacts.items():
+            store.save(window, artifact, owner)
+    with WindowStore(ROOT, storage=storage) as store:
+        assert {key: store.load(*key) for key in artifacts} == artifacts
+        assert store.load_all(5) == {owner: artifacts[5, owner] for owner in range(3)}
+        for key, artifact in artifacts.items():
+            at = store.position(*key)
+            assert at is not None
+            assert artifact_at(ROOT, at, storage=storage) == artifact
+
+
+def test_a_window_that_one_owner_lacks_is_not_completed(storage: Storage) -> None:
+    """W4, F-W17: the smallest of the last windows counts, also after the number of owners changed, in either direction."""
+    with WindowStore(ROOT, storage=storage) as store:
+        store.save(0, b"a", owner=1)
+        store.save(0, b"b", owner=2)
+        store.save(1, b"c", owner=1)
+        store.save(4, b"d", owner=2)  # windows may be left out
+    with WindowStore(ROOT, storage=storage) as store:
+        assert [store.largest_completed([owner]) for owner in (1, 2, 3)] == [1, 4, NO_WINDOW]
+        assert store.largest_completed() == store.largest_completed({1, 2}) == 1
+        assert store.largest_completed([1, 2, 3]) == NO_WINDOW  # 3 was to save, and has not
+        store.save(5, b"e", owner=3)  # more owners: who is new does not count for the past
+        assert store.largest_completed() == 1
+        store.committed(4)  # fewer owners: 1 is gone, and counts until its windows are forgotten
+        assert store.largest_completed() == 4
+        store.committed(5)
+        assert store.largest_completed() == 5
+
+
+def test_a_window_is_saved_once(storage: Storage) -> None:
+    """F-W17: the same again is nothing; another artifact, an older window or a forgotten one is refused, and changes nothing."""
+    with WindowStore(ROOT, storage=storage) as store:
+        store.save(3, b"three")
+        store.save(3, b"three")
+        for window, artifact in ((3, b"other"), (2, b"two"), (NO_WINDOW, b"")):
+            with pytest.raises(UsageError, match=f"window {window} of owner 0 cannot be saved.* behind 3"):
+                store.save(window, artifact)
+        store.committed(8)
+        with pytest.raises(UsageError, match="behind 7"):
+            store.save(7, b"seven", owner=1)
+        store.save(8, b"eight", owner=1)
+    assert Log(ROOT, storage=storage).verify().records == 2
+
+
+def test_what_is_committed_is_forgotten(storage: Storage) -> None:
+    """M9, F-W9: windows before a committed one go, by whole segments; they do not come back, and the others stay."""
+    with WindowStore(ROOT, segment_size=300, storage=storage) as store:
+        for window in range(30):
+            store.save(window, b"%d" % window * 20)
+        before = len(Log(ROOT, storage=storage).info().segments)
+        gone = store.committed(20)
+        assert len(gone) > 5
+        assert len(Log(ROOT, storage=storage).info().segments) == before - len(gone)
+        assert store.committed(20) == store.committed(3) == []
+        store.save(30, b"")
+    with WindowStore(ROOT, segment_size=300, storage=storage) as store:
+        assert [window for window in range(31) if store.load(window) is not None] == list(range(20, 31))
+        store.committed(99)
+        assert store.largest_completed() == NO_WINDOW
+        store.save(99, b"again")
+    assert len(Log(ROOT, storage=storage).info().segments) <= 2
+
+
+def test_a_log_of_something_else_is_refused(storage: Storage) -> None:
+    """Records that are no windows are not taken for some, nor is what is too short; the log is let go."""
+    for record in (b"", b"a line", b"\0" + bytes(30)):
+        with Writer(ROOT, storage=storage) as writer:
+            writer.append(record)
+        with pytest.raises(DamagedState, match="is no window"):
+            WindowStore(ROOT, storage=storage)
+
+
+def test_an_artifact_that_is_too_long_is_refused(storage: Storage) -> None:
+    """What does not fit a record is refused, and the store goes on."""
+    with WindowStore(ROOT, storage=storage) as store:
+        with pytest.raises(OptionError, match="too long"):
+            store.save(0, bytes(RECORD_BYTES_MAX))
+        store.save(0, b"short")
+    with WindowStore(ROOT, storage=storage) as store:
+        assert store.load(0) == b"short"
+
+
+def test_one_process_has_it_open(tmp_path: Path) -> None:
+    """F-W14: a second store on the directory is `Locked`, until the first one is closed, also where it could not be opened."""
+    directory = str(tmp_path / "windows")
+    with WindowStore(directory) as store:
+        store.save(0, b"a")
+        with pytest.raises(Locked):
+            WindowStore(directory)
+    with Writer(directory) as writer:
+        writer.append(b"rubbish")
+    for _ in range(2):
+        with pytest.raises(DamagedState):
+            WindowStore(directory)
+
+
+@pytest.mark.parametrize("make", [CrashHdfs, ObjectStore])
+def test_a_stalled_store_is_fenced(make: Callable[[], CrashHdfs | ObjectStore]) -> None:
+    """F-W14: where there are no locks, a store that stood still while another was opened saves nothing any more."""
+    storage = make().storage()
+    stalled = WindowStore(ROOT, storage=storage)
+    stalled.save(0, b"first")
+    with WindowStore(ROOT, storage=storage) as store:
+        store.save(1, b"second")
+        with pytest.raises((Fenced, StorageError)):
+            stalled.save(1, b"lost")
+    with suppress(StorageError):
+        stalled.close()
+    with WindowStore(ROOT, storage=storage) as store:
+        assert (store.load(0), store.load(1)) == (b"first", b"second")
+
+
+@pytest.mark.parametrize("fault", [Fault(errno.ENOSPC), Fault(errno.EIO), Fault(errno.EIO, applied=True)], ids=str)
+def test_every_call_fails_once(fault: Fault) -> None:
+    """Whatever call fails, it is a typed error, nothing stays open, and the next start goes on with all that was seen."""
+    from tests.testing.test_sink_faults import run  # noqa: PLC0415 - what runs a program up to a typed error
+
+    failed = set()
+    for at in range(1, 10_000):
+        program, disk = WindowProgram([2, 1, 2, 1]), CrashDisk()
+        faulty = FaultySystem(disk, fault, at)
+        error = run(program, faulty)
+        where = f"{fault} at call {at}, {faulty.failed}: {error}"
+        assert not disk.descriptors, where
+        assert run(program, disk) is None, where
+        assert program.check(CrashDisk(next(disk.images())), final=True) == [], where
+        if faulty.failed is None:
+            break
+        failed.add(faulty.failed)
+    assert {"open", "write", "fdatasync", "fsync", "unlink", "scandir", "pread"} <= failed
