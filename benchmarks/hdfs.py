@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
     from benchmarks.data import DataSet
     from benchmarks.measure import Bench
+    from benchmarks.room import Worker
 
 _BLOCK_BYTES = 128 << 20
 _JSON_BYTES = 430 * MB
@@ -134,23 +135,36 @@ def _hdfs(bench: Bench) -> Iterator[_Place]:
 def _both_ways(bench: Bench, name: str, data: DataSet, to: str) -> list[Figure]:
     """Measure `data` to `to` in sessions that are up, with its input on the local disk, and on HDFS."""
     figures = []
-    with _hdfs(bench) as place, sessions(bench, "ingest") as (theirs, ours):
+    with (
+        _hdfs(bench) as place,
+        sessions(bench, "ingest") as (theirs, ours),
+        worker("ingest", bench.room, syncs=False) as not_synced,
+    ):
+        who = (SPARK, theirs, "spark"), (INGEST, ours, "ingest"), (f"{INGEST} without syncs", not_synced, "ingest")
         for way, source in zip(_WAYS, (data, place.holds(data)), strict=True):
-
-            def done(who: Any, engine: str, source: DataSet = source) -> Callable[[str], float]:  # noqa: ANN401 - Worker
-                return lambda url: float(who.ask(op="run", job=job(engine, source, url, to))["seconds"])
-
             contenders = [
-                place.contender(SPARK, done(theirs, "spark"), to, data.rows),
-                place.contender(INGEST, done(ours, "ingest"), to, data.rows),
+                place.contender(label, _asking(worker, engine, source, to), to, data.rows)
+                for label, worker, engine in who
             ]
-            spark, ingest = bench.alternate(contenders, drop=ROUNDS_TO_WARM)
+            spark, ingest, without = bench.alternate(contenders, drop=ROUNDS_TO_WARM)
             what = f"{data.form} to {to}, {way}, warm session"
-            figures.append(Figure(name, what, ingest, spark, "faster", 1.5, facts(data, ingest)))
+            figures += [
+                Figure(name, what, ingest, spark, "faster", 1.5, facts(data, ingest)),
+                Figure(name, f"{what}, without syncs", without, spark, "faster"),
+            ]
     return figures
 
 
-@case("hdfs-text", "Text to text in a session that is up, from the local disk to HDFS and from HDFS to HDFS.")
+def _asking(worker: Worker, engine: str, data: DataSet, to: str) -> Callable[[str], float]:
+    """Return what has a session that is up take all of `data` to a URL."""
+    return lambda url: float(worker.ask(op="run", job=job(engine, data, url, to))["seconds"])
+
+
+@case(
+    "hdfs-text",
+    "Text to text in a session that is up, from the local disk to HDFS and from HDFS to HDFS; also with `hsync` replaced by "
+    "nothing, for Spark does not sync, and three replicas are on one disk here.",
+)
 def _text(bench: Bench) -> list[Figure]:
     return _both_ways(bench, "hdfs-text", bench.data("text", TEXT_BYTES, 2 * PARTS), "text")
 
@@ -190,7 +204,7 @@ def _tiny_batch(bench: Bench) -> list[Figure]:
     batches = bench.scaled(TRIGGERS, 2)
     with _hdfs(bench) as place, sessions(bench, "plain", "ingest") as workers:
 
-        def done(who: Any, engine: str) -> Callable[[str], float]:  # noqa: ANN401 - Worker
+        def done(who: Worker, engine: str) -> Callable[[str], float]:
             def run(url: str) -> float:
                 place.clear("/trickle")
                 place.client.mkdirs("/trickle")
@@ -230,13 +244,10 @@ def _cluster(bench: Bench) -> list[Figure]:
             worker("ingest", bench.room) as one,
             worker("cluster", bench.room, variables={"BENCHMARKS_MASTER": cluster.url}) as two,
         ):
-            contenders = []
-            for label, who in (("local[2]", one), (f"{INGEST}, two workers", two)):
-
-                def done(url: str, who: Any = who) -> float:  # noqa: ANN401 - Worker
-                    return float(who.ask(op="run", job=job("ingest", data, url, "parquet"))["seconds"])
-
-                contenders.append(place.contender(label, done, "parquet", data.rows))
+            contenders = [
+                place.contender(label, _asking(who, "ingest", data, "parquet"), "parquet", data.rows)
+                for label, who in (("local[2]", one), (f"{INGEST}, two workers", two))
+            ]
             single, double = bench.alternate(contenders, drop=ROUNDS_TO_WARM)
     clear(directory)
     what = "JSON to Parquet, HDFS to HDFS, standalone with two workers"

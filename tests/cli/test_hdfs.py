@@ -75,7 +75,16 @@ def test_permission_denied(hdfs: MiniHdfs, tmp_path: Path, place: str) -> None:
     (tmp_path / "in" / "a.txt").write_text("line\n")
     places = {"SRC": str(tmp_path / "in"), "DST": str(tmp_path / "out"), "--checkpoint": str(tmp_path / "checkpoint")}
     places[place] = f"{root}/in" if place == "SRC" else f"{root}/a"
-    command = [sys.executable, "-m", "penstock", "ingest", places["SRC"], places["DST"], "--source-option", "settle=0"]
+    command = [
+        sys.executable,
+        "-m",
+        "penstock.cli",
+        "ingest",
+        places["SRC"],
+        places["DST"],
+        "--source-option",
+        "settle=0",
+    ]
     done = subprocess.run(
         [*command, "--checkpoint", places["--checkpoint"]],
         env=os.environ | {"HADOOP_USER_NAME": "joe"},

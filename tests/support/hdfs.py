@@ -342,7 +342,7 @@ class TwoNameNodes(MiniHdfs):
                 self._run("tools.DFSHAAdmin", "-failover", str(1 - number), str(number))
         self.web_port = self._web[number]
         if self._state(self.web_port) != "active":
-            self._run("tools.DFSHAAdmin", "-transitionToActive", str(number))
+            self._run("tools.DFSHAAdmin", "-transitionToActive", "--forceactive", str(number))
         self._until(lambda: self._state(self.web_port) == "active")
 
     def _state(self, web_port: int) -> str:
