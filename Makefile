@@ -50,7 +50,7 @@ format: $(INSTALLED) ## let ruff mend and format what it can
 bench: warm ## the benchmarks
 	@$(BIN)/python -m benchmarks $(ARGS)
 
-bench-wal: $(INSTALLED) ## the log against a raw write and fdatasync, and against SQLite
+bench-wal: warm ## the log against a raw write and fdatasync, against SQLite, and into Spark
 	@$(BIN)/python -m benchmarks.wal $(ARGS)
 
 bench-async: warm ## the asynchronous operator against a bare pool of workers
