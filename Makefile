@@ -53,7 +53,7 @@ bench: warm ## the benchmarks
 bench-hdfs: warm ## the benchmarks on HDFS and on a cluster of Spark's
 	@$(BIN)/python -m benchmarks --hdfs $(ARGS)
 
-bench-wal: $(INSTALLED) ## the log against a raw write and fdatasync, and against SQLite
+bench-wal: warm ## the log against a raw write and fdatasync, against SQLite, and into Spark
 	@$(BIN)/python -m benchmarks.wal $(ARGS)
 
 bench-async: warm ## the asynchronous operator against a bare pool of workers

@@ -1,4 +1,4 @@
-"""`python -m benchmarks.wal`: the log against a raw write and fdatasync, SQLite, and a raw read with a checksum.
+"""`python -m benchmarks.wal`: the log against a raw write and fdatasync, SQLite, and a raw read with a checksum; and into Spark.
 
 All in one process, on one disk, in turns, the middle of some rounds: what is compared is ratios, not times.
 """
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import xxhash
 from rich.console import Console
 
+from penstock import local_session
 from penstock.wal import Log, Position, Reader, Writer, form
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ MB = 1_000_000
 _RECORD = os.urandom(256)
 _ROUNDS, _GROUPS, _THREADS, _SEGMENTS = 7, 100, 8, 1000
 _READ_BATCHES, _READ_RECORDS, _READ_BYTES = 300, 512, 1024
+_STREAM_BATCHES = 800
 _console = Console(highlight=False, soft_wrap=True)
 
 
@@ -172,10 +174,37 @@ def seeks(root: Path) -> None:
     _console.print(f"seek in {_SEGMENTS} segments: {taken * 1e3:.2f} ms")
 
 
+def streams(root: Path) -> None:
+    """Print how fast records of 1 KiB go into Spark, as a stream and as a batch; the first run of each warms Spark up."""
+    path, spark = root / "stream", local_session()
+    with Writer(str(path)) as writer:
+        records = [os.urandom(_READ_BYTES)] * _READ_RECORDS
+        for _ in range(_STREAM_BATCHES):
+            writer.append_many(records)
+
+    def stream() -> None:
+        with tempfile.TemporaryDirectory() as checkpoint:
+            frame = spark.readStream.format("penstock-wal").load(str(path))
+            writer = frame.writeStream.format("noop").option("checkpointLocation", checkpoint)
+            writer.trigger(availableNow=True).start().awaitTermination()
+
+    def batch() -> None:
+        spark.read.format("penstock-wal").load(str(path)).write.format("noop").mode("overwrite").save()
+
+    stream()
+    batch()
+    whole, plain = (statistics.median(timed(work) for _ in range(3)) for work in (stream, batch))
+    size = _STREAM_BATCHES * _READ_RECORDS * _READ_BYTES / MB
+    _console.print(
+        f"into Spark, {size:,.0f} MB: {size / whole:,.0f} MB/s as a stream, {size / plain:,.0f} MB/s as a batch"
+    )
+    spark.stop()
+
+
 def main() -> None:
     """Measure, and print."""
     with tempfile.TemporaryDirectory() as work:
-        for part in (appends, reads, seeks):
+        for part in (appends, reads, seeks, streams):
             part(Path(work))
 
 

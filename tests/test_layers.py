@@ -35,6 +35,7 @@ _BYTES = _BOTTOM | {"storage"}
 _OPERATORS = {"source", "sink", "aio", "windows", "db"}
 _RECORDS = _BYTES | {"wal", "formats"}
 _BINDINGS = _RECORDS | _OPERATORS | {"spark"}
+_PLUGINS = {"pyspark_penstock", "pyspark_penstock_wal"}
 ROOT = "penstock"  # the package itself: what its `__init__` re-exports
 
 # What each layer may import of the others; itself it may always.
@@ -56,12 +57,12 @@ BELOW: dict[str, set[str]] = {
     "cli": _BINDINGS | {ROOT, "verify"},
     "__main__": {"cli"},
     ROOT: _BINDINGS,
-    "pyspark_penstock": _BINDINGS | {ROOT},
+    **dict.fromkeys(_PLUGINS, _BINDINGS | {ROOT}),
 }
 
 # Libraries that only some layers may know; all others are free.
 ONLY_IN = {
-    "pyspark": {"spark", "cli", ROOT, "pyspark_penstock"},
+    "pyspark": {"spark", "cli", ROOT, *_PLUGINS},
     "py4j": {"spark"},
     "typer": {"cli"},
     "rich": {"cli"},
@@ -236,16 +237,18 @@ def test_importing_penstock_is_light() -> None:
     assert not seen["done"]
 
 
+@pytest.mark.parametrize("plugin", sorted(_PLUGINS))
 @pytest.mark.parametrize("blocked", [["pyspark"], ["pyspark.sql"], ["pyspark", "pyarrow", "polars", "numpy"]])
-def test_importing_the_spark_plugin_never_raises(blocked: list[str]) -> None:
-    """Spark imports `pyspark_penstock` wherever it is installed, so it must not raise though libraries are missing."""
-    watched_import("pyspark_penstock", blocked=blocked, before=[])
+def test_importing_the_spark_plugin_never_raises(blocked: list[str], plugin: str) -> None:
+    """Spark imports what is named `pyspark_*` wherever it is installed, so it must not raise though libraries are missing."""
+    watched_import(plugin, blocked=blocked, before=[])
 
 
-def test_importing_the_spark_plugin_is_light() -> None:
-    """`pyspark_penstock` adds no polars or Arrow to what PySpark itself has loaded, and no I/O to its start."""
+@pytest.mark.parametrize("plugin", sorted(_PLUGINS))
+def test_importing_the_spark_plugin_is_light(plugin: str) -> None:
+    """A plugin adds no polars or Arrow to what PySpark itself has loaded, and no I/O to its start."""
     pytest.importorskip("pyspark")
-    seen = watched_import("pyspark_penstock", blocked=[], before=["pyspark.sql.datasource"])
+    seen = watched_import(plugin, blocked=[], before=["pyspark.sql.datasource"])
     assert not packages(seen["loaded"]) & {"polars", "pyarrow", "numpy", "pandas"}
     assert not seen["done"]
 

@@ -17,9 +17,10 @@ from penstock.storage import LocalStorage
 from penstock.testing import FakeClock
 from penstock.verify import verify
 from penstock.wal import Log, Manager
+from penstock.windows import WindowStore
 from tests.support.damage import damages
 from tests.support.output import QUERY, Output
-from tests.support.samples import FACT, LOG, TIMES, host_fact
+from tests.support.samples import FACT, LOG, TIMES, WINDOWS, host_fact
 from tests.support.scene import EXPECTED, FORMS, Scene, rows
 
 FORMATS = Path(__file__).resolve().parent / "data/formats"
@@ -104,6 +105,16 @@ def test_a_log_goes_on(samples: Path) -> None:
     with Manager(log, found.__setitem__) as manager:
         manager.restore(len(LOG) - 1)
     assert found[len(LOG)] == [b"more"]
+
+
+def test_windows_go_on(samples: Path) -> None:
+    """A window store has what was saved and not forgotten, and goes on behind it."""
+    for last in (4, 5):
+        with WindowStore(str(samples / "windows")) as store:
+            found = {(window, owner): store.load(window, owner) for window, owner in WINDOWS}
+            assert found == {key: artifact if key[0] > 1 else None for key, artifact in WINDOWS.items()}
+            assert (store.largest_completed([0]), store.largest_completed()) == (last, 2)
+            store.save(5, b"more")
 
 
 def test_host_fact_is_read(samples: Path) -> None:

@@ -30,7 +30,7 @@ EXCEPTIONS: dict[str, dict[str, str]] = {
         "failpoints.py": "the mark of a failpoint that acts once must not go through the storage that is made to fail",
     },
     "unsafe": {
-        "spark/fused.py": "a transform given as a function travels as Spark sends its own functions; nothing durable holds it",
+        "spark/functions.py": "what users give as a function travels as Spark sends its own functions; nothing durable holds it",
         "spark/forkserver.py": "a fork becomes the module of Spark's that Spark has named: no text of a user, nothing durable",
     },
 }

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from penstock.spark.calls import AsyncMap, async_map, call_counts, split_errors
     from penstock.spark.ingest import Ingested, ingest
     from penstock.spark.register import register
+    from penstock.spark.replayable import replayable
     from penstock.spark.session import local_session
 
 __version__ = "0.1.0"
@@ -30,6 +31,7 @@ __all__ = [
     "ingest",
     "local_session",
     "register",
+    "replayable",
     "split_errors",
 ]
 
@@ -45,6 +47,7 @@ _HOMES = {
     "ingest": "penstock.spark.ingest",
     "local_session": "penstock.spark.session",
     "register": "penstock.spark.register",
+    "replayable": "penstock.spark.replayable",
     "split_errors": "penstock.spark.calls",
 }
 _MODULES = ("testing", "wal", "windows")

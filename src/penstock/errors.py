@@ -15,7 +15,7 @@
     |   +-- FileTooLate             a file appeared further behind the cursor than `lateness`
     +-- CommitError                 a batch was not committed: look at why, run again
     |   +-- Fenced                  a newer driver owns the sink: stop this one
-    |   +-- CheckpointMismatch      checkpoint and ledger tell different stories
+    |   +-- CheckpointMismatch      checkpoint and ledger (or store) tell different stories
     |   +-- PublishConflict         a finished file cannot be made visible
     +-- DamagedState                a state file is cut, altered or missing (exit status 3)
     +-- StorageError                the file system refused: look at the cause, run again
@@ -139,7 +139,7 @@ class Fenced(CommitError):
 
 
 class CheckpointMismatch(CommitError):
-    """The checkpoint and the ledger disagree about what was committed."""
+    """The checkpoint and the ledger, or a window store, disagree about what was committed."""
 
     code = "PST-302"
 

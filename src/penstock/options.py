@@ -1,4 +1,4 @@
-"""The options of source and sink: names, defaults, what each accepts, and one way to refuse the rest.
+"""The options of source, sink and log: names, defaults, what each accepts, and one way to refuse the rest.
 
 `docs/options.md` has these tables for users. Spark hands options over in any case (`rollsize`); they are matched without
 regard to it and named in messages as they are written here. An option that is not in the table is refused with the
@@ -154,6 +154,15 @@ def _starting(value: str, name: str) -> str | int:
     return whole * 1_000_000_000 + moment.microsecond * 1000
 
 
+def _log_starting(value: str, name: str) -> str:
+    if value.lower() in {"earliest", "latest"}:
+        return value.lower()
+    if not re.fullmatch(r"\d{1,12}:\d{1,15}", value):
+        msg = f"{name}={value!r}: expected earliest, latest or a position such as 3:1024"
+        raise OptionError(msg)
+    return value
+
+
 _IDENTIFIER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
@@ -216,9 +225,16 @@ SINK = (
     Option("ingest", None, _any_text, "the fused stage, set by penstock.ingest"),
 )
 
+LOG = (
+    Option("path", None, _text, "directory of the log: a plain path, file: or hdfs://"),
+    Option("maxBytesPerTrigger", "1g", _size, "at most that many bytes a batch, in whole groups"),
+    Option("splitSize", "32m", _size, "bytes that one task reads"),
+    Option("startingFrom", "earliest", _log_starting, "earliest, latest or a position"),
+)
+
 
 def parse(table: tuple[Option, ...], given: Mapping[str, str], *, what: str) -> Options:
-    """Return the checked options; `what` ("source", "sink") is for messages.
+    """Return the checked options; `what` ("source", "sink", "log") is for messages.
 
     Raises `OptionError` for an unknown name, naming the nearest one, for one that is there twice in different case, and
     for a value its parser refuses.

@@ -27,16 +27,18 @@ from penstock.source.plan import Planner
 from penstock.storage import HostFact, LocalStorage
 from penstock.testing import FakeClock
 from penstock.wal import Manager, Writer
+from penstock.windows import WindowStore
 from tests.support.output import QUERY, Output
 from tests.support.scene import FORMS, Scene, small
 
 TIMES = {"a.log": 1_000_000, "b ü.log": 1_000_001, "c.log": 1_000_002}  # input file -> when it was changed, in seconds
+WINDOWS = {(1, 0): b"one", (1, 1): b"", (2, 0): b"two" * 50, (2, 1): b"\0\1\2", (4, 0): b"four"}  # (window, owner)
 LOG = [[b"one", b""], [], [b"two" * 50], [b"three"]]  # records of windows 0 to 3
 FACT = {"busy": False, "sink": "s", "owner": "worker-1:4242:1:q1", "jvm": [4242, 1.5], "keeper": 4243}
 
 
 def make(root: Path) -> None:
-    """Make the samples below `root`: an output for each form of staged rows, a checkpoint, plans, a host fact."""
+    """Make the samples below `root`: an output for each form of staged rows, a checkpoint, plans, logs, a host fact."""
     numbers = count(1)
     time = FakeClock()
     with pytest.MonkeyPatch.context() as patch, clock.use(time), unique.use(lambda: f"{next(numbers):032x}"):
@@ -48,6 +50,7 @@ def make(root: Path) -> None:
         make_checkpoint(root / "checkpoint", root / "in", time)
         shutil.rmtree(root / "in")
         make_log(root / "log")
+        make_windows(root / "windows")
         with host_fact(root).locked() as state:
             state.update(FACT)
 
@@ -70,6 +73,14 @@ def make_log(log: Path) -> None:
                 manager.end_window(window)
     with Writer(str(log)) as writer:
         writer.append(b"\0of no window")
+
+
+def make_windows(directory: Path) -> None:
+    """Make a store of windows, of which window 1 is forgotten."""
+    with WindowStore(str(directory)) as store:
+        for (window, owner), artifact in WINDOWS.items():
+            store.save(window, artifact, owner)
+            store.committed(window // 2 + 1)
 
 
 def make_checkpoint(checkpoint: Path, source: Path, time: FakeClock) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from penstock.testing import Crashable, CrashDisk, CrashHdfs, ObjectStore, Program, explore
 from tests.testing.syncs import not_missed, places_of_syncs
-from tests.testing.wal_program import OperatorProgram, RepairProgram, WalProgram
+from tests.testing.wal_program import OperatorProgram, RepairProgram, StreamProgram, WalProgram
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,8 +17,10 @@ GROUPS = [1, 3, 2, 1, 4, 1]
 PROGRAMS: dict[str, Callable[[], Program]] = {
     "writer": lambda: WalProgram(GROUPS),
     "purging": lambda: WalProgram(GROUPS, segment_size=400, purge=True),
+    "whole": lambda: WalProgram([1, 3, 2], whole=True),
     "killed": lambda: WalProgram([1, 2, 3, 1], killed=True),
     "operator": lambda: OperatorProgram(6),
+    "stream": lambda: StreamProgram(3),
 }
 REPAIRS: dict[str, Callable[[], Program]] = {
     "repair": lambda: RepairProgram(3),

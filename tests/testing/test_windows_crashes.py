@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from penstock.testing import Crashable, CrashDisk, CrashHdfs, ObjectStore, Program, explore
+from penstock.windows.replay import Replay
+from tests.testing.replay_program import ReplayProgram
 from tests.testing.syncs import not_missed, places_of_syncs
 from tests.testing.windows_program import WindowProgram
 
@@ -24,7 +26,7 @@ PROGRAMS: dict[str, Callable[[], Program]] = {
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_crash_anywhere_and_again_in_the_recovery(name: str, profile: type[Crashable]) -> None:
     """Saves, rolls and purges, crashed at each call, and each recovery too: no window that was seen changes or goes."""
-    report = explore(PROGRAMS[name](), profile=profile, images_max=12, states_max=3000)
+    report = explore(PROGRAMS[name](), profile=profile, images_max=12, states_max=2000)
     assert not report.complaints, report.first
     assert report.states > 10
 
@@ -35,3 +37,42 @@ def test_every_sync_is_needed() -> None:
     places = places_of_syncs(programs)
     assert len(places) > 3
     assert not_missed(dict.fromkeys(places, programs), states_max=3000) == []
+
+
+@pytest.mark.parametrize("profile", [CrashDisk, CrashHdfs, ObjectStore])
+def test_a_replayable_stream_is_crashed_anywhere(profile: type[Crashable]) -> None:
+    """Each item of a queue is in one batch, also when the batch is replayed, and is acknowledged when that is done."""
+    report = explore(ReplayProgram(6), profile=profile, images_max=12, states_max=2000)
+    assert not report.complaints, report.first
+    assert report.states > 10
+
+
+class AcknowledgedWhenRead(Replay):
+    """Failure 3: upstream is told when a window is saved."""
+
+    def latest(self, start: dict[str, Any]) -> dict[str, Any]:
+        end = super().latest(start)
+        if end != start and self._acknowledge is not None:
+            self._acknowledge(self._store.load(end["window"]) or b"")
+        return end
+
+
+class ForgottenTooEarly(Replay):
+    """Failure 3: a window is forgotten when its batch is committed."""
+
+    def _commit(self, window: int) -> None:
+        super()._commit(window)
+        self._store.committed(window + 1)
+
+
+class ReadOn(Replay):
+    """Failure 4: the next window is read though upstream was not told of the last one."""
+
+    def _commit(self, window: int) -> None:
+        self._last, self._committed = self._store.load(window), window
+
+
+@pytest.mark.parametrize("kind", [AcknowledgedWhenRead, ForgottenTooEarly, ReadOn])
+def test_every_rule_is_needed(kind: type[Replay]) -> None:
+    """A stream that keeps one rule less is found out."""
+    assert explore(ReplayProgram(6, kind), images_max=12, states_max=2000).complaints

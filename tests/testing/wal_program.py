@@ -1,15 +1,16 @@
-"""The log as programs that can be crashed anywhere: writers, operators, purges and repairs, and what a restart finds."""
+"""The log as programs that can be crashed anywhere: writers, operators, streams, purges and repairs, and what a restart finds."""
 
 from __future__ import annotations
 
-from contextlib import suppress
+import json
+from contextlib import closing, suppress
 from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
 from penstock import failpoints
 from penstock.errors import DamagedState, StorageError
 from penstock.testing import Crashable, Program
-from penstock.wal import Log, Manager, Position, Reader, Writer
+from penstock.wal import Log, Manager, Position, Reader, Writer, runs
 from penstock.wal.segment import path_of
 
 if TYPE_CHECKING:
@@ -42,13 +43,20 @@ class WalProgram(Program):
     memory: tuple[int, int]
 
     def __init__(
-        self, groups: list[int], *, segment_size: int = 700, purge: bool = False, killed: bool = False
+        self,
+        groups: list[int],
+        *,
+        segment_size: int = 700,
+        purge: bool = False,
+        killed: bool = False,
+        whole: bool = False,
     ) -> None:
         self.memory = (0, 0)
         self._groups = groups
         self._segment_size = segment_size
         self._purge = purge
         self._killed = killed
+        self._whole = whole
 
     def run(self, disk: Crashable, rest: Callable[[], None]) -> None:
         """Write until all is acknowledged."""
@@ -57,7 +65,7 @@ class WalProgram(Program):
         if self._killed:
             self._run_killed(storage, total, rest)
             return
-        with Writer(ROOT, segment_size=self._segment_size, storage=storage) as writer:
+        with Writer(ROOT, segment_size=self._segment_size, whole=self._whole, storage=storage) as writer:
             while writer.sequence < total:
                 self._group(writer)
                 if self._purge:
@@ -155,6 +163,69 @@ class OperatorProgram(Program):
         found = [] if state == self.applied(last + 1) else [f"restored to window {last}: {state}"]
         if last < (self._windows - 1 if final else flushed):
             found.append(f"restored to window {last}, flushed {flushed}")
+        return found
+
+
+class StreamProgram(Program):
+    """A log that is written by processes that die behind a write, before its sync, and read as a stream meanwhile.
+
+    Its memory is what outlives a crash elsewhere: the engine's offsets, and the records that each batch brought. A restart reads the
+    last batch again.
+    """
+
+    memory: tuple[tuple[str, ...], tuple[tuple[bytes, ...], ...]]
+
+    def __init__(self, groups: int) -> None:
+        self.memory = ((), ())
+        self._groups = groups
+
+    def run(self, disk: Crashable, rest: Callable[[], None]) -> None:
+        """Append a group, read what is there, and so on; every other writer dies."""
+        storage = disk.storage()
+        if self.memory[0]:
+            self._batch(storage, len(self.memory[0]) - 1)
+        for dies in cycle(("error@1", "error@2", "")):
+            with suppress(StorageError), Writer(ROOT, segment_size=400, storage=storage) as writer:
+                failpoints.arm(f"storage.sync={dies}" if dies else "")
+                try:
+                    if writer.sequence < self._groups:
+                        writer.append(record(writer.sequence))
+                        writer.flush()
+                finally:
+                    failpoints.arm("")
+            rest()
+            offsets, sunk = self.memory
+            start = self._start(len(offsets))
+            with closing(runs.Planner(ROOT, storage)) as planner:
+                end = planner.plan(start, size=1, split=1)
+            if end != start:
+                self.memory = (*offsets, json.dumps(end)), sunk
+                self._batch(storage, len(offsets))
+            elif len(sunk) == self._groups:
+                return
+
+    def _start(self, number: int) -> dict[str, Any]:
+        begun = {"v": runs.VERSION, "log": "", "position": str(runs.NO_LOG), "cuts": []}
+        return json.loads(self.memory[0][number - 1]) if number else begun
+
+    def _batch(self, storage: Storage, number: int) -> None:
+        offsets, sunk = self.memory
+        parts = runs.runs(self._start(number), json.loads(offsets[number]))
+        batches = [batch for part in parts for batch in runs.read(ROOT, part, storage)]
+        found = tuple(row for batch in batches for row in batch.column(2).to_pylist())
+        if number < len(sunk):
+            assert found == sunk[number], f"batch {number} was {sunk[number]}, and is {found} when it is replayed"
+        else:
+            self.memory = offsets, (*sunk, found)
+
+    def check(self, disk: Crashable, *, final: bool) -> list[str]:
+        """Compare what came with what was appended, in order; and with the log, which must have it."""
+        seen = [row for rows in self.memory[1] for row in rows]
+        found = [] if seen == [record(n) for n in range(len(seen))] else [f"not what was appended: {seen}"]
+        if len(seen) < self._groups and final:
+            found.append(f"only {len(seen)} records came")
+        if (there := len(read(disk.storage())[1])) < len(seen):
+            found.append(f"{len(seen)} records came, {there} are left")
         return found
 
 

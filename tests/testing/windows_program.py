@@ -35,12 +35,13 @@ class WindowProgram(Program):
         """Save what is not saved yet."""
         starts, first, seen = self.memory
         self.memory = (starts + 1, first, seen)
-        if self._killed:
-            for at in range(1, 3 * len(self._owners)):
-                failpoints.arm(f"storage.sync=error@{at}")
+        for at in range(1, 3 * len(self._owners)) if self._killed else ():
+            failpoints.arm(f"storage.sync=error@{at}")
+            try:
                 with suppress(StorageError):
                     self._start(disk, starts, lambda: None)
-        failpoints.arm("")
+            finally:
+                failpoints.arm("")
         self._start(disk, starts, rest)
 
     def _start(self, disk: Crashable, starts: int, rest: Callable[[], None]) -> None:

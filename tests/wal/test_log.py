@@ -149,6 +149,30 @@ def test_a_writer_stalled_so_long_that_its_number_is_free_again() -> None:
     assert list(Reader(ROOT, storage=storage)) == [b"2"]
 
 
+@pytest.mark.parametrize("make", [CrashHdfs, ObjectStore])
+def test_a_writer_that_is_overtaken_behind_its_new_segment(
+    make: Callable[[], CrashHdfs | ObjectStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Failure 6: another one goes on behind the segment before its maker looks around: it stays, and what was acknowledged is read."""
+    storage = make().storage()
+    with Writer(ROOT, storage=storage) as writer:
+        writer.append(b"first")
+    overtaken = Writer(ROOT, storage=storage)
+    look = overtaken._check_alone
+
+    def look_late(number: int) -> None:
+        with Writer(ROOT, storage=storage) as newer:
+            newer.append(b"second")
+        look(number)
+
+    monkeypatch.setattr(overtaken, "_check_alone", look_late)
+    overtaken.append(b"not acknowledged")
+    with pytest.raises(Fenced, match="has taken over"):
+        overtaken.flush()
+    records = list(Reader(ROOT, storage=storage))
+    assert [record for record in records if record != b"not acknowledged"] == [b"first", b"second"]
+
+
 def test_a_sync_that_fails_poisons_the_writer(root: str) -> None:
     """The flush that fails, those that wait for it and all later calls fail; what was acknowledged is there."""
     writer = Writer(root)
@@ -243,6 +267,19 @@ def test_half_a_group_is_not_there_yet(root: str) -> None:
         assert not reader.advance()
     path.write_bytes(whole)
     assert list(reader) == [b"second" * 100]
+
+
+def test_segments_are_ordered_by_number_alone(root: str) -> None:
+    """F-W20: clocks that step back, or a copy that has other times, change neither what is read nor what is purged."""
+    with Writer(root, segment_size=200) as writer:
+        at = [writer.append(b"%d" % number * 90) for number in range(6)]
+    for age, path in enumerate(sorted(Path(root).glob("*.wal"))):
+        os.utime(path, (2_000_000_000 - age, 2_000_000_000 - age))
+    assert [record[:1] for record in Reader(root)] == [b"%d" % number for number in range(6)]
+    assert Log(root).purge(at[3]) == [1, 2, 3]
+    with Writer(root) as writer:
+        assert writer.append(b"6") == Position(7, form.FIRST_ENTRY)
+    assert [record[:1] for record in Reader(root)] == [b"%d" % number for number in range(3, 7)]
 
 
 def test_purges_stop_at_readers(root: str) -> None:

@@ -6,7 +6,7 @@ does; the columns of the input go to the output by `take`, and stay Arrow all th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,8 +15,8 @@ from pyarrow import types
 
 from penstock.aio.function import outputs_of
 from penstock.aio.operator import RESULT, Failure, Outcome
-from penstock.errors import without_credentials
-from penstock.formats.schema import has_null, spark_name
+from penstock.errors import OptionError, without_credentials
+from penstock.formats.schema import of_values
 
 ERROR_COLUMN = "_error"
 ERROR_TYPE = pa.struct(
@@ -128,9 +128,9 @@ class Shape:
         """Return what keeps outputs from becoming columns, or None if nothing does."""
         try:
             for field, values in zip(self.schema, zip(*outputs, strict=True), strict=False):
-                _column(field, values)
-        except _Unfit as error:
-            return str(error)
+                of_values(values, field)
+        except OptionError as error:
+            return error.message
         return None
 
     def batches(self, outcomes: list[Outcome], on_error: Any) -> list[pa.RecordBatch]:  # noqa: ANN401 - see `Operator`
@@ -141,7 +141,7 @@ class Shape:
         """
         try:
             return self._batches(outcomes)
-        except _Unfit:
+        except OptionError:
             return self._batches([self._checked(outcome, on_error) for outcome in outcomes])
 
     def _batches(self, outcomes: list[Outcome]) -> list[pa.RecordBatch]:
@@ -166,12 +166,12 @@ class Shape:
             good = [output for outcome in outcomes if not outcome.failure for output in outcome.outputs]
             for at, field in enumerate(self.schema):
                 if not field.nullable:
-                    _column(field, [output[at] for output in good])
+                    of_values([output[at] for output in good], field)
         source = outcomes[0].row._columns.batch  # noqa: SLF001 - as above
         columns = list(_taken(source, places).columns) if self.keep_input else []
         values = zip(*outputs, strict=True) if outputs else [()] * len(self.schema)
         columns += [
-            _column(field.with_nullable(field.nullable or self.with_error), some)
+            of_values(some, field.with_nullable(field.nullable or self.with_error))
             for field, some in zip(self.schema, values, strict=True)
         ]
         if self.with_error:
@@ -199,25 +199,6 @@ class Unplaced(Exception):
     def __init__(self, outcome: Outcome) -> None:
         super().__init__(outcome.index)
         self.outcome = outcome
-
-
-class _Unfit(Exception):
-    """Values that are not of their column's type."""
-
-
-def _column(field: pa.Field, values: Sequence[Any]) -> pa.Array:
-    if types.is_integer(field.type) and not all(value.is_integer() for value in values if isinstance(value, float)):
-        msg = f"column {field.name!r}: expected {spark_name(field.type)}, found a fraction"  # Arrow would cut it off
-        raise _Unfit(msg)
-    try:
-        column = pa.array(values, field.type)
-    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-        msg = f"column {field.name!r}: expected {spark_name(field.type)}: {error}"
-        raise _Unfit(msg) from error
-    if has_null(column, field):
-        msg = f"column {field.name!r} has a null, but its schema says NOT NULL"
-        raise _Unfit(msg)
-    return column
 
 
 def _error(failure: Failure | None) -> dict[str, Any] | None:

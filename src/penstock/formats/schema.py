@@ -17,7 +17,7 @@ from pyarrow import types
 from penstock.errors import OptionError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 UTC_MICROS = pa.timestamp("us", tz="UTC")
 _METADATA = b"SPARK::metadata::json"
@@ -90,6 +90,22 @@ def fitted(column: pa.Array, field: pa.Field) -> pa.Array:
         column = _cast(column, field)
     if has_null(column, field):
         msg = f"column {field.name!r} has nulls where the schema allows none; expected a value in every row"
+        raise OptionError(msg)
+    return column
+
+
+def of_values(values: Sequence[Any], field: pa.Field) -> pa.Array:
+    """Return Python values as a column of the type of `field`; `OptionError` if one does not fit, none is changed to fit."""
+    if types.is_integer(field.type) and not all(value.is_integer() for value in values if isinstance(value, float)):
+        msg = f"column {field.name!r}: expected {spark_name(field.type)}, found a fraction"  # Arrow would cut it off
+        raise OptionError(msg)
+    try:
+        column = pa.array(values, field.type)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        msg = f"column {field.name!r}: expected {spark_name(field.type)}: {error}"
+        raise OptionError(msg) from error
+    if has_null(column, field):
+        msg = f"column {field.name!r} has a null, but its schema says NOT NULL"
         raise OptionError(msg)
     return column
 

@@ -7,7 +7,6 @@ crosses into the JVM.
 
 from __future__ import annotations
 
-import base64
 import importlib
 import inspect
 import json
@@ -21,7 +20,7 @@ from penstock.formats import LINES, decoder
 from penstock.formats.schema import conform, to_arrow, to_spark
 from penstock.options import SOURCE, Options, parse
 from penstock.source.cursor import Split
-from penstock.spark import reading
+from penstock.spark import functions, reading
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -158,10 +157,7 @@ def _packed(transform: Transform | str | None) -> str | None:
     """Return a transform as text: `module:function`, or the function itself as Spark would send it to its workers."""
     if transform is None or isinstance(transform, str):
         return transform
-    from pyspark import cloudpickle
-
-    pickled: bytes = cloudpickle.dumps(transform)  # type: ignore[no-untyped-call]  # - PySpark's copy has no types
-    return "pickle:" + base64.b64encode(pickled).decode()
+    return "pickle:" + functions.packed(transform)
 
 
 def _function(packed: str | None) -> Applied | None:
@@ -169,9 +165,7 @@ def _function(packed: str | None) -> Applied | None:
     if packed is None:
         return None
     if packed.startswith("pickle:"):
-        from pyspark import cloudpickle
-
-        function = cloudpickle.loads(base64.b64decode(packed.removeprefix("pickle:")))
+        function = functions.unpacked(packed.removeprefix("pickle:"))
     else:
         module, _, name = packed.partition(":")
         function = getattr(importlib.import_module(module), name)

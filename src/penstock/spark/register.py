@@ -1,4 +1,4 @@
-"""`penstock.register`: the format by hand, and the last parts of a query published as soon as it ends."""
+"""`penstock.register`: the formats by hand, and the last parts of a query published as soon as it ends."""
 
 from __future__ import annotations
 
@@ -18,20 +18,22 @@ _registered: WeakKeyDictionary[SparkSession, StreamingQueryListener] = WeakKeyDi
 
 
 def register(spark: SparkSession) -> None:
-    """Register the format `penstock` with a session. Safe to repeat.
+    """Register the formats `penstock` and `penstock-wal` with a session. Safe to repeat.
 
-    The format is found without this when the package is installed. What this adds: a listener that has the parts
+    They are found without this when the package is installed. What this adds: a listener that has the parts
     a query leaves open published when the query stops, not only when they are idle or the application ends.
     """
     require_pyspark()
     from penstock.spark.datasource import PenstockDataSource
     from penstock.spark.listener import EndListener
+    from penstock.spark.wal import LogDataSource
 
     if spark in _registered:
         return
     if not _registered:
         atexit.register(_leave)
     spark.dataSource.register(PenstockDataSource)
+    spark.dataSource.register(LogDataSource)
     _registered[spark] = EndListener()
     spark.streams.addListener(_registered[spark])
 

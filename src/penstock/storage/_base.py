@@ -99,6 +99,9 @@ class Storage(Protocol):
     goes_on: bool
     """Whether a file that was created may be written on after a `sync`; where not, a sync puts it whole."""
 
+    reads_open: bool
+    """Whether what was synced of a file can be read while its writer has it open; where not, it can when that has closed it."""
+
     def create(self, path: str) -> WriteHandle:
         """Create the file exclusively (`AlreadyThere` if the name is taken), readable by its owner alone.
 

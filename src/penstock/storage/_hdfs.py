@@ -285,6 +285,7 @@ class HdfsStorage:
     """
 
     goes_on = True
+    reads_open = False  # hdfs-native does not ask DataNodes how long the block is that is being written
 
     def __init__(self, authority: str = "", system: Hdfs | None = None) -> None:
         self.authority = authority

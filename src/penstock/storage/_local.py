@@ -241,6 +241,7 @@ class LocalStorage:
     """A local disk; see the module for how the promises are kept. `system` is for tests: see `_System`."""
 
     goes_on = True
+    reads_open = True
 
     def __init__(self, system: _System | None = None) -> None:
         self._system = system  # None for `os`, which cannot be pickled

@@ -241,6 +241,7 @@ class ObjectStorage:
     """See the module for how the promises of `penstock.storage.Storage` are kept."""
 
     goes_on = False
+    reads_open = False
 
     def __init__(self, system: ObjectStore) -> None:
         self._store = system

@@ -83,6 +83,11 @@ class Reader:
         return Position(number, self._at + form.GROUP_HEAD_BYTES)
 
     @property
+    def log(self) -> bytes:
+        """Return the id of the log, which a log that is begun anew has another one of; `b""` before anything was found of it."""
+        return self._segment.header.log if self._segment and self._segment.header else b""
+
+    @property
     def sequence(self) -> int:
         """Return the sequence number of the next record: how many were ever appended before it."""
         if self._batch is not None and self._index < self._batch.count:
@@ -90,13 +95,18 @@ class Reader:
         return self._sequence
 
     def seek(self, position: Position) -> None:
-        """Go to a position that the log gave; `PositionError` if none of its records, nor its end, is there."""
+        """Go to a position that the log gave; `PositionError` if none of its records, nor its end, is there.
+
+        The end of the last segment that was purged is the begin of the first one that is there.
+        """
         segment = self._open(position.segment)
         if segment is None:
+            if self._begin() and self._segment and self._segment.header and _is_end(position, self._segment.header):
+                return
             there = numbers(self._storage, self._directory)
             gone = "it was purged" if there and position.segment < there[0] else "it is beyond the end"
-            first = Position(there[0], form.FIRST_ENTRY) if there else "none"
-            self._refuse(position, f"{gone}; the first position is {first}")
+            begin = Position(there[0], form.FIRST_ENTRY) if there else "none"
+            self._refuse(position, f"{gone}; the first position is {begin}")
         self._enter(segment, 0)
         head = segment.head_of(position.offset)
         batch = segment.batch(head) if head >= form.HEADER_BYTES and head % 8 == 0 else None
@@ -290,3 +300,8 @@ class Reader:
     def _skip(self, path: str, start: int, end: int) -> None:
         if Skipped(path, start, end) not in self.skipped:
             self.skipped.append(Skipped(path, start, end))
+
+
+def _is_end(position: Position, following: Header) -> bool:
+    """Tell whether this is the end of the segment in front of the one that has this header."""
+    return position == (following.previous, following.end + form.GROUP_HEAD_BYTES)

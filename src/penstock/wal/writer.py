@@ -3,7 +3,7 @@
 A writer never writes to a segment that another one made: it reads where the last one ends, makes that durable, and begins the
 next one, whose header says so. That header is the decision; so nothing is cut or written over, and it is the same with a
 log that was closed, crashed or torn, and on every storage. Where a file that was synced cannot be written on
-(`Storage.goes_on`), each flush is a segment.
+(`Storage.goes_on`), or is not to be (`whole`), each flush is a segment.
 
 *Group commit.* Records are collected. Of the threads that wait in `flush` one writes and syncs for all of them: everything
 collected at that moment, as one group, by one write and one sync. Those that come meanwhile are the next group. There is no
@@ -22,6 +22,7 @@ The failures, and the rule that kills each:
    lease lost: `Fenced`.
 6. *Stalled for long.* As 5, but B's segments up to A's next number were purged already, so that it is free. Rule: behind the
    sync of a new segment the directory is listed; a higher number means that B was here, and A takes its segment back.
+   But not if B came between the sync and the list, and went on behind that segment: it would be a hole.
 7. *Crash while a segment is made.* It has a name and no header. Rule: the header is synced before any group is written, so it holds
    nothing; the next writer passes over its number.
 8. *Seen, not durable.* A process dies; its last groups are in the system's memory, B declares them in its header; the power
@@ -40,7 +41,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from penstock import clock, failpoints, unique
-from penstock.errors import AlreadyThere, DamagedState, Fenced, NotSupported, OptionError, StorageError
+from penstock.errors import AlreadyThere, DamagedState, Fenced, NotSupported, NotThere, OptionError, StorageError
 from penstock.storage import locate
 from penstock.units import parse_size
 from penstock.wal import form
@@ -79,7 +80,8 @@ class _End:
 class Writer:
     """Appends to the log in `directory`, which is made if need be; safe for threads. `Locked` if another process writes to it.
 
-    `DamagedState` if the last segment is damaged before its end. `delay` is in seconds.
+    `DamagedState` if the last segment is damaged before its end. `delay` is in seconds. With `whole` each flush is a segment that is
+    closed when it returns, so that readers see it where they do not see open files (`Storage.reads_open`).
     """
 
     def __init__(
@@ -88,6 +90,7 @@ class Writer:
         *,
         segment_size: str | int = "64m",
         delay: float = 0.0,
+        whole: bool = False,
         storage: Storage | None = None,
     ) -> None:
         size = parse_size(segment_size, name="segment_size") if isinstance(segment_size, str) else segment_size
@@ -96,6 +99,7 @@ class Writer:
             raise OptionError(msg)
         self._storage, self._directory = (storage, directory) if storage else locate(directory)
         self._segment_size, self._delay = size, delay
+        self._whole = whole or not self._storage.goes_on
         self._lock = threading.Lock()
         self._turn = threading.Condition(self._lock)
         self._file: WriteHandle | None = None
@@ -305,7 +309,7 @@ class Writer:
         """Return what is to be written; what is appended from now on belongs to the next flush."""
         self._close_group()
         groups, self._groups, self._waiting = self._groups, [], 0
-        if groups and not self._storage.goes_on:
+        if groups and self._whole:
             self._number, self._at = self._number + 1, form.HEADER_BYTES
         return groups
 
@@ -329,9 +333,10 @@ class Writer:
         self._file.write(b"".join(ready))
         self._file.sync()
         self._end.durable = self._end.at
-        if not self._storage.goes_on:
+        if self._whole:
             file, self._file = self._file, None
             file.close()
+        if not self._storage.goes_on:
             self._check_alone(self._end.number)
 
     def _roll(self, group: _Group) -> list[bytes]:
@@ -363,10 +368,19 @@ class Writer:
 
     def _check_alone(self, number: int) -> None:
         """Make sure that no other writer was here while this one stood still (failure 6)."""
-        there = numbers(self._storage, self._directory)
-        if there[-1] > number:
-            self._storage.delete(path_of(self._directory, number))
-            self._fenced(f"found {path_of(self._directory, there[-1])!r}, expected {number} to be the last one", None)
+        later = [other for other in numbers(self._storage, self._directory) if other > number]
+        if later:
+            if not self._is_gone_on_behind(number, later):
+                self._storage.delete(path_of(self._directory, number))
+            self._fenced(f"found {path_of(self._directory, later[-1])!r}, expected {number} to be the last one", None)
+
+    def _is_gone_on_behind(self, number: int, later: list[int]) -> bool:
+        """Tell whether one of the later segments names this one. If none has a header yet, it will: who makes it has seen this one."""
+        named = []
+        for other in later:
+            with suppress(NotThere), Segment(self._storage, self._directory, other) as segment:
+                named += [segment.header.previous] if segment.header else []
+        return number in named or not named
 
     def _fenced(self, found: str, cause: Exception | None) -> NoReturn:
         msg = f"another writer has taken over the log {self._directory!r}: {found}; end this one, nothing of it was acknowledged since"

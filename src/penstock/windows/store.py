@@ -48,7 +48,8 @@ class WindowStore:
         self._at: dict[int, dict[int, Position]] = {}  # window -> owner -> its frame
         self._last: dict[int, int] = {}  # owner -> its last window
         self._first = 0  # of those that are not forgotten
-        self._writer = Writer(self._directory, segment_size=segment_size, storage=self._storage)
+        whole = not self._storage.reads_open  # so that what is saved can be loaded while the store is open
+        self._writer = Writer(self._directory, segment_size=segment_size, whole=whole, storage=self._storage)
         try:
             self._find()
         except BaseException:  # whatever it is, the lock must not outlive it

@@ -1,0 +1,183 @@
+"""`penstock.replayable`: a stream of a function that can be read only once. Its rules are those of `windows.replay`.
+
+The function runs in the source's process, which Spark starts for a query in the driver and keeps as long as the query; so it may
+hold a connection. It is made anew there of what was given to `replayable`, as a function that Spark sends to its workers. A window
+is an Arrow stream in the store; a task reads it from there and yields its batches.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
+
+from penstock import clock
+from penstock.aio.function import outputs_of
+from penstock.errors import Locked, OptionError
+from penstock.formats.schema import conform, of_values, to_arrow
+from penstock.spark import ddl, functions
+from penstock.storage import locate
+from penstock.windows.replay import Replay
+from penstock.windows.store import WindowStore, artifact_at
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.datasource import ReadLimit
+    from pyspark.sql.types import StructType
+
+    from penstock.wal import Position
+
+_OPENING_TRIES = 50  # a tenth of a second apart: the process of a query that was just stopped may still end
+
+
+def replayable(
+    read: Callable[[pa.Table | None], Any],
+    store: str,
+    *,
+    schema: StructType | str,
+    acknowledge: Callable[[pa.Table], object] | None = None,
+    spark: SparkSession | None = None,
+) -> DataFrame:
+    """Return a streaming DataFrame of what `read` returns: each call is a batch, saved in the directory `store` before it is emitted.
+
+    `read(last)` is called in the driver, one call at a time, when all that it returned before is committed and acknowledged. `last`
+    is what it returned last, also before a restart, and `None` at the first call: from there a feed knows how to go on. It returns
+    a list of rows (mappings, or tuples in the order of `schema`) or, faster, an Arrow table or record batch, or what Arrow can take
+    as one; `None` or no rows at all if there is nothing new. It should not wait for long. What it raises ends the query, and
+    nothing of it is lost.
+
+    `acknowledge(table)` is called with what `read` returned, when the batch is committed: not earlier, in order, and at each start
+    again for the last one, so upstream must take it twice. Upstream has to keep what it gave until then.
+
+    A store belongs to one checkpoint: `CheckpointMismatch` in the query if the two are of different times, `Locked` if another query
+    has it open. Executors read the store, so on a cluster it must be where they can.
+    """
+    from pyspark.sql import SparkSession
+
+    from penstock.spark.register import register
+
+    session = spark or SparkSession.getActiveSession()
+    if session is None:
+        msg = "there is no active Spark session; give one: replayable(..., spark=session)"
+        raise OptionError(msg)
+    _, directory = locate(store, name="store")
+    to_arrow(ddl.schema_json(schema))  # a type that we do not know is refused here
+    register(session)
+    session.dataSource.register(ReplayableDataSource)
+    reader = session.readStream.format(ReplayableDataSource.name()).schema(schema)
+    return reader.option("functions", functions.packed((read, acknowledge))).load(directory)
+
+
+class ReplayableDataSource(DataSource):
+    """What `replayable` reads from; its option `functions` holds the user's."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the name for `format(...)`."""
+        return "penstock-replayable"
+
+    def streamReader(self, schema: StructType) -> ReplayableStreamReader:  # noqa: N802 - Spark's name
+        """Return the source."""
+        return ReplayableStreamReader(self.options["path"], self.options["functions"], schema.json())
+
+
+@dataclass
+class WindowPartition(InputPartition):
+    """Where the window of a batch is."""
+
+    at: Position
+
+
+class ReplayableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """The source of one query. Reads upstream in the source's process, and the store in tasks."""
+
+    def __init__(self, store: str, functions: str, schema: str) -> None:
+        self._store = store
+        self._functions = functions
+        self._schema = to_arrow(schema)
+        self._replay: Replay | None = None
+        self._opened: WindowStore | None = None
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        """Return where a new query starts."""
+        return Replay.initial()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+        """Do nothing: such a run ends when `read` has nothing new."""
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: ARG002, N802 - Spark's signature
+        """Read the next batch, and save it."""
+        return self._stream().latest(start)
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """Return the one task of a batch; the first call after a restart."""
+        return [] if start == end else [WindowPartition(self._stream().position(end))]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield a window from the store."""
+        assert isinstance(partition, WindowPartition)  # noqa: S101 - what `partitions` made
+        storage, directory = locate(self._store)
+        with pa.ipc.open_stream(artifact_at(directory, partition.at, storage=storage)) as batches:
+            for batch in batches:
+                yield conform(batch, self._schema)
+
+    def stop(self) -> None:
+        """Let the store go."""
+        if self._opened is not None:
+            self._opened.close()
+
+    def _stream(self) -> Replay:
+        if self._replay is None:
+            read, acknowledge = functions.unpacked(self._functions)
+            self._opened = _open(self._store)
+            told = None if acknowledge is None else lambda window: acknowledge(_table(window))
+            self._replay = Replay(self._opened, lambda last: self._packed(read(last and _table(last))), told)
+        return self._replay
+
+    def _packed(self, found: Any) -> bytes | None:  # noqa: ANN401 - what the user returned
+        """Return what `read` returned as an Arrow stream; `OptionError` if it does not fit the schema."""
+        batches = [] if found is None else self._batches(found)
+        if not any(batch.num_rows for batch in batches):
+            return None
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, self._schema) as stream:
+            for batch in batches:
+                stream.write_batch(batch)
+        packed: bytes = sink.getvalue().to_pybytes()
+        return packed
+
+    def _batches(self, found: Any) -> list[pa.RecordBatch]:  # noqa: ANN401 - as above
+        if isinstance(found, pa.RecordBatch):
+            return [conform(found, self._schema)]
+        if hasattr(found, "__arrow_c_stream__"):
+            return [conform(batch, self._schema) for batch in pa.table(found).to_batches()]
+        try:
+            rows = outputs_of(found, tuple(self._schema.names))
+        except (TypeError, ValueError) as error:
+            msg = f"what read returned is no rows: {error}"
+            raise OptionError(msg) from error
+        columns = [of_values(v, f) for v, f in zip(zip(*rows, strict=True), self._schema, strict=True)] if rows else []
+        return [pa.RecordBatch.from_arrays(columns, schema=self._schema)] if rows else []
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Travel to tasks without the store and the functions."""
+        return self.__dict__ | {"_replay": None, "_opened": None, "_functions": ""}
+
+
+def _open(store: str) -> WindowStore:
+    """Open the store; a query that was just stopped gets a moment to let it go."""
+    for _ in range(_OPENING_TRIES):
+        with suppress(Locked):
+            return WindowStore(store)
+        clock.sleep(0.1)
+    return WindowStore(store)
+
+
+def _table(window: bytes) -> pa.Table:
+    return pa.ipc.open_stream(window).read_all()

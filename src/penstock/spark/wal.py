@@ -1,0 +1,167 @@
+"""`format("penstock-wal")`: a log as a stream, and as a batch. Its rules are those of `wal.runs`.
+
+The offset is a position; a batch is what lies between two of them. Whoever writes the log knows nothing of its readers: purge only what
+the query has committed.
+"""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, SupportsTriggerAvailableNow
+
+from penstock.errors import NotThere, OptionError
+from penstock.options import LOG, Options, parse
+from penstock.storage import locate
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+    from penstock.wal import Position
+    from penstock.wal.runs import Planner, Run
+
+SCHEMA = "segment int, offset bigint, record binary"
+
+
+class LogDataSource(DataSource):
+    """A log as rows: the position of each record, and the record; the options are those of `penstock.options`."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the name for `format(...)`."""
+        return "penstock-wal"
+
+    def schema(self) -> str:
+        """Return the one schema there is."""
+        return SCHEMA
+
+    def reader(self, schema: StructType) -> LogReader:
+        """Return the log as a batch: all that is there."""
+        return LogReader(self._parsed(schema))
+
+    def streamReader(self, schema: StructType) -> LogStreamReader:  # noqa: N802 - Spark's name
+        """Return the log as a stream."""
+        return LogStreamReader(self._parsed(schema))
+
+    def _parsed(self, schema: StructType) -> Options:
+        found = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in schema.fields)
+        if found != SCHEMA:
+            msg = f"a log has the columns {SCHEMA}, and no others; found {found}; leave .schema(...) out"
+            raise OptionError(msg)
+        return parse(LOG, dict(self.options), what="log")
+
+
+@dataclass
+class RunPartition(InputPartition):
+    """What one task reads."""
+
+    run: Run
+
+
+class LogReader(DataSourceReader):
+    """The log as far as it goes when the query is planned."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Return the tasks."""
+        from penstock.wal import runs
+
+        start = begin(self._options)
+        with closing(planner(self._options)) as planning:
+            end = planning.plan(start, size=None, split=self._options["splitSize"])
+        return [RunPartition(run) for run in runs.runs(start, end)] if end != start else []
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the records of one task."""
+        return rows(self._options, partition)
+
+
+class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """The source of one query. Plans in the source's process, reads in tasks."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._until: Position | None = None
+        self._planner: Planner | None = None
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        """Return where a new query starts."""
+        return begin(self._options)
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
+        """Say how much is in a batch."""
+        return ReadMaxBytes(self._options["maxBytesPerTrigger"])
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+        """Take the end of the log as it is now for its end."""
+        from penstock.wal import Log
+
+        storage, directory = locate(self._options["path"])
+        self._until = Log(directory, storage=storage).info().end
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        """Plan the next batch; Trigger.Once asks for all that is available."""
+        if self._planner is None:
+            self._planner = planner(self._options)
+        size = None if isinstance(limit, ReadAllAvailable) else self._options["maxBytesPerTrigger"]
+        return self._planner.plan(start, size=size, split=self._options["splitSize"], until=self._until)
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """Return the tasks of a batch, from its offsets alone; the first call after a restart."""
+        from penstock.wal import runs
+
+        return [RunPartition(run) for run in runs.runs(start, end)] if end != start else []
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the records of one task."""
+        return rows(self._options, partition)
+
+    def stop(self) -> None:
+        """Let the log go."""
+        if self._planner is not None:
+            self._planner.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Travel to tasks without the planner."""
+        return self.__dict__ | {"_planner": None}
+
+
+def begin(options: Options) -> dict[str, Any]:
+    """Return the offset before the first run; `OptionError` if there is nothing at the path."""
+    from penstock.wal import runs
+
+    storage, directory = locate(options["path"])
+    try:
+        storage.stat(directory)
+    except NotThere as error:
+        msg = f"path={options['path']!r}: {directory!r} does not exist; expected the directory of a log, which its writer makes"
+        raise OptionError(msg) from error
+    return runs.begin(directory, options["startingFrom"], storage)
+
+
+def planner(options: Options) -> Planner:
+    """Return what plans runs."""
+    from penstock.wal import runs
+
+    storage, directory = locate(options["path"])
+    return runs.Planner(directory, storage)
+
+
+def rows(options: Options, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    """Yield what one task emits."""
+    from penstock.spark import worker
+    from penstock.wal import runs
+
+    if not isinstance(partition, RunPartition):  # what Spark makes of no partitions, in a batch
+        return iter(())
+    worker.settle_reader()
+    storage, directory = locate(options["path"])
+    return runs.read(directory, partition.run, storage)

@@ -1,0 +1,179 @@
+"""Runs of a log, from one position to another: planned in one place, read in others, the same each time.
+
+This is the log as a stream. A *run* is what lies between two offsets; an offset is a position, the id of the log, and where the
+run that ends there may be cut into tasks. What may happen, and the rule that makes it harmless:
+
+1. A group was written and is not synced; a run takes it, somebody downstream commits it; the power fails, the group is gone, and the
+   writer's next one takes its place. Rule: the end of a run is made durable before anybody is given it.
+2. A run is read again, and the log has grown. Rule: it goes from its start to its end, or it fails; where the log ends is not
+   looked at.
+3. The segment that a run ended with was read to its end, and purged. Rule: that is where the next one begins (`Reader.seek`).
+4. A purge took what was not read, or a copy of the log was put back that is not that far. Rule: `PositionError`; nothing is
+   passed over.
+5. The log was removed, and begun anew under the same name. Rule: the offset names the log, by its id.
+6. A run began before there was a log. Rule: it begins with record number 0, or it fails.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.errors import DamagedState, PositionError
+from penstock.wal import form
+from penstock.wal.form import Position
+from penstock.wal.log import Log
+from penstock.wal.reader import Reader
+from penstock.wal.segment import path_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from penstock.storage import Storage
+    from penstock.wal.form import Batch
+
+SCHEMA = pa.schema([("segment", pa.int32()), ("offset", pa.int64()), ("record", pa.binary())])
+VERSION = 1
+NO_LOG = Position(0, 0)  # before the first record of a log that is not there yet
+_ARROW_BYTES = 1 << 20  # small groups are put together until they are that long
+
+
+@dataclass(frozen=True)
+class Run:
+    """Records from `start` up to `end`, of the log with this id (hex; "" if it is not known yet)."""
+
+    log: str
+    start: Position
+    end: Position
+
+
+def begin(directory: str, starting: str, storage: Storage) -> dict[str, Any]:
+    """Return the offset before the first run: `earliest`, `latest`, or a position as text."""
+    if starting not in {"earliest", "latest"}:
+        return _offset("", Position.parse(starting))
+    info = Log(directory, storage=storage).info()
+    return _offset("", (info.end if starting == "latest" else info.start) if info.epoch else NO_LOG)
+
+
+class Planner:
+    """Plans one run after the other. It keeps its place in the log, so that a look at an idle log costs no more than that.
+
+    Where the storage has locks it holds the segment where it is, which no purge takes away then, nor what is behind it.
+    """
+
+    def __init__(self, directory: str, storage: Storage) -> None:
+        self._directory, self._storage = directory, storage
+        self._reader: Reader | None = None
+        self._at: dict[str, Any] | None = None  # the offset where the reader is
+
+    def plan(
+        self, start: dict[str, Any], *, size: int | None, split: int, until: Position | None = None
+    ) -> dict[str, Any]:
+        """Return the offset of the end of a run of at most `size` bytes, in whole groups and at least one; `start` if there is none.
+
+        It may be cut into tasks of about `split` bytes. It ends at or before `until`, an end of the log at an earlier time.
+        """
+        run = _run(start, start)
+        if self._reader is None or self._at != start:
+            self.close()
+            self._reader = _reader(self._directory, run, self._storage)
+        self._at = None
+        cuts: list[Position] = []
+        taken, left, log, end = 0, split, "", None
+        for found, behind, batch in _groups(self._reader, self._directory, run):
+            length = batch.end - batch.at
+            late = until is not None and batch.position(0) >= until
+            if late or (size is not None and taken and taken + length > size):
+                break
+            if left <= 0 and end is not None:
+                cuts.append(end)
+                left = split
+            taken, left, log, end = taken + length, left - length, found, behind
+        if end is not None:  # what is before the last segment is durable, or that would not be there
+            self._storage.persist(self._directory, [path_of("", end.segment)[1:]])
+        self._at = start if end is None else _offset(log, end, cuts)
+        return self._at
+
+    def close(self) -> None:
+        """Let the log go. Idempotent."""
+        if self._reader is not None:
+            self._reader.close()
+
+
+def runs(start: dict[str, Any], end: dict[str, Any]) -> list[Run]:
+    """Return the run between two offsets, in parts for tasks; reads nothing."""
+    whole = _run(start, end)
+    bounds = [whole.start, *map(Position.parse, end["cuts"]), whole.end]
+    return [Run(whole.log, *bound) for bound in pairwise(bounds) if bound[0] != bound[1]]
+
+
+def read(directory: str, run: Run, storage: Storage) -> Iterator[pa.RecordBatch]:
+    """Yield the records of a run with their positions, by `SCHEMA`. `PositionError` or `DamagedState` if it is not all there."""
+    ready: list[pa.RecordBatch] = []
+    at, size = run.start, 0
+    with _reader(directory, run, storage) as reader:
+        for _, at, batch in _groups(reader, directory, run):
+            if at > run.end:
+                break
+            ready.append(_arrow(batch))
+            size += batch.end - batch.at
+            if size >= _ARROW_BYTES or at == run.end:
+                yield from _together(ready)
+                ready, size = [], 0
+            if at == run.end:
+                return
+    msg = f"the log {directory!r} has a group that ends at {at}, and none that ends at {run.end}, where the plan does: it was changed"
+    raise DamagedState(msg)
+
+
+def _reader(directory: str, run: Run, storage: Storage) -> Reader:
+    return Reader(directory, None if run.start == NO_LOG else run.start, storage=storage)
+
+
+def _groups(reader: Reader, directory: str, run: Run) -> Iterator[tuple[str, Position, Batch]]:
+    """Yield the groups from the start of a run on, each with the log's id and its end; make sure that it is the run's log."""
+    start = run.start
+    for batch in reader.batches():
+        log = reader.log.hex()
+        if log != (run.log or log):
+            msg = f"the log {directory!r} has the id {log}, expected {run.log}: it was begun anew; give it a new checkpoint"
+            raise PositionError(msg)
+        if start == NO_LOG and batch.sequence:
+            msg = f"the log {directory!r} begins with record {batch.sequence}, expected 0: it was purged before it was read"
+            raise PositionError(msg)
+        start = Position(batch.segment, batch.end + form.GROUP_HEAD_BYTES)
+        yield log, start, batch
+
+
+def _arrow(batch: Batch) -> pa.RecordBatch:
+    at = batch.position(0).offset
+    offsets = np.arange(at, at + form.ENTRY_BYTES * batch.count, form.ENTRY_BYTES, dtype=np.int64)
+    segments = np.full(batch.count, batch.segment, dtype=np.int32)
+    columns = [_numbers(segments, pa.int32()), _numbers(offsets, pa.int64()), batch.array().cast(pa.binary())]
+    return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+
+
+def _numbers(values: Any, kind: pa.DataType) -> pa.Array:  # noqa: ANN401 - numpy's
+    """Return numbers as a column; `pa.array` would import pandas, a fifth of a second in each new process."""
+    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)])
+
+
+def _together(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    whole: list[pa.RecordBatch] = pa.Table.from_batches(batches).combine_chunks().to_batches()
+    return whole if len(batches) > 1 else batches
+
+
+def _offset(log: str, at: Position, cuts: list[Position] = []) -> dict[str, Any]:  # noqa: B006 - never changed
+    return {"v": VERSION, "log": log, "position": str(at), "cuts": [str(cut) for cut in cuts]}
+
+
+def _run(start: dict[str, Any], end: dict[str, Any]) -> Run:
+    for offset in (start, end):
+        if offset.get("v") != VERSION:
+            msg = f"the checkpoint has the offset {offset!r}, expected one of version {VERSION}; restore it from a copy"
+            raise DamagedState(msg)
+    return Run(end["log"] or start["log"], Position.parse(start["position"]), Position.parse(end["position"]))

@@ -1,0 +1,197 @@
+"""Streams of a function that can be read only once, on a real Spark: each item once, acknowledged when it is committed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+import pyarrow as pa
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+
+import penstock
+from penstock.errors import CheckpointMismatch, DamagedState, OptionError
+from penstock.formats.schema import to_spark
+from penstock.spark import functions
+from penstock.spark.replayable import ReplayableStreamReader
+from penstock.windows import WindowStore
+from tests.support.stage import Stage, run_python
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import SparkSession
+
+SCHEMA = "n int, t string"
+STEPS = ("windows.read=kill-jvm@2", "windows.saved=kill-jvm@2", "windows.acknowledged=kill-jvm@3")
+
+QUEUE = """
+import json, os, sys, penstock
+root, items = sys.argv[1], int(sys.argv[2])
+acknowledged = root + "/acknowledged"
+
+def told():
+    return int(open(acknowledged).read()) if os.path.exists(acknowledged) else 0
+
+def read(last):
+    print("read", told(), file=open(root + "/reads", "a"))
+    return [(n, f"item {n}") for n in range(told(), min(told() + 3, items))]
+
+def acknowledge(items):
+    with open(acknowledged + ".new", "w") as file:
+        file.write(str(max(told(), items["n"][-1].as_py() + 1)))
+    os.replace(acknowledged + ".new", acknowledged)
+
+spark = penstock.local_session("local[2]")
+frame = penstock.replayable(read, root + "/store", schema="n int, t string", acknowledge=acknowledge)
+writer = frame.writeStream.format("penstock").option("format", "json").option("rollBatches", "1")
+writer.trigger(availableNow=True).option("checkpointLocation", root + "/checkpoint").start(root + "/out").awaitTermination()
+print("DONE")
+"""
+
+
+def arrived(stage: Stage) -> list[int]:
+    """Return the numbers of the items that a reader sees, in order."""
+    return sorted(json.loads(line)["n"] for line in stage.lines().elements())
+
+
+def run(spark: SparkSession, stage: Stage, upto: int) -> None:
+    """Run a query over the numbers below `upto`, two a batch; its reads and acknowledgements are noted in files."""
+    root, out = str(stage.root), str(stage.dst)
+
+    def read(last: pa.Table | None) -> list[dict[str, Any]] | None:
+        first = 0 if last is None else last["n"][-1].as_py() + 1
+        return [{"n": n, "t": None} for n in range(first, min(first + 2, upto))]
+
+    def acknowledge(items: pa.Table) -> None:
+        lines = [line for path in Path(out).glob("*.json") for line in path.read_text().splitlines()]
+        with Path(root, "acknowledged").open("a") as file:
+            print(items["n"].to_pylist(), len(lines), file=file)
+
+    frame = penstock.replayable(read, f"{root}/store", schema=SCHEMA, acknowledge=acknowledge, spark=spark)
+    writer = frame.writeStream.format("penstock").option("format", "json").option("rollBatches", "1")
+    writer = writer.option("checkpointLocation", str(stage.checkpoint)).trigger(availableNow=True)
+    writer.start(out).awaitTermination()
+
+
+def test_each_read_is_a_batch_and_acknowledged_when_it_is_done(spark: SparkSession, stage: Stage) -> None:
+    """Every batch is acknowledged, the last one too, when its rows are visible; a restart goes on, and a replay adds nothing."""
+    run(spark, stage, 5)
+    told = (stage.root / "acknowledged").read_text().splitlines()
+    assert told == ["[0, 1] 2", "[2, 3] 4", "[4] 5"]
+    (stage.checkpoint / "commits" / "2").unlink()
+    run(spark, stage, 7)
+    told = (stage.root / "acknowledged").read_text().splitlines()
+    assert told[3:] == ["[4] 5", "[5, 6] 7"]  # the last one again: it is not known whether upstream was told
+    assert arrived(stage) == list(range(7))
+
+
+@pytest.mark.spark
+@pytest.mark.xdist_group("kill")
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("points", [STEPS[:1], pytest.param(STEPS, marks=pytest.mark.soak)], ids=len)
+def test_killed_at_each_step_and_started_again(stage: Stage, points: tuple[str, ...]) -> None:
+    """SIGKILL behind the read, behind the save, behind the acknowledgement: each item is there once, and none is given out twice."""
+    for point in points:
+        killed = run_python(QUEUE, str(stage.root), "30", failpoints=point)
+        assert "DONE" not in killed.stdout, f"{point} was never reached"
+        items = arrived(stage)
+        assert items == list(range(len(items))), point
+    final = run_python(QUEUE, str(stage.root), "30")
+    assert "DONE" in final.stdout, final.stderr[-3000:]
+    assert arrived(stage) == list(range(30))
+    assert (stage.root / "acknowledged").read_text() == "30"
+    reads = (stage.root / "reads").read_text().split("read ")[1:]
+    assert len(reads) == len(set(reads)) + 1  # what was read and not saved is read again; nothing else is
+
+
+class Calls:
+    """Spark's calls to a source, made by hand."""
+
+    def __init__(self, root: Path, read: Callable[[pa.Table | None], Any]) -> None:
+        schema = to_spark(pa.schema([("n", pa.int32()), ("t", pa.string())]))
+        self.reader = ReplayableStreamReader(str(root / "store"), functions.packed((read, None)), schema)
+        self.start = self.reader.initialOffset()
+
+    def batch(self) -> list[dict[str, Any]] | None:
+        """Return the rows of the next batch; None if there is none."""
+        start, self.start = self.start, self.reader.latestOffset(self.start, ReadAllAvailable())
+        parts = [list(self.reader.read(part)) for part in self.reader.partitions(start, self.start)]
+        return [row for batches in parts for batch in batches for row in batch.to_pylist()] if parts else None
+
+
+ROWS = [{"n": 1, "t": "a"}, {"n": 2, "t": None}]
+TAKEN: dict[str, Callable[[], Any]] = {
+    "mappings": lambda: ROWS,
+    "tuples": lambda: iter([(1, "a"), (2, None)]),
+    "one": lambda: {"n": 1, "t": "a"},
+    "table": lambda: pa.table({"t": ["a", None], "n": pa.array([1, 2], pa.int8()), "more": [0, 0]}),
+    "record batch": lambda: pa.RecordBatch.from_pylist(ROWS, schema=pa.schema([("n", pa.int32()), ("t", pa.string())])),
+    "polars": lambda: pl.DataFrame(ROWS, schema={"n": pl.Int32, "t": pl.String}),
+}
+
+
+@pytest.mark.parametrize("name", TAKEN)
+def test_what_read_may_return(tmp_path: Path, name: str) -> None:
+    """Rows as Python has them, and as Arrow has them, with the types of the schema; then nothing, in each of its forms."""
+    made = TAKEN[name]()
+    nothing = [None, [], pa.table({"n": pa.array([], pa.int32()), "t": pa.array([], pa.string())})]
+    calls = Calls(tmp_path, lambda last: made if last is None else nothing.pop())
+    assert calls.batch() == (ROWS[:1] if name == "one" else ROWS)
+    assert [calls.batch() for _ in range(3)] == [None, None, None]
+    with pytest.raises(IndexError):  # what the function raises
+        calls.batch()
+    calls.reader.stop()
+
+
+WRONG: dict[str, Any] = {
+    "text": "a",
+    "number": 3,
+    "a column is missing": [{"n": 1}],
+    "a fraction": [(1.5, "a")],
+    "too large": [(1 << 40, "a")],
+    "another type": pa.table({"n": ["a"], "t": ["b"]}),
+    "too few values": [(1,)],
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_read_may_not_return(tmp_path: Path, name: str) -> None:
+    """What does not fit the schema is refused before it is saved, and the next call is as the first."""
+    calls = Calls(tmp_path, lambda last: WRONG[name])
+    with pytest.raises(OptionError):
+        calls.batch()
+    calls.reader.stop()
+    good = Calls(tmp_path, lambda last: ROWS if last is None else None)
+    assert good.batch() == ROWS
+    good.reader.stop()
+
+
+def test_a_store_and_a_checkpoint_of_different_times(tmp_path: Path) -> None:
+    """Failure 7: a checkpoint that was lost or put back, or a store that was, is refused, and nothing is read."""
+    calls = Calls(tmp_path, lambda last: ROWS)
+    for _ in range(3):
+        assert calls.batch() == ROWS
+    offset = calls.start
+    for window in (-1, 0, 3, 9):
+        calls.start = {"v": 1, "window": window}
+        with pytest.raises(CheckpointMismatch, match=f"at window {window} and the store ends with window 2"):
+            calls.batch()
+    for gone in (-1, 0, 7):
+        with pytest.raises(DamagedState, match="is not in the store"):
+            calls.reader.partitions(offset, {"v": 1, "window": gone})
+    for damaged in ({}, {"v": 2, "window": 1}, {"v": 1, "window": "1"}):
+        with pytest.raises(DamagedState, match="expected one such as"):
+            calls.reader.latestOffset(damaged, ReadAllAvailable())
+    calls.reader.stop()
+    with WindowStore(str(tmp_path / "store")) as store:
+        assert [store.load(window) is None for window in range(4)] == [True, False, False, True]
+
+
+def test_what_replayable_refuses(spark: SparkSession, tmp_path: Path) -> None:
+    """A store where there can be none, and a schema that is none, are refused before a query starts."""
+    for store, schema in (("s3://bucket/store", SCHEMA), ("", SCHEMA), (str(tmp_path), "n nothing")):
+        with pytest.raises(OptionError):
+            penstock.replayable(lambda last: None, store, schema=schema, spark=spark)

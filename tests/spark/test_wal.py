@@ -1,0 +1,116 @@
+"""A log as a stream and as a batch, on a real Spark: each record once, with its position."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.dataset as ds
+import pytest
+from pyspark.errors import PySparkException
+
+from penstock.wal import Log, Position, Writer
+from tests.support.stage import Stage, run_python
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Row = tuple[int, int, bytes]
+
+
+def run(spark: SparkSession, stage: Stage, log: Path, **options: Any) -> list[int]:
+    """Write all that is in the log to Parquet; return how many rows each batch had."""
+    frame = spark.readStream.format("penstock-wal").options(**options).load(str(log))
+    writer = frame.writeStream.format("penstock").option("format", "parquet").option("rollBatches", "1")
+    query = writer.trigger(availableNow=True).option("checkpointLocation", str(stage.checkpoint)).start(str(stage.dst))
+    query.awaitTermination()
+    return [progress.numInputRows for progress in query.recentProgress if progress.numInputRows]
+
+
+def rows(stage: Stage) -> list[Row]:
+    """Return the rows that a reader sees, in the order of their positions."""
+    return sorted(tuple(row.values()) for row in ds.dataset(stage.files()).to_table().to_pylist())
+
+
+def append(log: Path, *records: bytes) -> list[Row]:
+    """Append records, each flushed, by a writer with short segments; return them with their positions."""
+    found: list[Row] = []
+    with Writer(str(log), segment_size=1000) as writer:
+        for record in records:
+            found.append((*writer.append(record), record))
+            writer.flush()
+    return found
+
+
+def test_a_stream_goes_on_where_it_was(spark: SparkSession, stage: Stage) -> None:
+    """Batches by the limit, over rolls; started again it brings what is new; a replay brings nothing; what it has read may be purged."""
+    log = stage.root / "log"
+    expected = append(log, *(b"%d" % n * 50 for n in range(60)))
+    batches = run(spark, stage, log, maxBytesPerTrigger="2k", splitSize="500")
+    assert len(batches) > 2
+    assert rows(stage) == expected
+    (last,) = sorted((stage.checkpoint / "commits").glob("[0-9]"), key=lambda path: int(path.name))[-1:]
+    last.unlink()
+    run(spark, stage, log, maxBytesPerTrigger="2k")
+    assert rows(stage) == expected
+    expected += append(log, b"", b"new")
+    run(spark, stage, log)
+    assert rows(stage) == expected
+    Log(str(log)).purge(Position(expected[-1][0], 0))
+    expected += append(log, b"behind a purge")
+    assert run(spark, stage, log) == [1]
+    assert rows(stage) == expected
+
+
+def test_a_log_as_a_batch(spark: SparkSession, tmp_path: Path) -> None:
+    """All that is in a log, or behind a position; nothing of an empty one; a path where there is none is refused."""
+    log = tmp_path / "log"
+    log.mkdir()
+    frame = spark.read.format("penstock-wal")
+    assert frame.load(str(log)).collect() == []
+    expected = append(log, *(b"%d" % n * 30 for n in range(50)))
+    found = frame.option("splitSize", "1k").load(str(log))
+    assert found.rdd.getNumPartitions() > 2
+    assert sorted(map(tuple, found.collect())) == expected
+    at = f"{expected[20][0]}:{expected[20][1]}"
+    assert sorted(map(tuple, frame.option("startingFrom", at).load(str(log)).collect())) == expected[20:]
+    for path, options, message in (
+        (tmp_path / "none", {}, "does not exist"),
+        (log, {"startingFrom": "3"}, "expected earliest, latest or a position"),
+        (log, {"startingFrom": "1:121"}, "inside a record"),
+        (log, {"maxFilesPerTrigger": "3"}, "unknown option"),
+    ):
+        with pytest.raises(PySparkException, match=message):
+            spark.read.format("penstock-wal").options(**options).load(str(path)).collect()
+    with pytest.raises(PySparkException, match="has the columns"):
+        spark.read.format("penstock-wal").schema("value string").load(str(log)).collect()
+
+
+def test_damage_ends_the_query(spark: SparkSession, stage: Stage) -> None:
+    """A byte that was changed before the end fails the batch that has it, with file and byte, and nothing of it is written."""
+    log = stage.root / "log"
+    append(log, *(b"%d" % n * 90 for n in range(20)))
+    path = log / "000000000002.wal"
+    data = bytearray(path.read_bytes())
+    data[200] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(PySparkException, match=r"000000000002\.wal.* is damaged at byte"):
+        run(spark, stage, log)
+    assert stage.files() == []
+
+
+FORMATS = """
+import sys
+import penstock
+spark = penstock.local_session("local[1]", rows_in_jvm=False)
+print("ROWS", spark.read.format("penstock-wal").load(sys.argv[1]).count())
+"""
+
+
+@pytest.mark.spark
+@pytest.mark.xdist_group("kill")
+def test_formats_register_themselves(stage: Stage) -> None:
+    """In a session that has registered nothing the format is found because the package is there."""
+    append(stage.root / "log", b"a", b"b")
+    done = run_python(FORMATS, str(stage.root / "log"))
+    assert "ROWS 2" in done.stdout, done.stderr[-3000:]
