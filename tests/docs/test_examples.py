@@ -19,6 +19,7 @@ SAYS = {
     "sink.py": "3 batches of 4 tasks, 2 files:",
     "ingest.py": "tuesday.json: batch 1; 2 files read in all, 1800 rows written in all",
     "kvstore.py": "every acknowledged put is there, once",
+    "count_store.py": "PostgreSQL the same: True; SQLite the same: True",
     "enrich.py": "200 users scored, 200 of them different, all right: True\n200 idempotency keys",
     "dead_letter.py": "36 converted, 4 set aside:",
     "kill_me.py": "verified: True; 15000 records read, 15000 written",

@@ -14,16 +14,18 @@ _registered: WeakSet[SparkSession] = WeakSet()
 
 
 def register(spark: SparkSession) -> None:
-    """Register the format `penstock` with a session. Safe to repeat.
+    """Register the formats `penstock` and `penstock-db` with a session. Safe to repeat.
 
-    The format is found without this when the package is installed. What this adds: a listener that has the parts
+    `penstock` is found without this when the package is installed. What this adds: a listener that has the parts
     a query leaves open published when the query stops, not only when they are idle or the application ends.
     """
     require_pyspark()
+    from penstock.spark.database import DatabaseDataSource
     from penstock.spark.datasource import PenstockDataSource
     from penstock.spark.listener import EndListener
 
     if spark not in _registered:
         spark.dataSource.register(PenstockDataSource)
+        spark.dataSource.register(DatabaseDataSource)
         spark.streams.addListener(EndListener())
         _registered.add(spark)
