@@ -119,9 +119,8 @@ class Database(ABC):
         lines += [f"PRIMARY KEY ({', '.join(map(quoted, key))})"] if key else []
         try:
             self.execute(f"CREATE TABLE IF NOT EXISTS {self.named(table)} ({', '.join(lines)})")
-        except (
-            RowRefused
-        ) as error:  # another one creates it at this moment, and PostgreSQL's own tables refuse the second
+        except RowRefused as error:
+            # Another session creates it at this moment; PostgreSQL's own tables refuse the second row of that name.
             raise _Again(error.message) from error
 
     def named(self, table: tuple[str, ...]) -> str:
@@ -288,7 +287,10 @@ class PostgreSQL(Database):
 
     def _once_more(self, error: Any, said: str, *, opening: bool) -> bool:  # noqa: ANN401 - as above
         if error.sqlstate is None:
-            return not opening or not any(text in said for text in self._for_good)
+            import adbc_driver_manager as adbc
+
+            for_good = opening and any(text in said for text in self._for_good)
+            return isinstance(error, adbc.OperationalError) and not for_good
         return bool(error.sqlstate.startswith(self._again))
 
     def _is_about_rows(self, error: Any, said: str) -> bool:  # noqa: ANN401, ARG002 - as above
