@@ -54,14 +54,8 @@ class Loading:
         keys: tuple[str, ...],
         rejects: Rejects,
     ) -> None:
-        self._db, self._table, self._schema, self._mode, self._keys, self._rejects = (
-            db,
-            table,
-            schema,
-            mode,
-            keys,
-            rejects,
-        )
+        self._db, self._table, self._schema = db, table, schema
+        self._mode, self._keys, self._rejects = mode, keys, rejects
         self._types = db.types(schema)
         found = db.columns(table)
         self._direct = mode == "append" and all(db.takes(found[name], kind) for name, kind in self._types.items())

@@ -104,7 +104,7 @@ class _State:
 
 
 class DatabaseSink:
-    """One table of one database, written by one query. Made on the driver and in tasks; asks the database only when told to."""
+    """One table of one database, written by one query. Of the driver; asks the database only when told to."""
 
     def __init__(self, options: Options, sink_id: str, schema: pa.Schema) -> None:
         """Check all that can be checked without the database; `OptionError`."""
