@@ -15,7 +15,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet --require-virtua
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help setup warm run run-hdfs test test-fast lint format bench bench-hdfs bench-wal bench-async soak docs lock clean check-java
+.PHONY: help setup warm run run-hdfs test test-fast lint format bench bench-hdfs bench-wal bench-db bench-async run-counts soak docs lock clean check-java
 
 help: ## print this list
 	@printf 'Penstock: exactly-once file streams for Spark Structured Streaming\n\n'
@@ -31,6 +31,9 @@ run: warm ## the demo: the main job on real files of this machine, killed twice 
 
 run-hdfs: warm ## the same on a real HDFS of this machine: a NameNode and three DataNodes, started for it and stopped
 	@$(BIN)/python -m tests.support.run_hdfs
+
+run-counts: warm ## words of real files into PostgreSQL and SQLite, killed twice on the way, then compared with `sort | uniq -c`
+	@$(BIN)/python examples/count_store.py $(ARGS)
 
 test: warm ## all tests but the soak
 	@PENSTOCK_REQUIRE_SPARK=1 PENSTOCK_REQUIRE_HDFS=1 $(BIN)/python -m pytest $(PYTEST_SPLIT) $(ARGS)
@@ -56,6 +59,9 @@ bench-hdfs: warm ## the benchmarks on HDFS and on a cluster of Spark's
 bench-wal: warm ## the log against a raw write and fdatasync, against SQLite, and into Spark
 	@$(BIN)/python -m benchmarks.wal $(ARGS)
 
+bench-db: warm ## the database sink against one COPY, executemany, and Spark's empty batch
+	@$(BIN)/python -m benchmarks.db $(ARGS)
+
 bench-async: warm ## the asynchronous operator against a bare pool of workers
 	@$(BIN)/python -m benchmarks.asynchronous $(ARGS)
 
@@ -69,7 +75,7 @@ lock: ## renew requirements/*.txt (needs uv: pip install uv); UPGRADE=1 takes th
 	@command -v uv >/dev/null || { echo 'uv is needed: pip install uv'; exit 1; }
 	@$(LOCK) --group build --output-file requirements/build.txt
 	@$(LOCK) pyproject.toml --output-file requirements/run.txt
-	@$(LOCK) pyproject.toml --extra spark --extra hdfs --group dev --no-binary pyspark --output-file requirements/dev.txt
+	@$(LOCK) pyproject.toml --extra spark --extra hdfs --extra db --group dev --no-binary pyspark --output-file requirements/dev.txt
 
 clean: ## remove everything that make made, .venv too
 	@rm -rf .venv build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache artifacts derby.log metastore_db spark-warehouse

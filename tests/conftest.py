@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from tests.support.postgres import Postgres
+
 REPOSITORY = Path(__file__).resolve().parent.parent
 LOGHUB = REPOSITORY.parent / "shared" / "data" / "loghub"
 JAVA_AT_LEAST = 17
@@ -81,6 +83,15 @@ def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MiniHdfs]:
         if os.environ.get("PENSTOCK_REQUIRE_HDFS", "0") not in {"", "0"}:
             pytest.fail(f"PENSTOCK_REQUIRE_HDFS is set, but {error}", pytrace=False)
         pytest.skip(str(error))
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Postgres]:
+    """Return the PostgreSQL that all tests of this process share. Whoever kills it starts it again."""
+    from tests.support import postgres as server  # noqa: PLC0415 - it is asked for by few
+
+    with server.running() as running_server:
+        yield running_server
 
 
 def _missing_for_spark() -> str | None:

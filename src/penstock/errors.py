@@ -24,6 +24,10 @@
     |   +-- NoSpace                 disk or quota is full
     |   +-- Locked                  another process holds what only one may hold
     |   +-- NotSupported            this storage cannot do that
+    +-- DatabaseError               the database refused: look at its words, run again
+    |   +-- DatabaseAway            it cannot be reached, or what is needed stays locked
+    |   +-- TableMismatch           the table is not there, or is not one for these rows
+    |   +-- RowRefused              a row cannot be stored: mend it, or take `badRows=quarantine`
     +-- CallFailed                  an asynchronous call failed for good: mend the service, or take `on_error`
 
 Every class has a stable, append-only `code`; messages may change, codes do not. Messages say what,
@@ -197,6 +201,30 @@ class CallFailed(PenstockError):
     """A call of an `async_map` failed for good, or its function could not be run at all; its task has failed."""
 
     code = "PST-600"
+
+
+class DatabaseError(PenstockError):
+    """The database refused a statement; nothing of the batch in flight is in it."""
+
+    code = "PST-700"
+
+
+class DatabaseAway(DatabaseError):
+    """The database could not be reached, or a lock not be had, in all tries; the last one's words are in the message."""
+
+    code = "PST-701"
+
+
+class TableMismatch(DatabaseError):
+    """The table is not there, lacks a column or a unique key, or has a column of another type."""
+
+    code = "PST-702"
+
+
+class RowRefused(DatabaseError):
+    """A row cannot be stored: it breaks a constraint, does not fit its column, or has no key."""
+
+    code = "PST-703"
 
 
 def without_credentials(text: str) -> str:

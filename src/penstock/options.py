@@ -176,6 +176,21 @@ def _identifier(value: str, name: str) -> str:
     return value
 
 
+def _reference(value: str, name: str) -> str:
+    if not re.fullmatch(r"(env|file):.+", value):
+        msg = f"{name} must say where the secret is, never what it is: expected env:NAME or file:/path/of/the/file"
+        raise OptionError(msg)
+    return value
+
+
+def _names(value: str, name: str) -> tuple[str, ...]:
+    names = tuple(part.strip() for part in value.split(","))
+    if not all(names) or len(set(names)) != len(names):
+        msg = f"{name}={value!r}: expected names of columns, each once, separated by commas, such as day,country"
+        raise OptionError(msg)
+    return names
+
+
 SOURCE = (
     Option("path", None, _text, "directory or file to read: a plain path or file:"),
     Option("format", "text", _choice("text", "json", "csv", "parquet", "binary"), "what the files hold"),
@@ -233,6 +248,30 @@ LOG = (
 )
 
 
+DATABASE = (
+    Option("url", None, _text, "sqlite:///path or postgresql://user@host/database; without a password"),
+    Option("password", None, _reference, "where the password is: env:NAME or file:PATH"),
+    Option("table", None, _text, "the table: name or schema.name, exactly as it is written"),
+    Option(
+        "mode", "append", _choice("append", "upsert", "merge"), "append; upsert by key; merge: add numbers up by key"
+    ),
+    Option("keyColumns", None, _names, "what tells rows apart in upsert and merge: names, separated by commas"),
+    Option("createTable", "true", _flag, "create the table from the schema when there is none"),
+    Option("sinkId", None, _identifier, "who writes: the key in batchTable; unset: the query id"),
+    Option("batchTable", "penstock_batches", _text, "the table of the last batch of each sink"),
+    Option("badRows", "fail", _choice("fail", "quarantine"), "a row that the database refuses"),
+    Option("stagingLocation", None, _text, "directory that tasks and driver share; unset: in the checkpoint"),
+    Option("checkpointLocation", None, _text, "Spark's checkpoint of the query"),
+)
+
+# What must be given where a table has it, and how.
+_NEEDED = {
+    "path": '.option("path", directory) or the path as the last argument',
+    "url": '.option("url", "postgresql://user@host/database") or sqlite:///path/of/the/file.db',
+    "table": '.option("table", "name")',
+}
+
+
 def parse(table: tuple[Option, ...], given: Mapping[str, str], *, what: str) -> Options:
     """Return the checked options; `what` ("source", "sink", "log") is for messages.
 
@@ -251,9 +290,10 @@ def parse(table: tuple[Option, ...], given: Mapping[str, str], *, what: str) -> 
             raise OptionError(msg)
         written[option.name] = str(value)
         values[option.name] = option.parse(str(value), option.name)
-    if values["path"] is None:
-        msg = f'the {what} needs a path: expected .option("path", directory) or the path as the last argument'
-        raise OptionError(msg)
+    for name, needed in _NEEDED.items():
+        if name in values and values[name] is None:
+            msg = f"the {what} needs a {name}: expected {needed}"
+            raise OptionError(msg)
     return Options(values, written)
 
 

@@ -20,7 +20,9 @@ SAYS = {
     "ingest.py": "tuesday.json: batch 1; 2 files read in all, 1800 rows written in all",
     "kvstore.py": "every acknowledged put is there, once",
     "replay_feed.py": "60 items arrived, 60 of them different; the feed was told of 60",
+    "count_store.py": "PostgreSQL the same: True; SQLite the same: True",
     "enrich.py": "200 users scored, 200 of them different, all right: True\n200 idempotency keys",
+    "lookup.py": "2000 users looked up, 30 of them not there, 2000 answers right",
     "dead_letter.py": "36 converted, 4 set aside:",
     "kill_me.py": "verified: True; 15000 records read, 15000 written",
 }

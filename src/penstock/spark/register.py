@@ -18,12 +18,13 @@ _registered: WeakKeyDictionary[SparkSession, StreamingQueryListener] = WeakKeyDi
 
 
 def register(spark: SparkSession) -> None:
-    """Register the formats `penstock` and `penstock-wal` with a session. Safe to repeat.
+    """Register the formats `penstock`, `penstock-wal` and `penstock-db` with a session. Safe to repeat.
 
-    They are found without this when the package is installed. What this adds: a listener that has the parts
+    The first two are found without this when the package is installed. What this adds: a listener that has the parts
     a query leaves open published when the query stops, not only when they are idle or the application ends.
     """
     require_pyspark()
+    from penstock.spark.database import DatabaseDataSource
     from penstock.spark.datasource import PenstockDataSource
     from penstock.spark.listener import EndListener
     from penstock.spark.wal import LogDataSource
@@ -32,8 +33,8 @@ def register(spark: SparkSession) -> None:
         return
     if not _registered:
         atexit.register(_leave)
-    spark.dataSource.register(PenstockDataSource)
-    spark.dataSource.register(LogDataSource)
+    for source in (PenstockDataSource, LogDataSource, DatabaseDataSource):
+        spark.dataSource.register(source)
     _registered[spark] = EndListener()
     spark.streams.addListener(_registered[spark])
 

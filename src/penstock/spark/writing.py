@@ -16,12 +16,18 @@ from penstock.spark.checkpoint import Checkpoint, task_batch
 from penstock.storage import locate
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
+    from typing import Protocol
 
     import pyarrow as pa
 
     from penstock.options import Options
     from penstock.spark.datasource import Message
+
+    class FromTask(Protocol):
+        """What tasks report to a commit."""
+
+        query: str
 
 
 def schema(options: Options, spark_json: str) -> pa.Schema:
@@ -32,20 +38,20 @@ def schema(options: Options, spark_json: str) -> pa.Schema:
 def sink(options: Options, data: pa.Schema) -> Sink:
     """Return the sink; `UsageError` if data of this schema cannot be written so."""
     storage, root = locate(options["path"])
-    made = Sink(storage, root, options, _sink_id(options))
+    made = Sink(storage, root, options, sink_id(options))
     made.check(data)
     return made
 
 
 def begin(made: Sink) -> Begun:
     """Begin the batch in flight, on the driver, away from the keeper."""
-    checkpoint = _checkpoint(made.options)
+    checkpoint = checkpoint_of(made.options)
     batch = checkpoint.current() if checkpoint else None
     if checkpoint and batch:
         checkpoint.persist(batch.number)
-    driver = _owner(made)
+    driver = owner(made.options, made.sink_id)
     keeper.batch_begins(keeper.fact_of(made, driver))
-    with _overtaken_is_fenced(checkpoint, batch):
+    with overtaken_is_fenced(checkpoint, batch):
         return made.begin(driver, batch)
 
 
@@ -66,10 +72,10 @@ def write(made: Sink, begun: Begun, data: pa.Schema, rows: Iterator[pa.RecordBat
 def commit(options: Options, data: pa.Schema, messages: list[Message], number: int) -> None:
     """Commit batch `number`, on the driver."""
     made = sink(options, data)
-    driver = _owner(made)
-    checkpoint = _checkpoint(options)
-    batch = _batch(checkpoint, messages, number)
-    with _overtaken_is_fenced(checkpoint, batch):
+    driver = owner(made.options, made.sink_id)
+    checkpoint = checkpoint_of(options)
+    batch = batch_of(checkpoint, messages, number)
+    with overtaken_is_fenced(checkpoint, batch):
         done = made.commit(batch, [message.result for message in messages])
     keeper.batch_ends(keeper.fact_of(made, driver), made, driver, parts_open=bool(done.open))
 
@@ -80,7 +86,7 @@ def abort(options: Options, data: pa.Schema, messages: list[Message]) -> None:
 
 
 @contextlib.contextmanager
-def _overtaken_is_fenced(checkpoint: Checkpoint | None, batch: Batch | None) -> Iterator[None]:
+def overtaken_is_fenced(checkpoint: Checkpoint | None, batch: Batch | None) -> Iterator[None]:
     """Tell a driver that stood still while another went on from a checkpoint that was restored.
 
     To the ledger both are behind. But the checkpoint of the first has moved on since it was read.
@@ -97,17 +103,19 @@ def _overtaken_is_fenced(checkpoint: Checkpoint | None, batch: Batch | None) -> 
         raise Fenced(msg) from error
 
 
-def _batch(checkpoint: Checkpoint | None, messages: list[Message], number: int) -> Batch:
+def batch_of(checkpoint: Checkpoint | None, messages: Sequence[FromTask], number: int) -> Batch:
     """Return the batch that is committed; the tasks know the query where the checkpoint cannot be read."""
     query = (checkpoint and checkpoint.query_id()) or (messages[0].query if messages else "")
     return checkpoint.batch(query, number) if checkpoint else Batch(query, number)
 
 
-def _checkpoint(options: Options) -> Checkpoint | None:
+def checkpoint_of(options: Options) -> Checkpoint | None:
+    """Return the query's checkpoint, if it has one."""
     return Checkpoint(options["checkpointLocation"]) if options["checkpointLocation"] else None
 
 
-def _sink_id(options: Options) -> str:
+def sink_id(options: Options) -> str:
+    """Return what names the sink's state: what the user said, else the query's id; `OptionError` if that is unknown."""
     if options["sinkId"]:
         return str(options["sinkId"])
     location = options["checkpointLocation"]
@@ -121,7 +129,8 @@ def _sink_id(options: Options) -> str:
     return query
 
 
-def _owner(made: Sink) -> str:
-    location = made.options["checkpointLocation"]
+def owner(options: Options, name: str) -> str:
+    """Return what names this driver and its query; `name` is that of the sink, where the query is not known."""
+    location = options["checkpointLocation"]
     query = Checkpoint(location).query_id() if location else None
-    return keeper.owner(query or location or made.sink_id, jvm() or psutil.Process())
+    return keeper.owner(query or location or name, jvm() or psutil.Process())

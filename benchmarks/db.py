@@ -1,0 +1,156 @@
+"""`python -m benchmarks.db`: the database sink against one COPY, against `executemany`, and against Spark's empty batch.
+
+Rows are loaded in this process, on one disk, in turns, the middle of some rounds; staging is included. A tiny batch is one of a
+real query: one row in a file of its own, into the database and into Spark's `noop`. What is compared is ratios, not times.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import statistics
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from adbc_driver_postgresql import dbapi
+from rich.console import Console
+
+import penstock
+from penstock.db.database import Database, database
+from penstock.db.sink import BatchId, DatabaseSink
+from penstock.db.staging import Staging
+from penstock.options import DATABASE, parse
+from tests.support.postgres import running
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+ROWS, BATCH_ROWS, TASKS = 1_000_000, 10_000, 2
+_ROUNDS, _TINY_BATCHES = 5, 15
+_COLUMNS = "id bigint, word text, x double precision, ts timestamp with time zone, f boolean, k integer"
+_console = Console(highlight=False, soft_wrap=True)
+
+
+def rows() -> pa.Table:
+    """Return rows of six columns of different types."""
+    numbers = range(ROWS)
+    return pa.table(
+        {
+            "id": pa.array(numbers, pa.int64()),
+            "word": pa.array([f"word{i % 1000}" for i in numbers]),
+            "x": pa.array([i / 7 for i in numbers]),
+            "ts": pa.array([1_700_000_000_000_000 + i for i in numbers], pa.timestamp("us", tz="UTC")),
+            "f": pa.array([i % 2 == 0 for i in numbers]),
+            "k": pa.array([i % 100 for i in numbers], pa.int32()),
+        }
+    )
+
+
+def timed(work: Callable[[], object]) -> float:
+    """Return the seconds that the work takes."""
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
+
+
+def sink_seconds(url: str, table: pa.Table, name: str) -> float:
+    """Stage and commit one batch into a new table; return the seconds, but those of making the table."""
+    client = database(url, lambda: None)
+    options = parse(DATABASE, {"url": url, "table": name, "batchTable": f"{name}_batches"}, what="database sink")
+    sink = DatabaseSink(options, "s", table.schema)
+    sink.begin(client, "d", BatchId("q", 0))
+    with tempfile.TemporaryDirectory() as directory:
+        staging = Staging(directory, "q")
+        seconds = timed(lambda: _stage_and_commit(sink, client, staging, table))
+    client.close()
+    return seconds
+
+
+def _stage_and_commit(sink: DatabaseSink, client: Database, staging: Staging, table: pa.Table) -> None:
+    share = ROWS // TASKS
+    staged = [
+        staging.write(0, task, table.schema, table.slice(task * share, share).to_batches(BATCH_ROWS))
+        for task in range(TASKS)
+    ]
+    done = sink.commit(client, "d", BatchId("q", 0), lambda: staging.read(staged))
+    assert done.rows == ROWS
+
+
+def copy_seconds(url: str, table: pa.Table, name: str) -> float:
+    """Load the same rows by one COPY, in a transaction of its own."""
+    with dbapi.connect(url) as connection, connection.cursor() as cursor:
+        cursor.execute(f"CREATE TABLE {name} ({_COLUMNS})")
+        connection.commit()
+
+        def work() -> None:
+            cursor.adbc_ingest(name, table, mode="append")
+            connection.commit()
+
+        return timed(work)
+
+
+def executemany_seconds(path: Path, values: list[tuple[object, ...]]) -> float:
+    """Insert the same rows by `executemany` in one transaction."""
+    connection = sqlite3.connect(path)
+    connection.execute(f"CREATE TABLE t ({_COLUMNS})")
+
+    def work() -> None:
+        connection.executemany("INSERT INTO t VALUES (?, ?, ?, ?, ?, ?)", values)
+        connection.commit()
+
+    seconds = timed(work)
+    connection.close()
+    return seconds
+
+
+def tiny_batch_millis(directory: Path, form: str, **options: str) -> float:
+    """Return the middle of what a batch of one row takes in a query into this format."""
+    spark = penstock.local_session("local[2]")
+    source = spark.readStream.format("penstock").option("maxFilesPerTrigger", 1).load(str(directory / "in"))
+    writer = source.writeStream.format(form).options(**options).trigger(availableNow=True)
+    query = writer.option("checkpointLocation", str(directory / f"checkpoint-{form}")).start()
+    query.awaitTermination()
+    taken = [progress["durationMs"]["triggerExecution"] for progress in query.recentProgress]
+    return statistics.median(taken[3:])  # the first ones warm up
+
+
+def _tiny(url: str, directory: Path) -> tuple[float, float]:
+    (directory / "in").mkdir(parents=True)
+    for number in range(_TINY_BATCHES):
+        path = directory / "in" / f"{number}"
+        path.write_text(f"{number}\n")
+        os.utime(path, (1_700_000_000 + number,) * 2)
+    empty = tiny_batch_millis(directory, "noop")
+    return tiny_batch_millis(directory, "penstock-db", url=url, table="tiny"), empty
+
+
+def main() -> None:
+    """Print each ratio beside what is asked for."""
+    table = rows()
+    values = list(zip(*(table.column(name).to_pylist() for name in ("id", "word", "x")), strict=True))
+    stamps = [str(value) for value in table.column("ts").to_pylist()]
+    rest = zip(table.column("f").to_pylist(), table.column("k").to_pylist(), strict=True)
+    inserted = [(*one, stamp, *more) for one, stamp, more in zip(values, stamps, rest, strict=True)]
+    with running() as server, tempfile.TemporaryDirectory() as directory:
+        root = Path(directory)
+        found: dict[str, list[float]] = {"copy": [], "postgresql": [], "executemany": [], "sqlite": []}
+        for number in range(_ROUNDS):
+            found["copy"].append(copy_seconds(server.url, table, f"c{number}"))
+            found["postgresql"].append(sink_seconds(server.url, table, f"p{number}"))
+            found["executemany"].append(executemany_seconds(root / f"e{number}.db", inserted))
+            found["sqlite"].append(sink_seconds(f"sqlite://{root}/s{number}.db", table, "s"))
+        middle = {name: statistics.median(seconds) for name, seconds in found.items()}
+        shown = "{} {:,} rows: {:.2f} s; {} {:.2f} s; {:.2f}x (asked for: {})"
+        for name, other, asked in (("postgresql", "copy", "0.8x"), ("sqlite", "executemany", "0.7x")):
+            ratio = middle[other] / middle[name]
+            _console.print(shown.format(name, ROWS, middle[name], other, middle[other], ratio, asked))
+        for name, url in (("postgresql", server.url), ("sqlite", f"sqlite://{root}/tiny.db")):
+            tiny, empty = _tiny(url, root / name)
+            _console.print(f"{name} tiny batch: {tiny - empty:+.0f} ms over {empty:.0f} ms (asked for: 60 ms)")
+
+
+if __name__ == "__main__":
+    main()

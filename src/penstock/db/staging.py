@@ -1,0 +1,92 @@
+"""Where the rows of a batch wait for its transaction: files of `formats.staged`, in a directory that tasks and driver share.
+
+A file belongs to one attempt of one task: `<batch, 12 digits>-<partition>-<token>.arrow`. Only what the messages of the
+winners name is read, so an attempt that lost is as if it had never been. Nothing is synced: a file that a power cut takes
+was of a batch that is not applied, and will be repeated. All of a batch and of those before it goes when it is applied.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from penstock import failpoints, unique
+from penstock.errors import NotThere
+from penstock.formats import arrow_batches, arrow_stream
+from penstock.storage import locate
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    import pyarrow as pa
+
+_NAME = re.compile(r"([0-9]{12})-[0-9]+-[0-9a-f]{32}\.arrow")
+_FILE_BYTES = 64 << 20  # of Arrow data; the driver holds one file at a time
+
+
+@dataclass(frozen=True)
+class Staged:
+    """What one attempt staged: names of files, in order, and how many rows they hold."""
+
+    files: tuple[str, ...]
+    rows: int
+
+
+class Staging:
+    """The staging directory of one query."""
+
+    def __init__(self, location: str, query: str) -> None:
+        self._storage, root = locate(location, name="stagingLocation")
+        self.directory = f"{root}/penstock-db-{query}"
+
+    def write(self, batch: int, partition: int, schema: pa.Schema, rows: Iterable[pa.RecordBatch]) -> Staged:
+        """Write the rows of one attempt."""
+        files, held, count, size = [], [], 0, 0
+        for some in rows:
+            held.append(some)
+            count += some.num_rows
+            size += some.nbytes
+            if size >= _FILE_BYTES:
+                files.append(self._put(batch, partition, schema, held))
+                held, size = [], 0
+        if any(some.num_rows for some in held):
+            files.append(self._put(batch, partition, schema, held))
+        failpoints.hit("db.staged")
+        return Staged(tuple(files), count)
+
+    def read(self, staged: Iterable[Staged]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows that were staged, in order; `NotThere`, `DamagedState`."""
+        for name in (name for each in staged for name in each.files):
+            try:
+                data = self._storage.read(f"{self.directory}/{name}")
+            except NotThere as error:
+                msg = (
+                    f"{self.directory}/{name} was staged by a task and is not there for the driver; tasks and driver must see "
+                    "the same directory: name one on a file system that they share with the option stagingLocation"
+                )
+                raise NotThere(msg) from error
+            yield from arrow_batches(data)
+
+    def sweep(self, batch: int) -> None:
+        """Remove what was staged for `batch` and those before it, by whatever attempt."""
+        try:
+            names = list(self._storage.names(self.directory))
+        except NotThere:
+            return
+        for name in names:
+            match = _NAME.fullmatch(name)
+            if match and int(match[1]) <= batch:
+                self._storage.delete(f"{self.directory}/{name}")
+
+    def remove(self, staged: Iterable[Staged]) -> None:
+        """Remove what these attempts staged."""
+        for name in (name for each in staged for name in each.files):
+            self._storage.delete(f"{self.directory}/{name}")
+
+    def _put(self, batch: int, partition: int, schema: pa.Schema, rows: list[pa.RecordBatch]) -> str:
+        self._storage.make_directory(self.directory, private=True)
+        name = f"{batch:012}-{partition}-{unique.token()}.arrow"
+        with self._storage.create(f"{self.directory}/{name}") as file:
+            file.write(arrow_stream(rows, schema))
+        return name

@@ -1,0 +1,90 @@
+"""What a user writes about a database: its url, a password by reference, names of tables. Nothing of it is pasted into SQL."""
+
+from __future__ import annotations
+
+import os
+import re
+from urllib.parse import parse_qsl, quote
+
+from penstock.errors import OptionError
+from penstock.storage import locate
+
+POSTGRESQL, SQLITE = "postgresql://", "sqlite://"
+_PART = r'(?:"((?:[^"\0]|"")+)"|([^".\0]+))'
+_TABLE = re.compile(rf"(?:{_PART}\.)?{_PART}")
+_NAME_BYTES_MAX = 63  # PostgreSQL cuts longer names off without an error
+_SECRETS = {"password", "sslpassword"}
+# What a connection is given that the url does not say.
+_DEFAULTS = {"connect_timeout": "10", "client_encoding": "UTF8", "application_name": "penstock"}
+
+
+def quoted(name: str) -> str:
+    """Return a name as an identifier in SQL."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def table_name(text: str, *, option: str) -> tuple[str, ...]:
+    """Return (table,) or (schema, table) of `name`, `schema.name`, or either in double quotes."""
+    match = _TABLE.fullmatch(text)
+    if match is None:
+        msg = (
+            f'{option}={text!r} is not the name of a table: expected name, schema.name, or "a name.with dots" in quotes'
+        )
+        raise OptionError(msg)
+    parts = [match[1] or match[2], match[3] or match[4]]
+    return tuple(part.replace('""', '"') for part in parts if part)
+
+
+def check_length(name: str) -> None:
+    """Raise `OptionError` for an identifier that PostgreSQL would cut off, and take for another one."""
+    size = len(name.encode())
+    if size > _NAME_BYTES_MAX or "\0" in name:
+        msg = f"{name!r} is no name for PostgreSQL: expected at most {_NAME_BYTES_MAX} bytes without NUL, found {size}"
+        raise OptionError(msg)
+
+
+def check_url(url: str) -> None:
+    """Raise `OptionError`, which shows nothing of a secret, unless the url is one that we can use."""
+    if url.startswith(SQLITE):
+        if not url.startswith(SQLITE + "/") or url.endswith("/") or "\0" in url:
+            msg = f"url={url!r}: expected the absolute path of a file, such as sqlite:///data/counts.db"
+            raise OptionError(msg)
+        return
+    if not url.startswith(POSTGRESQL):
+        msg = (
+            "url is of no database that this version knows: expected sqlite:///path or postgresql://user@host/database"
+        )
+        raise OptionError(msg)
+    rest, _, query = url.removeprefix(POSTGRESQL).partition("?")
+    user = rest.rpartition("@")[0]
+    if ":" in user or _SECRETS & {name.lower() for name, _ in parse_qsl(query, keep_blank_values=True)}:
+        msg = (
+            "url has a password in it, and urls end in logs and plans; say where it is instead: "
+            '.option("password", "env:NAME") or "file:/path/of/the/file"'
+        )
+        raise OptionError(msg)
+
+
+def secret(reference: str | None) -> str | None:
+    """Return the password, read anew where `env:NAME` or `file:PATH` says it is; `OptionError`, `NotThere`."""
+    if reference is None:
+        return None
+    kind, _, place = reference.partition(":")
+    if kind == "env":
+        if place not in os.environ:
+            msg = f"password={reference!r}: the environment of the driver has no variable {place!r}; set it where Spark is started"
+            raise OptionError(msg)
+        return os.environ[place]
+    storage, path = locate(place, name="password")
+    return storage.read(path).decode().rstrip("\r\n")
+
+
+def connection_url(url: str, password: str | None) -> str:
+    """Return the url for libpq, with what connections of ours need."""
+    _, mark, query = url.partition("?")
+    said = {name.lower() for name, _ in parse_qsl(query, keep_blank_values=True)}
+    more = {name: value for name, value in _DEFAULTS.items() if name not in said}
+    if password is not None:
+        more["password"] = password
+    given = "&".join(f"{name}={quote(value, safe='')}" for name, value in more.items())
+    return url + ("&" if mark and query else "" if mark else "?") + given

@@ -1,0 +1,99 @@
+"""Which column type holds which values: one table a database, and what has no place in it is refused by name.
+
+    Arrow (Spark)               PostgreSQL                  SQLite
+    bool                        boolean                     INTEGER, 0 or 1
+    int8, int16 (byte, short)   smallint                    INTEGER
+    int32, int64                integer, bigint             INTEGER
+    float32, float64            real, double precision      REAL; NaN is refused, as SQLite would store null
+    decimal(p, s)               numeric(p, s)               -
+    string                      text                        TEXT
+    binary                      bytea                       BLOB
+    date                        date                        TEXT: 2026-01-31
+    timestamp                   timestamp with time zone    TEXT: 2026-01-31 12:00:00.000000Z
+    timestamp_ntz               timestamp without time zone TEXT: 2026-01-31 12:00:00.000000
+    array of the above          the same with []            -
+
+`docs/db.md` has this table for users.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import types
+
+from penstock.errors import OptionError
+from penstock.formats.schema import spark_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_POSTGRESQL = {
+    pa.bool_(): "boolean",
+    pa.int8(): "smallint",
+    pa.int16(): "smallint",
+    pa.int32(): "integer",
+    pa.int64(): "bigint",
+    pa.float32(): "real",
+    pa.float64(): "double precision",
+    pa.string(): "text",
+    pa.binary(): "bytea",
+    pa.date32(): "date",
+    pa.timestamp("us", tz="UTC"): "timestamp with time zone",
+    pa.timestamp("us"): "timestamp without time zone",
+}
+_SQLITE = {
+    **dict.fromkeys((pa.bool_(), pa.int8(), pa.int16(), pa.int32(), pa.int64()), "INTEGER"),
+    **dict.fromkeys((pa.float32(), pa.float64()), "REAL"),
+    **dict.fromkeys((pa.string(), pa.date32(), pa.timestamp("us", tz="UTC"), pa.timestamp("us")), "TEXT"),
+    pa.binary(): "BLOB",
+}
+
+
+def postgresql_types(schema: pa.Schema) -> dict[str, str]:
+    """Return the type of each column, by name; `OptionError` that names a column which PostgreSQL cannot hold."""
+    return _columns(schema, _in_postgresql, "PostgreSQL")
+
+
+def sqlite_types(schema: pa.Schema) -> dict[str, str]:
+    """Return the type of each column, by name; `OptionError` that names a column which SQLite cannot hold."""
+    return _columns(schema, _SQLITE.get, "SQLite")
+
+
+def is_number(kind: pa.DataType) -> bool:
+    """Tell whether values of the type can be added up."""
+    return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind))
+
+
+def for_sqlite(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return the rows with dates and times as text, which is what SQLite has for them."""
+    as_text = [types.is_date(column.type) or types.is_timestamp(column.type) for column in batch.columns]
+    if not any(as_text):
+        return batch
+    columns = [pc.cast(c, pa.string()) if text else c for c, text in zip(batch.columns, as_text, strict=True)]
+    return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
+
+
+def _columns(schema: pa.Schema, type_of: Callable[[pa.DataType], str | None], database: str) -> dict[str, str]:
+    columns = {}
+    for field in schema:
+        found = type_of(field.type)
+        if found is None:
+            msg = (
+                f"column {field.name!r} is of type {spark_name(field.type)}, for which {database} has none here; convert it in "
+                "the query, for instance to string with to_json or cast, or leave it out"
+            )
+            raise OptionError(msg)
+        columns[field.name] = found
+    return columns
+
+
+def _in_postgresql(kind: pa.DataType) -> str | None:
+    if types.is_list(kind):
+        element = None if types.is_list(kind.value_type) else _in_postgresql(kind.value_type)
+        return element and f"{element}[]"
+    if types.is_decimal(kind):
+        return f"numeric({kind.precision},{kind.scale})"
+    return _POSTGRESQL.get(kind)

@@ -1,0 +1,173 @@
+"""Urls, passwords and servers that are not there: one clear error, in bounded time, without a secret in it."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from penstock.clock import use
+from penstock.db.database import PostgreSQL, database
+from penstock.db.target import check_url, connection_url, secret, table_name
+from penstock.errors import DatabaseAway, DatabaseError, DependencyError, NotThere, OptionError
+from penstock.testing import FakeClock
+from tests.support.database import At, Driver, ten
+from tests.support.postgres import Postgres
+
+pytestmark = pytest.mark.xdist_group("db")
+SECRET = "hunter2&?=%/@: ü"  # noqa: S105 - a password for a server of this test
+
+
+@pytest.fixture(autouse=True)
+def no_waiting() -> Iterator[None]:
+    """Let no time pass between tries."""
+    with use(FakeClock()):
+        yield
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://me:s3cr3t@host/db",
+        "postgresql://me:s3cr3t@h1:5432,h2/db",
+        "postgresql://me@host/db?sslmode=require&PassWord=s3cr3t",
+        "postgresql:///db?password=s3cr3t",
+        "mysql://me:s3cr3t@host/db",
+        "s3cr3t",
+    ],
+)
+def test_url_with_a_password_is_refused(url: str) -> None:
+    """A password in the url would be in plans and logs: refused, and not shown."""
+    with pytest.raises(OptionError) as error:
+        check_url(url)
+    assert "s3cr3t" not in str(error.value)
+
+
+@pytest.mark.parametrize("url", ["sqlite://x.db", "sqlite:///", "sqlite:///a/"])
+def test_url_of_no_file_is_refused(url: str) -> None:
+    """SQLite needs an absolute path: Spark's processes have working directories of their own."""
+    with pytest.raises(OptionError, match="absolute path"):
+        check_url(url)
+
+
+@pytest.mark.parametrize(
+    "url", ["postgresql://h/d", "postgresql://u@h:1/d?sslmode=require", "postgresql:///?host=/a:b@c"]
+)
+def test_url_is_given_what_a_connection_needs(url: str) -> None:
+    """The password is added to what libpq is given, quoted; what the user said of a connection stands."""
+    check_url(url)
+    whole = connection_url(url + ("&" if "?" in url else "?") + "connect_timeout=3", SECRET)
+    assert whole.count("connect_timeout") == 1
+    assert whole.endswith("password=hunter2%26%3F%3D%25%2F%40%3A%20%C3%BC")
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [("t", ("t",)), ("s.t", ("s", "t")), ('"a.b"', ("a.b",)), ('s."a""."', ("s", 'a".')), ("T x", ("T x",))],
+)
+def test_table_names(text: str, parts: tuple[str, ...]) -> None:
+    """A dot separates a schema, unless it is in quotes; nothing is changed in case."""
+    assert table_name(text, option="table") == parts
+
+
+@pytest.mark.parametrize("text", ["", "a.b.c", 'a"b', '"', ".t", "t."])
+def test_what_is_no_name_is_refused(text: str) -> None:
+    """Half a quote or a third part is a mistake, not a name."""
+    with pytest.raises(OptionError, match="is not the name of a table"):
+        table_name(text, option="table")
+
+
+def test_password_by_reference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is read from the environment or a file, without the end of the line; what is not there is named."""
+    monkeypatch.setenv("PENSTOCK_TEST_PASSWORD", SECRET)
+    (tmp_path / "p").write_text(f"{SECRET}\n", encoding="utf-8")
+    assert secret("env:PENSTOCK_TEST_PASSWORD") == secret(f"file:{tmp_path}/p") == SECRET
+    assert secret(None) is None
+    with pytest.raises(OptionError, match="no variable 'NOT_SET'"):
+        secret("env:NOT_SET")
+    with pytest.raises(NotThere):
+        secret(f"file:{tmp_path}/nothing")
+
+
+def test_wrong_password(postgres: Postgres, tmp_path: Path) -> None:
+    """The right password works; a wrong one is an error at once, in the server's words, without the password."""
+    rules = Path(postgres.directory) / "pg_hba.conf"
+    rules.write_text("local all clerk scram-sha-256\n" + rules.read_text())
+    quoted = SECRET.replace("'", "''")
+    postgres.psql(
+        f"CREATE ROLE clerk LOGIN PASSWORD '{quoted}'; GRANT ALL ON SCHEMA public TO clerk; SELECT pg_reload_conf()"
+    )
+    url = postgres.url.replace("postgres@", "clerk@")
+    for word, right in ((SECRET, True), (SECRET + "x", False), (None, False)):
+        client = database(url, lambda word=word: word)  # type: ignore[misc]  # - a lambda of no arguments
+        try:
+            if right:
+                assert client.run(lambda db: db.execute("SELECT 1")) == [(1,)]
+            else:
+                with pytest.raises(DatabaseError, match="password") as error:
+                    client.run(lambda db: db.execute("SELECT 1"))
+                assert not isinstance(error.value, DatabaseAway)
+                assert "hunter2" not in f"{error.value}{error.value.__cause__}"
+        finally:
+            client.close()
+
+
+def test_nobody_listens() -> None:
+    """A server that is away is `DatabaseAway` after some tries, and names it."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        url = f"postgresql://me@127.0.0.1:{free.getsockname()[1]}/x"
+        with pytest.raises(DatabaseAway, match=r"tried 8 times.*refused.*see that it runs"):
+            database(url, lambda: None).run(lambda db: db.execute("SELECT 1"))
+
+
+def test_no_such_database(postgres: Postgres) -> None:
+    """What no waiting mends is not tried again."""
+    with pytest.raises(DatabaseError, match='database "nowhere" does not exist'):
+        database(postgres.url.replace("/postgres?", "/nowhere?"), lambda: None).run(lambda db: db.execute("SELECT 1"))
+
+
+def test_server_that_comes_back(at: At, postgres: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
+    """D13: the server was started again between two batches: the connection that is kept is opened anew, by itself."""
+    place = at(postgres.url)
+    driver = Driver(place)
+    driver.run(0, ten(0))
+    postgres.restart()
+    driver.run(1, ten(1))
+    assert len(place.rows()) == 20
+
+
+@pytest.mark.parametrize("content", [b"not a database" * 100, None])
+def test_file_of_something_else(at: At, tmp_path: Path, content: bytes | None) -> None:
+    """A file that is no database, or in no directory, is an error that names it; it is not replaced."""
+    path = tmp_path / "x.db" if content else tmp_path / "none" / "x.db"
+    if content:
+        path.write_bytes(content)
+    with pytest.raises(DatabaseError, match=r"x\.db"):
+        Driver(at(f"sqlite://{path}")).begin(0)
+    assert not content or path.read_bytes() == content
+
+
+def test_sqlite_has_neither_schemas_nor_passwords(at: At, tmp_path: Path) -> None:
+    """What would be left unheeded is refused."""
+    place = at(f"sqlite://{tmp_path}/x.db")
+    for options in ({"table": "a.b"}, {"batchTable": "a.b"}, {"password": "env:X"}):
+        with pytest.raises(OptionError, match="neither passwords nor schemas"):
+            place.sink(**options)
+
+
+def test_commits_are_synced(postgres: Postgres) -> None:
+    """A server that is told not to wait for its disk waits for ours; one that does more is left alone."""
+    for said, meant in (("off", "on"), ("remote_apply", "remote_apply"), ("local", "local")):
+        client = PostgreSQL(f"{postgres.url}&options=-c%20synchronous_commit%3D{said}", lambda: None)
+        assert client.run(lambda db: db.execute("SELECT current_setting($1)", "synchronous_commit")) == [(meant,)]
+        client.close()
+
+
+def test_driver_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the extra the error says how to install it."""
+    monkeypatch.setattr(PostgreSQL, "driver", "adbc_driver_of_nobody")
+    with pytest.raises(DependencyError, match=r"pip install 'penstock\[db\]'"):
+        database("postgresql://h/d", lambda: None)

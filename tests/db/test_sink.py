@@ -1,0 +1,334 @@
+"""A batch in a database: once, whatever is repeated, refused or put back. Real PostgreSQL and SQLite."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pytest
+
+from penstock import failpoints
+from penstock.clock import use
+from penstock.db import database
+from penstock.errors import CheckpointMismatch, DatabaseAway, Fenced, OptionError, RowRefused, TableMismatch
+from penstock.testing import FakeClock
+from tests.support.database import At, Driver, Place, batch, ten
+from tests.support.postgres import Postgres
+from tests.support.wait import wait_for
+
+pytestmark = pytest.mark.xdist_group("db")
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Wait for locks for a moment, and not at all between tries."""
+    monkeypatch.setattr(database, "_LOCK_MILLIS", 100)
+    with use(FakeClock()):
+        yield
+
+
+def test_batches_again_with_other_rows_are_skipped(place: Place) -> None:
+    """D1: batches 0, 1, 2, the last one again with other rows, then 3: forty rows, and none of the others."""
+    driver = Driver(place)
+    done = [driver.run(number, ten(number)) for number in range(3)]
+    assert [each.rows for each in done] == [10, 10, 10]
+    again = driver.run(2, ten(2, of="b"))
+    assert again.skipped
+    assert again.rows == 0
+    driver.run(3, ten(3))
+    assert sorted(row[0] for row in place.rows()) == list(range(40))
+    assert {row[1][0] for row in place.rows()} == {"a"}
+
+
+def test_deleted_checkpoint_is_refused(place: Place) -> None:
+    """D6: another query with the same sinkId, whose ids begin anew, is refused with the remedy; no row changes."""
+    Driver(place).run(0, ten(0))
+    other = Driver(place, "d2", "another")
+    with pytest.raises(CheckpointMismatch, match="written by query q up to batch 0.*take another sinkId"):
+        other.begin(0)
+    assert len(place.rows()) == 10
+    Driver(place, "d2", "another", sink_id="s2").run(0, ten(1))
+    assert len(place.rows()) == 20
+
+
+def test_query_that_applied_nothing_may_be_replaced(place: Place) -> None:
+    """A first batch that failed claims nothing: the next query may have the sinkId."""
+    Driver(place).begin(0)
+    Driver(place, "d2", "another").run(0, ten(0))
+    assert (place.last(), len(place.rows())) == (0, 10)
+
+
+def test_restored_checkpoint_is_refused(place: Place) -> None:
+    """An older id, or the last one with another fingerprint, would be other rows: refused by begin and by commit."""
+    driver = Driver(place)
+    for number in range(3):
+        driver.run(number, ten(number), mark=f"m{number}")
+    with pytest.raises(CheckpointMismatch, match="is at batch 2: the checkpoint has been put back"):
+        driver.begin(1, "m1")
+    with pytest.raises(CheckpointMismatch, match="another batch of that number"):
+        driver.commit(2, lambda: [ten(7)], "other")
+    assert (place.last(), len(place.rows())) == (2, 30)
+    assert driver.run(2, ten(2), mark="m2").skipped
+
+
+def test_restored_database_is_refused(place: Place) -> None:
+    """F-D12: the id went back, or the row has gone: Spark's next batch does not go on over the gap."""
+    driver = Driver(place)
+    driver.run(0, ten(0))
+    with pytest.raises(CheckpointMismatch, match="batch 2 of query q, but sink 's' is at batch 0: the database"):
+        driver.run(2, ten(2))
+    place.query("DELETE FROM {b}")
+    with pytest.raises(CheckpointMismatch, match="at batch -1"):
+        driver.run(1, ten(1))
+    assert len(place.rows()) == 10
+
+
+def test_stale_driver_is_fenced(place: Place) -> None:
+    """D4: a driver that began, and comes to its commit when another has gone on, changes nothing."""
+    stale, other = Driver(place), Driver(place, "d2")
+    stale.run(0, ten(0))
+    stale.begin(1)
+    other.begin(1)
+    with pytest.raises(Fenced, match="belongs to driver d2"):
+        stale.commit(1, lambda: [ten(1, of="b")])
+    other.run(1, ten(1))
+    other.run(2, ten(2))
+    with pytest.raises(Fenced, match="belongs to driver d2"):
+        stale.commit(1, lambda: [ten(1, of="b")])
+    with pytest.raises(CheckpointMismatch, match="is at batch 2"):
+        stale.begin(1)
+    assert {row[1][0] for row in place.rows()} == {"a"}
+    other.run(3, ten(3))
+
+
+def test_batch_without_rows_is_noted(place: Place) -> None:
+    """D7: an empty batch has its id in the database, and the next one follows."""
+    driver = Driver(place)
+    driver.run(0)
+    assert place.last() == 0
+    driver.run(1, batch(), ten(1))
+    assert (place.last(), len(place.rows())) == (1, 10)
+
+
+def test_row_of_the_sink_vanishes(place: Place) -> None:
+    """D8: the row is deleted between begin and commit, and the batch before it was not the first: nothing is applied."""
+    driver = Driver(place)
+    driver.run(0, ten(0))
+    driver.begin(1)
+    place.query("DELETE FROM {b}")
+    with pytest.raises(CheckpointMismatch):
+        driver.commit(1, lambda: [ten(1)])
+    assert len(place.rows()) == 10
+
+
+def test_row_vanishes_before_the_first_batch(place: Place) -> None:
+    """D8: the UPDATE of the id hits no row: the rows go with it."""
+    driver = Driver(place)
+    driver.begin(0)
+    place.query("DELETE FROM {b}")
+    with pytest.raises(CheckpointMismatch, match="has gone"):
+        driver.commit(0, lambda: [ten(0)])
+    assert place.rows() == []
+
+
+def test_upsert_takes_the_last_row_of_a_key(place: Place) -> None:
+    """Of equal keys, in a batch and over batches, the last row is there."""
+    driver = Driver(place, options={"mode": "upsert", "keyColumns": "k"})
+    driver.run(0, batch((1, "a", 1), (2, "a", 1), (1, "b", None)), batch((2, "c", 5)))
+    assert place.rows() == [(1, "b", None), (2, "c", 5)]
+    driver.run(1, batch((2, "d", 6), (3, "e", 7)))
+    assert place.rows() == [(1, "b", None), (2, "d", 6), (3, "e", 7)]
+
+
+def test_upsert_of_keys_alone(place: Place) -> None:
+    """Rows that are all key are a set."""
+    schema = pa.schema([("k", pa.int64()), ("v", pa.string())])
+    driver = Driver(place, options={"mode": "upsert", "keyColumns": "k,v"}, schema=schema)
+    driver.run(0, batch((1, "a"), (1, "a"), (1, "b"), schema=schema))
+    driver.run(1, batch((1, "a"), (2, "b"), schema=schema))
+    assert place.rows() == [(1, "a"), (1, "b"), (2, "b")]
+
+
+def test_merge_adds_up(place: Place) -> None:
+    """Numbers of equal keys are added, in a batch and over batches; null adds nothing."""
+    schema = pa.schema([("day", pa.string()), ("k", pa.int64()), ("n", pa.int64()), ("x", pa.float64())])
+    driver = Driver(place, options={"mode": "merge", "keyColumns": "day, k"}, schema=schema)
+    driver.run(0, batch(("m", 1, 2, 0.5), ("m", 1, 3, None), ("m", 2, None, None), schema=schema))
+    assert place.rows() == [("m", 1, 5, 0.5), ("m", 2, None, None)]
+    driver.run(1, batch(("m", 1, -1, 1.0), ("m", 2, 4, None), ("t", 1, None, 2.5), schema=schema))
+    assert place.rows() == [("m", 1, 4, 1.5), ("m", 2, 4, None), ("t", 1, None, 2.5)]
+
+
+@pytest.mark.parametrize("before", [[], [(1, -(2**63))], [(1, 2**63 - 1)]])
+def test_sum_that_does_not_fit_is_refused(place: Place, before: list[tuple[int, int]]) -> None:
+    """A sum beyond 64 bits fails the batch, in a batch and over batches; it is no float that is nearly right."""
+    schema = pa.schema([("k", pa.int64()), ("n", pa.int64())])
+    driver = Driver(place, options={"mode": "merge", "keyColumns": "k"}, schema=schema)
+    driver.run(0, batch(*before, schema=schema))
+    step = -1 if before and before[0][1] < 0 else 1
+    rows = [(1, step)] if before else [(1, 2**63 - 1), (1, 1)]
+    with pytest.raises(RowRefused):
+        driver.run(1, batch(*rows, schema=schema))
+    assert (place.rows(), place.last()) == (before, 0)
+
+
+def test_row_without_a_key(place: Place) -> None:
+    """A null in a key fails the batch, and shows the row; with a quarantine it is set aside, and the rest is stored."""
+    options = {"mode": "upsert", "keyColumns": "k"}
+    rows = batch((1, "a", 1), (None, "b\n\u2028", 2), (3, "c", 3))
+    with pytest.raises(RowRefused, match=r"key column 'k' is null: row \{.*b"):
+        Driver(place, options=options).run(0, rows)
+    assert place.rows() == []
+    done = Driver(place, "d2", options=options | {"badRows": "quarantine"}).run(0, rows)
+    assert (done.rows, done.rejected) == (2, 1)
+    assert place.rows() == [(1, "a", 1), (3, "c", 3)]
+    assert place.rejected() == [("key column 'k' is null", '{"v":"b\\n\u2028","n":2}')]
+
+
+def test_rows_that_break_a_constraint(place: Place) -> None:
+    """D9: two bad rows of twenty fail the batch; with a quarantine they are set aside, each with its reason, and 18 are stored."""
+    place.query("CREATE TABLE {t} (k bigint UNIQUE, v text NOT NULL, n bigint CHECK (n < 5))")
+    rows = [batch((7, "first", 0)), ten(0), batch((20, None, 1), *((30 + i, "x", 1) for i in range(7)), (40, "y", 5))]
+    with pytest.raises(RowRefused, match=r"(?i)constraint"):
+        Driver(place).run(0, *rows)
+    assert place.rows() == []
+    done = Driver(place, "d2", options={"badRows": "quarantine"}).run(0, *rows)
+    assert (done.rows, done.rejected) == (17, 3)
+    assert sorted(row[0] for row in place.rows()) == sorted([7, *range(7), 8, 9, *range(30, 37)])
+    aside = place.rejected()
+    assert [row for _, row in aside] == ['{"k":20,"n":1}', '{"k":40,"v":"y","n":5}', '{"k":7,"v":"a7","n":1}']
+    assert all("constraint" in reason for reason, _ in aside)
+    assert Driver(place, "d3", options={"badRows": "quarantine"}).run(0, *rows).skipped
+    assert len(place.rejected()) == 3
+
+
+def test_rows_that_a_statement_refuses(place: Place) -> None:
+    """A quarantine works for upserts as well: pieces that fail are halved, and the order of the rest is kept."""
+    place.query("CREATE TABLE {t} (k bigint PRIMARY KEY, v text, n bigint CHECK (n < 5))")
+    driver = Driver(place, options={"mode": "upsert", "keyColumns": "k", "badRows": "quarantine"})
+    done = driver.run(0, batch((1, "a", 1), (1, "b", 2), (2, "c", 1), (2, "e", 3), (1, "d", 9)))
+    assert (done.rows, done.rejected) == (4, 1)
+    assert place.rows() == [(1, "b", 2), (2, "e", 3)]
+
+
+def test_values_that_would_be_others(place: Place) -> None:
+    """NaN has no place in SQLite, and NUL none in a text of PostgreSQL: neither is stored as something else."""
+    schema = pa.schema([("x", pa.float64()), ("v", pa.string())])
+    driver = Driver(place, options={"badRows": "quarantine"}, schema=schema)
+    driver.run(0, batch((1.5, "a"), (float("nan"), "b"), (None, "c\0d"), schema=schema))
+    if place.is_sqlite:
+        assert place.rows() == [(1.5, "a"), (None, "c\0d")]
+        assert place.rejected()[0][1] == '{"x":"NaN","v":"b"}'
+    else:
+        assert [row[1] for row in place.rows()] == ["a", "b"]
+        assert place.rejected()[0][1] == '{"v":"c\\u0000d"}'
+
+
+@pytest.mark.parametrize("name", ['a"; DROP TABLE x; --', "select", "Ünï cödé", "a'b", "%s{}$1"])
+def test_names_are_quoted(place: Place, name: str) -> None:
+    """Tables and columns may be called anything; a name is never a statement."""
+    schema = pa.schema([(name, pa.int64()), ("n", pa.int64())])
+    table = '"' + (place.table + name).replace('"', '""') + '"'
+    for number, options in enumerate(({}, {"mode": "merge", "keyColumns": name})):
+        driver = Driver(place, options=options | {"table": table}, schema=schema, sink_id=str(number))
+        if options:
+            place.query(f"CREATE UNIQUE INDEX {place.table} ON {table.replace('{}', '{{}}')} ({_quoted(name)})")
+        driver.run(0, batch((5 + number, 1), schema=schema))
+    assert place.query(f"SELECT * FROM {table.replace('{}', '{{}}')} ORDER BY 1") == [(5, 1), (6, 1)]
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""').replace("{}", "{{}}") + '"'
+
+
+def test_values_are_never_pasted(place: Place) -> None:
+    """What looks like SQL in a value, a query id or a fingerprint is stored as it is."""
+    evil = "x'); DROP TABLE y; --"
+    Driver(place, evil, evil, sink_id="evil").run(0, batch((1, evil, 2)), mark=evil)
+    assert place.rows() == [(1, evil, 2)]
+    assert place.query("SELECT query_id, fingerprint, driver FROM {b}") == [(evil, evil, evil)]
+
+
+def test_name_that_would_be_cut_off_is_refused(place: Place) -> None:
+    """PostgreSQL cuts names at 63 bytes without a word, so two could become one: refused, also for the quarantine's table."""
+    if place.is_sqlite:
+        pytest.skip("SQLite has names of any length")
+    for options in ({"table": "t" * 64}, {"table": "t" * 60}, {"batchTable": "ü" * 32}):
+        with pytest.raises(OptionError, match="at most 63 bytes"):
+            place.sink(**options)
+
+
+def test_tables_that_do_not_fit_are_refused_at_the_start(place: Place) -> None:
+    """No table, no such column, no unique key: `TableMismatch` that says so, before any row is staged."""
+    with pytest.raises(TableMismatch, match="createTable=false"):
+        Driver(place, options={"createTable": "false"}).begin(0)
+    place.query("CREATE TABLE {t} (k bigint, n bigint)")
+    with pytest.raises(TableMismatch, match="no column 'v': found k, n"):
+        Driver(place, "d2").begin(0)
+    place.query("ALTER TABLE {t} ADD v text")
+    with pytest.raises(TableMismatch, match=r"mode=upsert.*ON CONFLICT.*PRIMARY KEY or UNIQUE"):
+        Driver(place, "d3", options={"mode": "upsert", "keyColumns": "k"}).begin(0)
+    Driver(place, "d4").run(0, ten(0))
+
+
+def test_column_of_another_type(at: At, postgres: Postgres) -> None:
+    """PostgreSQL converts what it would convert in any INSERT; what it would not is refused at the start."""
+    place = at(postgres.url)
+    place.query("CREATE TABLE {t} (k integer, v varchar(3), n numeric(20,2))")
+    driver = Driver(place)
+    driver.run(0, batch((1, "abc", 2)))
+    assert place.query("SELECT k, v, n::text FROM {t}") == [(1, "abc", "2.00")]
+    with pytest.raises(RowRefused, match="too long"):
+        driver.run(1, batch((1, "abcd", 2)))
+    with pytest.raises(RowRefused, match="out of range"):
+        driver.run(1, batch((2**40, "a", 2)))
+    place.query("ALTER TABLE {t} ALTER v TYPE date USING NULL")
+    with pytest.raises(TableMismatch, match='"v" is of type date but expression is of type text'):
+        Driver(place, "d2").begin(1)
+
+
+def test_locked_out(place: Place) -> None:
+    """A lock that somebody keeps is `DatabaseAway` after some tries; nothing is applied, and the next try works."""
+    driver, other = Driver(place), place.database()
+    driver.run(0, ten(0))
+
+    def hold(db: database.Database) -> None:
+        db.execute(f'UPDATE "{place.table}_batches" SET driver = driver')
+        with pytest.raises(DatabaseAway, match="tried 8 times"):
+            driver.run(1, ten(1))
+
+    other.run(hold)
+    driver.run(1, ten(1))
+    assert len(place.rows()) == 20
+
+
+def test_serialization_failure_is_run_again(at: At, postgres: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
+    """D13: another session changes the row under a stricter isolation: the whole batch is run again, and is there once."""
+    monkeypatch.setattr(database, "_LOCK_MILLIS", 30_000)
+    begun: list[str] = []
+    monkeypatch.setattr(failpoints, "hit", begun.append)
+    strict = at(postgres.url + "&options=-c%20default_transaction_isolation%3Dserializable")
+    driver, other = Driver(strict), strict.database()
+    driver.run(0, ten(0))
+    driver.begin(1)
+    begun.clear()
+    committing = threading.Thread(target=lambda: driver.commit(1, lambda: [ten(1)]))
+
+    def hold(db: database.Database) -> None:
+        db.execute(f'UPDATE "{strict.table}_batches" SET fingerprint = fingerprint')
+        committing.start()
+        waiting = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+        wait_for(lambda: "1 row" in postgres.psql(waiting), "a session that waits")
+
+    other.run(hold)
+    committing.join()
+    assert begun.count("db.commit.begun") == 2
+    assert len(strict.rows()) == 20
+
+
+def test_rows_are_those_of_the_schema(place: Place) -> None:
+    """What is stored is what was given, whatever the order of the table's own columns, and others are left alone."""
+    place.query("CREATE TABLE {t} (n bigint, extra text DEFAULT 'e', v text, k bigint)")
+    Driver(place).run(0, batch((1, "a", 2)))
+    assert place.rows() == [(2, "e", "a", 1)]

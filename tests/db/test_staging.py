@@ -1,0 +1,90 @@
+"""Rows that wait for their transaction: which count, what is swept, what is refused."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from penstock.db import staging
+from penstock.db.staging import Staged, Staging
+from penstock.errors import DamagedState, NotThere
+from tests.support.database import SCHEMA, ten
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Staging:
+    return Staging(str(tmp_path), "q")
+
+
+def test_only_the_winners_staging_counts(place: Staging) -> None:
+    """D11: two attempts of a task have staged; what is read is that of the one whose message came, in order of partitions."""
+    winner = place.write(3, 0, SCHEMA, [ten(0), ten(1)])
+    place.write(3, 0, SCHEMA, [ten(0, of="loser"), ten(1)])
+    second = place.write(3, 1, SCHEMA, [ten(2)])
+    rows = pa.Table.from_batches(place.read([winner, second]))
+    assert rows.column("k").to_pylist() == list(range(30))
+    assert set(rows.column("v").to_pylist()) == {f"a{i}" for i in range(10)}
+    assert winner.rows == 20
+
+
+def test_what_is_applied_is_swept(place: Staging) -> None:
+    """Every attempt of a batch and of those before it goes; later batches, and files that are not ours, stay."""
+    for number in (1, 2, 2, 3):
+        place.write(number, 0, SCHEMA, [ten(0)])
+    foreign = Path(place.directory) / "000000000001-0-mine.arrow"
+    foreign.write_bytes(b"")
+    place.sweep(2)
+    left = sorted(os.listdir(place.directory))
+    assert [name[:12] for name in left] == ["000000000001", "000000000003"]
+    assert foreign.exists()
+
+
+def test_what_a_failed_batch_staged_is_removed(place: Staging) -> None:
+    """What messages name is removed, and nothing else."""
+    gone, stays = place.write(1, 0, SCHEMA, [ten(0)]), place.write(1, 1, SCHEMA, [ten(1)])
+    place.remove([gone])
+    assert os.listdir(place.directory) == list(stays.files)
+
+
+def test_rows_are_cut_into_files(place: Staging, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A task that has much writes several files, so that nobody holds all of it; they are read as one."""
+    monkeypatch.setattr(staging, "_FILE_BYTES", ten(0).nbytes * 2)
+    staged = place.write(0, 0, SCHEMA, (ten(number) for number in range(5)))
+    assert len(staged.files) == 3
+    assert pa.Table.from_batches(place.read([staged])).column("k").to_pylist() == list(range(50))
+
+
+def test_nothing_is_no_file(place: Staging) -> None:
+    """A task without rows writes nothing, not even a directory."""
+    assert place.write(0, 0, SCHEMA, [ten(0).slice(0, 0)]) == Staged((), 0)
+    place.sweep(0)
+    assert not Path(place.directory).exists()
+
+
+def test_staged_rows_are_nobody_elses_business(place: Staging) -> None:
+    """Files and their directory are for their owner alone."""
+    staged = place.write(0, 0, SCHEMA, [ten(0)])
+    assert os.stat(place.directory).st_mode & 0o777 == 0o700
+    assert os.stat(f"{place.directory}/{staged.files[0]}").st_mode & 0o777 == 0o600
+
+
+def test_file_that_the_driver_does_not_see(place: Staging) -> None:
+    """A directory that is another one on each host is an error that says what to do."""
+    staged = place.write(0, 0, SCHEMA, [ten(0)])
+    place.remove([staged])
+    with pytest.raises(NotThere, match="with the option stagingLocation"):
+        list(place.read([staged]))
+
+
+def test_file_that_was_cut_or_altered(place: Staging) -> None:
+    """Rows that are not those that were staged are never loaded."""
+    staged = place.write(0, 0, SCHEMA, [ten(0)])
+    path = Path(place.directory) / staged.files[0]
+    data = path.read_bytes()
+    for bad in (data[:-1], data[:100], b"", data[:50] + bytes([data[50] ^ 1]) + data[51:]):
+        path.write_bytes(bad)
+        with pytest.raises(DamagedState):
+            list(place.read([staged]))

@@ -1,0 +1,127 @@
+"""Every type that has a place is stored and read as the same value; every other is refused by the name of its column."""
+
+from __future__ import annotations
+
+import datetime as dt
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from penstock.db.types import postgresql_types, sqlite_types
+from penstock.errors import OptionError, RowRefused
+from tests.docs.markdown import DOCS, table
+from tests.support.database import At, Driver, Place, batch
+from tests.support.postgres import Postgres
+
+pytestmark = pytest.mark.xdist_group("db")
+
+UTC = pa.timestamp("us", tz="UTC")
+MOMENT = dt.datetime(2026, 1, 31, 12, 0, 0, 250_001)
+DECIMAL = Decimal("-1234567890123456789012345678.0123456789")
+# Arrow type -> a value, what PostgreSQL shows of it as text, what SQLite has.
+VALUES: list[tuple[pa.DataType, Any, str, Any]] = [
+    (pa.bool_(), True, "true", 1),
+    (pa.int8(), -128, "-128", -128),
+    (pa.int16(), 2**15 - 1, "32767", 32767),
+    (pa.int32(), -(2**31), "-2147483648", -(2**31)),
+    (pa.int64(), 2**63 - 1, "9223372036854775807", 2**63 - 1),
+    (pa.float32(), 0.5, "0.5", 0.5),
+    (pa.float64(), 1e308, "1e+308", 1e308),
+    (pa.float64(), float("-inf"), "-Infinity", float("-inf")),
+    (pa.string(), "ü'\"\\\t\n", "ü'\"\\\t\n", "ü'\"\\\t\n"),
+    (pa.string(), "", "", ""),
+    (pa.binary(), b"\0\xff'", "\\x00ff27", b"\0\xff'"),
+    (pa.date32(), dt.date(1, 1, 1), "0001-01-01", "0001-01-01"),
+    (UTC, MOMENT, "2026-01-31 12:00:00.250001+00", "2026-01-31 12:00:00.250001Z"),
+    (UTC, dt.datetime(1900, 1, 1), "1900-01-01 00:00:00+00", "1900-01-01 00:00:00.000000Z"),
+    (pa.timestamp("us"), MOMENT, "2026-01-31 12:00:00.250001", "2026-01-31 12:00:00.250001"),
+]
+IN_POSTGRESQL: list[tuple[pa.DataType, Any, str]] = [
+    (pa.decimal128(38, 10), DECIMAL, str(DECIMAL)),
+    (pa.decimal128(5, 0), Decimal(99999), "99999"),
+    (pa.list_(pa.int64()), [1, None, 3], "{1,NULL,3}"),
+    (pa.list_(pa.string()), [], "{}"),
+    (pa.list_(pa.string()), ["a,b", '"'], '{"a,b","\\""}'),
+    (pa.list_(pa.bool_()), [True, None], "{t,NULL}"),
+    (pa.list_(pa.int8()), [1], "{1}"),
+    (pa.list_(pa.float64()), [0.5], "{0.5}"),
+    (pa.list_(pa.float32()), [0.5], "{0.5}"),
+    (pa.list_(pa.binary()), [b"\1"], '{"\\\\x01"}'),
+    (pa.list_(pa.date32()), [dt.date(2026, 1, 31)], "{2026-01-31}"),
+    (pa.list_(UTC), [MOMENT], '{"2026-01-31 12:00:00.250001+00"}'),
+    (pa.list_(pa.decimal128(5, 2)), [Decimal("1.25")], "{1.25}"),
+]
+REFUSED = [
+    pa.null(),
+    pa.struct([("a", pa.int64())]),
+    pa.map_(pa.string(), pa.int64()),
+    pa.duration("us"),
+    pa.time64("ns"),
+    pa.list_(pa.list_(pa.int64())),
+    pa.list_(pa.struct([("a", pa.int64())])),
+]
+
+
+def test_values_in_both(at: At, place: Place) -> None:
+    """Each value is there as it was given, and null is null; also through the table of an upsert."""
+    names = [f"c{i}" for i in range(len(VALUES))]
+    schema = pa.schema([("k", pa.int64()), *zip(names, (kind for kind, *_ in VALUES), strict=True)])
+    rows = batch((1, *(value for _, value, *_ in VALUES)), (2, *(None for _ in VALUES)), schema=schema)
+    wanted = [sqlite if place.is_sqlite else shown for _, _, shown, sqlite in VALUES]
+    Driver(place, schema=schema).run(0, rows)
+    options = {"mode": "upsert", "keyColumns": "k", "table": f"{place.table}_2"}
+    Driver(place, schema=schema, sink_id="s2", options=options).run(0, rows)
+    utc = at(place.url if place.is_sqlite else f"{place.url}&options=-c%20TimeZone%3DUTC")
+    for suffix in ("", "_2"):
+        columns = ", ".join(names if place.is_sqlite else (f"{name}::text" for name in names))
+        found = utc.query(f'SELECT {columns} FROM "{place.table}{suffix}" ORDER BY k')
+        assert found == [tuple(wanted), tuple(None for _ in VALUES)]
+
+
+def test_values_in_postgresql(at: At, postgres: Postgres) -> None:
+    """Decimals and arrays are there as they were given."""
+    place = at(postgres.url + "&options=-c%20TimeZone%3DUTC")
+    names = [f"c{i}" for i in range(len(IN_POSTGRESQL))]
+    schema = pa.schema(list(zip(names, (kind for kind, *_ in IN_POSTGRESQL), strict=True)))
+    Driver(place, schema=schema).run(0, batch(tuple(value for _, value, _ in IN_POSTGRESQL), schema=schema))
+    columns = ", ".join(f"{name}::text" for name in names)
+    assert place.query(f"SELECT {columns} FROM {{t}}") == [tuple(shown for *_, shown in IN_POSTGRESQL)]
+
+
+def test_times_beyond_the_database_are_refused(at: At, postgres: Postgres) -> None:
+    """A date that PostgreSQL has not is no other date."""
+    place = at(postgres.url)
+    schema = pa.schema([("d", pa.date32())])
+    rows = pa.RecordBatch.from_arrays([pa.array([2**31 - 1], pa.date32())], schema=schema)
+    driver = Driver(place, schema=schema)
+    with pytest.raises(RowRefused, match="out of range"):
+        driver.run(0, rows)
+
+
+@pytest.mark.parametrize("kind", REFUSED, ids=str)
+def test_types_without_a_place_are_refused(kind: pa.DataType) -> None:
+    """The message names the column and what to do; nothing is asked of a database."""
+    for types in (postgresql_types, sqlite_types):
+        with pytest.raises(OptionError, match=r"column 'c' is of type .*convert it"):
+            types(pa.schema([("c", kind)]))
+
+
+def test_page_has_the_types_of_the_code() -> None:
+    """The table for users is what the code does."""
+    kinds = {"decimal(p,s)": pa.decimal128(12, 3), "array of these": pa.list_(pa.int64())}
+    kinds |= {"boolean": pa.bool_(), "byte": pa.int8(), "short": pa.int16(), "int": pa.int32(), "long": pa.int64()}
+    kinds |= {"float": pa.float32(), "double": pa.float64(), "string": pa.string(), "binary": pa.binary()}
+    kinds |= {"date": pa.date32(), "timestamp": UTC, "timestamp_ntz": pa.timestamp("us")}
+    rows = table(DOCS / "db.md", "Spark", "PostgreSQL", "SQLite")
+    assert {row[0].strip("`") for row in rows[:-1]} == set(kinds)
+    for name, postgresql, sqlite, *_ in rows[:-1]:
+        schema = pa.schema([("c", kinds[name.strip("`")])])
+        shown = postgresql_types(schema)["c"].replace("12,3", "p,s").replace("bigint[]", "the type with []")
+        assert postgresql.replace("`", "").split(";")[0] == shown
+        if sqlite == "refused":
+            with pytest.raises(OptionError):
+                sqlite_types(schema)
+        else:
+            assert sqlite.split("`")[1] == sqlite_types(schema)["c"]

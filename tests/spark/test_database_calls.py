@@ -1,0 +1,104 @@
+"""Spark's calls to the database sink, made by hand: what a driver says, and removes."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from penstock.errors import CheckpointMismatch, Fenced
+from penstock.options import DATABASE, parse
+from penstock.spark.checkpoint import Checkpoint
+from penstock.spark.database import DatabaseStreamWriter, StagedMessage
+from tests.support.database import Place
+
+SCHEMA = pa.schema([("v", pa.string())])
+FIELDS = [{"name": "v", "type": "string", "nullable": True, "metadata": {}}]
+
+
+class Query:
+    """A checkpoint as Spark keeps it, and the database of its query."""
+
+    def __init__(self, root: Path) -> None:
+        self.checkpoint = root / "checkpoint"
+        (self.checkpoint / "offsets").mkdir(parents=True)
+        (self.checkpoint / "metadata").write_text('{"id": "q"}')
+        self.place = Place(f"sqlite://{root}/x.db", "t")
+
+    def writer(self, number: int) -> DatabaseStreamWriter:
+        """Have Spark plan a batch, and begin it."""
+        (self.checkpoint / "offsets" / str(number)).write_text(f"v1\n{{}}\n{json.dumps({'offset': number})}")
+        given = {"url": self.place.url, "table": "t", "checkpointLocation": str(self.checkpoint)}
+        made = DatabaseStreamWriter(
+            parse(DATABASE, given, what="sink"), json.dumps({"type": "struct", "fields": FIELDS})
+        )
+        made.__getstate__()
+        return made
+
+    def staged(self, writer: DatabaseStreamWriter, number: int) -> StagedMessage:
+        """Stage three rows, as a task would."""
+        rows = pa.RecordBatch.from_pydict({"v": [f"{number} {i}" for i in range(3)]}, schema=SCHEMA)
+        return StagedMessage("q", writer._staging("q").write(number, 0, SCHEMA, [rows]))
+
+    def files(self) -> list[str]:
+        """Return what is staged."""
+        return os.listdir(self.checkpoint / "penstock-db-q")
+
+
+@pytest.fixture
+def query(tmp_path: Path) -> Query:
+    return Query(tmp_path)
+
+
+def test_rows_that_are_skipped_are_counted(query: Query, caplog: pytest.LogCaptureFixture) -> None:
+    """A batch that comes again changes nothing; the log says which, and how many rows; what it staged is swept."""
+    writer = query.writer(0)
+    writer.commit([query.staged(writer, 0), None], 0)
+    again = query.writer(0)
+    with caplog.at_level(logging.WARNING, "penstock.db"):
+        again.commit([query.staged(again, 0)], 0)
+    assert "batch 0 of query q was applied before: 3 rows skipped" in caplog.text
+    assert len(query.place.rows()) == 3
+    assert query.files() == []
+
+
+def test_batch_that_failed_leaves_nothing_staged(query: Query) -> None:
+    """When Spark aborts a batch, what the tasks said they staged is removed."""
+    writer = query.writer(0)
+    message = query.staged(writer, 0)
+    query.staged(writer, 0)
+    writer.abort([message, None], 0)
+    assert len(query.files()) == 1
+
+
+def test_driver_that_is_overtaken_before_its_batch_begins_is_fenced(
+    query: Query, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has read the checkpoint, stands still, and finds the database further on: that is `Fenced`, not a restored checkpoint."""
+    persist = Checkpoint.persist
+
+    def stand_still(self: Checkpoint, number: int) -> None:
+        monkeypatch.setattr(Checkpoint, "persist", persist)
+        for later in range(number, 3):
+            writer = query.writer(later)
+            writer.commit([query.staged(writer, later)], later)
+
+    monkeypatch.setattr(Checkpoint, "persist", stand_still)
+    with pytest.raises(Fenced, match="batch 0 of query q is not the last one"):
+        query.writer(0)
+    assert len(query.place.rows()) == 9
+
+
+def test_restored_checkpoint_is_not_fenced(query: Query) -> None:
+    """A checkpoint that is older than the database, and that nobody moves, is a mismatch."""
+    for number in range(3):
+        writer = query.writer(number)
+        writer.commit([query.staged(writer, number)], number)
+    for number in (1, 2):
+        (query.checkpoint / "offsets" / str(number)).unlink()
+    with pytest.raises(CheckpointMismatch, match="has been put back"):
+        query.writer(0)

