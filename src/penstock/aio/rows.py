@@ -6,8 +6,10 @@ does; the columns of the input go to the output by `take`, and stay Arrow all th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
+from numbers import Number
 from typing import Any
 
 import pyarrow as pa
@@ -118,11 +120,9 @@ class Shape:
 
     def whole(self, carried: pa.Schema) -> pa.Schema:
         """Return the schema of the output for an input's."""
-        fields = [*(carried if self.keep_input else ()), *self.schema]
-        if self.with_error:
-            fields = [*fields[: -len(self.schema)], *(field.with_nullable(True) for field in self.schema)]  # noqa: FBT003 - Arrow's
-            fields.append(pa.field(ERROR_COLUMN, ERROR_TYPE))
-        return pa.schema(fields)
+        fields = [field.with_nullable(field.nullable or self.with_error) for field in self.schema]
+        error = [pa.field(ERROR_COLUMN, ERROR_TYPE)] if self.with_error else []
+        return pa.schema([*(carried if self.keep_input else ()), *fields, *error])
 
     def _misfit(self, outputs: list[tuple[Any, ...]]) -> str | None:
         """Return what keeps outputs from becoming columns, or None if nothing does."""
@@ -206,9 +206,12 @@ class _Unfit(Exception):
 
 
 def _column(field: pa.Field, values: Sequence[Any]) -> pa.Array:
-    if types.is_integer(field.type) and not all(value.is_integer() for value in values if isinstance(value, float)):
-        msg = f"column {field.name!r}: expected {spark_name(field.type)}, found a fraction"  # Arrow would cut it off
-        raise _Unfit(msg)
+    if types.is_integer(field.type) or types.is_date(field.type) or types.is_nested(field.type):
+        for value in values:
+            lost = None if type(value) is int else _lost(value, field.type)
+            if lost:
+                msg = f"column {field.name!r}: expected {spark_name(field.type)}, found {lost}"
+                raise _Unfit(msg)
     try:
         column = pa.array(values, field.type)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
@@ -224,6 +227,29 @@ def _error(failure: Failure | None) -> dict[str, Any] | None:
     if failure is None:
         return None
     return {name: getattr(failure, name) for name in ("kind", "message", "attempts", "elapsed_ms")}
+
+
+def _lost(value: Any, kind: pa.DataType) -> str | None:  # noqa: ANN401 - the user's
+    """Return what Arrow would cut off of a value, without a word; None if nothing."""
+    if types.is_integer(kind):
+        cut = isinstance(value, Number) and not isinstance(value, complex) and value % 1 != 0  # type: ignore[operator]  # all others have it
+        return "a fraction" if cut else None
+    if types.is_date(kind):
+        return "a time of day" if isinstance(value, datetime) else None
+    inner: Iterable[tuple[Any, pa.DataType]] = ()
+    if types.is_struct(kind) and isinstance(value, Mapping):
+        unknown = value.keys() - {field.name for field in kind}
+        if unknown:
+            return f"the unknown field {min(map(str, unknown))!r}"
+        inner = ((value.get(field.name), field.type) for field in kind)
+    elif types.is_struct(kind) and isinstance(value, tuple):
+        inner = zip(value, (field.type for field in kind), strict=False)
+    elif types.is_map(kind) and isinstance(value, (Mapping, list)):
+        pairs = value.items() if isinstance(value, Mapping) else value
+        inner = (one for key, item in pairs for one in ((key, kind.key_type), (item, kind.item_type)))
+    elif types.is_list(kind) and isinstance(value, Iterable):
+        inner = ((item, kind.value_type) for item in value)
+    return next(filter(None, (_lost(item, of) for item, of in inner)), None)
 
 
 def _taken(batch: pa.RecordBatch, places: list[int]) -> pa.RecordBatch:
