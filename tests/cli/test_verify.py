@@ -419,6 +419,22 @@ def test_what_cannot_be_told(penstock: Callable[..., Said], pipeline: Callable[.
     assert reason in penstock("verify", line.dst, "--source", line.src).out
 
 
+def test_a_transform_that_calls_a_service(penstock: Callable[..., Said], pipeline: Callable[..., Pipeline]) -> None:
+    """Nothing calls a service again only to compare: the files are verified, the records are not, and the answer says why."""
+    pytest.importorskip("pyspark")
+    line = pipeline()
+    line.put("a.txt", "one")
+    line.noted = json.dumps({**json.loads(line.stage), "transform": "tests.support.calls:calls"})
+    line.run()
+    said = penstock("verify", line.dst, "--source", line.src, "--json")
+    assert said.status == 1
+    assert said.facts["source"]["proved"] is False
+    reason = said.facts["source"]["reason"]
+    assert "'tests.support.calls:calls' makes asynchronous calls" in reason
+    assert "verify DST alone" in reason
+    assert penstock("verify", line.dst).status == 0
+
+
 def test_a_source_that_starts_from_latest(pipeline: Callable[..., Pipeline]) -> None:
     """What was there before a query that starts from the latest is not noted, so that nothing is proved."""
     line = pipeline(source={"startingFrom": "latest"})

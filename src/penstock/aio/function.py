@@ -81,7 +81,16 @@ class Call:
         elif error is None:
             waiter.set_result(outputs)
         else:
-            waiter.set_exception(error)
+            waiter.set_exception(_raisable(error))
+
+
+def _raisable(error: object) -> BaseException:
+    """Return what a future can fail with: nothing that is no exception, and none that ends generators, and so coroutines."""
+    if isinstance(error, type) and issubclass(error, BaseException):
+        error = error()
+    if isinstance(error, BaseException) and not isinstance(error, (StopIteration, GeneratorExit)):
+        return error
+    return RuntimeError(f"the call failed with {error!r}")
 
 
 class AsyncFunction(ABC):
@@ -89,8 +98,9 @@ class AsyncFunction(ABC):
 
     `open` comes before the first call and `close` after the last one, on the loop that all calls run on; it is the place
     for a client and its connections. `invoke` returns one output (mapping, row, or tuple in the order of the schema) or an
-    iterable of outputs; an empty one emits nothing, None is an error. Written as a plain `def` it returns at once (what, does
-    not count) and completes `call` later. `timed_out`, if it is there, gives what is emitted for a row that timed out.
+    iterable of outputs; an empty one emits nothing, None is an error. Written as a plain `def` it returns at once and
+    completes `call` later; what it returns does not count, but an output or a coroutine is taken for a mistake.
+    `timed_out`, if it is there, gives what is emitted for a row that timed out.
     """
 
     async def open(self, ctx: Context) -> None:  # noqa: B027 - not everybody needs one
@@ -119,8 +129,14 @@ class Adapted:
         if not callable(call):
             msg = f"fn={fn!r}; expected an AsyncFunction or a function of a row: async def fn(row)"
             raise OptionError(msg)
-        self.is_async = any(map(inspect.iscoroutinefunction, (call, type(call).__call__)))
+        whole_or_called = call, type(call).__call__
+        self.is_async = any(map(inspect.iscoroutinefunction, whole_or_called))
         self.takes_call = whole or _positional(call) > 1
+        if any(map(inspect.isgeneratorfunction, whole_or_called)) or any(
+            map(inspect.isasyncgenfunction, whole_or_called)
+        ):
+            msg = f"fn={_name(fn)} is a generator: calling it runs nothing; return a list of outputs from an `async def` without yield"
+            raise OptionError(msg)
         if not self.is_async and not self.takes_call:
             msg = f"fn={_name(fn)} is a plain function of a row; make it `async def`, wrap it in penstock.in_threads, or take (row, call)"
             raise OptionError(msg)
@@ -153,10 +169,16 @@ class _InThreads(AsyncFunction):
         """Make the threads."""
         self._pool = ThreadPoolExecutor(self._threads, "penstock-call")
 
+    def _run(self, *arguments: Any) -> Any:  # noqa: ANN401 - as in AsyncFunction
+        try:
+            return self._fn(*arguments)
+        except (StopIteration, GeneratorExit) as error:
+            raise _raisable(error) from error
+
     async def invoke(self, row: Any, call: Call) -> Any:  # noqa: ANN401 - as in AsyncFunction
         """Run the function in a thread. A thread cannot be stopped: the slot stays taken until it ends."""
         arguments = (row, call) if self._with_call else (row,)
-        running = asyncio.get_running_loop().run_in_executor(self._pool, self._fn, *arguments)
+        running = asyncio.get_running_loop().run_in_executor(self._pool, self._run, *arguments)
         try:
             return await asyncio.shield(running)
         except asyncio.CancelledError:

@@ -38,7 +38,7 @@ import math
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
-from inspect import isawaitable
+from inspect import isawaitable, iscoroutine
 from itertools import takewhile
 from sys import getsizeof
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -171,8 +171,8 @@ class _Element:
         self.attempts = 0
         self.decided = False  # the outcome is there, or `timed_out` is making it
         self.holds = 2  # reasons: not ended, not emitted
-        self.key: Hashable = None
-        self.share: Hashable = None
+        self.key: Hashable = None  # that it keeps others of waiting, not one that it waits for
+        self.share: Hashable = None  # as `key`
         self.outcome: Outcome | None = None
         self.slot: _Slot | None = None  # while it runs
 
@@ -415,7 +415,7 @@ class Operator:
     def _broken(self, task: asyncio.Task[None]) -> None:
         """End with what a slot itself raised: `key`, `share` or `retry` of the user, or a mistake of ours."""
         if not task.cancelled() and (error := task.exception()) is not None:
-            failure = Failure(ERROR, f"{type(error).__name__}: {error}", 0, 0, error)
+            failure = Failure(ERROR, f"{type(error).__name__}: {_said(error)}", 0, 0, error)
             self.failure = self.failure or Outcome(-1, None, [], failure)
             self._say()
 
@@ -475,23 +475,25 @@ class Operator:
     def _queued(self, element: _Element) -> bool:
         """Tell whether the row waits for another one, of its key or with its values."""
         if self._share_of is not None:
-            element.share = (self._share_of(element.row),)
-            followers = self._shares.get(element.share)
+            share = (self._share_of(element.row),)
+            followers = self._shares.get(share)
             if followers is not None:
                 followers.append(element)
                 return True
-            self._shares[element.share] = deque()
+            element.share = share
+            self._shares[share] = deque()
         return self._queued_by_key(element)
 
     def _queued_by_key(self, element: _Element) -> bool:
         if self._key_of is None:
             return False
-        element.key = (self._key_of(element.row),)
-        queue = self._keys.get(element.key)
+        key = (self._key_of(element.row),)
+        queue = self._keys.get(key)
         if queue is not None:
             queue.append(element)
             return True
-        self._keys[element.key] = deque()
+        element.key = key
+        self._keys[key] = deque()
         return False
 
     # -- a row's way -----------------------------------------------------------------------------------------------
@@ -558,10 +560,10 @@ class Operator:
             return made
         if isinstance(call, list):
             waiting = [one.expect() for one in call]
-            function.call(row, call)
+            _no_output(function.call(row, call))
             return asyncio.gather(*waiting, return_exceptions=True)
         waiter: Awaitable[Any] = call.expect()
-        function.call(row, call)
+        _no_output(function.call(row, call))
         return waiter
 
     def _call(self, element: _Element) -> Call:
@@ -620,9 +622,13 @@ class Operator:
             self._settle(element, [], _Misfit(str(error)))
             return False
         retry = self._settings.retry
-        if retry is not None and retry.after_result(element.attempts, outputs):
-            return True
-        self._settle(element, outputs, None)
+        try:
+            if retry is not None and retry.after_result(element.attempts, outputs):
+                return True
+        except Exception as own:  # noqa: BLE001 - `on_result` of the user; there is nobody else to ask
+            self._settle(element, [], own)
+        else:
+            self._settle(element, outputs, None)
         return False
 
     # -- time-outs -------------------------------------------------------------------------------------------------
@@ -660,7 +666,7 @@ class Operator:
             failure = error
         except BaseException as own:  # noqa: BLE001 - whatever it raises is the row's failure
             failure = own
-        self._outcome(element, outputs, failure)
+        self._outcome(element, outputs, failure, own=True)
 
     def _attempt_expired(self, slot: _Slot) -> None:
         """Cancel the attempt; if it does not end soon, its rows fail, and the slot stays with it until it does."""
@@ -690,8 +696,10 @@ class Operator:
             self._rows.disarm(element)
         self._outcome(element, outputs, error)
 
-    def _outcome(self, element: _Element, outputs: list[tuple[Any, ...]], error: BaseException | None) -> None:
-        """Give a decided row its outcome, and emit what is in order by now."""
+    def _outcome(
+        self, element: _Element, outputs: list[tuple[Any, ...]], error: BaseException | None, *, own: bool = False
+    ) -> None:
+        """Give a decided row its outcome, and emit what is in order by now. What is its `own` is not shared."""
         elapsed = self._loop.time() - element.began
         self.latencies[round(_STEPS * math.log1p(elapsed * 1e6))] += 1
         if error is not None:
@@ -709,7 +717,7 @@ class Operator:
         else:
             self._emit(element)
         if element.share is not None:
-            self._pass_on(element, outputs, ok=error is None)
+            self._pass_on(element, outputs, ok=error is None and not own)
 
     def _answer(
         self, element: _Element, error: BaseException, elapsed: float
@@ -719,12 +727,12 @@ class Operator:
         if callable(self._on_error):
             try:
                 return outputs_of(self._on_error(element.row, error), self._names), None
-            except Exception as own:  # noqa: BLE001 - the user's function; there is nobody left to ask
+            except BaseException as own:  # noqa: BLE001 - the user's function; there is nobody left to ask
                 error = own
                 self._on_error = "fail"
         kind = RESULT if isinstance(error, _Misfit) else TIMEOUT if isinstance(error, TimeoutError) else ERROR
         self.counts.rejected += kind == RESULT
-        message = str(error) if kind == RESULT else f"{type(error).__name__}: {error}"
+        message = _said(error) if kind == RESULT else f"{type(error).__name__}: {_said(error)}"
         return [], Failure(kind, without_credentials(message), element.attempts, round(elapsed * 1000), error)
 
     def _pass_on(self, element: _Element, outputs: list[tuple[Any, ...]], *, ok: bool) -> None:
@@ -736,11 +744,11 @@ class Operator:
                 continue
             if ok:
                 self.counts.shared += 1
-                follower.share = None
                 self._settle(follower, list(outputs), None)
                 self._ended(follower)
                 continue
-            self._shares[element.share] = followers
+            follower.share = element.share
+            self._shares[follower.share] = followers
             if not self._queued_by_key(follower):
                 self._ready.append([follower])
                 self._fill()
@@ -769,6 +777,7 @@ class Operator:
         while queue:
             following = queue.popleft()
             if not following.decided:
+                following.key = element.key
                 self._ready.append([following])
                 self._fill()
                 return
@@ -788,6 +797,25 @@ class Operator:
     def _say_if_done(self) -> None:
         if self.done:
             self._say()
+
+
+def _no_output(returned: Any) -> None:  # noqa: ANN401 - the user's
+    """Refuse what a plain function returns in place of completing its call: nobody would ever complete that."""
+    if isinstance(returned, (dict, tuple, Mapping)) or iscoroutine(returned):
+        if iscoroutine(returned):
+            returned.close()
+        msg = (
+            f"the function is no `async def` and returned a {type(returned).__name__}; make it one, or complete `call`"
+        )
+        raise TypeError(msg)
+
+
+def _said(error: BaseException) -> str:
+    """Return an error's message, whatever that is: it goes into a column."""
+    try:
+        return str(error).encode(errors="backslashreplace").decode()
+    except Exception as own:  # noqa: BLE001 - the user's class
+        return f"(its message cannot be had: {type(own).__name__})"
 
 
 def _is_number(found: object) -> bool:

@@ -118,11 +118,9 @@ class Shape:
 
     def whole(self, carried: pa.Schema) -> pa.Schema:
         """Return the schema of the output for an input's."""
-        fields = [*(carried if self.keep_input else ()), *self.schema]
-        if self.with_error:
-            fields = [*fields[: -len(self.schema)], *(field.with_nullable(True) for field in self.schema)]  # noqa: FBT003 - Arrow's
-            fields.append(pa.field(ERROR_COLUMN, ERROR_TYPE))
-        return pa.schema(fields)
+        fields = [field.with_nullable(field.nullable or self.with_error) for field in self.schema]
+        error = [pa.field(ERROR_COLUMN, ERROR_TYPE)] if self.with_error else []
+        return pa.schema([*(carried if self.keep_input else ()), *fields, *error])
 
     def _misfit(self, outputs: list[tuple[Any, ...]]) -> str | None:
         """Return what keeps outputs from becoming columns, or None if nothing does."""

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from numbers import Number
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -96,9 +99,12 @@ def fitted(column: pa.Array, field: pa.Field) -> pa.Array:
 
 def of_values(values: Sequence[Any], field: pa.Field) -> pa.Array:
     """Return Python values as a column of the type of `field`; `OptionError` if one does not fit, none is changed to fit."""
-    if types.is_integer(field.type) and not all(value.is_integer() for value in values if isinstance(value, float)):
-        msg = f"column {field.name!r}: expected {spark_name(field.type)}, found a fraction"  # Arrow would cut it off
-        raise OptionError(msg)
+    if types.is_integer(field.type) or types.is_date(field.type) or types.is_nested(field.type):
+        for value in values:
+            lost = None if type(value) is int else _lost(value, field.type)
+            if lost:
+                msg = f"column {field.name!r}: expected {spark_name(field.type)}, found {lost}"
+                raise OptionError(msg)
     try:
         column = pa.array(values, field.type)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
@@ -108,6 +114,29 @@ def of_values(values: Sequence[Any], field: pa.Field) -> pa.Array:
         msg = f"column {field.name!r} has a null, but its schema says NOT NULL"
         raise OptionError(msg)
     return column
+
+
+def _lost(value: Any, kind: pa.DataType) -> str | None:  # noqa: ANN401 - the user's
+    """Return what Arrow would cut off of a value, without a word; None if nothing."""
+    if types.is_integer(kind):
+        cut = isinstance(value, Number) and not isinstance(value, complex) and value % 1 != 0  # type: ignore[operator]  # all others have it
+        return "a fraction" if cut else None
+    if types.is_date(kind):
+        return "a time of day" if isinstance(value, datetime) else None
+    inner: Iterable[tuple[Any, pa.DataType]] = ()
+    if types.is_struct(kind) and isinstance(value, Mapping):
+        unknown = value.keys() - {field.name for field in kind}
+        if unknown:
+            return f"the unknown field {min(map(str, unknown))!r}"
+        inner = ((value.get(field.name), field.type) for field in kind)
+    elif types.is_struct(kind) and isinstance(value, tuple):
+        inner = zip(value, (field.type for field in kind), strict=False)
+    elif types.is_map(kind) and isinstance(value, (Mapping, list)):
+        pairs = value.items() if isinstance(value, Mapping) else value
+        inner = (one for key, item in pairs for one in ((key, kind.key_type), (item, kind.item_type)))
+    elif types.is_list(kind) and isinstance(value, Iterable):
+        inner = ((item, kind.value_type) for item in value)
+    return next(filter(None, (_lost(item, of) for item, of in inner)), None)
 
 
 def spark_name(kind: pa.DataType) -> str:

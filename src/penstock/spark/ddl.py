@@ -30,8 +30,12 @@ def default_schema(options: Options) -> str:
 def schema_json(schema: Any) -> str:  # noqa: ANN401 - DDL or a StructType
     """Return Spark's JSON of a schema, given as DDL or a StructType."""
     if isinstance(schema, str):
+        from pyspark import SparkContext
         from pyspark.sql.types import StructType
 
+        if SparkContext._active_spark_context is None:  # noqa: SLF001 - as PySpark itself finds its parser, which is the JVM's
+            msg = f"schema {schema!r}: DDL is read by a Spark session, and none runs in this process; give a StructType here"
+            raise OptionError(msg)
         try:
             schema = StructType.fromDDL(schema)
         except Exception as error:  # Spark's parser raises several kinds

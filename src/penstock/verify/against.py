@@ -14,6 +14,7 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from penstock.errors import OptionError
 from penstock.options import SOURCE, parse
 from penstock.storage import locate
 from penstock.verify.compare import Sides, examples, sums
@@ -125,10 +126,17 @@ class _Comparison:
             form["source"] = {name: value for name, value in form["source"].items() if name in _CONTENT}
         if any(form != forms[0] for form in forms):
             _refuse(f"several sinks read {self.source!r} in different ways; they cannot be compared together")
+        transform = forms[0]["transform"]
         try:
-            return [Feed(stage, view.sink) for stage, view in zip(stages, views, strict=True)]
-        except (ImportError, AttributeError) as error:
-            _refuse(f"the transform {forms[0]['transform']!r} cannot be loaded here: {error}")
+            feeds = [Feed(stage, view.sink) for stage, view in zip(stages, views, strict=True)]
+        except (ImportError, AttributeError, OptionError) as error:
+            _refuse(f"the transform {transform!r} cannot be loaded here: {error}")
+        if hasattr(feeds[0].stage.transform, "stream"):
+            _refuse(
+                f"the transform {transform!r} makes asynchronous calls, and their answers cannot be had again: no service is called "
+                "to compare; verify DST alone, and count the inputs by their call ids at the service"
+            )
+        return feeds
 
     def _stage(self, view: SinkView) -> str:
         """Return the stage between source and sink, reading SRC."""

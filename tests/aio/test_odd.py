@@ -1,0 +1,507 @@
+"""What nobody should write and somebody will: each ends in one clear outcome, and nothing else is disturbed."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable
+from datetime import date, datetime, timezone
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.aio.function import Adapted, AsyncFunction, Call, in_threads
+from penstock.aio.operator import Failure, Outcome
+from penstock.aio.retry import Retry
+from penstock.aio.rows import Columns, Shape
+from penstock.errors import OptionError
+from tests.aio.driven import Told, drive
+
+
+class Silent(Exception):
+    """Has no message to give."""
+
+    def __str__(self) -> str:
+        raise RuntimeError
+
+
+def messages(told: Told) -> dict[int, str]:
+    return {one.index: one.failure.message for one in told.outcomes if one.failure}
+
+
+@pytest.mark.parametrize(
+    ("error", "says"),
+    [
+        (SystemExit(3), "SystemExit: 3"),
+        (KeyboardInterrupt(), "KeyboardInterrupt: "),
+        (GeneratorExit(), "GeneratorExit"),
+        (asyncio.CancelledError(), "RuntimeError: the call was cancelled, and not by a time-out"),
+        (StopIteration(1), "StopIteration"),
+        (StopAsyncIteration(), "StopAsyncIteration: "),
+        (MemoryError(), "MemoryError: "),
+        (Silent(), "Silent: (its message cannot be had: RuntimeError)"),
+        (OSError("a\udcffb"), "OSError: a\\udcffb"),
+    ],
+)
+@pytest.mark.parametrize("style", ["async", "callback", "thread"])
+def test_any_error_is_its_rows_own(error: BaseException, says: str, style: str) -> None:
+    """Raised, given to `call.fail`, or raised in a thread: the row fails with it, the others have their results; no hang."""
+
+    async def call(row: int) -> Any:
+        if row == 1:
+            raise error
+        return (row,)
+
+    def completing(row: int, call: Call) -> None:
+        if row == 1:
+            call.fail(error)
+        else:
+            call.collect((row,))
+
+    def blocking(row: int) -> Any:
+        if row == 1:
+            raise error
+        return (row,)
+
+    if style == "thread":
+        told = drive_threads(blocking)
+    else:
+        told = drive(call if style == "async" else completing, range(4), on_error="column", capacity=2)
+    assert sorted(told.outs) == [0, 2, 3]
+    assert messages(told).keys() == {1}
+    assert says in messages(told)[1]
+    pa.array([messages(told)[1]])  # it goes into a column
+
+
+def drive_threads(fn: Callable[[int], Any]) -> Told:
+    """Run a blocking function, opened and closed."""
+    threads = in_threads(fn, threads=2)
+    asyncio.run(threads.open(None))  # type: ignore[arg-type]  # it needs no context
+    try:
+        return drive(threads, range(4), on_error="column", capacity=2)
+    finally:
+        asyncio.run(threads.close())
+
+
+@pytest.mark.parametrize("wrong", ["text", 7, ValueError])
+def test_call_fail_takes_anything(wrong: Any) -> None:
+    """What is given in place of an exception is the row's failure, too, and names what was given."""
+
+    def failing(row: int, call: Call) -> None:
+        call.fail(wrong)
+
+    told = drive(failing, [0], on_error="column")
+    assert "ValueError" in messages(told)[0] or repr(wrong) in messages(told)[0]
+
+
+@pytest.mark.parametrize("returned", [{"out": 1}, (1,), "coroutine"])
+def test_a_plain_function_that_returns_its_result_is_told_so(returned: Any) -> None:
+    """`async` was forgotten, or lost in a decorator: nobody would ever complete the call, so the row fails at once."""
+
+    async def forgotten() -> Any:
+        return (1,)
+
+    def plain(row: int, call: Call) -> Any:
+        return forgotten() if returned == "coroutine" else returned
+
+    told = drive(plain, [0], on_error="column")
+    assert "the function is no `async def`" in messages(told)[0]
+
+
+async def agen(row: Any, call: Any) -> Any:
+    yield (1,)
+
+
+def gen(row: Any, call: Any) -> Any:
+    yield (1,)
+
+
+class Yields(AsyncFunction):
+    async def invoke(self, row: Any, call: Call) -> Any:
+        yield (1,)
+
+
+@pytest.mark.parametrize("fn", [agen, gen, Yields()])
+def test_generators_are_refused(fn: Any) -> None:
+    """To call one runs nothing: refused when it is given, with what to write instead."""
+    with pytest.raises(OptionError, match="is a generator"):
+        Adapted(fn)
+
+
+def test_a_predicate_that_raises_fails_its_row() -> None:
+    """`on_result` raises: the row fails with that, and no other attempt hides it."""
+
+    async def call(row: int) -> Any:
+        return (row,)
+
+    def broken(outputs: list[Any]) -> bool:
+        raise KeyError(outputs[0][0])
+
+    told = drive(call, range(2), on_error="column", retry=Retry(5, on_result=broken))
+    assert (messages(told), told.counts.calls) == ({0: "KeyError: 0", 1: "KeyError: 1"}, 2)
+
+
+def test_on_error_that_exits_is_a_failure() -> None:
+    """`on_error` raises SystemExit: the operator fails with it; the loop, which is not its own, goes on."""
+
+    async def call(row: int) -> Any:
+        raise OSError
+
+    def leave(row: Any, error: BaseException) -> Any:
+        raise SystemExit(3)
+
+    told = drive(call, [0], on_error=leave)
+    assert told.failure is not None
+    assert told.failure.message == "SystemExit: 3"
+
+
+# -- any mixture -------------------------------------------------------------------------------------------------
+
+BEHAVIOURS = ["quick", "slow", "never", "deaf", "fails", "fails once", "exits", "late", "none", "many"]
+
+
+class Anything:
+    """Behaves as the row says; watches what runs at a time."""
+
+    def __init__(self) -> None:
+        self.asked: Counter[Any] = Counter()
+        self.running = 0
+        self.most = 0
+        self.by_key: Counter[int] = Counter()
+        self.overlap = False
+
+    async def __call__(self, row: Any, call: Call) -> Any:
+        """Be called for one row."""
+        index, behaviour, key = row
+        self.asked[index] += 1
+        self.running += 1
+        self.by_key[key] += 1
+        self.overlap |= self.by_key[key] > 1
+        self.most = max(self.most, self.running)
+        try:
+            return await self._behave(behaviour, index, call)
+        finally:
+            self.running -= 1
+            self.by_key[key] -= 1
+
+    async def _behave(self, behaviour: str, index: int, call: Call) -> Any:
+        if behaviour in {"slow", "never", "deaf", "late"}:
+            seconds = {"slow": 0.5, "never": 1e6, "deaf": 20.0, "late": 5.0}[behaviour]
+            try:
+                await asyncio.sleep(seconds)
+            except asyncio.CancelledError:
+                if behaviour != "deaf":
+                    raise
+                await asyncio.sleep(0.3)
+        if behaviour == "fails" or (behaviour == "fails once" and self.asked[index] == 1):
+            raise OSError(behaviour)
+        if behaviour == "exits":
+            raise SystemExit
+        return {"none": [], "many": [(index,), (index,)]}.get(behaviour, (index,))
+
+
+@settings(max_examples=150)
+@given(
+    rows=st.lists(st.tuples(st.sampled_from(BEHAVIOURS), st.integers(0, 2)), max_size=12),
+    capacity=st.integers(1, 5),
+    ordered=st.booleans(),
+    keyed=st.booleans(),
+    shared=st.booleans(),
+    retry=st.sampled_from([None, Retry(2, delay=0.2), Retry(3, delay=1.0, on=OSError)]),
+    attempt_timeout=st.sampled_from([None, 0.4, 3.0]),
+    rate=st.sampled_from([None, 5.0]),
+    arrive=st.sampled_from([0.0, 0.3]),
+)
+def test_any_mixture_has_one_outcome_a_row(
+    rows: list[tuple[str, int]],
+    capacity: int,
+    ordered: bool,
+    keyed: bool,
+    shared: bool,
+    retry: Any,
+    arrive: float,
+    **more: Any,
+) -> None:
+    """Rows of every kind under any settings: one outcome each, never more calls than places, keys in order, nothing left."""
+    numbered = [(index, behaviour, key) for index, (behaviour, key) in enumerate(rows)]
+    service = Anything()
+    told = drive(
+        service,
+        numbered,
+        capacity=capacity,
+        ordered=ordered,
+        retry=retry,
+        timeout=4.0,
+        on_error="column",
+        key=(lambda row: row[2]) if keyed else None,
+        share=(lambda row: row[1:]) if shared else None,
+        arrive=arrive,
+        **more,
+    )
+    assert told.failure is None
+    found = [one.index for one in told.outcomes]
+    assert sorted(found) == list(range(len(rows)))
+    assert not ordered or found == sorted(found)
+    assert service.most <= capacity
+    assert not (keyed and service.overlap)
+    assert told.stuck == service.running == 0
+    assert told.counts.calls == sum(service.asked.values())
+    for one in told.outcomes:
+        behaviour = rows[one.index][0]
+        assert one.failure or behaviour not in {"fails", "exits", "never", "late"}
+        assert one.failure or shared or len(one.outputs) == {"none": 0, "many": 2}.get(behaviour, 1)
+
+
+def test_a_row_that_waits_for_its_key_times_out() -> None:
+    """It does not pass on a turn that it never had: the next one waits for the call that is under way (and its end is no error)."""
+
+    async def call(row: int) -> Any:
+        began.append(row)
+        await asyncio.sleep(1e6 if row == 0 else 0)
+        return (row,)
+
+    began: list[int] = []
+    told = drive(call, range(4), capacity=2, timeout=4.0, arrive=1.0, on_error="column", key=lambda _: 0)
+    assert (sorted(told.kinds), told.outs, began) == ([0], [1, 2, 3], [0, 1, 2, 3])
+    began.clear()
+    told = drive(call, range(3), capacity=2, timeout=4.0, on_error="column", key=lambda _: 0)
+    assert (sorted(told.kinds), told.outs) == ([0, 1], [2])
+
+
+def test_what_timed_out_says_is_not_shared() -> None:
+    """It is for its own row: one that shared the call has a call of its own, or `timed_out` of its own."""
+
+    class Slow(AsyncFunction):
+        async def invoke(self, row: int, call: Call) -> Any:
+            await asyncio.sleep(1e6 if row == 0 else 0)
+            return (row,)
+
+        async def timed_out(self, row: int, call: Call) -> Any:
+            return (-100 - row,)
+
+    told = drive(Slow(), range(3), timeout=4.0, arrive=1.0, share=lambda _: 0)
+    assert (told.outs, told.counts.calls, told.counts.shared) == ([-100, 1, 1], 2, 1)
+    told = drive(Slow(), range(3), timeout=4.0, share=lambda _: 0)
+    assert told.outs == [-100, -101, -102]
+
+
+# -- values ------------------------------------------------------------------------------------------------------
+
+LONG = pa.int64()
+LOST = [
+    (LONG, Decimal("1.5"), "a fraction"),
+    (LONG, np.float32(1.5), "a fraction"),
+    (LONG, float("nan"), "a fraction"),
+    (pa.list_(LONG), [1, 1.5], "a fraction"),
+    (pa.list_(LONG), np.array([0.5]), "a fraction"),
+    (pa.map_(pa.string(), LONG), {"k": 1.5}, "a fraction"),
+    (pa.struct([pa.field("a", LONG)]), {"a": 1.5}, "a fraction"),
+    (pa.struct([pa.field("a", LONG)]), (1.5,), "a fraction"),
+    (pa.struct([pa.field("a", LONG)]), {"a": 1, "b": 2}, "the unknown field 'b'"),
+    (pa.date32(), datetime(2026, 1, 2, 3, tzinfo=timezone.utc), "a time of day"),
+]
+KEPT = [
+    (LONG, np.int32(7), 7),
+    (LONG, Decimal(7), 7),
+    (pa.list_(LONG), np.array([1, 2]), [1, 2]),
+    (pa.map_(pa.string(), LONG), {"k": None}, [("k", None)]),
+    (pa.struct([pa.field("a", LONG), pa.field("b", pa.list_(pa.string()))]), {"a": 1.0}, {"a": 1, "b": None}),
+    (pa.date32(), date(2026, 1, 2), date(2026, 1, 2)),
+    (pa.decimal128(5, 2), Decimal("1.50"), Decimal("1.50")),
+]
+
+
+def of_one(kind: pa.DataType, value: Any) -> tuple[Any, Failure | None]:
+    """Return what a row has whose output is this value, and its failure."""
+    shape = Shape(pa.schema([pa.field("out", kind)]), keep_input=False, with_error=True)
+    (row,) = Columns(pa.record_batch({"n": [1]})).rows()
+    (batch,) = shape.batches([Outcome(0, row, [(value,)], None, 1)], "column")
+    (found,) = batch.to_pylist()
+    return found["out"], found["_error"]
+
+
+@pytest.mark.parametrize(("kind", "value", "says"), LOST)
+def test_nothing_is_cut_off_a_value(kind: pa.DataType, value: Any, says: str) -> None:
+    """Arrow would take it and drop a part, deep inside too: it is the row's failure and says what would be lost."""
+    out, error = of_one(kind, value)
+    assert out is None
+    assert error is not None
+    assert says in error["message"]  # type: ignore[index]  # as a column has it
+
+
+@pytest.mark.parametrize(("kind", "value", "same"), KEPT)
+def test_values_of_other_types_that_lose_nothing_fit(kind: pa.DataType, value: Any, same: Any) -> None:
+    """NumPy's numbers, whole decimals, mappings: what is kept is what was given."""
+    assert of_one(kind, value) == (same, None)
+
+
+def test_a_schema_without_columns() -> None:
+    """A function that is called for its effect alone: the input comes out, and the error if it is asked for."""
+    batch = pa.record_batch({"n": [1, 2]})
+    first, second = Columns(batch).rows()
+    shape = Shape(pa.schema([]), keep_input=True, with_error=True)
+    failed = Outcome(1, second, [], Failure("error", "no", 1, 0), 1)
+    (found,) = shape.batches([Outcome(0, first, [()], None, 1), failed], "column")
+    assert [(row["n"], row["_error"] and row["_error"]["kind"]) for row in found.to_pylist()] == [
+        (1, None),
+        (2, "error"),
+    ]
+
+
+# -- batches of calls --------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=100)
+@given(
+    rows=st.lists(
+        st.tuples(st.sampled_from(["quick", "slow", "fails", "fails once", "whole"]), st.integers(0, 2)), max_size=12
+    ),
+    capacity=st.integers(3, 6),
+    batch_size=st.integers(2, 3),
+    batch_wait=st.sampled_from([0.0, 0.1, 5.0]),
+    ordered=st.booleans(),
+    keyed=st.booleans(),
+    retry=st.sampled_from([None, Retry(2, delay=0.2)]),
+    arrive=st.sampled_from([0.0, 0.1]),
+)
+def test_any_mixture_in_batches_has_one_outcome_a_row(
+    rows: list[tuple[str, int]], keyed: bool, ordered: bool, batch_size: int, arrive: float, **more: Any
+) -> None:
+    """F-A8, F-A10: rows gathered by number and by time, also in one instant: one outcome each, in order, keys one by one."""
+    asked: Counter[int] = Counter()
+    running: Counter[int] = Counter()
+    sizes, together = {1}, {1}
+
+    async def call(some: list[Any], calls: list[Call]) -> Any:
+        sizes.add(len(some))
+        asked.update(index for index, _, _ in some)
+        running.update(key for _, _, key in some)
+        together.add(max(running.values()))
+        try:
+            await asyncio.sleep(0.5 if any(behaviour == "slow" for _, behaviour, _ in some) else 0)
+            if any(behaviour == "whole" for _, behaviour, _ in some):
+                raise OSError
+            return [
+                OSError(behaviour)
+                if behaviour == "fails" or (behaviour == "fails once" and asked[index] == 1)
+                else (index,)
+                for index, behaviour, _ in some
+            ]
+        finally:
+            running.subtract(key for _, _, key in some)
+
+    numbered = [(index, behaviour, key) for index, (behaviour, key) in enumerate(rows)]
+    told = drive(
+        call,
+        numbered,
+        ordered=ordered,
+        batch_size=batch_size,
+        arrive=arrive,
+        on_error="column",
+        key=(lambda row: row[2]) if keyed else None,
+        **more,
+    )
+    found = [one.index for one in told.outcomes]
+    assert told.failure is None
+    assert sorted(found) == list(range(len(rows)))
+    assert not ordered or found == sorted(found)
+    assert all(one.outputs == [(one.index,)] for one in told.outcomes if not one.failure)
+    assert all(one.failure for one in told.outcomes if rows[one.index][0] in {"fails", "whole"})
+    assert max(sizes) <= batch_size
+    assert not keyed or together == {1}
+
+
+def test_batches_completed_by_threads() -> None:
+    """B2: each call of a batch is completed from a thread of its own, in any order; results go to their rows."""
+
+    def call(rows: list[int], calls: list[Call]) -> None:
+        def complete() -> None:
+            for row, one in reversed(list(zip(rows, calls, strict=True))):
+                one.collect({"out": 3 * row})
+
+        thread = threading.Thread(target=complete)
+        thread.start()
+        thread.join()
+
+    told = drive(call, [1, 2, 3, 4], batch_size=2)
+    assert (told.outs, told.counts.calls) == ([3, 6, 9, 12], 2)
+
+
+# -- ends --------------------------------------------------------------------------------------------------------
+
+
+def test_calls_that_complete_while_the_operator_ends() -> None:
+    """A15, F-A12: a failure ends it; others complete in reverse behind that: no output, no second failure, nothing on the log."""
+    completed: list[int] = []
+
+    async def call(row: int) -> Any:
+        if row == 2:
+            await asyncio.sleep(1)
+            raise OSError
+        try:
+            await asyncio.sleep(9)
+        except asyncio.CancelledError:
+            await asyncio.sleep(0.5 - row / 10)
+            completed.append(row)
+        if row == 1:
+            raise ValueError
+        return []
+
+    told = drive(call, range(4), capacity=4)
+    assert told.failure is not None
+    assert (told.failure.message, told.outs, completed, told.stuck) == ("OSError: ", [], [3, 1, 0], 0)
+
+
+FORK = """
+import os, pyarrow as pa
+from penstock.aio import runtime
+from penstock.aio.function import Adapted, AsyncFunction
+from penstock.aio.operator import Settings
+from penstock.aio.rows import Shape
+from penstock.aio.stage import Place, Plan, run
+
+class Living(AsyncFunction):
+    async def open(self, ctx): print("open", os.getpid() == parent, flush=True)
+    async def invoke(self, row, call): return (row.n,)
+
+parent = os.getpid()
+plan = Plan("f", Adapted(Living()), Settings(), Shape(pa.schema([pa.field("out", pa.int64())]), True, False), "fail")
+def rows(): return sum(b.num_rows for b in run(plan, Place("q", 0, "q-"), iter([pa.record_batch({"n": [1, 2]})])))
+print(rows(), flush=True)
+child = os.fork()
+if child == 0:
+    print(rows(), flush=True)
+    os._exit(0)
+os.waitpid(child, 0)
+print(rows(), flush=True)
+"""
+
+
+def test_a_fork_has_a_loop_of_its_own() -> None:
+    """F-A22: the loop of a process is dead in its fork, which makes its own when it needs one; the parent's goes on."""
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", FORK], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout.split("\n") == ["open True", "2", "open False", "2", "2", ""]
+
+
+def test_a_row_cannot_be_changed() -> None:
+    """A7, F-A7: what a function does to what it was given does not reach the output."""
+    batch = pa.record_batch({"n": [1], "tags": [["a"]]})
+    (row,) = Columns(batch).rows()
+    with pytest.raises(AttributeError):
+        row.n = 2  # type: ignore[attr-defined]  # what a user might try
+    with pytest.raises(TypeError):
+        row["n"] = 2
+    row.tags.append("b")
+    shape = Shape(pa.schema([pa.field("out", LONG)]), keep_input=True, with_error=False)
+    (found,) = shape.batches([Outcome(0, row, [(1,)], None, 1)], "fail")
+    assert found.to_pylist() == [{"n": 1, "tags": ["a"], "out": 1}]

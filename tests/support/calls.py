@@ -1,0 +1,18 @@
+"""Asynchronous calls that a stage can name: `tests.support.calls:calls`. They need no session to be imported."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from pyspark.sql.types import StringType, StructField, StructType
+
+import penstock
+
+
+async def shout(row: Any) -> tuple[str]:
+    await asyncio.sleep(0)
+    return (row.value.upper(),)
+
+
+calls = penstock.AsyncMap(shout, schema=StructType([StructField("loud", StringType())]), keep_input=False)
