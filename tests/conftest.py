@@ -26,6 +26,10 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 LOGHUB = REPOSITORY.parent / "shared" / "data" / "loghub"
 JAVA_AT_LEAST = 17
 
+# Nothing here runs for long enough to be worth Java's second compiler, which takes 40 % of the processor time of a session
+# that starts, runs three batches and ends. Read by Spark's launcher in this process and in all that tests start.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
+
 # A loaded machine is no reason to fail, and a failure must be repeatable from what the report prints.
 hypothesis.settings.register_profile("penstock", deadline=None, print_blob=True)
 hypothesis.settings.load_profile("penstock")

@@ -409,23 +409,34 @@ def test_usage_errors_are_explained(arguments: list[str], said: str) -> None:
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_a_case_end_to_end(tmp_path: Path) -> None:
-    """Both contenders start, take turns, produce the right rows, and the report says so; nothing is left behind."""
+@pytest.mark.parametrize(
+    ("case", "said"),
+    [
+        ("syncs", ["text to text with syncs against without"]),
+        pytest.param(
+            "json-parquet-warm",
+            ["JSON to Parquet, warm session", "the same against parse + write alone"],
+            marks=pytest.mark.soak,
+        ),
+    ],
+)
+def test_a_case_end_to_end(tmp_path: Path, case: str, said: list[str]) -> None:
+    """All contenders start, take turns, produce the right rows, and the report says so; nothing is left behind."""
     made = Path(archive.location())
     if made.is_file():  # making another one takes as long as all the rest
         cache = tmp_path / "data/cache/penstock"
         cache.mkdir(parents=True, mode=0o700)
         (cache / made.name).symlink_to(made)
     places = ["--data", str(tmp_path / "data"), "--out", str(tmp_path / "out")]
-    done = run("json-parquet-warm", "--scale", "0.001", "--repeat", "1", *places)
+    done = run(case, "--scale", "0.001", "--repeat", "1", *places)
     assert done.returncode == 0, done.stdout + done.stderr
     report = Report.load(tmp_path / "out", 0.001)
     assert {name: (len(taken.figures), taken.failed) for name, taken in report.cases.items()} == {
-        "json-parquet-warm": (2, None),
+        case: (len(said), None),
     }
     page = (tmp_path / "out/benchmarks.md").read_text()
-    assert "the same against parse + write alone" in page
+    assert all(f"| {what} |" in page for what in said)
     assert "these ratios mean nothing" in page
-    assert (tmp_path / "out/benchmarks.svg").is_file()
+    assert (tmp_path / "out/benchmarks.svg").is_file() == any(figure.limit for figure in report.cases[case].figures)
     left = [path.name for path in (tmp_path / "data/work").iterdir()]
     assert [name for name in left if name.startswith("out")] == []

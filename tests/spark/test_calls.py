@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from collections import Counter
+from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 
@@ -379,24 +380,26 @@ writer = rich.selectExpr("concat_ws(' ', value, out) as value").writeStream.form
 writer.option("checkpointLocation", dst + "/_penstock/checkpoint").start(dst).awaitTermination()
 print("DONE")
 """
-KILLS = [
-    "source.read=kill-jvm@2",
+STEPS = [
     "sink.write.staged=kill-jvm@2",
     "sink.ledger.after-put=kill-jvm@2",
+    "source.read=kill-jvm@2",
     "storage.publish.linked=kill-jvm",
 ]
 
 
 @pytest.mark.slow
 @pytest.mark.spark
-@pytest.mark.timeout(300)
-def test_each_input_is_in_the_output_once_whatever_is_killed(stage: Stage) -> None:
-    """Source, calls of a real service, sink; all of Spark killed at four steps: no row lost, none twice, one id a row."""
-    for i in range(12):
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("kills", [2, pytest.param(10, marks=pytest.mark.soak)])
+def test_each_input_is_in_the_output_once_whatever_is_killed(stage: Stage, kills: int) -> None:
+    """Source, calls of a real service, sink; all of Spark killed at one step and another: no row lost, none twice, one id a row."""
+    files = 5 * kills
+    for i in range(files):
         stage.put(f"f{i:02}", *(str(100 * i + j) for j in range(100)))
-    expected = Counter({f"{n} {2 * n}": 1 for n in range(1200)})
+    expected = Counter({f"{n} {2 * n}": 1 for n in range(100 * files)})
     with Service() as service:
-        for point in KILLS:
+        for point in islice(cycle(STEPS), kills):
             killed = run_python(QUERY, str(stage.src), str(stage.dst), str(service.port), failpoints=point)
             assert "DONE" not in killed.stdout, f"{point} was never reached"
             assert not stage.lines() - expected, point

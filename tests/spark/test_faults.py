@@ -38,7 +38,7 @@ print("DONE")
 QUERY = """
 import sys, penstock
 src, dst = sys.argv[1:]
-spark = penstock.local_session("local[2,4]")
+spark = penstock.local_session("local[2,4]", rows_in_jvm=False)
 frame = spark.readStream.format("penstock").option("maxBytesPerTrigger", "50k").load(src)
 writer = frame.writeStream.format("penstock").option("rollSize", "20k").trigger(availableNow=True)
 writer.option("checkpointLocation", dst + "/_penstock/checkpoint").start(dst).awaitTermination()
@@ -49,7 +49,7 @@ print("DONE")
 FILE_BY_FILE = """
 import json, sys, penstock
 src, dst, checkpoint, trigger, source, sink = sys.argv[1:]
-spark = penstock.local_session("local[2]")
+spark = penstock.local_session("local[2]", rows_in_jvm=False)
 frame = spark.readStream.format("penstock").options(maxFilesPerTrigger=1, **json.loads(source)).load(src)
 writer = frame.writeStream.format("penstock").options(**json.loads(sink)).trigger(**json.loads(trigger))
 writer.option("checkpointLocation", checkpoint).start(dst).awaitTermination()
