@@ -44,7 +44,12 @@ _NO_OPTIONS = {
     "tasks": "the session's cores",
 }  # of an ingest, which would ignore them
 # What Spark says where two drivers write one checkpoint: in the same batch, in the first one, in one application.
-_ANOTHER_DRIVER = ("CONCURRENT_STREAM_LOG_UPDATE", "concurrently using", "CONCURRENT_QUERY")
+_ANOTHER_DRIVER = (
+    "CONCURRENT_STREAM_LOG_UPDATE",
+    "concurrently using",
+    "CONCURRENT_QUERY",
+    "same id is already active",
+)
 _JVM_ENDED = (
     "Spark's JVM has ended under way (killed, or out of memory); what is committed stays, nothing else is visible, and the "
     "same call goes on from there in a new session"
