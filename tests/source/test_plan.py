@@ -232,8 +232,8 @@ def test_file_that_changes_between_two_of_its_batches(folder: Folder) -> None:
         assert (split.start, split.end, split.file.size, split.file.modified_ns) == (16, 32, 40, 1000 * SECOND)
 
 
-def test_directory_may_be_renamed(folder: Folder) -> None:
-    """HZ-20: a plan holds paths below the source's: renamed, with the option, it replays and goes on."""
+def test_directory_may_be_renamed(folder: Folder, caplog: pytest.LogCaptureFixture) -> None:
+    """HZ-20: a plan holds paths below the source's: renamed, with the option, it replays and goes on; failure 8: it is told."""
     folder.put("a/b", 1000)
     planner = folder.planner(recursiveFileLookup="true")
     end = through_json(planner.latest(planner.initial()))
@@ -241,7 +241,14 @@ def test_directory_may_be_renamed(folder: Folder) -> None:
     folder.put("a/c", 2000)
     moved = folder.planner(recursiveFileLookup="true")
     assert moved.splits(end) == planner.splits(end)
-    assert names(moved, moved.latest(end)) == ["a/c"]
+    assert "another path" not in caplog.text
+    end = through_json(moved.latest(end))
+    assert names(moved, end) == ["a/c"]
+    assert "the checkpoint was written for another path" in caplog.text
+    caplog.clear()
+    again = folder.planner(recursiveFileLookup="true")
+    assert again.latest(end) == end
+    assert "another path" not in caplog.text
 
 
 def test_idle_trigger_lists_nothing(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:

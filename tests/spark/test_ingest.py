@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,16 @@ import pyarrow.parquet as pq
 import pytest
 
 import penstock
-from penstock.errors import BadRecord, Fenced, NoSpace, OptionError, PenstockError, TemplateError
+from penstock.errors import (
+    BadRecord,
+    CheckpointMismatch,
+    DamagedState,
+    Fenced,
+    NoSpace,
+    OptionError,
+    PenstockError,
+    TemplateError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -71,6 +81,66 @@ def test_same_call_again_takes_only_what_is_new(spark: SparkSession, stage: Stag
     assert stage.files() == before
     stage.put("b", "2")
     assert run(spark, stage).rows == 2
+    assert stage.lines() == {"1": 1, "2": 1}
+
+
+def test_other_input_under_the_checkpoint_of_one_is_refused(spark: SparkSession, stage: Stage) -> None:
+    """A cursor says nothing about another directory, whose older files would be passed over; a renamed one goes on."""
+    stage.put("a", "1")
+    run(spark, stage)
+    first = stage.src.rename(stage.root / "renamed")
+    stage.src.mkdir()
+    stage.put("a", "2")
+    shutil.copystat(first / "a", stage.src / "a")
+    assert penstock.ingest(spark, first, stage.dst).rows == 1
+    with pytest.raises(CheckpointMismatch, match="is that of an ingest from .*renamed.*a checkpoint of its own"):
+        run(spark, stage)
+    run(spark, stage, checkpoint=stage.root / "other")
+    assert stage.lines() == {"1": 1, "2": 1}
+
+
+@pytest.mark.parametrize(
+    ("log", "change", "found"),
+    [
+        ("offsets/1", "cut", "Checksum error"),
+        ("commits/1", "emptied", "Failed to read log"),
+        ("offsets/0", "gone", "batch 0"),
+    ],
+)
+def test_damaged_checkpoint_is_told(spark: SparkSession, stage: Stage, log: str, change: str, found: str) -> None:
+    """What Spark says of a damaged file of its checkpoint, which holds our plans, is `DamagedState`; nothing is changed."""
+    for name in ("a", "b", "c"):
+        stage.put(name, name)
+        if name != "c":
+            run(spark, stage)
+    path = stage.dst / "_penstock" / "checkpoint" / log
+    data = path.read_bytes()
+    path.unlink()
+    if change != "gone":
+        path.write_bytes(b"" if change == "emptied" else data[:-3])
+    with pytest.raises(DamagedState, match=f"Spark cannot read the checkpoint.*{found}.*restore it from a copy"):
+        run(spark, stage)
+    assert stage.lines() == {"a": 1, "b": 1}
+    path.write_bytes(data)
+    run(spark, stage)
+    assert stage.lines() == {"a": 1, "b": 1, "c": 1}
+
+
+def test_new_checkpoint_where_the_input_was_ingested_is_refused(spark: SparkSession, stage: Stage) -> None:
+    """Under a new checkpoint, also where the old one is lost, files that were read would be there twice; others are taken."""
+    stage.put("a", "1")
+    run(spark, stage)
+    with pytest.raises(
+        CheckpointMismatch, match="has what was ingested.*would be there twice; go on with that checkpoint"
+    ):
+        run(spark, stage, checkpoint=stage.root / "other")
+    run(spark, stage, checkpoint=stage.root / "other", source={"startingFrom": "latest"})
+    (stage.src / "a").unlink()
+    stage.put("b", "2")
+    run(spark, stage, checkpoint=stage.root / "new-files")
+    shutil.rmtree(stage.root / "new-files")
+    with pytest.raises(CheckpointMismatch):
+        run(spark, stage, checkpoint=stage.root / "new-files")
     assert stage.lines() == {"1": 1, "2": 1}
 
 
@@ -349,22 +419,18 @@ def test_progress_is_reported(spark: SparkSession, stage: Stage) -> None:
     assert [h.input_files for h in heard] == sorted(h.input_files for h in heard)
 
 
-def test_second_driver_of_one_checkpoint_is_fenced(spark: SparkSession, stage: Stage) -> None:
-    """While an ingest runs, the same call again is told of the other driver in one line, and changes nothing."""
-    other = spark.newSession()  # of the same application, where Spark would let the second one run and end the first
-    other.conf.set("spark.sql.streaming.stopActiveRunOnRestart", "false")
+def test_ingest_whose_checkpoint_another_driver_writes_is_fenced(spark: SparkSession, stage: Stage) -> None:
+    """Spark stops one of two drivers before our ledger does, where the other one plans first: that is Fenced, too."""
+    offsets = stage.dst / "_penstock" / "checkpoint" / "offsets"
 
-    refused = []
-
-    def again(state: Ingested) -> None:
-        if state.rows and not refused:
-            with pytest.raises(Fenced, match="another driver uses the checkpoint .*when that has ended$") as told:
-                run(other, stage)
-            refused.append(told)
-            raise KeyboardInterrupt
+    def other_driver(state: Ingested) -> None:
+        if state.rows:
+            shutil.copy(offsets / "0", offsets / "1")
+            stage.put("b", "2")
 
     stage.put("a", "1")
-    assert run(spark, stage, watch=True, progress=again).rows == 1
+    with pytest.raises(Fenced, match="another driver uses the checkpoint .*when that has ended$"):
+        run(spark, stage, watch=True, progress=other_driver, sink={"rollBatches": 1})
     assert stage.lines() == {"1": 1}
 
 

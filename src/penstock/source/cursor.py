@@ -7,6 +7,7 @@ planned to its end; a file that is cut by a byte limit is carried beside it unti
      "cursor": [1767225600000000000, "logs/a.json"],     nanoseconds, path relative to the source's path
      "cut": [path, at, size, modified_ns, identity],     a file planned up to `at`, or absent
      "floor": 1767225600000000000,                       startingFrom: what is older is not ours, or absent
+     "root": "55ef8ad1c8c5de36",                         hash of the source's path
      "listed": 1767225700000000000,                      the storage's time when the listing behind it began
      "recent": {...},                                    see `recent`
      "read": [files, bytes], "left": [files, bytes]      planned since the query began; known and not (wholly) planned yet

@@ -18,6 +18,9 @@ A batch *is* its plan, and the plan is in the offset. The failures this answers:
 7. A query starts from `latest`, finds nothing and ends. Spark keeps no offset without a batch, so the next run starts from
    a `latest` of its own; what came in between is not read, without a word. Rule: where it starts is kept by its first
    batch, if need be with an empty plan.
+8. A query goes on from its checkpoint with another directory. Files there that lie behind the cursor have never been read,
+   and pass for read. A directory may be renamed, so that cannot be refused. Rule: the offset says which path it is of, and
+   another one is reported.
 
 Files that changed less than `settle` ago, or lie in the future by the storage's clock, are held back and looked at
 again; the cursor never passes them because it only ever moves to files that are planned. What stands still longer in
@@ -28,6 +31,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -91,6 +95,7 @@ class Planner:
         self._limits = Limits(options["maxFilesPerTrigger"], options["maxBytesPerTrigger"])
         self._bounded = False
         self._frozen = False
+        self._mark = xxhash.xxh3_64_hexdigest(os.fsencode(root))
         self._reset(Cursor())
         self._at: dict[str, Any] | None = None
 
@@ -168,6 +173,7 @@ class Planner:
 
     def _offset(self, cursor: Cursor, splits: list[Split], *, last: bool, unkept: bool = False) -> dict[str, Any]:
         form = {"v": VERSION} | cursor.to_json()
+        form["root"] = self._mark
         form["listed"] = self._scan.listed_ns
         form["recent"] = self._recent.to_json()
         files, size = len(self._pending), sum(file.size for _, file in self._pending)
@@ -227,6 +233,12 @@ class Planner:
     def _resume(self, start: dict[str, Any]) -> None:
         """Take up from an offset, of this process or of one that died."""
         self._reset(Cursor.from_json(start))
+        if start.get("root", self._mark) != self._mark:
+            _log.warning(
+                "the checkpoint was written for another path than %r: if that is another directory, and not the same one under "
+                "a new name, give it a checkpoint of its own; its files that lie behind the cursor count as read",
+                self._root,
+            )
         if self._bounded:
             self._frozen = False
         files = self._scan.refresh()

@@ -7,28 +7,34 @@ last parts are published, and a report of how far it is.
 
 from __future__ import annotations
 
+import json
 import logging
 import os
+import re
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from penstock import errors
-from penstock.errors import DamagedState, NotThere, OptionError
+from penstock.errors import CheckpointMismatch, DamagedState, NotThere, OptionError, StorageError
 from penstock.options import SINK, SOURCE, Option, parse
 from penstock.processes import process
+from penstock.sink.existing import sink_ids
 from penstock.sink.sink import STATE_DIRECTORY, Sink
+from penstock.source.cursor import Cursor
+from penstock.source.scan import Scan, name_filter
 from penstock.spark import ddl, fused, keeper, reading
 from penstock.spark.checkpoint import Checkpoint
 from penstock.spark.session import has_ended, require_pyspark
 from penstock.storage import locate
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
+    from penstock.sink.ledger import State
     from penstock.source.cursor import Split
     from penstock.storage import Storage
 
@@ -43,13 +49,10 @@ _NO_OPTIONS = {
     "statelocation": "checkpoint",
     "tasks": "the session's cores",
 }  # of an ingest, which would ignore them
+_SELECTING = ("path", "pathGlobFilter", "pattern", "startingFrom")
 # What Spark says where two drivers write one checkpoint: in the same batch, in the first one, in one application.
-_ANOTHER_DRIVER = (
-    "CONCURRENT_STREAM_LOG_UPDATE",
-    "concurrently using",
-    "CONCURRENT_QUERY",
-    "same id is already active",
-)
+_ANOTHER_DRIVER = ("CONCURRENT_STREAM_LOG_UPDATE", "concurrently using", "CONCURRENT_QUERY")
+_DAMAGED = re.compile(r"Checksum error: \S+|Failed to read log file \S+|batch \d+ doesn't exist")
 _JVM_ENDED = (
     "Spark's JVM has ended under way (killed, or out of memory); what is committed stays, nothing else is visible, and the "
     "same call goes on from there in a new session"
@@ -152,6 +155,7 @@ class _Job:
     def start(self, *, watch: bool) -> StreamingQuery:
         """Start the query."""
         spark = self._spark
+        self._check_input()
         carried = self._source | self._carried() | {"tasks": str(spark.sparkContext.defaultParallelism)}
         self._output.make_directory(f"{self._dst}/{STATE_DIRECTORY}")
         self._abandon_changed_plan()
@@ -161,6 +165,68 @@ class _Job:
         writer = writer.option("checkpointLocation", self._checkpoint.location)
         writer = writer.trigger(processingTime="1 second") if watch else writer.trigger(availableNow=True)
         return writer.start()
+
+    def _check_input(self) -> None:
+        """Raise `CheckpointMismatch` where the checkpoint would have one input taken for another.
+
+        A new one would have rows twice that DST has of files that are still there. One of another input that is still
+        there, and so was not just renamed, would have files of this input taken for those that were read.
+        """
+        query, path = self._checkpoint.query_id(), self._source["path"]
+        for sink, source, head in self._ingests():
+            same = all(source.get(name) == self._source.get(name) for name in _SELECTING)
+            if query is None and same and self._were_read(sink, head.time_ns):
+                msg = (
+                    f"DST={self._dst!r} has what was ingested from {path!r} under the checkpoint "
+                    f"{sink.options['checkpointLocation']!r}, and {self._checkpoint.location!r} is a new one: records "
+                    "would be there twice; go on with that checkpoint, restore it, or choose another DST"
+                )
+                raise CheckpointMismatch(msg)
+            if query in head.batches and self._is_other(source["path"]):
+                msg = (
+                    f"the checkpoint {self._checkpoint.location!r} is that of an ingest from {source['path']!r}, which is still "
+                    f"there: files of {path!r} could be taken for files of it that were read; give this input a checkpoint of "
+                    "its own, or another DST"
+                )
+                raise CheckpointMismatch(msg)
+
+    def _ingests(self) -> Iterator[tuple[Sink, dict[str, str], State]]:
+        """Yield the sinks of DST that ingests have given rows to, with their source's options and last record.
+
+        Without those whose state is damaged: that is said by whoever needs it.
+        """
+        names: list[str] = []
+        with suppress(NotThere):
+            names = sink_ids(self._output, f"{self._dst}/{STATE_DIRECTORY}")
+        for name in names:
+            with suppress(DamagedState):
+                sink = Sink.existing(self._output, self._dst, name)
+                source, head = json.loads(sink.options["ingest"] or "{}").get("source"), sink.ledger.head()
+                if source is not None and head.total_rows:
+                    yield sink, source, head
+
+    def _were_read(self, sink: Sink, committed_ns: int) -> bool:
+        """Tell whether there are files that `sink` was given; where its checkpoint is lost, files from before its last commit."""
+        options = parse(SOURCE, self._source, what="source")
+        if options["startingFrom"] == "latest":
+            return False
+        accept = name_filter(options["pathGlobFilter"], options["pattern"])
+        recursive, follow = options["recursiveFileLookup"], options["followSymlinks"]
+        files = Scan(self._input, options["path"], recursive=recursive, follow=follow, accept=accept).refresh()
+        before = Checkpoint(sink.options["checkpointLocation"] or self._checkpoint.location)
+        offsets = [offset for number in before.numbers("commits")[-1:] for offset in before.offsets(number) if offset]
+        cursor = Cursor.from_json(offsets[0]) if offsets else Cursor((committed_ns, b""))
+        return any(cursor.passed(file) or file == cursor.cut for file, _ in files)
+
+    def _is_other(self, before: str) -> bool:
+        """Tell whether what was ingested before is there, and is not what is ingested now under another name."""
+        storage, path = locate(before, name="SRC")
+        try:
+            then, now = storage.stat(path), self._input.stat(self._source["path"])
+        except StorageError:
+            return False
+        same = then.identity == now.identity if then.identity else before == self._source["path"]
+        return not same
 
     def _abandon_changed_plan(self) -> None:
         """Have a batch planned anew that was planned but never decided, if files of its plan have changed since.
@@ -223,6 +289,11 @@ class _Job:
             return errors.Fenced(
                 f"another driver uses the checkpoint {self._checkpoint.location!r} of this ingest; this one has changed nothing "
                 "more; leave it to the other, or run the same command again when that has ended"
+            )
+        if damaged := _DAMAGED.search(str(error)):
+            return DamagedState(
+                f"Spark cannot read the checkpoint {self._checkpoint.location!r}: {damaged[0]}; restore it from a copy, with the "
+                ".crc beside each file; nothing was changed"
             )
         return errors.PenstockError(_JVM_ENDED) if has_ended(self._spark) else found
 
