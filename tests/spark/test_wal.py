@@ -11,6 +11,7 @@ from pyspark.errors import PySparkException
 
 from penstock.wal import Log, Position, Writer
 from tests.support.stage import Stage, run_python
+from tests.support.wait import wait_for
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -60,6 +61,23 @@ def test_a_stream_goes_on_where_it_was(spark: SparkSession, stage: Stage) -> Non
     expected += append(log, b"behind a purge")
     assert run(spark, stage, log) == [1]
     assert rows(stage) == expected
+
+
+def test_a_stream_follows_a_live_writer(spark: SparkSession, stage: Stage) -> None:
+    """A query that runs takes what is appended meanwhile, over rolls and by another writer, each record once."""
+    log = stage.root / "log"
+    log.mkdir()
+    frame = spark.readStream.format("penstock-wal").load(str(log))
+    writer = frame.writeStream.format("penstock").option("format", "parquet").option("rollBatches", "1")
+    query = writer.option("checkpointLocation", str(stage.checkpoint)).start(str(stage.dst))
+    try:
+        expected: list[Row] = []
+        for number in range(2):
+            expected.extend(append(log, *(b"%d.%d" % (number, n) * 40 for n in range(20))))
+            wait_for(lambda: stage.files() and rows(stage) == expected, "what was appended")
+    finally:
+        query.stop()
+    assert len({segment for segment, _, _ in expected}) > 4
 
 
 def test_a_log_as_a_batch(spark: SparkSession, tmp_path: Path) -> None:

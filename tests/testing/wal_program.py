@@ -27,7 +27,9 @@ def record(number: int) -> bytes:
 
 
 def read(storage: Storage, mode: str = "tail") -> tuple[int, list[bytes]]:
-    """Return the number of the first record that is kept, and all of them."""
+    """Return the number of the first record that is kept, and all of them; a restart closes what a dead writer has left open."""
+    if not storage.reads_open:
+        Writer(ROOT, storage=storage).close()
     with Reader(ROOT, mode=mode, storage=storage) as reader:
         records, end = list(reader), reader.sequence
     return end - len(records), records
@@ -182,6 +184,8 @@ class StreamProgram(Program):
     def run(self, disk: Crashable, rest: Callable[[], None]) -> None:
         """Append a group, read what is there, and so on; every other writer dies."""
         storage = disk.storage()
+        if not storage.reads_open:
+            Writer(ROOT, storage=storage).close()  # a segment that a dead writer has open is not read before that
         if self.memory[0]:
             self._batch(storage, len(self.memory[0]) - 1)
         for dies in cycle(("error@1", "error@2", "")):

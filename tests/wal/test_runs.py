@@ -76,7 +76,7 @@ def test_runs_follow_a_live_writer(storage: Storage) -> None:
     expected = []
     planner = runs.Planner(ROOT, storage)
     for _ in range(3):
-        with Writer(ROOT, segment_size=400, storage=storage) as writer:
+        with Writer(ROOT, segment_size=400, whole=not storage.reads_open, storage=storage) as writer:
             for number in range(5):
                 record = b"%d" % number * 90
                 expected.append((writer.append(record), record))
@@ -93,7 +93,7 @@ def test_runs_follow_a_live_writer(storage: Storage) -> None:
 
 def test_where_a_run_starts(storage: Storage) -> None:
     """Earliest, latest, and a position, also in the middle of a group; others are refused by name."""
-    with Writer(ROOT, storage=storage) as writer:
+    with Writer(ROOT, whole=not storage.reads_open, storage=storage) as writer:
         at = writer.append_many([b"a", b"b", b"c"])
         writer.flush()
         late = runs.begin(ROOT, "latest", storage)

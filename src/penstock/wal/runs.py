@@ -31,7 +31,7 @@ from penstock.wal.reader import Reader
 from penstock.wal.segment import path_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from penstock.storage import Storage
     from penstock.wal.form import Batch
@@ -126,7 +126,10 @@ def read(directory: str, run: Run, storage: Storage) -> Iterator[pa.RecordBatch]
                 ready, size = [], 0
             if at == run.end:
                 return
-    msg = f"the log {directory!r} has a group that ends at {at}, and none that ends at {run.end}, where the plan does: it was changed"
+    msg = (
+        f"the log {directory!r} has a group that ends at {at}, and none that ends at {run.end}, where the plan does: it was changed, "
+        "or (on HDFS) a writer is opening it, or died at that; start the query again when a writer has"
+    )
     raise DamagedState(msg)
 
 
@@ -167,7 +170,7 @@ def _together(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
     return whole if len(batches) > 1 else batches
 
 
-def _offset(log: str, at: Position, cuts: list[Position] = []) -> dict[str, Any]:  # noqa: B006 - never changed
+def _offset(log: str, at: Position, cuts: Iterable[Position] = ()) -> dict[str, Any]:
     return {"v": VERSION, "log": log, "position": str(at), "cuts": [str(cut) for cut in cuts]}
 
 
