@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from benchmarks.measure import Bench
     from benchmarks.room import Worker
 
-_BLOCK_BYTES = 128 << 20
 _JSON_BYTES = 430 * MB
 _SMALL_FILES, _SMALL_FILE_BYTES = 10_000, 1000
 _THREADS = 32  # a file that is closed waits for its servers
@@ -118,13 +117,13 @@ class _Place:
 
 @contextlib.contextmanager
 def _hdfs(bench: Bench) -> Iterator[_Place]:
-    """Yield an HDFS for one case, with blocks as large as they are by default."""
+    """Yield an HDFS for one case."""
     import hdfs_native  # noqa: PLC0415 - the other cases need none
 
     directory = bench.directory("hdfs")
     directory.mkdir()
     try:
-        with running(directory, _BLOCK_BYTES) as hdfs:
+        with running(directory, small=False) as hdfs:
             yield _Place(hdfs.url, hdfs_native.Client(hdfs.url))
     except NoHdfs as error:
         raise ContenderFailed(str(error)) from error

@@ -144,16 +144,18 @@ class Daemon:
 
 
 class MiniHdfs:
-    """The cluster below one directory."""
+    """The cluster below one directory.
 
-    def __init__(self, directory: Path, block_bytes: int = BLOCK_BYTES) -> None:
+    `small` is for tests: blocks are small, and servers start soon. Else they are as they are by default, but for their memory.
+    """
+
+    def __init__(self, directory: Path, *, small: bool = True) -> None:
         classes = class_path()
         self._archive = _archive(classes)
         self._directory = directory
-        self._java = [
-            _java(), "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", f"-XX:SharedArchiveFile={self._archive}",
-            "-cp", classes,
-        ]  # fmt: skip
+        quick = ["-XX:TieredStopAtLevel=1"] if small else []
+        archive = f"-XX:SharedArchiveFile={self._archive}"
+        self._java = [_java(), "-Xmx256m", "-XX:+UseSerialGC", *quick, archive, "-cp", classes]
         self.port = free_port()
         self.web_port = free_port()
         self._settings = [
@@ -164,7 +166,7 @@ class MiniHdfs:
             "dfs.namenode.safemode.extension=0",
             # Else how busy the others were lately decides whether a DataNode that is dead and not missed is asked.
             "dfs.namenode.redundancy.considerLoad=false",
-            f"dfs.blocksize={block_bytes}",
+            *([f"dfs.blocksize={BLOCK_BYTES}"] if small else []),
             f"dfs.replication={DATA_NODES}",
         ]
         self.name_node = self._daemon("server.namenode.NameNode", "name", self._settings)
@@ -364,9 +366,9 @@ def _options(settings: list[str]) -> list[str]:
 
 
 @contextlib.contextmanager
-def running(directory: Path, block_bytes: int = BLOCK_BYTES) -> Iterator[MiniHdfs]:
+def running(directory: Path, *, small: bool = True) -> Iterator[MiniHdfs]:
     """Yield a cluster that runs. `NoHdfs` if there is none to be had."""
-    with started(MiniHdfs(directory, block_bytes)) as cluster:
+    with started(MiniHdfs(directory, small=small)) as cluster:
         yield cluster
 
 
