@@ -32,12 +32,13 @@ ERROR_TYPE = pa.struct(
 
 
 class Columns:
-    """A batch of the input, and those of its columns that were asked for as lists."""
+    """A batch of the input, and those of its columns that were asked for as lists. `ids` are its rows', if they have their own."""
 
-    __slots__ = ("_lists", "batch")
+    __slots__ = ("_lists", "batch", "ids")
 
-    def __init__(self, batch: pa.RecordBatch) -> None:
+    def __init__(self, batch: pa.RecordBatch, ids: Sequence[str] = ()) -> None:
         self.batch = batch
+        self.ids = ids
         self._lists: dict[Any, list[Any]] = {}
 
     def __getitem__(self, name: str) -> list[Any]:
@@ -142,7 +143,7 @@ class Shape:
         try:
             return self._batches(outcomes)
         except _Unfit:
-            return self._batches([self._checked(outcome, on_error) for outcome in outcomes])
+            return self._batches([self.checked(outcome, on_error) for outcome in outcomes])
 
     def _batches(self, outcomes: list[Outcome]) -> list[pa.RecordBatch]:
         groups: dict[int, list[Outcome]] = {}
@@ -161,7 +162,7 @@ class Shape:
             some = nothing if outcome.failure else outcome.outputs
             outputs += some
             places += [outcome.row._place] * len(some)  # noqa: SLF001 - as above
-            errors += [_error(outcome.failure)] * len(some)
+            errors += [outcome.failure.told() if outcome.failure else None] * len(some)
         if self.with_error:  # what a failed row has in their place is null
             good = [output for outcome in outcomes if not outcome.failure for output in outcome.outputs]
             for at, field in enumerate(self.schema):
@@ -178,7 +179,8 @@ class Shape:
             columns.append(pa.array(errors, ERROR_TYPE))
         return pa.RecordBatch.from_arrays(columns, schema=self.whole(source.schema))
 
-    def _checked(self, outcome: Outcome, on_error: Any) -> Outcome:  # noqa: ANN401 - as above
+    def checked(self, outcome: Outcome, on_error: Any) -> Outcome:  # noqa: ANN401 - as above
+        """Return the outcome, or what becomes of it if its outputs do not fit their columns."""
         wrong = self._misfit(outcome.outputs)
         if wrong is None:
             return outcome
@@ -221,12 +223,6 @@ def _column(field: pa.Field, values: Sequence[Any]) -> pa.Array:
         msg = f"column {field.name!r} has a null, but its schema says NOT NULL"
         raise _Unfit(msg)
     return column
-
-
-def _error(failure: Failure | None) -> dict[str, Any] | None:
-    if failure is None:
-        return None
-    return {name: getattr(failure, name) for name in ("kind", "message", "attempts", "elapsed_ms")}
 
 
 def _lost(value: Any, kind: pa.DataType) -> str | None:  # noqa: ANN401 - the user's
