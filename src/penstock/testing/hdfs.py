@@ -6,7 +6,8 @@ What a power cut of everything leaves is what is written there:
 - Every change of names is in the NameNode's log when the call returns. A crash lies between two calls.
 - The contents of a file are durable up to its last `hsync`. What was written since, also of a file that was closed without
   one, is there in part, or not.
-- A file that was open stays open: its lease is a dead process's. Its length is what was synced, or more.
+- A file that was open stays open: its lease is a dead process's. Its length is what was synced, or more. Readers see nothing of
+  it until its lease is recovered: hdfs-native does not ask DataNodes for the block that is being written.
 
 Nothing expires by itself: a lease ends when somebody recovers it. `images()` yields what may be left; everything is
 deterministic.
@@ -108,10 +109,9 @@ class CrashHdfs:
         return True
 
     def open(self, path: str) -> _Reader:
-        """Open the file for reading what is synced of it, or all if it is closed."""
+        """Open the file for reading; nothing is seen of one that is being written, as it has no whole block yet."""
         inode = self._file(path)
-        data = inode.data or b""
-        return _Reader(data[: inode.synced] if inode.open else data)
+        return _Reader(b"" if inode.open else inode.data or b"")
 
     def stat(self, path: str) -> Status:
         """Return what is at the path."""
