@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 ROWS, BATCH_ROWS, TASKS = 1_000_000, 10_000, 2
-_ROUNDS, _TINY_BATCHES = 5, 15
+_ROUNDS, _TINY_BATCHES, _TINY_COUNTED = 5, 25, 15
 _COLUMNS = "id bigint, word text, x double precision, ts timestamp with time zone, f boolean, k integer"
 _console = Console(highlight=False, soft_wrap=True)
 
@@ -114,7 +114,7 @@ def tiny_batch_millis(directory: Path, form: str, **options: str) -> float:
     query = writer.option("checkpointLocation", str(directory / f"checkpoint-{form}")).start()
     query.awaitTermination()
     taken = [progress["durationMs"]["triggerExecution"] for progress in query.recentProgress]
-    return statistics.median(taken[3:])  # the first ones warm up
+    return statistics.median(taken[-_TINY_COUNTED:])  # the first ones warm up
 
 
 def _tiny(url: str, directory: Path) -> tuple[float, float]:
