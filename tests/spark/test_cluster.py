@@ -125,6 +125,18 @@ def test_a_worker_is_killed(
     check(stage, expected, log)
 
 
+@pytest.mark.soak
+def test_the_command_on_a_cluster(stage: Stage) -> None:
+    """`--master` is all that changes: executors of their own find the Python of the driver, and every line is there once."""
+    expected = fill(stage)
+    log = stage.root / "driver.log"
+    command = [sys.executable, "-m", "penstock.cli", "ingest", str(stage.src), str(stage.dst)]
+    with started(*command, "--master", "local-cluster[2,1,1024]", log=log) as ingest:
+        assert ingest.wait(300) == 0, log.read_text()[-3000:]
+    assert stage.lines() == expected
+    assert verify(str(stage.dst)).ok
+
+
 def committed(stage: Stage) -> int:
     """Return how many batches Spark has committed."""
     commits = stage.dst / "_penstock" / "checkpoint" / "commits"

@@ -158,6 +158,8 @@ class _Job:
         self._check_input()
         carried = self._source | self._carried() | {"tasks": str(spark.sparkContext.defaultParallelism)}
         self._output.make_directory(f"{self._dst}/{STATE_DIRECTORY}")
+        storage, path = locate(self._checkpoint.location)
+        storage.make_directory(path)  # Spark would, but what it says if it may not is a Java stack
         self._abandon_changed_plan()
         keeper.sweep()
         frame = spark.readStream.format("penstock").options(**carried).load()

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -73,7 +74,7 @@ def local_session(
     active = SparkSession.getActiveSession()
     if active is not None:
         return active
-    os.environ.setdefault("PYSPARK_PYTHON", _worker_python())
+    os.environ.setdefault("PYSPARK_PYTHON", _worker_python(master))
     threading.Thread(target=_prepare, args=(_fork_server(),), name="penstock-prepare", daemon=True).start()
     settings = _settings(rows_in_jvm=rows_in_jvm) | (config or {})
     builder = SparkSession.builder.master(master).appName("penstock")
@@ -148,7 +149,8 @@ def _prepare(start: Callable[[], None]) -> None:
         start()
 
 
-def _worker_python() -> str:
-    """Return the interpreter for workers: ours, through the launcher where it can run."""
+def _worker_python(master: str) -> str:
+    """Return the interpreter for workers: ours, through the launcher where it can run, which executors elsewhere cannot."""
     os.environ["PENSTOCK_PYTHON"] = sys.executable
-    return _LAUNCHER if is_file(_LAUNCHER, executable=True) else sys.executable
+    here = re.fullmatch(r"local(\[.*\])?", master) is not None
+    return _LAUNCHER if here and is_file(_LAUNCHER, executable=True) else sys.executable
