@@ -88,15 +88,17 @@ def test_other_input_under_the_checkpoint_of_one_is_refused(spark: SparkSession,
     """A cursor says nothing about another directory, whose older files would be passed over; a renamed one goes on."""
     stage.put("a", "1")
     run(spark, stage)
-    first = stage.src.rename(stage.root / "renamed")
-    stage.src.mkdir()
-    stage.put("a", "2")
-    shutil.copystat(first / "a", stage.src / "a")
-    assert penstock.ingest(spark, first, stage.dst).rows == 1
-    with pytest.raises(CheckpointMismatch, match="is that of an ingest from .*renamed.*a checkpoint of its own"):
-        run(spark, stage)
-    run(spark, stage, checkpoint=stage.root / "other")
-    assert stage.lines() == {"1": 1, "2": 1}
+    other = stage.root / "other"
+    other.mkdir()
+    (other / "a").write_bytes(b"2\n")
+    shutil.copystat(stage.src / "a", other / "a")
+    with pytest.raises(CheckpointMismatch, match="is that of an ingest from .*in.*a checkpoint of its own"):
+        penstock.ingest(spark, other, stage.dst)
+    penstock.ingest(spark, other, stage.dst, checkpoint=stage.root / "checkpoint-of-other")
+    renamed = stage.src.rename(stage.root / "renamed")
+    (renamed / "b").write_bytes(b"3\n")
+    assert penstock.ingest(spark, renamed, stage.dst).rows == 2
+    assert stage.lines() == {"1": 1, "2": 1, "3": 1}
 
 
 @pytest.mark.parametrize(
