@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock import clock
@@ -49,7 +49,7 @@ class Batches:
         self.counts: list[Any] = []
 
     def run(
-        self, rows: list[Any], *, last: bool = False, settings: Settings | None = None, pause: float = 0.0
+        self, rows: list[Any], *, last: bool = False, changed: Settings | None = None, pause: float = 0.0
     ) -> list[Any]:
         """Run a batch, `pause` seconds behind the one before; return what it emitted."""
 
@@ -59,7 +59,7 @@ class Batches:
             operator = Operator(
                 Adapted(self.fn),
                 NAMES,
-                settings or self.settings,
+                changed or self.settings,
                 notify=woken.set,
                 on_error=self.on_error,
                 key=self.key,
@@ -147,7 +147,7 @@ def test_more_is_taken_up_than_there_are_places(ordered: bool, capacity: int) ->
     batches = Batches(service, ordered=ordered, capacity=6)
     assert batches.run(list(range(6))) == []
     lower = replace(batches.settings, capacity=capacity)
-    assert batches.run([6, 7], settings=lower) == [2 * row for row in range(8)]
+    assert batches.run([6, 7], changed=lower) == [2 * row for row in range(8)]
     assert max(service.asked.values()) == 2
 
 
@@ -280,6 +280,7 @@ def test_an_answer_behind_the_end_is_late() -> None:
     assert batches.run([]) == [7]
 
 
+@settings(max_examples=50)
 @given(
     rows=st.lists(st.lists(st.integers(0, 3), max_size=6), min_size=1, max_size=5),
     capacity=st.integers(1, 6),

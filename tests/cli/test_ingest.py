@@ -77,8 +77,29 @@ def shout(batch):
 """
 
 
+CALLS = """
+import penstock
+from pyspark.sql.types import StringType, StructField, StructType
+
+async def shout(row):
+    return (row.value.upper(),)
+
+calls = penstock.AsyncMap(shout, schema=StructType([StructField("loud", StringType())]), keep_input=False)
+"""
+
+
 class TestProcess:
     pytestmark = spark
+
+    def test_asynchronous_calls(self, place: Place) -> None:
+        """A transform may be an `AsyncMap`. Its records cannot be compared with the source, and verify says that, with 1."""
+        (place.root / "calling.py").write_text(CALLS)
+        place.put("a.txt", "one\ntwo\n")
+        status, facts, err = place.ingest("--transform", "calling:calls")
+        assert (status, facts["rows"], place.lines()) == (0, 2, ["ONE", "TWO"]), err
+        status, out, _ = place.run("verify", "out", "--source", "in")
+        assert status == 1
+        assert "'calling:calls' makes asynchronous calls" in " ".join(out.split())
 
     def test_twice(self, place: Place) -> None:
         """All records of a source are taken, through a transform of the current directory; again, only what is new."""

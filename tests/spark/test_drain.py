@@ -207,7 +207,7 @@ def test_chunks_are_put_in_order() -> None:
 
 
 def test_where_nothing_can_be_carried_drain_is_refused(rocks: SparkSession, stage: Stage) -> None:
-    """A batch frame, a watermark on the way, another state store, no time-out, an ingest: each with the reason."""
+    """F-A18: a batch frame, a watermark on the way, another state store, no time-out, an ingest: each with the reason."""
     frame = lines(rocks, stage)
     late = frame.selectExpr("value", "now() as at").withWatermark("at", "1 minute")
     cases: list[tuple[DataFrame, dict[str, Any], str]] = [

@@ -195,8 +195,8 @@ def _check_transform(text: str) -> None:
     except Exception as error:  # importing a user's module may raise anything
         msg = f"--transform {text!r} cannot be loaded: {type(error).__name__}: {error}"
         raise OptionError(msg) from error
-    if not callable(found):
-        msg = f"--transform {text!r} is a {type(found).__name__}; expected a function of a pyarrow.RecordBatch"
+    if not callable(found) and not hasattr(found, "stream"):
+        msg = f"--transform {text!r} is a {type(found).__name__}; expected a function of a pyarrow.RecordBatch, or an AsyncMap"
         raise OptionError(msg)
 
 
