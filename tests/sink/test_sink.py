@@ -654,6 +654,13 @@ def test_growing_and_rolling_files_of_one_sink(output: Output) -> None:
     assert output.visible() == {"events.log": "a\nc\n", "p0.txt": "b\n"}
 
 
+@pytest.mark.parametrize("name", ["rollSize", "rollRows", "rollInterval", "rollInactivity", "rollBatches"])
+def test_growing_file_does_not_roll(output: Output, name: str) -> None:
+    """An option that says when to close a file is refused for one that is never closed, not ignored."""
+    with pytest.raises(OptionError, match=f"{name} says when to close"):
+        output.sink(growing="true", fileName="events.log", **{name: "1h" if "In" in name else "10"})
+
+
 def test_growing_file_that_somebody_wrote_to_is_an_error(output: Output) -> None:
     """What is longer than decided was not written here; it is neither cut nor left in the middle. Cut, it goes on."""
     sink = output.sink(growing="true", fileName="events.log")

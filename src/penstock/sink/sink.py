@@ -72,6 +72,7 @@ if TYPE_CHECKING:
 STATE_DIRECTORY = "_penstock"
 _STAGED = re.compile(r"(\d{12})-.*\.(part|pack)")
 _DRIVER = -1  # the writer number of files that the driver assembles
+_ROLLING = ("rollSize", "rollRows", "rollInterval", "rollInactivity", "rollBatches")
 _ASSEMBLERS = 4  # at a time: they copy, hash and encode without Python's lock
 
 
@@ -289,6 +290,10 @@ class Sink:
 
     def check(self, schema: pa.Schema) -> None:
         """Raise `UsageError` unless data of this schema can be written as the options say. Touches nothing."""
+        rolling = [name for name in _ROLLING if name in self.options.given]
+        if self.options["growing"] and rolling:
+            msg = f"growing=true never closes a file, and {rolling[0]} says when to close one; leave one of them out"
+            raise OptionError(msg)
         data_schema, _ = self.data_schema(schema)
         form = self._format(data_schema)
         if form.name != "parquet":
