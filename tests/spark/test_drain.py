@@ -45,6 +45,8 @@ class Gate(penstock.AsyncFunction):
 
     async def invoke(self, row: Any, call: Any) -> Any:
         note(self.root, f"{row.value} {call.id} {call.attempt}")
+        if row.value.startswith("long"):
+            await asyncio.sleep(2.0)
         while not is_open(self.root, row.value):  # noqa: ASYNC110 - another process makes the file
             await asyncio.sleep(0.01)
         return {"call": call.id}
@@ -137,6 +139,16 @@ def test_order_is_kept_over_batches_and_restarts(rocks: SparkSession, stage: Sta
     made = calls(stage)
     assert {len(set(what)) for what in made.values()} == {1}
     assert [len(made[value]) for value in ("0", "2", "3")] == [1, 1, 1]
+
+
+def test_a_call_that_takes_longer_than_drain_ends(rocks: SparkSession, stage: Stage) -> None:
+    """Made again and again it would never have its two seconds: with no input each batch gives it twice the time."""
+    stage.put("a", "long-1", "2")
+    query = start(gated(rocks, stage, timeout=60.0), stage)
+    wait_for(lambda: len(values(stage)) == 2, query)
+    query.stop()
+    assert "timed-out" not in str(stage.lines())
+    assert len(calls(stage)["long-1"]) <= 8
 
 
 def test_a_carried_row_times_out(rocks: SparkSession, stage: Stage) -> None:

@@ -65,14 +65,14 @@ class Carrying:
     """What a task has to do with the batches before and behind it: who is taken up, and who is given what it leaves.
 
     `columns` makes rows of the input, `identify` says what their calls are called. `leave` is called once, with the last output
-    given: with all rows that have not ended, perhaps none. With `wait` it is none: they are waited for.
+    given: with all rows that have not ended, perhaps none. They have `drain` seconds to end; None: they are waited for.
     """
 
     columns: Callable[[pa.RecordBatch], Columns]
     identify: Callable[[Any], str]
     earlier: Sequence[Carried]
     leave: Callable[[list[Carried]], None]
-    wait: bool = False
+    drain: float | None
 
 
 def run(
@@ -183,8 +183,8 @@ class _Task:
 
     def _is_drained(self) -> bool:
         """Tell whether the input is all admitted, and what is under way has had its time."""
-        drain = self._plan.settings.drain
-        if self._carrying is None or self._carrying.wait or drain is None or not self._ended:
+        drain = self._carrying.drain if self._carrying else None
+        if drain is None or not self._ended:
             return False
         if self._drained_at is None:
             if self.operator.backlog or self.operator.counts.rows < self._fed:

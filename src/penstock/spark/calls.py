@@ -111,9 +111,9 @@ class AsyncMap:
             raise OptionError(msg)
 
     @property
-    def drains(self) -> bool:
-        """Tell whether a batch leaves to the next one what it does not finish."""
-        return self._plan.settings.drain is not None
+    def drain(self) -> float | None:
+        """Return after how many seconds a batch leaves to the next one what it has not finished; None: never."""
+        return self._plan.settings.drain
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -208,7 +208,7 @@ def async_map(
     Everything is checked here, on the driver: `OptionError`. `CallFailed` fails the task of a row whose call failed for good.
     """
     calls = AsyncMap(fn, schema=schema, **options)
-    if calls.drains:
+    if calls.drain is not None:
         lanes.check(df)
     if not df.columns:
         msg = "async_map: the DataFrame has no columns, and Spark does not tell Python how many such rows there are; select one"
@@ -227,10 +227,10 @@ def async_map(
         )
 
     fields = _fields(df, calls.shape)
-    if not calls.drains:
+    if calls.drain is None:
         return df.mapInArrow(stage, fields)
     form = Form(calls.shape, f"{df.schema.simpleString()} -> {fields.simpleString()}")
-    return lanes.carried_map(df, form, calls.key, operator, stage, fields)
+    return lanes.carried_map(df, form, calls.key, operator, calls.drain, stage, fields)
 
 
 def split_errors(df: DataFrame) -> tuple[DataFrame, DataFrame]:

@@ -146,7 +146,7 @@ def _output_schema(function: Applied | None, empty: pa.RecordBatch) -> pa.Schema
         return empty.schema
     if callable(function):
         return function(empty).schema
-    if function.drains:
+    if function.drain is not None:
         msg = "drain: an ingest waits for the calls of a batch; leave drain out, or use async_map between readStream and writeStream"
         raise OptionError(msg)
     return function.schema(empty.schema)

@@ -18,8 +18,10 @@ value of every row that it is given, and that is then one of a few thousand rows
 3. No input comes any more. *A lane that leaves something sets a timer for the next millisecond: the next batch takes it up, and
    there is one, because Spark runs batches without data for processors with timers.* Where it is told not to
    (`noDataMicroBatches.enabled=false`) nothing is left: the batch is the barrier.
-4. A timer rings in the batch that served its lane, and rows are taken up twice. *A lane is served once a task.*
-5. Chunks of one partition come out of the shuffle in another order. *They are numbered, and put in order again.*
+4. A call takes longer than a batch, and is made again in each of them, for ever. *A lane without input, which holds up nobody,
+   waits for as long as its oldest row is old: twice as long each time, at most its `timeout`.*
+5. A timer rings in the batch that served its lane, and rows are taken up twice. *A lane is served once a task.*
+6. Chunks of one partition come out of the shuffle in another order. *They are numbered, and put in order again.*
 """
 
 from __future__ import annotations
@@ -88,6 +90,7 @@ def carried_map(
     form: Form,
     key: tuple[str, ...],
     operator: str,
+    drain: float,
     stream: Callable[[Iterator[pa.RecordBatch], Carrying], Iterator[pa.RecordBatch]],
     fields: Any,  # noqa: ANN401 - a StructType
 ) -> DataFrame:
@@ -105,7 +108,7 @@ def carried_map(
                 yield from loaded(chunk)
 
     grouped = keyed.mapInArrow(pack, _PACKED).groupBy("lane")
-    lanes = grouped.transformWithStateInPandas(_Lanes(form, stream), "chunk binary", "Append", "ProcessingTime")
+    lanes = grouped.transformWithStateInPandas(_Lanes(form, drain, stream), "chunk binary", "Append", "ProcessingTime")
     return lanes.mapInArrow(unpack, fields)
 
 
@@ -153,9 +156,10 @@ class _Lanes(StatefulProcessor):
     """One task's lanes; in fact one, as each has a partition of its own. Made anew for each task."""
 
     def __init__(
-        self, form: Form, stream: Callable[[Iterator[pa.RecordBatch], Carrying], Iterator[pa.RecordBatch]]
+        self, form: Form, drain: float, stream: Callable[[Iterator[pa.RecordBatch], Carrying], Iterator[pa.RecordBatch]]
     ) -> None:
         self._form = form
+        self._drain = drain
         self._stream = stream
 
     def init(self, handle: StatefulProcessorHandle) -> None:
@@ -170,9 +174,9 @@ class _Lanes(StatefulProcessor):
 
     def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[Any]:  # noqa: ANN401, ARG002, N802, N803 - Spark's
         """Serve a lane that has none, but left something."""
-        return self._serve(key, iter(()), timerValues.getCurrentProcessingTimeInMs())
+        return self._serve(key, None, timerValues.getCurrentProcessingTimeInMs())
 
-    def _serve(self, key: Any, chunks: Iterator[bytes], now_ms: int) -> Iterator[Any]:  # noqa: ANN401 - Spark's
+    def _serve(self, key: Any, chunks: Iterator[bytes] | None, now_ms: int) -> Iterator[Any]:  # noqa: ANN401 - Spark's
         import pandas as pd  # type: ignore[import-untyped]  # it has no types; PySpark takes nothing else
 
         lane = key[0]
@@ -189,8 +193,13 @@ class _Lanes(StatefulProcessor):
             elif kept is not None:
                 self._kept.clear()
 
-        carrying = Carrying(self._form.opened, id_of, earlier, leave, wait=_told(_EMPTY_BATCHES) == "false")
-        for batch in self._stream((packed for chunk in chunks for packed in loaded(chunk)), carrying):
+        drain: float | None = self._drain
+        if _told(_EMPTY_BATCHES) == "false":
+            drain = None
+        elif chunks is None:
+            drain = max([self._drain, *(one.age for one in earlier)])
+        carrying = Carrying(self._form.opened, id_of, earlier, leave, drain)
+        for batch in self._stream((packed for chunk in chunks or () for packed in loaded(chunk)), carrying):
             yield pd.DataFrame({"chunk": [dumped([batch])]})
 
     def close(self) -> None:
