@@ -6,7 +6,7 @@ does; the columns of the input go to the output by `take`, and stay Arrow all th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,13 +30,12 @@ ERROR_TYPE = pa.struct(
 
 
 class Columns:
-    """A batch of the input, and those of its columns that were asked for as lists. `ids` are its rows', if they have their own."""
+    """A batch of the input, and those of its columns that were asked for as lists."""
 
-    __slots__ = ("_lists", "batch", "ids")
+    __slots__ = ("_lists", "batch")
 
-    def __init__(self, batch: pa.RecordBatch, ids: Sequence[str] = ()) -> None:
+    def __init__(self, batch: pa.RecordBatch) -> None:
         self.batch = batch
-        self.ids = ids
         self._lists: dict[Any, list[Any]] = {}
 
     def __getitem__(self, name: str) -> list[Any]:
@@ -141,7 +140,7 @@ class Shape:
         try:
             return self._batches(outcomes)
         except OptionError:
-            return self._batches([self.checked(outcome, on_error) for outcome in outcomes])
+            return self._batches([self._checked(outcome, on_error) for outcome in outcomes])
 
     def _batches(self, outcomes: list[Outcome]) -> list[pa.RecordBatch]:
         groups: dict[int, list[Outcome]] = {}
@@ -160,7 +159,7 @@ class Shape:
             some = nothing if outcome.failure else outcome.outputs
             outputs += some
             places += [outcome.row._place] * len(some)  # noqa: SLF001 - as above
-            errors += [outcome.failure.told() if outcome.failure else None] * len(some)
+            errors += [_error(outcome.failure)] * len(some)
         if self.with_error:  # what a failed row has in their place is null
             good = [output for outcome in outcomes if not outcome.failure for output in outcome.outputs]
             for at, field in enumerate(self.schema):
@@ -177,8 +176,7 @@ class Shape:
             columns.append(pa.array(errors, ERROR_TYPE))
         return pa.RecordBatch.from_arrays(columns, schema=self.whole(source.schema))
 
-    def checked(self, outcome: Outcome, on_error: Any) -> Outcome:  # noqa: ANN401 - as above
-        """Return the outcome, or what becomes of it if its outputs do not fit their columns."""
+    def _checked(self, outcome: Outcome, on_error: Any) -> Outcome:  # noqa: ANN401 - as above
         wrong = self._misfit(outcome.outputs)
         if wrong is None:
             return outcome
@@ -199,6 +197,12 @@ class Unplaced(Exception):
     def __init__(self, outcome: Outcome) -> None:
         super().__init__(outcome.index)
         self.outcome = outcome
+
+
+def _error(failure: Failure | None) -> dict[str, Any] | None:
+    if failure is None:
+        return None
+    return {name: getattr(failure, name) for name in ("kind", "message", "attempts", "elapsed_ms")}
 
 
 def _taken(batch: pa.RecordBatch, places: list[int]) -> pa.RecordBatch:
