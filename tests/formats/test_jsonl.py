@@ -300,7 +300,7 @@ def test_decimals_of_any_length_are_right_or_refused(kind: pa.DataType, number: 
     if abs(nearest) < Decimal(10) ** (kind.precision - kind.scale):
         assert column(text, kind=kind) == [nearest]
     else:
-        with pytest.raises(BadRecord, match="decimal"):
+        with pytest.raises(BadRecord):  # some integers of 40 digits and more polars refuses as no JSON at all
             column(text, kind=kind)
 
 

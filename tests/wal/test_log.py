@@ -16,8 +16,10 @@ from hypothesis import strategies as st
 from penstock import failpoints, unique
 from penstock.errors import DamagedState, Fenced, Locked, OptionError, PositionError, StorageError, UsageError
 from penstock.storage import LocalStorage, Storage
+from penstock.storage._local import LocalReadHandle
 from penstock.testing import CrashDisk, CrashHdfs, Fault, FaultySystem, ObjectStore
 from penstock.wal import Log, Manager, Position, Reader, Writer, form
+from penstock.wal.segment import Segment
 from tests.support.damage import unsynced
 
 ROOT = "/log"
@@ -248,6 +250,29 @@ def test_a_reader_follows_a_live_writer(root: str) -> None:
             seen += list(reader)
     thread.join()
     assert seen == [b"%d." % n * (n % 60) for n in range(total)]
+
+
+def test_a_header_that_is_being_written_is_not_there_yet(root: str) -> None:
+    """A new segment gets its header and a group just behind the look at its header: that is the end, not damage."""
+    with Writer(root) as writer:
+        writer.append(b"first")
+        writer.flush()
+    path = Path(root) / "000000000001.wal"
+    whole = path.read_bytes()
+    path.write_bytes(b"")
+
+    class Slow(LocalReadHandle):
+        def read(self, offset: int, length: int) -> bytes:
+            found = super().read(offset, length)
+            path.write_bytes(whole)
+            return found
+
+    class Disk(LocalStorage):
+        def open(self, path: str) -> LocalReadHandle:
+            return Slow(path)
+
+    assert Segment(Disk(), root, 1).header is None
+    assert list(Reader(root)) == [b"first"]
 
 
 def test_half_a_group_is_not_there_yet(root: str) -> None:

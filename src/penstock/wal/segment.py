@@ -126,8 +126,9 @@ class Segment:
             raise
 
     def _read_header(self) -> Header | None:
+        size = self.size  # asked first: a writer may be putting the header there right now, and a group behind it
         header = form.decode_header(self._file.read(0, form.HEADER_BYTES), self.path)
-        if header is None and self.size > form.HEADER_BYTES:
+        if header is None and size > form.HEADER_BYTES:
             msg = (
                 f"{self.path!r} is damaged at byte 0: its header does not fit its checksum, expected {form.HEADER_BYTES} "
                 "bytes that do; restore it from a copy, or repair the log, which drops what is behind"
