@@ -21,13 +21,9 @@ from penstock.testing import CrashDisk, CrashHdfs, Fault, FaultySystem, ObjectSt
 from penstock.wal import Log, Manager, Position, Reader, Writer, form
 from penstock.wal.segment import Segment
 from tests.support.damage import unsynced
+from tests.support.storages import STORAGES
 
 ROOT = "/log"
-STORAGES: dict[str, Callable[[], Storage]] = {
-    "disk": lambda: CrashDisk().storage(),
-    "hdfs": lambda: CrashHdfs().storage(),
-    "objects": lambda: ObjectStore().storage(),
-}
 
 
 @pytest.fixture(params=STORAGES)

@@ -16,14 +16,10 @@ from penstock.testing import CrashDisk, CrashHdfs, Fault, FaultySystem, ObjectSt
 from penstock.wal import RECORD_BYTES_MAX, Log, Writer
 from penstock.windows import NO_WINDOW, WindowStore
 from penstock.windows.store import artifact_at
+from tests.support.storages import STORAGES
 from tests.testing.windows_program import WindowProgram
 
 ROOT = "/windows"
-STORAGES: dict[str, Callable[[], Storage]] = {
-    "disk": lambda: CrashDisk().storage(),
-    "hdfs": lambda: CrashHdfs().storage(),
-    "objects": lambda: ObjectStore().storage(),
-}
 
 
 @pytest.fixture(params=STORAGES)
