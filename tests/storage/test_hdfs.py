@@ -702,6 +702,81 @@ def test_files_of_many_blocks(hdfs: MiniHdfs, storage: Storage, root: str) -> No
     assert hdfs.cat(f"{root}/b") == data
 
 
+@pytest.fixture(scope="module")
+def long_file(hdfs: MiniHdfs) -> tuple[str, bytes]:
+    """A file of some blocks: its path, and what it holds."""
+    path, data = f"{hdfs.url}/{unique.token()}", pattern(5 * BLOCK_BYTES + 12345)
+    put(HdfsStorage(hdfs.authority), path, data)
+    return path, data
+
+
+@pytest.mark.parametrize("size", [MEBIBYTE, MEBIBYTE + 3, 3 * MEBIBYTE, 5 * MEBIBYTE])
+def test_reading_on_and_jumping(storage: Storage, long_file: tuple[str, bytes], size: int) -> None:
+    """What is read in a row comes from a stream: the same bytes as by ranges, over blocks, to the end, and behind jumps."""
+    path, data = long_file
+    with storage.open(path) as file:
+        for start in (0, BLOCK_BYTES - 7, 2 * MEBIBYTE + 1, 0):
+            for at in range(start, len(data), size):
+                assert file.read(at, size) == data[at : at + size], (start, at)
+                assert file.read(3, 10) == data[3:13]
+        assert file.read(len(data), size) == b""
+
+
+def test_reading_on_by_several_threads(storage: Storage, long_file: tuple[str, bytes]) -> None:
+    """A handle that is shared reads the right bytes for each."""
+    path, data = long_file
+    with storage.open(path) as file, ThreadPoolExecutor(4) as threads:
+
+        def whole(size: int) -> bytes:
+            return b"".join(file.read(at, size) for at in range(0, len(data), size))
+
+        assert all(found == data for found in threads.map(whole, [MEBIBYTE, MEBIBYTE, 2 * MEBIBYTE, 3 * MEBIBYTE]))
+
+
+def test_data_nodes_die_under_a_reader(hdfs: MiniHdfs, storage: Storage, long_file: tuple[str, bytes]) -> None:
+    """Who reads on while two of three DataNodes die goes on from the third."""
+    path, data = long_file
+    with storage.open(path) as file:
+        found = [file.read(at, MEBIBYTE) for at in (0, MEBIBYTE)]
+        try:
+            for node in hdfs.data_nodes[:2]:
+                node.kill()
+            found += [file.read(at, MEBIBYTE) for at in range(2 * MEBIBYTE, len(data), MEBIBYTE)]
+        finally:
+            for node in hdfs.data_nodes[:2]:
+                hdfs.restart(node)
+    assert b"".join(found) == data
+
+
+class _Broken:
+    """What hdfs-native opens, with a stream that breaks or ends after its first piece, as an idle one that DataNodes gave up."""
+
+    def __init__(self, data: bytes, error: type[Exception] | None) -> None:
+        self._data, self._error = data, error
+        self.size = len(data)
+        self.streams = 0
+
+    def read_range(self, offset: int, length: int) -> bytes:
+        return self._data[offset : offset + length]
+
+    def read_range_stream(self, offset: int, length: int) -> Iterator[bytes]:
+        assert length
+        self.streams += 1
+        yield self._data[offset : offset + 100]
+        if self._error:
+            raise self._error
+
+
+@pytest.mark.parametrize("error", [RuntimeError, ConnectionResetError, None])
+def test_a_stream_that_fails_is_left(error: type[Exception] | None) -> None:
+    """A stream that breaks, or ends early, costs a read by range, and never bytes."""
+    data = pattern(5 * MEBIBYTE)
+    broken = _Broken(data, error)
+    reader = _hdfs_native._NativeReader(broken)
+    assert b"".join(reader.read(at, MEBIBYTE) for at in range(0, len(data), MEBIBYTE)) == data
+    assert broken.streams == 4
+
+
 def test_a_full_block_is_synced(storage: Storage, root: str) -> None:
     """A block that fills is synced though nobody asks: the sync at the end does not cover it any more."""
     with storage.create(f"{root}/a") as file:

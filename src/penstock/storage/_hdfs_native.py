@@ -27,7 +27,7 @@ import errno
 import os
 import re
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -49,6 +49,7 @@ _CONTACT_TRIES = {
 }  # refused connections: 7 s; each name node of a service is tried
 _SETTINGS = {"dfs.client.block.write.replace-datanode-on-failure.best-effort": "true"}
 _NEW_FILES = {"replication": "dfs.replication", "block_size": "dfs.blocksize"}
+_STREAM_BYTES = 1 << 20  # shorter reads are looks at a place
 _PORT = 8020  # of a NameNode, where none is given
 _REMOTE = re.compile(r'(?:Fatal)?RPCError\("(?:[\w.]+\.)?([\w$]+)", "(.*)"\)', re.DOTALL)
 _OTHER = re.compile(r'(\w+)\("(.*)"\)', re.DOTALL)
@@ -261,12 +262,41 @@ class _NativeWriter:
 
 
 class _NativeReader:
-    """`HdfsReader` by hdfs-native."""
+    """`HdfsReader` by hdfs-native. Who reads on where the last read ended is served from a stream, which the DataNode keeps filled."""
 
     def __init__(self, file: Any) -> None:  # noqa: ANN401 - hdfs_native.FileReader
         self._file = file
         self.size: int = file.size
+        self._lock = threading.Lock()
+        self._next = 0  # behind the last read
+        self._stream: Iterator[bytes] | None = None
+        self._rest = b""  # what the stream gave beyond that
 
     def read(self, offset: int, length: int) -> bytes:
         with _numbered():
+            if length >= _STREAM_BYTES and self._lock.acquire(blocking=False):
+                try:
+                    return self._read_on(offset, length)
+                finally:
+                    self._lock.release()
             return bytes(self._file.read_range(offset, length))
+
+    def _read_on(self, offset: int, length: int) -> bytes:
+        """Read; the second time in a row by a stream to the end of the file, which is left when somebody jumps, or when it fails."""
+        goes_on, self._next = offset == self._next > 0, offset + length
+        if goes_on:
+            with suppress(OSError, RuntimeError, StopIteration):
+                self._stream = self._stream or self._file.read_range_stream(offset, self.size - offset)
+                return self._streamed(self._stream, length)
+        self._stream, self._rest = None, b""
+        return bytes(self._file.read_range(offset, length))
+
+    def _streamed(self, stream: Iterator[bytes], length: int) -> bytes:
+        pieces = [self._rest]
+        missing = length - len(self._rest)
+        while missing > 0:
+            pieces.append(next(stream))
+            missing -= len(pieces[-1])
+        end = len(pieces[-1]) + missing
+        pieces[-1], self._rest = pieces[-1][:end], pieces[-1][end:]
+        return b"".join(pieces)
