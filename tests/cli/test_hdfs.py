@@ -12,9 +12,11 @@ import pytest
 
 from penstock import unique
 from penstock.cli import ingest
+from penstock.errors import PenstockError
+from penstock.spark.ingest import check_apart
 from penstock.storage import HdfsStorage, _hdfs_native
 from tests.cli.conftest import Said
-from tests.support.hdfs import MiniHdfs, free_port
+from tests.support.hdfs import MiniHdfs, configuration, free_port
 from tests.support.storage_contract import put
 
 
@@ -40,6 +42,7 @@ WRONG = {
     "host": ("hdfs://nowhere.invalid:PORT/a", "no NameNode at hdfs://nowhere.invalid:PORT", 1),
     "name service": ("hdfs://nowhere.invalid/a", "no NameNode at hdfs://nowhere.invalid:8020", 1),
     "default": ("hdfs:///a", "fs.defaultFS", 2),
+    "user": ("hdfs://me:hunter2@127.0.0.1:PORT/a", "***@127.0.0.1:PORT/a': HDFS takes no user in an address", 2),
 }
 
 
@@ -56,6 +59,40 @@ def test_a_wrong_address(
     assert said.replace("PORT", port) in " ".join(done.err.split())
     assert done.status == status
     assert not Path(places["DST"]).exists()
+
+
+def test_tasks_are_tried_again(
+    hdfs: MiniHdfs, penstock: Callable[..., Said], places: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where servers can fail and no `--master` was given, Spark tries a task that failed again; on this machine alone it does not."""
+    asked = []
+
+    def session(master: str) -> None:
+        asked.append(master)
+        raise PenstockError(places["DST"])
+
+    monkeypatch.setattr(ingest, "session", session)
+    for dst in (places["DST"], f"{hdfs.url}/{unique.token()}"):
+        assert penstock("ingest", places["SRC"], dst).status == 1
+    penstock("ingest", places["SRC"], places["DST"], "--master", "local[2]")
+    assert asked == ["local[*]", "local[*,4]", "local[2]"]
+
+
+def test_one_directory_by_two_addresses(
+    hdfs: MiniHdfs,
+    penstock: Callable[..., Said],
+    tmp_path: Path,
+    spark_is_not_started: None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An output that lies in its input is refused, also when the HDFS has another address there; a directory beside it is not."""
+    monkeypatch.setenv("HADOOP_CONF_DIR", str(configuration(tmp_path / "conf", {"fs.defaultFS": hdfs.url})))
+    at = f"/{unique.token()}"
+    HdfsStorage(hdfs.authority).make_directory(f"{at}/in")
+    done = penstock("ingest", f"{hdfs.url}{at}/in", f"hdfs://{at}/in/out", "--recursive")
+    assert done.status == 2
+    assert "lies in SRC" in " ".join(done.err.split())
+    check_apart(f"{hdfs.url}{at}/in", f"hdfs://{at}/inside")
 
 
 # -- what only an ingest that runs can find ----------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from penstock.errors import (
 )
 from penstock.sink.sink import Batch, Sink
 from penstock.storage import LocalStorage
-from penstock.testing import FakeClock
+from penstock.testing import FakeClock, ObjectStore
 from tests.support.output import QUERY, Output
 
 
@@ -659,6 +659,14 @@ def test_growing_file_does_not_roll(output: Output, name: str) -> None:
     """An option that says when to close a file is refused for one that is never closed, not ignored."""
     with pytest.raises(OptionError, match=f"{name} says when to close"):
         output.sink(growing="true", fileName="events.log", **{name: "1h" if "In" in name else "10"})
+
+
+def test_growing_file_where_nothing_can_be_appended(output: Output) -> None:
+    """F18: a storage whose files are put whole cannot have a growing file: told at the start, not when a batch is decided."""
+    output.storage = ObjectStore().storage()
+    output.sink(fileName="p{seq}")
+    with pytest.raises(OptionError, match="growing=true appends"):
+        output.sink(growing="true", fileName="events.log")
 
 
 def test_growing_file_that_somebody_wrote_to_is_an_error(output: Output) -> None:

@@ -17,7 +17,7 @@ from penstock import failpoints, unique
 from penstock.errors import NoSpace, StorageError
 from penstock.options import SINK, parse
 from penstock.sink.sink import Batch, Begun, Sink, TaskResult
-from penstock.storage import HdfsStorage, Storage, _hdfs
+from penstock.storage import HdfsStorage, _hdfs
 from tests.support.hdfs import MiniHdfs
 
 if TYPE_CHECKING:
@@ -76,13 +76,6 @@ def write(sink: Sink, begun: Begun, number: int, writer: int) -> TaskResult:
     return sink.write(begun, "q", number, writer, rows.schema, iter([rows]))
 
 
-def lines(hdfs: MiniHdfs, storage: Storage, root: str) -> Counter[str]:
-    """Return every line that a reader sees, by a client that is not ours."""
-    names = [entry.name for entry in storage.list(root) if not entry.is_directory and entry.name[0] not in "._"]
-    found = [line for name in names for line in hdfs.cat(f"{root}/{name}").decode().split("\n")]
-    return Counter(filter(None, found))
-
-
 def expected(batches: int = BATCHES) -> Counter[str]:
     """Return every line once."""
     return Counter(f"{b}-{w}-{line}" for b in range(batches) for w in range(WRITERS) for line in range(LINES))
@@ -110,11 +103,11 @@ def test_killed_anywhere_and_started_again(hdfs: MiniHdfs, kill: str) -> None:
     storage, root = HdfsStorage(hdfs.authority), f"{hdfs.url}/{unique.token()}"
     options = ["rollRows=30", "mergeBelow=1"]
     assert run(root, *options, kill=kill) == -signal.SIGKILL
-    seen = lines(hdfs, storage, root)
+    seen = hdfs.lines(root)
     assert not seen - expected()
     assert run(root, *options) == 0
-    assert lines(hdfs, storage, root) == expected()
-    assert not seen - lines(hdfs, storage, root)
+    assert hdfs.lines(root) == expected()
+    assert not seen - hdfs.lines(root)
     assert not list(storage.names(f"{root}/_penstock/s/staging"))
     assert "OPENFORWRITE" not in hdfs.fsck(root)
 
@@ -177,7 +170,7 @@ def sink(hdfs: MiniHdfs) -> Iterator[Sink]:
     )
     yield made
     play(made)
-    assert lines(hdfs, made.storage, root) == expected()
+    assert hdfs.lines(root) == expected()
     assert not list(made.storage.names(made.staging))
     said = hdfs.fsck(root)
     assert "is HEALTHY" in said
@@ -290,8 +283,8 @@ def test_a_batch_waits_for_two_closes(hdfs: MiniHdfs) -> None:
         def __getattr__(self, name: str) -> object:
             return getattr(storage._hdfs, name)
 
-        def create(self, path: str, mode: int) -> object:
-            return Counted(storage._hdfs.create(path, mode))
+        def create(self, path: str, mode: int, replicas: int = 0) -> object:
+            return Counted(storage._hdfs.create(path, mode, replicas))
 
     class Counted:
         def __init__(self, file: HdfsWriter) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import sysconfig
@@ -14,6 +15,9 @@ import pyspark
 import pytest
 
 import penstock
+from penstock.sink.existing import sink_ids
+from penstock.sink.sink import Sink
+from penstock.storage import LocalStorage
 from penstock.verify import verify
 from tests.support.cluster import kill, spark_cluster, started
 from tests.support.wait import wait_for
@@ -127,14 +131,17 @@ def test_a_worker_is_killed(
 
 @pytest.mark.soak
 def test_the_command_on_a_cluster(stage: Stage) -> None:
-    """`--master` is all that changes: executors of their own find the Python of the driver, and every line is there once."""
+    """`--master` is all that changes: executors of their own find the Python of the driver, each has a task, every line is there once."""
     expected = fill(stage)
     log = stage.root / "driver.log"
     command = [sys.executable, "-m", "penstock.cli", "ingest", str(stage.src), str(stage.dst)]
-    with started(*command, "--master", "local-cluster[2,1,1024]", log=log) as ingest:
+    with started(*command, "--master", "local-cluster[3,1,1024]", log=log) as ingest:
         assert ingest.wait(300) == 0, log.read_text()[-3000:]
     assert stage.lines() == expected
     assert verify(str(stage.dst)).ok
+    (name,) = sink_ids(LocalStorage(), f"{stage.dst}/_penstock")
+    noted = Sink.existing(LocalStorage(), str(stage.dst), name).options["ingest"]
+    assert json.loads(noted)["tasks"] == 3
 
 
 def committed(stage: Stage) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from pyspark.sql import SparkSession
 
 import penstock
 from penstock import unique
+from penstock.errors import NoSpace
 from penstock.storage import HdfsStorage, locate
 from penstock.verify import verify
 from tests.support.hdfs import MiniHdfs
@@ -65,6 +67,22 @@ def test_input_output_and_checkpoint_lie_apart(
     assert sorted(row.value for row in spark.read.text(paths[1]).collect()) == [*expected(), "later"]
     report = verify(paths[1], paths[0])
     assert report.ok, report
+
+
+def test_a_checkpoint_that_may_not_grow(spark: SparkSession, hdfs: MiniHdfs, root: str) -> None:
+    """A quota that Spark's own files meet, when a query begins and later, is `NoSpace` that names the checkpoint; raised, all goes on."""
+    options: dict[str, Any] = {"source": {"settle": "0s"}, "checkpoint": f"{root}/checkpoint"}
+    storage = HdfsStorage(hdfs.authority)
+    for directory in ("checkpoint", "checkpoint/offsets"):
+        path = f"{root}/{directory}"
+        storage.make_directory(path)
+        put(storage, f"{root}/in/{unique.token()}", b"more\n")
+        hdfs.admin("-setSpaceQuota", "1", path.removeprefix(hdfs.url))
+        with pytest.raises(NoSpace, match=rf"checkpoint '{root}/checkpoint': The DiskSpace quota of .* is exceeded"):
+            penstock.ingest(spark, f"{root}/in", f"{root}/out", **options)
+        hdfs.admin("-clrSpaceQuota", path.removeprefix(hdfs.url))
+        penstock.ingest(spark, f"{root}/in", f"{root}/out", **options)
+    assert hdfs.lines(f"{root}/out") == Counter(expected()) + Counter({"more": 2})
 
 
 def fill(place: str) -> None:

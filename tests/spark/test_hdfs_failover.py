@@ -66,9 +66,9 @@ def test_name_nodes_fail_over_under_an_ingest(cluster: TwoNameNodes, tmp_path: P
         before = committed(storage, root)
         assert ingest.wait(600) == 0, log.read_text()[-3000:]
     assert committed(storage, root) > before
-    names = [name for name in storage.names(f"{root}/out") if name[0] not in "._"]
-    lines = Counter(line for name in names for line in cluster.cat(f"{root}/out/{name}").decode().split())
-    assert lines == Counter(f"{number}-{line}" for number in range(FILES) for line in range(LINES))
+    assert cluster.lines(f"{root}/out") == Counter(
+        f"{number}-{line}" for number in range(FILES) for line in range(LINES)
+    )
     assert verify(f"{root}/out", f"{root}/in").ok
     said = cluster.fsck(f"{root}/out")
     assert "is HEALTHY" in said

@@ -25,7 +25,9 @@ from penstock.errors import (
     OptionError,
     PenstockError,
     TemplateError,
+    from_text,
 )
+from penstock.spark.ingest import _with_causes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -453,3 +455,15 @@ def test_big_file_is_cut_over_batches(spark: SparkSession, stage: Stage) -> None
     assert done.batch == 4
     assert set(stage.lines().values()) == {1}
     assert sum(stage.lines().values()) == 5000
+
+
+def test_what_caused_an_error_of_spark_is_told() -> None:
+    """Where the abort behind a commit fails, too, Spark says "Writing job failed" and no more: the ingest says what the commit said."""
+
+    class Failed(Exception):
+        def __init__(self, text: str, cause: Exception | None = None) -> None:
+            super().__init__(text)
+            self._cause = cause
+
+    error = Failed("[STREAM_FAILED] Writing job failed.", Failed("Writing job failed.", Failed("[PST-503] quota")))
+    assert type(from_text(_with_causes(error))) is NoSpace

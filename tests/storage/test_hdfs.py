@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import json
 import os
 import pickle
@@ -16,7 +17,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
-from urllib.request import urlopen
 
 import pyarrow as pa
 import pytest
@@ -30,7 +30,7 @@ from penstock.source.cursor import FileVersion, Split
 from penstock.source.plan import Planner
 from penstock.source.read import Reading
 from penstock.storage import HdfsStorage, Storage, _hdfs, _hdfs_native, locate
-from tests.support.hdfs import BLOCK_BYTES, MiniHdfs, configuration, free_port
+from tests.support.hdfs import BLOCK_BYTES, DATA_NODES, MiniHdfs, configuration, free_port
 from tests.support.storage_contract import StorageContract, put
 
 MEBIBYTE = 1 << 20
@@ -216,10 +216,8 @@ def test_nothing_is_connected_before_it_is_needed() -> None:
 
 def status(hdfs: MiniHdfs, path: str) -> dict[str, Any]:
     """Return what the servers' web interface says of a path."""
-    url = f"http://127.0.0.1:{hdfs.web_port}/webhdfs/v1{path.removeprefix(hdfs.url)}?op=GETFILESTATUS&user.name=root"
-    with urlopen(url, timeout=30) as answer:
-        found: dict[str, Any] = json.load(answer)["FileStatus"]
-        return found
+    found: dict[str, Any] = json.loads(hdfs.web(path, "GETFILESTATUS&user.name=root"))["FileStatus"]
+    return found
 
 
 def mode(hdfs: MiniHdfs, path: str) -> str:
@@ -536,6 +534,7 @@ def test_a_copy_is_planned_when_it_has_its_name(storage: Storage, root: str) -> 
     planner = Planner(storage, root, options, divisible=lambda _: True)
     put(storage, f"{root}/a._COPYING_", b"line\n")
     put(storage, f"{root}/b", b"line\n")
+    time.sleep(0.2)  # the NameNode's clock may be known to be earlier than it is by what a call takes
     first = planner.latest(planner.initial())
     assert planned(planner, first) == ["b"]
     storage.publish(f"{root}/a._COPYING_", f"{root}/a")
@@ -631,6 +630,13 @@ def test_a_dead_writer_blocks_nothing(storage: Storage, root: str, dead_writer: 
     storage.delete(f"{root}/a")
     put(storage, f"{root}/a", b"anew")
     assert storage.read(f"{root}/a") == b"anew"
+
+
+def test_a_file_that_is_given_up_is_not_completed(hdfs: MiniHdfs, storage: Storage, root: str) -> None:
+    """A file that nobody refers to any more stays open: the garbage collector asks no server, which may be one that has failed."""
+    storage.create(f"{root}/a").write(b"half")
+    gc.collect()
+    assert "OPENFORWRITE" in hdfs.fsck(root)
 
 
 @pytest.mark.parametrize("sync", ["sync", "no sync"])
@@ -823,16 +829,33 @@ def test_a_data_node_dies_between_two_syncs(
 def test_a_data_node_is_dead_when_a_block_is_begun(
     hdfs: MiniHdfs, storage: Storage, root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where a dead DataNode is not missed yet, writing fails with a typed error and leaves no name; later it works."""
-    monkeypatch.setattr(_hdfs, "_PATIENCE_SECONDS", (0.5, 1.0))
+    """One DataNode of three is dead and not missed: files are written to the others, and should have their three replicas all the same."""
+    monkeypatch.setattr(_hdfs, "_PATIENCE_SECONDS", (0.5,) * 50)
     hdfs.data_nodes[0].kill()
+    try:
+        put(storage, f"{root}/a", b"x")
+        storage.put_if_absent(f"{root}/b", b"y")
+    finally:
+        hdfs.restart(hdfs.data_nodes[0])
+    assert sorted(storage.names(root)) == ["a", "b"]
+    for name, data in (("a", b"x"), ("b", b"y")):
+        assert storage.read(f"{root}/{name}") == data
+        assert status(hdfs, f"{root}/{name}")["replication"] == DATA_NODES
+
+
+def test_too_few_data_nodes(hdfs: MiniHdfs, storage: Storage, root: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where two of three are dead and not missed, writing fails with a typed error and leaves no name; later it works."""
+    monkeypatch.setattr(_hdfs, "_PATIENCE_SECONDS", (0.5, 0.5, 1.0))
+    for node in hdfs.data_nodes[:2]:
+        node.kill()
     try:
         with pytest.raises(StorageError):
             put(storage, f"{root}/a", b"x")
         with pytest.raises(StorageError):
             storage.put_if_absent(f"{root}/b", b"x")
     finally:
-        hdfs.restart(hdfs.data_nodes[0])
+        for node in hdfs.data_nodes[:2]:
+            hdfs.restart(node)
     assert not storage.names(root)
     put(storage, f"{root}/a", b"x")
     storage.put_if_absent(f"{root}/b", b"y")
@@ -880,6 +903,7 @@ def test_a_file_that_meets_a_dead_data_node_is_made_again(
     assert list(storage.names(root)) == ["a"]
     storage.publish(f"{root}/a", f"{root}/b")
     assert hdfs.cat(f"{root}/b") == data
+    assert status(hdfs, f"{root}/b")["replication"] == DATA_NODES
 
 
 def test_new_files_are_as_the_configuration_says(
@@ -906,6 +930,34 @@ def test_a_configuration_that_cannot_be(
     monkeypatch.setenv("HADOOP_CONF_DIR", str(configuration(tmp_path / "conf", {"dfs.replication": value})))
     with pytest.raises(OptionError, match=f"dfs.replication of HADOOP_CONF_DIR='{value}'"):
         HdfsStorage(hdfs.authority).stat("/")
+
+
+def test_a_configuration_that_cannot_be_read(
+    clients: object, hdfs: MiniHdfs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file of HADOOP_CONF_DIR that is cut is an error that names it; a directory without any is no configuration."""
+    monkeypatch.setenv("HADOOP_CONF_DIR", str(tmp_path / "nowhere"))
+    assert HdfsStorage(hdfs.authority).stat("/").is_directory
+    _hdfs_native._clients.clear()
+    monkeypatch.setenv("HADOOP_CONF_DIR", str(configuration(tmp_path, {})))
+    (tmp_path / "hdfs-site.xml").write_text("<configuration><property>")
+    with pytest.raises(OptionError, match=r"hdfs-site\.xml' of HADOOP_CONF_DIR cannot be read"):
+        HdfsStorage(hdfs.authority).stat("/")
+
+
+def test_executors_are_the_user_of_their_query(
+    clients: dict[Any, Any], hdfs: MiniHdfs, storage: HdfsStorage, root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that Spark has told whose query it runs (SPARK_USER) makes files as that user, unless HADOOP_USER_NAME is set."""
+    storage._hdfs.chmod(root.removeprefix(hdfs.url), 0o777)
+    monkeypatch.setenv("SPARK_USER", "ann")
+    for name, owner in (("", "ann"), ("joe", "joe")):
+        monkeypatch.setenv("HADOOP_USER_NAME", name)
+        if not name:
+            monkeypatch.delenv("HADOOP_USER_NAME")
+        clients.clear()
+        put(HdfsStorage(hdfs.authority), f"{root}/{owner}", b"x")
+        assert status(hdfs, f"{root}/{owner}")["owner"] == owner
 
 
 def test_everything_is_killed(hdfs: MiniHdfs, storage: Storage, root: str) -> None:

@@ -15,6 +15,7 @@ import signal
 import socket
 import subprocess
 import time
+from collections import Counter
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -275,12 +276,27 @@ class MiniHdfs:
             said: str = answer.read().decode()
             return said
 
-    def cat(self, path: str) -> bytes:
-        """Return the file as the servers' own web interface gives it: another client, in Java."""
-        url = f"http://127.0.0.1:{self.web_port}/webhdfs/v1{quote(path.removeprefix(self.url))}?op=OPEN"
-        with urlopen(url, timeout=30) as answer:
+    def web(self, path: str, operation: str) -> bytes:
+        """Return what the servers' own web interface answers for a path: another client, in Java, and nobody's user."""
+        asked = f"webhdfs/v1{quote(path.removeprefix(self.url))}?op={operation}"
+        with urlopen(f"http://127.0.0.1:{self.web_port}/{asked}", timeout=30) as answer:
             data: bytes = answer.read()
             return data
+
+    def cat(self, path: str) -> bytes:
+        """Return the file as another client reads it."""
+        return self.web(path, "OPEN")
+
+    def lines(self, directory: str) -> Counter[str]:
+        """Return how often another client, which skips names that begin with `_` or `.`, sees each line below a directory."""
+        found: Counter[str] = Counter()
+        for entry in json.loads(self.web(directory, "LISTSTATUS"))["FileStatuses"]["FileStatus"]:
+            path = f"{directory}/{entry['pathSuffix']}"
+            if entry["pathSuffix"][0] not in "._":
+                found += (
+                    self.lines(path) if entry["type"] == "DIRECTORY" else Counter(self.cat(path).decode().splitlines())
+                )
+        return found
 
     def stop(self) -> None:
         """Kill everything."""

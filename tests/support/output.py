@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from penstock.options import SINK, parse
 from penstock.sink.sink import Batch, Begun, Committed, Sink, TaskResult
-from penstock.storage import LocalStorage
+from penstock.storage import LocalStorage, Storage
 from penstock.testing import FakeClock
 
 TEXT = pa.schema([("value", pa.string())])
@@ -25,7 +25,7 @@ class Output:
         self.root = root
         self.time = time
         self.schema = TEXT
-        self.storage = LocalStorage()
+        self.storage: Storage = LocalStorage()
 
     def sink(self, *, sink_id: str = "s", **options: str) -> Sink:
         """Return a sink over the directory."""

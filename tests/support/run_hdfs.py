@@ -8,6 +8,8 @@ from pathlib import Path
 
 from penstock.cli.answer import console
 from penstock.cli.demo import play, source, story
+from penstock.cli.process import interrupted_by_signals
+from penstock.errors import PenstockError
 from tests.support.hdfs import DATA_NODES, NoHdfs, running
 
 # Less than the demo has on a local disk: each file waits for three DataNodes, which are all this machine.
@@ -19,8 +21,13 @@ def main() -> int:
     """Run the demo; return 0 if every line came through once, and nothing is open or missing behind it."""
     source._FILES_MAX, story._INGEST = _FILES, _INGEST
     out = console()
+    out.print("starting HDFS: 15 s; the first time its classes are fetched, too (56 MB)")
     try:
-        with tempfile.TemporaryDirectory(prefix="penstock-hdfs-") as directory, running(Path(directory)) as hdfs:
+        with (
+            interrupted_by_signals(),
+            tempfile.TemporaryDirectory(prefix="penstock-hdfs-") as directory,
+            running(Path(directory)) as hdfs,
+        ):
             out.print(f"HDFS runs at {hdfs.url}: a NameNode and {DATA_NODES} DataNodes", soft_wrap=True)
             answer = play(f"{hdfs.url}/demo", keep=True, as_json=False)
             answer.show(out)
@@ -28,9 +35,11 @@ def main() -> int:
             whole = "is HEALTHY" in said
             out.print("fsck: the output is healthy" if whole else said, soft_wrap=True)
             return answer.exit_status or int(not whole)
-    except NoHdfs as error:
-        out.print(str(error), soft_wrap=True)
-        return 1
+    except (NoHdfs, PenstockError) as error:
+        out.print(f"error: {error}", soft_wrap=True)
+    except KeyboardInterrupt:
+        out.print("interrupted; HDFS is stopped")
+    return 1
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from itertools import count
 
 import pytest
 
@@ -57,6 +58,32 @@ def test_what_is_synced_stays(hdfs_in_memory: CrashHdfs) -> None:
     assert left(hdfs_in_memory, "/root/a") == [(b"xyz", True)]
     handle.write(b"more")
     assert {data[:3] for data, _ in left(hdfs_in_memory, "/root/a")} == {b"xyz"}
+
+
+def test_a_put_that_fails_leaves_nothing(hdfs_in_memory: CrashHdfs) -> None:
+    """Whichever of its calls fails, the close of the temporary too: neither the name nor the temporary is there, open or not."""
+    failed = set()
+    for at in count(1):
+        faulty = FaultySystem(hdfs_in_memory, Fault(errno.EACCES), at)
+        try:
+            faulty.storage().put_if_absent("/root/record", b"x")
+        except StorageError:
+            assert not hdfs_in_memory.storage().names("/root"), faulty.failed
+            failed.add(faulty.failed)
+        else:
+            break
+    assert failed == {"create", "writer.write", "writer.hsync", "writer.close", "stat", "rename"}
+
+
+def test_a_growing_file_that_others_wrote_to_is_left_closed(hdfs_in_memory: CrashHdfs) -> None:
+    """Who finds other bytes than there should be appends nothing, and gives the file back: readers see it as it was."""
+    storage = hdfs_in_memory.storage()
+    with storage.extend("/root/g", 0) as file:
+        file.write(b"one\ntwo\n")
+        file.sync()
+    with pytest.raises(StorageError, match="other bytes from 4 on"), storage.extend("/root/g", 4) as file:
+        file.write(b"2\n")
+    assert storage.read("/root/g") == b"one\ntwo\n"
 
 
 def test_what_is_synced_is_never_made_again(hdfs_in_memory: CrashHdfs) -> None:

@@ -19,7 +19,7 @@ from penstock.cli.process import importable_here, session, stop_signals
 from penstock.cli.progress import Course, reporter, starting
 from penstock.errors import OptionError
 from penstock.options import SINK, SOURCE, parse
-from penstock.storage import locate
+from penstock.storage import HdfsStorage, locate
 from penstock.units import format_duration, format_size
 
 if TYPE_CHECKING:
@@ -65,6 +65,11 @@ class Request:
         request.check()
         return request
 
+    def master(self) -> str:
+        """Return where to run unless told: here; on HDFS tasks that meet a dead server are tried again, as on every cluster."""
+        places = (self.src, self.dst, self.checkpoint or self.dst)
+        return "local[*,4]" if any(isinstance(locate(place)[0], HdfsStorage) for place in places) else "local[*]"
+
     def check(self) -> None:
         """Raise what can be known to be wrong before Spark runs. Reads only whether SRC is there, and the others can be reached."""
         from penstock.sink.sink import Sink
@@ -96,7 +101,7 @@ def run(request: Request, *, master: str | None, watch: bool, as_json: bool, wri
     course = Course()
     with contextlib.ExitStack() as around:
         starting(as_json=as_json)
-        spark = around.enter_context(session(master))
+        spark = around.enter_context(session(master or request.master()))
         stop = around.enter_context(stop_signals())
         shown = around.enter_context(reporter(as_json=as_json, write=write))
         done = _ingest(spark, request, watch=watch, progress=_watching(stop, course, shown), course=course)

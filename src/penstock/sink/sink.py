@@ -294,6 +294,9 @@ class Sink:
         if self.options["growing"] and rolling:
             msg = f"growing=true never closes a file, and {rolling[0]} says when to close one; leave one of them out"
             raise OptionError(msg)
+        if self.options["growing"] and not self.storage.goes_on:
+            msg = f"growing=true appends to a file, and files in {self.root!r} can only be put whole; leave growing out"
+            raise OptionError(msg)
         data_schema, _ = self.data_schema(schema)
         form = self._format(data_schema)
         if form.name != "parquet":

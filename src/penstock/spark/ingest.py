@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from penstock import errors
-from penstock.errors import CheckpointMismatch, DamagedState, NotThere, OptionError, StorageError
+from penstock.errors import CheckpointMismatch, DamagedState, NoSpace, NotThere, OptionError, StorageError
 from penstock.options import SINK, SOURCE, Option, parse
 from penstock.processes import process
 from penstock.sink.existing import sink_ids
@@ -26,7 +26,7 @@ from penstock.source.scan import Scan, name_filter
 from penstock.spark import ddl, fused, keeper, reading
 from penstock.spark.checkpoint import Checkpoint
 from penstock.spark.session import has_ended, require_pyspark
-from penstock.storage import locate
+from penstock.storage import HdfsStorage, locate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -53,6 +53,8 @@ _SELECTING = ("path", "pathGlobFilter", "pattern", "startingFrom")
 # What Spark says where two drivers write one checkpoint: in the same batch, in the first one, in one application.
 _ANOTHER_DRIVER = ("CONCURRENT_STREAM_LOG_UPDATE", "concurrently using", "CONCURRENT_QUERY")
 _DAMAGED = re.compile(r"Checksum error: \S+|Failed to read log file \S+|batch \d+ doesn't exist")
+# What an HDFS has refused Spark's JVM, at the start and later; of all that an ingest has it writes the checkpoint alone.
+_REFUSED = re.compile(r"(?:\n: [\w.$()]+|terminated with exception): (.+)(?:\n.*){0,2}?\n\s+at org\.apache\.hadoop\.")
 _JVM_ENDED = (
     "Spark's JVM has ended under way (killed, or out of memory); what is committed stays, nothing else is visible, and the "
     "same call goes on from there in a new session"
@@ -283,21 +285,28 @@ class _Job:
         return {"emit": "splits", "stateLocation": f"{self._checkpoint.location}/penstock"}
 
     def told(self, error: Exception) -> errors.PenstockError:
-        """Return what an error of Spark means: our own error is in its text."""
-        found = errors.from_text(str(error))
+        """Return what an error of Spark means: our own error is in its text, or in that of what caused it."""
+        text = _with_causes(error)
+        found = errors.from_text(text)
         if type(found) is not errors.PenstockError:
             return found
-        if any(condition in str(error) for condition in _ANOTHER_DRIVER):
+        if any(condition in text for condition in _ANOTHER_DRIVER):
             return errors.Fenced(
                 f"another driver uses the checkpoint {self._checkpoint.location!r} of this ingest; this one has changed nothing "
                 "more; leave it to the other, or run the same command again when that has ended"
             )
-        if damaged := _DAMAGED.search(str(error)):
+        if damaged := _DAMAGED.search(text):
             return DamagedState(
                 f"Spark cannot read the checkpoint {self._checkpoint.location!r}: {damaged[0]}; restore it from a copy, with the "
                 ".crc beside each file; nothing was changed"
             )
-        return errors.PenstockError(_JVM_ENDED) if has_ended(self._spark) else found
+        if refused := _REFUSED.search(text):
+            kind = NoSpace if "quota" in refused[1].lower() else StorageError
+            return kind(
+                f"Spark cannot write the checkpoint {self._checkpoint.location!r}: {refused[1]}; nothing of this batch is "
+                "visible, and the same call goes on from there"
+            )
+        return errors.PenstockError(_JVM_ENDED) if has_ended(self._spark) else errors.PenstockError(str(error))
 
     def finish(self, query: StreamingQuery) -> None:
         """Publish what the query left open, as the driver it was."""
@@ -332,6 +341,15 @@ class _Job:
         return offsets[0]
 
 
+def _with_causes(error: BaseException | None) -> str:
+    """Return what an error of Spark says, and each that caused it: where an abort fails, too, the first says nothing of why."""
+    said = []
+    while error is not None:
+        said.append(str(error))
+        error = getattr(error, "_cause", None)
+    return "\n".join(said)
+
+
 def check_apart(src: str, dst: str, checkpoint: str | None = None) -> None:
     """Raise `OptionError` unless SRC is there, DST is no file, and neither they nor the checkpoint lie in one another.
 
@@ -348,7 +366,7 @@ def check_apart(src: str, dst: str, checkpoint: str | None = None) -> None:
         if given is None:
             continue
         place, path = locate(given, name=name)
-        target = place.resolve(path)
+        target = _by_address_of(storage, place, path)
         if f"{target}/".startswith(f"{really}/"):
             msg = f"{name}={path!r} lies in SRC={source!r}: it would be read as input; choose a directory outside of it"
             raise OptionError(msg)
@@ -358,6 +376,22 @@ def check_apart(src: str, dst: str, checkpoint: str | None = None) -> None:
         if _is_file(place, path):
             msg = f"{name}={path!r} is a file; expected a directory, which is made if it is not there"
             raise OptionError(msg)
+
+
+def _by_address_of(storage: Storage, place: Storage, path: str) -> str:
+    """Return where `path` of `place` really lies; where that is the HDFS that `storage` is, too, by the address it has there.
+
+    An HDFS has many addresses, and one root: when that was last changed, to the millisecond, is the same by all of them.
+    """
+    target = place.resolve(path)
+    if (
+        isinstance(storage, HdfsStorage)
+        and isinstance(place, HdfsStorage)
+        and storage.authority != place.authority
+        and storage.stat("/").modified_ns == place.stat("/").modified_ns
+    ):
+        return f"hdfs://{storage.authority}{target.removeprefix(f'hdfs://{place.authority}')}"
+    return target
 
 
 def check_reached(*places: tuple[Storage, str]) -> None:

@@ -29,6 +29,7 @@ import sys
 import threading
 from typing import TYPE_CHECKING
 
+from penstock import clock
 from penstock.errors import DependencyError, PenstockError
 from penstock.spark import archive, forkserver
 from penstock.storage import is_file
@@ -39,7 +40,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _ENDING_SECONDS = 1.0
+_EXECUTORS_SECONDS = 10.0
 _NO_CODE_GENERATION = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+_LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 _LAUNCHER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "python.sh")
 
 
@@ -76,18 +79,33 @@ def local_session(
         return active
     os.environ.setdefault("PYSPARK_PYTHON", _worker_python(master))
     threading.Thread(target=_prepare, args=(_fork_server(),), name="penstock-prepare", daemon=True).start()
-    settings = _settings(rows_in_jvm=rows_in_jvm) | (config or {})
+    settings = _settings(master, rows_in_jvm=rows_in_jvm) | (config or {})
     builder = SparkSession.builder.master(master).appName("penstock")
     for name, value in settings.items():
         builder = builder.config(name, value)
     session = builder.getOrCreate()
     if quiet:
         session.sparkContext.setLogLevel("ERROR")
+    if not _is_here(master):
+        _await_executors(session)
     if rows_in_jvm:
         from penstock.spark.register import register
 
         register(session)
     return session
+
+
+def _await_executors(spark: SparkSession) -> None:
+    """Wait until no other executor has come for a second: an ingest makes as many tasks as they have cores.
+
+    Those of a cluster come one by one, seconds after their session; where none come before there are tasks, that is all.
+    """
+    until = clock.monotonic() + _EXECUTORS_SECONDS
+    before, now = 0, 0
+    while (now == 0 or now > before) and clock.monotonic() < until:
+        clock.sleep(1)
+        status = spark.sparkContext._jsc.sc().getExecutorMemoryStatus()  # noqa: SLF001 - has no other name
+        before, now = now, status.size() - 1  # the driver is one of them
 
 
 def has_ended(spark: SparkSession) -> bool:
@@ -102,20 +120,19 @@ def has_ended(spark: SparkSession) -> bool:
     return True
 
 
-def _settings(*, rows_in_jvm: bool) -> dict[str, str]:
+def _settings(master: str, *, rows_in_jvm: bool) -> dict[str, str]:
     compiler = [] if rows_in_jvm else [archive.QUICK_COMPILER]
     generator = {} if rows_in_jvm else dict(_NO_CODE_GENERATION)
     return (
         generator
         | _checkpoint_files()
+        | (_LOOPBACK if _is_here(master) else {})  # executors elsewhere would look for the driver in vain
         | {
             "spark.driver.extraJavaOptions": " ".join([*compiler, *archive.flags()]),
             "spark.python.unix.domain.socket.enabled": "true",
             "spark.ui.enabled": "false",
             "spark.ui.showConsoleProgress": "false",
             "spark.sql.artifact.isolation.enabled": "false",
-            "spark.driver.host": "127.0.0.1",
-            "spark.driver.bindAddress": "127.0.0.1",
             "spark.sql.session.timeZone": "UTC",
         }
     )
@@ -152,5 +169,9 @@ def _prepare(start: Callable[[], None]) -> None:
 def _worker_python(master: str) -> str:
     """Return the interpreter for workers: ours, through the launcher where it can run, which executors elsewhere cannot."""
     os.environ["PENSTOCK_PYTHON"] = sys.executable
-    here = re.fullmatch(r"local(\[.*\])?", master) is not None
-    return _LAUNCHER if here and is_file(_LAUNCHER, executable=True) else sys.executable
+    return _LAUNCHER if _is_here(master) and is_file(_LAUNCHER, executable=True) else sys.executable
+
+
+def _is_here(master: str) -> bool:
+    """Tell whether tasks run in the driver's JVM; else their processes may be on other machines."""
+    return re.fullmatch(r"local(\[.*\])?", master) is not None

@@ -17,14 +17,16 @@ under a unique name, deleting and making directories may be repeated. A rename i
 there: it was not done. The source is gone, and the target has its length and modification time (put: its bytes): it
 was done. Nobody else moves a staged file or a temporary but another driver that publishes the same record.
 
-*A DataNode that is dead and not missed yet.* The NameNode hands it out, and hdfs-native asks for no other: the write fails,
-or the sync waits in vain. So as long as a file has less than `_AGAIN_BYTES`, and was never synced, its handle has all of it in
-memory, and a call that fails is made again on a new file of the same name, which gets other DataNodes. Nobody but the handle
-knows that name, and the NameNode tells the two files apart by their numbers, so what is left of the first is in nobody's way.
-Nothing can be doubled: there is one file of the name, and until the handle returns no record that names it. An error that is
-not of a DataNode (space, permissions, a lost lease, a name that is gone) is never answered so. Beyond that length, and in a
-file that is extended, the error is raised, and Spark tries the task again; so, too, behind a sync: to make the file again
-takes it away first, and what was called durable would be lost if this process died then.
+*A DataNode that is dead and not missed yet.* The NameNode hands it out for ten minutes, and hdfs-native asks for no other: the
+write fails, or the sync waits in vain. So as long as a file has less than `_AGAIN_BYTES`, and was never synced, its handle has all
+of it in memory, and a call that fails is made again on a new file of the same name, which gets other DataNodes. Where there are
+no others, as with three DataNodes and three replicas, Hadoop's own client goes on with those that answer. So the new file has one
+replica less (but two, if it had two), and that is repeated until it has met none that is dead; when it is closed, the NameNode is
+told how many it should have. Nobody but the handle knows that name, and the NameNode tells the files apart by their numbers, so
+what is left of the first is in nobody's way. Nothing can be doubled: there is one file of the name, and until the handle returns
+no record that names it. An error that is not of a DataNode (space, permissions, a lost lease, a name that is gone) is never
+answered so. Beyond that length, and in a file that is extended, the error is raised, and Spark tries the task again; so, too,
+behind a sync: to make the file again takes it away first, and what was called durable would be lost if this process died then.
 
 *Identity.* hdfs-native does not tell the number of a file, so `Entry.identity` is `""`. A file in HDFS cannot be
 overwritten in place; another one under the same name has another modification time, to the millisecond.
@@ -65,7 +67,9 @@ _log = logging.getLogger("penstock.storage")
 _BLOCK_BYTES_MIN = 1 << 20  # no block is smaller, unless a NameNode is told to allow it
 _RECOVERY_SECONDS = 60.0
 _AGAIN_BYTES = 4 << 20  # what a task stages of a small part
-_PATIENCE_SECONDS = (15.0, 15.0, 15.0, 90.0)  # of a sync, at each try; hdfs-native gives a DataNode 60 s to answer
+# Of a sync, at each try. Those in the middle meet a dead one of three DataNodes twice in three times, and every other of these waits
+# for it. The last has time for what is only slow: hdfs-native gives a DataNode 60 s to answer.
+_PATIENCE_SECONDS = (5.0, *(2.0,) * 30, 90.0)
 _OF_DATA_NODES = {errno.EIO, errno.ETIMEDOUT}
 _CLOCK_NS = 60 * SECOND_NS  # how long the difference of two clocks is believed
 _MS = 1_000_000
@@ -96,6 +100,7 @@ class HdfsWriteHandle:
         self._block: int | None = None
         # All that was written, while that is little and was not called durable.
         self._again: bytearray | None = None if self._keep else bytearray()
+        self._replicas = 0  # that a file which was made again should have
         self._poisoned = False
 
     def write(self, data: Data) -> int:
@@ -140,8 +145,9 @@ class HdfsWriteHandle:
 
     def _make_again(self) -> None:
         """Put a new file, with all that was written so far, in the place of one that cannot be written."""
+        self._replicas = self._replicas or self._hdfs.stat(self._at).replicas
         self._hdfs.delete(self._at)
-        file = self._file = self._hdfs.create(self._at, _PRIVATE)
+        file = self._file = self._hdfs.create(self._at, _PRIVATE, max(self._replicas - 1, min(self._replicas, 2)))
         if self._again:
             file.write(self._again)
 
@@ -206,6 +212,8 @@ class HdfsWriteHandle:
             self._file = None  # never twice: a second completion does not know the last block any more
             self._again = None  # a task keeps its handles
         with doing("close", self._path):
+            if self._replicas:
+                self._hdfs.set_replicas(self._at, self._replicas)
             found = self._hdfs.stat(self._at)
             if found.size != max(self._written, self._there.size if self._there else 0):
                 msg = f"{self._path!r} is another file than the one that was written"
@@ -219,6 +227,10 @@ class HdfsWriteHandle:
         """Close; after an exception remove the file, which needs no close."""
         if kind is None:
             self.close()
+        elif self._there is not None and self._written <= self._there.size:
+            with suppress(StorageError, OSError):  # nothing was appended: there is no block that it would wait for
+                self._open.close()
+            self._file = None
         elif self._keep:
             with suppress(StorageError):
                 self.close()
@@ -400,6 +412,7 @@ class HdfsStorage:
             file.write(data)
             failpoints.hit("storage.put.sync")
             file.sync()
+            file.close()  # here, so that one that cannot be closed is removed
         start = self._at(temporary)
         with doing("put", path):
             try:

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 class Status:
     """One file or directory.
 
-    `size` of an open file is what its writer last synced or, before that, the bytes of its full blocks. `being_written`:
-    it is known to be open; a listing does not say so.
+    `size` of an open file is what its writer last synced or, before that, the bytes of its full blocks. `replicas` is how many a
+    block of the file should have. `being_written`: it is known to be open; a listing does not say so.
     """
 
     name: str
@@ -35,6 +35,7 @@ class Status:
     size: int
     modified_ms: int
     block_size: int
+    replicas: int
     being_written: bool = False
 
     @property
@@ -68,8 +69,8 @@ class HdfsReader(Protocol):
 class Hdfs(Protocol):
     """One HDFS, as this process sees it."""
 
-    def create(self, path: str, mode: int, /) -> HdfsWriter:
-        """Create the file, open. EEXIST if the name is taken, ENOENT if there is no parent."""
+    def create(self, path: str, mode: int, replicas: int = 0, /) -> HdfsWriter:
+        """Create the file, open, with so many replicas (0: as is configured). EEXIST if the name is taken, ENOENT if there is no parent."""
 
     def append(self, path: str, /) -> HdfsWriter:
         """Open a closed file to append to it. EEXIST if it is open, by whomever."""
@@ -94,6 +95,9 @@ class Hdfs(Protocol):
 
     def mkdir(self, path: str, mode: int, /) -> None:
         """Make the directory and its missing parents; there already is no error. EEXIST if it is a file."""
+
+    def set_replicas(self, path: str, replicas: int, /) -> None:
+        """Have the NameNode see to it that each block of the file has so many replicas, by and by."""
 
     def chmod(self, path: str, mode: int, /) -> None:
         """Set the permissions of a file."""

@@ -1,12 +1,13 @@
 """The HDFS that `_hdfs` calls, by way of hdfs-native: connections, time limits, and errors with numbers.
 
 hdfs-native speaks the protocols of NameNode and DataNode itself: no Java. It reads `core-site.xml` and `hdfs-site.xml` from
-`HADOOP_CONF_DIR` (name services, security) and `HADOOP_USER_NAME`. One client is kept for each process and authority: a
-client that was made before a fork never answers behind it.
+`HADOOP_CONF_DIR` (name services, security) and `HADOOP_USER_NAME`. The executors of a cluster belong to whoever started their
+worker. Spark tells them in `SPARK_USER` whose query it is; their JVM then is that user to HDFS, and so are Python processes here.
+One client is kept for each process and authority: a client that was made before a fork never answers behind it.
 
-Left alone, hdfs-native tries a NameNode that refuses connections for three minutes, and waits for ever for one that does not
-answer. That patience is right for a failover in mid batch, and wrong for a mistyped host. So the first contact of a process
-is limited in tries and in time, and only then the patient client is made.
+Left alone, hdfs-native tries a NameNode that refuses connections for three minutes, in the end every 15 s, and waits for ever for
+one that does not answer. That patience is right for a failover in mid batch (but every 2 s: `_SETTINGS`), and wrong for a
+mistyped host. So the first contact of a process is limited in tries and in time, and only then the patient client is made.
 
 What hdfs-native 0.14 does when a DataNode dies, measured: in the middle of a block it goes on with the others, if it may
 (`_SETTINGS`: it asks for a replacement also where Hadoop's own client does not, and a small cluster has none); but an `hsync`
@@ -47,7 +48,11 @@ _CONTACT_SECONDS = 20.0
 _CONTACT_TRIES = {
     "dfs.client.failover.max.attempts": "3"
 }  # refused connections: 7 s; each name node of a service is tried
-_SETTINGS = {"dfs.client.block.write.replace-datanode-on-failure.best-effort": "true"}
+_SETTINGS = {  # unless HADOOP_CONF_DIR has them
+    "dfs.client.block.write.replace-datanode-on-failure.best-effort": "true",
+    "dfs.client.failover.sleep.max.millis": "2000",
+    "dfs.client.failover.max.attempts": "90",
+}
 _NEW_FILES = {"replication": "dfs.replication", "block_size": "dfs.blocksize"}
 _STREAM_BYTES = 1 << 20  # shorter reads are looks at a place
 _PORT = 8020  # of a NameNode, where none is given
@@ -70,21 +75,24 @@ _clients: dict[tuple[int, str], Hdfs] = {}
 def connect(authority: str) -> Hdfs:
     """Return this process's HDFS of that authority (`host:port`, a name service, or `""` for `fs.defaultFS`).
 
-    `DependencyError` without hdfs-native, `OptionError` if no NameNode is known by that name, `StorageError` if none answers
-    within half a minute.
+    `DependencyError` without hdfs-native, `OptionError` if no NameNode is known by that name or HADOOP_CONF_DIR cannot be read,
+    `StorageError` if none answers within half a minute.
     """
     key = (os.getpid(), authority)
     if key not in _clients:
-        _clients.setdefault(key, cast("Hdfs", _Native(_client(authority), _new_files())))
+        settings = _configuration()
+        _clients.setdefault(key, cast("Hdfs", _Native(_client(authority, settings), _new_files(settings))))
     return _clients[key]
 
 
-def _client(authority: str) -> Any:  # noqa: ANN401 - the library may not be installed
+def _client(authority: str, settings: dict[str, str]) -> Any:  # noqa: ANN401 - the library may not be installed
     try:
         import hdfs_native
     except ImportError as error:
         msg = "hdfs:// needs the library hdfs-native; install it: pip install 'penstock[hdfs]'"
         raise DependencyError(msg) from error
+    if "SPARK_USER" in os.environ:
+        os.environ.setdefault("HADOOP_USER_NAME", os.environ["SPARK_USER"])
     url = f"hdfs://{authority}"
     try:
         trial = hdfs_native.Client(url, _CONTACT_TRIES)
@@ -105,26 +113,34 @@ def _client(authority: str) -> Any:  # noqa: ANN401 - the library may not be ins
         raise StorageError(msg) from error
     except RuntimeError:
         pass  # it has answered; what it refuses is for whoever asks
-    return hdfs_native.Client(url, _SETTINGS)
+    return hdfs_native.Client(url, {name: value for name, value in _SETTINGS.items() if name not in settings})
 
 
-def _new_files() -> dict[str, int]:
-    """Return what HADOOP_CONF_DIR says of new files; `OptionError` if that cannot be."""
-    said = {field: (name, _configured(name)) for field, name in _NEW_FILES.items()}
+def _configuration() -> dict[str, str]:
+    """Return the settings of HADOOP_CONF_DIR; what is in hdfs-site.xml wins. `OptionError` if a file of it cannot be read."""
+    settings: dict[str, str] = {}
+    for file in ("core-site.xml", "hdfs-site.xml"):
+        path = Path(os.environ.get("HADOOP_CONF_DIR") or os.devnull, file)
+        try:
+            properties = ET.parse(path).getroot().iter("property")  # noqa: S314 - the user's own
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except (OSError, ET.ParseError) as error:
+            msg = f"{str(path)!r} of HADOOP_CONF_DIR cannot be read: {error}"
+            raise OptionError(msg) from error
+        settings |= {
+            (setting.findtext("name") or "").strip(): (setting.findtext("value") or "").strip()
+            for setting in properties
+        }
+    return settings
+
+
+def _new_files(settings: dict[str, str]) -> dict[str, int]:
+    """Return what the settings say of new files; `OptionError` if that cannot be."""
+    said = {field: (name, settings.get(name)) for field, name in _NEW_FILES.items()}
     return {
         field: parse_size(value, name=f"{name} of HADOOP_CONF_DIR") for field, (name, value) in said.items() if value
     }
-
-
-def _configured(name: str) -> str:
-    """Return the value of a setting of HADOOP_CONF_DIR, `""` if it is not there. What is in hdfs-site.xml comes first."""
-    directory = Path(os.environ.get("HADOOP_CONF_DIR") or os.devnull)
-    for file in ("hdfs-site.xml", "core-site.xml"):
-        if (directory / file).is_file():
-            for setting in ET.parse(directory / file).getroot().iter("property"):  # noqa: S314 - the user's own
-                if (setting.findtext("name") or "").strip() == name:
-                    return (setting.findtext("value") or "").strip()
-    return ""
 
 
 def _within(seconds: float, call: Callable[[], object]) -> None:
@@ -183,10 +199,11 @@ class _Native:
         self._client = client
         self._new_files = new_files
 
-    def create(self, path: str, mode: int) -> _NativeWriter:
+    def create(self, path: str, mode: int, replicas: int = 0) -> _NativeWriter:
         from hdfs_native import WriteOptions
 
-        how = WriteOptions(permission=mode, overwrite=False, create_parent=False, **self._new_files)
+        new_files = self._new_files | ({"replication": replicas} if replicas else {})
+        how = WriteOptions(permission=mode, overwrite=False, create_parent=False, **new_files)
         with _numbered():
             return _NativeWriter(self._client.create(path, how))
 
@@ -232,6 +249,10 @@ class _Native:
         with _numbered():
             self._client.mkdirs(path, mode, create_parent=True)
 
+    def set_replicas(self, path: str, replicas: int) -> None:
+        with _numbered():
+            self._client.set_replication(path, replicas)
+
     def chmod(self, path: str, mode: int) -> None:
         with _numbered():
             self._client.set_permission(path, mode)
@@ -239,14 +260,22 @@ class _Native:
 
 def _status(found: Any) -> Status:  # noqa: ANN401 - hdfs_native.FileStatus
     name = found.path.rpartition("/")[2]
-    return Status(name, found.isdir, found.length, found.modification_time, found.blocksize or 0)
+    return Status(
+        name, found.isdir, found.length, found.modification_time, found.blocksize or 0, found.replication or 0
+    )
 
 
 class _NativeWriter:
-    """`HdfsWriter` by hdfs-native."""
+    """`HdfsWriter` by hdfs-native.
+
+    Its file is one of Python's `io`, which are closed when nobody refers to them any more. Here that would complete a file that
+    was given up, and wait for servers that have failed, for minutes, wherever garbage is collected. So that close does nothing.
+    """
 
     def __init__(self, file: Any) -> None:  # noqa: ANN401 - hdfs_native.FileWriter
         self._file = file
+        self._complete = file.close
+        file.close = lambda: None
 
     def write(self, data: Data) -> int:
         with _numbered():  # of anything but bytes the library copies one byte after the other: 11 ns each
@@ -258,7 +287,7 @@ class _NativeWriter:
 
     def close(self) -> None:
         with _numbered():
-            self._file.close()
+            self._complete()
 
 
 class _NativeReader:

@@ -35,6 +35,9 @@ def locate(location: str, *, name: str = "path") -> tuple[Storage, str]:
     if scheme[0].lower() == "file:":
         return LocalStorage(), os.path.abspath(unquote(urlsplit(location).path))
     if hdfs := _HDFS.fullmatch(location):
+        if "@" in (hdfs[1] or ""):
+            msg = f"{name}={without_credentials(location)!r}: HDFS takes no user in an address; set HADOOP_USER_NAME"
+            raise OptionError(msg)
         authority, path = hdfs[1] or "", posixpath.normpath("/" + (hdfs[2] or "").lstrip("/"))
         return HdfsStorage(authority), f"hdfs://{authority}{'' if path == '/' else path}"
     msg = (

@@ -16,7 +16,7 @@ CALLS = frozenset(
         *("open", "close", "write", "pread", "lseek", "fsync", "fdatasync", "fstat", "stat", "scandir"),
         *("chmod", "link", "unlink", "rmdir", "mkdir"),
         *("put", "copy", "head", "get", "objects", "remove"),
-        *("create", "append", "recover_lease", "list", "rename", "delete", "mkdir"),
+        *("create", "append", "recover_lease", "list", "rename", "delete", "mkdir", "set_replicas"),
     },
 )
 

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from penstock.storage._base import Data
 
 _BLOCK_BYTES = 128 << 20
+_REPLICAS = 3
 _MS = 1_000_000
 
 
@@ -83,7 +84,7 @@ class CrashHdfs:
 
     # -- what an HDFS has --------------------------------------------------------------------------------------------
 
-    def create(self, path: str, mode: int) -> _Writer:  # noqa: ARG002 - nobody is refused here
+    def create(self, path: str, mode: int, replicas: int = 0) -> _Writer:  # noqa: ARG002 - nobody is refused, nothing is kept twice
         """Create the file, open."""
         self._changes("create")
         if path in self._names:
@@ -161,6 +162,11 @@ class CrashHdfs:
         self._touch(_parent(path))
         self._names[path] = Inode(None, self._now())
 
+    def set_replicas(self, path: str, replicas: int) -> None:  # noqa: ARG002 - nothing is kept twice
+        """Look whether the file is there."""
+        self._changes("set_replicas")
+        self._file(path)
+
     def chmod(self, path: str, mode: int) -> None:  # noqa: ARG002 - nobody asks for it
         """Set the permissions, which nothing here asks for."""
         self.stat(path)
@@ -232,7 +238,9 @@ class CrashHdfs:
         inode = self._names[path]
         size = inode.synced if inode.open else len(inode.data or b"")
         name = path.rpartition("/")[2]
-        return Status(name, inode.data is None, size, inode.modified_ms, _BLOCK_BYTES, being_written=inode.open)
+        return Status(
+            name, inode.data is None, size, inode.modified_ms, _BLOCK_BYTES, _REPLICAS, being_written=inode.open
+        )
 
     def _file(self, path: str) -> Inode:
         inode = self._names.get(path)
