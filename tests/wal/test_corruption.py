@@ -152,7 +152,7 @@ def test_newer_versions_and_types(log: Path) -> None:
     assert header is not None
     for flags in (0, form.MAY_SKIP):
         check = int.from_bytes(data[-8:], "little")
-        group, check = form.encode_group([b"new"], len(RECORDS), 0, check ^ header.salt)
+        group, check = form.encode_group([b"new"], [3], len(RECORDS), 0, check ^ header.salt)
         body = group[:4] + bytes([9, flags]) + group[6:-8]
         seed = int.from_bytes(data[-8:], "little") ^ header.salt
         path.write_bytes(data + body + form.checksum(body, seed).to_bytes(8, "little"))
