@@ -217,7 +217,7 @@ class LocalHold:
         self._os = system
         self._path = path
         with doing("lock", path):
-            self._fd = system.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            self._fd = system.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a pipe must not keep us waiting
             try:
                 flock: Callable[[int, int], None] = getattr(
                     system, "flock", fcntl.flock

@@ -77,10 +77,10 @@ SECTOR_BYTES = 512
 FIRST_ENTRY = HEADER_BYTES + GROUP_HEAD_BYTES
 _HEADER = struct.Struct("<8sII16sQQQQQQ")
 _GROUP = struct.Struct("<IBBHQQII")
-_U64 = struct.Struct("<Q")
+_U32, _U64 = struct.Struct("<I"), struct.Struct("<Q")
 _NO_CHECK = bytes(CHECK_BYTES)
 _PADDING = [bytes(-length % 8) for length in range(8)]
-_POSITION = re.compile(r"(\d{1,12}):(\d{1,15})")
+_POSITION = re.compile(r"([0-9]{1,12}):([0-9]{1,15})")
 
 
 class Position(NamedTuple):
@@ -135,6 +135,15 @@ def decode_header(data: bytes, path: str) -> Header | None:
         return None
     before, end, last = previous
     return Header(log, number, epoch, sequence, before, end, last, check, xxhash.xxh3_64_intdigest(data[16:40]))
+
+
+def is_newer(data: bytes) -> bool:
+    """Tell whether this is the header of a later version; not if all but the version is right, as a bit that flipped leaves it."""
+    if len(data) < HEADER_BYTES or not data.startswith(MAGIC):
+        return False
+    version = _U32.unpack_from(data, len(MAGIC))[0]
+    ours = MAGIC + _U32.pack(VERSION) + data[len(MAGIC) + _U32.size :]
+    return version > VERSION and decode_header(ours, "") is None
 
 
 def checksum(data: bytes | bytearray | memoryview, seed: int) -> int:

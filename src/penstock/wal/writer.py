@@ -131,6 +131,7 @@ class Writer:
             with Segment(self._storage, self._directory, number) as segment:
                 self._fence(segment)
                 if segment.header is not None:
+                    self._check_chain(segment.path, segment.header, [n for n in there if n < number])
                     self._go_on_behind(segment, segment.header)
                     break
         self._log = self._log or bytes.fromhex(unique.token())
@@ -138,12 +139,10 @@ class Writer:
             max([*there, *copies(self._storage, self._directory)], default=0) + 1,
             form.HEADER_BYTES,
         )
-        self._first = self._durable  # sequence number, of the open group; its records
+        self._first = self._durable  # sequence number of the first record of the open group
         self._records: list[bytes] = []
-        self._left, self._positions = (
-            -1,
-            _positions(*self._place()),
-        )  # how long a record may be that fits; the next ones
+        self._left = -1  # how long a record may be that comes into it, too
+        self._positions = _positions(*self._place())  # of the next ones
         self._groups: list[_Group] = []
         self._waiting = 0  # bytes of those
 
@@ -153,6 +152,20 @@ class Writer:
             with suppress(NotSupported):
                 self._storage.extend(segment.path, 0).close()
                 segment.refresh()
+
+    def _check_chain(self, path: str, header: Header, before: list[int]) -> None:
+        """Make sure that the last segment was written behind what is there: it may be of another log, and no reader gets to it."""
+        for number in reversed(before):
+            with suppress(NotThere), Segment(self._storage, self._directory, number) as segment:
+                if segment.header is None or (header.previous in before and number != header.previous):
+                    continue
+                if not segment.ends_at(header):
+                    msg = (
+                        f"{path!r} was not written behind {segment.path!r} as it is: found another end in its header; one of them "
+                        "was put here, or cut, or one between is missing; restore the log from a copy, or repair it"
+                    )
+                    raise DamagedState(msg)
+                break
 
     def _go_on_behind(self, segment: Segment, header: Header) -> None:
         at, check, self._durable, durable = segment.end()
@@ -275,7 +288,8 @@ class Writer:
     def __exit__(self, kind: object = None, *exc: object) -> None:
         """Close; after an exception without a flush: what was not acknowledged is not."""
         if kind is not None:
-            self._closed = True
+            with self._lock:
+                self._closed, self._left = True, -1
             self._release()
         self.close()
 
