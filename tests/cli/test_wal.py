@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import threading
@@ -76,7 +77,9 @@ def test_statuses(log: Path, tmp_path: Path) -> None:
     """0 is ok, 1 failed, 2 usage, 3 damaged; a damaged log is repaired, and then it is none."""
     assert wal("read", log, "--from", "1:121")[0] == 2
     assert wal("read", log, "--from", "x")[0] == 2
+    assert wal("read", log, "--from", "")[0] == 2
     assert wal("read", log, "--mode", "lax")[0] == 2
+    assert wal("verify", __file__)[0] == 2
     assert wal("append", log, "--segment-size", "1x")[0] == 2
     for command in ("read", "info", "verify", "repair"):
         assert wal(command, tmp_path / "none")[0] == 1
@@ -94,3 +97,31 @@ def test_statuses(log: Path, tmp_path: Path) -> None:
     assert wal("verify", log)[0] == 0
     assert wal("append", log, lines=b"x\n")[0] == 0
     assert wal("read", log)[1] == b"x\n"
+
+
+def test_an_append_that_fails_says_how_far_it_came(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk that is full on the way: the lines that the message counts are there, in order, and none is made up."""
+    log = tmp_path / "log"
+    lines = [b"%d" % number * 100 for number in range(2000)]  # more than a pipe holds
+    monkeypatch.setenv("PENSTOCK_FAILPOINTS", "storage.write=nospace@4")
+    status, _, error = wal("append", log, lines=b"\n".join(lines))
+    monkeypatch.delenv("PENSTOCK_FAILPOINTS")
+    assert status == 1
+    told = re.search(rb"durable of the input: ([0-9,]+) lines?;", error)
+    assert told is not None
+    durable = int(told[1].replace(b",", b""))
+    assert 0 < durable < len(lines)
+    there = wal("read", log)[1].splitlines()
+    assert there == lines[: len(there)]
+    assert len(there) >= durable
+
+
+def test_a_line_without_an_end(tmp_path: Path) -> None:
+    """What never ends is refused when it is too long for a record; it is not read on."""
+    command = [sys.executable, "-m", "penstock.cli", "wal", "append", str(tmp_path / "log")]
+    with subprocess.Popen(["/bin/sh", "-c", "echo first; exec cat /dev/zero"], stdout=subprocess.PIPE) as endless:
+        done = subprocess.run(command, stdin=endless.stdout, capture_output=True, timeout=60, check=False)
+        endless.kill()
+    assert done.returncode == 2
+    assert b"too long for a log" in done.stderr
+    assert wal("read", tmp_path / "log")[1] == b"first\n"

@@ -12,11 +12,13 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 import penstock
+from penstock import unique
 from penstock.errors import CheckpointMismatch, DamagedState, OptionError
 from penstock.formats.schema import to_spark
 from penstock.spark import functions
 from penstock.spark.replayable import ReplayableStreamReader
 from penstock.windows import WindowStore
+from tests.support.hdfs import MiniHdfs
 from tests.support.stage import Stage, run_python
 
 if TYPE_CHECKING:
@@ -57,7 +59,7 @@ def arrived(stage: Stage) -> list[int]:
     return sorted(json.loads(line)["n"] for line in stage.lines().elements())
 
 
-def run(spark: SparkSession, stage: Stage, upto: int) -> None:
+def run(spark: SparkSession, stage: Stage, upto: int, store: str = "") -> None:
     """Run a query over the numbers below `upto`, two a batch; its reads and acknowledgements are noted in files."""
     root, out = str(stage.root), str(stage.dst)
 
@@ -70,22 +72,33 @@ def run(spark: SparkSession, stage: Stage, upto: int) -> None:
         with Path(root, "acknowledged").open("a") as file:
             print(items["n"].to_pylist(), len(lines), file=file)
 
-    frame = penstock.replayable(read, f"{root}/store", schema=SCHEMA, acknowledge=acknowledge, spark=spark)
+    store = store or f"{root}/store"
+    frame = penstock.replayable(read, store, schema=SCHEMA, acknowledge=acknowledge, spark=spark)
     writer = frame.writeStream.format("penstock").option("format", "json").option("rollBatches", "1")
     writer = writer.option("checkpointLocation", str(stage.checkpoint)).trigger(availableNow=True)
     writer.start(out).awaitTermination()
 
 
-def test_each_read_is_a_batch_and_acknowledged_when_it_is_done(spark: SparkSession, stage: Stage) -> None:
-    """Every batch is acknowledged, the last one too, when its rows are visible; a restart goes on, and a replay adds nothing."""
-    run(spark, stage, 5)
+def goes_on(spark: SparkSession, stage: Stage, store: str = "") -> None:
+    """Run a query, lose its last commit, and run it again, with more to read."""
+    run(spark, stage, 5, store)
     told = (stage.root / "acknowledged").read_text().splitlines()
     assert told == ["[0, 1] 2", "[2, 3] 4", "[4] 5"]
     (stage.checkpoint / "commits" / "2").unlink()
-    run(spark, stage, 7)
+    run(spark, stage, 7, store)
     told = (stage.root / "acknowledged").read_text().splitlines()
     assert told[3:] == ["[4] 5", "[5, 6] 7"]  # the last one again: it is not known whether upstream was told
     assert arrived(stage) == list(range(7))
+
+
+def test_each_read_is_a_batch_and_acknowledged_when_it_is_done(spark: SparkSession, stage: Stage) -> None:
+    """Every batch is acknowledged, the last one too, when its rows are visible; a restart goes on, and a replay adds nothing."""
+    goes_on(spark, stage)
+
+
+def test_a_store_on_hdfs(spark: SparkSession, stage: Stage, hdfs: MiniHdfs) -> None:
+    """The same with the store on HDFS: tasks read what the driver has open there, and a restart takes it over."""
+    goes_on(spark, stage, f"{hdfs.url}/{unique.token()}")
 
 
 @pytest.mark.spark

@@ -9,7 +9,9 @@ import pyarrow.dataset as ds
 import pytest
 from pyspark.errors import PySparkException
 
+from penstock import unique
 from penstock.wal import Log, Position, Writer
+from tests.support.hdfs import MiniHdfs
 from tests.support.stage import Stage, run_python
 from tests.support.wait import wait_for
 
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
 Row = tuple[int, int, bytes]
 
 
-def run(spark: SparkSession, stage: Stage, log: Path, **options: Any) -> list[int]:
+def run(spark: SparkSession, stage: Stage, log: Path | str, **options: Any) -> list[int]:
     """Write all that is in the log to Parquet; return how many rows each batch had."""
     frame = spark.readStream.format("penstock-wal").options(**options).load(str(log))
     writer = frame.writeStream.format("penstock").option("format", "parquet").option("rollBatches", "1")
@@ -115,6 +117,25 @@ def test_damage_ends_the_query(spark: SparkSession, stage: Stage) -> None:
     with pytest.raises(PySparkException, match=r"000000000002\.wal.* is damaged at byte"):
         run(spark, stage, log)
     assert stage.files() == []
+
+
+def test_a_log_on_hdfs(spark: SparkSession, stage: Stage, hdfs: MiniHdfs) -> None:
+    """What is flushed to a log on HDFS comes once, in batches by the limit, beside its writer; a purge behind it is no gap."""
+    log = f"{hdfs.url}/{unique.token()}"
+    expected: list[Row] = []
+    with Writer(log, whole=True) as writer:
+        for upto in (8, 9):
+            for number in range(len(expected), upto):
+                record = b"%d" % number * 200
+                expected.append((*writer.append(record), record))
+                writer.flush()
+            batches = run(spark, stage, log, maxBytesPerTrigger="1k", splitSize="300")
+            assert rows(stage) == expected
+            assert len(batches) == (2 if upto == 8 else 1)
+            Log(log).purge(writer.position)
+    with pytest.raises(PySparkException, match="it was purged"):
+        spark.read.format("penstock-wal").option("startingFrom", "1:120").load(log).collect()
+    assert [tuple(row) for row in spark.read.format("penstock-wal").load(log).collect()] == expected[-1:]
 
 
 FORMATS = """

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.errors import DamagedState, OptionError, PositionError
+from penstock.errors import DamagedState, OptionError, PositionError, StorageError
 from penstock.testing import CrashDisk, Fault, FaultySystem
 from penstock.wal import RECORD_BYTES_MAX, Log, Position, Reader, Writer, form
 from tests.support.damage import damages, flipped, put_back, unsynced
@@ -126,6 +126,56 @@ def test_segments_that_were_removed_exchanged_or_of_another_log(log: Path, tmp_p
             assert list(reader) == RECORDS[first:]
 
 
+@pytest.mark.parametrize("number", [4, 9])
+def test_nothing_is_appended_behind_a_segment_that_was_put_there(log: Path, tmp_path: Path, number: int) -> None:
+    """A segment of another log behind the end, next to it or behind a gap: who opens the log to write is told, and repair cuts it."""
+    other = tmp_path / "other"
+    with Writer(str(other), segment_size=200, storage=unsynced()) as writer:
+        for record in range(10):
+            writer.append(b"%d" % record * 60)
+    shutil.copy(other / f"{number:012d}.wal", log)
+    with pytest.raises(DamagedState, match=f"{number:012d}.wal' was not written behind .*000000000003.wal'"):
+        Writer(str(log))
+    assert len(Log(str(log)).repair()) >= 1
+    with Writer(str(log)) as writer:
+        writer.append(b"more")
+    assert list(Reader(str(log))) == [*RECORDS, b"more"]
+
+
+def test_a_pipe_in_the_place_of_a_segment(log: Path) -> None:
+    """Nobody waits for somebody to write to it: it is an error that names it."""
+    os.mkfifo(log / "000000000004.wal")
+    for refused in (
+        lambda: list(Reader(str(log))),
+        lambda: Writer(str(log)),
+        Log(str(log)).verify,
+        Log(str(log)).repair,
+    ):
+        with pytest.raises(StorageError, match="000000000004.wal"):
+            refused()
+
+
+def test_a_repair_leaves_newer_versions_alone(log: Path) -> None:
+    """F-W21: a log that a newer Penstock goes on with is not cut by an older one; a version that a bit flip made is."""
+    path = log / "000000000003.wal"
+    data, before = path.read_bytes(), ends(log)[2]
+    for number in (1, 3):
+        with put_back(log) as files:
+            changed = log / f"{number:012d}.wal"
+            newer = files[changed.name]
+            changed.write_bytes(newer[:8] + b"\2" + newer[9:80] + bytes(8) + newer[88:])
+            kept = changed.read_bytes()
+            with pytest.raises(DamagedState, match=f"{changed.name}' has format version 2, expected 1"):
+                Log(str(log)).repair()
+            assert sorted(path.name for path in log.iterdir()) == sorted(files)
+            assert changed.read_bytes() == kept
+    path.write_bytes(flipped(data, 9))
+    assert Log(str(log)).repair() == [f"{path}.broken"]
+    with Writer(str(log)) as writer:
+        writer.append(b"more")
+    assert list(Reader(str(log))) == [*RECORDS[:before], b"more"]
+
+
 def test_an_older_copy_of_the_last_segment(log: Path) -> None:
     """A segment put back as it was earlier, behind which another one was begun, is damage: it is shorter than that one says."""
     last = log / "000000000003.wal"
@@ -152,7 +202,7 @@ def test_newer_versions_and_types(log: Path) -> None:
     assert header is not None
     for flags in (0, form.MAY_SKIP):
         check = int.from_bytes(data[-8:], "little")
-        group, check = form.encode_group([b"new"], len(RECORDS), 0, check ^ header.salt)
+        group, check = form.encode_group([b"new"], [3], len(RECORDS), 0, check ^ header.salt)
         body = group[:4] + bytes([9, flags]) + group[6:-8]
         seed = int.from_bytes(data[-8:], "little") ^ header.salt
         path.write_bytes(data + body + form.checksum(body, seed).to_bytes(8, "little"))
@@ -232,7 +282,7 @@ def size_of(log: Path, number: int) -> int:
 def test_texts_that_are_no_positions() -> None:
     """A position is read from the text it gives, and from nothing else."""
     assert Position.parse(str(Position(3, 1024))) == (3, 1024)
-    for text in ("", "3", "3:", ":1", "-1:3", "3:1024 ", "a:b", "3:1e3", "9999999999999:1"):
+    for text in ("", "3", "3:", ":1", "-1:3", "3:1024 ", "a:b", "3:1e3", "9999999999999:1", "٣:١٢٠"):
         with pytest.raises(OptionError):
             Position.parse(text)
 

@@ -10,11 +10,14 @@ from typing import TYPE_CHECKING
 
 from penstock import clock
 from penstock.cli.answer import Answer, counted, printable
+from penstock.errors import PenstockError, UsageError
 from penstock.storage import locate
 from penstock.units import format_size
-from penstock.wal import Log, Position, Reader, Writer
+from penstock.wal import RECORD_BYTES_MAX, Log, Position, Reader, Writer
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from rich.console import Console
 
     from penstock.wal import Info
@@ -25,27 +28,39 @@ _FOLLOW_SECONDS = 0.1
 
 def append(directory: str, segment_size: str) -> Answer:
     """Append the lines of standard input as records; all that was read at once is flushed together."""
-    count, rest = 0, b""
+    count = 0
     with Writer(directory, segment_size=segment_size) as writer:
-        while data := os.read(sys.stdin.fileno(), _CHUNK_BYTES):  # what there is, as soon as there is something
-            *lines, rest = (rest + data).split(b"\n")
-            writer.append_many(lines)
-            writer.flush()
-            count += len(lines)
-        if rest:
-            writer.append(rest)
-            writer.flush()
-            count += 1
+        try:
+            for lines in _lines():
+                writer.append_many(lines)
+                writer.flush()
+                count += len(lines)
+        except PenstockError as error:
+            msg = f"{error.message}; durable of the input: {counted(count, 'line')}; what was read behind may be there or not"
+            raise type(error)(msg) from error
         position = str(writer.position)
     facts = {"ok": True, "path": directory, "records": count, "position": position}
     return Answer(facts, lambda out: out.print(position))
+
+
+def _lines() -> Iterator[list[bytes]]:
+    """Yield the lines of standard input: what there is, as soon as there is a whole one. One too long is not read to its end."""
+    rest = bytearray()
+    while len(rest) <= RECORD_BYTES_MAX and (data := os.read(sys.stdin.fileno(), _CHUNK_BYTES)):
+        rest += data
+        if b"\n" in data:
+            *lines, last = bytes(rest).split(b"\n")
+            rest = bytearray(last)
+            yield lines
+    if rest:
+        yield [bytes(rest)]
 
 
 def read(directory: str, start: str | None, mode: str, *, follow: bool, as_json: bool) -> Answer:
     """Print the records from `start` on, each as a line, as they are; for a terminal, or as JSON, escaped."""
     _there(directory)
     count = 0
-    with Reader(directory, start=Position.parse(start) if start else None, mode=mode) as reader:
+    with Reader(directory, start=None if start is None else Position.parse(start), mode=mode) as reader:
         while True:
             for batch in reader.batches():
                 count += batch.count
@@ -95,7 +110,9 @@ def repair(directory: str) -> Answer:
 
 def _there(directory: str) -> Log:
     storage, path = locate(directory, name="DIR")
-    storage.stat(path)
+    if not storage.stat(path).is_directory:
+        msg = f"{directory!r} is a file; expected the directory of a log"
+        raise UsageError(msg)
     return Log(directory)
 
 

@@ -102,10 +102,12 @@ class LocalWriteHandle:
         """Append all of `data`."""
         view = memoryview(data).cast("B")
         length = len(view)
-        with doing("write", self._path):
+        try:  # not `doing`, nor below: a log does this for each few records
             failpoints.hit("storage.write")
             while view:
                 view = view[self._os.write(self._fd, view) :]
+        except OSError as error:
+            refuse(error, "write", self._path)
         self._written += length
         return length
 
@@ -119,15 +121,14 @@ class LocalWriteHandle:
             msg = f"an earlier sync of {self._path!r} failed; what it holds cannot be made durable any more"
             raise StorageError(msg)
         try:
-            with doing("sync", self._path):
-                failpoints.hit("storage.sync")
-                self._os.fdatasync(self._fd)
-                if not self._named:
-                    _sync_directory(self._os, os.path.dirname(self._path))
-                    self._named = True
-        except StorageError:
+            failpoints.hit("storage.sync")
+            self._os.fdatasync(self._fd)
+            if not self._named:
+                _sync_directory(self._os, os.path.dirname(self._path))
+                self._named = True
+        except OSError as error:
             self._poisoned = True
-            raise
+            refuse(error, "sync", self._path)
 
     def close(self) -> None:
         """Close; the name must still be this file's."""
@@ -216,7 +217,7 @@ class LocalHold:
         self._os = system
         self._path = path
         with doing("lock", path):
-            self._fd = system.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            self._fd = system.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a pipe must not keep us waiting
             try:
                 flock: Callable[[int, int], None] = getattr(
                     system, "flock", fcntl.flock

@@ -22,7 +22,7 @@ _KINDS: dict[int, type[StorageError]] = {
     errno.EFBIG: NoSpace,
 }
 _REMEDY = {
-    NoSpace: "free some space and run the same command again; nothing of this batch is visible",
+    NoSpace: "free some space first; nothing that was committed or acknowledged is lost",
     AlreadyThere: "nothing was replaced",
 }
 

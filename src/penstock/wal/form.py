@@ -51,8 +51,10 @@ from __future__ import annotations
 
 import re
 import struct
+from array import array
 from dataclasses import dataclass, replace
-from itertools import accumulate, chain, islice, pairwise
+from functools import cache
+from itertools import accumulate, islice, pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 import xxhash
@@ -75,9 +77,10 @@ SECTOR_BYTES = 512
 FIRST_ENTRY = HEADER_BYTES + GROUP_HEAD_BYTES
 _HEADER = struct.Struct("<8sII16sQQQQQQ")
 _GROUP = struct.Struct("<IBBHQQII")
-_U64 = struct.Struct("<Q")
+_U32, _U64 = struct.Struct("<I"), struct.Struct("<Q")
+_NO_CHECK = bytes(CHECK_BYTES)
 _PADDING = [bytes(-length % 8) for length in range(8)]
-_POSITION = re.compile(r"(\d{1,12}):(\d{1,15})")
+_POSITION = re.compile(r"([0-9]{1,12}):([0-9]{1,15})")
 
 
 class Position(NamedTuple):
@@ -134,7 +137,16 @@ def decode_header(data: bytes, path: str) -> Header | None:
     return Header(log, number, epoch, sequence, before, end, last, check, xxhash.xxh3_64_intdigest(data[16:40]))
 
 
-def checksum(data: bytes, seed: int) -> int:
+def is_newer(data: bytes) -> bool:
+    """Tell whether this is the header of a later version; not if all but the version is right, as a bit that flipped leaves it."""
+    if len(data) < HEADER_BYTES or not data.startswith(MAGIC):
+        return False
+    version = _U32.unpack_from(data, len(MAGIC))[0]
+    ours = MAGIC + _U32.pack(VERSION) + data[len(MAGIC) + _U32.size :]
+    return version > VERSION and decode_header(ours, "") is None
+
+
+def checksum(data: bytes | bytearray | memoryview, seed: int) -> int:
     """Return the checksum that a group has behind this seed."""
     return xxhash.xxh3_64_intdigest(data, seed=seed)
 
@@ -144,15 +156,24 @@ def group_bytes(records: int, size: int) -> int:
     return GROUP_BYTES_MIN + ENTRY_BYTES * records + size + -size % 8
 
 
-def encode_group(records: Sequence[bytes], sequence: int, durable: int, seed: int) -> tuple[bytes, int]:
-    """Return a group and its checksum."""
-    sizes = list(map(len, records))
+def encode_group(
+    records: Sequence[bytes], sizes: Sequence[int], sequence: int, durable: int, seed: int
+) -> tuple[bytearray, int]:
+    """Return a group and its checksum; `sizes` are the records' lengths. Nothing of it is Python's for each record."""
     size, count = sum(sizes), len(sizes)
-    entries = chain.from_iterable(enumerate(sizes))
     head = _GROUP.pack(group_bytes(count, size), RECORDS, 0, 0, sequence, durable, count, size)
-    body = b"".join((head, struct.pack(f"<{2 * count}I", *entries), *records, _PADDING[size % 8]))
-    check = checksum(body, seed)
-    return body + _U64.pack(check), check
+    entries = array("I", _indexes(1 << count.bit_length())[: ENTRY_BYTES * count])
+    entries[1::2] = array("I", struct.pack(f"<{count}I", *sizes))
+    group = bytearray().join((head, entries, *records, _PADDING[size % 8], _NO_CHECK))
+    check = checksum(memoryview(group)[:-CHECK_BYTES], seed)
+    _U64.pack_into(group, len(group) - CHECK_BYTES, check)
+    return group, check
+
+
+@cache
+def _indexes(count: int) -> bytes:
+    """Return the entries of so many records that are empty."""
+    return struct.pack(f"<{count}Q", *range(count))
 
 
 @dataclass(slots=True)

@@ -16,7 +16,8 @@ A crash on the way leaves a copy that was written behind the last segment there 
 (`segment.numbers`), and to repair again puts back what is right of each such copy, in order: all that was moved, or, behind
 3, the damaged one cut. Once that is there no copy fits any more, because it ends with another checksum than they name.
 
-A full disk stops it like a crash: to repair again, with space, completes it.
+A full disk stops it like a crash: to repair again, with space, completes it. A log that a later version has gone on with is left
+as it is.
 """
 
 from __future__ import annotations
@@ -139,6 +140,7 @@ class Log:
     def _repair(self) -> list[str]:
         while (waiting := interrupted(self._storage, self._directory)) is not None:
             self._put_back(*waiting)
+        self._refuse_newer()
         damage = self._first_damage()
         if damage is None:
             return []
@@ -156,6 +158,15 @@ class Log:
         else:
             self._storage.persist(self._directory, [])
         return sorted(kept)
+
+    def _refuse_newer(self) -> None:
+        """Raise `DamagedState` if there is a segment of a later version: it is right, and not for us to cut."""
+        for number in numbers(self._storage, self._directory):
+            path = path_of(self._directory, number)
+            with self._storage.open(path) as file:
+                data = file.read(0, form.HEADER_BYTES)
+            if form.is_newer(data):
+                form.decode_header(data, path)  # says so
 
     def _put_back(self, number: int, data: bytes) -> None:
         """Put what is right of a segment under its name; nothing if that is not even its header."""

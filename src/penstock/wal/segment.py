@@ -72,14 +72,13 @@ def _interrupted(storage: Storage, directory: str, names: list[str]) -> tuple[in
         return None
     name = _copies(names)[min(copied)]
     data = storage.read(f"{directory}/{name}")
-    header = form.decode_header(data, f"{directory}/{name}")
-    if header is None:
-        return None
-    if header.previous in there:
-        with suppress(DamagedState), Segment(storage, directory, header.previous) as segment:
-            return (min(copied), data) if segment.ends_at(header) else None
-        return None
-    return None if there else (min(copied), data)
+    with suppress(DamagedState):
+        header = form.decode_header(data, f"{directory}/{name}")
+        if header is not None and header.previous in there:
+            with Segment(storage, directory, header.previous) as segment:
+                return (min(copied), data) if segment.ends_at(header) else None
+        return (min(copied), data) if header is not None and not there else None
+    return None
 
 
 class _Memory:
