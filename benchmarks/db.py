@@ -1,7 +1,9 @@
-"""`python -m benchmarks.db`: the database sink against one COPY, against `executemany`, and against Spark's empty batch.
+"""`python -m benchmarks.db`: the database sink against Spark's JDBC writer, one COPY, `executemany`, and Spark's empty batch.
 
-Rows are loaded in this process, on one disk, in turns, the middle of some rounds; staging is included. A tiny batch is one of a
-real query: one row in a file of its own, into the database and into Spark's `noop`. What is compared is ratios, not times.
+Against COPY and `executemany` rows are loaded in this process, on one disk, in turns, the middle of some rounds; staging is
+included. Against JDBC they are one batch of a streaming query, in turns in one session: the same files, the same two tasks, the
+same server over TCP; JDBC's is a `foreachBatch`, with batchsize 10,000. A tiny batch is one of a real query: one row in a file of
+its own, into the database and into Spark's `noop`. What is compared is ratios, not times.
 """
 
 from __future__ import annotations
@@ -15,7 +17,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from adbc_driver_postgresql import dbapi
+from pyspark.errors import PySparkRuntimeError
 from rich.console import Console
 
 import penstock
@@ -23,14 +27,20 @@ from penstock.db.database import Database, database
 from penstock.db.sink import BatchId, DatabaseSink
 from penstock.db.staging import Staging
 from penstock.options import DATABASE, parse
-from tests.support.postgres import running
+from tests.support.postgres import Postgres, running
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming import DataStreamWriter
+
 ROWS, BATCH_ROWS, TASKS = 1_000_000, 10_000, 2
 _ROUNDS, _TINY_BATCHES, _TINY_COUNTED = 5, 25, 15
 _COLUMNS = "id bigint, word text, x double precision, ts timestamp with time zone, f boolean, k integer"
+_QUERY_ROUNDS = 3
+_DRIVER = "org.postgresql:postgresql:42.7.4"
+_SHOWN = "{} {:,} rows: {:.2f} s; {} {:.2f} s; {:.2f}x (asked for: {})"
 _console = Console(highlight=False, soft_wrap=True)
 
 
@@ -108,13 +118,66 @@ def executemany_seconds(path: Path, values: list[tuple[object, ...]]) -> float:
 
 def tiny_batch_millis(directory: Path, form: str, **options: str) -> float:
     """Return the middle of what a batch of one row takes in a query into this format."""
-    spark = penstock.local_session("local[2]")
+    spark = penstock.local_session()
     source = spark.readStream.format("penstock").option("maxFilesPerTrigger", 1).load(str(directory / "in"))
     writer = source.writeStream.format(form).options(**options).trigger(availableNow=True)
     query = writer.option("checkpointLocation", str(directory / f"checkpoint-{form}")).start()
     query.awaitTermination()
     taken = [progress["durationMs"]["triggerExecution"] for progress in query.recentProgress]
     return statistics.median(taken[-_TINY_COUNTED:])  # the first ones warm up
+
+
+def query_seconds(source: Path, checkpoint: Path, write: Callable[[DataStreamWriter], DataStreamWriter]) -> float:
+    """Return what the one batch of a query over the rows takes."""
+    spark = penstock.local_session()
+    stream = spark.readStream.schema(spark.read.parquet(str(source)).schema).parquet(str(source))
+    query = write(stream.writeStream.trigger(availableNow=True).option("checkpointLocation", str(checkpoint))).start()
+    query.awaitTermination()
+    (progress,) = [each for each in query.recentProgress if each["numInputRows"]]
+    assert progress["numInputRows"] == ROWS
+    return float(progress["durationMs"]["triggerExecution"]) / 1000
+
+
+def _against_jdbc(server: Postgres, root: Path, table: pa.Table) -> None:
+    """Compare with the JDBC writer as it comes, and with its driver told to write many rows as one INSERT."""
+    host = f"//postgres@127.0.0.1:{server.listen()}/postgres"
+    share = ROWS // TASKS
+    (root / "rows").mkdir()
+    for task in range(TASKS):
+        pq.write_table(table.slice(task * share, share), root / "rows" / f"{task}.parquet")
+
+    def into(name: str, **options: str) -> Callable[[DataStreamWriter], DataStreamWriter]:
+        if options:
+            return lambda writer: writer.format("penstock-db").options(table=name, **options)
+        rewritten = str(name.startswith("rewritten")).lower()
+        url = f"jdbc:postgresql:{host.replace('postgres@', '')}?user=postgres&reWriteBatchedInserts={rewritten}"
+
+        def write(rows: DataFrame, number: int) -> None:
+            assert number == 0
+            rows.write.format("jdbc").options(url=url, dbtable=name, batchsize=BATCH_ROWS).mode("append").save()
+
+        return lambda writer: writer.foreachBatch(write)
+
+    found: dict[str, list[float]] = {"penstock": [], "jdbc": [], "rewritten": []}
+    for number in range(_QUERY_ROUNDS + 1):
+        for name, seconds in found.items():
+            given = {"url": f"postgresql:{host}"} if name == "penstock" else {}
+            seconds.append(query_seconds(root / "rows", root / f"{name}{number}", into(f"{name}{number}", **given)))
+    middle = {name: statistics.median(seconds[1:]) for name, seconds in found.items()}  # the first ones warm up
+    for name, asked in (("jdbc", "1.5x"), ("rewritten", "-")):
+        ratio = middle[name] / middle["penstock"]
+        _console.print(_SHOWN.format("postgresql", ROWS, middle["penstock"], name, middle[name], ratio, asked))
+
+
+def _session() -> bool:
+    """Start Spark, with PostgreSQL's JDBC driver if it can be had; tell whether it could."""
+    try:
+        penstock.local_session("local[2]", config={"spark.jars.packages": _DRIVER})
+    except PySparkRuntimeError as error:
+        _console.print(f"JDBC is left out: {_DRIVER} cannot be fetched ({error})")
+        penstock.local_session("local[2]")
+        return False
+    return True
 
 
 def _tiny(url: str, directory: Path) -> tuple[float, float]:
@@ -143,10 +206,11 @@ def main() -> None:
             found["executemany"].append(executemany_seconds(root / f"e{number}.db", inserted))
             found["sqlite"].append(sink_seconds(f"sqlite://{root}/s{number}.db", table, "s"))
         middle = {name: statistics.median(seconds) for name, seconds in found.items()}
-        shown = "{} {:,} rows: {:.2f} s; {} {:.2f} s; {:.2f}x (asked for: {})"
         for name, other, asked in (("postgresql", "copy", "0.8x"), ("sqlite", "executemany", "0.7x")):
             ratio = middle[other] / middle[name]
-            _console.print(shown.format(name, ROWS, middle[name], other, middle[other], ratio, asked))
+            _console.print(_SHOWN.format(name, ROWS, middle[name], other, middle[other], ratio, asked))
+        if _session():
+            _against_jdbc(server, root, table)
         for name, url in (("postgresql", server.url), ("sqlite", f"sqlite://{root}/tiny.db")):
             tiny, empty = _tiny(url, root / name)
             _console.print(f"{name} tiny batch: {tiny - empty:+.0f} ms over {empty:.0f} ms (asked for: 60 ms)")

@@ -35,7 +35,7 @@ _BYTES = _BOTTOM | {"storage"}
 _OPERATORS = {"source", "sink", "aio", "windows", "db"}
 _RECORDS = _BYTES | {"wal", "formats"}
 _BINDINGS = _RECORDS | _OPERATORS | {"spark"}
-_PLUGINS = {"pyspark_penstock", "pyspark_penstock_wal"}
+_PLUGINS = {"pyspark_penstock", "pyspark_penstock_wal", "pyspark_penstock_db"}
 ROOT = "penstock"  # the package itself: what its `__init__` re-exports
 
 # What each layer may import of the others; itself it may always.

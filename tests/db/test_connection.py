@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -36,24 +38,45 @@ def no_waiting() -> Iterator[None]:
         "postgresql:///db?password=s3cr3t",
         "mysql://me:s3cr3t@host/db",
         "s3cr3t",
+        "postgres://me:s3?cr3t@host/s3cr3t",
+        "postgresql://me:5?s3cr3t=b@host/db",
+        "postgresql://me:5/s3cr3t@host/db",
+        "postgresql://me:s3#s3cr3t@host/db",
+        "postgresql://me:s3@s3cr3t@host/db",
+        "postgresql://me%3As3cr3t@host/db",
+        "postgresql://host/db?user=me&pass%77ord=s3cr3t",
+        "postgresql://host/db?sslPassword=s3cr3t",
+        "postgresql://host:s3cr3t/db",
+        "postgresql://host/db?s3cr3t",
+        "jdbc:postgresql://me:s3cr3t@host/db",
     ],
 )
 def test_url_with_a_password_is_refused(url: str) -> None:
-    """A password in the url would be in plans and logs: refused, and not shown."""
+    """A password in the url would be in plans and logs: refused, and not shown, also where it is written in a wrong place."""
     with pytest.raises(OptionError) as error:
         check_url(url)
     assert "s3cr3t" not in str(error.value)
 
 
-@pytest.mark.parametrize("url", ["sqlite://x.db", "sqlite:///", "sqlite:///a/"])
+@pytest.mark.parametrize(
+    "url", ["sqlite://x.db", "sqlite:///", "sqlite:///a/", "sqlite:///:memory:", "sqlite:///a?mode=ro"]
+)
 def test_url_of_no_file_is_refused(url: str) -> None:
-    """SQLite needs an absolute path: Spark's processes have working directories of their own."""
+    """SQLite needs an absolute path, as Spark's processes have working directories of their own; and there are no parameters."""
     with pytest.raises(OptionError, match="absolute path"):
         check_url(url)
 
 
 @pytest.mark.parametrize(
-    "url", ["postgresql://h/d", "postgresql://u@h:1/d?sslmode=require", "postgresql:///?host=/a:b@c"]
+    "url",
+    [
+        "postgresql://h/d",
+        "postgres://u@h:1/d?sslmode=require",
+        "postgresql:///?host=/a:b@c",
+        "postgresql://u@[::1]:5,h2/d?target_session_attrs=read-write",
+        "postgresql://%2Ftmp/d",
+        "postgresql://",
+    ],
 )
 def test_url_is_given_what_a_connection_needs(url: str) -> None:
     """The password is added to what libpq is given, quoted; what the user said of a connection stands."""
@@ -89,6 +112,10 @@ def test_password_by_reference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         secret("env:NOT_SET")
     with pytest.raises(NotThere):
         secret(f"file:{tmp_path}/nothing")
+    for word in (b"\xff", b"a\0b"):
+        (tmp_path / "p").write_bytes(word)
+        with pytest.raises(OptionError, match="no text in UTF-8"):
+            secret(f"file:{tmp_path}/p")
 
 
 def test_wrong_password(postgres: Postgres, tmp_path: Path) -> None:
@@ -112,6 +139,18 @@ def test_wrong_password(postgres: Postgres, tmp_path: Path) -> None:
                 assert "hunter2" not in f"{error.value}{error.value.__cause__}"
         finally:
             client.close()
+
+
+@pytest.mark.parametrize(
+    "bad", ["sslmode=nonsense", "connect_timeout=x", "nonsense=1", "port=x", "application_name=%zz"]
+)
+def test_parameter_that_is_wrong(postgres: Postgres, bad: str) -> None:
+    """What libpq says of a parameter is the error, at once; the password, which is beside it by then, is not in it."""
+    url = f"postgresql://postgres@/postgres?host={postgres.directory}&{bad}"
+    with pytest.raises(DatabaseError, match=bad.partition("=")[2].strip("%1") or "nonsense") as error:
+        database(url, lambda: SECRET).run(lambda db: db.execute("SELECT 1"))
+    assert not isinstance(error.value, DatabaseAway)
+    assert "hunter2" not in f"{error.value}{error.value.__cause__}"
 
 
 def test_nobody_listens() -> None:
@@ -164,6 +203,36 @@ def test_commits_are_synced(postgres: Postgres) -> None:
         client = PostgreSQL(f"{postgres.url}&options=-c%20synchronous_commit%3D{said}", lambda: None)
         assert client.run(lambda db: db.execute("SELECT current_setting($1)", "synchronous_commit")) == [(meant,)]
         client.close()
+
+
+def test_what_the_url_says_of_a_session_stands(postgres: Postgres) -> None:
+    """Limits and the zone are ours unless the url has others; text is in UTF-8 whatever it says."""
+    said = "-c%20lock_timeout%3D7s%20-c%20TimeZone%3DAsia/Tokyo%20-c%20client_encoding%3DLATIN1%20-c%20statement_timeout%3D100"
+    for url, lock, zone in ((postgres.url, "5s", "UTC"), (f"{postgres.url}&options={said}", "7s", "Asia/Tokyo")):
+        client = database(url, lambda: None)
+        sql = "SELECT " + ", ".join(
+            f"current_setting('{name}')" for name in ("lock_timeout", "TimeZone", "client_encoding")
+        )
+        assert client.run(lambda db, sql=sql: db.execute(sql)) == [(lock, zone, "UTF8")]  # type: ignore[misc]  # - as above
+        client.close()
+    with pytest.raises(DatabaseError, match="statement timeout"):
+        client.run(lambda db: db.execute("SELECT pg_sleep(60)"))
+
+
+def test_server_that_only_reads(postgres: Postgres, at: At) -> None:
+    """A standby is told at once, and not tried again."""
+    with pytest.raises(DatabaseError, match="read-only transaction") as error:
+        Driver(at(f"{postgres.url}&options=-c%20default_transaction_read_only%3Don")).begin(0)
+    assert not isinstance(error.value, DatabaseAway)
+
+
+@pytest.mark.parametrize("kind", ["postgresql", "sqlite"])
+def test_process_that_ends_says_nothing(postgres: Postgres, tmp_path: Path, kind: str) -> None:
+    """A process that ends with its connection open closes it in order; the drivers complain of any other."""
+    url = postgres.url if kind == "postgresql" else f"sqlite://{tmp_path}/x.db"
+    code = f"from penstock.db.database import database\nd = database({url!r}, lambda: None)\nd.run(lambda db: db.execute('SELECT 1'))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout + done.stderr == ""
 
 
 def test_driver_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,21 +5,21 @@ from __future__ import annotations
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 
 import pyarrow as pa
 import pytest
 
 from penstock import failpoints
 from penstock.clock import use
+from penstock.db import database, silence
+from penstock.errors import DatabaseAway
 from penstock.testing import FakeClock
 from tests.support.database import At, Driver, Place, ten
 from tests.support.postgres import Postgres
+from tests.support.relay import relayed
 from tests.support.wait import wait_for
 
 pytestmark = pytest.mark.xdist_group("db")
@@ -123,74 +123,15 @@ def test_driver_stopped_in_its_transaction(at: At, postgres: Postgres) -> None:
     assert len(place.rows()) == 10
 
 
-class Relay(threading.Thread):
-    """Stands between a client and the server. When it is told to, it hands on one COMMIT, keeps the reply, and hangs up."""
-
-    def __init__(self, postgres: Postgres) -> None:
-        super().__init__(daemon=True)
-        self._server = f"{postgres.directory}/.s.PGSQL.5432"
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port = self._listener.getsockname()[1]
-        self.armed = False
-        self.lost = 0
-
-    def run(self) -> None:
-        """Relay one connection after the other, until the listener is closed."""
-        while True:
-            try:
-                client = self._listener.accept()[0]
-            except OSError:
-                return
-            threading.Thread(target=self._relay, args=(client,), daemon=True).start()
-
-    def _relay(self, client: socket.socket) -> None:
-        with client, socket.socket(socket.AF_UNIX) as server:
-            server.connect(self._server)
-            back = threading.Thread(target=_copy, args=(server, client), daemon=True)
-            back.start()
-            prepared = False
-            while data := client.recv(1 << 16):
-                if prepared and (data.startswith((b"B", b"Q")) or b"COMMIT\0" in data):
-                    self.lost += 1
-                    client.shutdown(socket.SHUT_RDWR)
-                    server.sendall(data)
-                    return
-                server.sendall(data)
-                if self.armed and b"COMMIT\0" in data:  # is parsed and described before it is executed
-                    self.armed, prepared = False, True
-
-    def close(self) -> None:
-        """Stop listening."""
-        self._listener.close()
-
-
-def _copy(source: socket.socket, target: socket.socket) -> None:
-    try:
-        while data := source.recv(1 << 16):
-            target.sendall(data)
-    except OSError:
-        return
-
-
-@contextmanager
-def relayed(postgres: Postgres) -> Iterator[tuple[Relay, str]]:
-    """Yield a relay and the url by which clients meet it."""
-    relay = Relay(postgres)
-    relay.start()
-    try:
-        yield relay, f"postgresql://postgres@127.0.0.1:{relay.port}/postgres?sslmode=disable&gssencmode=disable"
-    finally:
-        relay.close()
-
-
-def test_lost_reply_of_commit(at: At, postgres: Postgres) -> None:
-    """F-D1: the server gets COMMIT and does it, the reply is lost: the driver looks, and the batch is there once."""
+@pytest.mark.parametrize("arrives", [True, False])
+def test_lost_reply_of_commit(at: At, postgres: Postgres, arrives: bool) -> None:
+    """F-D1: the connection breaks at COMMIT, which was done or not: the driver looks, and the batch is there once."""
     with relayed(postgres) as (relay, url):
         place = at(url)
         driver = Driver(place)
         driver.run(0, ten(0))
         driver.begin(1)
-        relay.armed = True
+        relay.armed, relay.before = True, not arrives
         loads: list[int] = []
 
         def rows() -> Iterator[pa.RecordBatch]:
@@ -198,7 +139,56 @@ def test_lost_reply_of_commit(at: At, postgres: Postgres) -> None:
             yield ten(1)
 
         done = driver.commit(1, rows)
-        assert (relay.lost, len(loads), done.skipped) == (1, 1, True)
+        assert (relay.lost, len(loads), done.skipped) == ((1, 1, True) if arrives else (1, 2, False))
         assert len(place.rows()) == 20
         driver.run(2, ten(2))
         assert len(place.rows()) == 30
+
+
+def test_server_that_stands_still(at: At, postgres: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All processes of the server are stopped (SIGSTOP) in mid batch: it ends as `DatabaseAway`; nothing of it is applied."""
+    monkeypatch.setattr(silence, "_ASK_SECONDS", 0.1)
+    monkeypatch.setattr(silence, "_ANSWER_SECONDS", 0.5)
+    monkeypatch.setattr(database, "_DELAYS", ())
+    place = at(postgres.url)
+    driver = Driver(place)
+    driver.run(0, ten(0))
+    driver.begin(1)
+
+    def hit(name: str) -> None:
+        if name == "db.commit.some-rows":
+            postgres.stand_still()
+
+    with monkeypatch.context() as patched:
+        patched.setattr(failpoints, "hit", hit)
+        try:
+            with pytest.raises(DatabaseAway, match="see that it runs"):
+                driver.commit(1, lambda: [ten(1)])
+        finally:
+            postgres.go_on()
+    assert (place.last(), len(place.rows())) == (0, 10)
+    driver.run(1, ten(1))
+    assert len(place.rows()) == 20
+
+
+def test_network_that_swallows_everything(at: At, postgres: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Behind the first rows nothing comes through, and who connects gets no answer: each wait ends, and then it is `DatabaseAway`."""
+    monkeypatch.setattr(silence, "_ASK_SECONDS", 0.1)
+    monkeypatch.setattr(silence, "_ANSWER_SECONDS", 0.5)
+    monkeypatch.setattr(database, "_DELAYS", (0.1,))
+    with relayed(postgres) as (relay, url):
+        monkeypatch.setattr(database, "sockets", relay.clients)
+        place = at(f"{url}&connect_timeout=2")
+        driver = Driver(place)
+        driver.run(0, ten(0))
+        driver.begin(1)
+
+        def rows() -> Iterator[pa.RecordBatch]:
+            relay.mute = True
+            yield ten(1)
+
+        with pytest.raises(DatabaseAway, match="tried 2 times"):
+            driver.commit(1, rows)
+        relay.mute = False
+        driver.run(1, ten(1))
+        assert len(place.rows()) == 20

@@ -11,7 +11,15 @@ import pytest
 from penstock import failpoints
 from penstock.clock import use
 from penstock.db import database
-from penstock.errors import CheckpointMismatch, DatabaseAway, Fenced, OptionError, RowRefused, TableMismatch
+from penstock.errors import (
+    CheckpointMismatch,
+    DatabaseAway,
+    DatabaseError,
+    Fenced,
+    OptionError,
+    RowRefused,
+    TableMismatch,
+)
 from penstock.testing import FakeClock
 from tests.support.database import At, Driver, Place, batch, ten
 from tests.support.postgres import Postgres
@@ -332,3 +340,237 @@ def test_rows_are_those_of_the_schema(place: Place) -> None:
     place.query("CREATE TABLE {t} (n bigint, extra text DEFAULT 'e', v text, k bigint)")
     Driver(place).run(0, batch((1, "a", 2)))
     assert place.rows() == [(2, "e", "a", 1)]
+
+
+def test_table_that_changes_while_a_query_runs(place: Place) -> None:
+    """A column, then the table, goes between two batches: `TableMismatch`, nothing is applied; put back, the query goes on."""
+    driver = Driver(place)
+    driver.run(0, ten(0))
+    for change, back in (("DROP COLUMN v", "ADD v text"), ("RENAME TO {o}", "")):
+        other = f'"{place.table}_away"'
+        place.query(f"ALTER TABLE {{t}} {change.replace('{o}', other)}")
+        with pytest.raises(TableMismatch, match="has no column"):
+            driver.run(1, ten(1))
+        assert place.last() == 0
+        place.query(f"ALTER TABLE {{t}} {back}" if back else f"ALTER TABLE {other} RENAME TO {{t}}")
+    driver.run(1, ten(1))
+    assert len(place.rows()) == 20
+
+
+def test_column_that_needs_a_value(place: Place) -> None:
+    """A column that may not be null, has no default and is not in the rows is refused at the start, not at every row."""
+    place.query("CREATE TABLE {t} (id integer PRIMARY KEY, k bigint, v text, n bigint, x bigint NOT NULL)")
+    options = {"badRows": "quarantine"}
+    if not place.is_sqlite:  # where such a key numbers itself
+        place.query("ALTER TABLE {t} ALTER id ADD GENERATED ALWAYS AS IDENTITY")
+    with pytest.raises(TableMismatch, match="needs a value for 'x' in every row"):
+        Driver(place, options=options).begin(0)
+    place.query("ALTER TABLE {t} DROP COLUMN x")
+    place.query("ALTER TABLE {t} ADD COLUMN x bigint NOT NULL DEFAULT 7")
+    Driver(place, "d2", options=options).run(0, batch((5, "a", 2)))
+    assert place.rows() == [(1, 5, "a", 2, 7)]
+
+
+def test_column_that_a_trigger_fills(at: At, postgres: Postgres) -> None:
+    """PostgreSQL asks for values behind the triggers of a table: one that has some is not refused at the start."""
+    place = at(postgres.url)
+    place.query("CREATE TABLE {t} (k bigint, v text, n bigint, x bigint NOT NULL)")
+    body = "BEGIN NEW.x := NEW.k + 1; RETURN NEW; END"
+    place.query(f"CREATE FUNCTION {place.table}() RETURNS trigger LANGUAGE plpgsql AS '{body}'")
+    place.query(f"CREATE TRIGGER x BEFORE INSERT ON {{t}} FOR EACH ROW EXECUTE FUNCTION {place.table}()")
+    Driver(place).run(0, batch((5, "a", 2)))
+    assert place.rows() == [(5, "a", 2, 6)]
+
+
+@pytest.mark.parametrize("kind", ["UNLOGGED TABLE {t}", "TEMPORARY TABLE {t}"])
+def test_table_with_another_fate_is_refused(at: At, postgres: Postgres, kind: str) -> None:
+    """D10: a table that a crash empties is no place for rows whose id stays."""
+    place = at(postgres.url)
+    driver = Driver(place)
+    driver.db.run(lambda db: db.execute(f"CREATE {kind} (k bigint, v text, n bigint)".format(t=f'"{place.table}"')))
+    with pytest.raises(TableMismatch, match="is UNLOGGED, TEMPORARY or FOREIGN"):
+        driver.begin(0)
+
+
+def test_view_and_policies(at: At, postgres: Postgres) -> None:
+    """Where PostgreSQL has no COPY, into a view or under row-level security, rows go in by INSERT, and each is checked."""
+    place = at(postgres.url)
+    place.query(f'CREATE TABLE "{place.table}_below" (k bigint, v text, n bigint)')
+    place.query(f'CREATE VIEW {{t}} AS SELECT * FROM "{place.table}_below" WHERE n < 5 WITH CHECK OPTION')
+    done = Driver(place, options={"badRows": "quarantine"}).run(0, batch((1, "a", 2), (2, "b", 5)))
+    assert (done.rows, done.rejected, place.rows()) == (1, 1, [(1, "a", 2)])
+    role = f"{place.table}_clerk"
+    for sql in (
+        "CREATE TABLE {t}_p (k bigint, v text, n bigint)",
+        "ALTER TABLE {t}_p ENABLE ROW LEVEL SECURITY",
+        "CREATE POLICY p ON {t}_p WITH CHECK (n < 5)",
+        "CREATE ROLE {t}_clerk LOGIN",
+        "GRANT CREATE, USAGE ON SCHEMA public TO {t}_clerk",
+        "GRANT INSERT ON {t}_p TO {t}_clerk",
+    ):
+        place.query(sql.replace("{t}", place.table))
+    clerk = at(postgres.url.replace("postgres@", f"{role}@"))
+    driver = Driver(clerk, options={"table": f"{place.table}_p"})
+    driver.run(0, batch((1, "a", 2)))
+    with pytest.raises(DatabaseError, match="row-level security"):
+        driver.run(1, batch((1, "a", 5)))
+    assert place.query(f"SELECT * FROM {place.table}_p") == [(1, "a", 2)]
+    with pytest.raises(TableMismatch, match="permission denied"):
+        Driver(clerk, options={"table": f"{place.table}_below"}, sink_id="s2").begin(0)
+
+
+def test_later_schema_of_the_search_path(at: At, postgres: Postgres) -> None:
+    """A table without a schema is the one that PostgreSQL itself would find, not that of the first schema."""
+    place = at(postgres.url)
+    first, second = f"{place.table}_1", f"{place.table}_2"
+    for schema in (first, second):
+        place.query(f"CREATE SCHEMA {schema}")
+    place.query(f"CREATE TABLE {second}.{{t}} (k bigint, v text, n bigint)")
+    there = at(f"{postgres.url}&options=-c%20search_path%3D{first},{second}")
+    Driver(there, options={"table": place.table}).run(0, ten(0))
+    assert place.query(f"SELECT count(*) FROM {second}.{{t}}") == [(10,)]
+
+
+@pytest.mark.parametrize("names", [[], ["a", "a"]])
+def test_columns_have_names_of_their_own(place: Place, names: list[str]) -> None:
+    """Rows without columns, or with two of one name, are refused before the database is asked."""
+    with pytest.raises(OptionError, match="each of another name"):
+        place.sink(pa.schema([(name, pa.int64()) for name in names]))
+
+
+def test_columns_that_differ_in_case(place: Place) -> None:
+    """To PostgreSQL they are two; SQLite, to which they are one, refuses them at the start."""
+    schema = pa.schema([("a", pa.int64()), ("A", pa.int64())])
+    driver = Driver(place, schema=schema)
+    if place.is_sqlite:
+        with pytest.raises(DatabaseError, match="duplicate column name: A"):
+            driver.begin(0)
+    else:
+        driver.run(0, batch((1, 2), schema=schema))
+        assert place.rows() == [(1, 2)]
+
+
+def test_key_that_is_nan(place: Place) -> None:
+    """NaN is a key like others to PostgreSQL; SQLite would store null, so there it is a bad row."""
+    schema = pa.schema([("x", pa.float64()), ("n", pa.int64())])
+    driver = Driver(place, options={"mode": "merge", "keyColumns": "x", "badRows": "quarantine"}, schema=schema)
+    driver.run(0, batch((float("nan"), 1), (0.0, 1), (float("nan"), 2), (-0.0, 2), schema=schema))
+    assert place.query("SELECT n FROM {t} WHERE x = 0") == [(3,)]
+    assert len(place.rejected()) == (2 if place.is_sqlite else 0)
+    assert len(place.rows()) == (1 if place.is_sqlite else 2)
+
+
+def test_keys_that_are_equal_in_the_table_alone(at: At, postgres: Postgres) -> None:
+    """Keys that the column's type makes equal within one batch: refused in its words; with a quarantine each is applied in turn."""
+    place = at(postgres.url)
+    place.query("CREATE TABLE {t} (x integer PRIMARY KEY, n bigint)")
+    schema = pa.schema([("x", pa.float64()), ("n", pa.int64())])
+    rows = batch((1.1, 1), (0.9, 2), (2.0, 5), schema=schema)
+    options = {"mode": "merge", "keyColumns": "x"}
+    with pytest.raises(RowRefused, match="a second time"):
+        Driver(place, options=options, schema=schema).run(0, rows)
+    Driver(place, "d2", options=options | {"badRows": "quarantine"}, schema=schema).run(0, rows)
+    assert (place.rows(), place.rejected()) == ([(1, 3), (2, 5)], [])
+
+
+def test_rows_that_are_too_large(at: At, postgres: Postgres) -> None:
+    """A key that no index of PostgreSQL takes, or a row that no page does, is a bad row and not the end of the query."""
+    place = at(postgres.url)
+    long = "".join(chr(0x4E00 + 7919 * i % 20_000) for i in range(5_000))  # hardly to be compressed
+    schema = pa.schema([("k", pa.string()), ("n", pa.int64())])
+    options = {"mode": "merge", "keyColumns": "k", "badRows": "quarantine"}
+    done = Driver(place, options=options, schema=schema).run(0, batch(("a", 1), (long, 1), schema=schema))
+    assert (done.rows, done.rejected, place.rows()) == (1, 1, [("a", 1)])
+    wide = pa.schema([(f"c{i}", pa.int64()) for i in range(1_599)])
+    rows = batch(*((each,) + (None,) * 1_598 for each in range(3)), (1,) * 1_599, schema=wide)
+    aside = {"table": f"{place.table}_wide", "badRows": "quarantine"}
+    done = Driver(place, options=aside, schema=wide, sink_id="wide").run(0, rows)
+    assert (done.rows, done.rejected) == (3, 1)
+
+
+def test_sums_of_many_columns(place: Place) -> None:
+    """A thousand sums are checked as one is."""
+    schema = pa.schema([(f"c{i}", pa.int64()) for i in range(1_000)])
+    driver = Driver(place, options={"mode": "merge", "keyColumns": "c0"}, schema=schema)
+    driver.run(0, batch((0, *(2**62,) * 999), schema=schema))
+    with pytest.raises(RowRefused):
+        driver.run(1, batch((0, *(1,) * 998, 2**62), schema=schema))
+    driver.run(1, batch((0, *(1,) * 999), schema=schema))
+    assert place.rows() == [(0, *(2**62 + 1,) * 999)]
+
+
+@pytest.mark.parametrize("start", [2**62, -(2**63)])
+def test_sums_in_a_column_of_floats(place: Place, start: int) -> None:
+    """Whole numbers may be added up in a column of floats that somebody made; one of 64 bits is filled to its end."""
+    schema = pa.schema([("k", pa.int64()), ("x", pa.int64()), ("n", pa.int64())])
+    place.query("CREATE TABLE {t} (k bigint PRIMARY KEY, x double precision, n bigint)")
+    driver = Driver(place, options={"mode": "merge", "keyColumns": "k"}, schema=schema)
+    driver.run(0, batch((1, 2, start), (1, 3, 0), schema=schema))
+    assert place.rows() == [(1, 5.0, start)]
+
+
+def test_foreign_keys_hold(place: Place) -> None:
+    """A row that points to nothing is a bad row, also to SQLite, which heeds foreign keys only where it is told to."""
+    place.query(f'CREATE TABLE "{place.table}_other" (id bigint PRIMARY KEY)')
+    place.query(f'INSERT INTO "{place.table}_other" VALUES (3)')
+    place.query(f'CREATE TABLE {{t}} (k bigint REFERENCES "{place.table}_other" (id), v text, n bigint)')
+    done = Driver(place, options={"badRows": "quarantine"}).run(0, ten(0))
+    assert (done.rows, done.rejected, place.rows()) == (1, 9, [(3, "a3", 1)])
+
+
+@pytest.mark.parametrize("bad", ["fail", "quarantine"])
+def test_constraint_that_is_checked_at_commit(place: Place, bad: str) -> None:
+    """What is deferred to COMMIT fails the batch, all of it, for then it is known only that some row is bad."""
+    place.query(f'CREATE TABLE "{place.table}_other" (id bigint PRIMARY KEY)')
+    reference = f'REFERENCES "{place.table}_other" (id) DEFERRABLE INITIALLY DEFERRED'
+    place.query(f"CREATE TABLE {{t}} (k bigint {reference}, v text, n bigint)")
+    with pytest.raises(RowRefused, match=r"(?i)foreign key"):
+        Driver(place, options={"badRows": bad}).run(0, ten(0))
+    assert (place.rows(), place.last()) == ([], -1)
+
+
+def test_table_of_the_rejected_that_is_another(place: Place) -> None:
+    """The table of the rejected is looked at when a batch begins, not when a bad row comes; one that was dropped is made anew."""
+    place.query(f'CREATE TABLE "{place.table}_rejected" (a bigint)')
+    driver = Driver(place, options={"badRows": "quarantine", "mode": "merge", "keyColumns": "k,v"})
+    with pytest.raises(TableMismatch, match="_rejected' has no column 'sink_id'"):
+        driver.begin(0)
+    for number in range(2):
+        place.query(f'DROP TABLE "{place.table}_rejected"')
+        driver.run(number, batch((number, None, 1)))
+        assert [row for _, row in place.rejected()] == [f'{{"k":{number},"n":1}}']
+
+
+def test_deadlock_is_run_again(at: At, postgres: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
+    """D13: another session waits for our row, and we for its: ours is the victim, and all of the batch is run again."""
+    monkeypatch.setattr(database, "_LOCK_MILLIS", 30_000)
+    place = at(postgres.url + "&options=-c%20deadlock_timeout%3D100ms")
+    driver = Driver(
+        place, options={"mode": "merge", "keyColumns": "k"}, schema=pa.schema([("k", pa.int64()), ("n", pa.int64())])
+    )
+    rows = ten(0).drop_columns(["v"])
+    driver.run(0, rows)
+    driver.begin(1)
+    other = at(postgres.url + "&options=-c%20deadlock_timeout%3D1min").database()
+    hits: list[str] = []
+
+    def cross(db: database.Database) -> None:
+        db.execute(f'UPDATE "{place.table}" SET n = n')
+        crossed.set()
+        db.execute(f'UPDATE "{place.table}_batches" SET driver = driver')
+
+    def hit(name: str) -> None:
+        hits.append(name)
+        if hits == ["db.commit.begun", "db.commit.some-rows"]:
+            crossing.start()
+            crossed.wait()
+            waiting = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+            wait_for(lambda: "1 row" in postgres.psql(waiting), "a session that waits")
+
+    crossed = threading.Event()
+    crossing = threading.Thread(target=lambda: other.run(cross))
+    monkeypatch.setattr(failpoints, "hit", hit)
+    driver.commit(1, lambda: [rows])
+    crossing.join()
+    assert hits.count("db.commit.begun") == 2
+    assert place.rows() == [(k, 2) for k in range(10)]

@@ -90,14 +90,50 @@ def test_values_in_postgresql(at: At, postgres: Postgres) -> None:
     assert place.query(f"SELECT {columns} FROM {{t}}") == [tuple(shown for *_, shown in IN_POSTGRESQL)]
 
 
-def test_times_beyond_the_database_are_refused(at: At, postgres: Postgres) -> None:
-    """A date that PostgreSQL has not is no other date."""
+@pytest.mark.parametrize("kind", [pa.date32(), UTC, pa.timestamp("us")], ids=str)
+def test_times_that_the_database_has_not(place: Place, kind: pa.DataType) -> None:
+    """A time that would be stored as infinity, as another one or as no time at all is a bad row, at either end."""
+    counts = pa.int32() if kind == pa.date32() else pa.int64()
+    low, high = -(2 ** (counts.bit_width - 1)), 2 ** (counts.bit_width - 1) - 1
+    to_infinity = low + (10_957 if kind == pa.date32() else 946_684_800_000_000)  # as PostgreSQL counts from 2000
+    schema = pa.schema([("d", kind), ("n", pa.int64())])
+    days = [low, to_infinity, to_infinity - 1, 0, high]
+    rows = pa.RecordBatch.from_arrays(
+        [pa.array(days, counts).cast(kind), pa.array(range(5), pa.int64())], schema=schema
+    )
+    with pytest.raises(RowRefused):
+        Driver(place, schema=schema).run(0, rows)
+    Driver(place, "d2", schema=schema, options={"badRows": "quarantine"}).run(0, rows)
+    stored = [row[0] for row in place.query("SELECT n FROM {t} ORDER BY n")]
+    # The last timestamp that Spark has is one of PostgreSQL too; the last date is none.
+    assert stored == ([3, 4] if not place.is_sqlite and kind != pa.date32() else [3])
+    assert f'{{"d":{low},"n":0}}' in [row for _, row in place.rejected()]
+
+
+def test_times_in_arrays_that_the_database_has_not(at: At, postgres: Postgres) -> None:
+    """An array with one such time is a bad row, and the ones beside it are not."""
     place = at(postgres.url)
-    schema = pa.schema([("d", pa.date32())])
-    rows = pa.RecordBatch.from_arrays([pa.array([2**31 - 1], pa.date32())], schema=schema)
-    driver = Driver(place, schema=schema)
-    with pytest.raises(RowRefused, match="out of range"):
-        driver.run(0, rows)
+    schema = pa.schema([("d", pa.list_(UTC)), ("n", pa.int64())])
+    times = pa.array([[0], None, [], [0, None, -(2**63)], [None]], pa.list_(pa.int64())).cast(schema.field("d").type)
+    rows = pa.RecordBatch.from_arrays([times, pa.array(range(5), pa.int64())], schema=schema)
+    Driver(place, schema=schema, options={"badRows": "quarantine"}).run(0, rows)
+    assert [row[0] for row in place.query("SELECT n FROM {t} ORDER BY n")] == [0, 1, 2, 4]
+    assert [row for _, row in place.rejected()] == ['{"d":[0,null,-9223372036854775808],"n":3}']
+
+
+def test_decimals_of_all_digits(at: At, postgres: Postgres) -> None:
+    """Thirty-eight digits, wherever the point is, are there as they were given; a sum that has more is a bad row."""
+    place = at(postgres.url)
+    nines = [Decimal(f"-{'9' * (38 - scale)}.{'9' * scale}".rstrip(".")) for scale in (0, 1, 18, 37, 38)]
+    schema = pa.schema(
+        [("k", pa.int64()), *((f"d{i}", pa.decimal128(38, s)) for i, s in enumerate((0, 1, 18, 37, 38)))]
+    )
+    driver = Driver(place, schema=schema, options={"mode": "merge", "keyColumns": "k", "badRows": "quarantine"})
+    driver.run(0, batch((1, *nines), schema=schema))
+    shown = [(format(value, "f"),) for value in nines]
+    assert [place.query(f"SELECT d{i}::text FROM {{t}}")[0] for i in range(5)] == shown
+    assert driver.run(1, batch((1, *nines), schema=schema)).rejected == 1
+    assert place.query("SELECT d0::text FROM {t}")[0] == shown[0]
 
 
 @pytest.mark.parametrize("kind", REFUSED, ids=str)

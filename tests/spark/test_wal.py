@@ -142,14 +142,22 @@ FORMATS = """
 import sys
 import penstock
 spark = penstock.local_session("local[1]", rows_in_jvm=False)
-print("ROWS", spark.read.format("penstock-wal").load(sys.argv[1]).count())
+log = spark.read.format("penstock-wal").load(sys.argv[1])
+print("ROWS", log.count())
+for refused in (log.write.format("penstock-db").mode("append").save, spark.read.format("penstock-db").load):
+    try:
+        refused()
+    except Exception as error:
+        print(error)
 """
 
 
 @pytest.mark.spark
 @pytest.mark.xdist_group("kill")
 def test_formats_register_themselves(stage: Stage) -> None:
-    """In a session that has registered nothing the format is found because the package is there."""
+    """In a session that has registered nothing the formats are found because their packages are there."""
     append(stage.root / "log", b"a", b"b")
     done = run_python(FORMATS, str(stage.root / "log"))
     assert "ROWS 2" in done.stdout, done.stderr[-3000:]
+    assert "format penstock-db is a stream: expected df.writeStream" in done.stdout
+    assert "format penstock-db does not read" in done.stdout

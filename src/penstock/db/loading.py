@@ -15,22 +15,25 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
 from penstock.db.database import ROW
 from penstock.db.target import quoted
-from penstock.errors import RowRefused
+from penstock.errors import OptionError, RowRefused, TableMismatch
 from penstock.formats import WriteFormat, encoder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from penstock.db.database import Database
+    from penstock.db.database import Column, Database
 
 REJECTED = {"sink_id": "text", "batch_id": "bigint", "reason": "text", "row": "text"}
 _ALIAS = quoted("penstock target")
+_DAY_MICROS = 86_400_000_000
+_LONG_MAX = 2**63 - 1
 
 
 @dataclass(frozen=True)
@@ -40,6 +43,24 @@ class Rejects:
     table: tuple[str, ...] | None
     sink_id: str
     batch: int
+
+
+def check_columns(found: Mapping[str, Column], names: Iterable[str], table: tuple[str, ...]) -> None:
+    """Raise `TableMismatch` unless a table has these columns, and needs no others."""
+    missing = [name for name in names if name not in found]
+    if missing:
+        msg = (
+            f"table {'.'.join(table)!r} has no column {', '.join(map(repr, missing))}: found {', '.join(found) or 'no table'}; add it "
+            "to the table, or leave it out of the query (names are compared with regard to case)"
+        )
+        raise TableMismatch(msg)
+    needed = [name for name, column in found.items() if column.needed and name not in names]
+    if needed:
+        msg = (
+            f"table {'.'.join(table)!r} needs a value for {', '.join(map(repr, needed))} in every row, and has no default: give it one, "
+            "let it be null, or add the column to the query"
+        )
+        raise TableMismatch(msg)
 
 
 class Loading:
@@ -57,8 +78,9 @@ class Loading:
         self._db, self._table, self._schema = db, table, schema
         self._mode, self._keys, self._rejects = mode, keys, rejects
         self._types = db.types(schema)
-        found = db.columns(table)
-        self._direct = mode == "append" and all(db.takes(found[name], kind) for name, kind in self._types.items())
+        check_columns(db.columns(table), schema.names, table)
+        self._direct = mode == "append" and db.takes(table, self._types)
+        self._checks = list(self._tests())
         self.stored = self.rejected = 0
 
     def load(self, rows: Iterable[pa.RecordBatch]) -> None:
@@ -77,22 +99,35 @@ class Loading:
         """Yield the rows without those that are known to be bad: no key, or a value that would be stored as another."""
         for some in rows:
             fit = some
-            for name in some.schema.names:
-                bad, reason = self._bad(name, fit.column(name))
+            for name, reason, test in self._checks:
+                bad = pc.fill_null(test(fit.column(name)), fill_value=False)
                 if pc.any(bad).as_py():
                     self._reject(fit.filter(bad), reason)
                     fit = fit.filter(pc.invert(bad))
             if fit.num_rows:
                 yield fit
 
-    def _bad(self, name: str, column: pa.Array) -> tuple[pa.Array, str]:
-        if name in self._keys:
-            return pc.is_null(column), f"key column {name!r} is null"
-        if types.is_floating(column.type) and not self._db.has_nan:
-            return pc.fill_null(
-                pc.is_nan(column), fill_value=False
-            ), f"column {name!r} is NaN, which the database would store as null"
-        return pa.array([], pa.bool_()), ""
+    def _tests(self) -> Iterator[tuple[str, str, Callable[[pa.Array], pa.Array]]]:
+        """Yield columns, why a row is bad, and which are."""
+        for field in self._schema:
+            if field.name in self._keys:
+                yield field.name, f"key column {field.name!r} is null", pc.is_null
+            if types.is_floating(field.type) and not self._db.has_nan:
+                yield field.name, f"column {field.name!r} is NaN, which the database would store as null", pc.is_nan
+            if types.is_temporal(field.type.value_type if types.is_list(field.type) else field.type):
+                yield field.name, f"column {field.name!r} has a time that the database has not", self._is_out_of_time
+
+    def _is_out_of_time(self, column: pa.Array) -> pa.Array:
+        if types.is_list(column.type):
+            bad = pc.fill_null(self._is_out_of_time(column.flatten()), fill_value=False)
+            return pc.is_in(pa.array(np.arange(len(column))), pc.list_parent_indices(column).filter(bad))
+        first, last = self._db.days
+        if types.is_date(column.type):
+            values = column.view(pa.int32())
+        else:
+            values = column.view(pa.int64())
+            first, last = first * _DAY_MICROS, min((last + 1) * _DAY_MICROS - 1, _LONG_MAX)
+        return pc.or_(pc.less(values, first), pc.greater(values, last))
 
     def _store_or_reject(self, rows: pa.RecordBatch) -> None:
         try:
@@ -125,13 +160,11 @@ class Loading:
 
     def _reject(self, rows: pa.RecordBatch, reason: str) -> None:
         if self._rejects.table is None:
-            shown = encoder(WriteFormat("json", self._schema)).encode(rows.slice(0, 1))
-            msg = f"{reason}: row {bytes(shown).decode().strip()}; mend it, or take badRows=quarantine"
+            msg = f"{reason}: row {_lines(rows.slice(0, 1))[0]}; mend it, or take badRows=quarantine"
             raise RowRefused(msg)
-        lines = bytes(encoder(WriteFormat("json", self._schema)).encode(rows)).decode().split("\n")[:-1]
         fixed = (self._rejects.sink_id, self._rejects.batch, reason.replace("\0", ""))
         columns = [pa.repeat(value, rows.num_rows) for value in fixed]
-        table = pa.RecordBatch.from_arrays([*columns, pa.array(lines, pa.string())], names=list(REJECTED))
+        table = pa.RecordBatch.from_arrays([*columns, pa.array(_lines(rows), pa.string())], names=list(REJECTED))
         self._db.load(self._rejects.table, table.schema, [table])
         self.rejected += rows.num_rows
 
@@ -161,11 +194,27 @@ class Loading:
         if self._mode != "merge" or not whole or self._db.has_nan:
             return
         same = " AND ".join(f"{_ALIAS}.{quoted(key)} = staged.{quoted(key)}" for key in self._keys)
-        floats = " OR ".join(f"typeof({_ALIAS}.{quoted(name)}) = 'real'" for name in whole)
+        sums = [f"{_ALIAS}.{quoted(name)}" for name in whole]
+        floats = ", ".join(f"typeof({n}) = 'real' AND {n} NOT BETWEEN -{_LONG_MAX} AND {_LONG_MAX}" for n in sums)
         sql = (
             f"SELECT 1 FROM {self._db.named(self._table)} AS {_ALIAS} JOIN {self._db.named(self._db.staged)} AS staged ON {same} "  # noqa: S608 - as said
-            f"WHERE {floats} LIMIT 1"
+            f"WHERE 1 IN ({floats}) LIMIT 1"
         )
         if self._db.execute(sql):
             msg = f"a sum in {', '.join(map(repr, whole))} does not fit into 64 bits"
             raise RowRefused(msg)
+
+
+def _lines(rows: pa.RecordBatch) -> list[str]:
+    """Return rows as JSON. Times of years without four digits, which it has not, are counts of days or microseconds from 1970."""
+    try:
+        text = encoder(WriteFormat("json", rows.schema)).encode(rows)
+    except OptionError:
+        return _lines(rows.cast(pa.schema([field.with_type(_counted(field.type)) for field in rows.schema])))
+    return bytes(text).decode().split("\n")[:-1]
+
+
+def _counted(kind: pa.DataType) -> pa.DataType:
+    if types.is_list(kind):
+        return pa.list_(_counted(kind.value_type))
+    return pa.int32() if types.is_date(kind) else pa.int64() if types.is_timestamp(kind) else kind

@@ -47,7 +47,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from penstock import failpoints
-from penstock.db.loading import REJECTED, Loading, Rejects
+from penstock.db.loading import REJECTED, Loading, Rejects, check_columns
 from penstock.db.target import SQLITE, check_url, table_name
 from penstock.db.types import is_number
 from penstock.errors import (
@@ -114,14 +114,18 @@ class DatabaseSink:
         self._table = table_name(options["table"], option="table")
         self._batches = table_name(options["batchTable"], option="batchTable")
         self._rejected = (*self._table[:-1], f"{self._table[-1]}_rejected")
-        self._check_keys()
+        self._check_columns()
         if options["url"].startswith(SQLITE) and (options["password"] or len(self._table + self._batches) > 2):  # noqa: PLR2004 - two names
             msg = (
                 "SQLite has neither passwords nor schemas: leave the option password out, and name tables without a dot"
             )
             raise OptionError(msg)
 
-    def _check_keys(self) -> None:
+    def _check_columns(self) -> None:
+        names = self._schema.names
+        if not names or len(set(names)) < len(names):
+            msg = f"a table needs columns, each of another name: found {', '.join(names) or 'none'}; name them in the query"
+            raise OptionError(msg)
         if self._mode == "append":
             if self._keys:
                 msg = "keyColumns is for mode=upsert and mode=merge: leave it out, or say which of them is meant"
@@ -169,6 +173,11 @@ class DatabaseSink:
         state = self._state(db) or self._entered(db)
         if batch is not None:
             self._is_applied(state, batch)
+        if self._options["badRows"] == "quarantine":
+            if not db.columns(self._rejected):  # who has mended the rows may have dropped it
+                db.create(self._rejected, REJECTED)
+            check_columns(db.columns(self._rejected), REJECTED, self._rejected)
+            db.check_table(self._rejected)
         query = batch.query if batch else state.query
         if (state.driver, state.query) != (driver, query):
             sql = f"UPDATE {db.named(self._batches)} SET query_id = $1, driver = $2 WHERE sink_id = $3"  # noqa: S608 - the name is quoted
@@ -221,35 +230,25 @@ class DatabaseSink:
 
     def _prepare(self, db: Database) -> None:
         """See that the tables are there and are such that the batches to come can be loaded."""
-        found, name = db.columns(self._table), ".".join(self._table)
-        columns = db.types(self._schema)
-        if not found:
+        if not db.columns(self._table):
             if not self._options["createTable"]:
-                msg = f"there is no table {name!r}, and createTable=false: create it, or leave that option out"
+                msg = f"there is no table {'.'.join(self._table)!r}, and createTable=false: create it, or leave that option out"
                 raise TableMismatch(msg)
-            db.create(self._table, columns, self._keys)
-        missing = [column for column in columns if found and column not in found]
-        if missing:
-            msg = (
-                f"table {name!r} has no column {', '.join(map(repr, missing))}: found {', '.join(found)}; add it to the table, or "
-                "leave it out of the query (names are compared with regard to case)"
-            )
-            raise TableMismatch(msg)
-        if self._options["badRows"] == "quarantine" and not db.columns(self._rejected):
-            db.create(self._rejected, REJECTED)
-        if found:
-            self._try_out(db, name)
+            db.create(self._table, db.types(self._schema), self._keys)
+        for table in (self._table, self._batches):
+            db.check_table(table)
+        self._try_out(db)
 
-    def _try_out(self, db: Database, name: str) -> None:
+    def _try_out(self, db: Database) -> None:
         """Run what will be run on no rows: the database knows best whether types fit, and whether there is such a key."""
         try:
             self._loading(db, -1).load([])
-        except (DatabaseAway, RowRefused):
+        except (DatabaseAway, RowRefused, TableMismatch):
             raise
         except DatabaseError as error:
             msg = (
-                f"table {name!r} is not one for these rows with mode={self._mode}: {error.message}; change the table or the "
-                "query; upsert and merge need a PRIMARY KEY or UNIQUE index of just the keyColumns"
+                f"table {'.'.join(self._table)!r} is not one for these rows with mode={self._mode}: {error.message}; change the table, "
+                "its rights or the query; upsert and merge need a PRIMARY KEY or UNIQUE index of just the keyColumns"
             )
             raise TableMismatch(msg) from error
 

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import os
 import re
-from urllib.parse import parse_qsl, quote
+from contextlib import suppress
+from urllib.parse import parse_qsl, quote, unquote
 
 from penstock.errors import OptionError
 from penstock.storage import locate
 
-POSTGRESQL, SQLITE = "postgresql://", "sqlite://"
+SQLITE = "sqlite://"
+_POSTGRESQL = re.compile(r"postgres(?:ql)?://")
+_USER = r"(?:[^:/?#@]*@)?"
+_HOST = r"(?:\[[^\[\]/?@]*\]|[^:/?#@,\[\]]*)(?::[0-9]*)?"
+_QUERY = r"[^=&@]+=[^&]*"
+_URL = re.compile(rf"{_USER}{_HOST}(?:,{_HOST})*(?:/[^?#@]*)?(?:\?(?:{_QUERY}(?:&{_QUERY})*)?)?")
 _PART = r'(?:"((?:[^"\0]|"")+)"|([^".\0]+))'
 _TABLE = re.compile(rf"(?:{_PART}\.)?{_PART}")
 _NAME_BYTES_MAX = 63  # PostgreSQL cuts longer names off without an error
-_SECRETS = {"password", "sslpassword"}
+_SECRETS = {"password", "sslpassword", "oauth_client_secret", "scram_client_key", "scram_server_key"}
 # What a connection is given that the url does not say.
-_DEFAULTS = {"connect_timeout": "10", "client_encoding": "UTF8", "application_name": "penstock"}
+_DEFAULTS = {"connect_timeout": "10", "application_name": "penstock"}
 
 
 def quoted(name: str) -> str:
@@ -46,21 +52,31 @@ def check_length(name: str) -> None:
 def check_url(url: str) -> None:
     """Raise `OptionError`, which shows nothing of a secret, unless the url is one that we can use."""
     if url.startswith(SQLITE):
-        if not url.startswith(SQLITE + "/") or url.endswith("/") or "\0" in url:
-            msg = f"url={url!r}: expected the absolute path of a file, such as sqlite:///data/counts.db"
+        path = url.removeprefix(SQLITE)
+        if not path.startswith("/") or path.endswith(("/", ":memory:")) or {"\0", "?"} & set(path):
+            msg = f"url={url!r}: expected the absolute path of a file, such as sqlite:///data/counts.db, and nothing behind it"
             raise OptionError(msg)
         return
-    if not url.startswith(POSTGRESQL):
+    known = _POSTGRESQL.match(url)
+    if known is None:
         msg = (
             "url is of no database that this version knows: expected sqlite:///path or postgresql://user@host/database"
         )
         raise OptionError(msg)
-    rest, _, query = url.removeprefix(POSTGRESQL).partition("?")
-    user = rest.rpartition("@")[0]
-    if ":" in user or _SECRETS & {name.lower() for name, _ in parse_qsl(query, keep_blank_values=True)}:
+    rest = url[known.end() :]
+    user, at, _ = rest.partition("@")  # as libpq takes it: up to the first "@", if no "/" comes before it
+    names = {name.lower() for name, _ in parse_qsl(rest.partition("?")[2], keep_blank_values=True)}
+    if (at and "/" not in user and ":" in unquote(user)) or names & _SECRETS:
         msg = (
             "url has a password in it, and urls end in logs and plans; say where it is instead: "
             '.option("password", "env:NAME") or "file:/path/of/the/file"'
+        )
+        raise OptionError(msg)
+    if not _URL.fullmatch(rest):
+        # It is not shown: what does not fit may be a password that is written in a wrong place.
+        msg = (
+            "url cannot be read: expected postgresql://user@host:port/database?name=value&name=value, with other characters "
+            "written as %XX, and no password"
         )
         raise OptionError(msg)
 
@@ -74,9 +90,15 @@ def secret(reference: str | None) -> str | None:
         if place not in os.environ:
             msg = f"password={reference!r}: the environment of the driver has no variable {place!r}; set it where Spark is started"
             raise OptionError(msg)
-        return os.environ[place]
-    storage, path = locate(place, name="password")
-    return storage.read(path).decode().rstrip("\r\n")
+        word = os.fsencode(os.environ[place])
+    else:
+        storage, path = locate(place, name="password")
+        word = storage.read(path).rstrip(b"\r\n")
+    with suppress(UnicodeDecodeError):
+        if b"\0" not in word:
+            return word.decode()
+    msg = f"password={reference!r}: what is there is no text in UTF-8; see that it is the right one"
+    raise OptionError(msg)
 
 
 def connection_url(url: str, password: str | None) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, WriterCommitMessage
 
@@ -43,6 +43,19 @@ class DatabaseDataSource(DataSource):
             msg = 'penstock-db cannot replace the table at every batch: use outputMode("append"), and mode=upsert or mode=merge'
             raise OptionError(msg)
         return DatabaseStreamWriter(parse(DATABASE, dict(self.options), what="database sink"), schema.json())
+
+    def schema(self) -> NoReturn:
+        """Say that tables are read by others: who reads is asked for the columns first."""
+        msg = "format penstock-db does not read: expected df.writeStream; Spark's own format jdbc reads tables"
+        raise OptionError(msg)
+
+    def writer(self, schema: StructType, overwrite: bool) -> NoReturn:  # noqa: ARG002, FBT001 - Spark's signature
+        """Say that a batch, which has no id to be repeated by, is not written."""
+        msg = (
+            "format penstock-db is a stream: expected df.writeStream, whose batches have ids, so that one that is repeated "
+            "changes nothing; for what is there now, and no more, .trigger(availableNow=True)"
+        )
+        raise OptionError(msg)
 
 
 @dataclass

@@ -20,7 +20,7 @@ _registered: WeakKeyDictionary[SparkSession, StreamingQueryListener] = WeakKeyDi
 def register(spark: SparkSession) -> None:
     """Register the formats `penstock`, `penstock-wal` and `penstock-db` with a session. Safe to repeat.
 
-    The first two are found without this when the package is installed. What this adds: a listener that has the parts
+    They are found without this when the package is installed. What this adds: a listener that has the parts
     a query leaves open published when the query stops, not only when they are idle or the application ends.
     """
     require_pyspark()

@@ -1,0 +1,88 @@
+"""A network between a client and PostgreSQL that loses what it is told to lose."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+import psutil
+
+from tests.support.postgres import Postgres
+
+
+class Relay(threading.Thread):
+    """Stands between a client and the server.
+
+    `armed`: it hands on one COMMIT, keeps the reply, and hangs up; `before`: it hangs up without handing it on. `mute`: it takes
+    what it gets, also new connections, and says nothing any more.
+    """
+
+    def __init__(self, postgres: Postgres) -> None:
+        super().__init__(daemon=True)
+        self._server = f"{postgres.directory}/.s.PGSQL.5432"
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listener.getsockname()[1]
+        self.armed = self.before = self.mute = False
+        self.lost = 0
+
+    def run(self) -> None:
+        """Relay one connection after the other, until the listener is closed."""
+        while True:
+            try:
+                client = self._listener.accept()[0]
+            except OSError:
+                return
+            threading.Thread(target=self._relay, args=(client,), daemon=True).start()
+
+    def _relay(self, client: socket.socket) -> None:
+        with client, socket.socket(socket.AF_UNIX) as server:
+            server.connect(self._server)
+            back = threading.Thread(target=self._answer, args=(server, client), daemon=True)
+            back.start()
+            prepared = False
+            while data := client.recv(1 << 16):
+                if self.mute:
+                    continue
+                if prepared and (data.startswith((b"B", b"Q")) or b"COMMIT\0" in data):
+                    self.lost += 1
+                    client.shutdown(socket.SHUT_RDWR)
+                    if self.before:
+                        server.shutdown(
+                            socket.SHUT_RDWR
+                        )  # the other thread is reading from it: closing alone does nothing
+                    else:
+                        server.sendall(data)
+                    return
+                server.sendall(data)
+                if self.armed and b"COMMIT\0" in data:  # is parsed and described before it is executed
+                    self.armed, prepared = False, True
+            with suppress(OSError):
+                server.shutdown(socket.SHUT_RDWR)  # the other thread is reading from it: closing alone would do nothing
+
+    def clients(self) -> frozenset[tuple[int, int]]:
+        """Return the ends of its clients, which are in this process, as `silence.sockets` does; its own ones are here as well."""
+        found = psutil.Process().net_connections("tcp")
+        return frozenset((each.fd, each.family) for each in found if each.raddr and each.raddr.port == self.port)
+
+    def _answer(self, server: socket.socket, client: socket.socket) -> None:
+        with suppress(OSError):
+            while data := server.recv(1 << 16):
+                if not self.mute:
+                    client.sendall(data)
+
+    def close(self) -> None:
+        """Stop listening."""
+        self._listener.close()
+
+
+@contextmanager
+def relayed(postgres: Postgres) -> Iterator[tuple[Relay, str]]:
+    """Yield a relay and the url by which clients meet it."""
+    relay = Relay(postgres)
+    relay.start()
+    try:
+        yield relay, f"postgresql://postgres@127.0.0.1:{relay.port}/postgres?sslmode=disable&gssencmode=disable"
+    finally:
+        relay.close()
