@@ -38,6 +38,7 @@ from penstock.errors import OptionError
 from penstock.formats.schema import to_arrow, to_spark
 from penstock.spark import ddl
 from penstock.spark.checkpoint import task_place
+from penstock.spark.worker import settle_reader
 from penstock.units import parse_rate
 
 if TYPE_CHECKING:
@@ -98,7 +99,13 @@ class AsyncMap:
         self._plan = Plan(
             unique.token(), Adapted(fn), settings, shape, on_error, _columns("key", key), _columns("share", share)
         )
-        _distinct(shape.whole(pa.schema([])).names)
+        names = shape.whole(pa.schema([])).names
+        _distinct(names)
+        if not names and not keep_input:
+            msg = (
+                "schema has no columns, and keep_input=False: nothing would come out; keep the input, or name a column"
+            )
+            raise OptionError(msg)
 
     @property
     def shape(self) -> Shape:
@@ -148,6 +155,7 @@ class AsyncMap:
             query, prefix = otherwise, f"{otherwise}-{operator}-{partition}-"
         else:
             prefix = f"{query}-{operator}-{batch}-{partition}-"
+        settle_reader()  # the calls of a task make so much garbage that looking at modules is a third of its work
         place = Place(query, partition, prefix)
 
         def ended(made: Operator) -> None:
@@ -184,6 +192,9 @@ def async_map(
     Everything is checked here, on the driver: `OptionError`. `CallFailed` fails the task of a row whose call failed for good.
     """
     calls = AsyncMap(fn, schema=schema, **options)
+    if not df.columns:
+        msg = "async_map: the DataFrame has no columns, and Spark does not tell Python how many such rows there are; select one"
+        raise OptionError(msg)
     context = df.sparkSession.sparkContext
     carried = to_arrow_schema(df.schema, timezone="UTC")
     calls.schema(carried)
