@@ -191,8 +191,8 @@ def test_what_makes_no_sense_is_refused_on_the_driver(spark: SparkSession, optio
 
 def test_unknown_parameters_are_refused(spark: SparkSession) -> None:
     """A parameter that is not there (yet) is refused, never ignored."""
-    with pytest.raises(TypeError, match="drain"):
-        penstock.async_map(spark.range(1), double, schema="out long", drain=5)
+    with pytest.raises(TypeError, match="drains"):
+        penstock.async_map(spark.range(1), double, schema="out long", drains=5)
 
 
 def test_rows_of_a_key_and_equal_rows(spark: SparkSession) -> None:
