@@ -91,8 +91,8 @@ class Lane:
             await asyncio.sleep(100)
         return (2 * row.n, call.id)
 
-    def attempt(self, rows: Iterable[int], ends: Iterable[int]) -> list[dict[str, Any]]:
-        """Try the batch that follows the committed one; return what it emits."""
+    def attempt(self, rows: Iterable[int], ends: Iterable[int], *, others: bool = False) -> list[dict[str, Any]]:
+        """Try the batch that follows the committed one; return what it emits. It has input if there are rows, or if `others` do."""
         self.tried, self.ends = deepcopy(self.committed), set(ends)
         self.tried.timer = None
         form = Form(SHAPE, "n -> out")
@@ -104,7 +104,7 @@ class Lane:
         lane.init(self.tried)  # type: ignore[arg-type]  # stands for Spark's
         numbers = list(rows)
         fresh = form.fresh(pa.record_batch([numbers], schema=INPUT), f"q-{self.batch}-", pa.array(range(len(numbers))))
-        chunks = iter([dumped([fresh])]) if numbers else None
+        chunks = iter([dumped([fresh])] if numbers else []) if numbers or others else None
         frames = list(lane._serve((0,), chunks, 7))
         found = [
             row for frame in frames for chunk in frame["chunk"] for made in loaded(chunk) for row in made.to_pylist()
@@ -203,8 +203,26 @@ def test_an_idle_lane_waits_longer_but_not_when_it_has_output(monkeypatch: pytes
     for _ in range(4):
         lane.run([], ())
     lane.run([3], ())
+    lane.attempt([], (), others=True)
     assert given[:2] == [0.02, 0.02]
     assert 0.02 < given[2] <= given[5] == 0.1
-    assert given[6] == 0.02
+    assert given[6:] == [0.02, 0.02]
     assert lane.run([], {1, 3}) == []
     assert lane.run([], ()) == [1, 3]
+
+
+def test_a_partition_with_rows_tells_every_lane(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its chunks are numbered for their lane, every other lane has an empty one; without rows, as in an idle batch, there is none."""
+    monkeypatch.setattr(lanes, "task_batch", lambda: ("q", 3, 1))
+
+    def pieces(*sizes: int) -> list[dict[str, Any]]:
+        batches = iter([pa.record_batch([list(range(size))], schema=INPUT) for size in sizes])
+        packed = lanes._packed(batches, Form(SHAPE, "n -> out"), "o", keyed=False)
+        return [piece for batch in packed for piece in batch.to_pylist()]
+
+    found = pieces(2, 0, 1)
+    assert {piece["lane"] for piece in found} == set(lanes._lanes(200))
+    assert [(piece["number"], len(loaded(piece["chunk"])[0])) for piece in found if piece["chunk"]] == [(0, 2), (1, 1)]
+    assert len(found) == 201
+    assert {piece["number"] for piece in found if not piece["chunk"]} == {0}
+    assert pieces() == pieces(0) == []
