@@ -104,12 +104,12 @@ def stage(fn: Any, rows: int, capacity: int) -> float:  # noqa: ANN401 - as abov
     return seconds
 
 
-def spark(rows: int, capacity: int) -> Callable[[], float]:
-    """Return what gives the seconds of a query over one task, without the session's start."""
+def spark(fn: Any, rows: int, capacity: int, tasks: int) -> Callable[[], float]:  # noqa: ANN401 - as above
+    """Return what gives the seconds of a query over so many tasks, without the session's start."""
     import penstock  # noqa: PLC0415 - only here
 
-    session = penstock.local_session("local[1]")
-    frame = penstock.async_map(session.range(0, rows, 1, 1), quick, schema="out long", capacity=capacity)
+    session = penstock.local_session("local[2]")
+    frame = penstock.async_map(session.range(0, rows, 1, tasks), fn, schema="out long", capacity=capacity)
 
     def once() -> float:
         return timed(lambda: frame.write.format("noop").mode("overwrite").save())
@@ -159,7 +159,7 @@ def main(
         lambda: core(quick, count, 100),
         lambda: core(quick, count, 100, timeout=60.0),
         lambda: stage(quick, count, 100),
-        spark(count, 100),
+        spark(quick, count, 100, tasks=1),
     )
     for what, asked, seconds in (
         ("core", "30", ours),
@@ -168,6 +168,10 @@ def main(
         ("Spark", "40", whole),
     ):
         table.add_row(f"calls that return at once: {what}, microseconds a row", asked, f"{1e6 * seconds / count:.1f}")
+    count, capacity, tasks = max(int(100_000 * scale), 1), 100, 2
+    (whole,) = turns(repeat, spark(slow, count, capacity, tasks))
+    possible = count / (tasks * capacity) * CALL_SECONDS
+    table.add_row("10 ms calls, 2 tasks x capacity 100: Spark, of what is possible", "90 %", f"{possible / whole:.0%}")
     Console().print(table)
 
 

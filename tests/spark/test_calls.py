@@ -6,6 +6,8 @@ import asyncio
 import logging
 import time
 from collections import Counter
+from datetime import datetime, timezone
+from decimal import Decimal
 from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.types import StructType
 
 import penstock
 from penstock import Retry
@@ -188,8 +191,8 @@ def test_what_makes_no_sense_is_refused_on_the_driver(spark: SparkSession, optio
 
 def test_unknown_parameters_are_refused(spark: SparkSession) -> None:
     """A parameter that is not there (yet) is refused, never ignored."""
-    with pytest.raises(TypeError, match="drain"):
-        penstock.async_map(spark.range(1), double, schema="out long", drain=5)
+    with pytest.raises(TypeError, match="drains"):
+        penstock.async_map(spark.range(1), double, schema="out long", drains=5)
 
 
 def test_rows_of_a_key_and_equal_rows(spark: SparkSession) -> None:
@@ -316,6 +319,111 @@ def test_async_map_is_a_transform_of_an_ingest(spark: SparkSession, stage: Stage
     assert done.rows == 50
     assert len(service.ids) == 50
     assert all(f'"out":{2 * n}' in line.replace(" ", "") for n, line in enumerate(stage.lines()))
+
+
+def test_async_map_is_named_as_a_transform(spark: SparkSession, stage: Stage) -> None:
+    """`module:name` of an `AsyncMap` is imported by each worker, where there is no session to read DDL: its schema is a StructType."""
+    stage.put("a", "one", "two")
+    named = "tests.support.calls:calls"
+    penstock.ingest(spark, str(stage.src), str(stage.dst), sink={"format": "text"}, transform=named)
+    assert sorted(stage.lines()) == ["ONE", "TWO"]
+
+
+def test_ddl_where_no_session_runs_is_refused() -> None:
+    """The answer is what to do about it, and not that the schema is wrong."""
+    code = "import penstock\nasync def f(row): return row\npenstock.AsyncMap(f, schema='out long')"
+    done = run_python(code)
+    assert "none runs in this process; give a StructType here" in done.stderr
+
+
+async def plus(row: Any) -> dict[str, int]:
+    await asyncio.sleep(0.002 * (row.a % 3))
+    return {"b": row.a + 1}
+
+
+def test_two_async_maps_in_one_query(spark: SparkSession) -> None:
+    """A5: one feeds the other, in one task: ordered, then as calls finish; each has ids of its own, and no row is lost."""
+    numbers = spark.range(5, 500, 1, 2)
+    first = penstock.async_map(numbers, doubled, schema="a long, one string", capacity=6)
+    both = penstock.async_map(first, plus, schema="b long", capacity=3, ordered=False)
+    last = penstock.async_map(
+        both, doubled_again, schema="c long, two string", keep_input=True, capacity=3, ordered=False
+    )
+    rows = last.collect()
+    assert sorted((row.id, row.a, row.b, row.c) for row in rows) == [
+        (n, 2 * n, 2 * n + 1, 4 * n + 2) for n in range(5, 500)
+    ]
+    assert len({row.one for row in rows} | {row.two for row in rows}) == 2 * len(rows)
+
+
+async def doubled(row: Any, call: Any) -> tuple[int, str]:
+    return (2 * row.id, call.id)
+
+
+async def doubled_again(row: Any, call: Any) -> tuple[int, str]:
+    return (2 * row.b, call.id)
+
+
+ODD = """
+a decimal(38, 6), b array<struct<t: timestamp, n: timestamp_ntz>>, c map<string, array<int>>, d date, e binary,
+f struct<g: struct<h: double>>, `i.j k` string
+"""
+
+
+async def odd(row: Any) -> Any:
+    when = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=timezone.utc)
+    values: dict[int, Any] = {
+        0: (Decimal("12.345678"), [{"t": when, "n": when.replace(tzinfo=None)}], {"k": [1, None]}, when.date(), b"x"),
+        1: (None, [], {}, None, b""),
+        2: (Decimal("0.1234567"), None, None, None, None),
+        3: (None, None, {"k": [1.5]}, None, None),
+    }
+    return (*values[row.id], {"g": {"h": 0.5}}, "v")
+
+
+def test_nested_values_and_odd_names(spark: SparkSession) -> None:
+    """Decimals, times, maps and structs come out as they were given, or are their row's failure; names may be anything."""
+    rows = penstock.async_map(spark.range(0, 4, 1, 1), odd, schema=ODD, on_error="column").collect()
+    assert rows[0].a == Decimal("12.345678")
+    assert rows[0].b[0].n == datetime(2026, 1, 2, 3, 4, 5, 678901)
+    assert (rows[0].c, rows[0].e, rows[0]["i.j k"]) == ({"k": [1, None]}, bytearray(b"x"), "v")
+    assert (rows[1].b, rows[1].c, rows[1].f.g.h) == ([], {}, 0.5)
+    assert [row._error and row._error.kind for row in rows] == [None, None, "result", "result"]
+    assert "column 'a'" in rows[2]._error.message
+    assert "column 'c'" in rows[3]._error.message
+
+
+async def effect(row: Any) -> tuple[()]:
+    return ()
+
+
+def test_no_columns_at_all(spark: SparkSession) -> None:
+    """Rows without columns would be lost on the way, so they are refused; a function may be called for its effect alone."""
+    with pytest.raises(OptionError, match="the DataFrame has no columns"):
+        penstock.async_map(spark.range(7).select(), effect, schema="out int")
+    empty = StructType([])
+    assert penstock.async_map(spark.range(7), effect, schema=empty).count() == 7
+    with pytest.raises(OptionError, match="no columns"):
+        penstock.async_map(spark.range(7), effect, schema=empty, keep_input=False)
+
+
+def test_keys_with_nulls_and_names_by_case(spark: SparkSession) -> None:
+    """Nulls are equal to each other as keys; a column is named as the frame names it; two names that Spark would mix up are refused."""
+    frame = spark.sql("select id, if(id % 2 = 0, null, id % 3) as Part, id as `_x` from range(0, 30, 1, 1)")
+    made = penstock.async_map(frame, _alone_by_part, schema="most int", key=["Part"], capacity=30)
+    assert {row.most for row in made.collect()} == {1}
+    with pytest.raises(OptionError, match="there is no column 'part'; expected one of id, Part, _x"):
+        penstock.async_map(frame, _alone_by_part, schema="most int", key="part")
+    with pytest.raises(OptionError, match="two columns 'Part'"):
+        penstock.async_map(frame, _alone_by_part, schema="PART int")
+
+
+async def _alone_by_part(row: Any) -> tuple[int]:
+    _running[str(row.Part)] += 1
+    await asyncio.sleep(0.001)
+    most = _running[str(row.Part)]
+    _running[str(row.Part)] -= 1
+    return (most,)
 
 
 IDLE = """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import threading
 import time
 from collections import Counter
@@ -10,9 +11,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
 class Service:
-    """`GET /double/<n>?...` answers `{"out": 2n}`; ids come in the header `Idempotency-Key`. Use it as a context manager."""
+    """`GET /double/<n>?...` answers `{"out": 2n}`; ids come in the header `Idempotency-Key`. Use it as a context manager.
 
-    def __init__(self, *, seconds: float = 0.0, refuse_first: int = 0) -> None:
+    An answer takes `seconds`, and up to `spread` more, as it happens.
+    """
+
+    def __init__(self, *, seconds: float = 0.0, spread: float = 0.0, refuse_first: int = 0) -> None:
         self.ids: Counter[str] = Counter()
         self.rows: dict[str, set[str]] = {}
         self._lock = threading.Lock()
@@ -29,7 +33,7 @@ class Service:
                     service.ids[call] += 1
                     service.rows.setdefault(number, set()).add(call)
                     refuse = service.ids[call] <= refuse_first
-                time.sleep(seconds)
+                time.sleep(seconds + random.uniform(0, spread))  # noqa: S311 - a time is no secret
                 body = json.dumps({"out": 2 * int(number)}).encode()
                 self.send_response(503 if refuse else 200)
                 self.send_header("Content-Length", str(len(body)))

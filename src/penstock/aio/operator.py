@@ -26,6 +26,11 @@ more than `capacity` calls.
 **Order.** Ordered: a queue of rows in order of admission; only its head is emitted. Per key: a row whose key is busy waits in
 its key's queue, holding a slot, and is run when the one before it has ended.
 
+**Ended before its rows.** `carry` ends the operator while calls are under way and gives what it still has, in order of
+admission: what was never called, what was interrupted, what is finished behind a slow head. From then on every such row is
+decided here, so that an answer that comes in the same turn of the loop is late: a row is emitted, or it is carried, never
+both. The next operator is given them and admits them first, so order, keys and shared calls are as if it had gone on.
+
 **Rejected.** *A task a call*: costs as much as the rest of the operator together. *A timer a row*: 100,000 timers armed and
 cancelled are 100,000 entries in a heap. *asyncio.Queue between stages*: two wake-ups a row. *The loop on the consumer's
 thread*: calls would stand still, and time out, while the consumer waits for somebody else.
@@ -72,6 +77,7 @@ class Settings:
     batch_size: int = 1
     batch_wait: float = 0.01
     bytes_max: int = BYTES_MAX
+    drain: float | None = None
 
     def __post_init__(self) -> None:
         """Check the values."""
@@ -85,8 +91,16 @@ class Settings:
             if found is not None and not (_is_number(found) and found > 0):
                 msg = f"{name}={found!r}; expected a number above 0, or None for no limit"
                 raise OptionError(msg)
-        if not (_is_number(self.batch_wait) and self.batch_wait >= 0):
-            msg = f"batch_wait={self.batch_wait!r}; expected seconds, 0.01 for example"
+        for name, seconds in (("batch_wait", 0.01), ("drain", 1.0)):
+            found = getattr(self, name)
+            if not (_is_number(found) and found >= 0) and (name, found) != ("drain", None):
+                msg = f"{name}={found!r}; expected seconds, {seconds} for example"
+                raise OptionError(msg)
+        if self.drain is not None and self.timeout is None:
+            msg = f"drain={self.drain:g} needs a timeout: without one a call that never ends is carried on for ever; add timeout=60.0"
+            raise OptionError(msg)
+        if self.drain is not None and self.timeout is not None and self.drain >= self.timeout:
+            msg = f"drain={self.drain:g} is not below timeout={self.timeout:g}: no call would be left to carry over; leave drain out"
             raise OptionError(msg)
         if self.batch_size > self.capacity:
             msg = f"batch_size={self.batch_size} is more than capacity={self.capacity}: such a batch would never be full; raise capacity"
@@ -103,10 +117,14 @@ class Failure:
     elapsed_ms: int
     cause: BaseException | None = field(default=None, compare=False, repr=False)
 
+    def told(self) -> dict[str, Any]:
+        """Return what the user is told, as the column `_error` has it."""
+        return {name: getattr(self, name) for name in ("kind", "message", "attempts", "elapsed_ms")}
 
-@dataclass(frozen=True)
+
+@dataclass(slots=True)  # frozen it would cost a microsecond a row
 class Outcome:
-    """What became of row number `index`, after so many attempts: its outputs, or the failure."""
+    """What became of row number `index`, after so many attempts: its outputs, or the failure. Nobody changes it."""
 
     index: int
     row: Any
@@ -115,12 +133,27 @@ class Outcome:
     attempts: int = 0
 
 
+@dataclass(frozen=True)
+class Carried:
+    """A row that an operator ended before.
+
+    `attempts` were made to their end, `age` seconds have passed since it was first admitted, and `outcome`, if there is one,
+    only has to be emitted.
+    """
+
+    row: Any
+    attempts: int = 0
+    age: float = 0.0
+    outcome: Outcome | None = None
+
+
 @dataclass
 class Counts:
     """What happened so far.
 
-    `late`: completions behind an outcome; `shared`: rows that took another row's result; `failed`: rows without a result;
-    `rejected`: those of them whose result is not one.
+    `rows` does not count those that came `Carried`; `carried` are those that left so. `late`: completions behind an
+    outcome; `shared`: rows that took another row's result; `failed`: rows without a result; `rejected`: those of them
+    whose result is not one.
     """
 
     rows: int = 0
@@ -131,6 +164,7 @@ class Counts:
     shared: int = 0
     failed: int = 0
     rejected: int = 0
+    carried: int = 0
 
 
 def milliseconds(latencies: Mapping[int, int], share: float) -> float | None:
@@ -180,11 +214,12 @@ class _Element:
 class _Slot:
     """One coroutine of the operator, and the rows that it brings to their outcome now: one, or a batch."""
 
-    __slots__ = ("expired", "flight", "grace", "task")
+    __slots__ = ("calling", "expired", "flight", "grace", "task")
 
     def __init__(self) -> None:
         self.task: asyncio.Task[None] | None = None
         self.flight: list[_Element] = []
+        self.calling = False  # an attempt is under way; else it waits for the next one
         self.expired = False  # the running attempt
         self.grace: asyncio.TimerHandle | None = None  # that an expired one has
 
@@ -212,9 +247,9 @@ class _Deadlines(Generic[_T]):
         self._due: dict[_T, float] = {}
         self._timer: asyncio.TimerHandle | None = None
 
-    def arm(self, what: _T) -> None:
-        """Begin to count."""
-        due = self._due[what] = self._loop.time() + self.seconds
+    def arm(self, what: _T, began: float) -> None:
+        """Count from then. No earlier than for the one before."""
+        due = self._due[what] = began + self.seconds
         if self._timer is None:
             self._wind(due)
 
@@ -255,7 +290,8 @@ class Operator:
     `names` are the columns of an output. `on_error` is `fail` (the first failure ends the operator, at once), `column` (the
     failure is the row's outcome) or a function of (row, error) that gives its outputs. `key` and `share` map a row to a
     value that is hashable. `notify` is called when there are `enough` outcomes to take, when nothing goes on before some are
-    taken, or when the operator has ended. Operators that share a `pace` share its rate.
+    taken, or when the operator has ended. Operators that share a `pace` share its rate. `carried` are admitted before any
+    other row. A call's id is `identify` of its row; without that, `prefix` and the row's number.
     """
 
     def __init__(  # noqa: PLR0913 - each is one of the promises
@@ -269,6 +305,8 @@ class Operator:
         key: Callable[[Any], Hashable] | None = None,
         share: Callable[[Any], Hashable] | None = None,
         prefix: str = "",
+        identify: Callable[[Any], str] | None = None,
+        carried: Iterable[Carried] = (),
         pace: Pace | None = None,
         enough: int = 1,
     ) -> None:
@@ -283,6 +321,7 @@ class Operator:
         self._key_of = key
         self._share_of = share
         self._prefix = prefix
+        self._identify = identify
         self._pace = pace or (Pace(settings.rate) if settings.rate else None)
         self._enough = enough
         self._loop = loop = asyncio.get_running_loop()
@@ -290,12 +329,14 @@ class Operator:
         self._attempts = (
             _Deadlines(loop, settings.attempt_timeout, self._attempt_expired) if settings.attempt_timeout else None
         )
-        self._backlog: deque[Any] = deque()
+        self._backlog: deque[Any] = deque(carried)
+        self._admitted = 0
         self._input_ended = False
         self._closed = False
         self._held = 0
         self._left = 0  # rows without an outcome that was emitted
-        self._order: deque[_Element] = deque()
+        self._order: deque[_Element] = deque()  # rows that are not emitted, if that is done in order,
+        self._open: dict[int, _Element] = {}  # and if it is not
         self._out: deque[Outcome] = deque()
         self._keys: dict[Hashable, deque[_Element]] = {}
         self._shares: dict[Hashable, deque[_Element]] = {}
@@ -371,6 +412,26 @@ class Operator:
             task.cancel()
         running = (await asyncio.wait(tasks, timeout=GRACE_SECONDS))[1] if tasks else set()
         return len(running)
+
+    async def carry(self) -> list[Carried]:
+        """End before the rows do; return those that are left, in order of admission.
+
+        An attempt that this interrupts counts as not made. What `timed_out` is being asked about is waited for.
+        """
+        while self._fallbacks:
+            await asyncio.wait(self._fallbacks)
+        elements = list(self._order or self._open.values())
+        left = [self._carried(element) for element in elements]
+        left += [item if isinstance(item, Carried) else Carried(item) for item in self._backlog]
+        for element in elements:
+            element.decided = True
+        self.counts.carried += len(left)
+        await self.close()
+        return left
+
+    def _carried(self, element: _Element) -> Carried:
+        interrupted = not element.decided and element.slot is not None and element.slot.calling
+        return Carried(element.row, element.attempts - interrupted, self._loop.time() - element.began, element.outcome)
 
     # -- slots -----------------------------------------------------------------------------------------------------
 
@@ -459,18 +520,37 @@ class Operator:
                 if self._out:
                     self._say()
                 return None
-            element = _Element(self.counts.rows, self._backlog.popleft(), self._loop.time())
-            self.counts.rows += 1
+            element = _Element(self._admitted, self._backlog.popleft(), self._loop.time())
+            self._admitted += 1
             self._held += 1
             self._left += 1
             if settings.ordered:
                 self._order.append(element)
+            else:
+                self._open[element.index] = element
+            if type(element.row) is not Carried:
+                self.counts.rows += 1
+            elif self._resumed(element, element.row):
+                continue
             if self._rows is not None:
-                self._rows.arm(element)
+                self._rows.arm(element, element.began)
             if self._queued(element):
                 continue
             return element
         return None
+
+    def _resumed(self, element: _Element, carried: Carried) -> bool:
+        """Give a row its past; tell whether nothing is left to do but to emit it."""
+        element.row = carried.row
+        element.attempts = carried.attempts
+        element.began -= carried.age
+        if carried.outcome is None:
+            return False
+        element.decided = True
+        element.outcome = carried.outcome
+        element.holds = 1
+        self._emit_in_order(element)
+        return True
 
     def _queued(self, element: _Element) -> bool:
         """Tell whether the row waits for another one, of its key or with its values."""
@@ -502,9 +582,11 @@ class Operator:
         """Bring the rows to their outcomes: attempt after attempt."""
         retry = self._settings.retry
         while True:
+            slot.calling = False
             try:
                 if self._pace is not None:
                     await self._pace.turn(self._loop)
+                slot.calling = True
                 made = self._attempt(flight) if self._attempts is None else self._limited(slot, flight)
                 flight = self._sorted(flight, await made)
             except asyncio.CancelledError as error:
@@ -515,6 +597,7 @@ class Operator:
                 return
             assert retry is not None  # noqa: S101 - nothing comes again without it
             self.counts.retries += 1
+            slot.calling = False
             try:
                 await asyncio.sleep(retry.pause(flight[0].attempts))
             except asyncio.CancelledError as error:
@@ -541,7 +624,7 @@ class Operator:
     async def _limited(self, slot: _Slot, flight: list[_Element]) -> Any:  # noqa: ANN401 - the user's result
         """Make one call that has a limit of its own."""
         assert self._attempts is not None  # noqa: S101 - asked by the caller
-        self._attempts.arm(slot)
+        self._attempts.arm(slot, self._loop.time())
         slot.expired = False
         try:
             return await self._attempt(flight)
@@ -568,7 +651,8 @@ class Operator:
 
     def _call(self, element: _Element) -> Call:
         deadline = None if self._rows is None else self._rows.of(element)
-        return Call(f"{self._prefix}{element.index}", element.attempts, deadline, self._loop, self._late)
+        id_ = self._identify(element.row) if self._identify else f"{self._prefix}{element.index}"
+        return Call(id_, element.attempts, deadline, self._loop, self._late)
 
     def _late(self) -> None:
         self.counts.late += 1
@@ -710,12 +794,7 @@ class Operator:
                 self._say()
         else:
             element.outcome = Outcome(element.index, element.row, outputs, None, element.attempts)
-        if self._settings.ordered:
-            order = self._order
-            while order and order[0].outcome is not None:
-                self._emit(order.popleft())
-        else:
-            self._emit(element)
+        self._emit_in_order(element)
         if element.share is not None:
             self._pass_on(element, outputs, ok=error is None and not own)
 
@@ -753,6 +832,16 @@ class Operator:
                 self._ready.append([follower])
                 self._fill()
             return
+
+    def _emit_in_order(self, element: _Element) -> None:
+        """Emit what may be, now that this row has its outcome."""
+        if not self._settings.ordered:
+            del self._open[element.index]
+            self._emit(element)
+            return
+        order = self._order
+        while order and order[0].outcome is not None:
+            self._emit(order.popleft())
 
     def _emit(self, element: _Element) -> None:
         assert element.outcome is not None  # noqa: S101 - asked by the caller

@@ -6,7 +6,7 @@ does; the columns of the input go to the output by `take`, and stay Arrow all th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,12 +30,13 @@ ERROR_TYPE = pa.struct(
 
 
 class Columns:
-    """A batch of the input, and those of its columns that were asked for as lists."""
+    """A batch of the input, and those of its columns that were asked for as lists. `ids` are its rows', if they have their own."""
 
-    __slots__ = ("_lists", "batch")
+    __slots__ = ("_lists", "batch", "ids")
 
-    def __init__(self, batch: pa.RecordBatch) -> None:
+    def __init__(self, batch: pa.RecordBatch, ids: Sequence[str] = ()) -> None:
         self.batch = batch
+        self.ids = ids
         self._lists: dict[Any, list[Any]] = {}
 
     def __getitem__(self, name: str) -> list[Any]:
@@ -140,7 +141,7 @@ class Shape:
         try:
             return self._batches(outcomes)
         except OptionError:
-            return self._batches([self._checked(outcome, on_error) for outcome in outcomes])
+            return self._batches([self.checked(outcome, on_error) for outcome in outcomes])
 
     def _batches(self, outcomes: list[Outcome]) -> list[pa.RecordBatch]:
         groups: dict[int, list[Outcome]] = {}
@@ -159,7 +160,7 @@ class Shape:
             some = nothing if outcome.failure else outcome.outputs
             outputs += some
             places += [outcome.row._place] * len(some)  # noqa: SLF001 - as above
-            errors += [_error(outcome.failure)] * len(some)
+            errors += [outcome.failure.told() if outcome.failure else None] * len(some)
         if self.with_error:  # what a failed row has in their place is null
             good = [output for outcome in outcomes if not outcome.failure for output in outcome.outputs]
             for at, field in enumerate(self.schema):
@@ -176,7 +177,8 @@ class Shape:
             columns.append(pa.array(errors, ERROR_TYPE))
         return pa.RecordBatch.from_arrays(columns, schema=self.whole(source.schema))
 
-    def _checked(self, outcome: Outcome, on_error: Any) -> Outcome:  # noqa: ANN401 - as above
+    def checked(self, outcome: Outcome, on_error: Any) -> Outcome:  # noqa: ANN401 - as above
+        """Return the outcome, or what becomes of it if its outputs do not fit their columns."""
         wrong = self._misfit(outcome.outputs)
         if wrong is None:
             return outcome
@@ -197,12 +199,6 @@ class Unplaced(Exception):
     def __init__(self, outcome: Outcome) -> None:
         super().__init__(outcome.index)
         self.outcome = outcome
-
-
-def _error(failure: Failure | None) -> dict[str, Any] | None:
-    if failure is None:
-        return None
-    return {name: getattr(failure, name) for name in ("kind", "message", "attempts", "elapsed_ms")}
 
 
 def _taken(batch: pa.RecordBatch, places: list[int]) -> pa.RecordBatch:

@@ -4,6 +4,9 @@ The thread that was given the input is the only one that reads it and the only o
 the runtime's loop, whatever it waits for. Input is read so far ahead that no slot waits for it, and no further; output is
 given when there is a fair amount of it, and at the latest after `EMIT_SECONDS`, while other calls still run: memory stays
 bounded, and whoever waits for the output sees that the task lives.
+
+With `drain`, once every row of the input is admitted, what is under way has that long to end. What then has not ended is given to
+whoever keeps it for the next batch, after everything that is finished was given as output.
 """
 
 from __future__ import annotations
@@ -11,18 +14,18 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from penstock import clock
 from penstock.aio.function import Adapted, Context
-from penstock.aio.operator import ERROR, GRACE_SECONDS, Failure, Operator, Outcome, Settings
+from penstock.aio.operator import ERROR, GRACE_SECONDS, Carried, Failure, Operator, Outcome, Settings
 from penstock.aio.rows import Columns, Shape, Unplaced, values_of
 from penstock.aio.runtime import Runtime, borrowed
 from penstock.errors import CallFailed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator
+    from collections.abc import Callable, Generator, Iterator, Sequence
 
     import pyarrow as pa
 
@@ -57,22 +60,39 @@ class Place:
     prefix: str
 
 
+@dataclass(frozen=True)
+class Carrying:
+    """What a task has to do with the batches before and behind it: who is taken up, and who is given what it leaves.
+
+    `columns` makes rows of the input, `identify` says what their calls are called. Rows have `drain` seconds to end, once all are
+    admitted; `leave` is given those that have not, when the last output was given.
+    """
+
+    columns: Callable[[pa.RecordBatch], Columns]
+    identify: Callable[[Any], str]
+    earlier: Sequence[Carried]
+    leave: Callable[[list[Carried]], None]
+    drain: float
+
+
 def run(
     plan: Plan,
     place: Place,
     batches: Iterator[pa.RecordBatch],
     *,
+    carrying: Carrying | None = None,
     idle: Callable[[], None] = lambda: None,
     ended: Callable[[Operator], None] = lambda _: None,
 ) -> Generator[pa.RecordBatch, None, None]:
     """Yield the output of all rows of `batches`, as `plan` says; `CallFailed` names the row that ended it.
 
     `idle` is called before it waits, with everything yielded so far taken. `ended` is given the operator, for its counts, also
-    after a failure. Closed early, or failed, it leaves nothing under way but calls that refuse to be cancelled.
+    after a failure. Closed early, or failed, it leaves nothing under way but calls that refuse to be cancelled, and with `carrying`
+    leaves nothing behind.
     """
     name = f"{place.query}/{plan.name}"
     with borrowed(name, plan.function, Context(place.query, place.partition), plan.settings.rate) as runtime:
-        task = _Task(plan, place, batches, runtime)
+        task = _Task(plan, place, batches, runtime, carrying)
         try:
             with runtime.waking(task.abandon):
                 yield from task.outputs(idle)
@@ -84,12 +104,21 @@ def run(
 class _Task:
     """One run of `run`."""
 
-    def __init__(self, plan: Plan, place: Place, batches: Iterator[pa.RecordBatch], runtime: Runtime) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        place: Place,
+        batches: Iterator[pa.RecordBatch],
+        runtime: Runtime,
+        carrying: Carrying | None,
+    ) -> None:
         self.woken = threading.Event()
         self._plan = plan
         self._place = place
         self._batches = batches
         self._runtime = runtime
+        self._carrying = carrying
+        self._drained_at: float | None = None  # when what is under way has had its time
         self._fed = 0
         self._ended = False
         self._waiting: deque[tuple[int, int]] = deque()  # (rows fed by then, bytes) of what may not be admitted yet
@@ -108,6 +137,8 @@ class _Task:
             key=values_of(plan.key),
             share=values_of(plan.share),
             prefix=self._place.prefix,
+            identify=self._carrying.identify if self._carrying else None,
+            carried=self._carrying.earlier if self._carrying else (),
             pace=self._runtime.pace,
             enough=max(plan.settings.capacity // 2, 1),
         )
@@ -125,10 +156,12 @@ class _Task:
                 self._runtime.check()  # the loop is closed
                 raise
             self._kept += taken
-            if self.operator.failure is not None:
-                raise self._failed(self.operator.failure)
+            self._raise_failure()
             self._runtime.check()
             over = done and not taken
+            if not over and self._is_drained():
+                yield from self._leave(self._runtime.wait(self.operator.carry()))
+                return
             if over or self._is_due():
                 yield from self._flush()
                 idle()
@@ -146,6 +179,39 @@ class _Task:
                         _SILENT_SECONDS,
                     )
 
+    def _is_drained(self) -> bool:
+        """Tell whether the input is all admitted, and what is under way has had its time."""
+        if self._carrying is None or not self._ended:
+            return False
+        if self._drained_at is None:
+            if self.operator.backlog or self.operator.counts.rows < self._fed:
+                return False
+            self._drained_at = clock.monotonic() + self._carrying.drain
+        return clock.monotonic() >= self._drained_at
+
+    def _leave(self, left: list[Carried]) -> Iterator[pa.RecordBatch]:
+        """Give what is finished as output, and what is not to whoever keeps it."""
+        assert self._carrying is not None  # noqa: S101 - asked by the caller
+        while taken := self.operator.take(_EMIT_ROWS):
+            self._kept += taken
+            yield from self._flush()
+        yield from self._flush()
+        self._raise_failure()
+        self._carrying.leave([self._fitting(one) for one in left])
+
+    def _fitting(self, one: Carried) -> Carried:
+        """Return a row that is left, with an outcome that the output will have a place for."""
+        if one.outcome is None:
+            return one
+        outcome = self._plan.shape.checked(one.outcome, self._plan.on_error)
+        if outcome.failure and self._plan.on_error != "column":
+            raise self._failed(outcome)
+        return replace(one, outcome=outcome)
+
+    def _raise_failure(self) -> None:
+        if self.operator.failure is not None:
+            raise self._failed(self.operator.failure)
+
     def _feed(self) -> None:
         """Read as much input as the slots will soon have taken."""
         admitted = self.operator.counts.rows
@@ -161,7 +227,8 @@ class _Task:
             elif batch.num_rows:
                 self._fed += batch.num_rows
                 self._waiting.append((self._fed, batch.nbytes))
-                loop.call_soon_threadsafe(self.operator.feed, Columns(batch).rows())
+                columns = self._carrying.columns if self._carrying else Columns
+                loop.call_soon_threadsafe(self.operator.feed, columns(batch).rows())
 
     def _is_due(self) -> bool:
         if not self._kept:
@@ -183,9 +250,8 @@ class _Task:
         partition = f"partition {self._place.partition}"
         where = partition if outcome.index < 0 else f"row {outcome.index} of {partition}"
         if outcome.index >= 0:
-            where += (
-                f" (call {self._place.prefix}{outcome.index}, {failure.attempts} attempts, {failure.elapsed_ms} ms)"
-            )
+            call = self._carrying.identify(outcome.row) if self._carrying else f"{self._place.prefix}{outcome.index}"
+            where += f" (call {call}, {failure.attempts} attempts, {failure.elapsed_ms} ms)"
         said = " ".join(failure.message.split())
         error = CallFailed(f"{where}: {said}; on_error='column' reports such rows instead of failing")
         error.__cause__ = failure.cause

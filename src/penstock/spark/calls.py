@@ -2,7 +2,7 @@
 
 A stage of Arrow batches (`mapInArrow`): rows stay Arrow but for the columns that the function asks for. The batch is the
 barrier: a micro-batch is committed when each of its rows has its outcome, so what is emitted is emitted exactly once, and
-what is called is called at least once.
+what is called is called at least once. With `drain` that is otherwise: see `lanes`.
 
 **Ids.** In a streaming query (and in its `foreachBatch`) a call is `<query>-<operator>-<batch>-<partition>-<row>`: the
 same for every attempt, every retry of the task and every replay of the batch, if the same rows come in the same order,
@@ -29,15 +29,17 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from penstock import unique
+from penstock.aio.carry import Form
 from penstock.aio.function import Adapted, AsyncFunction
 from penstock.aio.operator import Counts, Operator, Settings, milliseconds
 from penstock.aio.retry import Retry
 from penstock.aio.rows import ERROR_COLUMN, Shape
-from penstock.aio.stage import Place, Plan, run
+from penstock.aio.stage import Carrying, Place, Plan, run
 from penstock.errors import OptionError
 from penstock.formats.schema import to_arrow, to_spark
-from penstock.spark import ddl
+from penstock.spark import ddl, lanes
 from penstock.spark.checkpoint import task_place
+from penstock.spark.worker import settle_reader
 from penstock.units import parse_rate
 
 if TYPE_CHECKING:
@@ -75,6 +77,7 @@ class AsyncMap:
         batch_size: int = 1,
         batch_wait: float = 0.01,
         on_error: str | Callable[[Any, BaseException], Any] = "fail",
+        drain: float | None = None,
     ) -> None:
         if on_error not in _ON_ERROR and not callable(on_error):
             msg = f"on_error={on_error!r}; expected 'fail', 'column', or a function of (row, error) that returns the output"
@@ -93,12 +96,29 @@ class AsyncMap:
             rate=None if rate is None else parse_rate(rate, name="rate"),
             batch_size=batch_size,
             batch_wait=batch_wait,
+            drain=drain,
         )
         shape = Shape(outputs, _flag("keep_input", keep_input), on_error == "column")
         self._plan = Plan(
             unique.token(), Adapted(fn), settings, shape, on_error, _columns("key", key), _columns("share", share)
         )
-        _distinct(shape.whole(pa.schema([])).names)
+        names = shape.whole(pa.schema([])).names
+        _distinct(names)
+        if not names and not keep_input:
+            msg = (
+                "schema has no columns, and keep_input=False: nothing would come out; keep the input, or name a column"
+            )
+            raise OptionError(msg)
+
+    @property
+    def drain(self) -> float | None:
+        """Return after how many seconds a batch leaves to the next one what it has not finished; None: never."""
+        return self._plan.settings.drain
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """Return the columns of equal values that are called one after another."""
+        return self._plan.key
 
     @property
     def shape(self) -> Shape:
@@ -136,6 +156,7 @@ class AsyncMap:
         *,
         operator: str,
         otherwise: str = "",
+        carrying: Carrying | None = None,
         idle: Callable[[], None] = lambda: None,
         report: Callable[[dict[str, int]], None] = lambda _: None,
     ) -> Iterator[pa.RecordBatch]:
@@ -148,6 +169,7 @@ class AsyncMap:
             query, prefix = otherwise, f"{otherwise}-{operator}-{partition}-"
         else:
             prefix = f"{query}-{operator}-{batch}-{partition}-"
+        settle_reader()  # the calls of a task make so much garbage that looking at modules is a third of its work
         place = Place(query, partition, prefix)
 
         def ended(made: Operator) -> None:
@@ -155,7 +177,7 @@ class AsyncMap:
             report(counts)
             _log.info("partition %d of batch %s: %s", partition, batch, CallCounts.of(counts, query))
 
-        return run(self._plan, place, batches, idle=idle, ended=ended)
+        return run(self._plan, place, batches, carrying=carrying, idle=idle, ended=ended)
 
 
 def async_map(
@@ -180,10 +202,17 @@ def async_map(
     - `share=None`: columns; rows with equal values share the call that is in flight.
     - `batch_size=1`, `batch_wait=0.01`: `fn(rows, calls)` is given up to so many rows, gathered so long, in seconds.
     - `on_error="fail"`: fails the task at once; "column": the row is emitted with `_error`; or a function of (row, error).
+    - `drain=None`: seconds that calls under way have at the end of a batch of a stream; what is left is carried over in Spark's
+      state, and is called again first thing in the next batch, which also emits what this one finished. It needs a `timeout`.
 
     Everything is checked here, on the driver: `OptionError`. `CallFailed` fails the task of a row whose call failed for good.
     """
     calls = AsyncMap(fn, schema=schema, **options)
+    if calls.drain is not None:
+        lanes.check(df)
+    if not df.columns:
+        msg = "async_map: the DataFrame has no columns, and Spark does not tell Python how many such rows there are; select one"
+        raise OptionError(msg)
     context = df.sparkSession.sparkContext
     carried = to_arrow_schema(df.schema, timezone="UTC")
     calls.schema(carried)
@@ -192,10 +221,16 @@ def async_map(
     otherwise = f"{context.applicationId}.{next(_frames)}"
     totals = _accumulator(context)
 
-    def stage(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return calls.stream(batches, operator=operator, otherwise=otherwise, idle=_flush, report=totals.add)
+    def stage(batches: Iterator[pa.RecordBatch], carrying: Carrying | None = None) -> Iterator[pa.RecordBatch]:
+        return calls.stream(
+            batches, operator=operator, otherwise=otherwise, carrying=carrying, idle=_flush, report=totals.add
+        )
 
-    return df.mapInArrow(stage, _fields(df, calls.shape))
+    fields = _fields(df, calls.shape)
+    if calls.drain is None:
+        return df.mapInArrow(stage, fields)
+    form = Form(calls.shape, f"{df.schema.simpleString()} -> {fields.simpleString()}")
+    return lanes.carried_map(df, form, calls.key, operator, calls.drain, stage, fields)
 
 
 def split_errors(df: DataFrame) -> tuple[DataFrame, DataFrame]:

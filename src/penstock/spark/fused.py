@@ -144,7 +144,12 @@ def _reading(source: dict[str, str], schema: str) -> tuple[Options, Reading]:
 def _output_schema(function: Applied | None, empty: pa.RecordBatch) -> pa.Schema:
     if function is None:
         return empty.schema
-    return function(empty).schema if callable(function) else function.schema(empty.schema)
+    if callable(function):
+        return function(empty).schema
+    if function.drain is not None:
+        msg = "drain: an ingest waits for the calls of a batch; leave drain out, or use async_map between readStream and writeStream"
+        raise OptionError(msg)
+    return function.schema(empty.schema)
 
 
 def _empty(schema: pa.Schema) -> pa.RecordBatch:

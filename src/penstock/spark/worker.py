@@ -13,7 +13,7 @@ import pyarrow as pa
 
 @cache
 def settle_reader() -> None:
-    """Exempt what a reading task has imported; called when it begins, once a process counts."""
+    """Exempt what a task that reads, or calls, has imported; called when it begins, once a process counts."""
     gc.freeze()
 
 

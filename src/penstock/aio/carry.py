@@ -1,0 +1,155 @@
+"""Rows that travel with who they are and what is behind them: from a partition to its lane, and from batch to batch.
+
+One form for both, Arrow batches: the columns of the input, then three of ours, found by their place and not by their name.
+
+    origin  string            } together the id of the row's calls: the first part, and the row's number behind it
+    place   int64             }
+    past    struct, or null for a row that was never admitted:
+        attempts  int32       made to their end
+        admitted  int64       when it was first admitted, wall clock, nanoseconds since the epoch
+        outputs   list<struct of the function's schema>, or null for a row that is not finished
+        failure   struct of `_error`, or null
+
+Between processes they are an Arrow IPC stream. In Spark's state its schema also has the metadata `version`, `columns` (what
+goes in and comes out: a state of other columns is refused), `run`, and `finished`: how many chunks of output lie beside the
+rows, for the next batch to emit. It has no columns where no rows are left.
+
+**Time.** Within a run of the query a row's age is that of the wall clock, never below zero, so that a clock that was set back
+does no harm. A run that takes up the rows of another one begins their time anew: how long the query was down says nothing
+of the service, and a row whose time were over before its first call would fail every restart.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock import clock
+from penstock.aio.operator import Carried, Failure, Outcome
+from penstock.aio.rows import ERROR_TYPE, Columns, Row, Shape
+from penstock.errors import DamagedState
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+VERSION = "1"
+_OURS = 3
+
+
+@dataclass(frozen=True)
+class Form:
+    """The form for one operator. `columns` says what goes in and comes out, for people."""
+
+    shape: Shape
+    columns: str
+
+    @property
+    def _past(self) -> pa.DataType:
+        fields = [field.with_nullable(True) for field in self.shape.schema]  # noqa: FBT003 - Arrow's
+        return pa.struct(
+            [
+                pa.field("attempts", pa.int32()),
+                pa.field("admitted", pa.int64()),
+                pa.field("outputs", pa.list_(pa.struct(fields))),
+                pa.field("failure", ERROR_TYPE),
+            ]
+        )
+
+    def _schema(self, carried: pa.Schema) -> pa.Schema:
+        ours = [pa.field("origin", pa.string()), pa.field("place", pa.int64()), pa.field("past", self._past)]
+        return pa.schema([*carried, *ours])
+
+    def fresh(self, batch: pa.RecordBatch, origin: str, places: pa.Int64Array) -> pa.RecordBatch:
+        """Return rows of the input with who they are."""
+        rows = batch.num_rows
+        columns = [*batch.columns, pa.repeat(pa.scalar(origin), rows), places, pa.nulls(rows, self._past)]
+        return pa.RecordBatch.from_arrays(columns, schema=self._schema(batch.schema))
+
+    def opened(self, packed: pa.RecordBatch) -> Columns:
+        """Return rows whose calls have the ids that they came with."""
+        width = packed.num_columns - _OURS
+        origins, places = packed.column(width), packed.column(width + 1)
+        ids = pc.binary_join_element_wise(origins, places.cast(pa.string()), "")
+        return Columns(packed.select(range(width)), ids.to_pylist())
+
+    def kept(self, left: Sequence[Carried], finished: int, run: str) -> bytes:
+        """Return what Spark's state keeps: rows that an operator left, whose outcomes fit the schema, and a count of chunks."""
+        packed = [self._packed(list(some)) for _, some in groupby(left, lambda one: id(one.row._columns))]  # noqa: SLF001 - the row's own place
+        about = {"version": VERSION, "columns": self.columns, "run": run, "finished": str(finished)}
+        schema = packed[0].schema if packed else pa.schema([])
+        return dumped(packed, schema.with_metadata(about))
+
+    def _packed(self, left: list[Carried]) -> pa.RecordBatch:
+        columns: Columns = left[0].row._columns  # noqa: SLF001 - as above
+        places = [one.row._place for one in left]  # noqa: SLF001 - as above
+        ids = [columns.ids[place].rpartition("-") for place in places]
+        now = clock.now_ns()
+        past = [self._as_past(one, now) for one in left]
+        ours = [
+            pa.array([f"{origin}-" for origin, _, _ in ids]),
+            pa.array([int(place) for _, _, place in ids]),
+            pa.array(past, self._past),
+        ]
+        some = columns.batch.take(pa.array(places, pa.int64()))
+        return pa.RecordBatch.from_arrays([*some.columns, *ours], schema=self._schema(some.schema))
+
+    def _as_past(self, one: Carried, now: int) -> dict[str, Any]:
+        names, outcome = self.shape.schema.names, one.outcome
+        return {
+            "attempts": one.attempts,
+            "admitted": now - int(one.age * clock.SECOND_NS),
+            "outputs": None
+            if outcome is None
+            else [dict(zip(names, output, strict=True)) for output in outcome.outputs],
+            "failure": outcome.failure.told() if outcome and outcome.failure else None,
+        }
+
+    def taken_up(self, kept: bytes, run: str) -> tuple[list[Carried], int]:
+        """Return the rows and the count that `kept` was given; `DamagedState` if they are of another form."""
+        stream = pa.ipc.open_stream(kept)
+        about = {name.decode(): value.decode() for name, value in (stream.schema.metadata or {}).items()}
+        if (about.get("version"), about.get("columns")) != (VERSION, self.columns):
+            msg = (
+                f"async_map: rows carried over in the query's state are of another form; found version {about.get('version', '?')}, "
+                f"{about.get('columns', '?')}; expected version {VERSION}, {self.columns}; let the program that carried them "
+                "finish, or begin a new checkpoint"
+            )
+            raise DamagedState(msg)
+        same_run = about["run"] == run
+        return [one for batch in stream for one in self._unpacked(batch, same_run=same_run)], int(about["finished"])
+
+    def _unpacked(self, batch: pa.RecordBatch, *, same_run: bool) -> Iterable[Carried]:
+        columns, now = self.opened(batch), clock.now_ns()
+        for row, past in zip(columns.rows(), batch.column(batch.num_columns - 1).to_pylist(), strict=True):
+            age = max(now - past["admitted"], 0) / clock.SECOND_NS if same_run else 0.0
+            yield Carried(row, past["attempts"], age, _outcome(row, past))
+
+
+def _outcome(row: Row, past: dict[str, Any]) -> Outcome | None:
+    if past["outputs"] is None:
+        return None
+    failure = None if past["failure"] is None else Failure(**past["failure"])
+    return Outcome(-1, row, [tuple(output.values()) for output in past["outputs"]], failure, past["attempts"])
+
+
+def id_of(row: Row) -> str:
+    """Return the id that a row came with."""
+    return row._columns.ids[row._place]  # noqa: SLF001 - the row's own place
+
+
+def dumped(batches: Sequence[pa.RecordBatch], schema: pa.Schema | None = None) -> bytes:
+    """Return batches of one schema as an Arrow IPC stream."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batches[0].schema if schema is None else schema) as stream:
+        for batch in batches:
+            stream.write_batch(batch)
+    return bytes(sink.getvalue())
+
+
+def loaded(stream: bytes) -> list[pa.RecordBatch]:
+    """Return the batches of an Arrow IPC stream."""
+    return list(pa.ipc.open_stream(stream))
