@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import stat
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from penstock import failpoints
 from penstock.errors import NoSpace, OptionError, StorageError
 from penstock.storage import LocalStorage, Storage, locate
+from penstock.storage._local import FullSync
 from tests.support.storage_contract import StorageContract, put
 
 
@@ -60,6 +62,29 @@ def test_a_failed_sync_poisons_the_file(storage: Storage, root: str) -> None:
         failpoints.arm("")
     with pytest.raises(StorageError, match="earlier sync"):
         file.sync()
+
+
+def test_a_sync_reaches_through_the_cache_of_the_disk(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """F-W18: where `fcntl` syncs better than `os` it is asked; where the file system does not know that, fsync is; an error is one.
+
+    Only macOS has the command: another one that succeeds, and one that nobody knows, stand for it.
+    """
+    synced: list[int] = []
+    monkeypatch.setattr(os, "fsync", synced.append)
+    descriptor = os.open(root, os.O_RDONLY)
+    for command, asked in ((fcntl.F_GETFD, []), (0x7FFF, [descriptor])):
+        system = FullSync(command)
+        for sync in (system.fsync, system.fdatasync):
+            sync(descriptor)
+            assert synced == asked
+            synced.clear()
+    os.close(descriptor)
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        FullSync(0x7FFF).fsync(descriptor)
+    with LocalStorage(FullSync(fcntl.F_GETFD)).create(f"{root}/a") as file:
+        file.write(b"x")
+        file.sync()
+    assert (Path(root, "a").read_bytes(), synced) == (b"x", [])
 
 
 def test_extend_writes_over_what_is_there(storage: Storage, root: str) -> None:

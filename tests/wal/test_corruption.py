@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-from itertools import permutations
+from itertools import pairwise, permutations
 from pathlib import Path
 
 import pytest
@@ -272,6 +272,25 @@ def test_positions_that_are_none(log: Path) -> None:
     Log(str(log)).purge(end)
     with pytest.raises(PositionError, match="it was purged; the first position is 3:120"):
         Reader(str(log), start=next(iter(given)))
+
+
+def test_a_position_of_a_damaged_record(log: Path) -> None:
+    """It is damage that is told, in each segment, not a position that the log never gave; behind it the log can be read."""
+    with Reader(str(log)) as reader:
+        batches = list(reader.batches())
+    for number in (1, 2, 3):
+        path = log / f"{number:012d}.wal"
+        own = [batch for batch in batches if batch.segment == number]
+        data = path.read_bytes()
+        for hit, behind in pairwise(own):
+            for at in (hit.at, hit.at + 33, hit.end - 9, hit.end - 1):
+                path.write_bytes(flipped(data, at))
+                if at < hit.end - 1:  # that byte is the seed of the next one, too
+                    assert list(Reader(str(log), start=behind.position(0))) == RECORDS[behind.sequence :]
+                for index in range(hit.count):
+                    with pytest.raises(DamagedState, match=f"{path.name}' is damaged at byte {hit.at}"):
+                        list(Reader(str(log), start=hit.position(index)))
+        path.write_bytes(data)
 
 
 def size_of(log: Path, number: int) -> int:

@@ -8,6 +8,7 @@ import re
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -223,6 +224,35 @@ def test_a_full_disk_loses_nothing_acknowledged() -> None:
             assert acknowledged <= writer.sequence <= acknowledged + 1
         found = list(Reader(ROOT, storage=disk.storage()))
         assert found == [b"%d" % n * 40 for n in range(len(found))]
+
+
+class _ReadOnly:
+    """A disk that is mounted for reading."""
+
+    def open(self, path: str, flags: int, *mode: int) -> int:
+        if flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT):
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+        return os.open(path, flags, *mode)
+
+    def __getattr__(self, name: str) -> Any:
+        if name in {"write", "link", "unlink", "rmdir", "chmod"}:
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+        return getattr(os, name)
+
+
+def test_a_log_on_a_medium_that_cannot_be_written(root: str) -> None:
+    """F-W22: it is read, verified and held as any other; to write to it, or to purge it, is refused, and changes nothing."""
+    with Writer(root, segment_size=200) as writer:
+        at = [writer.append(b"%d" % number * 90) for number in range(6)]
+    storage = LocalStorage(_ReadOnly())
+    with Reader(root, start=at[2], storage=storage) as reader:
+        assert [record[:1] for record in reader] == [b"2", b"3", b"4", b"5"]
+    log = Log(root, storage=storage)
+    assert (log.verify().records, log.repair()) == (6, [])
+    for refused in (lambda: Writer(root, storage=storage), lambda: log.purge(at[5])):
+        with pytest.raises(StorageError, match="Read-only"):
+            refused()
+    assert len(list(Reader(root))) == 6
 
 
 def test_a_reader_follows_a_live_writer(root: str) -> None:

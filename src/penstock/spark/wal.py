@@ -6,7 +6,7 @@ the query has committed.
 
 from __future__ import annotations
 
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -135,15 +135,18 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def begin(options: Options) -> dict[str, Any]:
-    """Return the offset before the first run; `OptionError` if there is nothing at the path."""
+    """Return the offset before the first run; `OptionError` if there is no directory at the path."""
     from penstock.wal import runs
 
     storage, directory = locate(options["path"])
-    try:
-        storage.stat(directory)
-    except NotThere as error:
-        msg = f"path={options['path']!r}: {directory!r} does not exist; expected the directory of a log, which its writer makes"
-        raise OptionError(msg) from error
+    found = "does not exist"
+    with suppress(NotThere):
+        found = "" if storage.stat(directory).is_directory else "is a file"
+    if found:
+        msg = (
+            f"path={options['path']!r}: {directory!r} {found}; expected the directory of a log, which its writer makes"
+        )
+        raise OptionError(msg)
     return runs.begin(directory, options["startingFrom"], storage)
 
 

@@ -4,6 +4,7 @@ How each promise of `_base` is kept:
 
 - *create* opens with O_CREAT|O_EXCL, mode 0600.
 - *sync* is fdatasync of the file, and the first time fsync of its directory: a synced file whose name is lost is lost.
+  On macOS, which has no fdatasync and whose fsync leaves the bytes in the disk's own cache, both are F_FULLFSYNC.
 - *lock* is flock, of a descriptor of its own: it holds between processes and between threads, and dies with its holder.
 - *publish* and *put_if_absent* use link(2), which fails when the name is taken, on every POSIX file system, and does
   not replace. rename(2) would; renameat2(RENAME_NOREPLACE) exists on few. The directory is synced between link and unlink.
@@ -71,7 +72,28 @@ class _System(Protocol):
     def umask(self, mask: int, /) -> int: ...
 
 
-_OS = cast("_System", os)
+class FullSync:
+    """`os` where `fcntl` has a command that makes a disk write its cache, too: what a power cut takes otherwise. See the module."""
+
+    def __init__(self, command: int) -> None:
+        self._command = command
+
+    def fsync(self, fd: int) -> None:
+        """Sync; as `os` does on file systems that do not know the command, such as those of a network."""
+        try:
+            fcntl.fcntl(fd, self._command)
+        except OSError as error:
+            if error.errno not in {errno.EINVAL, errno.ENOTTY, errno.ENOTSUP}:
+                raise
+            os.fsync(fd)
+
+    fdatasync = fsync
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - what `os` has
+        return getattr(os, name)
+
+
+_OS = cast("_System", FullSync(fcntl.F_FULLFSYNC) if hasattr(fcntl, "F_FULLFSYNC") else os)
 _durable: set[str] = set()
 _DURABLE_MAX = 10_000  # names that are remembered; a process may make buckets for years
 

@@ -195,6 +195,8 @@ class Batch:
 
     def rest(self, index: int) -> Batch:
         """Return the batch without its first `index` records."""
+        if not index:
+            return self
         return replace(self, sequence=self.sequence + index, count=self.count - index, first=self.first + index)
 
     @property

@@ -97,6 +97,7 @@ class Reader:
     def seek(self, position: Position) -> None:
         """Go to a position that the log gave; `PositionError` if none of its records, nor its end, is there.
 
+        `DamagedState` if the record is damaged, or the position cannot be told from one behind damage.
         The end of the last segment that was purged is the begin of the first one that is there.
         """
         segment = self._open(position.segment)
@@ -116,11 +117,13 @@ class Reader:
             self._batch, self._records, self._index = batch.rest(index), batch.rest(index).records(), 0
             return
         at, _, sequence, _ = segment.end()
-        if position.offset != at + form.GROUP_HEAD_BYTES:
-            where = "beyond the end of the log or of the segment" if position.offset > at else "inside a record"
-            self._refuse(position, f"it is {where}; segment {position.segment} ends at byte {at}")
         self._enter(segment, sequence)
         self._at = at
+        if position.offset != at + form.GROUP_HEAD_BYTES:
+            if position.offset > at and self._mode != "salvage":
+                self._behind()  # it may be no end: then that is damage
+            where = "beyond the end of the log or of the segment" if position.offset > at else "inside a record"
+            self._refuse(position, f"it is {where}; segment {position.segment} ends at byte {at}")
 
     def advance(self) -> bool:
         """Go on to the next record; False at the end of the log."""
