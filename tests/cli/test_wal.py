@@ -125,3 +125,14 @@ def test_a_line_without_an_end(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert b"too long for a log" in done.stderr
     assert wal("read", tmp_path / "log")[1] == b"first\n"
+
+
+def test_no_input_at_all(tmp_path: Path) -> None:
+    """Standard input that is closed is refused in words."""
+    command = [sys.executable, "-m", "penstock.cli", "wal", "append", str(tmp_path / "log")]
+    done = subprocess.run(
+        ["/bin/sh", "-c", 'exec "$@" <&-', "sh", *command], capture_output=True, timeout=60, check=False
+    )
+    assert done.returncode == 2
+    assert b"standard input is closed" in done.stderr
+    assert not (tmp_path / "log").exists()

@@ -116,6 +116,15 @@ def test_an_artifact_that_is_too_long_is_refused(storage: Storage) -> None:
         assert store.load(0) == b"short"
 
 
+@pytest.mark.parametrize(("window", "owner"), [(1 << 63, 0), (0, 1 << 63), (0, -(1 << 63))])
+def test_numbers_a_frame_has_no_room_for(storage: Storage, window: int, owner: int) -> None:
+    """A number of more than 63 bits is refused, and nothing is saved."""
+    with WindowStore(ROOT, storage=storage) as store:
+        with pytest.raises(UsageError, match="below 2"):
+            store.save(window, b"", owner)
+        assert store.largest_completed() == NO_WINDOW
+
+
 def test_one_process_has_it_open(tmp_path: Path) -> None:
     """F-W14: a second store on the directory is `Locked`, until the first one is closed, also where it could not be opened."""
     directory = str(tmp_path / "windows")

@@ -28,6 +28,9 @@ _FOLLOW_SECONDS = 0.1
 
 def append(directory: str, segment_size: str) -> Answer:
     """Append the lines of standard input as records; all that was read at once is flushed together."""
+    if sys.stdin is None:
+        msg = "standard input is closed; give the lines to append, as in: penstock wal append DIR < FILE"
+        raise UsageError(msg)
     count = 0
     with Writer(directory, segment_size=segment_size) as writer:
         try:

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 NO_WINDOW = -1
 _FRAME = struct.Struct("<Bqqq")
 _KIND = 2
+_NUMBERS_END = 1 << 63
 
 
 class WindowStore:
@@ -62,6 +63,9 @@ class WindowStore:
         The same artifact again for its last window is no error. Behind a failure (`StorageError`) the window may be kept or not, and
         nothing more can be saved: open the store again, and look.
         """
+        if max(window, owner, -owner) >= _NUMBERS_END:
+            msg = f"window {window} of owner {owner} cannot be saved: expected numbers below 2^63, which is what a frame has room for"
+            raise UsageError(msg)
         last = self._last.get(owner, NO_WINDOW)
         if window == last and self.load(window, owner) == artifact:
             return
