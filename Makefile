@@ -59,7 +59,7 @@ bench-hdfs: warm ## the benchmarks on HDFS and on a cluster of Spark's
 bench-wal: warm ## the log against a raw write and fdatasync, against SQLite, and into Spark
 	@$(BIN)/python -m benchmarks.wal $(ARGS)
 
-bench-db: warm ## the database sink against one COPY, executemany, and Spark's empty batch
+bench-db: warm ## the database sink against Spark's JDBC writer, one COPY, executemany, and Spark's empty batch
 	@$(BIN)/python -m benchmarks.db $(ARGS)
 
 bench-async: warm ## the asynchronous operator against a bare pool of workers

@@ -154,7 +154,8 @@ def _against_jdbc(server: Postgres, root: Path, table: pa.Table) -> None:
 
         def write(rows: DataFrame, number: int) -> None:
             assert number == 0
-            rows.write.format("jdbc").options(url=url, dbtable=name, batchsize=BATCH_ROWS).mode("append").save()
+            options = {"url": url, "driver": "org.postgresql.Driver", "dbtable": name, "batchsize": str(BATCH_ROWS)}
+            rows.write.format("jdbc").options(**options).mode("append").save()
 
         return lambda writer: writer.foreachBatch(write)
 

