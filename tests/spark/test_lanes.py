@@ -140,7 +140,7 @@ def test_a_repeated_batch_emits_what_it_did_though_other_calls_end(ordered: bool
 
 
 @BOTH
-@settings(max_examples=15)
+@settings(max_examples=10)
 @given(
     script=st.lists(
         st.tuples(st.integers(0, 4), st.lists(st.sets(st.integers(0, 15)), min_size=1, max_size=3)), max_size=4
