@@ -340,11 +340,11 @@ def test_each_row_is_in_the_output_once_whatever_is_killed(
             expected.update(f"{n} {2 * n}" for n in rows)
 
     with Service(seconds=0.0, spread=0.5) as service:
-        for point in islice(cycle(KILLS), kills):
+        for number, point in enumerate(islice(cycle(KILLS), kills)):
             land()
-            killed = run_python(QUERY, str(stage.root), str(service.port), order, failpoints=point)
-            assert killed.returncode != 0
-            assert service.ids, killed.stderr[-3000:]
+            mark = stage.root / f"killed-{number}"
+            killed = run_python(QUERY, str(stage.root), str(service.port), order, failpoints=f"{point}{mark}")
+            assert mark.exists(), killed.stderr[-3000:]
             assert not stage.lines() - expected, point
         land()
         query = enrich(rocks, str(stage.root), service.port, order)
