@@ -37,7 +37,7 @@ class Relay(threading.Thread):
             threading.Thread(target=self._relay, args=(client,), daemon=True).start()
 
     def _relay(self, client: socket.socket) -> None:
-        with client, socket.socket(socket.AF_UNIX) as server:
+        with suppress(OSError), client, socket.socket(socket.AF_UNIX) as server:  # a client may hang up hard
             server.connect(self._server)
             back = threading.Thread(target=self._answer, args=(server, client), daemon=True)
             back.start()
