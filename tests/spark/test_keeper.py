@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import tempfile
 import time
-from typing import TYPE_CHECKING, Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
@@ -12,6 +13,7 @@ import penstock
 from penstock.options import SINK, parse
 from penstock.sink.sink import Sink
 from penstock.spark import keeper
+from penstock.spark.listener import EndListener
 from penstock.storage import HostFact, LocalStorage
 from tests.support.stage import run_python
 
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.listener import QueryStartedEvent, QueryTerminatedEvent
     from pyspark.sql.streaming.query import StreamingQuery
 
     from tests.support.stage import Stage
@@ -83,6 +86,22 @@ def test_query_that_starts_again_is_not_ended(fact: HostFact) -> None:
     keeper.batch_begins(fact)
     with fact.locked() as state:
         assert "ended" not in state
+
+
+def test_an_end_that_is_heard_late(fact: HostFact) -> None:
+    """The end of a run that failed, heard when the next one has begun a batch, is not the query's; that of the last run is."""
+    listener, (first, second) = EndListener(), (SimpleNamespace(id="query", runId=run) for run in "12")
+    with fact.locked() as state:
+        state["owner"] = "host:1:2:query"
+    listener.onQueryStarted(cast("QueryStartedEvent", first))
+    listener.onQueryStarted(cast("QueryStartedEvent", second))
+    keeper.batch_begins(fact)
+    listener.onQueryTerminated(cast("QueryTerminatedEvent", first))
+    with fact.locked() as state:
+        assert "ended" not in state
+    listener.onQueryTerminated(cast("QueryTerminatedEvent", second))
+    with fact.locked() as state:
+        assert state["ended"]
 
 
 def test_idle_stream_publishes_what_is_idle(spark: SparkSession, stage: Stage) -> None:

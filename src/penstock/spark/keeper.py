@@ -31,6 +31,8 @@ from penstock.processes import jvm, process
 from penstock.storage import HostFact, locate
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from penstock.sink.sink import Sink
 
 _POLL_SECONDS = 0.2
@@ -137,12 +139,15 @@ def finish(sink: Sink, driver: str) -> None:
             state.clear()
 
 
-def query_ended(query: str) -> None:
-    """Have the keepers of this query (of this host's user) publish what is open, now."""
+def query_ended(query: str, is_over: Callable[[], bool] = lambda: True) -> None:
+    """Have the keepers of this query (of this host's user) publish what is open, now.
+
+    `is_over` is asked while no batch can begin: ends are heard late, and the query may have been started again.
+    """
     for fact in HostFact.all():
         if fact.name.startswith(_named(query)):
             with fact.locked() as state:
-                if "owner" in state:
+                if "owner" in state and is_over():
                     state["ended"] = True
 
 
