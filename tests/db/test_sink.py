@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from contextlib import nullcontext
 
 import pyarrow as pa
 import pytest
@@ -259,11 +260,12 @@ def test_values_are_never_pasted(place: Place) -> None:
 
 
 def test_name_that_would_be_cut_off_is_refused(place: Place) -> None:
-    """PostgreSQL cuts names at 63 bytes without a word, so two could become one: refused, also for the quarantine's table."""
-    if place.is_sqlite:
-        pytest.skip("SQLite has names of any length")
+    """PostgreSQL cuts names at 63 bytes without a word, so two could become one: refused, also for the quarantine's table.
+
+    SQLite cuts none, and takes them.
+    """
     for options in ({"table": "t" * 64}, {"table": "t" * 60}, {"batchTable": "ü" * 32}):
-        with pytest.raises(OptionError, match="at most 63 bytes"):
+        with nullcontext() if place.is_sqlite else pytest.raises(OptionError, match="at most 63 bytes"):
             place.sink(**options)
 
 

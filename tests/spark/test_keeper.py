@@ -72,7 +72,7 @@ def test_keeper_that_stands_still_holds_up_nobody(fact: HostFact) -> None:
     with fact.locked() as state:
         state["owner"] = "host:1:2:query"
         keeper.sweep()
-        keeper.query_ended("another")
+        keeper.query_ended("another", lambda: True)
     assert [each.path for each in HostFact.all()] == [fact.path]
 
 
@@ -80,7 +80,7 @@ def test_query_that_starts_again_is_not_ended(fact: HostFact) -> None:
     """The end of a query is not for the batch that began since: its keeper would take the sink away from it."""
     with fact.locked() as state:
         state["owner"] = "host:1:2:query"
-    keeper.query_ended("query")
+    keeper.query_ended("query", lambda: True)
     with fact.locked() as state:
         assert state["ended"]
     keeper.batch_begins(fact)

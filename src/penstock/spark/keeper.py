@@ -139,7 +139,7 @@ def finish(sink: Sink, driver: str) -> None:
             state.clear()
 
 
-def query_ended(query: str, is_over: Callable[[], bool] = lambda: True) -> None:
+def query_ended(query: str, is_over: Callable[[], bool]) -> None:
     """Have the keepers of this query (of this host's user) publish what is open, now.
 
     `is_over` is asked while no batch can begin: ends are heard late, and the query may have been started again.
