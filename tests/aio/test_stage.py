@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import os
+import resource
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import pyarrow as pa
@@ -365,3 +369,44 @@ def test_a_rate_is_shared_by_the_tasks_of_a_process() -> None:
     outputs(made, 3)
     assert len(times) == 6
     assert times[5] - times[0] >= 0.099
+
+
+@pytest.mark.parametrize("usual", [700, 0, 1_000_000])
+def test_the_garbage_collector_is_left_as_it_was(usual: int) -> None:
+    """While tasks are at work it looks less often, by the largest of them; never more often than before, and not if it is off."""
+    found = gc.get_threshold()
+    gc.set_threshold(usual, *found[1:])
+    seen = []
+    try:
+        with ExitStack() as second:
+            with ExitStack() as first:
+                first.enter_context(runtime.young(1000))
+                seen.append(gc.get_threshold()[0])
+                second.enter_context(runtime.young(5000))
+                seen.append(gc.get_threshold()[0])
+            seen.append(gc.get_threshold()[0])
+        seen.append(gc.get_threshold()[0])
+    finally:
+        gc.set_threshold(*found)
+    assert seen == {700: [20_000, 100_000, 100_000, 700], 0: [0] * 4, 1_000_000: [1_000_000] * 4}[usual]
+
+
+def test_a_loop_beyond_the_descriptors_of_select() -> None:
+    """A process with a thousand open files still has timers, and calls from threads still wake its loop."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2048), hard))
+    held = [os.open(os.devnull, os.O_RDONLY)]
+    try:
+        while held[-1] < 1100:
+            held.append(os.dup(held[0]))
+        assert outputs(plan(in_a_thread)) == outputs(plan(double, name="g"))
+    finally:
+        for descriptor in held:
+            os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        runtime.close_all()
+
+
+async def in_a_thread(row: Any) -> dict[str, int]:
+    await asyncio.sleep(0.001)
+    return {"out": await asyncio.get_running_loop().run_in_executor(None, lambda: 2 * row.n)}

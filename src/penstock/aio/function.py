@@ -209,7 +209,7 @@ def in_threads(fn: Callable[..., Any], *, threads: int = 100) -> AsyncFunction:
 
 def outputs_of(result: Any, names: tuple[str, ...]) -> list[tuple[Any, ...]]:  # noqa: ANN401 - what the user returned
     """Return a result as a list of tuples in the order of `names`. `ValueError` or `TypeError` say what is wrong with it."""
-    if isinstance(result, (dict, tuple, Mapping)):  # what is asked of a Mapping first is slow
+    if isinstance(result, (tuple, dict, Mapping)):  # what is asked of a Mapping first is slow
         return [_output(result, names)]
     if result is None:
         msg = "the function returned None; return an output, or [] to emit nothing"
@@ -221,21 +221,21 @@ def outputs_of(result: Any, names: tuple[str, ...]) -> list[tuple[Any, ...]]:  #
 
 
 def _output(one: Any, names: tuple[str, ...]) -> tuple[Any, ...]:  # noqa: ANN401 - as above
-    if isinstance(one, (dict, Mapping)):
+    if isinstance(one, tuple):
         if len(one) == len(names):
-            try:
-                return tuple(map(one.__getitem__, names))
-            except KeyError:
-                pass
-        msg = f"an output has the columns {', '.join(map(str, one)) or 'none'}; expected {', '.join(names)}"
-        raise ValueError(msg)
-    if not isinstance(one, tuple):
-        msg = f"an output is {_kind(one)}; expected a mapping, a row or a tuple in the order of the schema"
-        raise TypeError(msg)
-    if len(one) != len(names):
+            return tuple(one)
         msg = f"an output has {len(one)} values; expected {len(names)}: {', '.join(names)}"
         raise ValueError(msg)
-    return tuple(one)
+    if not isinstance(one, (dict, Mapping)):
+        msg = f"an output is {_kind(one)}; expected a mapping, a row or a tuple in the order of the schema"
+        raise TypeError(msg)
+    if len(one) == len(names):
+        try:
+            return tuple(map(one.__getitem__, names))
+        except KeyError:
+            pass
+    msg = f"an output has the columns {', '.join(map(str, one)) or 'none'}; expected {', '.join(names)}"
+    raise ValueError(msg)
 
 
 def _kind(value: object) -> str:

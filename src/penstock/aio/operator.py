@@ -3,7 +3,7 @@ r"""The asynchronous operator: many calls in flight, one outcome a row.
 **Idea.** A *slot* is a coroutine. The operator has up to `capacity` of them on one event loop, and each takes a row, makes
 its calls one attempt after the other, waits between attempts, and brings the row to its outcome; then it takes the next
 row. So the state machine of a row is not a table of flags that callbacks race to change: it is where its slot stands in
-`_run`, and what happens to a row next can only happen there. The machine:
+`_serve`, and what happens to a row next can only happen there. The machine:
 
     admitted -> running 1 -> (backing off n -> running n + 1)* -> done | failed
         \\___________\\_______________\\______________\\________________-> timed out
@@ -39,12 +39,12 @@ thread*: calls would stand still, and time out, while the consumer waits for som
 from __future__ import annotations
 
 import asyncio
-import math
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from inspect import isawaitable, iscoroutine
 from itertools import takewhile
+from math import expm1, log1p
 from sys import getsizeof
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -59,7 +59,8 @@ BYTES_MAX = 64 << 20  # of outputs that are finished and not taken, and of those
 GRACE_SECONDS = 1.0  # that a cancelled attempt has to end before its row is given up
 _LARGE = 64 << 10
 _SAMPLE = 16  # small outputs are weighed one in so many
-_STEPS = 8  # of the latencies' histogram: its buckets are an eighth of a factor of e apart
+_STEPS = 8  # of the latencies' histogram: its buckets are an eighth of a factor of e apart,
+_BUCKETS = 40 * _STEPS  # and end at thousands of years
 
 TIMEOUT, ERROR, RESULT = "timeout", "error", "result"  # kinds of failure
 
@@ -173,7 +174,7 @@ def milliseconds(latencies: Mapping[int, int], share: float) -> float | None:
     for bucket in sorted(latencies):
         left -= latencies[bucket]
         if left <= 0:
-            return float(round(math.expm1(bucket / _STEPS) / 1000, 3))
+            return float(round(expm1((bucket + 1) / _STEPS) / 1000, 3))
     return None
 
 
@@ -193,21 +194,28 @@ class Pace:
             await asyncio.sleep(at - now)
 
 
-class _Element:
-    """A row on its way through the operator. It holds its place until it is emitted and nothing of it is on the wire."""
+class _Element(Outcome):
+    """A row on its way through the operator, and once `settled` its outcome.
 
-    __slots__ = ("attempts", "began", "decided", "holds", "index", "key", "outcome", "row", "share", "slot")
+    It holds its place until it is emitted and nothing of it is on the wire.
+    """
+
+    __slots__ = ("began", "decided", "holds", "key", "settled", "share", "slot")
+
+    __eq__ = object.__eq__  # one of a kind
+    __hash__ = object.__hash__
 
     def __init__(self, index: int, row: Any, began: float) -> None:  # noqa: ANN401 - the user's row
         self.index = index
         self.row = row
-        self.began = began
+        self.failure = None
         self.attempts = 0
-        self.decided = False  # the outcome is there, or `timed_out` is making it
+        self.began = began
+        self.decided = False  # settled, or `timed_out` is making its outcome
+        self.settled = False  # `outputs` are there
         self.holds = 2  # reasons: not ended, not emitted
         self.key: Hashable = None  # that it keeps others of waiting, not one that it waits for
         self.share: Hashable = None  # as `key`
-        self.outcome: Outcome | None = None
         self.slot: _Slot | None = None  # while it runs
 
 
@@ -311,7 +319,6 @@ class Operator:
         enough: int = 1,
     ) -> None:
         self.counts = Counts()
-        self.latencies: Counter[int] = Counter()  # rows by the logarithm of their microseconds, see `milliseconds`
         self.failure: Outcome | None = None
         self._function = function
         self._names = names
@@ -324,6 +331,8 @@ class Operator:
         self._identify = identify
         self._pace = pace or (Pace(settings.rate) if settings.rate else None)
         self._enough = enough
+        self._batched = settings.batch_size > 1
+        self._queues = key is not None or share is not None
         self._loop = loop = asyncio.get_running_loop()
         self._rows = _Deadlines(loop, settings.timeout, self._row_expired) if settings.timeout else None
         self._attempts = (
@@ -346,6 +355,7 @@ class Operator:
         self._slots: set[_Slot] = set()
         self._parked: deque[asyncio.Future[None]] = deque()
         self._fallbacks: set[asyncio.Task[None]] = set()
+        self._latencies = [0] * _BUCKETS
         self._bytes = 0  # of outputs that were not taken
         self._typical = 0  # bytes of one row's outputs, lately
         self._notified = False
@@ -361,7 +371,8 @@ class Operator:
         """Say that no rows follow."""
         self._input_ended = True
         self._fill()
-        self._say_if_done()
+        if self.done:
+            self._notify()
 
     @property
     def backlog(self) -> int:
@@ -372,6 +383,11 @@ class Operator:
     def done(self) -> bool:
         """Tell whether every row has its outcome, and no more will come. Any thread."""
         return self._input_ended and not self._backlog and not self._left
+
+    @property
+    def latencies(self) -> dict[int, int]:
+        """Return how many rows took how long, by the logarithm of their microseconds; see `milliseconds`."""
+        return {bucket: rows for bucket, rows in enumerate(self._latencies) if rows}
 
     @property
     def typical_bytes(self) -> int:
@@ -388,6 +404,8 @@ class Operator:
 
     def _took(self, taken: list[Outcome]) -> None:
         self._bytes = max(self._bytes - self._typical * len(taken), 0) if self._out else 0
+        self._notified = False
+        self._notify_of_enough()
         self._fill()
 
     def abandon(self) -> None:
@@ -431,7 +449,8 @@ class Operator:
 
     def _carried(self, element: _Element) -> Carried:
         interrupted = not element.decided and element.slot is not None and element.slot.calling
-        return Carried(element.row, element.attempts - interrupted, self._loop.time() - element.began, element.outcome)
+        outcome = element if element.settled else None
+        return Carried(element.row, element.attempts - interrupted, self._loop.time() - element.began, outcome)
 
     # -- slots -----------------------------------------------------------------------------------------------------
 
@@ -466,7 +485,20 @@ class Operator:
                 slot.flight = flight
                 for element in flight:
                     element.slot = slot
-                await self._run(slot, flight)
+                left = flight
+                while left:
+                    try:
+                        if self._pace is not None:
+                            await self._pace.turn(self._loop)
+                        slot.calling = True
+                        left = self._sorted(left, await self._attempt(slot, left))
+                    except asyncio.CancelledError as error:
+                        left = self._failed(left, self._cancelled(slot, error))
+                    except BaseException as error:  # noqa: BLE001 - whatever the function raises is the row's failure
+                        left = self._failed(left, error)
+                    slot.calling = False
+                    if left:
+                        left = await self._paused(slot, left)
                 slot.flight = []
                 for element in flight:
                     self._ended(element)
@@ -478,7 +510,7 @@ class Operator:
         if not task.cancelled() and (error := task.exception()) is not None:
             failure = Failure(ERROR, f"{type(error).__name__}: {_said(error)}", 0, 0, error)
             self.failure = self.failure or Outcome(-1, None, [], failure)
-            self._say()
+            self._notify()
 
     def _next(self) -> list[_Element] | None:
         """Return what a slot does next."""
@@ -486,11 +518,10 @@ class Operator:
             flight = [element for element in self._ready.popleft() if not element.decided]
             if flight:
                 return flight
-        size = self._settings.batch_size
-        if size == 1:
+        if not self._batched:
             element = self._admit()
             return None if element is None else [element]
-        gathered = self._gathered
+        size, gathered = self._settings.batch_size, self._gathered
         while len(gathered) < size and (element := self._admit()) is not None:
             gathered.append(element)
         if len(gathered) == size or (gathered and self._input_ended and not self._backlog):
@@ -518,7 +549,7 @@ class Operator:
         while self._backlog and self._held < settings.capacity and len(self._out) < settings.capacity:
             if self._held and self._bytes + self._held * self._typical > settings.bytes_max:
                 if self._out:
-                    self._say()
+                    self._notify()
                 return None
             element = _Element(self._admitted, self._backlog.popleft(), self._loop.time())
             self._admitted += 1
@@ -534,7 +565,7 @@ class Operator:
                 continue
             if self._rows is not None:
                 self._rows.arm(element, element.began)
-            if self._queued(element):
+            if self._queues and self._queued(element):
                 continue
             return element
         return None
@@ -546,8 +577,9 @@ class Operator:
         element.began -= carried.age
         if carried.outcome is None:
             return False
-        element.decided = True
-        element.outcome = carried.outcome
+        element.attempts = carried.outcome.attempts
+        element.outputs, element.failure = carried.outcome.outputs, carried.outcome.failure
+        element.decided = element.settled = True
         element.holds = 1
         self._emit_in_order(element)
         return True
@@ -578,76 +610,67 @@ class Operator:
 
     # -- a row's way -----------------------------------------------------------------------------------------------
 
-    async def _run(self, slot: _Slot, flight: list[_Element]) -> None:
-        """Bring the rows to their outcomes: attempt after attempt."""
+    async def _paused(self, slot: _Slot, flight: list[_Element]) -> list[_Element]:
+        """Wait for the next attempt; return the rows that it is for."""
         retry = self._settings.retry
-        while True:
-            slot.calling = False
-            try:
-                if self._pace is not None:
-                    await self._pace.turn(self._loop)
-                slot.calling = True
-                made = self._attempt(flight) if self._attempts is None else self._limited(slot, flight)
-                flight = self._sorted(flight, await made)
-            except asyncio.CancelledError as error:
-                flight = self._failed(flight, self._cancelled(slot, error))
-            except BaseException as error:  # noqa: BLE001 - whatever the function raises is the row's failure
-                flight = self._failed(flight, error)
-            if not flight:
-                return
-            assert retry is not None  # noqa: S101 - nothing comes again without it
-            self.counts.retries += 1
-            slot.calling = False
-            try:
-                await asyncio.sleep(retry.pause(flight[0].attempts))
-            except asyncio.CancelledError as error:
-                self._cancelled(slot, error)
-                flight = [element for element in flight if not element.decided]
-                if not flight:
-                    return
+        assert retry is not None  # noqa: S101 - nothing comes again without it
+        self.counts.retries += 1
+        try:
+            await asyncio.sleep(retry.pause(flight[0].attempts))
+        except asyncio.CancelledError as error:
+            self._cancelled(slot, error)
+        return [element for element in flight if not element.decided]
 
-    def _attempt(self, flight: list[_Element]) -> Awaitable[Any]:
+    def _attempt(self, slot: _Slot, flight: list[_Element]) -> Awaitable[Any]:
         """Make one call; return what its result comes from."""
         self.counts.calls += 1
         for element in flight:
             element.attempts += 1
-        function = self._function
-        row: Any = flight[0].row
-        call: Any = None
-        if self._settings.batch_size > 1:
-            row = [element.row for element in flight]
-            call = [self._call(element) for element in flight]
-        elif function.takes_call:
-            call = self._call(flight[0])
-        return self._called(row, call)
+        made = self._batch_called(flight) if self._batched else self._called(flight[0])
+        return made if self._attempts is None else self._limited(self._attempts, slot, made)
 
-    async def _limited(self, slot: _Slot, flight: list[_Element]) -> Any:  # noqa: ANN401 - the user's result
-        """Make one call that has a limit of its own."""
-        assert self._attempts is not None  # noqa: S101 - asked by the caller
-        self._attempts.arm(slot, self._loop.time())
+    def _called(self, element: _Element) -> Awaitable[Any]:
+        """Call the function for a row; return what its result comes from."""
+        function = self._function
+        made: Awaitable[Any]
+        if not function.takes_call:
+            made = function.call(element.row)
+        elif function.is_async:
+            made = function.call(element.row, self._call(element))
+        else:
+            call = self._call(element)
+            made = call.expect()
+            _no_output(function.call(element.row, call))
+        return made
+
+    def _batch_called(self, flight: list[_Element]) -> Awaitable[Any]:
+        """Call the function for a batch; return what its results come from."""
+        function = self._function
+        rows = [element.row for element in flight]
+        made: Awaitable[Any]
+        if not function.takes_call:
+            made = function.call(rows)
+        elif function.is_async:
+            made = function.call(rows, [self._call(element) for element in flight])
+        else:
+            calls = [self._call(element) for element in flight]
+            waiting = [call.expect() for call in calls]
+            _no_output(function.call(rows, calls))
+            made = asyncio.gather(*waiting, return_exceptions=True)
+        return made
+
+    async def _limited(self, limits: _Deadlines[_Slot], slot: _Slot, made: Awaitable[Any]) -> Any:  # noqa: ANN401 - the user's result
+        """Wait for one call that has a limit of its own."""
+        limits.arm(slot, self._loop.time())
         slot.expired = False
         try:
-            return await self._attempt(flight)
+            return await made
         finally:
-            self._attempts.disarm(slot)
+            limits.disarm(slot)
             if slot.grace is not None:
                 slot.grace.cancel()
                 slot.grace = None
                 slot.revive()  # it may have swallowed the cancellation
-
-    def _called(self, row: Any, call: Any) -> Awaitable[Any]:  # noqa: ANN401 - the user's
-        """Call the function; return what its result comes from."""
-        function = self._function
-        if function.is_async:
-            made: Awaitable[Any] = function.call(row, call) if function.takes_call else function.call(row)
-            return made
-        if isinstance(call, list):
-            waiting = [one.expect() for one in call]
-            _no_output(function.call(row, call))
-            return asyncio.gather(*waiting, return_exceptions=True)
-        waiter: Awaitable[Any] = call.expect()
-        _no_output(function.call(row, call))
-        return waiter
 
     def _call(self, element: _Element) -> Call:
         deadline = None if self._rows is None else self._rows.of(element)
@@ -672,14 +695,14 @@ class Operator:
 
     def _comes_again(self, element: _Element, error: BaseException) -> bool:
         retry = self._settings.retry
-        if retry is not None and retry.after_error(element.attempts, error):
+        if retry is not None and not isinstance(error, _Misfit) and retry.after_error(element.attempts, error):
             return True
         self._settle(element, [], error)
         return False
 
     def _sorted(self, flight: list[_Element], results: Any) -> list[_Element]:  # noqa: ANN401 - the user's
         """Give the rows their results; return those that are called again."""
-        if self._settings.batch_size == 1:
+        if not self._batched:
             return flight if self._again(flight[0], results) else []
         results = list(results) if isinstance(results, Iterable) else results
         if not isinstance(results, list) or len(results) != len(flight):
@@ -695,16 +718,12 @@ class Operator:
         if element.decided:
             self.counts.late += 1
             return False
-        if isinstance(result, _Misfit):
-            self._settle(element, [], result)
-            return False
         if isinstance(result, BaseException):  # of a batch: this row's own
             return self._comes_again(element, result)
         try:
             outputs = outputs_of(result, self._names)
         except Exception as error:  # noqa: BLE001 - also what an iterator of the user's raises
-            self._settle(element, [], _Misfit(str(error)))
-            return False
+            return self._comes_again(element, _Misfit(str(error)))
         retry = self._settings.retry
         try:
             if retry is not None and retry.after_result(element.attempts, outputs):
@@ -785,15 +804,14 @@ class Operator:
     ) -> None:
         """Give a decided row its outcome, and emit what is in order by now. What is its `own` is not shared."""
         elapsed = self._loop.time() - element.began
-        self.latencies[round(_STEPS * math.log1p(elapsed * 1e6))] += 1
+        self._latencies[int(_STEPS * log1p(elapsed * 1e6))] += 1
         if error is not None:
-            outputs, failure = self._answer(element, error, elapsed)
-            element.outcome = Outcome(element.index, element.row, outputs, failure, element.attempts)
-            if failure is not None and self._on_error == "fail":
-                self.failure = self.failure or element.outcome
-                self._say()
-        else:
-            element.outcome = Outcome(element.index, element.row, outputs, None, element.attempts)
+            outputs, element.failure = self._answer(element, error, elapsed)
+        element.outputs = outputs
+        element.settled = True
+        if element.failure is not None and self._on_error == "fail":
+            self.failure = self.failure or element
+            self._notify()
         self._emit_in_order(element)
         if element.share is not None:
             self._pass_on(element, outputs, ok=error is None and not own)
@@ -840,26 +858,29 @@ class Operator:
             self._emit(element)
             return
         order = self._order
-        while order and order[0].outcome is not None:
+        while order and order[0].settled:
             self._emit(order.popleft())
 
     def _emit(self, element: _Element) -> None:
-        assert element.outcome is not None  # noqa: S101 - asked by the caller
-        outputs = element.outcome.outputs
+        """Let a settled row out."""
         if self._typical > _LARGE or not element.index % _SAMPLE:
-            self._typical = max(sum(getsizeof(value) for output in outputs for value in output), self._typical * 7 // 8)
+            weight = sum(getsizeof(value) for output in element.outputs for value in output)
+            self._typical = max(weight, self._typical * 7 // 8)
         self._bytes += self._typical
         self._left -= 1
-        self._out.append(element.outcome)
-        self._let_go(element)
-        if not self._notified and (len(self._out) >= self._enough or not self._left):
-            self._notified = True
-            self._loop.call_soon(self._say)
+        self._out.append(element)
+        element.holds -= 1
+        if not element.holds:
+            self._let_go()
+        if not self._notified:
+            self._notify_of_enough()
 
     def _ended(self, element: _Element) -> None:
         """Note that nothing of the row is on the wire any more; the next one of its key may go."""
         element.slot = None
-        self._let_go(element)
+        element.holds -= 1
+        if not element.holds:
+            self._let_go()
         if element.key is None:
             return
         queue = self._keys[element.key]
@@ -872,20 +893,17 @@ class Operator:
                 return
         del self._keys[element.key]
 
-    def _let_go(self, element: _Element) -> None:
-        element.holds -= 1
-        if not element.holds:
-            self._held -= 1
-            if self._parked and (self._backlog or self._ready):
-                self._fill()
+    def _let_go(self) -> None:
+        """Give a row's place free."""
+        self._held -= 1
+        if self._parked and (self._backlog or self._ready):
+            self._fill()
 
-    def _say(self) -> None:
-        self._notified = False
-        self._notify()
-
-    def _say_if_done(self) -> None:
-        if self.done:
-            self._say()
+    def _notify_of_enough(self) -> None:
+        """Notify once, at once: the loop may have a thousand rows to bring to their outcomes before its next turn."""
+        if self._out and (len(self._out) >= self._enough or not self._left):
+            self._notified = True  # until some are taken
+            self._notify()
 
 
 def _no_output(returned: Any) -> None:  # noqa: ANN401 - the user's

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import pyarrow as pa
@@ -145,22 +146,22 @@ class Shape:
 
     def _batches(self, outcomes: list[Outcome]) -> list[pa.RecordBatch]:
         groups: dict[int, list[Outcome]] = {}
+        last, group = None, []
         for outcome in outcomes:
             if outcome.failure and not self.with_error:
                 raise Unplaced(outcome)
-            groups.setdefault(id(outcome.row._columns), []).append(outcome)  # noqa: SLF001 - the row's own place
+            columns = outcome.row._columns  # noqa: SLF001 - the row's own place
+            if columns is not last:
+                last, group = columns, groups.setdefault(id(columns), [])
+            group.append(outcome)
         return [batch for batch in map(self._batch, groups.values()) if batch.num_rows]
 
     def _batch(self, outcomes: list[Outcome]) -> pa.RecordBatch:
         nothing: list[tuple[Any, ...]] = [(None,) * len(self.schema)]
-        places: list[int] = []
-        outputs: list[tuple[Any, ...]] = []
-        errors: list[dict[str, Any] | None] = []
-        for outcome in outcomes:
-            some = nothing if outcome.failure else outcome.outputs
-            outputs += some
-            places += [outcome.row._place] * len(some)  # noqa: SLF001 - as above
-            errors += [outcome.failure.told() if outcome.failure else None] * len(some)
+        some = [nothing if outcome.failure else outcome.outputs for outcome in outcomes]
+        outputs = list(chain.from_iterable(some))
+        origins = [outcome for outcome, each in zip(outcomes, some, strict=True) for _ in each]
+        places = [origin.row._place for origin in origins]  # noqa: SLF001 - as above
         if self.with_error:  # what a failed row has in their place is null
             good = [output for outcome in outcomes if not outcome.failure for output in outcome.outputs]
             for at, field in enumerate(self.schema):
@@ -174,6 +175,7 @@ class Shape:
             for field, some in zip(self.schema, values, strict=True)
         ]
         if self.with_error:
+            errors = [origin.failure and origin.failure.told() for origin in origins]
             columns.append(pa.array(errors, ERROR_TYPE))
         return pa.RecordBatch.from_arrays(columns, schema=self.whole(source.schema))
 

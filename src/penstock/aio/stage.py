@@ -21,7 +21,7 @@ from penstock import clock
 from penstock.aio.function import Adapted, Context
 from penstock.aio.operator import ERROR, GRACE_SECONDS, Carried, Failure, Operator, Outcome, Settings
 from penstock.aio.rows import Columns, Shape, Unplaced, values_of
-from penstock.aio.runtime import Runtime, borrowed
+from penstock.aio.runtime import Runtime, borrowed, young
 from penstock.errors import CallFailed
 
 if TYPE_CHECKING:
@@ -91,7 +91,8 @@ def run(
     leaves nothing behind.
     """
     name = f"{place.query}/{plan.name}"
-    with borrowed(name, plan.function, Context(place.query, place.partition), plan.settings.rate) as runtime:
+    context = Context(place.query, place.partition)
+    with borrowed(name, plan.function, context, plan.settings.rate) as runtime, young(plan.settings.capacity):
         task = _Task(plan, place, batches, runtime, carrying)
         try:
             with runtime.waking(task.abandon):
@@ -140,7 +141,7 @@ class _Task:
             identify=self._carrying.identify if self._carrying else None,
             carried=self._carrying.earlier if self._carrying else (),
             pace=self._runtime.pace,
-            enough=max(plan.settings.capacity // 2, 1),
+            enough=max(plan.settings.capacity // 4, 1),
         )
 
     def outputs(self, idle: Callable[[], None]) -> Iterator[pa.RecordBatch]:

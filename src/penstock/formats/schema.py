@@ -26,6 +26,7 @@ UTC_MICROS = pa.timestamp("us", tz="UTC")
 _METADATA = b"SPARK::metadata::json"
 _COLLATIONS = "__COLLATIONS"  # in Spark's JSON the metadata of a field also carries its collations
 _DECIMAL_DIGITS_MAX = 38
+_WHOLE = frozenset({int, type(None)})  # types of values of which an integer column cuts nothing off
 
 _BY_NAME = {
     "void": pa.null(),
@@ -99,9 +100,9 @@ def fitted(column: pa.Array, field: pa.Field) -> pa.Array:
 
 def of_values(values: Sequence[Any], field: pa.Field) -> pa.Array:
     """Return Python values as a column of the type of `field`; `OptionError` if one does not fit, none is changed to fit."""
-    if types.is_integer(field.type) or types.is_date(field.type) or types.is_nested(field.type):
+    if _may_lose(field.type) and not (types.is_integer(field.type) and _WHOLE.issuperset(map(type, values))):
         for value in values:
-            lost = None if type(value) is int else _lost(value, field.type)
+            lost = _lost(value, field.type)
             if lost:
                 msg = f"column {field.name!r}: expected {spark_name(field.type)}, found {lost}"
                 raise OptionError(msg)
@@ -114,6 +115,15 @@ def of_values(values: Sequence[Any], field: pa.Field) -> pa.Array:
         msg = f"column {field.name!r} has a null, but its schema says NOT NULL"
         raise OptionError(msg)
     return column
+
+
+def _may_lose(kind: pa.DataType) -> bool:
+    """Tell whether Arrow would cut something off of values that become this type."""
+    if types.is_map(kind):
+        return _may_lose(kind.key_type) or _may_lose(kind.item_type)
+    if types.is_list(kind):
+        return _may_lose(kind.value_type)
+    return bool(types.is_integer(kind) or types.is_date(kind) or types.is_nested(kind))
 
 
 def _lost(value: Any, kind: pa.DataType) -> str | None:  # noqa: ANN401 - the user's
