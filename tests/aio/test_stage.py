@@ -261,6 +261,20 @@ def test_output_leaves_while_calls_still_run(monkeypatch: pytest.MonkeyPatch) ->
     assert sum(batch.num_rows for batch in found) + first.num_rows == 10
 
 
+def test_large_outputs_leave_in_batches_of_a_fair_size() -> None:
+    """All end at once: what is made of them at a time is a few megabytes, and no column is more than Arrow's can hold."""
+
+    async def large(row: Any) -> Any:
+        await asyncio.sleep(0.2)
+        return (bytes(1_000_000),)
+
+    shape = Shape(pa.schema([pa.field("out", pa.binary())]), keep_input=True, with_error=False)
+    made = Plan("f", Adapted(large), Settings(capacity=64), shape, "fail")
+    sizes = [batch.nbytes for batch in run(made, Place("q", 0, "q-"), batches(64))]
+    assert sum(sizes) > 64_000_000
+    assert max(sizes) < 20_000_000
+
+
 def test_input_is_read_only_a_little_ahead() -> None:
     """F-A24: no more input is read than the slots have taken and will soon take."""
     read: list[int] = []

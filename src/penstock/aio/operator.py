@@ -178,19 +178,24 @@ def milliseconds(latencies: Mapping[int, int], share: float) -> float | None:
 
 
 class Pace:
-    """The turns of calls at so many a second: spread evenly, none saved up. Shared by what calls on one loop."""
+    """The turns of calls at so many a second: spread evenly, none saved up. Shared by what calls on one loop.
+
+    Who is cancelled in the line has used no turn: else rows that time out there would take the turns of all that follow.
+    """
 
     def __init__(self, rate: float) -> None:
         self._rate = rate
         self._next = 0.0
+        self._line = asyncio.Lock()
 
     async def turn(self, loop: asyncio.AbstractEventLoop) -> None:
         """Wait for the next turn."""
-        now = loop.time()
-        at = max(now, self._next)
-        self._next = at + 1 / self._rate
-        if at > now:
-            await asyncio.sleep(at - now)
+        async with self._line:
+            now = loop.time()
+            at = max(now, self._next)
+            if at > now:
+                await asyncio.sleep(at - now)
+            self._next = at + 1 / self._rate
 
 
 class _Element:
@@ -214,22 +219,25 @@ class _Element:
 class _Slot:
     """One coroutine of the operator, and the rows that it brings to their outcome now: one, or a batch."""
 
-    __slots__ = ("calling", "expired", "flight", "grace", "task")
+    __slots__ = ("calling", "cancelled", "expired", "flight", "grace", "task")
 
     def __init__(self) -> None:
         self.task: asyncio.Task[None] | None = None
         self.flight: list[_Element] = []
         self.calling = False  # an attempt is under way; else it waits for the next one
+        self.cancelled = False  # and not revived: a function may swallow that
         self.expired = False  # the running attempt
         self.grace: asyncio.TimerHandle | None = None  # that an expired one has
 
     def cancel(self) -> None:
         """Cancel what the slot waits for."""
         if self.task is not None:
+            self.cancelled = True
             self.task.cancel()
 
     def revive(self) -> None:
         """Go on after a cancellation, as if there had been none: the next call may use `asyncio.timeout`."""
+        self.cancelled = False
         while self.task is not None and getattr(self.task, "cancelling", int)():  # Python 3.10 does not count
             self.task.uncancel()  # type: ignore[attr-defined]  # as above
 
@@ -467,6 +475,8 @@ class Operator:
                 for element in flight:
                     element.slot = slot
                 await self._run(slot, flight)
+                if slot.cancelled:
+                    slot.revive()
                 slot.flight = []
                 for element in flight:
                     self._ended(element)
@@ -474,9 +484,9 @@ class Operator:
             self._slots.discard(slot)
 
     def _broken(self, task: asyncio.Task[None]) -> None:
-        """End with what a slot itself raised: `key`, `share` or `retry` of the user, or a mistake of ours."""
+        """End with what a slot itself raised: a value of `key` or `share` that cannot be had, or a mistake of ours."""
         if not task.cancelled() and (error := task.exception()) is not None:
-            failure = Failure(ERROR, f"{type(error).__name__}: {_said(error)}", 0, 0, error)
+            failure = Failure(ERROR, _named(error), 0, 0, error)
             self.failure = self.failure or Outcome(-1, None, [], failure)
             self._say()
 
@@ -570,7 +580,10 @@ class Operator:
         key = (self._key_of(element.row),)
         queue = self._keys.get(key)
         if queue is not None:
-            queue.append(element)
+            place = len(queue)
+            while place and queue[place - 1].index > element.index:
+                place -= 1  # it shared the call of another row till now, and others came
+            queue.insert(place, element)
             return True
         element.key = key
         self._keys[key] = deque()
@@ -672,8 +685,11 @@ class Operator:
 
     def _comes_again(self, element: _Element, error: BaseException) -> bool:
         retry = self._settings.retry
-        if retry is not None and retry.after_error(element.attempts, error):
-            return True
+        try:
+            if retry is not None and retry.after_error(element.attempts, error):
+                return True
+        except Exception as own:  # noqa: BLE001 - `on` of the user; there is nobody else to ask
+            error = own
         self._settle(element, [], error)
         return False
 
@@ -803,15 +819,15 @@ class Operator:
     ) -> tuple[list[tuple[Any, ...]], Failure | None]:
         """Return what a failed row becomes, by `on_error`."""
         self.counts.failed += 1
+        kind = RESULT if isinstance(error, _Misfit) else TIMEOUT if isinstance(error, TimeoutError) else ERROR
+        self.counts.rejected += kind == RESULT
+        message = _said(error) if kind == RESULT else _named(error)
         if callable(self._on_error):
             try:
                 return outputs_of(self._on_error(element.row, error), self._names), None
             except BaseException as own:  # noqa: BLE001 - the user's function; there is nobody left to ask
-                error = own
                 self._on_error = "fail"
-        kind = RESULT if isinstance(error, _Misfit) else TIMEOUT if isinstance(error, TimeoutError) else ERROR
-        self.counts.rejected += kind == RESULT
-        message = _said(error) if kind == RESULT else f"{type(error).__name__}: {_said(error)}"
+                message = f"on_error failed: {_named(own)}; it was asked about: {message}"
         return [], Failure(kind, without_credentials(message), element.attempts, round(elapsed * 1000), error)
 
     def _pass_on(self, element: _Element, outputs: list[tuple[Any, ...]], *, ok: bool) -> None:
@@ -890,13 +906,17 @@ class Operator:
 
 def _no_output(returned: Any) -> None:  # noqa: ANN401 - the user's
     """Refuse what a plain function returns in place of completing its call: nobody would ever complete that."""
-    if isinstance(returned, (dict, tuple, Mapping)) or iscoroutine(returned):
+    if isinstance(returned, (dict, tuple, list, Mapping)) or iscoroutine(returned):
         if iscoroutine(returned):
             returned.close()
         msg = (
             f"the function is no `async def` and returned a {type(returned).__name__}; make it one, or complete `call`"
         )
         raise TypeError(msg)
+
+
+def _named(error: BaseException) -> str:
+    return f"{type(error).__name__}: {_said(error)}"
 
 
 def _said(error: BaseException) -> str:
