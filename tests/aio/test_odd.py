@@ -478,6 +478,15 @@ def test_keys_are_equal_where_sql_says_so() -> None:
     assert [len(set(columns.comparable(name))) for name in ("x", "at")] == [3, 3]
 
 
+@pytest.mark.parametrize("places", [[0, 1, 2, 3], [0, 2, 1, 3], [3, 1], [1, 1, 3], [2, 0, 2], []])
+def test_outputs_have_the_columns_of_their_own_row(places: list[int]) -> None:
+    """In whichever order rows ended, and however often each has an output."""
+    rows = Columns(pa.record_batch({"n": list(range(10))}).slice(3)).rows()
+    shape = Shape(pa.schema([pa.field("out", LONG)]), keep_input=True, with_error=False)
+    made = shape.batches([Outcome(place, rows[place], [(place + 3,)]) for place in places], "fail")
+    assert [tuple(row.values()) for batch in made for row in batch.to_pylist()] == [(at + 3, at + 3) for at in places]
+
+
 def test_a_schema_without_columns() -> None:
     """A function that is called for its effect alone: the input comes out, and the error if it is asked for."""
     batch = pa.record_batch({"n": [1, 2]})

@@ -168,6 +168,7 @@ def test_a_result_that_does_not_fit_says_so(result: Any, says: str) -> None:
 
     told = drive(call, range(3), on_error="column", retry=Retry(5))
     assert (told.outs, told.kinds, told.counts.calls) == ([1, 2], {0: "result"}, 3)
+    assert (told.counts.failed, told.counts.rejected) == (1, 1)
     failure = told.outcomes[0].failure
     assert failure is not None
     assert says in failure.message
@@ -647,6 +648,12 @@ def test_a_batch_that_does_not_fill_is_called_after_its_wait() -> None:
     calls.clear()
     drive(call, range(4), arrive=3.0, batch_size=2, batch_wait=4.0, capacity=4)
     assert calls == [(3.0, 2), (9.0, 2)]
+    calls.clear()
+    drive(call, range(9), arrive=1.5, batch_size=10, batch_wait=4.0)
+    assert calls == [(4.0, 3), (8.5, 3), (13.0, 3)]
+    calls.clear()
+    told = drive(call, range(2), arrive=3.0, batch_size=2, batch_wait=4.0, timeout=2.0, on_error="column")
+    assert (calls, told.kinds) == ([(3.0, 1)], {0: "timeout"})  # whose time was over while it waited is not called
 
 
 def test_a_row_of_a_batch_that_times_out_leaves_the_others_their_call() -> None:
@@ -727,6 +734,86 @@ def test_large_outputs_are_admitted_by_their_bytes() -> None:
     assert 1 < service.most <= 6
 
 
+async def kilobyte(row: int) -> Any:
+    """Answer at once, but row 1, with a kilobyte."""
+    await asyncio.sleep(10.0 if row == 1 else 0.0)
+    return (bytes(1000),)
+
+
+def test_large_outputs_that_nobody_takes_hold_up_the_rows_behind_them() -> None:
+    """The limit is one of what lies there, also where no call takes any time (F-A32)."""
+
+    async def at_once(row: int) -> Any:
+        return (bytes(1000),)
+
+    async def main() -> list[int]:
+        made = Settings(capacity=50, ordered=False, bytes_max=10_000)
+        operator = Operator(Adapted(at_once), ("out",), made, notify=lambda: None)
+        operator.feed(range(100))
+        calls = []
+        for _ in range(3):
+            await asyncio.sleep(1)
+            calls.append(operator.counts.calls)
+            operator.take(1)
+        operator.take(100)
+        await asyncio.sleep(1)
+        await operator.close()
+        return [*calls, operator.counts.calls]
+
+    first, second, third, last = run_virtual(main())
+    assert 9 <= first < second < third <= 14
+    assert last >= third + 9
+
+
+def test_whoever_takes_is_told_when_nothing_goes_on_before() -> None:
+    """Fewer outcomes than are worth it, but no place for what comes behind them."""
+
+    async def main() -> tuple[float, list[int]]:
+        loop, woken = asyncio.get_running_loop(), asyncio.Event()
+        made = Settings(capacity=2, ordered=False, bytes_max=1500)
+        operator = Operator(Adapted(kilobyte), ("out",), made, notify=woken.set, enough=2)
+        operator.feed(range(4))
+        operator.end()
+        found: list[int] = []
+        while len(found) < 2:
+            await woken.wait()
+            woken.clear()
+            found += [outcome.index for outcome in operator.take(9)]
+        at = loop.time()
+        await operator.close()
+        return at, found
+
+    at, found = run_virtual(main())
+    assert (at < 1.0, found) == (True, [0, 2])
+
+
+def test_whoever_takes_is_told_of_the_last_ones() -> None:
+    """However few they are: no more come."""
+
+    async def main() -> int:
+        woken = asyncio.Event()
+        operator = Operator(Adapted(kilobyte), ("out",), Settings(), notify=woken.set, enough=10)
+        operator.feed([0, 2, 3])
+        await asyncio.wait_for(woken.wait(), 5)
+        await operator.close()
+        return len(operator.take(9))
+
+    assert run_virtual(main()) == 3
+
+
+def test_the_end_of_the_operator_is_no_failure_to_try_again() -> None:
+    """Closed while it calls, it makes no more of them."""
+
+    async def main() -> tuple[int, int]:
+        made = Settings(retry=Retry(5, delay=0.0))
+        operator = Operator(Adapted(never), ("out",), made, notify=lambda: None)
+        operator.feed([1])
+        await asyncio.sleep(1)
+        return await operator.close(), operator.counts.calls
+
+    assert run_virtual(main()) == (0, 1)
+
+
 def test_ids_stay_the_same_over_attempts() -> None:
     """A call's id is the row's: the same in every attempt, unlike any other's (F-A14)."""
     ids: Counter[str] = Counter()
@@ -781,6 +868,14 @@ def test_retries_that_make_no_sense_are_refused(name: str, value: Any) -> None:
     """Each with the name of the value, when it is given."""
     with pytest.raises(OptionError, match=f"retry: {name}="):
         Retry(**{name: value})
+
+
+def test_pauses_grow_up_to_a_limit() -> None:
+    """By the factor, from `delay` on; jitter makes each shorter, never longer."""
+    steady = Retry(9, delay=1.0, backoff=2.0, max_delay=5.0)
+    assert [steady.pause(attempts) for attempts in range(1, 6)] == [1.0, 2.0, 4.0, 5.0, 5.0]
+    pauses = [Retry(9, delay=1.0, jitter=0.25).pause(1) for _ in range(100)]
+    assert 0.75 <= min(pauses) < max(pauses) <= 1.0
 
 
 @pytest.mark.parametrize(("delay", "pause"), [(0.1, 30.0), (0.0, 0.0)])

@@ -526,7 +526,7 @@ class Operator:
         """Take the next row that can be called now, if there is one and there is room."""
         settings = self._settings
         while self._backlog and self._held < settings.capacity and len(self._out) < settings.capacity:
-            if self._held and self._bytes + self._held * self._typical > settings.bytes_max:
+            if self._bytes + self._held * self._typical > settings.bytes_max and (self._held or self._out):
                 if self._out:
                     self._say()
                 return None
