@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 from collections import Counter
 from contextlib import suppress
@@ -230,7 +231,20 @@ def test_an_answer_in_time_that_is_emitted_late_is_no_time_out() -> None:
     assert (told.outs, function.fallbacks) == ([18, 2, 4], 0)
 
 
-@pytest.mark.parametrize("broken", [lambda row, call: None, lambda row, call: 1 / 0, lambda row, call: never(row)])
+async def cancelled(row: int) -> Any:
+    raise asyncio.CancelledError
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        lambda row, call: None,
+        lambda row, call: 1 / 0,
+        lambda row, call: never(row),
+        lambda row, call: cancelled(row),
+        lambda row, call: sys.exit(1),
+    ],
+)
 def test_a_broken_timed_out_is_the_rows_failure(broken: Any) -> None:
     """It returns nothing, raises, or never ends: the row fails, is not called again, and the slot is free (A19, F-A3)."""
 
@@ -667,7 +681,7 @@ def test_a_row_of_a_batch_that_times_out_leaves_the_others_their_call() -> None:
     assert (told.outs, told.kinds, told.counts.late) == ([1], {0: "timeout"}, 1)
 
 
-@pytest.mark.parametrize("results", [[], [(1,)], [(1,), (2,), (3,)], None, 7])
+@pytest.mark.parametrize("results", [[], [(1,)], [(1,), (2,), (3,)], None, 7, {0: (1,), 1: (2,)}, {(1,), (2,)}, "ab"])
 def test_a_batch_with_another_number_of_results_fails_whole(results: Any) -> None:
     """Nothing is guessed about which result is whose (F-A9)."""
 
@@ -676,6 +690,7 @@ def test_a_batch_with_another_number_of_results_fails_whole(results: Any) -> Non
 
     told = drive(call, range(2), batch_size=2, on_error="column")
     assert told.kinds == {0: "result", 1: "result"}
+    assert all("for 2 rows; expected a result for each" in one.failure.message for one in told.outcomes if one.failure)
 
 
 def test_a_row_of_a_batch_can_fail_alone() -> None:

@@ -193,6 +193,13 @@ def test_a_carried_row_times_out() -> None:
     assert lane.called.count(1) > 1
 
 
+def test_no_row_is_left_before_it_was_called() -> None:
+    """A batch ends when it has admitted all its rows, however long that takes: the state holds no more than `capacity`."""
+    lane = Lane(capacity=2, seconds=0.05)
+    lane.run(range(1, 7), range(1, 7))
+    assert set(lane.called) == set(range(1, 7))
+
+
 def test_what_ended_is_not_called_again() -> None:
     """Rows that wait behind a slow one, in order, have their outcome in the state."""
     lane = Lane()

@@ -42,6 +42,7 @@ import asyncio
 import math
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from inspect import isawaitable, iscoroutine
 from itertools import takewhile
@@ -386,6 +387,12 @@ class Operator:
         """Return about what the outputs of one row weigh, lately. Any thread."""
         return self._typical
 
+    async def wedged(self) -> bool:
+        """Tell whether rows wait, and all that is under way are calls whose rows have their outcome, and which do not end."""
+        running = [slot.flight for slot in self._slots if slot.flight]
+        idle = self._gather_timer is None and not self._fallbacks
+        return bool(running and idle and not self.done and all(one.decided for flight in running for one in flight))
+
     def take(self, most: int) -> list[Outcome]:
         """Return up to `most` outcomes that were emitted; any thread, but one at a time."""
         out = self._out
@@ -697,11 +704,14 @@ class Operator:
         """Give the rows their results; return those that are called again."""
         if self._settings.batch_size == 1:
             return flight if self._again(flight[0], results) else []
-        results = list(results) if isinstance(results, Iterable) else results
+        if isinstance(results, Iterable) and not isinstance(
+            results, (str, bytes, Mapping, AbstractSet)
+        ):  # these have no order
+            results = list(results)
         if not isinstance(results, list) or len(results) != len(flight):
-            found = len(results) if isinstance(results, list) else results
+            found = f"{len(results)} results" if isinstance(results, list) else f"a {type(results).__name__}"
             misfit = _Misfit(
-                f"the function returned {found!r} results for {len(flight)} rows; expected one for each, in order"
+                f"the function returned {found} for {len(flight)} rows; expected a result for each, in order"
             )
             results = [misfit] * len(flight)
         return [element for element, result in zip(flight, results, strict=True) if self._again(element, result)]
@@ -760,11 +770,11 @@ class Operator:
             if isawaitable(result):
                 result = await asyncio.wait_for(result, self._settings.timeout)
             outputs = outputs_of(result, self._names)
-        except asyncio.CancelledError:
-            raise
         except asyncio.TimeoutError:
             failure = error
-        except BaseException as own:  # noqa: BLE001 - whatever it raises is the row's failure
+        except BaseException as own:  # whatever it raises is the row's failure, a cancellation of its own making too
+            if self._closed:
+                raise
             failure = own
         self._outcome(element, outputs, failure, own=True)
 

@@ -173,6 +173,7 @@ class _Task:
                 self.woken.clear()
                 if now > silent_since + _SILENT_SECONDS:
                     silent_since = now
+                    self._raise_wedged()
                     _log.warning(
                         "partition %d: no call has ended for %g s; is there a `timeout`?",
                         self._place.partition,
@@ -207,6 +208,14 @@ class _Task:
         if outcome.failure and self._plan.on_error != "column":
             raise self._failed(outcome)
         return replace(one, outcome=outcome)
+
+    def _raise_wedged(self) -> None:
+        if self._runtime.wait(self.operator.wedged()):
+            msg = (
+                f"partition {self._place.partition}: rows wait, and every place is held by a call whose time is over and which "
+                f"has not ended for {_SILENT_SECONDS:g} s: a thread cannot be stopped; give its client a time-out of its own"
+            )
+            raise CallFailed(msg)
 
     def _raise_failure(self) -> None:
         if self.operator.failure is not None:
