@@ -303,14 +303,17 @@ def test_large_outputs_leave_in_batches_of_a_fair_size() -> None:
     assert max(sizes) < 20_000_000
 
 
-def test_input_is_read_only_a_little_ahead() -> None:
-    """F-A24: no more input is read than the slots have taken and will soon take."""
+@pytest.mark.parametrize("bytes_", [stage._AHEAD_BYTES, 1])
+def test_input_is_read_only_a_little_ahead(monkeypatch: pytest.MonkeyPatch, bytes_: int) -> None:
+    """F-A24: no more input is read than the slots have taken and will soon take; of large rows only those of one batch wait."""
+    monkeypatch.setattr(stage, "_AHEAD_BYTES", bytes_)
+    ahead = 2 * 30 if bytes_ > 1 else 30
     read: list[int] = []
     ended: list[int] = []
 
     def counted() -> Iterator[pa.RecordBatch]:
         for batch in batches(3000, 10):
-            assert sum(read) < 2 * 30 + 30 + len(ended)
+            assert sum(read) < ahead + 30 + len(ended)
             read.append(batch.num_rows)
             yield batch
 

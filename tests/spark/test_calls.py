@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 import time
 from collections import Counter
@@ -194,6 +195,13 @@ def test_what_makes_no_sense_is_refused_on_the_driver(spark: SparkSession, optio
     with pytest.raises(OptionError) as caught:
         penstock.async_map(**{"df": spark.range(1), "fn": double, "schema": "out long", **options})
     assert says in caught.value.message
+
+
+def test_every_parameter_is_told_with_its_default() -> None:
+    """`help(penstock.async_map)` has them all, as `AsyncMap` does."""
+    told = inspect.signature(penstock.async_map).parameters
+    assert list(told) == ["df", *inspect.signature(penstock.AsyncMap).parameters]
+    assert (told["capacity"].default, told["ordered"].default, told["on_error"].default) == (100, True, "fail")
 
 
 def test_unknown_parameters_are_refused(spark: SparkSession) -> None:

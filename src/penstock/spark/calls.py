@@ -256,6 +256,12 @@ def async_map(
     return chunks.mapInArrow(lanes.unpacked, fields)
 
 
+_own, _given = inspect.signature(async_map), inspect.signature(AsyncMap)
+async_map.__signature__ = _own.replace(  # type: ignore[attr-defined]  # what help() and editors tell of it
+    parameters=[_own.parameters["df"], *_given.parameters.values()]
+)
+
+
 def split_errors(df: DataFrame) -> tuple[DataFrame, DataFrame]:
     """Return (good, failed): rows without and with an error, of the output of `async_map(..., on_error="column")`.
 
