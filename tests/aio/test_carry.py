@@ -139,6 +139,15 @@ def test_a_finished_row_behind_a_slow_head_is_not_called_again() -> None:
     assert batches.failures.keys() == {2}
 
 
+def test_finished_rows_that_are_taken_up_leave_their_places() -> None:
+    """They hold one until they are emitted, and no longer: with a lower capacity the rows behind them still come."""
+    service = Service({0: 50.0})
+    batches = Batches(service, capacity=4)
+    assert batches.run([0, 1, 2, 3]) == []
+    lower = replace(batches.settings, capacity=3)
+    assert batches.run([4, 5, 6, 7], changed=lower) == [2 * row for row in range(8)]
+
+
 @BOTH
 @pytest.mark.parametrize("capacity", [1, 2])
 def test_more_is_taken_up_than_there_are_places(ordered: bool, capacity: int) -> None:
@@ -281,7 +290,7 @@ def test_an_answer_behind_the_end_is_late() -> None:
     assert batches.run([]) == [7]
 
 
-@settings(max_examples=50)
+@settings(max_examples=25)
 @given(
     rows=st.lists(st.lists(st.integers(0, 3), max_size=6), min_size=1, max_size=5),
     capacity=st.integers(1, 6),

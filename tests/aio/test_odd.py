@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import copy
+import pickle
 import subprocess
 import sys
 import threading
@@ -10,15 +12,18 @@ from collections import Counter
 from collections.abc import Callable
 from datetime import date, datetime, timezone
 from decimal import Decimal
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pyspark.sql import Row as SparkRow
 
-from penstock.aio.function import Adapted, AsyncFunction, Call, in_threads
+from penstock.aio.carry import id_of
+from penstock.aio.function import Adapted, AsyncFunction, Call, in_threads, outputs_of
 from penstock.aio.operator import Failure, Outcome
 from penstock.aio.retry import Retry
 from penstock.aio.rows import Columns, Shape
@@ -102,7 +107,7 @@ def test_call_fail_takes_anything(wrong: Any) -> None:
     assert "ValueError" in messages(told)[0] or repr(wrong) in messages(told)[0]
 
 
-@pytest.mark.parametrize("returned", [{"out": 1}, (1,), "coroutine"])
+@pytest.mark.parametrize("returned", [{"out": 1}, (1,), [(1,)], "coroutine"])
 def test_a_plain_function_that_returns_its_result_is_told_so(returned: Any) -> None:
     """`async` was forgotten, or lost in a decorator: nobody would ever complete the call, so the row fails at once."""
 
@@ -136,8 +141,86 @@ def test_generators_are_refused(fn: Any) -> None:
         Adapted(fn)
 
 
+async def with_default(row: Any, client: Any = "mine") -> Any:
+    return (client,)
+
+
+async def with_call(row: Any, call: Any = None) -> Any:
+    return (call.attempt,)
+
+
+async def any_number(*arguments: Any) -> Any:
+    return (len(arguments),)
+
+
+@pytest.mark.parametrize(
+    ("fn", "out"),
+    [
+        (with_default, "mine"),
+        (partial(with_default, client="ours"), "ours"),
+        (with_call, 1),
+        (any_number, 2),
+        (partial(any_number, "first"), 3),
+    ],
+)
+def test_a_parameter_with_a_default_is_the_users_own(fn: Any, out: Any) -> None:
+    """A second parameter is given the call if it has to be given something, or is named so: else what it holds stays."""
+    assert drive(fn, [1]).outs == [out]
+
+
+async def takes_nothing() -> Any: ...
+
+
+async def takes_three(row: Any, call: Any, client: Any) -> Any: ...
+
+
+class Odd(AsyncFunction):
+    """Has one part that cannot be called as it will be."""
+
+    def __init__(self, part: str, with_: Any) -> None:
+        setattr(self, part, with_)
+
+    async def invoke(self, row: Any, call: Any) -> Any: ...
+
+
+@pytest.mark.parametrize(
+    ("fn", "says"),
+    [
+        (takes_nothing, r"fn=takes_nothing does not take \(row\): too many positional arguments"),
+        (takes_three, r"fn=takes_three does not take \(row, call\): missing a required argument: 'client'"),
+        (Odd("invoke", with_=takes_nothing), r"fn=Odd does not take \(row, call\)"),
+        (Odd("open", with_=takes_nothing), r"Odd.open does not take \(ctx\)"),
+        (Odd("close", with_=with_call), r"Odd.close does not take \(\)"),
+        (Odd("timed_out", with_=takes_nothing), r"Odd.timed_out does not take \(row, call\)"),
+        (Odd("timed_out", with_={"out": None}), r"Odd.timed_out does not take \(row, call\): it is a dict"),
+    ],
+)
+def test_what_cannot_be_called_is_refused_when_it_is_given(fn: Any, says: str) -> None:
+    """It would fail every row, on the executors."""
+    with pytest.raises(OptionError, match=says):
+        Adapted(fn)
+
+
+@pytest.mark.parametrize(
+    ("fn", "threads"), [(with_call, 1), (Odd("x", 1), 1), (None, 1), (len, 0), (len, True), (len, "3")]
+)
+def test_what_threads_cannot_run_is_refused(fn: Any, threads: Any) -> None:
+    """An asynchronous function, no function, no number: when it is given."""
+    with pytest.raises(OptionError, match="in_threads: "):
+        in_threads(fn, threads=threads)
+
+
+def test_functions_of_partials_and_threads_have_their_own_names() -> None:
+    """Ids are made of them: two functions wrapped alike do not share theirs."""
+    assert Adapted(partial(with_default, client=1)).name == "tests.aio.test_odd.with_default"
+    assert Adapted(in_threads(partial(takes, 1))).name == "tests.aio.test_odd.takes"
+
+
+def takes(first: Any, row: Any) -> Any: ...
+
+
 def test_a_predicate_that_raises_fails_its_row() -> None:
-    """`on_result` raises: the row fails with that, and no other attempt hides it."""
+    """`on_result` or `on` raises: the row fails with that, and no other attempt hides it."""
 
     async def call(row: int) -> Any:
         return (row,)
@@ -147,6 +230,12 @@ def test_a_predicate_that_raises_fails_its_row() -> None:
 
     told = drive(call, range(2), on_error="column", retry=Retry(5, on_result=broken))
     assert (messages(told), told.counts.calls) == ({0: "KeyError: 0", 1: "KeyError: 1"}, 2)
+
+    async def fail(row: int) -> Any:
+        raise OSError(row)
+
+    told = drive(fail, range(2), on_error="column", retry=Retry(5, on=lambda error: 1 / error.args[0] > 1))
+    assert messages(told) == {0: "ZeroDivisionError: division by zero", 1: "OSError: 1"}
 
 
 def test_on_error_that_exits_is_a_failure() -> None:
@@ -160,7 +249,7 @@ def test_on_error_that_exits_is_a_failure() -> None:
 
     told = drive(call, [0], on_error=leave)
     assert told.failure is not None
-    assert told.failure.message == "SystemExit: 3"
+    assert told.failure.message == "on_error failed: SystemExit: 3; it was asked about: OSError: "
 
 
 # -- any mixture -------------------------------------------------------------------------------------------------
@@ -271,6 +360,8 @@ def test_a_row_that_waits_for_its_key_times_out() -> None:
     began: list[int] = []
     told = drive(call, range(4), capacity=2, timeout=4.0, arrive=1.0, on_error="column", key=lambda _: 0)
     assert (sorted(told.kinds), told.outs, began) == ([0], [1, 2, 3], [0, 1, 2, 3])
+    told = drive(call, [0] * 9, capacity=3, timeout=4.0, on_error="column", key=lambda _: 0)
+    assert (len(told.kinds), told.ended) == (9, 12.0)  # each leaves its place
     began.clear()
     told = drive(call, range(3), capacity=2, timeout=4.0, on_error="column", key=lambda _: 0)
     assert (sorted(told.kinds), told.outs) == ([0, 1], [2])
@@ -296,6 +387,13 @@ def test_what_timed_out_says_is_not_shared() -> None:
 # -- values ------------------------------------------------------------------------------------------------------
 
 LONG = pa.int64()
+
+
+class Pair(NamedTuple):
+    b: int
+    a: int
+
+
 LOST = [
     (LONG, Decimal("1.5"), "a fraction"),
     (LONG, np.float32(1.5), "a fraction"),
@@ -306,6 +404,8 @@ LOST = [
     (pa.struct([pa.field("a", LONG)]), {"a": 1.5}, "a fraction"),
     (pa.struct([pa.field("a", LONG)]), (1.5,), "a fraction"),
     (pa.struct([pa.field("a", LONG)]), {"a": 1, "b": 2}, "the unknown field 'b'"),
+    (pa.struct([pa.field("a", LONG), pa.field("b", LONG)]), SparkRow(b=1, a=2), "its fields in another order (b, a)"),
+    (pa.list_(pa.struct([pa.field("a", LONG), pa.field("b", LONG)])), [Pair(1, 2)], "in another order"),
     (pa.date32(), datetime(2026, 1, 2, 3, tzinfo=timezone.utc), "a time of day"),
 ]
 KEPT = [
@@ -341,6 +441,50 @@ def test_nothing_is_cut_off_a_value(kind: pa.DataType, value: Any, says: str) ->
 def test_values_of_other_types_that_lose_nothing_fit(kind: pa.DataType, value: Any, same: Any) -> None:
     """NumPy's numbers, whole decimals, mappings: what is kept is what was given."""
     assert of_one(kind, value) == (same, None)
+
+
+@pytest.mark.parametrize("kind", [SparkRow, Pair])
+def test_named_outputs_are_taken_by_their_names(kind: Any) -> None:
+    """Spark's rows and named tuples with the columns of the schema in another order are no tuples in its order."""
+    assert outputs_of(kind(b=1, a=2), ("a", "b")) == [(2, 1)]
+    assert outputs_of([kind(b=1, a=2)], ("x", "y")) == [(1, 2)]
+    assert outputs_of(SparkRow("x", "y"), ("a", "b")) == [("x", "y")]
+
+
+def test_rows_travel_to_other_processes() -> None:
+    """Pickled or copied a row is itself, without the rest of its batch."""
+    batch = pa.record_batch({"n": list(range(10_000)), "items": [[n] for n in range(10_000)]})
+    row = Columns(batch, [f"id-{n}" for n in range(10_000)]).rows()[7]
+    pickled = pickle.dumps(row)
+    assert len(pickled) < 2000
+    unpickled = pickle.loads(pickled)  # noqa: S301 - made above
+    for same in (unpickled, copy.copy(row), copy.deepcopy(row)):
+        assert (same, same.n, same["items"]) == (row, 7, [7])
+        assert id_of(same) == "id-7"
+
+
+def test_keys_are_equal_where_sql_says_so() -> None:
+    """One zero, one NaN; and two instants of the hour that a clock goes through twice."""
+    zone = pa.timestamp("us", tz="America/New_York")
+    first = 1730611800_000000
+    batch = pa.record_batch(
+        {
+            "x": [0.0, -0.0, float("nan"), float("nan"), None],
+            "at": pa.array([first, first + 3600_000000, first, first, None], pa.int64()).cast(zone),
+        }
+    )
+    columns = Columns(batch)
+    assert columns["at"][0] == columns["at"][1]
+    assert [len(set(columns.comparable(name))) for name in ("x", "at")] == [3, 3]
+
+
+@pytest.mark.parametrize("places", [[0, 1, 2, 3], [0, 2, 1, 3], [3, 1], [1, 1, 3], [2, 0, 2], []])
+def test_outputs_have_the_columns_of_their_own_row(places: list[int]) -> None:
+    """In whichever order rows ended, and however often each has an output."""
+    rows = Columns(pa.record_batch({"n": list(range(10))}).slice(3)).rows()
+    shape = Shape(pa.schema([pa.field("out", LONG)]), keep_input=True, with_error=False)
+    made = shape.batches([Outcome(place, rows[place], [(place + 3,)]) for place in places], "fail")
+    assert [tuple(row.values()) for batch in made for row in batch.to_pylist()] == [(at + 3, at + 3) for at in places]
 
 
 def test_a_schema_without_columns() -> None:

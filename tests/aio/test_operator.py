@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import sys
+import threading
 from collections import Counter
 from contextlib import suppress
 from typing import Any
 
 import pytest
 
-from penstock.aio.function import AsyncFunction, Call, in_threads
+from penstock.aio.function import Adapted, AsyncFunction, Call, Context, in_threads
 from penstock.aio.operator import Operator, Settings
 from penstock.aio.retry import Retry
 from penstock.errors import OptionError
+from penstock.testing import run_virtual
 from tests.aio.driven import drive
 
 BOTH = pytest.mark.parametrize("ordered", [True, False])
@@ -166,6 +169,7 @@ def test_a_result_that_does_not_fit_says_so(result: Any, says: str) -> None:
 
     told = drive(call, range(3), on_error="column", retry=Retry(5))
     assert (told.outs, told.kinds, told.counts.calls) == ([1, 2], {0: "result"}, 3)
+    assert (told.counts.failed, told.counts.rejected) == (1, 1)
     failure = told.outcomes[0].failure
     assert failure is not None
     assert says in failure.message
@@ -227,7 +231,20 @@ def test_an_answer_in_time_that_is_emitted_late_is_no_time_out() -> None:
     assert (told.outs, function.fallbacks) == ([18, 2, 4], 0)
 
 
-@pytest.mark.parametrize("broken", [lambda row, call: None, lambda row, call: 1 / 0, lambda row, call: never(row)])
+async def cancelled(row: int) -> Any:
+    raise asyncio.CancelledError
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        lambda row, call: None,
+        lambda row, call: 1 / 0,
+        lambda row, call: never(row),
+        lambda row, call: cancelled(row),
+        lambda row, call: sys.exit(1),
+    ],
+)
 def test_a_broken_timed_out_is_the_rows_failure(broken: Any) -> None:
     """It returns nothing, raises, or never ends: the row fails, is not called again, and the slot is free (A19, F-A3)."""
 
@@ -314,6 +331,22 @@ def test_an_attempt_that_does_not_end_is_given_up() -> None:
     assert (told.kinds, told.outs, told.counts.late) == ({0: "timeout"}, [1], 1)
 
 
+@pytest.mark.parametrize("limit", ["timeout", "attempt_timeout"])
+def test_a_call_that_took_too_long_leaves_nothing_to_the_next_row(limit: str) -> None:
+    """Its cancellation is over, also if the function swallowed it: the next row's is its own."""
+
+    async def call(row: int) -> Any:
+        if row == 0:
+            with suppress(asyncio.CancelledError):
+                await asyncio.sleep(1e6)
+        if row == 2:
+            raise asyncio.CancelledError
+        return (getattr(asyncio.current_task(), "cancelling", int)(),)
+
+    told = drive(call, range(3), capacity=1, on_error="column", **{limit: 1.0})  # type: ignore[arg-type]  # a number
+    assert (told.outs[-1], told.kinds.get(2)) == (0, "error")
+
+
 def test_a_call_that_was_given_up_holds_its_place() -> None:
     """A row that timed out has its outcome at once; the next row waits until the call has ended (F-A4, F-A5)."""
 
@@ -397,6 +430,18 @@ def test_results_can_be_tried_again() -> None:
     assert (told.outs, told.counts.calls) == ([4, 8, 12], 9)
 
 
+def test_a_result_behind_the_time_out_is_not_tried_again() -> None:
+    """A19: whatever `on_result` says of it."""
+
+    async def deaf(row: int) -> Any:
+        with suppress(asyncio.CancelledError):
+            await asyncio.sleep(1e6)
+        return (row,)
+
+    told = drive(deaf, [7], timeout=1.0, on_error="column", retry=Retry(5, delay=0.0, on_result=lambda _: True))
+    assert (told.kinds, told.counts.calls, told.counts.late) == ({0: "timeout"}, 1, 1)
+
+
 def test_on_error_makes_outputs() -> None:
     """A function of the row and its error gives the outputs; one that fails itself ends the operator."""
 
@@ -451,6 +496,20 @@ def test_a_completion_of_an_older_attempt_is_late() -> None:
     assert (told.kinds, told.counts.late) == ({0: "timeout"}, 1)
 
 
+class Opened(AsyncFunction):
+    """A blocking function in threads, made at its first call."""
+
+    def __init__(self, fn: Any, threads: int) -> None:
+        self._inner = in_threads(fn, threads=threads)
+        self._open = False
+
+    async def invoke(self, row: Any, call: Call) -> Any:
+        if not self._open:
+            self._open = True
+            await self._inner.open(Context())
+        return await self._inner.invoke(row, call)
+
+
 def test_in_threads() -> None:
     """A blocking function runs in threads; what it raises is the row's failure."""
 
@@ -460,15 +519,34 @@ def test_in_threads() -> None:
             raise ValueError(msg)
         return (2 * row,)
 
-    fn = in_threads(blocking, threads=2)
-
-    async def opened(row: int, call: Call) -> Any:
-        if fn._pool is None:  # type: ignore[attr-defined]
-            await fn.open(None)  # type: ignore[arg-type]
-        return await fn.invoke(row, call)
-
-    told = drive(opened, range(4), on_error="column", capacity=2)
+    told = drive(Opened(blocking, threads=2), range(4), on_error="column", capacity=2)
     assert (told.outs, told.kinds) == ([0, 2, 6], {2: "error"})
+
+
+def test_a_call_that_no_thread_was_free_for_is_not_made_after_its_time() -> None:
+    """Its row has timed out, so the service is not asked in vain; one that a thread has begun is waited for."""
+    asked: list[int] = []
+
+    def blocking(row: int) -> Any:
+        asked.append(row)
+        threading.Event().wait(0.05)  # nobody's virtual time
+        return (row,)
+
+    told = drive(Opened(blocking, threads=1), range(3), capacity=3, timeout=1.0, on_error="column")
+    assert (asked, told.kinds) == ([0], dict.fromkeys(range(3), "timeout"))
+
+
+def test_a_generator_in_threads_works_there() -> None:
+    """What it blocks in is no business of the loop's."""
+    threads = []
+
+    def blocking(row: int) -> Any:
+        threads.append(threading.current_thread().name)
+        yield (row,)
+        yield (row + 1,)
+
+    assert drive(Opened(blocking, threads=1), [7]).outs == [7, 8]
+    assert threads[0].startswith("penstock-call")
 
 
 # -- rate, sharing, batches --------------------------------------------------------------------------------------
@@ -486,6 +564,20 @@ def test_calls_are_spread_by_the_rate() -> None:
     assert times == [round(n / 5, 6) for n in range(10)]
 
 
+def test_rows_that_time_out_in_the_line_use_no_turns() -> None:
+    """More rows than the rate lets through: those that wait too long fail, and as many calls are made as may be."""
+    times = []
+
+    async def call(row: int) -> Any:
+        times.append(round(asyncio.get_running_loop().time(), 6))
+        return (row,)
+
+    told = drive(call, range(100), rate=10.0, capacity=40, timeout=1.05, on_error="column")
+    assert times == [round(n / 10, 6) for n in range(len(times))]
+    assert times[-1] > told.ended - 0.2
+    assert len(times) == len(told.outs) > 20
+
+
 def test_equal_rows_share_a_call_while_it_is_in_flight() -> None:
     """Three rows, one call; when it has ended, the next equal row calls again."""
     service = Slow(1.0)
@@ -494,6 +586,9 @@ def test_equal_rows_share_a_call_while_it_is_in_flight() -> None:
     service = Slow(1.0)
     told = drive(service, [1, 1, 1], capacity=1, share=lambda row: row)
     assert len(service.asked) == 3
+    service = Slow(1.0)
+    told = drive(service, [1] * 20, capacity=4, share=lambda row: row)  # those that shared leave their places
+    assert (len(told.outs), len(service.asked)) == (20, 5)
 
 
 def test_a_failed_call_does_not_poison_those_that_share_it() -> None:
@@ -512,6 +607,23 @@ def test_a_failed_call_does_not_poison_those_that_share_it() -> None:
     assert (told.kinds, told.outs, len(calls), told.counts.shared) == ({0: "error"}, [5, 5], 2, 1)
 
 
+def test_a_row_whose_shared_call_failed_keeps_its_place_in_its_key() -> None:
+    """It is called itself then: before the rows of its key that came behind it."""
+    calls = []
+
+    async def call(row: tuple[int, str]) -> Any:
+        calls.append(row)
+        await asyncio.sleep(1)
+        if len(calls) == 1:
+            msg = "no"
+            raise OSError(msg)
+        return (row[0],)
+
+    rows = [(0, "a"), (1, "a"), (2, "b"), (3, "a")]
+    told = drive(call, rows, key=lambda _: 0, share=lambda row: row[1], on_error="column")
+    assert (calls, told.outs) == ([(0, "a"), (1, "a"), (2, "b")], [1, 2, 1])
+
+
 @pytest.mark.parametrize(("rows", "sizes"), [(5, [3, 2]), (0, []), (3, [3]), (1, [1])])
 def test_rows_are_called_in_batches(rows: int, sizes: list[int]) -> None:
     """Batches are full, but the last one (B1, B3)."""
@@ -524,6 +636,17 @@ def test_rows_are_called_in_batches(rows: int, sizes: list[int]) -> None:
 
     told = drive(call, range(rows), batch_size=3, capacity=9)
     assert (found, told.outs) == (sizes, [2 * row for row in range(rows)])
+
+
+def test_what_was_gathered_is_called_when_the_input_ends() -> None:
+    """It waits for nobody then, however long it might (B1)."""
+    service = Slow(0.0)
+
+    async def call(rows: list[int], calls: list[Call]) -> Any:
+        return [await service(row) for row in rows]
+
+    told = drive(call, range(2), batch_size=3, batch_wait=1000.0, arrive=1.0)
+    assert (told.outs, told.ended) == ([0, 2], 2.0)
 
 
 def test_a_batch_that_does_not_fill_is_called_after_its_wait() -> None:
@@ -539,9 +662,26 @@ def test_a_batch_that_does_not_fill_is_called_after_its_wait() -> None:
     calls.clear()
     drive(call, range(4), arrive=3.0, batch_size=2, batch_wait=4.0, capacity=4)
     assert calls == [(3.0, 2), (9.0, 2)]
+    calls.clear()
+    drive(call, range(9), arrive=1.5, batch_size=10, batch_wait=4.0)
+    assert calls == [(4.0, 3), (8.5, 3), (13.0, 3)]
+    calls.clear()
+    told = drive(call, range(2), arrive=3.0, batch_size=2, batch_wait=4.0, timeout=2.0, on_error="column")
+    assert (calls, told.kinds) == ([(3.0, 1)], {0: "timeout"})  # whose time was over while it waited is not called
 
 
-@pytest.mark.parametrize("results", [[], [(1,)], [(1,), (2,), (3,)], None, 7])
+def test_a_row_of_a_batch_that_times_out_leaves_the_others_their_call() -> None:
+    """It was admitted before them; their call goes on."""
+
+    async def call(rows: list[int], _: list[Call]) -> Any:
+        await asyncio.sleep(1.5)
+        return [(row,) for row in rows]
+
+    told = drive(call, range(2), arrive=1.0, batch_size=2, batch_wait=9.0, timeout=2.0, on_error="column")
+    assert (told.outs, told.kinds, told.counts.late) == ([1], {0: "timeout"}, 1)
+
+
+@pytest.mark.parametrize("results", [[], [(1,)], [(1,), (2,), (3,)], None, 7, {0: (1,), 1: (2,)}, {(1,), (2,)}, "ab"])
 def test_a_batch_with_another_number_of_results_fails_whole(results: Any) -> None:
     """Nothing is guessed about which result is whose (F-A9)."""
 
@@ -550,6 +690,7 @@ def test_a_batch_with_another_number_of_results_fails_whole(results: Any) -> Non
 
     told = drive(call, range(2), batch_size=2, on_error="column")
     assert told.kinds == {0: "result", 1: "result"}
+    assert all("for 2 rows; expected a result for each" in one.failure.message for one in told.outcomes if one.failure)
 
 
 def test_a_row_of_a_batch_can_fail_alone() -> None:
@@ -565,6 +706,29 @@ def test_a_row_of_a_batch_can_fail_alone() -> None:
 
 
 # -- limits and ids ----------------------------------------------------------------------------------------------
+
+
+@BOTH
+def test_nothing_goes_on_before_somebody_takes(ordered: bool) -> None:
+    """Outcomes that nobody takes hold up the rows behind them; when they are taken, all goes on."""
+
+    async def main() -> tuple[int, list[Any]]:
+        woken = asyncio.Event()
+        made = Settings(capacity=4, ordered=ordered)
+        operator = Operator(Adapted(double), ("out",), made, notify=woken.set)
+        operator.feed(range(100))
+        operator.end()
+        await asyncio.sleep(1)
+        before, taken = operator.counts.calls, []
+        while not operator.done or operator.take(0):
+            await woken.wait()
+            woken.clear()
+            taken += operator.take(3)
+        return before, taken + operator.take(1000)
+
+    before, taken = run_virtual(main())
+    assert before <= 2 * 4
+    assert [outcome.index for outcome in taken] == list(range(100))
 
 
 def test_large_outputs_are_admitted_by_their_bytes() -> None:
@@ -583,6 +747,86 @@ def test_large_outputs_are_admitted_by_their_bytes() -> None:
     told = drive(call, range(40), capacity=20, bytes_max=50_000_000, meanwhile=look)
     assert len(told.outs) == 40
     assert 1 < service.most <= 6
+
+
+async def kilobyte(row: int) -> Any:
+    """Answer at once, but row 1, with a kilobyte."""
+    await asyncio.sleep(10.0 if row == 1 else 0.0)
+    return (bytes(1000),)
+
+
+def test_large_outputs_that_nobody_takes_hold_up_the_rows_behind_them() -> None:
+    """The limit is one of what lies there, also where no call takes any time (F-A32)."""
+
+    async def at_once(row: int) -> Any:
+        return (bytes(1000),)
+
+    async def main() -> list[int]:
+        made = Settings(capacity=50, ordered=False, bytes_max=10_000)
+        operator = Operator(Adapted(at_once), ("out",), made, notify=lambda: None)
+        operator.feed(range(100))
+        calls = []
+        for _ in range(3):
+            await asyncio.sleep(1)
+            calls.append(operator.counts.calls)
+            operator.take(1)
+        operator.take(100)
+        await asyncio.sleep(1)
+        await operator.close()
+        return [*calls, operator.counts.calls]
+
+    first, second, third, last = run_virtual(main())
+    assert 9 <= first < second < third <= 14
+    assert last >= third + 9
+
+
+def test_whoever_takes_is_told_when_nothing_goes_on_before() -> None:
+    """Fewer outcomes than are worth it, but no place for what comes behind them."""
+
+    async def main() -> tuple[float, list[int]]:
+        loop, woken = asyncio.get_running_loop(), asyncio.Event()
+        made = Settings(capacity=2, ordered=False, bytes_max=1500)
+        operator = Operator(Adapted(kilobyte), ("out",), made, notify=woken.set, enough=2)
+        operator.feed(range(4))
+        operator.end()
+        found: list[int] = []
+        while len(found) < 2:
+            await woken.wait()
+            woken.clear()
+            found += [outcome.index for outcome in operator.take(9)]
+        at = loop.time()
+        await operator.close()
+        return at, found
+
+    at, found = run_virtual(main())
+    assert (at < 1.0, found) == (True, [0, 2])
+
+
+def test_whoever_takes_is_told_of_the_last_ones() -> None:
+    """However few they are: no more come."""
+
+    async def main() -> int:
+        woken = asyncio.Event()
+        operator = Operator(Adapted(kilobyte), ("out",), Settings(), notify=woken.set, enough=10)
+        operator.feed([0, 2, 3])
+        await asyncio.wait_for(woken.wait(), 5)
+        await operator.close()
+        return len(operator.take(9))
+
+    assert run_virtual(main()) == 3
+
+
+def test_the_end_of_the_operator_is_no_failure_to_try_again() -> None:
+    """Closed while it calls, it makes no more of them."""
+
+    async def main() -> tuple[int, int]:
+        made = Settings(retry=Retry(5, delay=0.0))
+        operator = Operator(Adapted(never), ("out",), made, notify=lambda: None)
+        operator.feed([1])
+        await asyncio.sleep(1)
+        return await operator.close(), operator.counts.calls
+
+    assert run_virtual(main()) == (0, 1)
 
 
 def test_ids_stay_the_same_over_attempts() -> None:
@@ -619,10 +863,37 @@ def test_settings_that_make_no_sense_are_refused(settings: dict[str, Any], says:
         Settings(**settings)
 
 
+async def _asks(_: Any) -> bool:
+    return True
+
+
 @pytest.mark.parametrize(
-    "values", [{"max_attempts": 0}, {"delay": -1}, {"backoff": 0.5}, {"max_delay": -1}, {"jitter": 2}]
+    ("name", "value"),
+    [
+        *(("max_attempts", wrong) for wrong in (0, True, 2.0, "3")),
+        *(("delay", wrong) for wrong in (-1, "1s", None, True, float("nan"), float("inf"))),
+        *(("backoff", wrong) for wrong in (0.5, "2", float("inf"))),
+        *(("max_delay", wrong) for wrong in (-1, "30s", None)),
+        *(("jitter", wrong) for wrong in (2, -0.1, "0")),
+        *(("on", wrong) for wrong in (None, (), int, [KeyError], KeyError("k"), (KeyError, "x"), _asks)),
+        *(("on_result", wrong) for wrong in (True, _asks)),
+    ],
 )
-def test_retries_that_make_no_sense_are_refused(values: dict[str, Any]) -> None:
-    """Each with the name of the value."""
-    with pytest.raises(OptionError, match=next(iter(values))):
-        Retry(**values)
+def test_retries_that_make_no_sense_are_refused(name: str, value: Any) -> None:
+    """Each with the name of the value, when it is given."""
+    with pytest.raises(OptionError, match=f"retry: {name}="):
+        Retry(**{name: value})
+
+
+def test_pauses_grow_up_to_a_limit() -> None:
+    """By the factor, from `delay` on; jitter makes each shorter, never longer."""
+    steady = Retry(9, delay=1.0, backoff=2.0, max_delay=5.0)
+    assert [steady.pause(attempts) for attempts in range(1, 6)] == [1.0, 2.0, 4.0, 5.0, 5.0]
+    pauses = [Retry(9, delay=1.0, jitter=0.25).pause(1) for _ in range(100)]
+    assert 0.75 <= min(pauses) < max(pauses) <= 1.0
+
+
+@pytest.mark.parametrize(("delay", "pause"), [(0.1, 30.0), (0.0, 0.0)])
+def test_any_number_of_attempts_has_its_pause(delay: float, pause: float) -> None:
+    """After a thousand attempts the factor is more than a float can hold; the pause is not."""
+    assert Retry(10_000, delay=delay).pause(5000) == pause

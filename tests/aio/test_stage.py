@@ -15,8 +15,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from penstock.aio import runtime, stage
-from penstock.aio.function import Adapted, AsyncFunction
+from penstock.aio import operator, runtime, stage
+from penstock.aio.function import Adapted, AsyncFunction, in_threads
 from penstock.aio.operator import Operator, Settings
 from penstock.aio.rows import Columns, Shape
 from penstock.aio.stage import Place, Plan, run
@@ -151,6 +151,9 @@ class Broken(AsyncFunction):
     async def open(self, ctx: Any) -> None:
         if self.where == "open":
             raise OSError(self.where)
+        if self.where == "stop in open":
+            asyncio.get_running_loop().stop()
+            await asyncio.sleep(3600)
 
     async def invoke(self, row: Any, call: Any) -> Any:
         if self.where == "leave":
@@ -165,7 +168,12 @@ class Broken(AsyncFunction):
 
 
 @pytest.mark.parametrize(
-    ("where", "says"), [("open", "could not be opened: OSError: open"), ("stop", "event loop has ended")]
+    ("where", "says"),
+    [
+        ("open", "could not be opened: OSError: open"),
+        ("stop", "event loop has ended"),
+        ("stop in open", "event loop has ended"),
+    ],
 )
 def test_a_function_that_cannot_run_fails_the_task(where: str, says: str) -> None:
     """A clear failure, no hang; the next task begins anew."""
@@ -207,18 +215,23 @@ def test_a_blocked_loop_is_reported_with_its_stack(
     assert "wait.wait(10)" in caplog.text
 
 
-def test_a_loop_that_stays_blocked_fails_the_task(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("where", ["open", "invoke"])
+def test_a_loop_that_stays_blocked_fails_the_task(monkeypatch: pytest.MonkeyPatch, where: str) -> None:
     """Never a hang: a loop that does not answer for long fails the task, and the next one has another loop."""
     monkeypatch.setattr(runtime, "_REPORT_SECONDS", 0.05)
     monkeypatch.setattr(runtime, "BLOCKED_SECONDS", 0.1)
     wait = threading.Event()
 
-    async def block(row: Any) -> Any:
-        wait.wait(30)
-        return (row.n,)
+    class Blocks(AsyncFunction):
+        async def open(self, ctx: Any) -> None:
+            assert where != "open" or wait.wait(30)
+
+        async def invoke(self, row: Any, call: Any) -> Any:
+            wait.wait(30)
+            return (row.n,)
 
     with pytest.raises(CallFailed, match="did not answer.*in wait"):
-        outputs(plan(block), 3)
+        outputs(plan(Blocks()), 3)
     assert len(outputs(plan(double), 3)) == 3
     wait.set()
 
@@ -248,6 +261,21 @@ def test_calls_that_do_not_end_are_reported(monkeypatch: pytest.MonkeyPatch, cap
     assert len(outputs(plan(wait))) == 10
 
 
+@pytest.mark.parametrize("limit", ["timeout", "attempt_timeout"])
+def test_calls_that_never_end_fail_the_task_when_nothing_goes_on(monkeypatch: pytest.MonkeyPatch, limit: str) -> None:
+    """F-A4: they hold their places, and with all of them held the rows behind would wait for ever."""
+    monkeypatch.setattr(stage, "_SILENT_SECONDS", 0.2)
+    monkeypatch.setattr(stage, "GRACE_SECONDS", 0.05)
+    monkeypatch.setattr(operator, "GRACE_SECONDS", 0.05)
+    go = threading.Event()
+    options: dict[str, Any] = {"capacity": 2, "on_error": "column", limit: 0.05}
+    try:
+        with pytest.raises(CallFailed, match="every place is held by a call whose time is over"):
+            outputs(plan(in_threads(lambda row: go.wait(20)), **options), 5)
+    finally:
+        go.set()
+
+
 def test_output_leaves_while_calls_still_run(monkeypatch: pytest.MonkeyPatch) -> None:
     """F-A23: what is finished is given away after a while, though other calls are far from their end."""
     monkeypatch.setattr(stage, "EMIT_SECONDS", 0.05)
@@ -265,14 +293,31 @@ def test_output_leaves_while_calls_still_run(monkeypatch: pytest.MonkeyPatch) ->
     assert sum(batch.num_rows for batch in found) + first.num_rows == 10
 
 
-def test_input_is_read_only_a_little_ahead() -> None:
-    """F-A24: no more input is read than the slots have taken and will soon take."""
+def test_large_outputs_leave_in_batches_of_a_fair_size() -> None:
+    """All end at once: what is made of them at a time is a few megabytes, and no column is more than Arrow's can hold."""
+
+    async def large(row: Any) -> Any:
+        await asyncio.sleep(0.2)
+        return (bytes(1_000_000),)
+
+    shape = Shape(pa.schema([pa.field("out", pa.binary())]), keep_input=True, with_error=False)
+    made = Plan("f", Adapted(large), Settings(capacity=64), shape, "fail")
+    sizes = [batch.nbytes for batch in run(made, Place("q", 0, "q-"), batches(64))]
+    assert sum(sizes) > 64_000_000
+    assert max(sizes) < 20_000_000
+
+
+@pytest.mark.parametrize("bytes_", [stage._AHEAD_BYTES, 1])
+def test_input_is_read_only_a_little_ahead(monkeypatch: pytest.MonkeyPatch, bytes_: int) -> None:
+    """F-A24: no more input is read than the slots have taken and will soon take; of large rows only those of one batch wait."""
+    monkeypatch.setattr(stage, "_AHEAD_BYTES", bytes_)
+    ahead = 2 * 30 if bytes_ > 1 else 30
     read: list[int] = []
     ended: list[int] = []
 
     def counted() -> Iterator[pa.RecordBatch]:
         for batch in batches(3000, 10):
-            assert sum(read) < 2 * 30 + 30 + len(ended)
+            assert sum(read) < ahead + 30 + len(ended)
             read.append(batch.num_rows)
             yield batch
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 import time
 from collections import Counter
@@ -17,7 +18,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
-from pyspark.sql.types import StructType
+from pyspark.sql.types import LongType, StructType
 
 import penstock
 from penstock import Retry
@@ -179,14 +180,28 @@ def test_a_function_that_cannot_run_fails_the_task(spark: SparkSession, where: s
         ({"schema": "id long"}, "two columns 'id'"),
         ({"schema": "_error long", "on_error": "column"}, "two columns '_error'"),
         ({"schema": "no such type"}, "is not a DDL schema"),
+        ({"schema": "int"}, "schema 'int' is not a DDL schema"),
+        ({"schema": LongType()}, "schema is a LongType; expected DDL"),
+        ({"schema": StructType}, "schema is a type; expected DDL"),
         ({"batch_size": 200}, "batch_size=200 is more than capacity=100"),
+        ({"on_error": several}, "on_error=<function several"),
+        ({"on_error": len}, "on_error does not take (row, error)"),
+        ({"df": None}, "df is a NoneType; expected Spark's DataFrame"),
+        ({"df": double}, "df is a function; expected Spark's DataFrame"),
     ],
 )
 def test_what_makes_no_sense_is_refused_on_the_driver(spark: SparkSession, options: dict[str, Any], says: str) -> None:
     """Every parameter is checked by the call, with what was found and what is expected."""
     with pytest.raises(OptionError) as caught:
-        penstock.async_map(spark.range(1), double, **{"schema": "out long"} | options)
+        penstock.async_map(**{"df": spark.range(1), "fn": double, "schema": "out long", **options})
     assert says in caught.value.message
+
+
+def test_every_parameter_is_told_with_its_default() -> None:
+    """`help(penstock.async_map)` has them all, as `AsyncMap` does."""
+    told = inspect.signature(penstock.async_map).parameters
+    assert list(told) == ["df", *inspect.signature(penstock.AsyncMap).parameters]
+    assert (told["capacity"].default, told["ordered"].default, told["on_error"].default) == (100, True, "fail")
 
 
 def test_unknown_parameters_are_refused(spark: SparkSession) -> None:
@@ -391,6 +406,24 @@ def test_nested_values_and_odd_names(spark: SparkSession) -> None:
     assert [row._error and row._error.kind for row in rows] == [None, None, "result", "result"]
     assert "column 'a'" in rows[2]._error.message
     assert "column 'c'" in rows[3]._error.message
+
+
+async def every(row: Any) -> tuple[str]:
+    return (" ".join(f"{name}={value}" for name, value in row.items()),)
+
+
+def test_columns_of_any_name(spark: SparkSession) -> None:
+    """Dots and backticks in the input's names, also of keys; names that are there twice, where the input is not kept."""
+    frame = spark.sql("select 1 as `a.b`, named_struct('b', 2) as a, 3 as `c``d`, 4 as c0")
+    made = penstock.async_map(frame, every, schema="`e.f` string", key="a.b", share=["c`d"])
+    assert made.columns == ["a.b", "a", "c`d", "c0", "e.f"]
+    assert made.first() == (1, (2,), 3, 4, "a.b=1 a={'b': 2} c`d=3 c0=4")
+    twice = spark.sql("select 1 as a, 2 as a, 3 as b")
+    assert penstock.async_map(twice, only_b, schema="out int", keep_input=False).collect() == [(3,)]
+
+
+async def only_b(row: Any) -> tuple[int]:
+    return (row.b,)
 
 
 async def effect(row: Any) -> tuple[()]:

@@ -72,11 +72,12 @@ class Map:
 
 
 class Lane:
-    """Batches through one lane. `ends` are the rows whose calls end; others never do."""
+    """Batches through one lane. `ends` are the rows whose calls end, after so many seconds; others never do."""
 
-    def __init__(self, *, shape: Shape = SHAPE, **options: Any) -> None:
+    def __init__(self, *, shape: Shape = SHAPE, seconds: float = 0.0, **options: Any) -> None:
         made = Settings(**{"capacity": 20, "timeout": 100.0, "drain": 0.02} | options)
         self.plan = Plan(f"{next(_numbers)}", Adapted(self.call), made, shape, "column" if shape.with_error else "fail")
+        self.seconds = seconds
         self.ends: set[int] = set()
         self.called: list[int] = []
         self.committed = self.tried = State()
@@ -89,6 +90,7 @@ class Lane:
             raise ValueError(msg)
         while row.n not in self.ends:  # noqa: ASYNC110 - for ever
             await asyncio.sleep(100)
+        await asyncio.sleep(self.seconds)
         return (2 * row.n, call.id)
 
     def attempt(self, rows: Iterable[int], ends: Iterable[int], *, others: bool = False) -> list[dict[str, Any]]:
@@ -140,7 +142,7 @@ def test_a_repeated_batch_emits_what_it_did_though_other_calls_end(ordered: bool
 
 
 @BOTH
-@settings(max_examples=10)
+@settings(max_examples=5)
 @given(
     script=st.lists(
         st.tuples(st.integers(0, 4), st.lists(st.sets(st.integers(0, 15)), min_size=1, max_size=3)), max_size=4
@@ -165,6 +167,37 @@ def test_each_row_is_emitted_once_whichever_try_counts(ordered: bool, script: li
     assert (found_rows if ordered else sorted(found_rows)) == list(range(rows))
     assert len({row["call"] for row in emitted}) == rows
     assert lane.committed.map == {}
+
+
+def test_a_call_that_takes_longer_than_drain_ends() -> None:
+    """Made again and again it would never have its time: without input a batch gives it twice the time of the one before."""
+    lane = Lane(seconds=0.3)
+    assert lane.run([1], {1}) == []
+    while not (found := lane.run([], {1})):
+        assert lane.batch < 10
+    assert found == [1]
+
+
+def test_a_carried_row_times_out() -> None:
+    """F-A19: its age is that of all its batches; and the rows behind it go on."""
+    lane = Lane(shape=Shape(SHAPE.schema, keep_input=True, with_error=True), timeout=0.2)
+    assert lane.run([1, 2], {2}) == []
+    while not (found := lane.attempt([], ())):
+        lane.commit()
+        assert lane.batch < 20
+    assert [(row["n"], row["out"], row["_error"] and row["_error"]["kind"]) for row in found] == [
+        (1, None, "timeout"),
+        (2, 4, None),
+    ]
+    assert found[0]["_error"]["elapsed_ms"] >= 200
+    assert lane.called.count(1) > 1
+
+
+def test_no_row_is_left_before_it_was_called() -> None:
+    """A batch ends when it has admitted all its rows, however long that takes: the state holds no more than `capacity`."""
+    lane = Lane(capacity=2, seconds=0.05)
+    lane.run(range(1, 7), range(1, 7))
+    assert set(lane.called) == set(range(1, 7))
 
 
 def test_what_ended_is_not_called_again() -> None:

@@ -11,7 +11,7 @@ One form for both, Arrow batches: the columns of the input, then three of ours, 
         failure   struct of `_error`, or null
 
 Between processes they are an Arrow IPC stream. In Spark's state its schema also has the metadata `version`, `columns` (what
-goes in and comes out: a state of other columns is refused), `run`, and `finished`: how many chunks of output lie beside the
+goes in and comes out, and the `key`: a state of others is refused), `run`, and `finished`: how many chunks of output lie beside the
 rows, for the next batch to emit. It has no columns where no rows are left.
 
 **Time.** Within a run of the query a row's age is that of the wall clock, never below zero, so that a clock that was set back
@@ -42,7 +42,7 @@ _OURS = 3
 
 @dataclass(frozen=True)
 class Form:
-    """The form for one operator. `columns` says what goes in and comes out, for people."""
+    """The form for one operator. `columns` says what goes in and comes out, and by which key, for people."""
 
     shape: Shape
     columns: str

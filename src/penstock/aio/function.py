@@ -10,12 +10,14 @@ from __future__ import annotations
 import asyncio
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from penstock.errors import OptionError
+from penstock.formats.schema import names_of
 
 Invoke = Callable[[Any, Any], Awaitable[Any]]
 
@@ -131,7 +133,7 @@ class Adapted:
             raise OptionError(msg)
         whole_or_called = call, type(call).__call__
         self.is_async = any(map(inspect.iscoroutinefunction, whole_or_called))
-        self.takes_call = whole or _positional(call) > 1
+        self.takes_call = whole or _wants_call(call)
         if any(map(inspect.isgeneratorfunction, whole_or_called)) or any(
             map(inspect.isasyncgenfunction, whole_or_called)
         ):
@@ -141,28 +143,38 @@ class Adapted:
             msg = f"fn={_name(fn)} is a plain function of a row; make it `async def`, wrap it in penstock.in_threads, or take (row, call)"
             raise OptionError(msg)
         self.call = call
-        self.name = f"{fn.__module__}.{_name(fn)}"
+        self.name = f"{_origin(fn).__module__}.{_name(fn)}"
         self.timed_out = fn.timed_out if whole else None
+        check_arguments(f"fn={_name(fn)}", call, "row", *["call"] * self.takes_call)
+        if whole:
+            check_arguments(f"{_name(fn)}.open", fn.open, "ctx")
+            check_arguments(f"{_name(fn)}.close", fn.close)
+        if self.timed_out is not None:
+            check_arguments(f"{_name(fn)}.timed_out", self.timed_out, "row", "call")
 
     async def open(self, ctx: Context) -> None:
-        """Open the user's function."""
+        """Open the user's function, which may do that in a plain `def`."""
         if isinstance(self._fn, AsyncFunction):
-            await self._fn.open(ctx)
+            opened: object = self._fn.open(ctx)
+            if inspect.isawaitable(opened):
+                await opened
 
     async def close(self) -> None:
-        """Close the user's function."""
+        """Close the user's function; as `open`."""
         if isinstance(self._fn, AsyncFunction):
-            await self._fn.close()
+            closed: object = self._fn.close()
+            if inspect.isawaitable(closed):
+                await closed
 
 
 class _InThreads(AsyncFunction):
     """See `in_threads`."""
 
     def __init__(self, fn: Callable[..., Any], threads: int) -> None:
-        self.__qualname__ = _name(fn)  # what ids are made of
+        self.__module__, self.__qualname__ = _origin(fn).__module__, _name(fn)  # what ids are made of
         self._fn = fn
         self._threads = threads
-        self._with_call = _positional(fn) > 1
+        self._with_call = _wants_call(fn)
         self._pool: ThreadPoolExecutor | None = None
 
     async def open(self, ctx: Context) -> None:  # noqa: ARG002 - the function has no life of its own
@@ -171,18 +183,21 @@ class _InThreads(AsyncFunction):
 
     def _run(self, *arguments: Any) -> Any:  # noqa: ANN401 - as in AsyncFunction
         try:
-            return self._fn(*arguments)
+            result = self._fn(*arguments)
+            return list(result) if isinstance(result, Iterator) else result  # a generator works here, not on the loop
         except (StopIteration, GeneratorExit) as error:
             raise _raisable(error) from error
 
     async def invoke(self, row: Any, call: Call) -> Any:  # noqa: ANN401 - as in AsyncFunction
         """Run the function in a thread. A thread cannot be stopped: the slot stays taken until it ends."""
-        arguments = (row, call) if self._with_call else (row,)
-        running = asyncio.get_running_loop().run_in_executor(self._pool, self._run, *arguments)
+        assert self._pool is not None  # noqa: S101 - it was opened
+        job = self._pool.submit(self._run, *((row, call) if self._with_call else (row,)))
+        running = asyncio.wrap_future(job)
         try:
             return await asyncio.shield(running)
         except asyncio.CancelledError:
-            await asyncio.wait([running])
+            if not job.cancel():  # no thread was free for it yet: the service is not asked in vain
+                await asyncio.wait([running])
             raise
 
     async def close(self) -> None:
@@ -201,8 +216,12 @@ def in_threads(fn: Callable[..., Any], *, threads: int = 100) -> AsyncFunction:
 
     A call that times out keeps its thread, and its place in `capacity`, until it really ends.
     """
-    if threads < 1:
-        msg = f"in_threads: threads={threads}; expected 1 or more, 100 for example"
+    if type(threads) is not int or threads < 1:
+        msg = f"in_threads: threads={threads!r}; expected 1 or more, 100 for example"
+        raise OptionError(msg)
+    given: object = fn
+    if not callable(given) or any(map(inspect.iscoroutinefunction, (fn, type(fn).__call__))):
+        msg = f"in_threads: fn={fn!r}; expected a plain function of a row, which blocks: what is asynchronous needs no threads"
         raise OptionError(msg)
     return _InThreads(fn, threads)
 
@@ -222,10 +241,16 @@ def outputs_of(result: Any, names: tuple[str, ...]) -> list[tuple[Any, ...]]:  #
 
 def _output(one: Any, names: tuple[str, ...]) -> tuple[Any, ...]:  # noqa: ANN401 - as above
     if isinstance(one, tuple):
-        if len(one) == len(names):
-            return tuple(one)
-        msg = f"an output has {len(one)} values; expected {len(names)}: {', '.join(names)}"
-        raise ValueError(msg)
+        if len(one) != len(names):
+            msg = f"an output has {len(one)} values; expected {len(names)}: {', '.join(names)}"
+            raise ValueError(msg)
+        if (
+            type(one) is not tuple
+        ):  # Spark's Row, a named tuple: with the names of the schema in another order it means these
+            own = names_of(one)
+            if sorted(own) == sorted(names):
+                return tuple(one[own.index(name)] for name in names)
+        return tuple(one)
     if not isinstance(one, (dict, Mapping)):
         msg = f"an output is {_kind(one)}; expected a mapping, a row or a tuple in the order of the schema"
         raise TypeError(msg)
@@ -242,15 +267,46 @@ def _kind(value: object) -> str:
     return "None" if value is None else f"a {type(value).__name__}"
 
 
+def _origin(fn: Any) -> Any:  # noqa: ANN401 - the user's
+    """Return what a partial is made of."""
+    while isinstance(fn, partial):
+        fn = fn.func
+    return fn
+
+
 def _name(fn: object) -> str:
+    fn = _origin(fn)
     return getattr(fn, "__qualname__", None) or type(fn).__qualname__
 
 
-def _positional(fn: Callable[..., Any]) -> int:
-    """Return how many positional arguments the function takes; 2 if it takes any number."""
-    count = 0
-    for parameter in inspect.signature(fn).parameters.values():
-        if parameter.kind is parameter.VAR_POSITIONAL:
-            return 2
-        count += parameter.kind in {parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD}
-    return count
+def _signature(fn: Callable[..., Any]) -> inspect.Signature | None:
+    try:
+        return inspect.signature(fn)
+    except ValueError:  # some of Python's own have none
+        return None
+
+
+def _wants_call(fn: Callable[..., Any]) -> bool:
+    """Tell whether a function takes its call beside the row: as a second parameter with no default, or one named `call`."""
+    signature = _signature(fn)
+    if signature is None:
+        return False
+    by_keyword = {inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD}
+    found = [one for one in signature.parameters.values() if one.kind not in by_keyword]
+    second = found[1:2] or [one for one in found if one.kind is one.VAR_POSITIONAL]
+    return any(one.default is one.empty or one.name == "call" for one in second)
+
+
+def check_arguments(what: str, fn: object, *given: str) -> None:
+    """Raise `OptionError` for what cannot be called with so many arguments: it would fail every row."""
+    said = f"{what} does not take ({', '.join(given)})"
+    if not callable(fn):
+        msg = f"{said}: it is a {type(fn).__name__}"
+        raise OptionError(msg)
+    signature = _signature(fn)
+    try:
+        if signature is not None:
+            signature.bind(*given)
+    except TypeError as error:
+        msg = f"{said}: {error}"
+        raise OptionError(msg) from error

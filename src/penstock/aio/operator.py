@@ -41,6 +41,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from inspect import isawaitable, iscoroutine
 from itertools import takewhile
@@ -179,19 +180,24 @@ def milliseconds(latencies: Mapping[int, int], share: float) -> float | None:
 
 
 class Pace:
-    """The turns of calls at so many a second: spread evenly, none saved up. Shared by what calls on one loop."""
+    """The turns of calls at so many a second: spread evenly, none saved up. Shared by what calls on one loop.
+
+    Who is cancelled in the line has used no turn: else rows that time out there would take the turns of all that follow.
+    """
 
     def __init__(self, rate: float) -> None:
         self._rate = rate
         self._next = 0.0
+        self._line = asyncio.Lock()
 
     async def turn(self, loop: asyncio.AbstractEventLoop) -> None:
         """Wait for the next turn."""
-        now = loop.time()
-        at = max(now, self._next)
-        self._next = at + 1 / self._rate
-        if at > now:
-            await asyncio.sleep(at - now)
+        async with self._line:
+            now = loop.time()
+            at = max(now, self._next)
+            if at > now:
+                await asyncio.sleep(at - now)
+            self._next = at + 1 / self._rate
 
 
 class _Element(Outcome):
@@ -222,22 +228,25 @@ class _Element(Outcome):
 class _Slot:
     """One coroutine of the operator, and the rows that it brings to their outcome now: one, or a batch."""
 
-    __slots__ = ("calling", "expired", "flight", "grace", "task")
+    __slots__ = ("calling", "cancelled", "expired", "flight", "grace", "task")
 
     def __init__(self) -> None:
         self.task: asyncio.Task[None] | None = None
         self.flight: list[_Element] = []
         self.calling = False  # an attempt is under way; else it waits for the next one
+        self.cancelled = False  # and not revived: a function may swallow that
         self.expired = False  # the running attempt
         self.grace: asyncio.TimerHandle | None = None  # that an expired one has
 
     def cancel(self) -> None:
         """Cancel what the slot waits for."""
         if self.task is not None:
+            self.cancelled = True
             self.task.cancel()
 
     def revive(self) -> None:
         """Go on after a cancellation, as if there had been none: the next call may use `asyncio.timeout`."""
+        self.cancelled = False
         while self.task is not None and getattr(self.task, "cancelling", int)():  # Python 3.10 does not count
             self.task.uncancel()  # type: ignore[attr-defined]  # as above
 
@@ -394,6 +403,12 @@ class Operator:
         """Return about what the outputs of one row weigh, lately. Any thread."""
         return self._typical
 
+    async def wedged(self) -> bool:
+        """Tell whether rows wait, and all that is under way are calls whose rows have their outcome, and which do not end."""
+        running = [slot.flight for slot in self._slots if slot.flight]
+        idle = self._gather_timer is None and not self._fallbacks
+        return bool(running and idle and not self.done and all(one.decided for flight in running for one in flight))
+
     def take(self, most: int) -> list[Outcome]:
         """Return up to `most` outcomes that were emitted; any thread, but one at a time."""
         out = self._out
@@ -499,16 +514,22 @@ class Operator:
                     slot.calling = False
                     if left:
                         left = await self._paused(slot, left)
-                slot.flight = []
-                for element in flight:
-                    self._ended(element)
+                self._freed(slot)
         finally:
             self._slots.discard(slot)
 
+    def _freed(self, slot: _Slot) -> None:
+        """Note that a slot has brought its rows to their outcomes, and nothing of them is on the wire."""
+        if slot.cancelled:
+            slot.revive()
+        flight, slot.flight = slot.flight, []
+        for element in flight:
+            self._ended(element)
+
     def _broken(self, task: asyncio.Task[None]) -> None:
-        """End with what a slot itself raised: `key`, `share` or `retry` of the user, or a mistake of ours."""
+        """End with what a slot itself raised: a value of `key` or `share` that cannot be had, or a mistake of ours."""
         if not task.cancelled() and (error := task.exception()) is not None:
-            failure = Failure(ERROR, f"{type(error).__name__}: {_said(error)}", 0, 0, error)
+            failure = Failure(ERROR, _named(error), 0, 0, error)
             self.failure = self.failure or Outcome(-1, None, [], failure)
             self._notify()
 
@@ -547,7 +568,7 @@ class Operator:
         """Take the next row that can be called now, if there is one and there is room."""
         settings = self._settings
         while self._backlog and self._held < settings.capacity and len(self._out) < settings.capacity:
-            if self._held and self._bytes + self._held * self._typical > settings.bytes_max:
+            if self._bytes + self._held * self._typical > settings.bytes_max and (self._held or self._out):
                 if self._out:
                     self._notify()
                 return None
@@ -602,7 +623,10 @@ class Operator:
         key = (self._key_of(element.row),)
         queue = self._keys.get(key)
         if queue is not None:
-            queue.append(element)
+            place = len(queue)
+            while place and queue[place - 1].index > element.index:
+                place -= 1  # it shared the call of another row till now, and others came
+            queue.insert(place, element)
             return True
         element.key = key
         self._keys[key] = deque()
@@ -695,8 +719,11 @@ class Operator:
 
     def _comes_again(self, element: _Element, error: BaseException) -> bool:
         retry = self._settings.retry
-        if retry is not None and not isinstance(error, _Misfit) and retry.after_error(element.attempts, error):
-            return True
+        try:
+            if retry is not None and not isinstance(error, _Misfit) and retry.after_error(element.attempts, error):
+                return True
+        except Exception as own:  # noqa: BLE001 - `on` of the user; there is nobody else to ask
+            error = own
         self._settle(element, [], error)
         return False
 
@@ -704,11 +731,14 @@ class Operator:
         """Give the rows their results; return those that are called again."""
         if not self._batched:
             return flight if self._again(flight[0], results) else []
-        results = list(results) if isinstance(results, Iterable) else results
+        if isinstance(results, Iterable) and not isinstance(
+            results, (str, bytes, Mapping, AbstractSet)
+        ):  # these have no order
+            results = list(results)
         if not isinstance(results, list) or len(results) != len(flight):
-            found = len(results) if isinstance(results, list) else results
+            found = f"{len(results)} results" if isinstance(results, list) else f"a {type(results).__name__}"
             misfit = _Misfit(
-                f"the function returned {found!r} results for {len(flight)} rows; expected one for each, in order"
+                f"the function returned {found} for {len(flight)} rows; expected a result for each, in order"
             )
             results = [misfit] * len(flight)
         return [element for element, result in zip(flight, results, strict=True) if self._again(element, result)]
@@ -763,11 +793,11 @@ class Operator:
             if isawaitable(result):
                 result = await asyncio.wait_for(result, self._settings.timeout)
             outputs = outputs_of(result, self._names)
-        except asyncio.CancelledError:
-            raise
         except asyncio.TimeoutError:
             failure = error
-        except BaseException as own:  # noqa: BLE001 - whatever it raises is the row's failure
+        except BaseException as own:  # whatever it raises is the row's failure, a cancellation of its own making too
+            if self._closed:
+                raise
             failure = own
         self._outcome(element, outputs, failure, own=True)
 
@@ -821,15 +851,15 @@ class Operator:
     ) -> tuple[list[tuple[Any, ...]], Failure | None]:
         """Return what a failed row becomes, by `on_error`."""
         self.counts.failed += 1
+        kind = RESULT if isinstance(error, _Misfit) else TIMEOUT if isinstance(error, TimeoutError) else ERROR
+        self.counts.rejected += kind == RESULT
+        message = _said(error) if kind == RESULT else _named(error)
         if callable(self._on_error):
             try:
                 return outputs_of(self._on_error(element.row, error), self._names), None
             except BaseException as own:  # noqa: BLE001 - the user's function; there is nobody left to ask
-                error = own
                 self._on_error = "fail"
-        kind = RESULT if isinstance(error, _Misfit) else TIMEOUT if isinstance(error, TimeoutError) else ERROR
-        self.counts.rejected += kind == RESULT
-        message = _said(error) if kind == RESULT else f"{type(error).__name__}: {_said(error)}"
+                message = f"on_error failed: {_named(own)}; it was asked about: {message}"
         return [], Failure(kind, without_credentials(message), element.attempts, round(elapsed * 1000), error)
 
     def _pass_on(self, element: _Element, outputs: list[tuple[Any, ...]], *, ok: bool) -> None:
@@ -908,13 +938,17 @@ class Operator:
 
 def _no_output(returned: Any) -> None:  # noqa: ANN401 - the user's
     """Refuse what a plain function returns in place of completing its call: nobody would ever complete that."""
-    if isinstance(returned, (dict, tuple, Mapping)) or iscoroutine(returned):
+    if isinstance(returned, (dict, tuple, list, Mapping)) or iscoroutine(returned):
         if iscoroutine(returned):
             returned.close()
         msg = (
             f"the function is no `async def` and returned a {type(returned).__name__}; make it one, or complete `call`"
         )
         raise TypeError(msg)
+
+
+def _named(error: BaseException) -> str:
+    return f"{type(error).__name__}: {_said(error)}"
 
 
 def _said(error: BaseException) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import math
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -33,16 +35,26 @@ class Retry:
 
     def __post_init__(self) -> None:
         """Check the values."""
+        found = self.max_attempts
+        _require(type(found) is int and found >= 1, "max_attempts", found, "1 or more, 3 for example")
+        for name, least, most, expected in (
+            ("delay", 0, math.nextafter(math.inf, 0), "seconds, 0.1 for example"),
+            ("backoff", 1, math.nextafter(math.inf, 0), "a factor of 1 or more, 2.0 for example"),
+            ("max_delay", 0, math.inf, "seconds, 30 for example"),
+            ("jitter", 0, 1, "a fraction from 0 to 1, 0.2 for example"),
+        ):
+            found = getattr(self, name)
+            number = isinstance(found, (int, float)) and not isinstance(found, bool)
+            _require(number and least <= found <= most, name, found, expected)
+        kinds = self.on if isinstance(self.on, tuple) else (self.on,)
+        typed = bool(kinds) and all(isinstance(kind, type) and issubclass(kind, BaseException) for kind in kinds)
+        _require(typed or _is_predicate(self.on), "on", self.on, "types of errors, or a function of the error")
         _require(
-            type(self.max_attempts) is int and self.max_attempts >= 1,
-            "max_attempts",
-            self.max_attempts,
-            "1 or more, 3 for example",
+            self.on_result is None or _is_predicate(self.on_result),
+            "on_result",
+            self.on_result,
+            "a function of the list of outputs",
         )
-        _require(self.delay >= 0, "delay", self.delay, "seconds, 0.1 for example")
-        _require(self.backoff >= 1, "backoff", self.backoff, "a factor of 1 or more, 2.0 for example")
-        _require(self.max_delay >= 0, "max_delay", self.max_delay, "seconds, 30 for example")
-        _require(0 <= self.jitter <= 1, "jitter", self.jitter, "a fraction from 0 to 1, 0.2 for example")
 
     def after_error(self, attempts: int, error: BaseException) -> bool:
         """Tell whether a call that failed `attempts` times is made again."""
@@ -58,8 +70,15 @@ class Retry:
 
     def pause(self, attempts: int) -> float:
         """Return the seconds to wait after attempt number `attempts`."""
-        wait = min(self.delay * self.backoff ** (attempts - 1), self.max_delay)
+        try:
+            wait = min(self.delay * self.backoff ** (attempts - 1), self.max_delay)
+        except OverflowError:  # after a thousand attempts the factor is more than a number can be
+            wait = self.max_delay if self.delay else 0.0
         return wait * (1 - self.jitter * random.random())  # noqa: S311 - spread, not secrecy
+
+
+def _is_predicate(found: object) -> bool:
+    return callable(found) and not isinstance(found, type) and not inspect.iscoroutinefunction(found)
 
 
 def _require(holds: bool, name: str, found: object, expected: str) -> None:  # noqa: FBT001 - private, one condition

@@ -12,6 +12,7 @@ from itertools import chain
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyarrow import types
 
 from penstock.aio.function import outputs_of
@@ -50,13 +51,22 @@ class Columns:
         return values
 
     def comparable(self, name: str) -> list[Hashable]:
-        """Return a column's values, equal where those are equal; what is no key in Python (a list, NaN) as it is written."""
+        """Return a column's values, equal where those are equal; what is no key in Python (a list, NaN) as it is written.
+
+        A time is its number: in the hour that a clock goes through twice Python takes two instants for one.
+        """
         kind = self.batch.schema.field(name).type
-        if not types.is_nested(kind) and not types.is_floating(kind):
+        nested, floating, time = types.is_nested(kind), types.is_floating(kind), types.is_timestamp(kind)
+        if not (nested or floating or time):
             return self[name]
         written = (name,)
         if written not in self._lists:
-            self._lists[written] = list(map(repr, self[name]))
+            column = self.batch.column(name)
+            if time:
+                self._lists[written] = column.cast(pa.int64()).to_pylist()
+            else:
+                values = pc.add(column, 0.0) if floating else column  # as in SQL there is one zero
+                self._lists[written] = list(map(repr, values.to_pylist()))
         return self._lists[written]
 
     @property
@@ -99,6 +109,13 @@ class Row(Mapping[str, Any]):
 
     def __repr__(self) -> str:
         return f"Row({', '.join(f'{name}={value!r}' for name, value in self.items())})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Travel, to a pool of processes, without the rest of the batch."""
+        return Row, (
+            Columns(self._columns.batch.take(pa.array([self._place])), self._columns.ids[self._place :][:1]),
+            0,
+        )
 
 
 def values_of(names: tuple[str, ...]) -> Callable[[Row], Hashable] | None:

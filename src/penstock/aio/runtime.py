@@ -25,6 +25,7 @@ import selectors
 import sys
 import threading
 import traceback
+from concurrent.futures import CancelledError as Cancelled
 from concurrent.futures import TimeoutError as NotYet
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -104,7 +105,10 @@ class Runtime:
         while True:
             try:
                 return future.result(_LOOK_SECONDS)
-            except NotYet:  # noqa: PERF203 - a wait, not a loop
+            except Cancelled:  # noqa: PERF203 - a wait, not a loop
+                self.check()  # with the loop
+                raise
+            except NotYet:
                 if future.done():
                     raise  # the work's own
                 self.check()

@@ -152,7 +152,7 @@ class _Task:
             try:
                 self._feed()
                 done = self.operator.done  # before what is taken, or the last would stay
-                taken = self.operator.take(self._plan.settings.capacity + _EMIT_ROWS)
+                taken = self.operator.take(self._fair())
             except RuntimeError:
                 self._runtime.check()  # the loop is closed
                 raise
@@ -174,6 +174,7 @@ class _Task:
                 self.woken.clear()
                 if now > silent_since + _SILENT_SECONDS:
                     silent_since = now
+                    self._raise_wedged()
                     _log.warning(
                         "partition %d: no call has ended for %g s; is there a `timeout`?",
                         self._place.partition,
@@ -193,7 +194,7 @@ class _Task:
     def _leave(self, left: list[Carried]) -> Iterator[pa.RecordBatch]:
         """Give what is finished as output, and what is not to whoever keeps it."""
         assert self._carrying is not None  # noqa: S101 - asked by the caller
-        while taken := self.operator.take(_EMIT_ROWS):
+        while taken := self.operator.take(self._fair()):
             self._kept += taken
             yield from self._flush()
         yield from self._flush()
@@ -208,6 +209,14 @@ class _Task:
         if outcome.failure and self._plan.on_error != "column":
             raise self._failed(outcome)
         return replace(one, outcome=outcome)
+
+    def _raise_wedged(self) -> None:
+        if self._runtime.wait(self.operator.wedged()):
+            msg = (
+                f"partition {self._place.partition}: rows wait, and every place is held by a call whose time is over and which "
+                f"has not ended for {_SILENT_SECONDS:g} s: a thread cannot be stopped; give its client a time-out of its own"
+            )
+            raise CallFailed(msg)
 
     def _raise_failure(self) -> None:
         if self.operator.failure is not None:
@@ -230,6 +239,11 @@ class _Task:
                 self._waiting.append((self._fed, batch.nbytes))
                 columns = self._carrying.columns if self._carrying else Columns
                 loop.call_soon_threadsafe(self.operator.feed, columns(batch).rows())
+
+    def _fair(self) -> int:
+        """Return how many outcomes to take: those of a batch, and of large ones no more than are to be in memory twice."""
+        most = self._plan.settings.capacity + _EMIT_ROWS
+        return max(min(_EMIT_BYTES // max(self.operator.typical_bytes, 1), most), 1)
 
     def _is_due(self) -> bool:
         if not self._kept:

@@ -140,6 +140,9 @@ def _lost(value: Any, kind: pa.DataType) -> str | None:  # noqa: ANN401 - the us
             return f"the unknown field {min(map(str, unknown))!r}"
         inner = ((value.get(field.name), field.type) for field in kind)
     elif types.is_struct(kind) and isinstance(value, tuple):
+        names, expected = names_of(value), [field.name for field in kind]
+        if names != expected and sorted(names) == sorted(expected):
+            return f"its fields in another order ({', '.join(names)})"
         inner = zip(value, (field.type for field in kind), strict=False)
     elif types.is_map(kind) and isinstance(value, (Mapping, list)):
         pairs = value.items() if isinstance(value, Mapping) else value
@@ -147,6 +150,12 @@ def _lost(value: Any, kind: pa.DataType) -> str | None:  # noqa: ANN401 - the us
     elif types.is_list(kind) and isinstance(value, Iterable):
         inner = ((item, kind.value_type) for item in value)
     return next(filter(None, (_lost(item, of) for item, of in inner)), None)
+
+
+def names_of(value: tuple[Any, ...]) -> list[str]:
+    """Return the names that a tuple's values have, if it is a Spark Row or a named tuple."""
+    names: Any = getattr(value, "__fields__", None) or getattr(value, "_fields", ())
+    return list(names)
 
 
 def spark_name(kind: pa.DataType) -> str:

@@ -13,6 +13,7 @@ speculative copy; another one when the program runs again.
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import json
 import logging
@@ -25,12 +26,13 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import xxhash
 from pyspark.accumulators import AccumulatorParam
+from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from penstock import unique
 from penstock.aio.carry import Form
-from penstock.aio.function import Adapted, AsyncFunction
+from penstock.aio.function import Adapted, AsyncFunction, check_arguments
 from penstock.aio.operator import Counts, Operator, Settings, milliseconds
 from penstock.aio.retry import Retry
 from penstock.aio.rows import ERROR_COLUMN, Shape
@@ -46,7 +48,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from pyspark import Accumulator, SparkContext
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 _log = logging.getLogger("penstock.aio")
 _ON_ERROR = ("fail", "column")
@@ -79,9 +81,11 @@ class AsyncMap:
         on_error: str | Callable[[Any, BaseException], Any] = "fail",
         drain: float | None = None,
     ) -> None:
-        if on_error not in _ON_ERROR and not callable(on_error):
-            msg = f"on_error={on_error!r}; expected 'fail', 'column', or a function of (row, error) that returns the output"
+        if on_error not in _ON_ERROR and (not callable(on_error) or inspect.iscoroutinefunction(on_error)):
+            msg = f"on_error={on_error!r}; expected 'fail', 'column', or a plain function of (row, error) that returns the output"
             raise OptionError(msg)
+        if callable(on_error):
+            check_arguments("on_error", on_error, "row", "error")
         given: object = retry
         if not isinstance(given, (Retry, NoneType)):
             msg = f"retry={retry!r}; expected a penstock.Retry, Retry(max_attempts=3) for example"
@@ -207,13 +211,20 @@ def async_map(
 
     Everything is checked here, on the driver: `OptionError`. `CallFailed` fails the task of a row whose call failed for good.
     """
+    given: object = df
+    if not isinstance(given, DataFrame):
+        msg = f"async_map: df is a {type(df).__name__}; expected Spark's DataFrame first, then the function"
+        raise OptionError(msg)
+    context = getattr(df.sparkSession, "sparkContext", None)
+    if context is None:
+        msg = "async_map: a session of Spark Connect has no context to count calls with; use a session of its own (local, YARN, Kubernetes)"
+        raise OptionError(msg)
     calls = AsyncMap(fn, schema=schema, **options)
     if calls.drain is not None:
         lanes.check(df)
     if not df.columns:
         msg = "async_map: the DataFrame has no columns, and Spark does not tell Python how many such rows there are; select one"
         raise OptionError(msg)
-    context = df.sparkSession.sparkContext
     carried = to_arrow_schema(df.schema, timezone="UTC")
     calls.schema(carried)
     calls = calls.shared_by(context.defaultParallelism)
@@ -226,11 +237,29 @@ def async_map(
             batches, operator=operator, otherwise=otherwise, carrying=carrying, idle=_flush, report=totals.add
         )
 
-    fields = _fields(df, calls.shape)
+    fields, names = _fields(df, calls.shape), df.columns
+    places = [f"c{place}" for place in range(len(names))]
+    placed = df.toDF(*places)  # to `mapInArrow` the name `a.b` is a part of `a`, and one that is there twice nothing
+
+    def named(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return (batch.rename_columns([*names, *batch.schema.names[len(names) :]]) for batch in batches)
+
+    def call_each(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:  # so it is called in Spark's plan
+        return stage(named(batches))
+
     if calls.drain is None:
-        return df.mapInArrow(stage, fields)
-    form = Form(calls.shape, f"{df.schema.simpleString()} -> {fields.simpleString()}")
-    return lanes.carried_map(df, form, calls.key, operator, calls.drain, stage, fields)
+        return placed.mapInArrow(call_each, fields)
+    by = f" by {', '.join(calls.key)}" if calls.key else ""  # another key would have other lanes
+    form = Form(calls.shape, f"{df.schema.simpleString()} -> {fields.simpleString()}{by}")
+    key = [places[names.index(name)] for name in calls.key]
+    chunks = lanes.carried_map(placed, form, key, operator, calls.drain, named, stage)
+    return chunks.mapInArrow(lanes.unpacked, fields)
+
+
+_own, _given = inspect.signature(async_map), inspect.signature(AsyncMap)
+async_map.__signature__ = _own.replace(  # type: ignore[attr-defined]  # what help() and editors tell of it
+    parameters=[_own.parameters["df"], *_given.parameters.values()]
+)
 
 
 def split_errors(df: DataFrame) -> tuple[DataFrame, DataFrame]:
@@ -333,7 +362,7 @@ def _distinct(names: list[str]) -> None:
     lower = [name.lower() for name in names]
     for name in names:
         if lower.count(name.lower()) > 1:
-            msg = f"the output would have two columns {name!r}; rename one in `schema`, or take keep_input=False"
+            msg = f"the output would have two columns {name!r}; rename one, or take keep_input=False"
             raise OptionError(msg)
 
 

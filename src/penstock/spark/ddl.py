@@ -37,11 +37,12 @@ def schema_json(schema: Any) -> str:  # noqa: ANN401 - DDL or a StructType
             msg = f"schema {schema!r}: DDL is read by a Spark session, and none runs in this process; give a StructType here"
             raise OptionError(msg)
         try:
-            schema = StructType.fromDDL(schema)
+            parsed: Any = StructType.fromDDL(schema)
+            schema = StructType(parsed.fields)  # `int` alone is a type to Spark, and has none
         except Exception as error:  # Spark's parser raises several kinds
             msg = f"schema {schema!r} is not a DDL schema; expected one such as 'id bigint, name string'"
             raise OptionError(msg) from error
-    if not hasattr(schema, "json"):
+    if isinstance(schema, type) or not (hasattr(schema, "json") and hasattr(schema, "fields")):
         msg = f"schema is a {type(schema).__name__}; expected DDL such as 'id bigint, name string', or a StructType"
         raise OptionError(msg)
     return str(schema.json())

@@ -101,28 +101,28 @@ def check(df: DataFrame) -> None:
 def carried_map(
     df: DataFrame,
     form: Form,
-    key: tuple[str, ...],
+    key: list[str],
     operator: str,
     drain: float,
+    named: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]],
     stream: Callable[[Iterator[pa.RecordBatch], Carrying], Iterator[pa.RecordBatch]],
-    fields: Any,  # noqa: ANN401 - a StructType
 ) -> DataFrame:
-    """Return the output of `df`'s rows; `stream` is a task's."""
-    keyed = df
-    if key:
-        keyed = df.withColumn(_LANE, functions.hash(*(functions.col(_quoted(name)) for name in key)))
+    """Return the output of `df`'s rows, for `unpacked`; `stream` is a task's, and `named` gives columns the users' names."""
+    keyed = df.withColumn(_LANE, functions.hash(*key)) if key else df
 
     def pack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return _packed(batches, form, operator, keyed=bool(key))
-
-    def unpack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for chunk in batch.column("chunk").to_pylist():
-                yield from loaded(chunk)
+        return _packed(named(batches), form, operator, keyed=bool(key))
 
     grouped = keyed.mapInArrow(pack, _PACKED).groupBy("lane")
-    lanes = grouped.transformWithStateInPandas(_Lanes(form, drain, stream), "chunk binary", "Append", "ProcessingTime")
-    return lanes.mapInArrow(unpack, fields)
+    lanes = _Lanes(form, drain, stream)
+    return grouped.transformWithStateInPandas(lanes, "chunk binary", "Append", "ProcessingTime")
+
+
+def unpacked(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the output that came in chunks."""
+    for batch in batches:
+        for chunk in batch.column("chunk").to_pylist():
+            yield from loaded(chunk)
 
 
 def _packed(batches: Iterator[pa.RecordBatch], form: Form, operator: str, *, keyed: bool) -> Iterator[pa.RecordBatch]:
@@ -276,8 +276,3 @@ def _told(name: str) -> str | None:
     context = TaskContext.get()
     told: str | None = None if context is None else context.getLocalProperty(name)
     return told
-
-
-def _quoted(name: str) -> str:
-    """Return a column's name as Spark's expressions have it."""
-    return f"`{name.replace('`', '``')}`"
