@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 
 import pyarrow as pa
 import pytest
@@ -145,8 +147,30 @@ def test_lost_reply_of_commit(at: At, postgres: Postgres, arrives: bool) -> None
         assert len(place.rows()) == 30
 
 
-def test_server_that_stands_still(at: At, postgres: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All processes of the server are stopped (SIGSTOP) in mid batch: it ends as `DatabaseAway`; nothing of it is applied."""
+@pytest.fixture
+def foreign(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[socket.socket, socket.socket]]:
+    """Have another thread connect to somebody who says nothing, while the first connection to a database is made; return both."""
+    listener, client = socket.create_server(("127.0.0.1", 0)), socket.socket()
+    found = silence.sockets
+
+    def sockets() -> frozenset[silence.Socket]:
+        before = found()
+        with suppress(OSError):  # it is connected already
+            client.connect(listener.getsockname())
+        return before
+
+    monkeypatch.setattr(database, "sockets", sockets)
+    with listener, client:
+        yield listener, client
+
+
+def test_server_that_stands_still(
+    at: At, postgres: Postgres, monkeypatch: pytest.MonkeyPatch, foreign: tuple[socket.socket, socket.socket]
+) -> None:
+    """All processes of the server are stopped (SIGSTOP) in mid batch: it ends as `DatabaseAway`; nothing of it is applied.
+
+    A connection that another thread makes while ours is made, to somebody who says nothing, is left alone, and not asked.
+    """
     monkeypatch.setattr(silence, "_ASK_SECONDS", 0.1)
     monkeypatch.setattr(silence, "_ANSWER_SECONDS", 0.5)
     monkeypatch.setattr(database, "_DELAYS", ())
@@ -166,6 +190,13 @@ def test_server_that_stands_still(at: At, postgres: Postgres, monkeypatch: pytes
                 driver.commit(1, lambda: [ten(1)])
         finally:
             postgres.go_on()
+    listener, client = foreign
+    with listener.accept()[0] as other:
+        other.sendall(b"!")
+        assert client.recv(1) == b"!"
+    listener.setblocking(False)
+    with pytest.raises(BlockingIOError):
+        listener.accept()
     assert (place.last(), len(place.rows())) == (0, 10)
     driver.run(1, ten(1))
     assert len(place.rows()) == 20

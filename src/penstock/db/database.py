@@ -27,7 +27,7 @@ from weakref import finalize
 import pyarrow as pa
 
 from penstock import clock, failpoints
-from penstock.db.silence import heard, sockets
+from penstock.db.silence import Socket, heard, sockets
 from penstock.db.target import SQLITE, check_length, connection_url, quoted
 from penstock.db.types import for_sqlite, postgresql_types, sqlite_types
 from penstock.errors import (
@@ -277,8 +277,8 @@ class PostgreSQL(Database):
         "URI",
         "invalid ",
     )
-    _before: frozenset[tuple[int, int]] = frozenset()
-    _own: frozenset[tuple[int, int]] | None = frozenset()  # of the connection; None while it is made
+    _before: frozenset[Socket] = frozenset()
+    _own: frozenset[Socket] | None = frozenset()  # of the connection; None while it is made
 
     def types(self, schema: pa.Schema) -> dict[str, str]:
         """Return the type of each column, by name; `OptionError` for one that PostgreSQL cannot hold."""
@@ -330,13 +330,15 @@ class PostgreSQL(Database):
 
         url = connection_url(self._url, self._password())
         self._before, self._own = sockets(), None
-        connection = dbapi.connect(url, autocommit=True)
-        self._own = sockets() - self._before
-        return connection
+        return dbapi.connect(url, autocommit=True)
 
     def _heard(self) -> AbstractContextManager[None]:
-        # The driver does not tell its socket: it is what is there when it has connected, or while it does so.
-        return heard(lambda: sockets() - self._before if self._own is None else self._own)
+        return heard(lambda: self._new() if self._own is None else self._own)
+
+    def _new(self) -> frozenset[Socket]:
+        # The driver does not tell its socket: it is the new one. Another thread may open one at the same time: then none is.
+        new = sockets() - self._before
+        return new if len(new) == 1 else frozenset()
 
     def _settle(self) -> None:
         # Limits, unless there are others. A commit that is acknowledged must be one that a crash of the server does not take. By
@@ -349,6 +351,9 @@ class PostgreSQL(Database):
             "OR name = 'client_encoding'"
         )
         self.execute(sql, str(_LOCK_MILLIS), str(_IDLE_MILLIS))
+        # The server knows our socket among the new ones, unless somebody stands between us.
+        ((port,),) = self.execute("SELECT coalesce(inet_client_port()::text, current_setting('port'))")
+        self._own = frozenset(each for each in sockets() - self._before if each.port == port) or self._new()
 
     def _ingest(self, table: tuple[str, ...], rows: pa.RecordBatchReader) -> None:
         # Said in full: without a schema the driver would look for the table in the first one of the search path alone.
