@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import nullcontext
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -180,6 +181,17 @@ def test_sum_that_does_not_fit_is_refused(place: Place, before: list[tuple[int, 
     with pytest.raises(RowRefused):
         driver.run(1, batch(*rows, schema=schema))
     assert (place.rows(), place.last()) == (before, 0)
+
+
+def test_sum_that_is_no_number_is_refused(at: At, tmp_path: Path) -> None:
+    """SQLite would store null for the sum of two infinities, and they would add nothing: neither comes into a sum, nor out of one."""
+    place = at(f"sqlite://{tmp_path}/x.db")
+    schema = pa.schema([("k", pa.int64()), ("x", pa.float64())])
+    driver = Driver(place, options={"mode": "merge", "keyColumns": "k", "badRows": "quarantine"}, schema=schema)
+    done = driver.run(0, batch((1, -1e308), (1, float("inf")), (2, float("-inf")), schema=schema))
+    assert (done.rows, done.rejected, place.rows()) == (1, 2, [(1, -1e308)])
+    done = driver.run(1, batch((1, -1e308), (2, 1e308), (2, 1e308), schema=schema))
+    assert (done.rows, done.rejected, place.rows()) == (1, 2, [(1, -1e308), (2, 1e308)])
 
 
 def test_row_without_a_key(place: Place) -> None:

@@ -114,6 +114,8 @@ class Loading:
                 yield field.name, f"key column {field.name!r} is null", pc.is_null
             if types.is_floating(field.type) and not self._db.has_nan:
                 yield field.name, f"column {field.name!r} is NaN, which the database would store as null", pc.is_nan
+                if self._mode == "merge" and field.name not in self._keys:
+                    yield field.name, f"column {field.name!r} is infinite, and a sum with it may be none", pc.is_inf
             if types.is_temporal(field.type.value_type if types.is_list(field.type) else field.type):
                 yield field.name, f"column {field.name!r} has a time that the database has not", self._is_out_of_time
 
@@ -189,19 +191,20 @@ class Loading:
         return f"{into} {chosen} ON CONFLICT ({by}) DO {action}"
 
     def _check_sums(self) -> None:
-        """Refuse sums that do not fit: SQLite would store a float, which is near them, where whole numbers were."""
-        whole = [field.name for field in self._schema if types.is_integer(field.type) and field.name not in self._keys]
-        if self._mode != "merge" or not whole or self._db.has_nan:
+        """Refuse sums that do not fit: SQLite would store a float, which is near them, for whole numbers, and infinity for floats."""
+        sums = [field for field in self._schema if field.name not in self._keys]
+        if self._mode != "merge" or not sums or self._db.has_nan:
             return
         same = " AND ".join(f"{_ALIAS}.{quoted(key)} = staged.{quoted(key)}" for key in self._keys)
-        sums = [f"{_ALIAS}.{quoted(name)}" for name in whole]
-        floats = ", ".join(f"typeof({n}) = 'real' AND {n} NOT BETWEEN -{_LONG_MAX} AND {_LONG_MAX}" for n in sums)
+        ends = {field.name: "9e999" if types.is_floating(field.type) else str(_LONG_MAX + 1) for field in sums}
+        named = {f"{_ALIAS}.{quoted(name)}": end for name, end in ends.items()}
+        floats = ", ".join(f"typeof({n}) = 'real' AND ({n} >= {end} OR {n} <= -{end})" for n, end in named.items())
         sql = (
             f"SELECT 1 FROM {self._db.named(self._table)} AS {_ALIAS} JOIN {self._db.named(self._db.staged)} AS staged ON {same} "  # noqa: S608 - as said
             f"WHERE 1 IN ({floats}) LIMIT 1"
         )
         if self._db.execute(sql):
-            msg = f"a sum in {', '.join(map(repr, whole))} does not fit into 64 bits"
+            msg = f"a sum in {', '.join(map(repr, ends))} does not fit into 64 bits"
             raise RowRefused(msg)
 
 
