@@ -17,6 +17,7 @@ Whatever it was, a connection that saw an error is closed: that rolls back.
 
 from __future__ import annotations
 
+import json
 import re
 from abc import ABC, abstractmethod
 from contextlib import contextmanager, nullcontext, suppress
@@ -59,10 +60,11 @@ class _Again(Exception):
 
 
 class Column(NamedTuple):
-    """A column of a table: its type, and whether a row must have a value for it."""
+    """A column of a table: its type, whether a row must have a value for it, and what a text is cast to for it, if it must be."""
 
     type: str
     needed: bool
+    cast: str | None = None
 
 
 class Database(ABC):
@@ -216,8 +218,8 @@ class Database(ABC):
         """Tell whether values of these types can be loaded into a table at once, without a statement that converts them."""
 
     @abstractmethod
-    def check_table(self, table: tuple[str, ...]) -> None:
-        """Raise `TableMismatch` for a table that does not share the fate of a transaction."""
+    def check_table(self, table: tuple[str, ...], keys: tuple[str, ...] = ()) -> None:
+        """Raise `TableMismatch` for a table that does not share the fate of a transaction, or is unique in `keys` too late."""
 
     @abstractmethod
     def prepared(self, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -290,34 +292,49 @@ class PostgreSQL(Database):
 
     def columns(self, table: tuple[str, ...]) -> dict[str, Column]:
         """Return a table's columns, by name; none if there is no table. What a trigger may fill in is not called needed."""
+        # A text is cast only to types that Spark has not, and without a length: that is checked as in any INSERT, and cuts nothing.
         sql = (
             "SELECT attname::text, format_type(atttypid, atttypmod), attnotnull AND NOT atthasdef AND attidentity = '' "
-            "AND typdefault IS NULL AND NOT relhastriggers FROM pg_catalog.pg_attribute "
+            "AND typdefault IS NULL AND NOT relhastriggers, CASE WHEN typcategory NOT IN ('A', 'B', 'D', 'N', 'S') "
+            "AND 'bytea'::regtype NOT IN (type.oid, typbasetype) THEN format_type(atttypid, -1) END FROM pg_catalog.pg_attribute "
             "JOIN pg_catalog.pg_type type ON type.oid = atttypid JOIN pg_catalog.pg_class class ON class.oid = attrelid "
             "WHERE attrelid = to_regclass($1) AND attnum > 0 AND NOT attisdropped ORDER BY attnum"
         )
-        return {name: Column(kind, needed) for name, kind, needed in self.execute(sql, self.named(table))}
+        return {name: Column(*column) for name, *column in self.execute(sql, self.named(table))}
 
     def takes(self, table: tuple[str, ...], given: dict[str, str]) -> bool:
-        """Tell whether the types are the same, as binary `COPY` converts nothing, and the table is one for `COPY`."""
+        """Tell whether the types are the same, as binary `COPY` converts nothing, and the table is one for `COPY`, without rules."""
         found = self.columns(table)
         sql = (
-            "SELECT relkind IN ('r', 'p') AND NOT row_security_active(oid) FROM pg_catalog.pg_class "
+            "SELECT relkind IN ('r', 'p') AND NOT relhasrules AND NOT row_security_active(oid) FROM pg_catalog.pg_class "
             "WHERE oid = to_regclass($1)"
         )
         return self.execute(sql, self.named(table)) == [(True,)] and all(
             found[name].type == kind for name, kind in given.items()
         )
 
-    def check_table(self, table: tuple[str, ...]) -> None:
-        """Raise `TableMismatch` for one that a crash of the server empties, or that is kept by another server."""
+    def check_table(self, table: tuple[str, ...], keys: tuple[str, ...] = ()) -> None:
+        """Raise `TableMismatch` for one that a crash of the server empties, that is kept by another server, or is unique too late."""
         sql = (
-            "SELECT 1 FROM pg_catalog.pg_class WHERE oid = to_regclass($1) AND (relpersistence <> 'p' OR relkind = 'f')"
+            "SELECT relname::text FROM pg_catalog.pg_class WHERE (relpersistence <> 'p' OR relkind = 'f') AND "
+            "(oid = to_regclass($1) OR oid IN (SELECT relid FROM pg_partition_tree(to_regclass($1)))) LIMIT 1"
         )
-        if self.execute(sql, self.named(table)):
+        if found := self.execute(sql, self.named(table)):
+            part = "" if found[0][0] == table[-1] else f"partition {found[0][0]!r} of "
             msg = (
-                f"table {'.'.join(table)!r} is UNLOGGED, TEMPORARY or FOREIGN: its rows would not be there exactly when the "
+                f"{part}table {'.'.join(table)!r} is UNLOGGED, TEMPORARY or FOREIGN: its rows would not be there exactly when the "
                 "batch is; take a table of the database itself (ALTER TABLE ... SET LOGGED)"
+            )
+            raise TableMismatch(msg)
+        sql = (
+            "SELECT 1 FROM pg_catalog.pg_index JOIN pg_catalog.pg_attribute ON attrelid = indrelid "
+            "AND attnum = ANY ((indkey::int2[])[0:indnkeyatts - 1]) WHERE indrelid = to_regclass($1) AND NOT indimmediate "
+            "GROUP BY indexrelid HAVING jsonb_agg(attname) @> $2::text::jsonb AND jsonb_agg(attname) <@ $2::text::jsonb"
+        )
+        if keys and self.execute(sql, self.named(table), json.dumps(keys)):
+            msg = (
+                f"table {'.'.join(table)!r} has its keyColumns in a DEFERRABLE constraint, which PostgreSQL takes for no upsert: "
+                "make it NOT DEFERRABLE"
             )
             raise TableMismatch(msg)
 
@@ -415,8 +432,8 @@ class SQLite(Database):
         """Say yes: a column of SQLite takes what it is given."""
         return True
 
-    def check_table(self, table: tuple[str, ...]) -> None:
-        """Do nothing: all tables of a file are in its transactions."""
+    def check_table(self, table: tuple[str, ...], keys: tuple[str, ...] = ()) -> None:
+        """Do nothing: all tables of a file are in its transactions, and unique at once."""
 
     def prepared(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the rows with times as text."""

@@ -12,6 +12,7 @@ that the database refuses is halved until the rows are found for whose sake it d
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -78,20 +79,31 @@ class Loading:
         self._db, self._table, self._schema = db, table, schema
         self._mode, self._keys, self._rejects = mode, keys, rejects
         self._types = db.types(schema)
-        check_columns(db.columns(table), schema.names, table)
+        self._found = db.columns(table)
+        check_columns(self._found, schema.names, table)
         self._direct = mode == "append" and db.takes(table, self._types)
         self._checks = list(self._tests())
         self.stored = self.rejected = 0
 
+    def try_out(self) -> None:
+        """Run what loads rows on none."""
+        with self._staged():
+            self._store([])
+
     def load(self, rows: Iterable[pa.RecordBatch]) -> None:
         """Load all rows; `RowRefused` for one that cannot be stored, unless there is a table for them."""
+        with self._staged():
+            if self._rejects.table is None:
+                self._store(self._fit(rows))
+            else:
+                for some in self._fit(rows):
+                    self._store_or_reject(some)
+
+    @contextmanager
+    def _staged(self) -> Iterator[None]:
         if not self._direct:
             self._db.create(self._db.staged, {ROW: self._db.number, **self._types})
-        if self._rejects.table is None:
-            self._store(self._fit(rows))
-        else:
-            for some in self._fit(rows):
-                self._store_or_reject(some)
+        yield
         if not self._direct:
             self._db.execute(f"DROP TABLE {self._db.named(self._db.staged)}")
 
@@ -177,14 +189,16 @@ class Loading:
         keys = [quoted(name) for name in self._keys]
         values = [name for name in names if name not in keys]
         into = f"INSERT INTO {target} AS {_ALIAS} ({', '.join(names)})"
+        casts = [self._found[field.name].cast if types.is_string(field.type) else None for field in self._schema]
+        taken = [f"{name}::{cast}" if cast else name for name, cast in zip(names, casts, strict=True)]
         if self._mode == "append":
-            return f"{into} SELECT {', '.join(names)} FROM {staged} ORDER BY {row}"  # noqa: S608 - as said
+            return f"{into} SELECT {', '.join(taken)} FROM {staged} ORDER BY {row}"  # noqa: S608 - as said
         by = ", ".join(keys)
         if self._mode == "upsert":
-            chosen = f"SELECT {', '.join(names)} FROM {staged} WHERE {row} IN (SELECT max({row}) FROM {staged} GROUP BY {by})"  # noqa: S608 - as said
+            chosen = f"SELECT {', '.join(taken)} FROM {staged} WHERE {row} IN (SELECT max({row}) FROM {staged} GROUP BY {by})"  # noqa: S608 - as said
             changes = [f"{name} = excluded.{name}" for name in values]
         else:
-            sums = [name if name in keys else f"sum({name})" for name in names]
+            sums = [value if name in keys else f"sum({name})" for name, value in zip(names, taken, strict=True)]
             chosen = f"SELECT {', '.join(sums)} FROM {staged} WHERE true GROUP BY {by}"  # noqa: S608 - as said
             changes = [f"{n} = coalesce({_ALIAS}.{n} + excluded.{n}, {_ALIAS}.{n}, excluded.{n})" for n in values]
         action = f"UPDATE SET {', '.join(changes)}" if changes else "NOTHING"

@@ -235,14 +235,14 @@ class DatabaseSink:
                 msg = f"there is no table {'.'.join(self._table)!r}, and createTable=false: create it, or leave that option out"
                 raise TableMismatch(msg)
             db.create(self._table, db.types(self._schema), self._keys)
-        for table in (self._table, self._batches):
-            db.check_table(table)
+        db.check_table(self._table, self._keys)
+        db.check_table(self._batches)
         self._try_out(db)
 
     def _try_out(self, db: Database) -> None:
         """Run what will be run on no rows: the database knows best whether types fit, and whether there is such a key."""
         try:
-            self._loading(db, -1).load([])
+            self._loading(db, -1).try_out()
         except (DatabaseAway, RowRefused, TableMismatch):
             raise
         except DatabaseError as error:
