@@ -128,7 +128,10 @@ class Loading:
                 yield field.name, f"column {field.name!r} is NaN, which the database would store as null", pc.is_nan
                 if self._mode == "merge" and field.name not in self._keys:
                     yield field.name, f"column {field.name!r} is infinite, and a sum with it may be none", pc.is_inf
-            if types.is_temporal(field.type.value_type if types.is_list(field.type) else field.type):
+            kind = field.type.value_type if types.is_list(field.type) else field.type
+            if types.is_string(kind):
+                yield field.name, f"column {field.name!r} is no text in UTF-8", _is_no_text
+            if types.is_temporal(kind):
                 yield field.name, f"column {field.name!r} has a time that the database has not", self._is_out_of_time
 
     def _is_out_of_time(self, column: pa.Array) -> pa.Array:
@@ -222,13 +225,24 @@ class Loading:
             raise RowRefused(msg)
 
 
+def _is_no_text(column: pa.Array) -> pa.Array:
+    """Tell which texts, or lists of them, are not in UTF-8: Spark takes any bytes for one, and Arrow believes it."""
+    try:
+        column.validate(full=True)
+    except pa.ArrowInvalid:
+        half = len(column) // 2
+        halves = (column.slice(0, half), column.slice(half)) if half else ()
+        return pa.concat_arrays(map(_is_no_text, halves)) if half else pa.array([True])
+    return pa.repeat(False, len(column))  # noqa: FBT003 - a value of Arrow
+
+
 def _lines(rows: pa.RecordBatch) -> list[str]:
     """Return rows as JSON. Times of years without four digits, which it has not, are counts of days or microseconds from 1970."""
     try:
         text = encoder(WriteFormat("json", rows.schema)).encode(rows)
     except OptionError:
         return _lines(rows.cast(pa.schema([field.with_type(_counted(field.type)) for field in rows.schema])))
-    return bytes(text).decode().split("\n")[:-1]
+    return bytes(text).decode(errors="replace").split("\n")[:-1]
 
 
 def _counted(kind: pa.DataType) -> pa.DataType:
