@@ -182,7 +182,7 @@ class DatabaseSink:
         if (state.driver, state.query) != (driver, query):
             sql = f"UPDATE {db.named(self._batches)} SET query_id = $1, driver = $2 WHERE sink_id = $3"  # noqa: S608 - the name is quoted
             db.execute(sql, query, driver, self._sink_id)
-            self._prepare(db)
+            self._prepare(db, state.batch)
         return state.batch
 
     def _entered(self, db: Database) -> _State:
@@ -228,9 +228,15 @@ class DatabaseSink:
             raise CheckpointMismatch(msg)
         return batch.number == last
 
-    def _prepare(self, db: Database) -> None:
-        """See that the tables are there and are such that the batches to come can be loaded."""
+    def _prepare(self, db: Database, last: int) -> None:
+        """See that the tables are there and are such that the batches behind `last` can be loaded."""
         if not db.columns(self._table):
+            if last >= 0:
+                msg = (
+                    f"there is no table {'.'.join(self._table)!r}, and sink {self._sink_id!r} has written up to batch {last}: restore "
+                    "it from a copy of that time, or create it if it shall have no more than what comes next"
+                )
+                raise TableMismatch(msg)
             if not self._options["createTable"]:
                 msg = f"there is no table {'.'.join(self._table)!r}, and createTable=false: create it, or leave that option out"
                 raise TableMismatch(msg)
