@@ -142,6 +142,18 @@ def test_row_vanishes_before_the_first_batch(place: Place) -> None:
     assert place.rows() == []
 
 
+@pytest.mark.parametrize("change", ["driver = 'x'", "batch_id = 7", "sink_id = 'x'"])
+def test_row_changes_within_the_transaction(at: At, tmp_path: Path, change: str) -> None:
+    """D8, F-D4: the UPDATE of the id compares what was read; here a trigger of the table has changed it meanwhile."""
+    place = at(f"sqlite://{tmp_path}/x.db")
+    driver = Driver(place)
+    driver.begin(0)
+    place.query(f"CREATE TRIGGER x AFTER INSERT ON {{t}} BEGIN UPDATE {{b}} SET {change}; END")
+    with pytest.raises(CheckpointMismatch, match="has gone"):
+        driver.commit(0, lambda: [ten(0)])
+    assert (place.rows(), place.last()) == ([], -1)
+
+
 def test_upsert_takes_the_last_row_of_a_key(place: Place) -> None:
     """Of equal keys, in a batch and over batches, the last row is there."""
     driver = Driver(place, options={"mode": "upsert", "keyColumns": "k"})

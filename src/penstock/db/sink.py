@@ -285,7 +285,10 @@ class DatabaseSink:
         before = state.batch if state else -1
         values = (batch.query, batch.number, batch.fingerprint, self._sink_id, driver, before)
         if db.execute(sql, *values) != [(batch.number,)]:
-            msg = f"the row of sink {self._sink_id!r} in {'.'.join(self._batches)} has gone; restore the database from a copy"
+            msg = (
+                f"the row of sink {self._sink_id!r} in {'.'.join(self._batches)} has gone, or was changed meanwhile; restore the "
+                "database from a copy"
+            )
             raise CheckpointMismatch(msg)
         failpoints.hit("db.commit.before-commit")
         return Applied(loading.stored, loading.rejected)
