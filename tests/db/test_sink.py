@@ -80,6 +80,9 @@ def test_restored_checkpoint_is_refused(place: Place) -> None:
         driver.commit(2, lambda: [ten(7)], "other")
     assert (place.last(), len(place.rows())) == (2, 30)
     assert driver.run(2, ten(2), mark="m2").skipped
+    assert driver.run(2, ten(2)).skipped  # one whose offset log cannot be read has no fingerprint
+    driver.run(3, ten(3))
+    assert driver.run(3, ten(3), mark="m3").skipped
 
 
 def test_restored_database_is_refused(place: Place) -> None:

@@ -201,7 +201,7 @@ class DatabaseSink:
     def _is_applied(self, state: _State | None, batch: BatchId) -> bool:
         """Tell whether a batch is the last one of the database (else it is the next); `CheckpointMismatch` if neither."""
         last = state.batch if state else -1
-        if state and last >= 0 and state.query not in {batch.query, ""}:
+        if state and last >= 0 and state.query != batch.query:
             msg = (
                 f"sink {self._sink_id!r} was written by query {state.query} up to batch {last}, and this is query "
                 f"{batch.query}, batch {batch.number}: its checkpoint was deleted, or is another one. Put the checkpoint back; or, if "
