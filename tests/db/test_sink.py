@@ -13,6 +13,7 @@ import pytest
 from penstock import failpoints
 from penstock.clock import use
 from penstock.db import database
+from penstock.db.sink import BatchId
 from penstock.errors import (
     CheckpointMismatch,
     DatabaseAway,
@@ -67,6 +68,19 @@ def test_query_that_applied_nothing_may_be_replaced(place: Place) -> None:
     Driver(place).begin(0)
     Driver(place, "d2", "another").run(0, ten(0))
     assert (place.last(), len(place.rows())) == (0, 10)
+
+
+def test_batch_that_only_its_commit_knows(place: Place) -> None:
+    """Where the checkpoint cannot be read, a driver begins without the batch's id; the commit has it, and checks all of it."""
+    driver = Driver(place)
+    for number in range(2):
+        assert driver.sink.begin(driver.db, f"d{number}", None) == number - 1
+        driver.sink.commit(driver.db, f"d{number}", BatchId("q", number), lambda number=number: [ten(number)])  # type: ignore[misc]  # - a lambda of no arguments
+    driver.sink.begin(driver.db, "d2", None)
+    for other in (BatchId("another", 0), BatchId("q", 3)):
+        with pytest.raises(CheckpointMismatch):
+            driver.sink.commit(driver.db, "d2", other, lambda: [ten(5)])
+    assert len(place.rows()) == 20
 
 
 def test_restored_checkpoint_is_refused(place: Place) -> None:
@@ -416,6 +430,26 @@ def test_serialization_failure_is_run_again(at: At, postgres: Postgres, monkeypa
     assert len(strict.rows()) == 20
 
 
+def test_two_that_enter_a_sink_at_one_time(at: At, postgres: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another driver has made the row of the sink, and not committed it: ours waits, and takes the sink over."""
+    monkeypatch.setattr(database, "_LOCK_MILLIS", 30_000)
+    place = at(postgres.url)
+    Driver(place, sink_id="other").begin(0)
+    driver = Driver(place)
+    entering = threading.Thread(target=lambda: driver.begin(0))
+
+    def enter(db: database.Database) -> None:
+        db.execute(f"INSERT INTO \"{place.table}_batches\" VALUES ('s', '', -1, '', 'd2')")
+        entering.start()
+        waiting = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+        wait_for(lambda: "1 row" in postgres.psql(waiting), "a session that waits")
+
+    place.database().run(enter)
+    entering.join()
+    driver.run(0, ten(0))
+    assert len(place.rows()) == 10
+
+
 def test_rows_are_those_of_the_schema(place: Place) -> None:
     """What is stored is what was given, whatever the order of the table's own columns, and others are left alone."""
     place.query("CREATE TABLE {t} (n bigint, extra text DEFAULT 'e', v text, k bigint)")
@@ -492,6 +526,16 @@ def test_table_with_another_fate_is_refused(at: At, postgres: Postgres, kinds: l
         driver.db.run(lambda db, sql=sql: db.execute(sql))  # type: ignore[misc]  # - a lambda of one argument
     with pytest.raises(TableMismatch, match=f"{message.format(t=place.table)}.* is UNLOGGED, TEMPORARY or FOREIGN"):
         driver.begin(0)
+
+
+@pytest.mark.parametrize("suffix", ["batches", "rejected"])
+def test_table_of_ours_with_another_fate_is_refused(at: At, postgres: Postgres, suffix: str) -> None:
+    """D10: nor may somebody have made the ids, or the rows that are set aside, such that a crash takes them alone."""
+    place = at(postgres.url)
+    Driver(place, options={"badRows": "quarantine"}).begin(0)
+    place.query(f'ALTER TABLE "{place.table}_{suffix}" SET UNLOGGED')
+    with pytest.raises(TableMismatch, match=f"_{suffix}' is UNLOGGED"):
+        Driver(place, "d2", options={"badRows": "quarantine"}).begin(0)
 
 
 def test_view_and_policies(at: At, postgres: Postgres) -> None:
