@@ -577,6 +577,24 @@ def test_later_schema_of_the_search_path(at: At, postgres: Postgres) -> None:
     assert place.query(f"SELECT count(*) FROM {second}.{{t}}") == [(10,)]
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"password": "s3cr3t"}, "never what it is"),
+        ({"mode": "upsert"}, "needs keyColumns that the rows have.*: found none"),
+        ({"mode": "merge", "keyColumns": "k,K"}, r"needs keyColumns that the rows have \(k, v, n\): found K"),
+        ({"mode": "merge", "keyColumns": "k"}, "column 'v' is no number"),
+        ({"keyColumns": "k"}, "for mode=upsert and mode=merge"),
+        ({"badRows": "ignore"}, "fail, quarantine"),
+    ],
+)
+def test_options_that_cannot_work(place: Place, options: dict[str, str], message: str) -> None:
+    """What would be left unheeded, or fail later, is refused before the database is asked; no secret is shown."""
+    with pytest.raises(OptionError, match=message) as error:
+        place.sink(**options)
+    assert "s3cr3t" not in str(error.value)
+
+
 @pytest.mark.parametrize("names", [[], ["a", "a"]])
 def test_columns_have_names_of_their_own(place: Place, names: list[str]) -> None:
     """Rows without columns, or with two of one name, are refused before the database is asked."""
