@@ -703,6 +703,7 @@ def test_table_of_the_rejected_that_is_another(place: Place) -> None:
         place.query(f'DROP TABLE "{place.table}_rejected"')
         driver.run(number, batch((number, None, 1)))
         assert [row for _, row in place.rejected()] == [f'{{"k":{number},"n":1}}']
+        assert place.query(f'SELECT sink_id, batch_id FROM "{place.table}_rejected"') == [("s", number)]
 
 
 def test_deadlock_is_run_again(at: At, postgres: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
