@@ -180,6 +180,20 @@ def test_upsert_takes_the_last_row_of_a_key(place: Place) -> None:
     assert place.rows() == [(1, "b", None), (2, "d", 6), (3, "e", 7)]
 
 
+def test_sinks_of_one_connection(place: Place) -> None:
+    """Two sinks of a process share its connection: what one leaves in the session is nothing to the other."""
+    first = Driver(place, options={"mode": "upsert", "keyColumns": "k"})
+    other = pa.schema([("k", pa.string()), ("x", pa.float64())])
+    options = {"mode": "merge", "keyColumns": "k", "table": f"{place.table}_x"}
+    second = Driver(place, "d2", "r", options, other, "s2")
+    second.db = first.db
+    for number in range(2):
+        first.run(number, ten(number))
+        second.run(number, batch(("a", 0.5), schema=other))
+    assert len(place.rows()) == 20
+    assert place.query(f'SELECT * FROM "{place.table}_x"') == [("a", 1.0)]
+
+
 def test_upsert_of_keys_alone(place: Place) -> None:
     """Rows that are all key are a set."""
     schema = pa.schema([("k", pa.int64()), ("v", pa.string())])
@@ -391,6 +405,36 @@ def test_column_of_another_type(at: At, postgres: Postgres) -> None:
         Driver(place, "d2").begin(1)
 
 
+def test_what_a_state_means(at: At, postgres: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By PostgreSQL's code an error is one that may pass, one of rows, or another."""
+    monkeypatch.setattr(database, "_DELAYS", ())
+    place = at(postgres.url)
+    place.query("CREATE TABLE {t} (k bigint, v text, n bigint)")
+    body = "BEGIN RAISE EXCEPTION USING ERRCODE = NEW.v; END"
+    place.query(f"CREATE FUNCTION {place.table}() RETURNS trigger LANGUAGE plpgsql AS '{body}'")
+    place.query(f"CREATE TRIGGER x BEFORE INSERT ON {{t}} FOR EACH ROW EXECUTE FUNCTION {place.table}()")
+    driver = Driver(place, options={"badRows": "quarantine"})
+    driver.begin(0)
+    passing = ("08006", "57P01", "53300", "40001", "40P01", "55P03", "25P03")
+    for kind, states in ((DatabaseAway, passing), (DatabaseError, ("57014", "53100", "42501"))):
+        for state in states:
+            with pytest.raises(kind) as error:
+                driver.commit(0, lambda state=state: [batch((1, state, 1))])  # type: ignore[misc]  # - a lambda of no arguments
+            assert type(error.value) is kind
+    rows = batch(*((1, state, 1) for state in ("22012", "23514", "44000", "P0001", "21000", "54000")))
+    assert driver.commit(0, lambda: [rows]).rejected == 6
+
+
+def test_values_that_sqlite_does_not_take(at: At, tmp_path: Path) -> None:
+    """A text is no row number, and nothing for a strict column of integers: bad rows."""
+    for number, kind in enumerate(("INTEGER PRIMARY KEY", "INTEGER")):
+        place = at(f"sqlite://{tmp_path}/x.db")
+        place.query(f"CREATE TABLE {{t}} (k INTEGER, v {kind}, n INTEGER) {'STRICT' if number else ''}")
+        driver = Driver(place, options={"badRows": "quarantine"}, sink_id=str(number))
+        driver.run(0, batch((1, "7", 1), (2, "x", 1)))
+        assert (place.rows(), [row for _, row in place.rejected()]) == ([(1, 7, 1)], ['{"k":2,"v":"x","n":1}'])
+
+
 def test_locked_out(place: Place) -> None:
     """A lock that somebody keeps is `DatabaseAway` after some tries; nothing is applied, and the next try works."""
     driver, other = Driver(place), place.database()
@@ -483,12 +527,14 @@ def test_column_that_needs_a_value(place: Place) -> None:
     options = {"badRows": "quarantine"}
     if not place.is_sqlite:  # where such a key numbers itself
         place.query("ALTER TABLE {t} ALTER id ADD GENERATED ALWAYS AS IDENTITY")
+        place.query(f"CREATE DOMAIN {place.table}_d AS bigint DEFAULT 9")
+        place.query(f"ALTER TABLE {{t}} ADD y {place.table}_d NOT NULL")
     with pytest.raises(TableMismatch, match="needs a value for 'x' in every row"):
         Driver(place, options=options).begin(0)
     place.query("ALTER TABLE {t} DROP COLUMN x")
     place.query("ALTER TABLE {t} ADD COLUMN x bigint NOT NULL DEFAULT 7")
     Driver(place, "d2", options=options).run(0, batch((5, "a", 2)))
-    assert place.rows() == [(1, 5, "a", 2, 7)]
+    assert place.query("SELECT id, k, v, n, x FROM {t}") == [(1, 5, "a", 2, 7)]
 
 
 def test_column_that_a_trigger_fills(at: At, postgres: Postgres) -> None:

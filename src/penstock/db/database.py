@@ -298,7 +298,7 @@ class PostgreSQL(Database):
             "AND typdefault IS NULL AND NOT relhastriggers, CASE WHEN typcategory NOT IN ('A', 'B', 'D', 'N', 'S') "
             "AND 'bytea'::regtype NOT IN (type.oid, typbasetype) THEN format_type(atttypid, -1) END FROM pg_catalog.pg_attribute "
             "JOIN pg_catalog.pg_type type ON type.oid = atttypid JOIN pg_catalog.pg_class class ON class.oid = attrelid "
-            "WHERE attrelid = to_regclass($1) AND attnum > 0 AND NOT attisdropped ORDER BY attnum"
+            "WHERE attrelid = to_regclass($1) AND attnum > 0 ORDER BY attnum"  # one that was dropped has no type
         )
         return {name: Column(*column) for name, *column in self.execute(sql, self.named(table))}
 
@@ -408,8 +408,8 @@ class SQLite(Database):
     has_nan = False
     days = (-719_162, 2_932_896)  # years of four digits: beyond them texts have another order, and no meaning to it
     driver = "adbc_driver_sqlite"
-    _again = ("database is locked", "database table is locked", "database schema is locked")
-    _rows = ("constraint failed", "integer overflow", "datatype mismatch", "cannot store", "string or blob too big")
+    _again = ("database is locked",)
+    _rows = ("constraint failed", "integer overflow", "datatype mismatch", "cannot store")
 
     def types(self, schema: pa.Schema) -> dict[str, str]:
         """Return the type of each column, by name; `OptionError` for one that SQLite cannot hold."""
