@@ -203,11 +203,13 @@ def test_upsert_of_keys_alone(place: Place) -> None:
     assert place.rows() == [(1, "a"), (1, "b"), (2, "b")]
 
 
-def test_merge_adds_up(place: Place) -> None:
-    """Numbers of equal keys are added, in a batch and over batches; null adds nothing."""
+@pytest.mark.parametrize("bad", ["fail", "quarantine"])
+def test_merge_adds_up(place: Place, bad: str) -> None:
+    """Numbers of equal keys are added, in a piece, over pieces and over batches; null adds nothing."""
     schema = pa.schema([("day", pa.string()), ("k", pa.int64()), ("n", pa.int64()), ("x", pa.float64())])
-    driver = Driver(place, options={"mode": "merge", "keyColumns": "day, k"}, schema=schema)
-    driver.run(0, batch(("m", 1, 2, 0.5), ("m", 1, 3, None), ("m", 2, None, None), schema=schema))
+    driver = Driver(place, options={"mode": "merge", "keyColumns": "day, k", "badRows": bad}, schema=schema)
+    pieces = [(("m", 1, 1, 0.5), ("m", 1, 1, None)), (("m", 2, None, None), ("m", 1, 3, None))]
+    driver.run(0, *(batch(*piece, schema=schema) for piece in pieces))
     assert place.rows() == [("m", 1, 5, 0.5), ("m", 2, None, None)]
     driver.run(1, batch(("m", 1, -1, 1.0), ("m", 2, 4, None), ("t", 1, None, 2.5), schema=schema))
     assert place.rows() == [("m", 1, 4, 1.5), ("m", 2, 4, None), ("t", 1, None, 2.5)]
