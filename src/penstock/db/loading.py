@@ -179,7 +179,7 @@ class Loading:
         if self._rejects.table is None:
             msg = f"{reason}: row {_lines(rows.slice(0, 1))[0]}; mend it, or take badRows=quarantine"
             raise RowRefused(msg)
-        fixed = (self._rejects.sink_id, self._rejects.batch, reason.replace("\0", ""))
+        fixed = (self._rejects.sink_id, self._rejects.batch, reason)
         columns = [pa.repeat(value, rows.num_rows) for value in fixed]
         table = pa.RecordBatch.from_arrays([*columns, pa.array(_lines(rows), pa.string())], names=list(REJECTED))
         self._db.load(self._rejects.table, table.schema, [table])
