@@ -6,8 +6,10 @@ import os
 import re
 import signal
 import socket
+import struct
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import suppress
 
@@ -201,6 +203,27 @@ def test_server_that_stands_still(
     assert (place.last(), len(place.rows())) == (0, 10)
     driver.run(1, ten(1))
     assert len(place.rows()) == 20
+    wait_for(lambda: "penstock-heard" not in {each.name for each in threading.enumerate()}, "nobody who still listens")
+
+
+def test_who_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who says nothing, or does not listen, is away; a proxy that hangs up on the question is there."""
+    monkeypatch.setattr(silence, "_ANSWER_SECONDS", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = listener.getsockname()
+        assert not silence._answers(socket.AF_INET, address)
+        listener.accept()[0].close()
+
+        def hang_up() -> None:
+            with listener.accept()[0] as one:
+                one.recv(8)
+                one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # hard
+
+        proxy = threading.Thread(target=hang_up)
+        proxy.start()
+        assert silence._answers(socket.AF_INET, address)
+        proxy.join()
+    assert not silence._answers(socket.AF_INET, address)
 
 
 def test_network_that_swallows_everything(at: At, postgres: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
