@@ -10,6 +10,7 @@ transaction, with its id in it: so what is killed in the middle and repeated is 
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import sqlite3
 import subprocess
@@ -100,10 +101,10 @@ def expected(source: Path) -> dict[tuple[str, str], int]:
     """Count as a shell does, without anything of ours."""
     split = "tr A-Z a-z | tr -cs a-z '\\n' | grep ."
     files = sorted(path for path in source.iterdir() if path.suffix == SUFFIX and path.name[0] not in "._")
-    told = _shell(f"cat {' '.join(map(str, files))} | {split} | sort | uniq -c")
+    told = _shell(f"{shlex.join(['cat', *map(str, files)])} | {split} | sort | uniq -c")
     found = {("word", word): int(n) for n, word in (line.split() for line in told.splitlines())}
     for path in files:
-        n = int(_shell(f"cat {path} | {split} | wc -l"))
+        n = int(_shell(f"{shlex.join(['cat', str(path)])} | {split} | wc -l"))
         found |= {("file", path.name): n} if n else {}
     return found
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.clock import use
+from penstock.clock import monotonic, use
 from penstock.db.database import PostgreSQL, database
 from penstock.db.target import check_url, connection_url, secret, table_name
 from penstock.errors import DatabaseAway, DatabaseError, DependencyError, NotThere, OptionError
@@ -154,12 +154,14 @@ def test_parameter_that_is_wrong(postgres: Postgres, bad: str) -> None:
 
 
 def test_nobody_listens() -> None:
-    """A server that is away is `DatabaseAway` after some tries, and names it."""
+    """A server that is away is `DatabaseAway` after some tries with more and more time between them, and names it."""
+    before = monotonic()
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         url = f"postgresql://me@127.0.0.1:{free.getsockname()[1]}/x"
         with pytest.raises(DatabaseAway, match=r"tried 8 times.*refused.*see that it runs"):
             database(url, lambda: None).run(lambda db: db.execute("SELECT 1"))
+    assert monotonic() - before == pytest.approx(12.7)
 
 
 def test_no_such_database(postgres: Postgres) -> None:

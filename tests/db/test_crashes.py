@@ -5,9 +5,13 @@ from __future__ import annotations
 import os
 import re
 import signal
+import socket
+import struct
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
+from contextlib import suppress
 
 import pyarrow as pa
 import pytest
@@ -38,6 +42,7 @@ POINTS = [
 def test_server_is_killed_anywhere(at: At, postgres: Postgres, monkeypatch: pytest.MonkeyPatch, point: str) -> None:
     """D2, D13: the server is killed and started again in mid batch: the driver runs it again, and it is added up once."""
     place = at(postgres.url)
+    place.table = f"invalid URI {place.table}"  # errors repeat statements: what is in them is not what happened
     rows = [ten(1).drop_columns(["v"]), ten(2).drop_columns(["v"])]
     driver = Driver(place, options={"mode": "merge", "keyColumns": "k"}, schema=rows[0].schema)
     driver.run(0, *rows)
@@ -145,8 +150,30 @@ def test_lost_reply_of_commit(at: At, postgres: Postgres, arrives: bool) -> None
         assert len(place.rows()) == 30
 
 
-def test_server_that_stands_still(at: At, postgres: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All processes of the server are stopped (SIGSTOP) in mid batch: it ends as `DatabaseAway`; nothing of it is applied."""
+@pytest.fixture
+def foreign(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[socket.socket, socket.socket]]:
+    """Have another thread connect to somebody who says nothing, while the first connection to a database is made; return both."""
+    listener, client = socket.create_server(("127.0.0.1", 0)), socket.socket()
+    found = silence.sockets
+
+    def sockets() -> frozenset[silence.Socket]:
+        before = found()
+        with suppress(OSError):  # it is connected already
+            client.connect(listener.getsockname())
+        return before
+
+    monkeypatch.setattr(database, "sockets", sockets)
+    with listener, client:
+        yield listener, client
+
+
+def test_server_that_stands_still(
+    at: At, postgres: Postgres, monkeypatch: pytest.MonkeyPatch, foreign: tuple[socket.socket, socket.socket]
+) -> None:
+    """All processes of the server are stopped (SIGSTOP) in mid batch: it ends as `DatabaseAway`; nothing of it is applied.
+
+    A connection that another thread makes while ours is made, to somebody who says nothing, is left alone, and not asked.
+    """
     monkeypatch.setattr(silence, "_ASK_SECONDS", 0.1)
     monkeypatch.setattr(silence, "_ANSWER_SECONDS", 0.5)
     monkeypatch.setattr(database, "_DELAYS", ())
@@ -166,9 +193,37 @@ def test_server_that_stands_still(at: At, postgres: Postgres, monkeypatch: pytes
                 driver.commit(1, lambda: [ten(1)])
         finally:
             postgres.go_on()
+    listener, client = foreign
+    with listener.accept()[0] as other:
+        other.sendall(b"!")
+        assert client.recv(1) == b"!"
+    listener.setblocking(False)
+    with pytest.raises(BlockingIOError):
+        listener.accept()
     assert (place.last(), len(place.rows())) == (0, 10)
     driver.run(1, ten(1))
     assert len(place.rows()) == 20
+    wait_for(lambda: "penstock-heard" not in {each.name for each in threading.enumerate()}, "nobody who still listens")
+
+
+def test_who_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who says nothing, or does not listen, is away; a proxy that hangs up on the question is there."""
+    monkeypatch.setattr(silence, "_ANSWER_SECONDS", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = listener.getsockname()
+        assert not silence._answers(socket.AF_INET, address)
+        listener.accept()[0].close()
+
+        def hang_up() -> None:
+            with listener.accept()[0] as one:
+                one.recv(8)
+                one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # hard
+
+        proxy = threading.Thread(target=hang_up)
+        proxy.start()
+        assert silence._answers(socket.AF_INET, address)
+        proxy.join()
+    assert not silence._answers(socket.AF_INET, address)
 
 
 def test_network_that_swallows_everything(at: At, postgres: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import nullcontext
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from penstock import failpoints
 from penstock.clock import use
 from penstock.db import database
+from penstock.db.sink import BatchId
 from penstock.errors import (
     CheckpointMismatch,
     DatabaseAway,
@@ -68,6 +70,19 @@ def test_query_that_applied_nothing_may_be_replaced(place: Place) -> None:
     assert (place.last(), len(place.rows())) == (0, 10)
 
 
+def test_batch_that_only_its_commit_knows(place: Place) -> None:
+    """Where the checkpoint cannot be read, a driver begins without the batch's id; the commit has it, and checks all of it."""
+    driver = Driver(place)
+    for number in range(2):
+        assert driver.sink.begin(driver.db, f"d{number}", None) == number - 1
+        driver.sink.commit(driver.db, f"d{number}", BatchId("q", number), lambda number=number: [ten(number)])  # type: ignore[misc]  # - a lambda of no arguments
+    driver.sink.begin(driver.db, "d2", None)
+    for other in (BatchId("another", 0), BatchId("q", 3)):
+        with pytest.raises(CheckpointMismatch):
+            driver.sink.commit(driver.db, "d2", other, lambda: [ten(5)])
+    assert len(place.rows()) == 20
+
+
 def test_restored_checkpoint_is_refused(place: Place) -> None:
     """An older id, or the last one with another fingerprint, would be other rows: refused by begin and by commit."""
     driver = Driver(place)
@@ -79,6 +94,9 @@ def test_restored_checkpoint_is_refused(place: Place) -> None:
         driver.commit(2, lambda: [ten(7)], "other")
     assert (place.last(), len(place.rows())) == (2, 30)
     assert driver.run(2, ten(2), mark="m2").skipped
+    assert driver.run(2, ten(2)).skipped  # one whose offset log cannot be read has no fingerprint
+    driver.run(3, ten(3))
+    assert driver.run(3, ten(3), mark="m3").skipped
 
 
 def test_restored_database_is_refused(place: Place) -> None:
@@ -141,6 +159,18 @@ def test_row_vanishes_before_the_first_batch(place: Place) -> None:
     assert place.rows() == []
 
 
+@pytest.mark.parametrize("change", ["driver = 'x'", "batch_id = 7", "sink_id = 'x'"])
+def test_row_changes_within_the_transaction(at: At, tmp_path: Path, change: str) -> None:
+    """D8, F-D4: the UPDATE of the id compares what was read; here a trigger of the table has changed it meanwhile."""
+    place = at(f"sqlite://{tmp_path}/x.db")
+    driver = Driver(place)
+    driver.begin(0)
+    place.query(f"CREATE TRIGGER x AFTER INSERT ON {{t}} BEGIN UPDATE {{b}} SET {change}; END")
+    with pytest.raises(CheckpointMismatch, match="has gone"):
+        driver.commit(0, lambda: [ten(0)])
+    assert (place.rows(), place.last()) == ([], -1)
+
+
 def test_upsert_takes_the_last_row_of_a_key(place: Place) -> None:
     """Of equal keys, in a batch and over batches, the last row is there."""
     driver = Driver(place, options={"mode": "upsert", "keyColumns": "k"})
@@ -148,6 +178,20 @@ def test_upsert_takes_the_last_row_of_a_key(place: Place) -> None:
     assert place.rows() == [(1, "b", None), (2, "c", 5)]
     driver.run(1, batch((2, "d", 6), (3, "e", 7)))
     assert place.rows() == [(1, "b", None), (2, "d", 6), (3, "e", 7)]
+
+
+def test_sinks_of_one_connection(place: Place) -> None:
+    """Two sinks of a process share its connection: what one leaves in the session is nothing to the other."""
+    first = Driver(place, options={"mode": "upsert", "keyColumns": "k"})
+    other = pa.schema([("k", pa.string()), ("x", pa.float64())])
+    options = {"mode": "merge", "keyColumns": "k", "table": f"{place.table}_x"}
+    second = Driver(place, "d2", "r", options, other, "s2")
+    second.db = first.db
+    for number in range(2):
+        first.run(number, ten(number))
+        second.run(number, batch(("a", 0.5), schema=other))
+    assert len(place.rows()) == 20
+    assert place.query(f'SELECT * FROM "{place.table}_x"') == [("a", 1.0)]
 
 
 def test_upsert_of_keys_alone(place: Place) -> None:
@@ -159,11 +203,13 @@ def test_upsert_of_keys_alone(place: Place) -> None:
     assert place.rows() == [(1, "a"), (1, "b"), (2, "b")]
 
 
-def test_merge_adds_up(place: Place) -> None:
-    """Numbers of equal keys are added, in a batch and over batches; null adds nothing."""
+@pytest.mark.parametrize("bad", ["fail", "quarantine"])
+def test_merge_adds_up(place: Place, bad: str) -> None:
+    """Numbers of equal keys are added, in a piece, over pieces and over batches; null adds nothing."""
     schema = pa.schema([("day", pa.string()), ("k", pa.int64()), ("n", pa.int64()), ("x", pa.float64())])
-    driver = Driver(place, options={"mode": "merge", "keyColumns": "day, k"}, schema=schema)
-    driver.run(0, batch(("m", 1, 2, 0.5), ("m", 1, 3, None), ("m", 2, None, None), schema=schema))
+    driver = Driver(place, options={"mode": "merge", "keyColumns": "day, k", "badRows": bad}, schema=schema)
+    pieces = [(("m", 1, 1, 0.5), ("m", 1, 1, None)), (("m", 2, None, None), ("m", 1, 3, None))]
+    driver.run(0, *(batch(*piece, schema=schema) for piece in pieces))
     assert place.rows() == [("m", 1, 5, 0.5), ("m", 2, None, None)]
     driver.run(1, batch(("m", 1, -1, 1.0), ("m", 2, 4, None), ("t", 1, None, 2.5), schema=schema))
     assert place.rows() == [("m", 1, 4, 1.5), ("m", 2, 4, None), ("t", 1, None, 2.5)]
@@ -180,6 +226,17 @@ def test_sum_that_does_not_fit_is_refused(place: Place, before: list[tuple[int, 
     with pytest.raises(RowRefused):
         driver.run(1, batch(*rows, schema=schema))
     assert (place.rows(), place.last()) == (before, 0)
+
+
+def test_sum_that_is_no_number_is_refused(at: At, tmp_path: Path) -> None:
+    """SQLite would store null for the sum of two infinities, and they would add nothing: neither comes into a sum, nor out of one."""
+    place = at(f"sqlite://{tmp_path}/x.db")
+    schema = pa.schema([("k", pa.int64()), ("x", pa.float64())])
+    driver = Driver(place, options={"mode": "merge", "keyColumns": "k", "badRows": "quarantine"}, schema=schema)
+    done = driver.run(0, batch((1, -1e308), (1, float("inf")), (2, float("-inf")), schema=schema))
+    assert (done.rows, done.rejected, place.rows()) == (1, 2, [(1, -1e308)])
+    done = driver.run(1, batch((1, -1e308), (2, 1e308), (2, 1e308), schema=schema))
+    assert (done.rows, done.rejected, place.rows()) == (1, 2, [(1, -1e308), (2, 1e308)])
 
 
 def test_row_without_a_key(place: Place) -> None:
@@ -269,17 +326,69 @@ def test_name_that_would_be_cut_off_is_refused(place: Place) -> None:
             place.sink(**options)
 
 
-def test_tables_that_do_not_fit_are_refused_at_the_start(place: Place) -> None:
+@pytest.mark.parametrize("bad", ["fail", "quarantine"])
+def test_tables_that_do_not_fit_are_refused_at_the_start(place: Place, bad: str) -> None:
     """No table, no such column, no unique key: `TableMismatch` that says so, before any row is staged."""
+    given = {"badRows": bad}
     with pytest.raises(TableMismatch, match="createTable=false"):
-        Driver(place, options={"createTable": "false"}).begin(0)
+        Driver(place, options=given | {"createTable": "false"}).begin(0)
     place.query("CREATE TABLE {t} (k bigint, n bigint)")
     with pytest.raises(TableMismatch, match="no column 'v': found k, n"):
-        Driver(place, "d2").begin(0)
+        Driver(place, "d2", options=given).begin(0)
     place.query("ALTER TABLE {t} ADD v text")
     with pytest.raises(TableMismatch, match=r"mode=upsert.*ON CONFLICT.*PRIMARY KEY or UNIQUE"):
-        Driver(place, "d3", options={"mode": "upsert", "keyColumns": "k"}).begin(0)
-    Driver(place, "d4").run(0, ten(0))
+        Driver(place, "d3", options=given | {"mode": "upsert", "keyColumns": "k"}).begin(0)
+    Driver(place, "d4", options=given).run(0, ten(0))
+
+
+def test_key_that_is_checked_late(at: At, postgres: Postgres) -> None:
+    """PostgreSQL takes no `DEFERRABLE` key for an upsert, and says so only to the first row: it is told at the start."""
+    place = at(postgres.url)
+    place.query(
+        "CREATE TABLE {t} (k bigint, v text, n bigint, UNIQUE (v, k) INCLUDE (n) DEFERRABLE, UNIQUE (k) DEFERRABLE)"
+    )
+    options = {"mode": "upsert", "keyColumns": "k,v"}
+    with pytest.raises(TableMismatch, match="DEFERRABLE constraint"):
+        Driver(place, options=options).begin(0)
+    place.query("ALTER TABLE {t} DROP CONSTRAINT {t}_v_k_n_key, ADD UNIQUE (k, v)".replace("{t}_v", f"{place.table}_v"))
+    Driver(place, options=options).run(0, ten(0))
+    assert len(place.rows()) == 10
+
+
+def test_text_into_types_that_spark_has_not(at: At, postgres: Postgres) -> None:
+    """A string goes into jsonb, uuid, an enum, bit(n)... as PostgreSQL reads it; one that it cannot read is a bad row, none is cut."""
+    place = at(postgres.url)
+    names = ("id", "doc", "kind", "bits", "net")
+    schema = pa.schema([(name, pa.string()) for name in names])
+    place.query(f"CREATE TYPE {place.table}_kind AS ENUM ('a', 'b')")
+    place.query(f"CREATE DOMAIN {place.table}_doc AS jsonb CHECK (value ? 'a')")
+    kinds = ("uuid PRIMARY KEY", f"{place.table}_doc", f"{place.table}_kind", "bit(3)", "inet")
+    place.query(f"CREATE TABLE {{t}} ({', '.join(map(' '.join, zip(names, kinds, strict=True)))})")
+    one, two = "6f9619ff-8b86-d011-b42d-00cf4fc964ff", "6f9619ff-8b86-d011-b42d-00cf4fc964fe"
+    right = (one, '{"a": 1}', "a", "101", "10.0.0.1/8")
+    wrong = [(two, *right[1:i], bad, *right[i + 1 :]) for i, bad in enumerate(("", '{"b": 1}', "c", "1011", "x")) if i]
+    rows = batch(right, (two, *(None,) * 4), ("x", *right[1:]), *wrong, schema=schema)
+    with pytest.raises(RowRefused, match="invalid input syntax for type uuid"):
+        Driver(place, schema=schema).run(0, rows)
+    options = {"mode": "upsert", "keyColumns": "id", "badRows": "quarantine"}
+    done = Driver(place, schema=schema, options=options).run(0, rows)
+    assert (done.rows, done.rejected) == (2, 5)
+    columns = ", ".join(f"{name}::text" for name in names)
+    assert place.query(f"SELECT {columns} FROM {{t}} ORDER BY id DESC") == [right, (two, *(None,) * 4)]
+
+
+def test_rules_are_heeded(at: At, postgres: Postgres) -> None:
+    """`COPY` knows nothing of a table's rules, so it is not used where there are some."""
+    place = at(postgres.url)
+    for sql in (
+        "CREATE TABLE {t} (k bigint, v text, n bigint)",
+        "CREATE TABLE {t}_high (LIKE {t})",
+        "CREATE RULE high AS ON INSERT TO {t} WHERE NEW.k > 5 DO INSTEAD INSERT INTO {t}_high VALUES (NEW.*)",
+    ):
+        place.query(sql.replace("{t}", place.table))
+    Driver(place).run(0, ten(0))
+    assert [row[0] for row in place.rows()] == [*range(6)]
+    assert place.query(f"SELECT k FROM {place.table}_high ORDER BY k") == [(k,) for k in range(6, 10)]
 
 
 def test_column_of_another_type(at: At, postgres: Postgres) -> None:
@@ -296,6 +405,36 @@ def test_column_of_another_type(at: At, postgres: Postgres) -> None:
     place.query("ALTER TABLE {t} ALTER v TYPE date USING NULL")
     with pytest.raises(TableMismatch, match='"v" is of type date but expression is of type text'):
         Driver(place, "d2").begin(1)
+
+
+def test_what_a_state_means(at: At, postgres: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By PostgreSQL's code an error is one that may pass, one of rows, or another."""
+    monkeypatch.setattr(database, "_DELAYS", ())
+    place = at(postgres.url)
+    place.query("CREATE TABLE {t} (k bigint, v text, n bigint)")
+    body = "BEGIN RAISE EXCEPTION USING ERRCODE = NEW.v; END"
+    place.query(f"CREATE FUNCTION {place.table}() RETURNS trigger LANGUAGE plpgsql AS '{body}'")
+    place.query(f"CREATE TRIGGER x BEFORE INSERT ON {{t}} FOR EACH ROW EXECUTE FUNCTION {place.table}()")
+    driver = Driver(place, options={"badRows": "quarantine"})
+    driver.begin(0)
+    passing = ("08006", "57P01", "53300", "40001", "40P01", "55P03", "25P03")
+    for kind, states in ((DatabaseAway, passing), (DatabaseError, ("57014", "53100", "42501"))):
+        for state in states:
+            with pytest.raises(kind) as error:
+                driver.commit(0, lambda state=state: [batch((1, state, 1))])  # type: ignore[misc]  # - a lambda of no arguments
+            assert type(error.value) is kind
+    rows = batch(*((1, state, 1) for state in ("22012", "23514", "44000", "P0001", "21000", "54000")))
+    assert driver.commit(0, lambda: [rows]).rejected == 6
+
+
+def test_values_that_sqlite_does_not_take(at: At, tmp_path: Path) -> None:
+    """A text is no row number, and nothing for a strict column of integers: bad rows."""
+    for number, kind in enumerate(("INTEGER PRIMARY KEY", "INTEGER")):
+        place = at(f"sqlite://{tmp_path}/x.db")
+        place.query(f"CREATE TABLE {{t}} (k INTEGER, v {kind}, n INTEGER) {'STRICT' if number else ''}")
+        driver = Driver(place, options={"badRows": "quarantine"}, sink_id=str(number))
+        driver.run(0, batch((1, "7", 1), (2, "x", 1)))
+        assert (place.rows(), [row for _, row in place.rejected()]) == ([(1, 7, 1)], ['{"k":2,"v":"x","n":1}'])
 
 
 def test_locked_out(place: Place) -> None:
@@ -337,6 +476,26 @@ def test_serialization_failure_is_run_again(at: At, postgres: Postgres, monkeypa
     assert len(strict.rows()) == 20
 
 
+def test_two_that_enter_a_sink_at_one_time(at: At, postgres: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another driver has made the row of the sink, and not committed it: ours waits, and takes the sink over."""
+    monkeypatch.setattr(database, "_LOCK_MILLIS", 30_000)
+    place = at(postgres.url)
+    Driver(place, sink_id="other").begin(0)
+    driver = Driver(place)
+    entering = threading.Thread(target=lambda: driver.begin(0))
+
+    def enter(db: database.Database) -> None:
+        db.execute(f"INSERT INTO \"{place.table}_batches\" VALUES ('s', '', -1, '', 'd2')")
+        entering.start()
+        waiting = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+        wait_for(lambda: "1 row" in postgres.psql(waiting), "a session that waits")
+
+    place.database().run(enter)
+    entering.join()
+    driver.run(0, ten(0))
+    assert len(place.rows()) == 10
+
+
 def test_rows_are_those_of_the_schema(place: Place) -> None:
     """What is stored is what was given, whatever the order of the table's own columns, and others are left alone."""
     place.query("CREATE TABLE {t} (n bigint, extra text DEFAULT 'e', v text, k bigint)")
@@ -345,7 +504,10 @@ def test_rows_are_those_of_the_schema(place: Place) -> None:
 
 
 def test_table_that_changes_while_a_query_runs(place: Place) -> None:
-    """A column, then the table, goes between two batches: `TableMismatch`, nothing is applied; put back, the query goes on."""
+    """A column, then the table, goes between two batches: `TableMismatch`, nothing is applied; put back, the query goes on.
+
+    A table that goes is not made anew, by the next driver neither: it would be without the rows of the batches before.
+    """
     driver = Driver(place)
     driver.run(0, ten(0))
     for change, back in (("DROP COLUMN v", "ADD v text"), ("RENAME TO {o}", "")):
@@ -353,6 +515,8 @@ def test_table_that_changes_while_a_query_runs(place: Place) -> None:
         place.query(f"ALTER TABLE {{t}} {change.replace('{o}', other)}")
         with pytest.raises(TableMismatch, match="has no column"):
             driver.run(1, ten(1))
+        with pytest.raises(TableMismatch, match="has no column 'v'|sink 's' has written up to batch 0: restore it"):
+            Driver(place, "d2").begin(1)
         assert place.last() == 0
         place.query(f"ALTER TABLE {{t}} {back}" if back else f"ALTER TABLE {other} RENAME TO {{t}}")
     driver.run(1, ten(1))
@@ -365,12 +529,14 @@ def test_column_that_needs_a_value(place: Place) -> None:
     options = {"badRows": "quarantine"}
     if not place.is_sqlite:  # where such a key numbers itself
         place.query("ALTER TABLE {t} ALTER id ADD GENERATED ALWAYS AS IDENTITY")
+        place.query(f"CREATE DOMAIN {place.table}_d AS bigint DEFAULT 9")
+        place.query(f"ALTER TABLE {{t}} ADD y {place.table}_d NOT NULL")
     with pytest.raises(TableMismatch, match="needs a value for 'x' in every row"):
         Driver(place, options=options).begin(0)
     place.query("ALTER TABLE {t} DROP COLUMN x")
     place.query("ALTER TABLE {t} ADD COLUMN x bigint NOT NULL DEFAULT 7")
     Driver(place, "d2", options=options).run(0, batch((5, "a", 2)))
-    assert place.rows() == [(1, 5, "a", 2, 7)]
+    assert place.query("SELECT id, k, v, n, x FROM {t}") == [(1, 5, "a", 2, 7)]
 
 
 def test_column_that_a_trigger_fills(at: At, postgres: Postgres) -> None:
@@ -384,14 +550,40 @@ def test_column_that_a_trigger_fills(at: At, postgres: Postgres) -> None:
     assert place.rows() == [(5, "a", 2, 6)]
 
 
-@pytest.mark.parametrize("kind", ["UNLOGGED TABLE {t}", "TEMPORARY TABLE {t}"])
-def test_table_with_another_fate_is_refused(at: At, postgres: Postgres, kind: str) -> None:
-    """D10: a table that a crash empties is no place for rows whose id stays."""
+@pytest.mark.parametrize(
+    ("kinds", "message"),
+    [
+        (["UNLOGGED TABLE {t} ({c})"], "table '{t}'"),
+        (["TEMPORARY TABLE {t} ({c})"], "table '{t}'"),
+        (
+            ["TABLE {t} ({c}) PARTITION BY LIST (k)", "UNLOGGED TABLE {t}_p PARTITION OF {t} DEFAULT"],
+            "partition '{t}_p'",
+        ),
+        (
+            ["FOREIGN DATA WRAPPER {t}", "SERVER {t} FOREIGN DATA WRAPPER {t}", "FOREIGN TABLE {t} ({c}) SERVER {t}"],
+            "table '{t}'",
+        ),
+    ],
+)
+def test_table_with_another_fate_is_refused(at: At, postgres: Postgres, kinds: list[str], message: str) -> None:
+    """D10: a table that a crash empties, or that another server keeps, is no place for rows whose id stays; nor is such a part."""
     place = at(postgres.url)
     driver = Driver(place)
-    driver.db.run(lambda db: db.execute(f"CREATE {kind} (k bigint, v text, n bigint)".format(t=f'"{place.table}"')))
-    with pytest.raises(TableMismatch, match="is UNLOGGED, TEMPORARY or FOREIGN"):
+    for kind in kinds:
+        sql = f"CREATE {kind}".format(t=place.table, c="k bigint, v text, n bigint")
+        driver.db.run(lambda db, sql=sql: db.execute(sql))  # type: ignore[misc]  # - a lambda of one argument
+    with pytest.raises(TableMismatch, match=f"{message.format(t=place.table)}.* is UNLOGGED, TEMPORARY or FOREIGN"):
         driver.begin(0)
+
+
+@pytest.mark.parametrize("suffix", ["batches", "rejected"])
+def test_table_of_ours_with_another_fate_is_refused(at: At, postgres: Postgres, suffix: str) -> None:
+    """D10: nor may somebody have made the ids, or the rows that are set aside, such that a crash takes them alone."""
+    place = at(postgres.url)
+    Driver(place, options={"badRows": "quarantine"}).begin(0)
+    place.query(f'ALTER TABLE "{place.table}_{suffix}" SET UNLOGGED')
+    with pytest.raises(TableMismatch, match=f"_{suffix}' is UNLOGGED"):
+        Driver(place, "d2", options={"badRows": "quarantine"}).begin(0)
 
 
 def test_view_and_policies(at: At, postgres: Postgres) -> None:
@@ -431,6 +623,24 @@ def test_later_schema_of_the_search_path(at: At, postgres: Postgres) -> None:
     there = at(f"{postgres.url}&options=-c%20search_path%3D{first},{second}")
     Driver(there, options={"table": place.table}).run(0, ten(0))
     assert place.query(f"SELECT count(*) FROM {second}.{{t}}") == [(10,)]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"password": "s3cr3t"}, "never what it is"),
+        ({"mode": "upsert"}, "needs keyColumns that the rows have.*: found none"),
+        ({"mode": "merge", "keyColumns": "k,K"}, r"needs keyColumns that the rows have \(k, v, n\): found K"),
+        ({"mode": "merge", "keyColumns": "k"}, "column 'v' is no number"),
+        ({"keyColumns": "k"}, "for mode=upsert and mode=merge"),
+        ({"badRows": "ignore"}, "fail, quarantine"),
+    ],
+)
+def test_options_that_cannot_work(place: Place, options: dict[str, str], message: str) -> None:
+    """What would be left unheeded, or fail later, is refused before the database is asked; no secret is shown."""
+    with pytest.raises(OptionError, match=message) as error:
+        place.sink(**options)
+    assert "s3cr3t" not in str(error.value)
 
 
 @pytest.mark.parametrize("names", [[], ["a", "a"]])
@@ -541,6 +751,7 @@ def test_table_of_the_rejected_that_is_another(place: Place) -> None:
         place.query(f'DROP TABLE "{place.table}_rejected"')
         driver.run(number, batch((number, None, 1)))
         assert [row for _, row in place.rejected()] == [f'{{"k":{number},"n":1}}']
+        assert place.query(f'SELECT sink_id, batch_id FROM "{place.table}_rejected"') == [("s", number)]
 
 
 def test_deadlock_is_run_again(at: At, postgres: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -110,6 +110,19 @@ def test_times_that_the_database_has_not(place: Place, kind: pa.DataType) -> Non
     assert f'{{"d":{low},"n":0}}' in [row for _, row in place.rejected()]
 
 
+def test_text_that_is_none(place: Place) -> None:
+    """Bytes that Spark takes for text (half a surrogate, a character that is cut) are a bad row; those beside it are stored."""
+    schema = pa.schema([("v", pa.string()), ("n", pa.int64())])
+    texts = [b"a", b"\xed\xa0\x80", None, "ü".encode(), b"ok\xc3", b""]
+    column = pa.Array.from_buffers(pa.string(), len(texts), pa.array(texts, pa.binary()).buffers())
+    rows = pa.RecordBatch.from_arrays([column, pa.array(range(len(texts)), pa.int64())], schema=schema)
+    with pytest.raises(RowRefused, match="column 'v' is no text in UTF-8: row .*\ufffd"):
+        Driver(place, schema=schema).run(0, rows)
+    Driver(place, "d2", schema=schema, options={"badRows": "quarantine"}).run(0, rows)
+    assert place.query("SELECT v, n FROM {t} ORDER BY n") == [("a", 0), (None, 2), ("ü", 3), ("", 5)]
+    assert [reason for reason, _ in place.rejected()] == ["column 'v' is no text in UTF-8"] * 2
+
+
 def test_times_in_arrays_that_the_database_has_not(at: At, postgres: Postgres) -> None:
     """An array with one such time is a bad row, and the ones beside it are not."""
     place = at(postgres.url)

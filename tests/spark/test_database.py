@@ -97,13 +97,8 @@ def test_bad_rows_are_set_aside(spark: SparkSession, stage: Stage, place: Place)
     [
         ({"tabel": "x"}, ["value"], "did you mean 'table'"),
         ({"url": "postgresql://me:s3cr3t@h/d"}, ["value"], "password in it"),
-        ({"password": "s3cr3t"}, ["value"], "never what it is"),
-        ({"mode": "upsert"}, ["value"], "needs keyColumns"),
-        ({"keyColumns": "value"}, ["value"], "for mode=upsert"),
         ({"mode": "merge", "keyColumns": "value"}, ["value", "value AS b"], "column 'b' is no number"),
         ({}, ["named_struct('a', 1) AS s"], "column 's' is of type struct<a: int>"),
-        ({}, ["map('a', 1) AS m"], "column 'm' is of type map"),
-        ({}, ["cast('1.5' AS decimal(9,2)) AS d"], r"column 'd' is of type decimal\(9,2\), for which SQLite"),
     ],
 )
 def test_what_cannot_work_is_refused_at_the_start(

@@ -66,6 +66,14 @@ def test_rows_that_are_skipped_are_counted(query: Query, caplog: pytest.LogCaptu
     assert query.files() == []
 
 
+def test_rows_come_in_the_order_of_the_tasks(query: Query) -> None:
+    """By it an upsert knows the last row of a key; a task that reported nothing has no rows."""
+    writer = query.writer(0)
+    writer.commit([query.staged(writer, 2), None, query.staged(writer, 1)], 0)
+    found = [row[0] for row in query.place.query("SELECT v FROM {t} ORDER BY rowid")]
+    assert found == [f"{number} {i}" for number in (2, 1) for i in range(3)]
+
+
 def test_batch_that_failed_leaves_nothing_staged(query: Query) -> None:
     """When Spark aborts a batch, what the tasks said they staged is removed."""
     writer = query.writer(0)

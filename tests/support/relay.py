@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 
 import psutil
 
+from penstock.db.silence import Socket
 from tests.support.postgres import Postgres
 
 
@@ -61,11 +62,11 @@ class Relay(threading.Thread):
             with suppress(OSError):
                 server.shutdown(socket.SHUT_RDWR)  # the other thread is reading from it: closing alone would do nothing
 
-    def clients(self) -> frozenset[tuple[int, int]]:
+    def clients(self) -> frozenset[Socket]:
         """Return the ends of its clients, which are in this process, as `silence.sockets` does; its own ones are here as well."""
         found = psutil.Process().net_connections("tcp")
         ends = (each for each in found if each.status == psutil.CONN_ESTABLISHED and each.raddr.port == self.port)
-        return frozenset((each.fd, each.family) for each in ends)
+        return frozenset(Socket(each.fd, each.family, "") for each in ends)
 
     def _answer(self, server: socket.socket, client: socket.socket) -> None:
         with suppress(OSError):

@@ -17,6 +17,7 @@ Whatever it was, a connection that saw an error is closed: that rolls back.
 
 from __future__ import annotations
 
+import json
 import re
 from abc import ABC, abstractmethod
 from contextlib import contextmanager, nullcontext, suppress
@@ -27,7 +28,7 @@ from weakref import finalize
 import pyarrow as pa
 
 from penstock import clock, failpoints
-from penstock.db.silence import heard, sockets
+from penstock.db.silence import Socket, heard, sockets
 from penstock.db.target import SQLITE, check_length, connection_url, quoted
 from penstock.db.types import for_sqlite, postgresql_types, sqlite_types
 from penstock.errors import (
@@ -59,10 +60,11 @@ class _Again(Exception):
 
 
 class Column(NamedTuple):
-    """A column of a table: its type, and whether a row must have a value for it."""
+    """A column of a table: its type, whether a row must have a value for it, and what a text is cast to for it, if it must be."""
 
     type: str
     needed: bool
+    cast: str | None = None
 
 
 class Database(ABC):
@@ -216,8 +218,8 @@ class Database(ABC):
         """Tell whether values of these types can be loaded into a table at once, without a statement that converts them."""
 
     @abstractmethod
-    def check_table(self, table: tuple[str, ...]) -> None:
-        """Raise `TableMismatch` for a table that does not share the fate of a transaction."""
+    def check_table(self, table: tuple[str, ...], keys: tuple[str, ...] = ()) -> None:
+        """Raise `TableMismatch` for a table that does not share the fate of a transaction, or is unique in `keys` too late."""
 
     @abstractmethod
     def prepared(self, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -277,8 +279,8 @@ class PostgreSQL(Database):
         "URI",
         "invalid ",
     )
-    _before: frozenset[tuple[int, int]] = frozenset()
-    _own: frozenset[tuple[int, int]] | None = frozenset()  # of the connection; None while it is made
+    _before: frozenset[Socket] = frozenset()
+    _own: frozenset[Socket] | None = frozenset()  # of the connection; None while it is made
 
     def types(self, schema: pa.Schema) -> dict[str, str]:
         """Return the type of each column, by name; `OptionError` for one that PostgreSQL cannot hold."""
@@ -290,34 +292,49 @@ class PostgreSQL(Database):
 
     def columns(self, table: tuple[str, ...]) -> dict[str, Column]:
         """Return a table's columns, by name; none if there is no table. What a trigger may fill in is not called needed."""
+        # A text is cast only to types that Spark has not, and without a length: that is checked as in any INSERT, and cuts nothing.
         sql = (
             "SELECT attname::text, format_type(atttypid, atttypmod), attnotnull AND NOT atthasdef AND attidentity = '' "
-            "AND typdefault IS NULL AND NOT relhastriggers FROM pg_catalog.pg_attribute "
+            "AND typdefault IS NULL AND NOT relhastriggers, CASE WHEN typcategory NOT IN ('A', 'B', 'D', 'N', 'S') "
+            "AND 'bytea'::regtype NOT IN (type.oid, typbasetype) THEN format_type(atttypid, -1) END FROM pg_catalog.pg_attribute "
             "JOIN pg_catalog.pg_type type ON type.oid = atttypid JOIN pg_catalog.pg_class class ON class.oid = attrelid "
-            "WHERE attrelid = to_regclass($1) AND attnum > 0 AND NOT attisdropped ORDER BY attnum"
+            "WHERE attrelid = to_regclass($1) AND attnum > 0 ORDER BY attnum"  # one that was dropped has no type
         )
-        return {name: Column(kind, needed) for name, kind, needed in self.execute(sql, self.named(table))}
+        return {name: Column(*column) for name, *column in self.execute(sql, self.named(table))}
 
     def takes(self, table: tuple[str, ...], given: dict[str, str]) -> bool:
-        """Tell whether the types are the same, as binary `COPY` converts nothing, and the table is one for `COPY`."""
+        """Tell whether the types are the same, as binary `COPY` converts nothing, and the table is one for `COPY`, without rules."""
         found = self.columns(table)
         sql = (
-            "SELECT relkind IN ('r', 'p') AND NOT row_security_active(oid) FROM pg_catalog.pg_class "
+            "SELECT relkind IN ('r', 'p') AND NOT relhasrules AND NOT row_security_active(oid) FROM pg_catalog.pg_class "
             "WHERE oid = to_regclass($1)"
         )
         return self.execute(sql, self.named(table)) == [(True,)] and all(
             found[name].type == kind for name, kind in given.items()
         )
 
-    def check_table(self, table: tuple[str, ...]) -> None:
-        """Raise `TableMismatch` for one that a crash of the server empties, or that is kept by another server."""
+    def check_table(self, table: tuple[str, ...], keys: tuple[str, ...] = ()) -> None:
+        """Raise `TableMismatch` for one that a crash of the server empties, that is kept by another server, or is unique too late."""
         sql = (
-            "SELECT 1 FROM pg_catalog.pg_class WHERE oid = to_regclass($1) AND (relpersistence <> 'p' OR relkind = 'f')"
+            "SELECT relname::text FROM pg_catalog.pg_class WHERE (relpersistence <> 'p' OR relkind = 'f') AND "
+            "(oid = to_regclass($1) OR oid IN (SELECT relid FROM pg_partition_tree(to_regclass($1)))) LIMIT 1"
         )
-        if self.execute(sql, self.named(table)):
+        if found := self.execute(sql, self.named(table)):
+            part = "" if found[0][0] == table[-1] else f"partition {found[0][0]!r} of "
             msg = (
-                f"table {'.'.join(table)!r} is UNLOGGED, TEMPORARY or FOREIGN: its rows would not be there exactly when the "
+                f"{part}table {'.'.join(table)!r} is UNLOGGED, TEMPORARY or FOREIGN: its rows would not be there exactly when the "
                 "batch is; take a table of the database itself (ALTER TABLE ... SET LOGGED)"
+            )
+            raise TableMismatch(msg)
+        sql = (
+            "SELECT 1 FROM pg_catalog.pg_index JOIN pg_catalog.pg_attribute ON attrelid = indrelid "
+            "AND attnum = ANY ((indkey::int2[])[0:indnkeyatts - 1]) WHERE indrelid = to_regclass($1) AND NOT indimmediate "
+            "GROUP BY indexrelid HAVING jsonb_agg(attname) @> $2::text::jsonb AND jsonb_agg(attname) <@ $2::text::jsonb"
+        )
+        if keys and self.execute(sql, self.named(table), json.dumps(keys)):
+            msg = (
+                f"table {'.'.join(table)!r} has its keyColumns in a DEFERRABLE constraint, which PostgreSQL takes for no upsert: "
+                "make it NOT DEFERRABLE"
             )
             raise TableMismatch(msg)
 
@@ -330,13 +347,15 @@ class PostgreSQL(Database):
 
         url = connection_url(self._url, self._password())
         self._before, self._own = sockets(), None
-        connection = dbapi.connect(url, autocommit=True)
-        self._own = sockets() - self._before
-        return connection
+        return dbapi.connect(url, autocommit=True)
 
     def _heard(self) -> AbstractContextManager[None]:
-        # The driver does not tell its socket: it is what is there when it has connected, or while it does so.
-        return heard(lambda: sockets() - self._before if self._own is None else self._own)
+        return heard(lambda: self._new() if self._own is None else self._own)
+
+    def _new(self) -> frozenset[Socket]:
+        # The driver does not tell its socket: it is the new one. Another thread may open one at the same time: then none is.
+        new = sockets() - self._before
+        return new if len(new) == 1 else frozenset()
 
     def _settle(self) -> None:
         # Limits, unless there are others. A commit that is acknowledged must be one that a crash of the server does not take. By
@@ -349,6 +368,9 @@ class PostgreSQL(Database):
             "OR name = 'client_encoding'"
         )
         self.execute(sql, str(_LOCK_MILLIS), str(_IDLE_MILLIS))
+        # The server knows our socket among the new ones, unless somebody stands between us.
+        ((port,),) = self.execute("SELECT coalesce(inet_client_port()::text, current_setting('port'))")
+        self._own = frozenset(each for each in sockets() - self._before if each.port == port) or self._new()
 
     def _ingest(self, table: tuple[str, ...], rows: pa.RecordBatchReader) -> None:
         # Said in full: without a schema the driver would look for the table in the first one of the search path alone.
@@ -386,8 +408,8 @@ class SQLite(Database):
     has_nan = False
     days = (-719_162, 2_932_896)  # years of four digits: beyond them texts have another order, and no meaning to it
     driver = "adbc_driver_sqlite"
-    _again = ("database is locked", "database table is locked", "database schema is locked")
-    _rows = ("constraint failed", "integer overflow", "datatype mismatch", "cannot store", "string or blob too big")
+    _again = ("database is locked",)
+    _rows = ("constraint failed", "integer overflow", "datatype mismatch", "cannot store")
 
     def types(self, schema: pa.Schema) -> dict[str, str]:
         """Return the type of each column, by name; `OptionError` for one that SQLite cannot hold."""
@@ -410,8 +432,8 @@ class SQLite(Database):
         """Say yes: a column of SQLite takes what it is given."""
         return True
 
-    def check_table(self, table: tuple[str, ...]) -> None:
-        """Do nothing: all tables of a file are in its transactions."""
+    def check_table(self, table: tuple[str, ...], keys: tuple[str, ...] = ()) -> None:
+        """Do nothing: all tables of a file are in its transactions, and unique at once."""
 
     def prepared(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the rows with times as text."""

@@ -12,6 +12,7 @@ that the database refuses is halved until the rows are found for whose sake it d
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -78,20 +79,31 @@ class Loading:
         self._db, self._table, self._schema = db, table, schema
         self._mode, self._keys, self._rejects = mode, keys, rejects
         self._types = db.types(schema)
-        check_columns(db.columns(table), schema.names, table)
+        self._found = db.columns(table)
+        check_columns(self._found, schema.names, table)
         self._direct = mode == "append" and db.takes(table, self._types)
         self._checks = list(self._tests())
         self.stored = self.rejected = 0
 
+    def try_out(self) -> None:
+        """Run what loads rows on none."""
+        with self._staged():
+            self._store([])
+
     def load(self, rows: Iterable[pa.RecordBatch]) -> None:
         """Load all rows; `RowRefused` for one that cannot be stored, unless there is a table for them."""
+        with self._staged():
+            if self._rejects.table is None:
+                self._store(self._fit(rows))
+            else:
+                for some in self._fit(rows):
+                    self._store_or_reject(some)
+
+    @contextmanager
+    def _staged(self) -> Iterator[None]:
         if not self._direct:
             self._db.create(self._db.staged, {ROW: self._db.number, **self._types})
-        if self._rejects.table is None:
-            self._store(self._fit(rows))
-        else:
-            for some in self._fit(rows):
-                self._store_or_reject(some)
+        yield
         if not self._direct:
             self._db.execute(f"DROP TABLE {self._db.named(self._db.staged)}")
 
@@ -114,7 +126,12 @@ class Loading:
                 yield field.name, f"key column {field.name!r} is null", pc.is_null
             if types.is_floating(field.type) and not self._db.has_nan:
                 yield field.name, f"column {field.name!r} is NaN, which the database would store as null", pc.is_nan
-            if types.is_temporal(field.type.value_type if types.is_list(field.type) else field.type):
+                if self._mode == "merge" and field.name not in self._keys:
+                    yield field.name, f"column {field.name!r} is infinite, and a sum with it may be none", pc.is_inf
+            kind = field.type.value_type if types.is_list(field.type) else field.type
+            if types.is_string(kind):
+                yield field.name, f"column {field.name!r} is no text in UTF-8", _is_no_text
+            if types.is_temporal(kind):
                 yield field.name, f"column {field.name!r} has a time that the database has not", self._is_out_of_time
 
     def _is_out_of_time(self, column: pa.Array) -> pa.Array:
@@ -162,7 +179,7 @@ class Loading:
         if self._rejects.table is None:
             msg = f"{reason}: row {_lines(rows.slice(0, 1))[0]}; mend it, or take badRows=quarantine"
             raise RowRefused(msg)
-        fixed = (self._rejects.sink_id, self._rejects.batch, reason.replace("\0", ""))
+        fixed = (self._rejects.sink_id, self._rejects.batch, reason)
         columns = [pa.repeat(value, rows.num_rows) for value in fixed]
         table = pa.RecordBatch.from_arrays([*columns, pa.array(_lines(rows), pa.string())], names=list(REJECTED))
         self._db.load(self._rejects.table, table.schema, [table])
@@ -175,34 +192,48 @@ class Loading:
         keys = [quoted(name) for name in self._keys]
         values = [name for name in names if name not in keys]
         into = f"INSERT INTO {target} AS {_ALIAS} ({', '.join(names)})"
+        casts = [self._found[field.name].cast if types.is_string(field.type) else None for field in self._schema]
+        taken = [f"{name}::{cast}" if cast else name for name, cast in zip(names, casts, strict=True)]
         if self._mode == "append":
-            return f"{into} SELECT {', '.join(names)} FROM {staged} ORDER BY {row}"  # noqa: S608 - as said
+            return f"{into} SELECT {', '.join(taken)} FROM {staged} ORDER BY {row}"  # noqa: S608 - as said
         by = ", ".join(keys)
         if self._mode == "upsert":
-            chosen = f"SELECT {', '.join(names)} FROM {staged} WHERE {row} IN (SELECT max({row}) FROM {staged} GROUP BY {by})"  # noqa: S608 - as said
+            chosen = f"SELECT {', '.join(taken)} FROM {staged} WHERE {row} IN (SELECT max({row}) FROM {staged} GROUP BY {by})"  # noqa: S608 - as said
             changes = [f"{name} = excluded.{name}" for name in values]
         else:
-            sums = [name if name in keys else f"sum({name})" for name in names]
+            sums = [value if name in keys else f"sum({name})" for name, value in zip(names, taken, strict=True)]
             chosen = f"SELECT {', '.join(sums)} FROM {staged} WHERE true GROUP BY {by}"  # noqa: S608 - as said
             changes = [f"{n} = coalesce({_ALIAS}.{n} + excluded.{n}, {_ALIAS}.{n}, excluded.{n})" for n in values]
         action = f"UPDATE SET {', '.join(changes)}" if changes else "NOTHING"
         return f"{into} {chosen} ON CONFLICT ({by}) DO {action}"
 
     def _check_sums(self) -> None:
-        """Refuse sums that do not fit: SQLite would store a float, which is near them, where whole numbers were."""
-        whole = [field.name for field in self._schema if types.is_integer(field.type) and field.name not in self._keys]
-        if self._mode != "merge" or not whole or self._db.has_nan:
+        """Refuse sums that do not fit: SQLite would store a float, which is near them, for whole numbers, and infinity for floats."""
+        sums = [field for field in self._schema if field.name not in self._keys]
+        if self._mode != "merge" or not sums or self._db.has_nan:
             return
         same = " AND ".join(f"{_ALIAS}.{quoted(key)} = staged.{quoted(key)}" for key in self._keys)
-        sums = [f"{_ALIAS}.{quoted(name)}" for name in whole]
-        floats = ", ".join(f"typeof({n}) = 'real' AND {n} NOT BETWEEN -{_LONG_MAX} AND {_LONG_MAX}" for n in sums)
+        ends = {field.name: "9e999" if types.is_floating(field.type) else str(_LONG_MAX + 1) for field in sums}
+        named = {f"{_ALIAS}.{quoted(name)}": end for name, end in ends.items()}
+        floats = ", ".join(f"typeof({n}) = 'real' AND ({n} >= {end} OR {n} <= -{end})" for n, end in named.items())
         sql = (
             f"SELECT 1 FROM {self._db.named(self._table)} AS {_ALIAS} JOIN {self._db.named(self._db.staged)} AS staged ON {same} "  # noqa: S608 - as said
             f"WHERE 1 IN ({floats}) LIMIT 1"
         )
         if self._db.execute(sql):
-            msg = f"a sum in {', '.join(map(repr, whole))} does not fit into 64 bits"
+            msg = f"a sum in {', '.join(map(repr, ends))} does not fit into 64 bits"
             raise RowRefused(msg)
+
+
+def _is_no_text(column: pa.Array) -> pa.Array:
+    """Tell which texts, or lists of them, are not in UTF-8: Spark takes any bytes for one, and Arrow believes it."""
+    try:
+        column.validate(full=True)
+    except pa.ArrowInvalid:
+        half = len(column) // 2
+        halves = (column.slice(0, half), column.slice(half)) if half else ()
+        return pa.concat_arrays(map(_is_no_text, halves)) if half else pa.array([True])
+    return pa.repeat(False, len(column))  # noqa: FBT003 - a value of Arrow
 
 
 def _lines(rows: pa.RecordBatch) -> list[str]:
@@ -211,7 +242,7 @@ def _lines(rows: pa.RecordBatch) -> list[str]:
         text = encoder(WriteFormat("json", rows.schema)).encode(rows)
     except OptionError:
         return _lines(rows.cast(pa.schema([field.with_type(_counted(field.type)) for field in rows.schema])))
-    return bytes(text).decode().split("\n")[:-1]
+    return bytes(text).decode(errors="replace").split("\n")[:-1]
 
 
 def _counted(kind: pa.DataType) -> pa.DataType:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import socket
 import threading
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import psutil
 
@@ -29,19 +29,35 @@ _SSL_REQUEST = bytes.fromhex(
 )  # eight bytes, and a version of the protocol that means: do you speak TLS?
 
 
-def sockets() -> frozenset[tuple[int, int]]:
-    """Return descriptors and families of the sockets of this process."""
-    return frozenset((each.fd, each.family) for each in psutil.Process().net_connections("all"))
+class Socket(NamedTuple):
+    """A connected socket of this process: descriptor, family, and the port by which a server knows it: our own, or that of its path."""
+
+    number: int
+    family: int
+    port: str
+
+
+def sockets() -> frozenset[Socket]:
+    """Return the connected sockets of this process."""
+    found = set()
+    for number, family in {
+        (each.fd, each.family) for each in psutil.Process().net_connections("all") if each.type == socket.SOCK_STREAM
+    }:
+        with suppress(OSError), socket.fromfd(number, family, socket.SOCK_STREAM) as one:
+            is_path = family == socket.AF_UNIX
+            at = str(one.getpeername()).rpartition(".")[2] if is_path else one.getpeername() and one.getsockname()[1]
+            found.add(Socket(number, family, str(at)))
+    return frozenset(found)
 
 
 @contextmanager
-def heard(own: Callable[[], Iterable[tuple[int, int]]]) -> Iterator[None]:
+def heard(own: Callable[[], Iterable[Socket]]) -> Iterator[None]:
     """Within the block, shut down connections among `own` as soon as nobody answers at their other end."""
     done = threading.Event()
 
     def watch() -> None:
         while not done.wait(_ASK_SECONDS):
-            for number, family in own():
+            for number, family, _ in own():
                 # A duplicate: the number may be that of another file by the time that nobody has answered.
                 with suppress(OSError), socket.fromfd(number, family, socket.SOCK_STREAM) as connection:
                     if not _answers(family, connection.getpeername()) and not done.is_set():

@@ -1,7 +1,7 @@
 """A batch in a database: its rows and its id in one transaction, by the driver, of what its tasks have staged.
 
-The table `penstock_batches` has one row a sink: who writes (`query_id`), the last batch that is applied (`batch_id`, -1
-before the first), the fingerprint of that batch in Spark's offset log, and which driver may commit (`driver`).
+The table `penstock_batches` has one row a sink: the last batch that is applied (`batch_id`, -1 before the first), of which
+query it is (`query_id`), its fingerprint in Spark's offset log, and which driver may commit (`driver`).
 
     begin    in a transaction: lock the row, check it against the batch, take it over if another driver had it
     tasks    stage rows in files that only their own message names
@@ -52,11 +52,9 @@ from penstock.db.target import SQLITE, check_url, table_name
 from penstock.db.types import is_number
 from penstock.errors import (
     CheckpointMismatch,
-    DatabaseAway,
     DatabaseError,
     Fenced,
     OptionError,
-    RowRefused,
     TableMismatch,
 )
 
@@ -178,11 +176,10 @@ class DatabaseSink:
                 db.create(self._rejected, REJECTED)
             check_columns(db.columns(self._rejected), REJECTED, self._rejected)
             db.check_table(self._rejected)
-        query = batch.query if batch else state.query
-        if (state.driver, state.query) != (driver, query):
-            sql = f"UPDATE {db.named(self._batches)} SET query_id = $1, driver = $2 WHERE sink_id = $3"  # noqa: S608 - the name is quoted
-            db.execute(sql, query, driver, self._sink_id)
-            self._prepare(db)
+        if state.driver != driver:
+            sql = f"UPDATE {db.named(self._batches)} SET driver = $1 WHERE sink_id = $2"  # noqa: S608 - the name is quoted
+            db.execute(sql, driver, self._sink_id)
+            self._prepare(db, state.batch)
         return state.batch
 
     def _entered(self, db: Database) -> _State:
@@ -198,10 +195,17 @@ class DatabaseSink:
         found = db.execute(sql + db.for_update, self._sink_id)
         return _State(*found[0]) if found else None
 
-    def _is_applied(self, state: _State | None, batch: BatchId) -> bool:
+    def _gone(self) -> CheckpointMismatch:
+        msg = (
+            f"the row of sink {self._sink_id!r} in {'.'.join(self._batches)} has gone, or was changed meanwhile; restore the "
+            "database from a copy"
+        )
+        return CheckpointMismatch(msg)
+
+    def _is_applied(self, state: _State, batch: BatchId) -> bool:
         """Tell whether a batch is the last one of the database (else it is the next); `CheckpointMismatch` if neither."""
-        last = state.batch if state else -1
-        if state and last >= 0 and state.query not in {batch.query, ""}:
+        last = state.batch
+        if last >= 0 and state.query != batch.query:
             msg = (
                 f"sink {self._sink_id!r} was written by query {state.query} up to batch {last}, and this is query "
                 f"{batch.query}, batch {batch.number}: its checkpoint was deleted, or is another one. Put the checkpoint back; or, if "
@@ -220,7 +224,7 @@ class DatabaseSink:
                 "one; restore both from the same time, or start with a new checkpoint and another sinkId"
             )
             raise CheckpointMismatch(msg)
-        if batch.number == last and state and not _agree(state.fingerprint, batch.fingerprint):
+        if batch.number == last and not _agree(state.fingerprint, batch.fingerprint):
             msg = (
                 f"batch {last} of query {batch.query} is in the database, but Spark's offset log has another batch of that "
                 "number: the checkpoint has been put back from an older copy; restore both from the same time"
@@ -228,23 +232,28 @@ class DatabaseSink:
             raise CheckpointMismatch(msg)
         return batch.number == last
 
-    def _prepare(self, db: Database) -> None:
-        """See that the tables are there and are such that the batches to come can be loaded."""
+    def _prepare(self, db: Database, last: int) -> None:
+        """See that the tables are there and are such that the batches behind `last` can be loaded."""
         if not db.columns(self._table):
+            if last >= 0:
+                msg = (
+                    f"there is no table {'.'.join(self._table)!r}, and sink {self._sink_id!r} has written up to batch {last}: restore "
+                    "it from a copy of that time, or create it if it shall have no more than what comes next"
+                )
+                raise TableMismatch(msg)
             if not self._options["createTable"]:
                 msg = f"there is no table {'.'.join(self._table)!r}, and createTable=false: create it, or leave that option out"
                 raise TableMismatch(msg)
             db.create(self._table, db.types(self._schema), self._keys)
-        for table in (self._table, self._batches):
-            db.check_table(table)
+        db.check_table(self._table, self._keys)
+        db.check_table(self._batches)
         self._try_out(db)
 
     def _try_out(self, db: Database) -> None:
         """Run what will be run on no rows: the database knows best whether types fit, and whether there is such a key."""
+        loading = self._loading(db, -1)
         try:
-            self._loading(db, -1).load([])
-        except (DatabaseAway, RowRefused, TableMismatch):
-            raise
+            loading.try_out()
         except DatabaseError as error:
             msg = (
                 f"table {'.'.join(self._table)!r} is not one for these rows with mode={self._mode}: {error.message}; change the table, "
@@ -261,7 +270,9 @@ class DatabaseSink:
     ) -> Applied:
         failpoints.hit("db.commit.begun")
         state = self._state(db)
-        if state is not None and state.driver != driver:
+        if state is None:
+            raise self._gone()
+        if state.driver != driver:
             msg = (
                 f"batch {batch.number} of query {batch.query}: sink {self._sink_id!r} belongs to driver {state.driver} by now, "
                 f"this is {driver}; it has changed nothing; stop it"
@@ -276,11 +287,9 @@ class DatabaseSink:
             f"UPDATE {db.named(self._batches)} SET query_id = $1, batch_id = $2, fingerprint = $3 "  # noqa: S608 - as above
             "WHERE sink_id = $4 AND driver = $5 AND batch_id = $6 RETURNING batch_id"
         )
-        before = state.batch if state else -1
-        values = (batch.query, batch.number, batch.fingerprint, self._sink_id, driver, before)
+        values = (batch.query, batch.number, batch.fingerprint, self._sink_id, driver, state.batch)
         if db.execute(sql, *values) != [(batch.number,)]:
-            msg = f"the row of sink {self._sink_id!r} in {'.'.join(self._batches)} has gone; restore the database from a copy"
-            raise CheckpointMismatch(msg)
+            raise self._gone()
         failpoints.hit("db.commit.before-commit")
         return Applied(loading.stored, loading.rejected)
 
