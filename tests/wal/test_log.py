@@ -79,6 +79,29 @@ def test_segments_have_the_length_that_was_asked_for(root: str) -> None:
             assert len(list(reader)) == 100 - first
 
 
+def test_a_segment_is_filled_to_its_last_byte(root: str) -> None:
+    """A group or a record that ends where the segment may end is still in it; one of a byte more is not. None at all fits anywhere."""
+    with Writer(root, segment_size=200, storage=unsynced()) as writer:
+        for at in ((1, 120), (1, 176), (2, 120), (2, 176)):  # groups of 56 bytes
+            assert writer.append(bytes(8)) == at
+            writer.flush()
+        given = [writer.append(bytes(size)) for size in (8, 41, 8, 42)]  # groups of one record or two
+        writer.flush()
+    assert given == [(3, 120), (3, 128), (4, 120), (5, 120)]
+    assert [path.stat().st_size for path in sorted(Path(root).iterdir())] == [200, 200, 200, 144, 184]
+    with Writer(root, segment_size=form.FIRST_ENTRY, storage=unsynced()) as writer:
+        assert writer.append_many([]) == (6, 120)
+        assert [writer.append(b""), writer.append(b"")] == [(6, 120), (7, 120)]
+
+
+def test_what_is_not_flushed_does_not_pile_up(root: str) -> None:
+    """Of many megabytes that nobody flushes the writer keeps a few in memory: the others are read before the flush."""
+    with Writer(root, storage=unsynced()) as writer:
+        for _ in range(20):
+            writer.append(bytes(1 << 20))
+        assert 10 <= Log(root).info().records < 20
+
+
 def test_batches_are_arrow_arrays(root: str) -> None:
     """The records of a batch as an array are the records, also of a batch of which a part was read."""
     records = [b"", b"a", b"bc" * 50]
@@ -347,6 +370,19 @@ def test_purges_stop_at_readers(root: str) -> None:
         assert log.info().start == Position(last, form.FIRST_ENTRY)
         writer.append(b"more")
     assert list(Reader(root))[-1] == b"more"
+
+
+def test_a_reader_whose_segment_was_purged(storage: Storage) -> None:
+    """Where it has read all of it, it goes on with the next one, also where nothing can be held."""
+    with Writer(ROOT, whole=True, storage=storage) as writer:
+        writer.append(b"first")
+        writer.flush()
+        with Reader(ROOT, storage=storage) as reader:
+            assert list(reader) == [b"first"]
+            writer.append(b"second")
+            writer.flush()
+            Log(ROOT, storage=storage).purge(writer.position)
+            assert list(reader) == [b"second"]
 
 
 @settings(max_examples=25)

@@ -226,7 +226,7 @@ class Writer:
             records = [bytes(memoryview(record)) for record in records]
         count, size = len(records), sum(map(len, records))
         if form.group_bytes(count, size) > min(GROUP_BYTES, self._segment_size - form.HEADER_BYTES):
-            _check_length(max(map(len, records)))
+            _check_length(max(map(len, records), default=0))
             if count > 1:
                 first = self.append_many(records[: count // 2])
                 self.append_many(records[count // 2 :])
@@ -347,7 +347,7 @@ class Writer:
         needed = form.group_bytes(count, size)
         if self._at > form.HEADER_BYTES and self._at + needed > self._segment_size:
             self._number, self._at = self._number + 1, form.HEADER_BYTES
-        self._left = max(self._room(), size + ENTRY_BYTES * (count - 1))
+        self._left = self._room()
 
     def _room(self) -> int:
         """Return how long a record may be that is the first of a group, here."""
