@@ -8,13 +8,16 @@ import os
 import pickle
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from penstock.errors import DamagedState, OptionError, PositionError, UsageError
+from penstock.errors import DamagedState, OptionError, PositionError, StorageError, UsageError
 from penstock.storage import LocalStorage
 from penstock.wal import Log, Manager, Position, Reader, Writer
 from penstock.windows import WindowStore
@@ -91,6 +94,53 @@ def test_an_open_log_is_not_copied(root: str) -> None:
     assert (log.info().records, position) == (1, at)
 
 
+class _Slow:
+    """A disk that stops behind each write until it is let go on."""
+
+    def __init__(self) -> None:
+        self.written, self.goes_on = threading.Event(), threading.Event()
+        self.synced = 0
+
+    def write(self, fd: int, data: memoryview) -> int:
+        done = os.write(fd, data)
+        self.written.set()
+        assert self.goes_on.wait(60)
+        return done
+
+    def fdatasync(self, fd: int) -> None:
+        os.fdatasync(fd)
+        self.synced += 1
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(os, name)
+
+
+@pytest.mark.parametrize("way", ["close", "exception"])
+def test_a_writer_is_closed_beside_a_flush(root: str, way: str) -> None:
+    """Whoever closes it waits for the one that is between a write and its sync: that flush is acknowledged, and rightly."""
+    slow = _Slow()
+    writer = Writer(root, storage=LocalStorage(slow))
+    slow.goes_on.set()
+    writer.append(b"first")
+    writer.flush()
+    slow.goes_on.clear()
+    slow.written.clear()
+    before = slow.synced
+    writer.append(b"second")
+    with ThreadPoolExecutor(2) as threads:
+        flushing = threads.submit(writer.flush)
+        assert slow.written.wait(60)
+        closing = threads.submit(writer.close if way == "close" else lambda: writer.__exit__(KeyError))
+        assert wait([closing], 0.1).not_done
+        slow.goes_on.set()
+        flushing.result(60)
+        assert slow.synced == before + 1
+        closing.result(60)
+    assert list(Reader(root)) == [b"first", b"second"]
+    with pytest.raises(StorageError, match="was closed"):
+        writer.append(b"third")
+
+
 FORK = """
 import os, sys
 from penstock.errors import StorageError
@@ -161,6 +211,16 @@ def test_an_interrupt_behind_any_call(root: str, way: str) -> None:
     assert found == sorted(set(found))
     for record, at in given.items():
         assert next(iter(Reader(root, start=at))).rstrip(b"\0") == record
+
+
+def test_an_exception_acknowledges_nothing(root: str) -> None:
+    """What was appended and not flushed when the block of a writer ends with an exception is not there."""
+    with suppress(KeyError), Writer(root) as writer:
+        writer.append(b"flushed")
+        writer.flush()
+        writer.append(b"not flushed")
+        raise KeyError
+    assert list(Reader(root)) == [b"flushed"]
 
 
 def test_waits_that_cannot_be(root: str) -> None:

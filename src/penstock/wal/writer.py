@@ -31,6 +31,8 @@ The failures, and the rule that kills each:
 9. *Fork.* A child has the same open file, the same lock, and a copy of what was not flushed. Rule: a flush of it fails.
 10. *Interrupt.* A signal's handler raises in the middle of an append, and the program goes on. Rule: what must change together does so
    with no call between, behind which Python would look for signals. In a flush it is as 2.
+11. *Close beside a flush.* A file is closed between another thread's write and sync, which then has nothing to sync. Rule: whoever
+   closes the log waits for whoever is writing.
 
 Rejected: cutting a torn end off (destroys evidence, and needs a storage that can); a file that says how long the log is (one
 more sync for each group); preallocation (zeros written ahead, a megabyte at a time, take a third off `fdatasync` of small groups
@@ -290,9 +292,7 @@ class Writer:
             if self._failed is None:
                 self.flush()
         finally:
-            with self._lock:
-                self._closed, self._left = True, -1
-            self._release()
+            self._end_it()
 
     def __enter__(self) -> Writer:
         """Return itself."""
@@ -301,9 +301,7 @@ class Writer:
     def __exit__(self, kind: object = None, *exc: object) -> None:
         """Close; after an exception without a flush: what was not acknowledged is not."""
         if kind is not None:
-            with self._lock:
-                self._closed, self._left = True, -1
-            self._release()
+            self._end_it()
         self.close()
 
     def __del__(self) -> None:
@@ -445,6 +443,15 @@ class Writer:
     def _fenced(self, found: str, cause: Exception | None) -> NoReturn:
         msg = f"another writer has taken over the log {self._directory!r}: {found}; end this one, nothing of it was acknowledged since"
         raise Fenced(msg) from cause
+
+    def _end_it(self) -> None:
+        """Take no more, wait for whoever is writing, and let the log go: a file is not closed between a write and its sync."""
+        with self._lock:
+            self._closed, self._left = True, -1
+            while self._leading:
+                self._crowded = True
+                self._turn.wait()
+        self._release()
 
     def _release(self) -> None:
         file, self._file = self._file, None
