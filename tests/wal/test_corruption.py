@@ -233,6 +233,20 @@ def test_salvage_passes_over_what_is_damaged(log: Path) -> None:
     ]
 
 
+def test_a_salvage_that_is_asked_again(log: Path) -> None:
+    """What it passed over at the end is told once, however often the end is looked at; what is appended behind it comes."""
+    path = log / "000000000003.wal"
+    size = path.stat().st_size
+    path.write_bytes(path.read_bytes() + b"rubbish" * 9)
+    with Reader(str(log), mode="salvage") as reader:
+        assert [list(reader) for _ in range(3)] == [RECORDS, [], []]
+        assert [(s.start, s.end) for s in reader.skipped] == [(size, size + 63)]
+        with Writer(str(log)) as writer:
+            writer.append(b"more")
+        assert list(reader) == [b"more"]
+        assert len(reader.skipped) == 1
+
+
 def test_torn_end_is_the_end_or_an_error(log: Path) -> None:
     """Rubbish and zeros behind the last record: the end for `tail`, an error for `strict`; told by `info`, cut by nobody."""
     path = log / "000000000003.wal"
