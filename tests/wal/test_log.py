@@ -499,6 +499,25 @@ def test_what_is_committed_goes_and_what_is_not_stays(storage: Storage) -> None:
             managed(storage, checkpointed)
 
 
+@pytest.mark.parametrize("count", [0, 1, 9])
+def test_a_state_older_than_what_was_purged(storage: Storage, count: int) -> None:
+    """It is refused, whether the first window that is left is whole, empty or in part, and nothing of it is handed back."""
+    manager, _ = managed(storage)
+    for window in range(4):
+        for _ in range(count if window == 2 else 1):
+            manager.append(bytes(60))
+        manager.end_window(window)
+        manager.setup()  # the next window is in a segment of its own
+    assert manager.committed(2)
+    manager.close()
+    for checkpointed in (0, 1) if count > 1 else (0,):
+        with pytest.raises(DamagedState, match="committed and purged"):
+            managed(storage, checkpointed)
+    again, found = managed(storage, 2)
+    assert [window for window, _ in found] == [3]
+    again.close()
+
+
 def test_the_worked_example_is_what_is_written(root: str) -> None:
     """The bytes in the page of the format are those that this code writes, and its positions are those it gives."""
     page = (Path(__file__).resolve().parents[2] / "docs/formats/wal.md").read_text(encoding="utf-8")
