@@ -100,6 +100,25 @@ def test_repair_keeps_what_is_right(log: Path, number: int) -> None:
     assert kept
 
 
+def test_positions_of_what_was_cut_are_not_given_again(log: Path) -> None:
+    """Behind a repair new records have segments of their own: a reader that was further than the cut is refused."""
+    with Reader(str(log)) as reader:
+        given = {batch.position(0): batch.sequence for batch in reader.batches()}
+        given[reader.position] = reader.sequence
+    path = log / "000000000001.wal"
+    path.write_bytes(flipped(path.read_bytes(), 300))
+    assert len(Log(str(log)).repair()) == 3
+    with Reader(str(log)) as reader:
+        kept = len(list(reader))
+    with Writer(str(log)) as writer:
+        new = [writer.append(b"new") for _ in RECORDS]
+    assert not given.keys() & set(new)
+    for position, sequence in given.items():
+        if sequence > kept:
+            with pytest.raises(PositionError):
+                Reader(str(log), start=position)
+
+
 def test_segments_that_were_removed_exchanged_or_of_another_log(log: Path, tmp_path: Path) -> None:
     """A segment that is missing in the middle, in the place of another, or of another log, is damage; at the ends it is purged."""
     names = sorted(path.name for path in log.iterdir())
@@ -254,7 +273,7 @@ def test_torn_end_is_the_end_or_an_error(log: Path) -> None:
     """Rubbish and zeros behind the last record: the end for `tail`, an error for `strict`; told by `info`, cut by nobody."""
     path = log / "000000000003.wal"
     data = path.read_bytes()
-    for rubbish in (b"x", b"rubbish" * 9, bytes(4096), data[88:120]):
+    for rubbish in (b"x", b"rubbish" * 9, b"\5\0\0\0" + b"x" * 60, bytes(4096), data[88:120]):
         path.write_bytes(data + rubbish)
         assert list(Reader(str(log))) == RECORDS
         assert Log(str(log)).verify().torn == len(rubbish)
