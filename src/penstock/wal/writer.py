@@ -251,20 +251,20 @@ class Writer:
         After a failure nothing can be made durable any more: `StorageError` here and from then on, `Fenced` if another
         writer has taken over. What was not acknowledged by a flush may be there when the log is opened again, or not.
         """
-        with self._lock:
-            wanted = self._next
-            while self._durable < wanted:
-                self._check()
-                if not self._leading:
-                    break
-                self._crowded = True
-                self._turn.wait()
-            else:
-                return
-            crowded, self._crowded = self._crowded, False
-            self._leading = True
-        durable = 0
+        leading, durable = False, 0
         try:
+            with self._lock:
+                wanted = self._next
+                while self._durable < wanted:
+                    self._check()
+                    if not self._leading:
+                        break
+                    self._crowded = True
+                    self._turn.wait()
+                else:
+                    return
+                crowded, self._crowded = self._crowded, False
+                self._leading = leading = True
             if self._delay or crowded:
                 clock.sleep(self._delay)  # none at all still lets those append first that the last group has woken
             with self._lock:
@@ -273,16 +273,18 @@ class Writer:
             self._write(groups)
             durable = until
         except BaseException as error:  # whatever it is, what was to be written is not known to be there
-            self._failed = error
+            if leading:
+                self._failed = error
             raise
         finally:
-            with self._lock:
-                self._leading = False
-                self._durable = max(self._durable, durable)
-                if self._failed is not None:
-                    self._left = -1
-                if self._crowded:
-                    self._turn.notify_all()
+            if leading:
+                self._leading = False  # first of all: nobody waits for one who was interrupted
+                with self._lock:
+                    self._durable = max(self._durable, durable)
+                    if self._failed is not None:
+                        self._left = -1
+                    if self._crowded:
+                        self._turn.notify_all()
 
     def close(self) -> None:
         """Flush, and let the log go. Idempotent."""
@@ -451,6 +453,7 @@ class Writer:
             while self._leading:
                 self._crowded = True
                 self._turn.wait()
+            self._turn.notify_all()
         self._release()
 
     def _release(self) -> None:
@@ -462,8 +465,9 @@ class Writer:
             if self._failed is None:
                 raise
         finally:
-            if self._hold is not None:
-                self._hold.close()
+            hold, self._hold = self._hold, None
+            if hold is not None:
+                hold.close()
 
 
 def _positions(segment: int, offset: int) -> Iterator[Position]:
