@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 import subprocess
 import sys
 import threading
@@ -47,19 +48,36 @@ def test_lines_go_in_and_come_out(tmp_path: Path) -> None:
         assert wal("read", log, "--from", each["position"])[1].count(b"\n") == 5 - number
 
 
-def test_a_reader_follows(log: Path) -> None:
-    """`--follow` prints what is appended while it runs, until it is stopped."""
-    command = [sys.executable, "-m", "penstock.cli", "wal", "read", str(log), "--follow", "--from", "1:120"]
+@pytest.mark.parametrize(("ended_by", "options"), [(signal.SIGINT, []), (signal.SIGTERM, ["--json"])])
+def test_a_reader_follows(log: Path, ended_by: signal.Signals, options: list[str]) -> None:
+    """`--follow` prints what is appended while it runs, until it is stopped: that is no failure, and the last word is said."""
+    command = [sys.executable, "-m", "penstock.cli", "wal", "read", str(log), "--follow", "--from", "1:120", *options]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as reader:
         assert reader.stdout is not None
         stop = threading.Timer(60, reader.kill)
         stop.start()
-        assert reader.stdout.readline() == b"one\n"
+        assert b"one" in reader.stdout.readline()
         with Writer(str(log)) as writer:
             writer.append(b"new")
-        assert [reader.stdout.readline() for _ in range(3)][-1] == b"new\n"
+        assert b"new" in [reader.stdout.readline() for _ in range(3)][-1]
+        reader.send_signal(ended_by)
+        last = reader.stdout.read()
         stop.cancel()
-        reader.kill()
+    assert reader.returncode == 0
+    assert not options or json.loads(last)["records"] == 4
+    assert options or not last
+
+
+def test_what_a_salvage_left_out_is_told(log: Path) -> None:
+    """On standard error, where it is in no record's way; with `--json` in the last object."""
+    segment = log / "000000000001.wal"
+    segment.write_bytes(flipped(segment.read_bytes(), 152))
+    status, out, error = wal("read", log, "--mode", "salvage")
+    assert (status, out) == (0, b"one\n\n")
+    assert error == f"skipped: bytes 144 to 200 of {segment}\n".encode()
+    status, out, error = wal("read", log, "--mode", "salvage", "--json")
+    assert (status, error) == (0, b"")
+    assert json.loads(out.splitlines()[-1])["skipped"] == [{"path": str(segment), "start": 144, "end": 200}]
 
 
 def test_it_says_what_is_there(log: Path) -> None:
@@ -80,6 +98,9 @@ def test_statuses(log: Path, tmp_path: Path) -> None:
     assert wal("read", log, "--from", "")[0] == 2
     assert wal("read", log, "--mode", "lax")[0] == 2
     assert wal("verify", __file__)[0] == 2
+    status, _, error = wal("verify", log.parent)
+    assert status == 2
+    assert b"has 'log' and no segment of a log" in error
     assert wal("append", log, "--segment-size", "1x")[0] == 2
     for command in ("read", "info", "verify", "repair"):
         assert wal(command, tmp_path / "none")[0] == 1

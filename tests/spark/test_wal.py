@@ -97,6 +97,7 @@ def test_a_log_as_a_batch(spark: SparkSession, tmp_path: Path) -> None:
     for path, options, message in (
         (tmp_path / "none", {}, "does not exist"),
         (Path(__file__), {}, "is a file; expected the directory of a log"),
+        (Path(__file__).parent, {}, "and no segment of a log"),
         (log, {"startingFrom": "3"}, "expected earliest, latest or a position"),
         (log, {"startingFrom": "1:121"}, "inside a record"),
         (log, {"maxFilesPerTrigger": "3"}, "unknown option"),

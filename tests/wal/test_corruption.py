@@ -61,6 +61,9 @@ def test_every_change_of_every_byte(log: Path) -> None:
             except DamagedState as error:
                 assert path.name in str(error), where  # noqa: PT017 - one of both is right, by what was damaged
                 assert number < 3 or "cut" not in what, where
+                if number == 3:  # a writer looks at no other
+                    with pytest.raises(DamagedState):
+                        Writer(str(log))
                 continue
             with put_back(log):
                 with Writer(str(log), storage=unsynced()) as writer:
@@ -95,6 +98,25 @@ def test_repair_keeps_what_is_right(log: Path, number: int) -> None:
             assert Log(str(log), storage=unsynced()).repair() == [], what
             kept += len(copies)
     assert kept
+
+
+def test_positions_of_what_was_cut_are_not_given_again(log: Path) -> None:
+    """Behind a repair new records have segments of their own: a reader that was further than the cut is refused."""
+    with Reader(str(log)) as reader:
+        given = {batch.position(0): batch.sequence for batch in reader.batches()}
+        given[reader.position] = reader.sequence
+    path = log / "000000000001.wal"
+    path.write_bytes(flipped(path.read_bytes(), 300))
+    assert len(Log(str(log)).repair()) == 3
+    with Reader(str(log)) as reader:
+        kept = len(list(reader))
+    with Writer(str(log)) as writer:
+        new = [writer.append(b"new") for _ in RECORDS]
+    assert not given.keys() & set(new)
+    for position, sequence in given.items():
+        if sequence > kept:
+            with pytest.raises(PositionError):
+                Reader(str(log), start=position)
 
 
 def test_segments_that_were_removed_exchanged_or_of_another_log(log: Path, tmp_path: Path) -> None:
@@ -233,11 +255,25 @@ def test_salvage_passes_over_what_is_damaged(log: Path) -> None:
     ]
 
 
+def test_a_salvage_that_is_asked_again(log: Path) -> None:
+    """What it passed over at the end is told once, however often the end is looked at; what is appended behind it comes."""
+    path = log / "000000000003.wal"
+    size = path.stat().st_size
+    path.write_bytes(path.read_bytes() + b"rubbish" * 9)
+    with Reader(str(log), mode="salvage") as reader:
+        assert [list(reader) for _ in range(3)] == [RECORDS, [], []]
+        assert [(s.start, s.end) for s in reader.skipped] == [(size, size + 63)]
+        with Writer(str(log)) as writer:
+            writer.append(b"more")
+        assert list(reader) == [b"more"]
+        assert len(reader.skipped) == 1
+
+
 def test_torn_end_is_the_end_or_an_error(log: Path) -> None:
     """Rubbish and zeros behind the last record: the end for `tail`, an error for `strict`; told by `info`, cut by nobody."""
     path = log / "000000000003.wal"
     data = path.read_bytes()
-    for rubbish in (b"x", b"rubbish" * 9, bytes(4096), data[88:120]):
+    for rubbish in (b"x", b"rubbish" * 9, b"\5\0\0\0" + b"x" * 60, bytes(4096), data[88:120]):
         path.write_bytes(data + rubbish)
         assert list(Reader(str(log))) == RECORDS
         assert Log(str(log)).verify().torn == len(rubbish)

@@ -79,6 +79,29 @@ def test_segments_have_the_length_that_was_asked_for(root: str) -> None:
             assert len(list(reader)) == 100 - first
 
 
+def test_a_segment_is_filled_to_its_last_byte(root: str) -> None:
+    """A group or a record that ends where the segment may end is still in it; one of a byte more is not. None at all fits anywhere."""
+    with Writer(root, segment_size=200, storage=unsynced()) as writer:
+        for at in ((1, 120), (1, 176), (2, 120), (2, 176)):  # groups of 56 bytes
+            assert writer.append(bytes(8)) == at
+            writer.flush()
+        given = [writer.append(bytes(size)) for size in (8, 41, 8, 42)]  # groups of one record or two
+        writer.flush()
+    assert given == [(3, 120), (3, 128), (4, 120), (5, 120)]
+    assert [path.stat().st_size for path in sorted(Path(root).iterdir())] == [200, 200, 200, 144, 184]
+    with Writer(root, segment_size=form.FIRST_ENTRY, storage=unsynced()) as writer:
+        assert writer.append_many([]) == (6, 120)
+        assert [writer.append(b""), writer.append(b"")] == [(6, 120), (7, 120)]
+
+
+def test_what_is_not_flushed_does_not_pile_up(root: str) -> None:
+    """Of many megabytes that nobody flushes the writer keeps a few in memory: the others are read before the flush."""
+    with Writer(root, storage=unsynced()) as writer:
+        for _ in range(20):
+            writer.append(bytes(1 << 20))
+        assert 10 <= Log(root).info().records < 20
+
+
 def test_batches_are_arrow_arrays(root: str) -> None:
     """The records of a batch as an array are the records, also of a batch of which a part was read."""
     records = [b"", b"a", b"bc" * 50]
@@ -115,8 +138,10 @@ def test_a_second_writer_is_refused(root: str) -> None:
     Writer(root).close()
 
 
-@pytest.mark.parametrize("make", [CrashHdfs, ObjectStore])
-def test_a_stalled_writer_is_fenced(make: Callable[[], CrashHdfs | ObjectStore]) -> None:
+@pytest.mark.parametrize(("make", "error"), [(CrashHdfs, StorageError), (ObjectStore, Fenced)])
+def test_a_stalled_writer_is_fenced(
+    make: Callable[[], CrashHdfs | ObjectStore], error: type[StorageError | Fenced]
+) -> None:
     """Where there are no locks, a writer that stood still while another took over acknowledges nothing any more."""
     storage = make().storage()
     stalled = Writer(ROOT, storage=storage)
@@ -127,7 +152,7 @@ def test_a_stalled_writer_is_fenced(make: Callable[[], CrashHdfs | ObjectStore])
         newer.flush()
         stalled.append(b"lost")
         for _ in range(2):
-            with pytest.raises((Fenced, StorageError)):
+            with pytest.raises(error):
                 stalled.flush()
         newer.append(b"third")
     assert list(Reader(ROOT, storage=storage)) == [b"first", b"second", b"third"]
@@ -349,6 +374,19 @@ def test_purges_stop_at_readers(root: str) -> None:
     assert list(Reader(root))[-1] == b"more"
 
 
+def test_a_reader_whose_segment_was_purged(storage: Storage) -> None:
+    """Where it has read all of it, it goes on with the next one, also where nothing can be held."""
+    with Writer(ROOT, whole=True, storage=storage) as writer:
+        writer.append(b"first")
+        writer.flush()
+        with Reader(ROOT, storage=storage) as reader:
+            assert list(reader) == [b"first"]
+            writer.append(b"second")
+            writer.flush()
+            Log(ROOT, storage=storage).purge(writer.position)
+            assert list(reader) == [b"second"]
+
+
 @settings(max_examples=25)
 @given(
     st.lists(st.lists(st.integers(0, 400), min_size=1, max_size=6), min_size=1, max_size=6),
@@ -459,6 +497,25 @@ def test_what_is_committed_goes_and_what_is_not_stays(storage: Storage) -> None:
     for checkpointed, why in ((1, "committed and purged"), (12, "has lost its end")):
         with pytest.raises(DamagedState, match=why):
             managed(storage, checkpointed)
+
+
+@pytest.mark.parametrize("count", [0, 1, 9])
+def test_a_state_older_than_what_was_purged(storage: Storage, count: int) -> None:
+    """It is refused, whether the first window that is left is whole, empty or in part, and nothing of it is handed back."""
+    manager, _ = managed(storage)
+    for window in range(4):
+        for _ in range(count if window == 2 else 1):
+            manager.append(bytes(60))
+        manager.end_window(window)
+        manager.setup()  # the next window is in a segment of its own
+    assert manager.committed(2)
+    manager.close()
+    for checkpointed in (0, 1) if count > 1 else (0,):
+        with pytest.raises(DamagedState, match="committed and purged"):
+            managed(storage, checkpointed)
+    again, found = managed(storage, 2)
+    assert [window for window, _ in found] == [3]
+    again.close()
 
 
 def test_the_worked_example_is_what_is_written(root: str) -> None:

@@ -97,6 +97,20 @@ def test_what_is_committed_is_forgotten(storage: Storage) -> None:
     assert len(Log(ROOT, storage=storage).info().segments) <= 2
 
 
+def test_a_part_of_a_segment_is_forgotten(storage: Storage) -> None:
+    """Failure 5: windows whose segment stays, because of others in it, do not come back either."""
+    with WindowStore(ROOT, storage=storage) as store:
+        for window in range(6):
+            store.save(window, b"%d" % window, owner=window % 2)
+        store.committed(5)
+        store.save(6, b"6")
+    assert Log(ROOT, storage=storage).verify().records >= 2
+    with WindowStore(ROOT, storage=storage) as store:
+        assert [window for window in range(7) if store.load_all(window)] == [5, 6]
+        with pytest.raises(UsageError, match="behind 4"):
+            store.save(4, b"", owner=2)
+
+
 def test_a_log_of_something_else_is_refused(storage: Storage) -> None:
     """Records that are no windows are not taken for some, nor is what is too short; the log is let go."""
     for record in (b"", b"a line", b"\0" + bytes(30)):

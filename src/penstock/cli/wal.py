@@ -5,15 +5,20 @@ from __future__ import annotations
 import json
 import os
 import sys
+from contextlib import nullcontext
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
+import typer
+
 from penstock import clock
 from penstock.cli.answer import Answer, counted, printable
+from penstock.cli.process import Stop, stop_signals
 from penstock.errors import PenstockError, UsageError
 from penstock.storage import locate
 from penstock.units import format_size
 from penstock.wal import RECORD_BYTES_MAX, Log, Position, Reader, Writer
+from penstock.wal.segment import stranger
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -60,22 +65,33 @@ def _lines() -> Iterator[list[bytes]]:
 
 
 def read(directory: str, start: str | None, mode: str, *, follow: bool, as_json: bool) -> Answer:
-    """Print the records from `start` on, each as a line, as they are; for a terminal, or as JSON, escaped."""
+    """Print the records from `start` on, each as a line, as they are; for a terminal, or as JSON, escaped.
+
+    To follow ends with a signal, and well.
+    """
     _there(directory)
     count = 0
-    with Reader(directory, start=None if start is None else Position.parse(start), mode=mode) as reader:
+    with (
+        Reader(directory, start=None if start is None else Position.parse(start), mode=mode) as reader,
+        stop_signals() if follow else nullcontext(Stop()) as stop,
+    ):
         while True:
             for batch in reader.batches():
+                if stop.requested:
+                    break
                 count += batch.count
                 for index, record in enumerate(batch.records()):
                     _print(record, str(batch.position(index)), as_json=as_json)
             sys.stdout.flush()
-            if not follow:
+            if stop.requested or not follow:
                 break
             clock.sleep(_FOLLOW_SECONDS)
-        skipped = [asdict(each) for each in reader.skipped]
-        facts = {"ok": True, "path": directory, "records": count, "position": str(reader.position), "skipped": skipped}
-    return Answer(facts)
+    for passed in reader.skipped if not as_json else ():
+        typer.secho(f"skipped: bytes {passed.start} to {passed.end} of {printable(passed.path)}", err=True)
+    skipped = [asdict(each) for each in reader.skipped]
+    return Answer(
+        {"ok": True, "path": directory, "records": count, "position": str(reader.position), "skipped": skipped}
+    )
 
 
 def _print(record: bytes, position: str, *, as_json: bool) -> None:
@@ -115,6 +131,9 @@ def _there(directory: str) -> Log:
     storage, path = locate(directory, name="DIR")
     if not storage.stat(path).is_directory:
         msg = f"{directory!r} is a file; expected the directory of a log"
+        raise UsageError(msg)
+    if found := stranger(storage, path):
+        msg = f"{directory!r} has {found!r} and no segment of a log, such as 000000000001.wal; name the directory of a log"
         raise UsageError(msg)
     return Log(directory)
 

@@ -135,13 +135,16 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def begin(options: Options) -> dict[str, Any]:
-    """Return the offset before the first run; `OptionError` if there is no directory at the path."""
+    """Return the offset before the first run; `OptionError` if there is no directory at the path, or one of something else."""
     from penstock.wal import runs
+    from penstock.wal.segment import stranger
 
     storage, directory = locate(options["path"])
     found = "does not exist"
     with suppress(NotThere):
         found = "" if storage.stat(directory).is_directory else "is a file"
+        if other := "" if found else stranger(storage, directory):
+            found = f"has {other!r} and no segment of a log"
     if found:
         msg = (
             f"path={options['path']!r}: {directory!r} {found}; expected the directory of a log, which its writer makes"

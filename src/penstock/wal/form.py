@@ -126,12 +126,12 @@ def decode_header(data: bytes, path: str) -> Header | None:
     """Return the header, `None` if it is not right. `DamagedState` if it is of another version."""
     if len(data) < HEADER_BYTES or not data.startswith(MAGIC):
         return None
-    _, version, length, log, number, epoch, sequence, *previous = _HEADER.unpack_from(data)
+    _, version, _, log, number, epoch, sequence, *previous = _HEADER.unpack_from(data)
     if version != VERSION:
         msg = f"{path!r} has format version {version}, expected {VERSION}: use the Penstock that wrote it, or newer"
         raise DamagedState(msg)
     check = xxhash.xxh3_64_intdigest(data[: _HEADER.size], seed=previous[2])
-    if length != HEADER_BYTES or _U64.unpack_from(data, _HEADER.size)[0] != check:
+    if _U64.unpack_from(data, _HEADER.size)[0] != check:
         return None
     before, end, last = previous
     return Header(log, number, epoch, sequence, before, end, last, check, xxhash.xxh3_64_intdigest(data[16:40]))

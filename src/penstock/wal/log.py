@@ -22,6 +22,7 @@ as it is.
 
 from __future__ import annotations
 
+import os
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -64,8 +65,8 @@ class Info:
 class Log:
     """The log in `directory`. Reading it needs no lock, so it may be looked at beside a writer."""
 
-    def __init__(self, directory: str, *, storage: Storage | None = None) -> None:
-        self._storage, self._directory = (storage, directory) if storage else locate(directory)
+    def __init__(self, directory: str | os.PathLike[str], *, storage: Storage | None = None) -> None:
+        self._storage, self._directory = (storage, os.fspath(directory)) if storage else locate(directory)
 
     def info(self) -> Info:
         """Return what is there; reads the headers of the first segment and the last one, and all of the last one."""

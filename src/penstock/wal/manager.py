@@ -22,6 +22,7 @@ committed is gone, and a state that was checkpointed before that cannot be resto
 
 from __future__ import annotations
 
+import os
 import struct
 from typing import TYPE_CHECKING
 
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 NO_WINDOW = -1
 _RECORD = b"\0"
 _END = struct.Struct("<BqQq")
+_NUMBERS_END = 1 << 63
 
 
 class Manager:
@@ -46,26 +48,39 @@ class Manager:
 
     def __init__(
         self,
-        directory: str,
+        directory: str | os.PathLike[str],
         recover: Callable[[int, list[bytes]], None],
         *,
         segment_size: str | int = "64m",
         storage: Storage | None = None,
     ) -> None:
-        self._directory, self._storage = directory, storage
+        self._directory, self._storage = os.fspath(directory), storage
         self._recover = recover
-        self._writer = Writer(directory, segment_size=segment_size, storage=storage)
+        self._segment_size = segment_size
+        self._open()
+
+    def _open(self) -> None:
+        self._writer = Writer(self._directory, segment_size=self._segment_size, storage=self._storage)
+        self._begin = self._writer.sequence  # of the window that is open
         self._ends: dict[int, Position] = {}  # of windows that are not committed: where they end
-        self._count = 0
         self.flushed = NO_WINDOW
-        for window, _, end, _ in self._windows():
-            self._ends[window] = end
-            self.flushed = window
+        try:
+            for window, _, end, _ in self._windows():
+                self._ends[window] = end
+                self.flushed = window
+        except BaseException:  # whatever it is, the lock must not outlive it
+            self._writer.close()
+            raise
+
+    def setup(self) -> None:
+        """Open the log anew, as a restart does: a window that is open is nothing. The constructor has opened it."""
+        self.close()
+        self._open()
 
     def restore(self, checkpointed: int = NO_WINDOW) -> int:
         """Call `recover` for each window behind the one that the state was checkpointed at; return the last one flushed.
 
-        Called once, before the first `append`, also when nothing was ever written.
+        Called once, before the first `append`, also when nothing was ever written; and again behind `setup`.
         """
         if checkpointed > self.flushed:
             msg = (
@@ -89,16 +104,20 @@ class Manager:
     def append(self, record: bytes) -> None:
         """Append a record of the window that is open; it is durable when the window has ended."""
         self._writer.append(_RECORD + record)
-        self._count += 1
 
     def end_window(self, window: int) -> None:
-        """Make the window durable; on return it is. `UsageError` if its number is not higher than the last one's."""
+        """Make the window durable; on return it is. `UsageError` if its number is not higher than the last one's, or has 64 bits."""
         if window <= self.flushed:
             msg = f"window {window} of {self._directory!r} has ended before: expected one behind {self.flushed}"
             raise UsageError(msg)
-        self._ends[window] = self._writer.append(_END.pack(1, window, self._count, self.flushed))
+        if window >= _NUMBERS_END:
+            msg = f"window {window} cannot be ended: expected a number below 2^63, which is what a record has room for"
+            raise UsageError(msg)
+        self._ends[window] = self._writer.append(
+            _END.pack(1, window, self._writer.sequence - self._begin, self.flushed)
+        )
         self._writer.flush()
-        self._count, self.flushed = 0, window
+        self._begin, self.flushed = self._writer.sequence, window
 
     def committed(self, window: int) -> list[int]:
         """Forget what is needed no more now that this window is committed; return the segments that went."""
@@ -127,7 +146,13 @@ class Manager:
                     if record[:1] == _RECORD:
                         records.append(record[1:])
                         continue
-                    _, window, count, before = _END.unpack(record)
+                    kind, window, count, before = _END.unpack(record) if len(record) == _END.size else 4 * (-1,)
+                    if kind != 1:
+                        msg = (
+                            f"{self._directory!r} has a record at {batch.position(index)} that is none of a manager: found "
+                            f"{record[:1]!r}, expected {_RECORD!r} or {bytes([1])!r}; it is a log of something else"
+                        )
+                        raise DamagedState(msg)
                     own = records[len(records) - count :] if count <= len(records) else None
                     yield window, own, batch.position(index), before
                     records = []

@@ -16,11 +16,12 @@ What may happen while a reader looks, and the rule that makes it harmless:
 
 from __future__ import annotations
 
+import os
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
 
-from penstock.errors import DamagedState, Locked, NotThere, OptionError, PenstockError, PositionError
+from penstock.errors import DamagedState, Locked, NotThere, OptionError, PenstockError, PositionError, UsageError
 from penstock.storage import locate
 from penstock.wal import form
 from penstock.wal.form import Position
@@ -51,14 +52,20 @@ class Reader:
     """
 
     def __init__(
-        self, directory: str, start: Position | None = None, *, mode: str = "tail", storage: Storage | None = None
+        self,
+        directory: str | os.PathLike[str],
+        start: Position | None = None,
+        *,
+        mode: str = "tail",
+        storage: Storage | None = None,
     ) -> None:
         if mode not in MODES:
             msg = f"mode={mode!r} is not a way to read a log: expected one of {', '.join(MODES)}"
             raise OptionError(msg)
-        self._storage, self._directory = (storage, directory) if storage else locate(directory)
+        self._storage, self._directory = (storage, os.fspath(directory)) if storage else locate(directory)
         self._mode = mode
         self._segment: Segment | None = None
+        self._closed = False
         self._at, self._sequence = form.HEADER_BYTES, 0
         self._batch: Batch | None = None  # of the next record, whose index is `_index`
         self._records: list[bytes] = []
@@ -98,8 +105,22 @@ class Reader:
         """Go to a position that the log gave; `PositionError` if none of its records, nor its end, is there.
 
         `DamagedState` if the record is damaged, or the position cannot be told from one behind damage.
-        The end of the last segment that was purged is the begin of the first one that is there.
+        The end of the last segment that was purged is the begin of the first one that is there. Behind an error the reader is where
+        it was.
         """
+        self._check_open()
+        before = self.__dict__.copy()
+        self._segment = None  # which is kept until there is another one
+        try:
+            self._go(position)
+        except BaseException:  # whatever it is, the reader must not be somewhere else
+            self._let_go()
+            self.__dict__.update(before)
+            raise
+        if before["_segment"] is not None:
+            before["_segment"].close()
+
+    def _go(self, position: Position) -> None:
         segment = self._open(position.segment)
         if segment is None:
             if self._begin() and self._segment and self._segment.header and _is_end(position, self._segment.header):
@@ -127,7 +148,7 @@ class Reader:
 
     def advance(self) -> bool:
         """Go on to the next record; False at the end of the log."""
-        while self._batch is None or self._index >= self._batch.count:
+        while self._closed or self._batch is None or self._index >= self._batch.count:
             if not self._take():
                 self._got = None
                 return False
@@ -149,17 +170,16 @@ class Reader:
 
     def batches(self) -> Iterator[Batch]:
         """Yield what is left group by group: the fast way."""
-        while self._batch is not None or self._take():
+        while (self._batch is not None and not self._closed) or self._take():
             batch = self._batch
             if batch is not None and self._index < batch.count:
                 yield batch.rest(self._index)
             self._batch = None
 
     def close(self) -> None:
-        """Let the log go."""
-        if self._segment is not None:
-            self._segment.close()
-            self._segment = None
+        """Let the log go. Idempotent. What it says of its place stays; to read on is a `UsageError`."""
+        self._closed = True
+        self._let_go()
 
     def __enter__(self) -> Reader:
         """Return itself."""
@@ -170,6 +190,15 @@ class Reader:
         self.close()
 
     # -- inside ----------------------------------------------------------------------------------------------------
+
+    def _let_go(self) -> None:
+        if self._segment is not None:
+            self._segment.close()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            msg = f"this reader of {self._directory!r} was closed: open another one, at its position"
+            raise UsageError(msg)
 
     def _refuse(self, position: Position, why: str) -> NoReturn:
         msg = f"{position} is no position of {self._directory!r}: {why}"
@@ -192,7 +221,8 @@ class Reader:
         self._batch, self._got = None, None
 
     def _take(self) -> bool:
-        """Go to the next batch of records; False at the end of the log."""
+        """Go to the next batch of records; False at the end of the log. `UsageError` if the reader was closed."""
+        self._check_open()
         while self._segment is not None or self._begin():
             batch = self._right() or self._behind()
             if batch is None:
@@ -251,7 +281,10 @@ class Reader:
 
     def _check_end(self, segment: Segment, path: str, header: Header) -> None:
         """Make sure that all of the segment was read that counts, as the header of the next one says."""
-        if (header.end, header.sequence) != (self._at, self._sequence) or not segment.ends_at(header):
+        right = (header.end, header.sequence) == (self._at, self._sequence)
+        with suppress(NotThere):  # purged, where nothing can be held: all of it was read
+            right = right and segment.ends_at(header)
+        if not right:
             self._damaged(
                 f"found the end of what is right, behind {self._sequence} records; expected that of byte {header.end}, "
                 f"behind {header.sequence}, as {path!r} says"

@@ -43,6 +43,12 @@ def copies(storage: Storage, directory: str) -> dict[int, str]:
     return _copies(_names(storage, directory))
 
 
+def stranger(storage: Storage, directory: str) -> str:
+    """Return the name of something in a directory that is no log's; "" if there is a log, or nothing yet."""
+    names = [name for name in _names(storage, directory) if not name.startswith(".")]
+    return "" if any(map(_NAME.fullmatch, names)) or _copies(names) else min(names, default="")
+
+
 def interrupted(storage: Storage, directory: str) -> tuple[int, bytes] | None:
     """Return the segment that a repair has deleted and not put back yet, and its copy."""
     return _interrupted(storage, directory, _names(storage, directory))
@@ -100,8 +106,10 @@ class _Memory:
 class Segment:
     """An open segment. `header` is `None` as long as it has none: whoever made it is at it, or died.
 
-    Where the storage has locks it is held, shared with other readers, so that no purge takes it away.
+    Where the storage has locks it is held, shared with other readers, so that no purge takes it away, until it is closed or dropped.
     """
+
+    _hold: Hold | None = None
 
     def __init__(
         self, storage: Storage, directory: str, number: int, *, hold: bool = False, data: bytes | None = None
@@ -109,7 +117,6 @@ class Segment:
         self.number = number
         self.path = path_of(directory, number)
         self._storage = storage
-        self._hold: Hold | None = None
         self._file: ReadHandle | _Memory = _Memory(data or b"")
         self._buffer, self._from = b"", 0
         self._chunk = _CHUNK_BYTES_MIN
@@ -150,6 +157,16 @@ class Segment:
         finally:
             if self._hold is not None:
                 self._hold.close()
+
+    def __del__(self) -> None:
+        """Let go of what is held, which a reader that was dropped would keep from every purge."""
+        if self._hold is not None:
+            self.close()
+
+    def __reduce__(self) -> NoReturn:
+        """Refuse to be copied: two would close the same file."""
+        msg = "an open segment of a log cannot be pickled or copied; close the reader first, or open another one at its position"
+        raise TypeError(msg)
 
     def __enter__(self) -> Segment:
         """Return itself."""
@@ -301,9 +318,20 @@ def follower(storage: Storage, directory: str, number: int, *, hold: bool = Fals
 
 
 def _behind(storage: Storage, directory: str, number: int, *, hold: bool) -> Iterator[tuple[Segment, Header]]:
-    for later in numbers(storage, directory):
-        if later > number:
-            segment = Segment(storage, directory, later, hold=hold)
+    """Yield the later segments that have a header.
+
+    The next ones by name, so that a long log is not listed for each of its segments. Behind one without a header by a listing
+    that is older than the look at it: of those in a listing only the last may still get one.
+    """
+    later = number + 1
+    with suppress(NotThere):
+        while (segment := Segment(storage, directory, later, hold=hold)).header is not None:
+            yield segment, segment.header
+            later += 1
+        segment.close()
+    for listed in numbers(storage, directory):
+        if listed >= later:
+            segment = Segment(storage, directory, listed, hold=hold)
             if segment.header is None:
                 segment.close()
             else:

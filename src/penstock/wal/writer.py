@@ -28,6 +28,11 @@ The failures, and the rule that kills each:
 8. *Seen, not durable.* A process dies; its last groups are in the system's memory, B declares them in its header; the power
    fails; the header is there, the groups are not. Rule: B makes the last groups durable before it names their end, by
    writing them again, over themselves: a sync alone can succeed though an earlier one failed and dropped them.
+9. *Fork.* A child has the same open file, the same lock, and a copy of what was not flushed. Rule: a flush of it fails.
+10. *Interrupt.* A signal's handler raises in the middle of an append, and the program goes on. Rule: what must change together does so
+   with no call between, behind which Python would look for signals. In a flush it is as 2.
+11. *Close beside a flush.* A file is closed between another thread's write and sync, which then has nothing to sync. Rule: whoever
+   closes the log waits for whoever is writing.
 
 Rejected: cutting a torn end off (destroys evidence, and needs a storage that can); a file that says how long the log is (one
 more sync for each group); preallocation (zeros written ahead, a megabyte at a time, take a third off `fdatasync` of small groups
@@ -38,6 +43,8 @@ zeros each time, and what lies behind the end is what tells a torn end from dama
 from __future__ import annotations
 
 import itertools
+import math
+import os
 import threading
 from contextlib import suppress
 from dataclasses import dataclass
@@ -52,7 +59,7 @@ from penstock.wal.form import ENTRY_BYTES, Position
 from penstock.wal.segment import Segment, copies, numbers, path_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator
 
     from penstock.storage import Hold, Storage, WriteHandle
     from penstock.wal.form import Header
@@ -86,12 +93,15 @@ class Writer:
     """Appends to the log in `directory`, which is made if need be; safe for threads. `Locked` if another process writes to it.
 
     `DamagedState` if the last segment is damaged before its end. `delay` is in seconds. With `whole` each flush is a segment that is
-    closed when it returns, so that readers see it where they do not see open files (`Storage.reads_open`).
+    closed when it returns, so that readers see it where they do not see open files (`Storage.reads_open`). One that is dropped lets its
+    lock go, and loses what was not flushed.
     """
+
+    _hold: Hold | None = None
 
     def __init__(
         self,
-        directory: str,
+        directory: str | os.PathLike[str],
         *,
         segment_size: str | int = "64m",
         delay: float = 0.0,
@@ -102,7 +112,10 @@ class Writer:
         if size < form.FIRST_ENTRY:
             msg = f"segment_size={segment_size!r} is too small: expected {form.FIRST_ENTRY} bytes at least, such as 64m"
             raise OptionError(msg)
-        self._storage, self._directory = (storage, directory) if storage else locate(directory)
+        if not 0 <= delay < math.inf:
+            msg = f"delay={delay!r} is no time to wait for others: expected seconds, 0 or more"
+            raise OptionError(msg)
+        self._storage, self._directory = (storage, os.fspath(directory)) if storage else locate(directory)
         self._segment_size, self._delay = size, delay
         self._whole = whole or not self._storage.goes_on
         self._lock = threading.Lock()
@@ -110,10 +123,10 @@ class Writer:
         self._file: WriteHandle | None = None
         self._failed: BaseException | None = None
         self._closed = False
+        self._process = os.getpid()
         self._leading = False
         self._crowded = False  # whether somebody has waited since the last group was begun
         self._storage.make_directory(self._directory)
-        self._hold: Hold | None = None
         with suppress(NotSupported):
             self._hold = self._storage.lock(self._directory)
         try:
@@ -204,17 +217,18 @@ class Writer:
             with self._lock:
                 if size <= self._left:
                     self._left -= size + ENTRY_BYTES
-                    self._records.append(record)
+                    self._records += (record,)  # no call: see failure 10
                     return next(self._positions)
         return self.append_many((record,))
 
-    def append_many(self, records: Sequence[bytes]) -> Position:
+    def append_many(self, records: Iterable[bytes]) -> Position:
         """Append records; return the position of the first one. A call costs little more than an `append`."""
+        records = list(records)
         if not set(map(type, records)) <= {bytes}:
             records = [bytes(memoryview(record)) for record in records]
         count, size = len(records), sum(map(len, records))
         if form.group_bytes(count, size) > min(GROUP_BYTES, self._segment_size - form.HEADER_BYTES):
-            _check_length(max(map(len, records)))
+            _check_length(max(map(len, records), default=0))
             if count > 1:
                 first = self.append_many(records[: count // 2])
                 self.append_many(records[count // 2 :])
@@ -223,9 +237,10 @@ class Writer:
             if count and size + ENTRY_BYTES * (count - 1) > self._left:
                 self._make_room(size, count)
             first = self._place()
+            behind = _positions(first.segment, first.offset + ENTRY_BYTES * count)
             self._left -= size + ENTRY_BYTES * count
             self._records += records
-            self._positions = _positions(*self._place())
+            self._positions = behind
         if self._waiting > WAITING_BYTES_MAX:
             self.flush()
         return first
@@ -236,20 +251,20 @@ class Writer:
         After a failure nothing can be made durable any more: `StorageError` here and from then on, `Fenced` if another
         writer has taken over. What was not acknowledged by a flush may be there when the log is opened again, or not.
         """
-        with self._lock:
-            wanted = self._next
-            while self._durable < wanted:
-                self._check()
-                if not self._leading:
-                    break
-                self._crowded = True
-                self._turn.wait()
-            else:
-                return
-            crowded, self._crowded = self._crowded, False
-            self._leading = True
-        durable = 0
+        leading, durable = False, 0
         try:
+            with self._lock:
+                wanted = self._next
+                while self._durable < wanted:
+                    self._check()
+                    if not self._leading:
+                        break
+                    self._crowded = True
+                    self._turn.wait()
+                else:
+                    return
+                crowded, self._crowded = self._crowded, False
+                self._leading = leading = True
             if self._delay or crowded:
                 clock.sleep(self._delay)  # none at all still lets those append first that the last group has woken
             with self._lock:
@@ -258,16 +273,18 @@ class Writer:
             self._write(groups)
             durable = until
         except BaseException as error:  # whatever it is, what was to be written is not known to be there
-            self._failed = error
+            if leading:
+                self._failed = error
             raise
         finally:
-            with self._lock:
-                self._leading = False
-                self._durable = max(self._durable, durable)
-                if self._failed is not None:
-                    self._left = -1
-                if self._crowded:
-                    self._turn.notify_all()
+            if leading:
+                self._leading = False  # first of all: nobody waits for one who was interrupted
+                with self._lock:
+                    self._durable = max(self._durable, durable)
+                    if self._failed is not None:
+                        self._left = -1
+                    if self._crowded:
+                        self._turn.notify_all()
 
     def close(self) -> None:
         """Flush, and let the log go. Idempotent."""
@@ -277,9 +294,7 @@ class Writer:
             if self._failed is None:
                 self.flush()
         finally:
-            with self._lock:
-                self._closed, self._left = True, -1
-            self._release()
+            self._end_it()
 
     def __enter__(self) -> Writer:
         """Return itself."""
@@ -288,18 +303,30 @@ class Writer:
     def __exit__(self, kind: object = None, *exc: object) -> None:
         """Close; after an exception without a flush: what was not acknowledged is not."""
         if kind is not None:
-            with self._lock:
-                self._closed, self._left = True, -1
-            self._release()
+            self._end_it()
         self.close()
+
+    def __del__(self) -> None:
+        """Let the log go where there is a lock to keep others out; elsewhere to close a file may wait for dead servers."""
+        if self._hold is not None:
+            with suppress(StorageError):
+                self._release()
 
     # -- inside ----------------------------------------------------------------------------------------------------
 
     def _check(self) -> None:
         if isinstance(self._failed, Fenced):
             raise Fenced(self._failed.message)
-        if self._failed is not None or self._closed:
-            why = "an earlier write or sync of it failed" if self._failed else "this writer was closed"
+        why = (
+            "an earlier write or sync of it failed"
+            if self._failed
+            else "this writer was closed"
+            if self._closed
+            else ""
+        )
+        if self._process != os.getpid():
+            why = f"process {self._process} opened it, of which this one is a fork"
+        if why:
             msg = f"{self._directory!r} cannot be appended to: {why}; open the log again, it knows what is durable"
             raise StorageError(msg) from self._failed
 
@@ -315,11 +342,12 @@ class Writer:
     def _make_room(self, size: int, count: int) -> None:
         """Begin a group that has room for so many records, in the segment where it belongs."""
         self._check()
+        self._left = -1  # and stays so, if this is interrupted
         self._close_group()
         needed = form.group_bytes(count, size)
         if self._at > form.HEADER_BYTES and self._at + needed > self._segment_size:
             self._number, self._at = self._number + 1, form.HEADER_BYTES
-        self._left = max(self._room(), size + ENTRY_BYTES * (count - 1))
+        self._left = self._room()
 
     def _room(self) -> int:
         """Return how long a record may be that is the first of a group, here."""
@@ -330,11 +358,12 @@ class Writer:
         if records:
             sizes = list(map(len, records))
             length = form.group_bytes(len(sizes), sum(sizes))
-            self._groups.append(_Group(self._number, self._first, records, sizes))
-            self._first += len(records)
+            group = _Group(self._number, self._first, records, sizes)
+            behind = self._first + len(records)
+            self._groups += (group,)
+            self._first, self._records = behind, []
             self._at += length
             self._waiting += length
-            self._records = []
 
     def _take(self) -> list[_Group]:
         """Return what is to be written; what is appended from now on belongs to the next flush."""
@@ -417,6 +446,16 @@ class Writer:
         msg = f"another writer has taken over the log {self._directory!r}: {found}; end this one, nothing of it was acknowledged since"
         raise Fenced(msg) from cause
 
+    def _end_it(self) -> None:
+        """Take no more, wait for whoever is writing, and let the log go: a file is not closed between a write and its sync."""
+        with self._lock:
+            self._closed, self._left = True, -1
+            while self._leading:
+                self._crowded = True
+                self._turn.wait()
+            self._turn.notify_all()
+        self._release()
+
     def _release(self) -> None:
         file, self._file = self._file, None
         try:
@@ -426,8 +465,9 @@ class Writer:
             if self._failed is None:
                 raise
         finally:
-            if self._hold is not None:
-                self._hold.close()
+            hold, self._hold = self._hold, None
+            if hold is not None:
+                hold.close()
 
 
 def _positions(segment: int, offset: int) -> Iterator[Position]:

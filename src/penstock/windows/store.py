@@ -21,6 +21,7 @@ The failures, and the rule that kills each:
 
 from __future__ import annotations
 
+import os
 import struct
 from contextlib import closing
 from typing import TYPE_CHECKING
@@ -44,8 +45,10 @@ _NUMBERS_END = 1 << 63
 class WindowStore:
     """The windows in `directory`, which is made if need be. Not shared between threads; `Locked` if another process has it open."""
 
-    def __init__(self, directory: str, *, segment_size: str | int = "64m", storage: Storage | None = None) -> None:
-        self._storage, self._directory = (storage, directory) if storage else locate(directory)
+    def __init__(
+        self, directory: str | os.PathLike[str], *, segment_size: str | int = "64m", storage: Storage | None = None
+    ) -> None:
+        self._storage, self._directory = (storage, os.fspath(directory)) if storage else locate(directory)
         self._at: dict[int, dict[int, Position]] = {}  # window -> owner -> its frame
         self._last: dict[int, int] = {}  # owner -> its last window
         self._first = 0  # of those that are not forgotten

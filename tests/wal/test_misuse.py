@@ -1,0 +1,363 @@
+"""What programs do to a writer or a reader, and need not be sorry for: drop it, fork, interrupt it, hand it an iterator."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import os
+import pickle
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.errors import DamagedState, OptionError, PositionError, StorageError, UsageError
+from penstock.storage import LocalStorage
+from penstock.wal import Log, Manager, Position, Reader, Writer
+from penstock.windows import WindowStore
+from tests.support.damage import unsynced
+
+
+def test_records_of_any_iterator_and_buffer(root: str) -> None:
+    """Each record of an iterator is appended, once; one that raises appends nothing; a buffer may be changed behind the call."""
+
+    def failing() -> Iterator[bytes]:
+        yield b"never"
+        raise KeyError
+
+    changed: Any = bytearray(b"d")
+    buffers: list[Any] = [changed, memoryview(b"eEe")[::2]]
+    with Writer(root) as writer:
+        at = writer.append_many(each for each in (b"a", b"b"))
+        writer.append_many(buffer for buffer in [bytearray(b"c"), *buffers])
+        changed[:] = b"x"
+        with pytest.raises(KeyError):
+            writer.append_many(failing())
+        for wrong in ("text", b"bytes", ["text"], [1]):
+            with pytest.raises(TypeError):
+                writer.append_many(wrong)  # type: ignore[arg-type]  # - that is what is tested
+    with Reader(root, start=at) as reader:
+        assert list(reader) == [b"a", b"b", b"c", b"d", b"ee"]
+
+
+def test_paths_may_be_objects(root: str) -> None:
+    """A directory may be given as a `pathlib.Path`, everywhere."""
+    directory = Path(root)
+    with Writer(directory / "log") as writer:
+        at = writer.append(b"a")
+    with Reader(directory / "log", start=at) as reader:
+        assert list(reader) == [b"a"]
+    assert Log(directory / "log").verify().records == 1
+    assert Log(directory / "log").purge(at) == []
+    with Manager(directory / "manager", lambda window, records: None) as manager:
+        assert manager.committed(0) == []
+    with WindowStore(directory / "windows") as store:
+        store.save(0, b"b")
+        assert store.load(0) == b"b"
+        assert store.committed(0) == []
+
+
+def test_what_is_dropped_lets_the_log_go(root: str) -> None:
+    """A writer and readers that nobody closed and nobody has any more hold no lock, no segment and no descriptor."""
+    with Writer(root, segment_size=200, storage=unsynced()) as writer:
+        for number in range(5):
+            writer.append(b"%d" % number * 60)
+    before = len(os.listdir("/dev/fd"))
+    dropped = Writer(root)
+    dropped.append(b"not flushed")
+    del dropped
+    assert next(iter(Reader(root)))[:1] == b"0"
+    assert len(list(Reader(root))) == 5
+    assert len(os.listdir("/dev/fd")) == before
+    assert Log(root, storage=unsynced()).purge(Position(9, 0)) == [1, 2, 3, 4]
+    with Writer(root) as writer:
+        assert writer.sequence == 5
+
+
+def test_an_open_log_is_not_copied(root: str) -> None:
+    """Neither a writer nor a reader that has a segment open can be pickled or copied deeply; a log and a reader's position can."""
+    with Writer(root) as writer:
+        at = writer.append(b"a")
+        writer.flush()
+        with Reader(root, start=at) as reader:
+            for made in (writer, reader):
+                for copied in (pickle.dumps, copy.deepcopy):
+                    with pytest.raises(TypeError):
+                        copied(made)
+    log, position = pickle.loads(pickle.dumps((Log(root), at)))  # noqa: S301 - made just here
+    assert (log.info().records, position) == (1, at)
+
+
+class _Slow:
+    """A disk that stops behind each write until it is let go on."""
+
+    def __init__(self) -> None:
+        self.written, self.goes_on = threading.Event(), threading.Event()
+        self.synced = 0
+
+    def write(self, fd: int, data: memoryview) -> int:
+        done = os.write(fd, data)
+        self.written.set()
+        assert self.goes_on.wait(60)
+        return done
+
+    def fdatasync(self, fd: int) -> None:
+        os.fdatasync(fd)
+        self.synced += 1
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(os, name)
+
+
+@pytest.mark.parametrize("way", ["close", "exception"])
+def test_a_writer_is_closed_beside_a_flush(root: str, way: str) -> None:
+    """Whoever closes it waits for the one that is between a write and its sync: that flush is acknowledged, and rightly."""
+    slow = _Slow()
+    writer = Writer(root, storage=LocalStorage(slow))
+    slow.goes_on.set()
+    writer.append(b"first")
+    writer.flush()
+    slow.goes_on.clear()
+    slow.written.clear()
+    before = slow.synced
+    writer.append(b"second")
+    with ThreadPoolExecutor(2) as threads:
+        flushing = threads.submit(writer.flush)
+        assert slow.written.wait(60)
+        closing = threads.submit(writer.close if way == "close" else lambda: writer.__exit__(KeyError))
+        assert wait([closing], 0.1).not_done
+        slow.goes_on.set()
+        flushing.result(60)
+        assert slow.synced == before + 1
+        closing.result(60)
+    assert list(Reader(root)) == [b"first", b"second"]
+    with pytest.raises(StorageError, match="was closed"):
+        writer.append(b"third")
+
+
+FORK = """
+import os, sys
+from penstock.errors import StorageError
+from penstock.wal import Writer
+writer = Writer(sys.argv[1])
+writer.append(b"first")
+writer.flush()
+writer.append(b"second")
+if not os.fork():
+    for call in (writer.flush, lambda: writer.append(bytes(2 << 20)), writer.close):
+        try:
+            call()
+        except StorageError as error:
+            print(error)
+    sys.exit()
+os.wait()
+try:
+    Writer(sys.argv[1])
+except StorageError as error:
+    print("still", error)
+writer.append(b"third")
+writer.close()
+"""
+
+
+def test_a_fork_appends_nothing(root: str) -> None:
+    """Failure 9: what a child of the writer's process flushes fails and goes nowhere; the parent goes on, and has the lock."""
+    done = subprocess.run([sys.executable, "-c", FORK, root], capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.count("of which this one is a fork") == 3
+    assert "still" in done.stdout
+    assert list(Reader(root)) == [b"first", b"second", b"third"]
+
+
+def interrupted(left: int, function: Callable[[], object]) -> bool:
+    """Call the function; a signal whose handler raises comes behind call number `left` of those that it makes. Tell whether it did."""
+
+    def interrupt(frame: object, event: str, called: object) -> None:
+        nonlocal left
+        left -= event != "c_call"
+        if not left:
+            raise KeyboardInterrupt
+
+    try:
+        sys.setprofile(interrupt)
+        function()
+    except KeyboardInterrupt:
+        pass
+    finally:
+        sys.setprofile(None)
+    return left <= 0
+
+
+@pytest.mark.parametrize("way", ["one", "many", "a new segment"])
+def test_an_interrupt_behind_any_call(root: str, way: str) -> None:
+    """Failure 10: a signal's exception behind any call of an append: no record is there twice, and every position is right."""
+    numbers, given = itertools.count(), {}
+    with Writer(root, segment_size=2000, storage=unsynced()) as writer:
+        ways: dict[str, Callable[[bytes], Position]] = {
+            "one": writer.append,
+            "many": lambda record: writer.append_many([record, b"%d" % next(numbers)]),
+            "a new segment": lambda record: writer.append(record + bytes(1500)),
+        }
+        for turn in itertools.count(1):
+            record = b"%d" % next(numbers)
+            stopped = interrupted(turn, lambda record=record: given.update({record: ways[way](record)}))  # type: ignore[misc]  # - a default binds it
+            for _ in range(2):
+                record = b"%d" % next(numbers)
+                given[record] = writer.append(record)
+            if not stopped:
+                break
+    assert turn > 5
+    found = [int(record.rstrip(b"\0")) for record in Reader(root)]
+    assert found == sorted(set(found))
+    for record, at in given.items():
+        assert next(iter(Reader(root, start=at))).rstrip(b"\0") == record
+
+
+@pytest.mark.filterwarnings(
+    "ignore::pytest.PytestUnraisableExceptionWarning"
+)  # a listing that was interrupted is not closed
+def test_an_interrupt_behind_any_call_of_a_flush(root: str) -> None:
+    """Failure 10: what was acknowledged is there; nobody waits for the one that was interrupted, neither a flush nor a close."""
+    kept = []  # so that none is dropped under an interrupt
+    with ThreadPoolExecutor(1) as other:
+        for turn in itertools.count(1):
+            log, flushed = f"{root}/{turn}", 0
+            kept.append(writer := Writer(log, storage=unsynced()))
+            writer.append(b"a")
+            if not (stopped := interrupted(turn, writer.flush)):
+                flushed = 1
+            with suppress(StorageError):
+                writer.append(b"b")
+                other.submit(writer.flush).result(60)
+                flushed = 2
+            other.submit(writer.close).result(60)
+            assert len(list(Reader(log))) >= flushed
+            if not stopped:
+                break
+    assert turn > 20
+
+
+def test_an_exception_acknowledges_nothing(root: str) -> None:
+    """What was appended and not flushed when the block of a writer ends with an exception is not there."""
+    with suppress(KeyError), Writer(root) as writer:
+        writer.append(b"flushed")
+        writer.flush()
+        writer.append(b"not flushed")
+        raise KeyError
+    assert list(Reader(root)) == [b"flushed"]
+
+
+def test_waits_that_cannot_be(root: str) -> None:
+    """A delay that no clock can wait is refused, before anything is made."""
+    for delay in (-1, float("nan"), float("inf")):
+        with pytest.raises(OptionError, match="no time to wait"):
+            Writer(root, delay=delay)
+    assert not Path(root).exists()
+
+
+def test_a_closed_reader_keeps_its_place(root: str) -> None:
+    """It says where it was, in whatever segment; to go on there is for another one."""
+    with Writer(root, segment_size=200, storage=unsynced()) as writer:
+        at = [writer.append(b"%d" % number * 60) for number in range(4)]
+    for ended in (False, True):
+        with Reader(root, start=at[2]) as reader:
+            assert not ended or len(list(reader)) == 2
+            place = reader.position, reader.sequence, reader.log
+        assert (reader.position, reader.sequence, reader.log) == place
+        for use in (reader.advance, lambda: list(reader), lambda: list(reader.batches()), lambda: reader.seek(at[0])):
+            with pytest.raises(UsageError, match="was closed"):
+                use()
+
+
+def test_a_seek_that_fails_goes_nowhere(root: str) -> None:
+    """F-W19: behind a position that is refused the reader goes on with the record that it would have gone on with."""
+    with Writer(root, segment_size=200, storage=unsynced()) as writer:
+        at = [writer.append(b"%d" % number * 60) for number in range(6)]
+    with Reader(root) as reader:
+        for number in range(4):
+            assert reader.advance()
+            for wrong in (Position(1, 121), Position(9, 120), Position(0, 0), Position(3, 5000)):
+                with pytest.raises(PositionError):
+                    reader.seek(wrong)
+                assert (reader.get()[:1], reader.sequence) == (b"%d" % number, number + 1)
+        reader.seek(at[1])
+        assert len(next(iter(reader))) == 60
+
+
+def test_a_long_log_is_listed_once(root: str) -> None:
+    """To go from segment to segment takes no look at all of them: reading and checking 60 lists the directory as often as three."""
+
+    class Counting(LocalStorage):
+        listed = 0
+
+        def names(self, path: str) -> dict[str, int]:
+            Counting.listed += 1
+            return super().names(path)
+
+    calls = []
+    for segments in (3, 57):
+        with Writer(root, segment_size=200, storage=unsynced()) as writer:
+            for number in range(segments):
+                writer.append(b"%d" % number * 40)
+        Counting.listed = 0
+        assert Log(root, storage=Counting()).repair() == []
+        assert Log(root, storage=Counting()).verify().records >= segments
+        calls.append(Counting.listed)
+    assert len(Log(root).info().segments) == 60
+    assert calls[0] == calls[1]
+
+
+def test_a_manager_of_another_log(root: str, tmp_path: Path) -> None:
+    """A log of lines, or of a window store, is refused in words, as often as it is tried, and let go."""
+    with Writer(root) as writer:
+        writer.append(b"a line")
+    with WindowStore(str(tmp_path / "windows")) as store:
+        store.save(0, b"an artifact")
+    for directory in (root, str(tmp_path / "windows")):
+        errors = []
+        for _ in range(2):
+            with pytest.raises(DamagedState, match="is none of a manager") as error:
+                Manager(directory, lambda window, records: None)
+            errors.append(error)  # which has the manager in its traceback
+        Writer(directory).close()
+
+
+def test_a_manager_is_set_up_again(root: str) -> None:
+    """W2: as behind a restart it hands back what had ended, and forgets the window that had not; open before or closed."""
+    found: list[Any] = []
+    manager = Manager(root, lambda *window: found.append(window))
+    manager.setup()
+    assert manager.restore() == -1
+    for window in range(2):
+        manager.append(b"of a window that does not end")
+        if window:
+            manager.close()
+        manager.setup()
+        assert manager.restore() == window - 1
+        manager.append(b"%d" % window)
+        manager.end_window(window)
+    manager.close()
+    manager.setup()
+    assert manager.restore(0) == 1
+    manager.close()
+    assert found == [(0, [b"0"]), (1, [b"1"])]
+
+
+def test_a_window_that_a_manager_has_no_room_for(root: str) -> None:
+    """A number of 64 bits is refused, and the window that is open goes on."""
+    found: list[Any] = []
+    with Manager(root, lambda *window: found.append(window)) as manager:
+        manager.append(b"a")
+        with pytest.raises(UsageError, match="below 2"):
+            manager.end_window(1 << 63)
+        manager.append(b"b")
+        manager.end_window((1 << 63) - 1)
+    with Manager(root, lambda *window: found.append(window)) as manager:
+        assert manager.restore() == (1 << 63) - 1
+    assert found == [((1 << 63) - 1, [b"a", b"b"])]
