@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 SUFFIX = ".py"
-KILL_AT_BATCH = (2, 5)
-BATCH_BYTES = "500k"
+KILL_AT_BATCH = (1, 3)
+BATCH_BYTES = "1m"
 SCHEMA = pa.schema([("kind", pa.string()), ("name", pa.string()), ("n", pa.int64())])
 
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from tests.support.interpreter import Interpreter
     from tests.support.postgres import Postgres
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -27,8 +28,9 @@ LOGHUB = REPOSITORY.parent / "shared" / "data" / "loghub"
 JAVA_AT_LEAST = 17
 
 # Nothing here runs for long enough to be worth Java's second compiler, which takes 40 % of the processor time of a session
-# that starts, runs three batches and ends. Read by Spark's launcher in this process and in all that tests start.
-os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
+# that starts, runs three batches and ends, nor a collector with threads of its own. Read by Spark's launcher in this process
+# and in all that tests start.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 # A loaded machine is no reason to fail, and a failure must be repeatable from what the report prints.
 hypothesis.settings.register_profile("penstock", deadline=None, print_blob=True)
@@ -87,6 +89,15 @@ def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MiniHdfs]:
         if os.environ.get("PENSTOCK_REQUIRE_HDFS", "0") not in {"", "0"}:
             pytest.fail(f"PENSTOCK_REQUIRE_HDFS is set, but {error}", pytrace=False)
         pytest.skip(str(error))
+
+
+@pytest.fixture(scope="session")
+def python(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Interpreter]:
+    """Return the interpreter in which programs of this process's tests run that need not be the first ones of a JVM."""
+    from tests.support.interpreter import interpreter  # noqa: PLC0415 - it needs PySpark, which may be missing
+
+    with interpreter(tmp_path_factory.mktemp("programs")) as running_interpreter:
+        yield running_interpreter
 
 
 @pytest.fixture(scope="session")

@@ -209,6 +209,15 @@ def test_warmup(penstock: Callable[..., Said], tmp_path: Path, monkeypatch: pyte
     assert "twenty seconds" in said.err
 
 
+def test_a_linked_environment_has_the_archive_of_the_real_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Java is started from where PySpark is, by whatever name it was found: one archive is made, and it is found."""
+    pyspark = pytest.importorskip("pyspark")
+    made = archive.location()
+    (tmp_path / "linked").symlink_to(Path(pyspark.__file__).parent)
+    monkeypatch.setattr(pyspark, "__file__", str(tmp_path / "linked" / "__init__.py"))
+    assert archive.location() == made
+
+
 def test_json_is_json(penstock: Callable[..., Said], tmp_path: Path) -> None:
     """A path whose bytes are not UTF-8 does not break the object."""
     (tmp_path / "_penstock").mkdir()

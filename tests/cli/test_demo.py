@@ -143,7 +143,7 @@ def test_a_run_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.timeout(300)
 def test_the_demo(penstock: Callable[..., Said], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Killed twice and resumed, with a reader watching, the output holds every line once; smaller here, otherwise as is."""
-    monkeypatch.setattr(source, "_BYTES_MAX", 12 << 20)
+    monkeypatch.setattr(source, "_BYTES_MAX", 8 << 20)
     monkeypatch.setattr(
         story, "_INGEST", ["--recursive", "--max-bytes", "1m", "--roll-size", "512k", "--master", "local[2]"]
     )

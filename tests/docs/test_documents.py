@@ -1,7 +1,7 @@
 """Every link, command, Python block and JSON block of the documents is tried.
 
 `/data` in a block stands for a directory that each document gets anew, with some input in it. Shell blocks of a document run
-one after the other, as a reader would run them; so do its Python blocks, in an interpreter of their own.
+one after the other, as a reader would run them; so do its Python blocks, which are one program.
 """
 
 from __future__ import annotations
@@ -13,11 +13,15 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from penstock.sink.ledger import checked
 from tests.docs.markdown import DOCS, REPOSITORY, anchors, blocks, commands, documents, links, name
+
+if TYPE_CHECKING:
+    from tests.support.interpreter import Interpreter
 
 SHELL = ("sh", "bash", "console")
 DOCUMENTS = documents()
@@ -157,7 +161,7 @@ def test_commands_run(path: Path, data: Path, environment: dict[str, str]) -> No
 
 
 @pytest.mark.parametrize("path", parameters([path for path in DOCUMENTS if blocks(path, "python")]))
-def test_python_blocks_run(path: Path, data: Path, tmp_path: Path) -> None:
+def test_python_blocks_run(path: Path, data: Path, tmp_path: Path, python: Interpreter) -> None:
     """The Python blocks of a document, one behind the other, are a program that ends well."""
     program, at = "", 1
     for block in blocks(path, "python"):
@@ -165,8 +169,7 @@ def test_python_blocks_run(path: Path, data: Path, tmp_path: Path) -> None:
         at = block.line + block.text.count("\n")
     script = tmp_path / path.with_suffix(".py").name
     script.write_text(program.replace("/data/", f"{data}/"), encoding="utf-8")
-    command = [sys.executable, str(script)]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
+    done = python.run(script, timeout=280)
     assert done.returncode == 0, f"{name(path)}\n{done.stdout}\n{done.stderr[-4000:]}"
 
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import ast
-import subprocess
-import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.docs.markdown import REPOSITORY
+
+if TYPE_CHECKING:
+    from tests.support.interpreter import Interpreter
 
 EXAMPLES = sorted((REPOSITORY / "examples").glob("*.py"))
 
@@ -32,13 +34,12 @@ SAYS = {
 @pytest.mark.xdist_group("docs")
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
-def test_example_runs(path: Path, tmp_path: Path) -> None:
+def test_example_runs(path: Path, python: Interpreter) -> None:
     """The example ends well, prints what it shows, and leaves nothing in the directory it was started in."""
-    command = [sys.executable, str(path)]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=280, check=False)
+    done = python.run(path, timeout=280)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr[-4000:]}"
     assert SAYS[path.name] in done.stdout
-    assert not list(tmp_path.iterdir())
+    assert not list(python.directory.iterdir())
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)

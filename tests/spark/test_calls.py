@@ -23,6 +23,7 @@ from pyspark.sql.types import LongType, StructType
 import penstock
 from penstock import Retry
 from penstock.errors import CallFailed, OptionError
+from tests.support.interpreter import Interpreter
 from tests.support.lookup import Lookup
 from tests.support.service import Service
 from tests.support.stage import Stage, run_python
@@ -472,9 +473,10 @@ print("ROWS", penstock.async_map(spark.range(0, 16, 1, 1), slow, schema="out lon
 
 @pytest.mark.slow
 @pytest.mark.spark
-def test_a_slow_task_is_no_idle_task() -> None:
+@pytest.mark.xdist_group("kill")
+def test_a_slow_task_is_no_idle_task(python: Interpreter) -> None:
     """F-A23: output that there is reaches Spark while calls still run, so that its idle time-out does not kill the worker."""
-    done = run_python(IDLE)
+    done = python.run(IDLE)
     assert "ROWS 16" in done.stdout, done.stderr[-3000:]
 
 

@@ -11,7 +11,6 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pyspark
 import pytest
 
 import penstock
@@ -19,7 +18,7 @@ from penstock.sink.existing import sink_ids
 from penstock.sink.sink import Sink
 from penstock.storage import LocalStorage
 from penstock.verify import verify
-from tests.support.cluster import kill, spark_cluster, started
+from tests.support.cluster import SPARK_HOME, java_options, kill, spark_cluster, started
 from tests.support.wait import wait_for
 
 if TYPE_CHECKING:
@@ -35,7 +34,7 @@ src, dst, master = sys.argv[1:]
 builder = SparkSession.builder.master(master)
 for name, value in {
     "spark.driver.host": "127.0.0.1", "spark.ui.enabled": "false", "spark.executor.memory": "512m",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1", "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+    "spark.executor.extraJavaOptions": os.environ["SPARK_SUBMIT_OPTS"],
     "spark.executorEnv.PYTHONPATH": os.environ["PYTHONPATH"],
 }.items():
     builder = builder.config(name, value)
@@ -90,7 +89,8 @@ def variables(tmp_path: Path) -> dict[str, str]:
     return {
         "PYSPARK_PYTHON": str(python),
         "PYTHONPATH": sysconfig.get_path("purelib"),
-        "SPARK_HOME": str(Path(pyspark.__file__).parent),
+        "SPARK_HOME": SPARK_HOME,
+        "SPARK_SUBMIT_OPTS": java_options(),
     }
 
 

@@ -12,16 +12,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import psutil
-import pyspark
 import pytest
 
-from tests.support.cluster import family, kill, spark_cluster, started
+from tests.support.cluster import SPARK_HOME, family, java_options, kill, spark_cluster, started
 from tests.support.stage import run_python
 from tests.support.wait import wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tests.support.interpreter import Interpreter
     from tests.support.stage import Stage
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.xdist_group("kill")]
@@ -59,12 +59,13 @@ ALL_THERE_IS, FOR_EVER = '{"availableNow": true}', '{"processingTime": "0 second
 
 # A cluster's session is the user's. The event log tells which attempts were speculative.
 SPECULATING = """
-import sys
+import os, sys
 from pyspark.sql import SparkSession
 src, dst, master, events = sys.argv[1:]
 builder = SparkSession.builder.master(master)
 for name, value in {
     "spark.driver.host": "127.0.0.1", "spark.ui.enabled": "false", "spark.executor.memory": "512m", "spark.cores.max": "2",
+    "spark.executor.extraJavaOptions": os.environ["SPARK_SUBMIT_OPTS"],
     "spark.speculation": "true", "spark.speculation.quantile": "0.5", "spark.speculation.interval": "100ms",
     "spark.speculation.multiplier": "1.1", "spark.speculation.minTaskRuntime": "100ms",
     "spark.eventLog.enabled": "true", "spark.eventLog.dir": events, "spark.eventLog.compress": "false",
@@ -111,7 +112,7 @@ def test_task_that_dies_is_tried_again(stage: Stage, tmp_path: Path, program: st
     assert stage.lines() == expected
 
 
-def test_stopped_driver_goes_on_after_its_successor(stage: Stage, tmp_path: Path) -> None:
+def test_stopped_driver_goes_on_after_its_successor(stage: Stage, python: Interpreter, tmp_path: Path) -> None:
     """A driver is stopped in a commit, JVM and workers too; another takes over and commits; then the first ends, `Fenced`."""
     expected = fill(stage, files=4, lines=20)
     mark, log = tmp_path / "stopped", tmp_path / "first.log"
@@ -123,7 +124,7 @@ def test_stopped_driver_goes_on_after_its_successor(stage: Stage, tmp_path: Path
         stopped = family(driver)
         for process in stopped:
             process.suspend()
-        done = run_python(FILE_BY_FILE, *arguments, ALL_THERE_IS, *options)
+        done = python.run(FILE_BY_FILE, *arguments, ALL_THERE_IS, *options)
         assert "DONE" in done.stdout, done.stderr[-3000:]
         before = tree(stage.root)
         assert len([path for path in before if "/commits/" in path and "." not in path]) == 4
@@ -163,7 +164,7 @@ def test_speculative_twin_counts_once(stage: Stage, cluster: tuple[str, Path]) -
     expected = fill(stage, files=4, lines=100)
     events = stage.root / "events"
     events.mkdir()
-    variables = {"PYSPARK_PYTHON": sys.executable, "SPARK_HOME": str(Path(pyspark.__file__).parent)}
+    variables = {"PYSPARK_PYTHON": sys.executable, "SPARK_HOME": SPARK_HOME, "SPARK_SUBMIT_OPTS": java_options()}
     log = stage.root / "driver.log"
     arguments = [str(stage.src), str(stage.dst), master, str(events)]
     with started(sys.executable, "-c", SPECULATING, *arguments, log=log, **variables) as driver:
@@ -175,7 +176,7 @@ def test_speculative_twin_counts_once(stage: Stage, cluster: tuple[str, Path]) -
     assert stage.lines() == expected
 
 
-def test_clock_that_jumps_an_hour(stage: Stage, tmp_path: Path) -> None:
+def test_clock_that_jumps_an_hour(stage: Stage, python: Interpreter, tmp_path: Path) -> None:
     """The clock of every process jumps an hour forth and back, in and between batches: with such a `lateness` nothing is lost."""
     (tmp_path / "site").mkdir()
     (tmp_path / "site" / "sitecustomize.py").write_text(JUMPING)
@@ -202,7 +203,7 @@ def test_clock_that_jumps_an_hour(stage: Stage, tmp_path: Path) -> None:
         kill(driver)
     ahead.write_text("0")
     land(stage, 3 * len(jumps), 0)
-    done = run_python(FILE_BY_FILE, *arguments[:3], ALL_THERE_IS, *arguments[4:])
+    done = python.run(FILE_BY_FILE, *arguments[:3], ALL_THERE_IS, *arguments[4:])
     assert "DONE" in done.stdout, done.stderr[-3000:]
     assert stage.lines() == {f"line of {n}": 1 for n in range(3 * len(jumps) + 1)}
     assert hours(stage) == {-1, 0, 1}

@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.support.stage import run_python
+from tests.support.wait import wait_for
 
 if TYPE_CHECKING:
+    from tests.support.interpreter import Interpreter
     from tests.support.stage import Stage
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("kill")]
@@ -79,7 +81,7 @@ def arguments(stage: Stage) -> tuple[str, str, str]:
 @pytest.mark.parametrize(
     "chain", [pytest.param(chain, marks=pytest.mark.soak if "long" in chain else []) for chain in CHAINS]
 )
-def test_kill_at_each_step(stage: Stage, chain: str) -> None:
+def test_kill_at_each_step(stage: Stage, python: Interpreter, chain: str) -> None:
     """HZ-19, F1-F3: the whole Spark is killed at one step after the other; a reader sees no line twice; in the end each is there."""
     expected = fill(stage, files=30)
     program = PROGRAMS[chain.rsplit(maxsplit=1)[-1]]
@@ -87,32 +89,32 @@ def test_kill_at_each_step(stage: Stage, chain: str) -> None:
         killed = run_python(program, *arguments(stage), failpoints=point)
         assert "DONE" not in killed.stdout, f"{point} was never reached"
         assert not stage.lines() - expected, point
-    final = run_python(program, *arguments(stage))
+    final = python.run(program, *arguments(stage))
     assert "DONE" in final.stdout, final.stderr[-3000:]
     assert stage.lines() == expected
 
 
 @pytest.mark.timeout(300)
-def test_run_that_only_replays_ends_its_parts(stage: Stage) -> None:
+def test_run_that_only_replays_ends_its_parts(stage: Stage, python: Interpreter) -> None:
     """Failure 6 of the plan: an endless query dies in its one batch; an AvailableNow run replays it, and ends with all visible."""
     expected = fill(stage, files=2)
     endless = QUERY.replace("availableNow=True", 'processingTime="0 seconds"')
     killed = run_python(endless, *arguments(stage), failpoints="sink.ledger.before-put=kill-jvm")
     assert "DONE" not in killed.stdout
     assert not stage.lines()
-    final = run_python(QUERY, *arguments(stage)[:2], "1m")
+    final = python.run(QUERY, *arguments(stage)[:2], "1m")
     assert "DONE" in final.stdout, final.stderr[-3000:]
     assert stage.lines() == expected
 
 
 @pytest.mark.timeout(300)
-def test_commit_that_fails_behind_its_put_is_aborted_by_spark(stage: Stage) -> None:
+def test_commit_that_fails_behind_its_put_is_aborted_by_spark(stage: Stage, python: Interpreter) -> None:
     """Failure 6 of the sink: the batch is decided, publishing fails, Spark aborts it; the next start has every line."""
     expected = fill(stage)
     failed = run_python(QUERY, *arguments(stage), failpoints="sink.publish.one=error")
     assert "DONE" not in failed.stdout
     assert "Input/output error" in failed.stderr or "failpoint" in failed.stderr
-    final = run_python(QUERY, *arguments(stage))
+    final = python.run(QUERY, *arguments(stage))
     assert "DONE" in final.stdout, final.stderr[-3000:]
     assert stage.lines() == expected
 
@@ -147,7 +149,7 @@ class Watcher(threading.Thread):
 
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("kills", [pytest.param(4, marks=pytest.mark.slow), pytest.param(50, marks=pytest.mark.soak)])
-def test_kills_at_random_moments_of_real_logs(stage: Stage, loghub: Path, kills: int) -> None:
+def test_kills_at_random_moments_of_real_logs(stage: Stage, python: Interpreter, loghub: Path, kills: int) -> None:
     """Real logs, killed again and again at random moments while a reader looks: at the end each record is there once."""
     expected: Counter[str] = Counter()
     for number, path in enumerate(sorted(loghub.glob("*.log"))):
@@ -159,8 +161,8 @@ def test_kills_at_random_moments_of_real_logs(stage: Stage, loghub: Path, kills:
     watcher.start()
     chance = random.Random(20261120)  # noqa: S311 - moments to kill at, repeatable
     for _ in range(kills):
-        _run_and_kill(stage, chance.uniform(4, 9))
-    final = run_python(INGEST, str(stage.src), str(stage.dst), "200k")
+        _run_and_kill(stage, chance.uniform(0, 2))
+    final = python.run(INGEST, str(stage.src), str(stage.dst), "200k")
     watcher.over.set()
     watcher.join()
     assert "DONE" in final.stdout, final.stderr[-3000:]
@@ -175,10 +177,18 @@ def _halves(lines: list[str]) -> tuple[list[str], list[str]]:
 
 
 def _run_and_kill(stage: Stage, seconds: float) -> None:
+    """Kill an ingest, if it has not ended, so many seconds after it has planned a batch: before that it has nothing to lose."""
+    before = _planned(stage)
     command = [sys.executable, "-c", INGEST, str(stage.src), str(stage.dst), "200k"]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
     try:
+        wait_for(lambda: _planned(stage) != before or process.poll() is not None, "a batch")
         process.wait(seconds)
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
+
+
+def _planned(stage: Stage) -> set[str]:
+    """Return the names of the batches that Spark's offset log has."""
+    return {path.name for path in (stage.dst / "_penstock" / "checkpoint" / "offsets").glob("[0-9]*")}

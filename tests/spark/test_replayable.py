@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from tests.support.interpreter import Interpreter
+
 SCHEMA = "n int, t string"
 STEPS = ("windows.read=kill-jvm@2", "windows.saved=kill-jvm@2", "windows.acknowledged=kill-jvm@3")
 
@@ -105,14 +107,14 @@ def test_a_store_on_hdfs(spark: SparkSession, stage: Stage, hdfs: MiniHdfs) -> N
 @pytest.mark.xdist_group("kill")
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("points", [STEPS[:1], pytest.param(STEPS, marks=pytest.mark.soak)], ids=len)
-def test_killed_at_each_step_and_started_again(stage: Stage, points: tuple[str, ...]) -> None:
+def test_killed_at_each_step_and_started_again(stage: Stage, python: Interpreter, points: tuple[str, ...]) -> None:
     """SIGKILL behind the read, behind the save, behind the acknowledgement: each item is there once, and none is given out twice."""
     for point in points:
         killed = run_python(QUEUE, str(stage.root), "30", failpoints=point)
         assert "DONE" not in killed.stdout, f"{point} was never reached"
         items = arrived(stage)
         assert items == list(range(len(items))), point
-    final = run_python(QUEUE, str(stage.root), "30")
+    final = python.run(QUEUE, str(stage.root), "30")
     assert "DONE" in final.stdout, final.stderr[-3000:]
     assert arrived(stage) == list(range(30))
     assert (stage.root / "acknowledged").read_text() == "30"

@@ -8,17 +8,19 @@ import subprocess
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import psutil
 import pyspark
 
+from penstock.spark import archive
 from tests.support.wait import wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 HOSTS = ("127.0.0.2", "127.0.0.3")
+SPARK_HOME = str(Path(pyspark.__file__).resolve().parent)
 
 
 @contextmanager
@@ -32,7 +34,7 @@ def started(*command: str, log: Path, **variables: str) -> Iterator[subprocess.P
         kill(process)
 
 
-def kill(process: subprocess.Popen[bytes]) -> None:
+def kill(process: subprocess.Popen[Any]) -> None:
     """Kill a process and all below it, in that order: what is below a dead one cannot be found any more."""
     for member in family(process):
         with suppress(psutil.NoSuchProcess):
@@ -40,13 +42,18 @@ def kill(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def family(process: subprocess.Popen[bytes]) -> list[psutil.Process]:
+def family(process: subprocess.Popen[Any]) -> list[psutil.Process]:
     """Return a process and all below it: Spark's Python workers have process groups of their own."""
     try:
         top = psutil.Process(process.pid)
         return [top, *top.children(recursive=True)]
     except psutil.NoSuchProcess:
         return []
+
+
+def java_options() -> str:
+    """Return options for the JVMs of a cluster, which are many and live for seconds: they take the archive of `penstock warmup`."""
+    return " ".join([archive.QUICK_COMPILER, "-XX:+UseSerialGC", *archive.flags()])
 
 
 @dataclass(frozen=True)
@@ -60,16 +67,15 @@ class SparkCluster:
 @contextmanager
 def spark_cluster(directory: Path, **variables: str) -> Iterator[SparkCluster]:
     """Yield a cluster that keeps its logs below `directory`; all its processes have the environment variables."""
-    spark_home = str(Path(pyspark.__file__).parent)
-    spark_class, log = f"{spark_home}/bin/spark-class", directory / "master.log"
+    spark_class, log = f"{SPARK_HOME}/bin/spark-class", directory / "master.log"
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = str(probe.getsockname()[1])
     url = f"spark://127.0.0.1:{port}"
     variables |= {
-        "SPARK_HOME": spark_home,
+        "SPARK_HOME": SPARK_HOME,
         "SPARK_DAEMON_MEMORY": "256m",
-        "SPARK_DAEMON_JAVA_OPTS": "-XX:TieredStopAtLevel=1",
+        "SPARK_DAEMON_JAVA_OPTS": java_options(),
     }
     with ExitStack() as running:
         name = "org.apache.spark.deploy.master.Master"

@@ -330,8 +330,8 @@ def _canonical(record: dict[str, Any]) -> bytes:
 
 def signed(record: dict[str, Any]) -> bytes:
     """Return a state record as it is kept: one line of canonical JSON with version and checksum."""
-    record = {"v": VERSION} | record
-    return _canonical({"checksum": xxhash.xxh3_128_hexdigest(_canonical(record)), "record": record}) + b"\n"
+    text = _canonical({"v": VERSION} | record)
+    return b'{"checksum":"%b","record":%b}\n' % (xxhash.xxh3_128_hexdigest(text).encode(), text)
 
 
 def checked(data: bytes, path: str) -> dict[str, Any]:

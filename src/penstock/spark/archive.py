@@ -55,7 +55,10 @@ def _key() -> str:
     import pyspark
 
     java = os.environ.get("JAVA_HOME") or _java()
-    facts = f"{pyspark.__version__}:{os.path.dirname(pyspark.__file__)}:{java}"
+    jars = os.path.dirname(
+        os.path.realpath(pyspark.__file__)
+    )  # an environment that is reached by a link is the same one
+    facts = f"{pyspark.__version__}:{jars}:{java}"
     return hashlib.sha256(facts.encode()).hexdigest()[:16]
 
 

@@ -1,0 +1,104 @@
+"""One interpreter for programs that run one behind the other: each that starts Spark finds the JVM of the one before it, warm.
+
+A program is run as Python runs it, but for what an interpreter does once: what others have imported is there already. Tests run in
+random order, so each program is the first one now and then.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import subprocess
+import sys
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tests.support.cluster import kill
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+# A session that a program leaves behind ends with it, as it would with its process.
+_RUN = """
+import json, os, runpy, sys, traceback
+
+def run(path, *arguments):
+    before, sys.path[0], sys.argv = sys.path[0], os.path.dirname(path), [path, *arguments]
+    try:
+        runpy.run_path(path, run_name="__main__")
+        return 0
+    except SystemExit as error:
+        return error.code
+    except BaseException:
+        traceback.print_exc()
+        return 1
+    finally:
+        sys.path[0] = before
+        sql = sys.modules.get("pyspark.sql")
+        session = sql and sql.SparkSession.getActiveSession()
+        if session:
+            session.stop()
+
+requests, answers = os.fdopen(os.dup(0)), os.fdopen(int(sys.argv[1]), "w", buffering=1)
+os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+for request in requests:
+    said, *program = json.loads(request)
+    for stream in 1, 2:
+        file = os.open(f"{said}.{stream}", os.O_WRONLY | os.O_CREAT)
+        os.dup2(file, stream)
+        os.close(file)
+    status = run(*program)
+    if isinstance(status, str):
+        print(status, file=sys.stderr)
+    for stream in sys.stdout, sys.stderr:
+        stream.flush()
+    print(status if isinstance(status, int) else int(status is not None), file=answers)
+"""
+
+
+class Interpreter:
+    """A process that runs one program after the other, all in one directory, which is empty at first."""
+
+    def __init__(self, process: subprocess.Popen[str], answers: int, room: Path) -> None:
+        self._process = process
+        self._answers = answers
+        self._room = room
+        self._number = count()
+        self.directory = room / "in"
+
+    def run(self, program: Path | str, *arguments: str, timeout: float = 110) -> subprocess.CompletedProcess[str]:
+        """Run a file, or code; return how it ended. One that takes too long is killed, and the interpreter with it."""
+        said = self._room / str(next(self._number))
+        if isinstance(program, str):
+            (path := said.with_suffix(".py")).write_text(program, encoding="utf-8")
+            program = path
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps([str(said), str(program), *arguments]) + "\n")
+        self._process.stdin.flush()
+        if not select.select([self._answers], [], [], timeout)[0]:
+            kill(self._process)
+        status = int(os.read(self._answers, 100) or -1)
+        out, err = (said.with_suffix(f".{stream}").read_text() for stream in (1, 2))
+        return subprocess.CompletedProcess(str(program), status, out, err)
+
+
+@contextmanager
+def interpreter(room: Path) -> Iterator[Interpreter]:
+    """Yield an interpreter that keeps what it needs in `room`; whatever its programs have started is gone after the block."""
+    reading, writing = os.pipe()
+    (room / "in").mkdir()
+    process = subprocess.Popen(
+        [sys.executable, "-c", _RUN, str(writing)],
+        stdin=subprocess.PIPE, cwd=room / "in", pass_fds=[writing], text=True, start_new_session=True,
+    )  # fmt: skip
+    os.close(writing)
+    try:
+        yield Interpreter(process, reading, room)
+    finally:
+        kill(process)
+        assert process.stdin is not None
+        process.stdin.close()
+        os.close(reading)
