@@ -344,8 +344,9 @@ def test_tables_that_do_not_fit_are_refused_at_the_start(place: Place, bad: str)
 def test_key_that_is_checked_late(at: At, postgres: Postgres) -> None:
     """PostgreSQL takes no `DEFERRABLE` key for an upsert, and says so only to the first row: it is told at the start."""
     place = at(postgres.url)
+    late = ("(v, k) INCLUDE (n)", "(k)", "(k, v, n)")
     place.query(
-        "CREATE TABLE {t} (k bigint, v text, n bigint, UNIQUE (v, k) INCLUDE (n) DEFERRABLE, UNIQUE (k) DEFERRABLE)"
+        f"CREATE TABLE {{t}} (k bigint, v text, n bigint, {', '.join(f'UNIQUE {key} DEFERRABLE' for key in late)})"
     )
     options = {"mode": "upsert", "keyColumns": "k,v"}
     with pytest.raises(TableMismatch, match="DEFERRABLE constraint"):
@@ -402,9 +403,10 @@ def test_column_of_another_type(at: At, postgres: Postgres) -> None:
         driver.run(1, batch((1, "abcd", 2)))
     with pytest.raises(RowRefused, match="out of range"):
         driver.run(1, batch((2**40, "a", 2)))
-    place.query("ALTER TABLE {t} ALTER v TYPE date USING NULL")
-    with pytest.raises(TableMismatch, match='"v" is of type date but expression is of type text'):
-        Driver(place, "d2").begin(1)
+    for kind in ("date", "bytea"):
+        place.query(f"ALTER TABLE {{t}} ALTER v TYPE {kind} USING NULL")
+        with pytest.raises(TableMismatch, match=f'"v" is of type {kind} but expression is of type text'):
+            Driver(place, "d2").begin(1)
 
 
 def test_what_a_state_means(at: At, postgres: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -476,21 +478,25 @@ def test_serialization_failure_is_run_again(at: At, postgres: Postgres, monkeypa
     assert len(strict.rows()) == 20
 
 
-def test_two_that_enter_a_sink_at_one_time(at: At, postgres: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another driver has made the row of the sink, and not committed it: ours waits, and takes the sink over."""
+@pytest.mark.parametrize("is_new", [True, False])
+def test_two_that_enter_a_sink_at_one_time(
+    at: At, postgres: Postgres, monkeypatch: pytest.MonkeyPatch, is_new: bool
+) -> None:
+    """Another driver has made the tables, or the row of the sink, and not committed it: ours waits, and takes the sink over."""
     monkeypatch.setattr(database, "_LOCK_MILLIS", 30_000)
     place = at(postgres.url)
-    Driver(place, sink_id="other").begin(0)
-    driver = Driver(place)
+    if not is_new:
+        Driver(place, sink_id="other").begin(0)
+    driver, other = Driver(place), Driver(place, "d2")
     entering = threading.Thread(target=lambda: driver.begin(0))
 
     def enter(db: database.Database) -> None:
-        db.execute(f"INSERT INTO \"{place.table}_batches\" VALUES ('s', '', -1, '', 'd2')")
+        other.sink._begin(db, "d2", None)
         entering.start()
         waiting = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
         wait_for(lambda: "1 row" in postgres.psql(waiting), "a session that waits")
 
-    place.database().run(enter)
+    other.db.run(enter)
     entering.join()
     driver.run(0, ten(0))
     assert len(place.rows()) == 10

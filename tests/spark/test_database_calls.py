@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from penstock.errors import CheckpointMismatch, Fenced
+from penstock.errors import CheckpointMismatch, Fenced, NotThere
 from penstock.options import DATABASE, parse
 from penstock.spark.checkpoint import Checkpoint
 from penstock.spark.database import DatabaseStreamWriter, StagedMessage
@@ -72,6 +72,18 @@ def test_rows_come_in_the_order_of_the_tasks(query: Query) -> None:
     writer.commit([query.staged(writer, 2), None, query.staged(writer, 1)], 0)
     found = [row[0] for row in query.place.query("SELECT v FROM {t} ORDER BY rowid")]
     assert found == [f"{number} {i}" for number in (2, 1) for i in range(3)]
+
+
+def test_staged_rows_that_have_gone(query: Query) -> None:
+    """In the middle of a batch a file is not there: that is the error, in our words, and nothing of the batch is applied."""
+    writer = query.writer(0)
+    there, gone = query.staged(writer, 0), query.staged(writer, 0)
+    writer.abort([gone], 0)
+    with pytest.raises(NotThere, match="with the option stagingLocation"):
+        writer.commit([there, gone], 0)
+    assert query.place.rows() == []
+    writer.commit([there], 0)
+    assert len(query.place.rows()) == 3
 
 
 def test_batch_that_failed_leaves_nothing_staged(query: Query) -> None:
