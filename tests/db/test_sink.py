@@ -376,6 +376,10 @@ def test_text_into_types_that_spark_has_not(at: At, postgres: Postgres) -> None:
     options = {"mode": "upsert", "keyColumns": "id", "badRows": "quarantine"}
     done = Driver(place, schema=schema, options=options).run(0, rows)
     assert (done.rows, done.rejected) == (2, 5)
+    keys = pa.schema([schema.field("id")])
+    Driver(place, schema=keys, options={"mode": "merge", "keyColumns": "id"}, sink_id="s2").run(
+        0, batch((one,), schema=keys)
+    )
     columns = ", ".join(f"{name}::text" for name in names)
     assert place.query(f"SELECT {columns} FROM {{t}} ORDER BY id DESC") == [right, (two, *(None,) * 4)]
 
