@@ -7,7 +7,7 @@ import re
 import pytest
 
 from penstock.errors import OptionError
-from penstock.options import SINK, SOURCE, parse
+from penstock.options import DATABASE, SINK, SOURCE, parse
 
 
 def test_names_are_taken_in_any_case() -> None:
@@ -117,3 +117,9 @@ def test_a_path_is_needed() -> None:
     """Source and sink without a path say so."""
     with pytest.raises(OptionError, match="needs a path"):
         parse(SINK, {}, what="sink")
+
+
+@pytest.mark.parametrize("given", [{"path": "/x"}, {"url": "sqlite:///x", "table": "t"}])
+def test_name_of_a_query_is_taken(given: dict[str, str]) -> None:
+    """Spark hands the name that a query was given on to its sink, in lower case."""
+    assert parse(SINK if "path" in given else DATABASE, given | {"queryname": "n"}, what="sink")["queryName"] == "n"

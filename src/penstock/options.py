@@ -236,6 +236,7 @@ SINK = (
     Option("sinkId", None, _identifier, "names the sink's own state; unset: the query id"),
     Option("growing", "false", _flag, "one file, or one a bucket, that grows under its readers"),
     Option("checkpointLocation", None, _text, "Spark's checkpoint of the query"),
+    Option("queryName", None, _any_text, "Spark's name of the query, which it hands on"),
     Option("mergeBelow", None, _size, "tasks leave smaller parts for the driver to merge; unset: half of rollSize"),
     Option("ingest", None, _any_text, "the fused stage, set by penstock.ingest"),
 )
@@ -262,6 +263,7 @@ DATABASE = (
     Option("badRows", "fail", _choice("fail", "quarantine"), "a row that the database refuses"),
     Option("stagingLocation", None, _text, "directory that tasks and driver share; unset: in the checkpoint"),
     Option("checkpointLocation", None, _text, "Spark's checkpoint of the query"),
+    Option("queryName", None, _any_text, "Spark's name of the query, which it hands on"),
 )
 
 # What must be given where a table has it, and how.

@@ -199,8 +199,11 @@ def test_sqlite_has_neither_schemas_nor_passwords(at: At, tmp_path: Path) -> Non
             place.sink(**options)
 
 
-def test_commits_are_synced(postgres: Postgres) -> None:
-    """A server that is told not to wait for its disk waits for ours; one that does more is left alone."""
+def test_commits_are_synced(postgres: Postgres, tmp_path: Path) -> None:
+    """A server that is told not to wait for its disk waits for ours; one that does more is left alone. SQLite syncs all it can."""
+    client = database(f"sqlite://{tmp_path}/x.db", lambda: None)
+    assert client.run(lambda db: db.execute("PRAGMA synchronous")) == [(3,)]
+    client.close()
     for said, meant in (("off", "on"), ("remote_apply", "remote_apply"), ("local", "local")):
         client = PostgreSQL(f"{postgres.url}&options=-c%20synchronous_commit%3D{said}", lambda: None)
         assert client.run(lambda db: db.execute("SELECT current_setting($1)", "synchronous_commit")) == [(meant,)]

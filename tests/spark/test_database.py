@@ -69,7 +69,7 @@ def test_counts_are_added_up(spark: SparkSession, stage: Stage, place: Place) ->
     """Merge: counts of keys that come in every task of every batch are those of all rows."""
     expected = fill(stage)
     counts = lines(spark, stage).selectExpr("split(value, ' ')[2] AS line", "1L AS n")
-    run(counts, stage, place, mode="merge", keyColumns="line", sinkId="counts")
+    run(counts, stage, place, mode="merge", keyColumns="line", sinkId="counts", queryName="of its own")
     assert dict(place.rows()) == Counter(line.split()[2] for line in expected)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from penstock.errors import CheckpointMismatch, Fenced
+from penstock.errors import CheckpointMismatch, Fenced, NotThere, OptionError
 from penstock.options import DATABASE, parse
 from penstock.spark.checkpoint import Checkpoint
 from penstock.spark.database import DatabaseStreamWriter, StagedMessage
@@ -29,10 +29,11 @@ class Query:
         (self.checkpoint / "metadata").write_text('{"id": "q"}')
         self.place = Place(f"sqlite://{root}/x.db", "t")
 
-    def writer(self, number: int) -> DatabaseStreamWriter:
+    def writer(self, number: int, offset: int | None = None, **options: str) -> DatabaseStreamWriter:
         """Have Spark plan a batch, and begin it."""
-        (self.checkpoint / "offsets" / str(number)).write_text(f"v1\n{{}}\n{json.dumps({'offset': number})}")
-        given = {"url": self.place.url, "table": "t", "checkpointLocation": str(self.checkpoint)}
+        planned = json.dumps({"offset": number if offset is None else offset})
+        (self.checkpoint / "offsets" / str(number)).write_text(f"v1\n{{}}\n{planned}")
+        given = {"url": self.place.url, "table": "t", "checkpointLocation": str(self.checkpoint)} | options
         made = DatabaseStreamWriter(
             parse(DATABASE, given, what="sink"), json.dumps({"type": "struct", "fields": FIELDS})
         )
@@ -66,12 +67,48 @@ def test_rows_that_are_skipped_are_counted(query: Query, caplog: pytest.LogCaptu
     assert query.files() == []
 
 
+def test_rows_that_are_rejected_are_counted(query: Query, caplog: pytest.LogCaptureFixture) -> None:
+    """The log says of which batch, and how many of how many."""
+    query.place.query("CREATE TABLE {t} (v text CHECK (v <> '0 1'))")
+    writer = query.writer(0, badRows="quarantine")
+    with caplog.at_level(logging.WARNING, "penstock.db"):
+        writer.commit([query.staged(writer, 0)], 0)
+    assert "batch 0 of query q: 1 of 3 rows rejected" in caplog.text
+
+
 def test_rows_come_in_the_order_of_the_tasks(query: Query) -> None:
     """By it an upsert knows the last row of a key; a task that reported nothing has no rows."""
     writer = query.writer(0)
     writer.commit([query.staged(writer, 2), None, query.staged(writer, 1)], 0)
     found = [row[0] for row in query.place.query("SELECT v FROM {t} ORDER BY rowid")]
     assert found == [f"{number} {i}" for number in (2, 1) for i in range(3)]
+
+
+def test_another_batch_of_the_last_number_is_refused(query: Query) -> None:
+    """The offset log was put back, and Spark has planned the batch anew: it is told by what defines the batch."""
+    writer = query.writer(0)
+    writer.commit([query.staged(writer, 0)], 0)
+    with pytest.raises(CheckpointMismatch, match="another batch of that number"):
+        query.writer(0, offset=7)
+
+
+def test_place_for_rows_that_cannot_be_used(query: Query, tmp_path: Path) -> None:
+    """It is told at the start, before the database is asked."""
+    with pytest.raises(OptionError, match="stagingLocation"):
+        query.writer(0, stagingLocation="ftp://host/x")
+    assert not (tmp_path / "x.db").exists()
+
+
+def test_staged_rows_that_have_gone(query: Query) -> None:
+    """In the middle of a batch a file is not there: that is the error, in our words, and nothing of the batch is applied."""
+    writer = query.writer(0)
+    there, gone = query.staged(writer, 0), query.staged(writer, 0)
+    writer.abort([gone], 0)
+    with pytest.raises(NotThere, match="with the option stagingLocation"):
+        writer.commit([there, gone], 0)
+    assert query.place.rows() == []
+    writer.commit([there], 0)
+    assert len(query.place.rows()) == 3
 
 
 def test_batch_that_failed_leaves_nothing_staged(query: Query) -> None:

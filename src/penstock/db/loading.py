@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -130,14 +131,15 @@ class Loading:
                     yield field.name, f"column {field.name!r} is infinite, and a sum with it may be none", pc.is_inf
             kind = field.type.value_type if types.is_list(field.type) else field.type
             if types.is_string(kind):
-                yield field.name, f"column {field.name!r} is no text in UTF-8", _is_no_text
+                yield field.name, f"column {field.name!r} is no text in UTF-8", partial(_within, _is_no_text)
             if types.is_temporal(kind):
-                yield field.name, f"column {field.name!r} has a time that the database has not", self._is_out_of_time
+                yield (
+                    field.name,
+                    f"column {field.name!r} has a time that the database has not",
+                    partial(_within, self._is_out_of_time),
+                )
 
     def _is_out_of_time(self, column: pa.Array) -> pa.Array:
-        if types.is_list(column.type):
-            bad = pc.fill_null(self._is_out_of_time(column.flatten()), fill_value=False)
-            return pc.is_in(pa.array(np.arange(len(column))), pc.list_parent_indices(column).filter(bad))
         first, last = self._db.days
         if types.is_date(column.type):
             values = column.view(pa.int32())
@@ -225,8 +227,16 @@ class Loading:
             raise RowRefused(msg)
 
 
+def _within(test: Callable[[pa.Array], pa.Array], column: pa.Array) -> pa.Array:
+    """Tell of which values a test holds; of lists: for a value of which."""
+    if not types.is_list(column.type):
+        return test(column)
+    bad = pc.fill_null(test(column.flatten()), fill_value=False)
+    return pc.is_in(pa.array(np.arange(len(column))), pc.list_parent_indices(column).filter(bad))
+
+
 def _is_no_text(column: pa.Array) -> pa.Array:
-    """Tell which texts, or lists of them, are not in UTF-8: Spark takes any bytes for one, and Arrow believes it."""
+    """Tell which texts are not in UTF-8: Spark takes any bytes for one, and Arrow believes it."""
     try:
         column.validate(full=True)
     except pa.ArrowInvalid:
