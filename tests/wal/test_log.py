@@ -345,6 +345,41 @@ def test_half_a_group_is_not_there_yet(root: str) -> None:
     assert list(reader) == [b"second" * 100]
 
 
+@pytest.mark.parametrize(("times", "rolled"), [(1, False), (2, False), (3, False), (1, True)])
+def test_a_group_that_is_read_while_it_is_written(root: str, times: int, rolled: bool) -> None:
+    """A look that shows the begin of a group, and zeros for what comes, is no damage: neither the first nor the second."""
+    with Writer(root, segment_size=400) as writer:
+        writer.append(b"first")
+        writer.flush()
+        length = (Path(root) / "000000000001.wal").stat().st_size
+        writer.append(b"second" * 30)
+        writer.flush()
+        if rolled:
+            writer.append(b"third" * 30)
+
+    class Early(LocalReadHandle):
+        left = times
+
+        def read(self, offset: int, length: int) -> bytes:
+            found = super().read(offset, length)
+            end = offset + len(found)
+            if self._path.endswith("1.wal") and offset < mid < end and Early.left:
+                Early.left -= 1
+                return found[: mid - offset] + bytes(end - mid)
+            return found
+
+    class Disk(LocalStorage):
+        def open(self, path: str) -> LocalReadHandle:
+            return Early(path)
+
+    mid = length + 100
+    found: list[bytes] = []
+    with Reader(root, storage=Disk()) as reader:
+        for _ in range(3):  # it may be the end for now
+            found += list(reader)
+    assert [record[:5] for record in found] == [b"first", b"secon", b"third"][: 2 + rolled]
+
+
 def test_segments_are_ordered_by_number_alone(root: str) -> None:
     """F-W20: clocks that step back, or a copy that has other times, change neither what is read nor what is purged."""
     with Writer(root, segment_size=200) as writer:

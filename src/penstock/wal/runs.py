@@ -108,7 +108,7 @@ def runs(start: dict[str, Any], end: dict[str, Any]) -> list[Run]:
     """Return the run between two offsets, in parts for tasks; reads nothing."""
     whole = _run(start, end)
     bounds = [whole.start, *map(Position.parse, end["cuts"]), whole.end]
-    return [Run(whole.log, *bound) for bound in pairwise(bounds) if bound[0] != bound[1]]
+    return [Run(whole.log, *bound) for bound in pairwise(bounds)]
 
 
 def read(directory: str, run: Run, storage: Storage) -> Iterator[pa.RecordBatch]:
