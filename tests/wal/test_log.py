@@ -197,6 +197,33 @@ def test_a_writer_that_is_overtaken_behind_its_new_segment(
     assert [record for record in records if record != b"not acknowledged"] == [b"first", b"second"]
 
 
+def test_a_writer_that_is_overtaken_by_one_without_a_header(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Failure 6: the other one has made its segment, and not its header yet: it will name the one before, which stays."""
+    storage = CrashHdfs().storage()
+    with Writer(ROOT, storage=storage) as writer:
+        writer.append(b"first")
+    overtaken = Writer(ROOT, storage=storage)
+    look, create = overtaken._check_alone, storage.create
+
+    def look_late(number: int) -> None:
+        def create_and_let_look(path: str) -> Any:
+            file = create(path)
+            with pytest.raises(Fenced, match="has taken over"):
+                look(number)
+            return file
+
+        with Writer(ROOT, storage=storage) as newer:
+            monkeypatch.setattr(storage, "create", create_and_let_look)
+            newer.append(b"acknowledged")
+        look(number)
+
+    monkeypatch.setattr(overtaken, "_check_alone", look_late)
+    overtaken.append(b"not acknowledged")
+    with pytest.raises(Fenced):
+        overtaken.flush()
+    assert list(Reader(ROOT, storage=storage)) == [b"first", b"acknowledged"]
+
+
 def test_a_sync_that_fails_poisons_the_writer(root: str) -> None:
     """The flush that fails, those that wait for it and all later calls fail; what was acknowledged is there."""
     writer = Writer(root)
