@@ -331,6 +331,24 @@ def test_a_header_that_tore(log: Path) -> None:
             assert Log(str(log)).repair() == []
 
 
+def test_two_that_go_on_behind_the_same_one(root: str, tmp_path: Path) -> None:
+    """The last one counts; a writer goes on behind that, whatever is in between."""
+    with Writer(root) as writer:
+        writer.append(b"first")
+    other = tmp_path / "other"
+    shutil.copytree(root, other)
+    (other / "000000000002.wal").touch()
+    for directory, record in ((root, b"overtaken"), (other, b"second")):
+        with Writer(directory) as writer:
+            writer.append(record)
+    shutil.copy(other / "000000000003.wal", root)
+    assert list(Reader(root)) == [b"first", b"second"]
+    with Writer(root) as writer:
+        writer.append(b"third")
+    assert list(Reader(root)) == [b"first", b"second", b"third"]
+    assert Log(root).repair() == []
+
+
 def test_each_repair_keeps_its_own_copy(log: Path) -> None:
     """Another damage of the same segment is cut as the first was, and kept beside the first copy."""
     path = log / "000000000003.wal"
