@@ -210,3 +210,8 @@ def test_what_replayable_refuses(spark: SparkSession, tmp_path: Path) -> None:
     for store, schema in (("s3://bucket/store", SCHEMA), ("", SCHEMA), (str(tmp_path), "n nothing")):
         with pytest.raises(OptionError):
             penstock.replayable(lambda last: None, store, schema=schema, spark=spark)
+    wrong: Any = 5
+    with pytest.raises(OptionError, match="read=5 is no function"):
+        penstock.replayable(wrong, str(tmp_path), schema=SCHEMA, spark=spark)
+    with pytest.raises(OptionError, match="acknowledge=5 is no function"):
+        penstock.replayable(lambda last: None, str(tmp_path), schema=SCHEMA, acknowledge=wrong, spark=spark)

@@ -269,6 +269,97 @@ def test_a_salvage_that_is_asked_again(log: Path) -> None:
         assert len(reader.skipped) == 1
 
 
+def test_a_salvage_of_a_log_that_holds_its_own_begin(root: str) -> None:
+    """A damaged record that is a copy of the segment has groups in it that look right: they are older, and do not come twice."""
+    path = Path(root) / "000000000001.wal"
+    with Writer(root) as writer:
+        writer.append(b"first")
+        writer.flush()
+        writer.append(path.read_bytes())
+        writer.flush()
+        writer.append(b"last")
+    path.write_bytes(flipped(path.read_bytes(), 150))
+    with Reader(root, mode="salvage") as reader:
+        assert list(reader) == [b"first", b"last"]
+
+
+def test_a_number_that_is_left_out(log: Path) -> None:
+    """A group that fits its checksum, and is not the next one, is damage."""
+    path = log / "000000000003.wal"
+    data = path.read_bytes()
+    header = form.decode_header(data, "x")
+    assert header is not None
+    group, _ = form.encode_group(
+        [b"x"], [1], len(RECORDS) + 1, len(data), int.from_bytes(data[-8:], "little") ^ header.salt
+    )
+    path.write_bytes(data + group)
+    with pytest.raises(DamagedState, match=f"number, expected record {len(RECORDS)}"):
+        list(Reader(str(log)))
+
+
+def test_the_second_group_of_a_flush_alone(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two groups that are written together a power cut keeps the second: that is a torn end, for neither was acknowledged."""
+    monkeypatch.setattr("penstock.wal.writer.GROUP_BYTES", 200)
+    path = Path(root) / "000000000001.wal"
+    with Writer(root) as writer:
+        writer.append(b"first")
+        writer.flush()
+        at = path.stat().st_size
+        writer.append(bytes(100))
+        writer.append(b"third" * 20)
+    data = path.read_bytes()
+    group = form.group_bytes(1, 100)
+    assert len(data) == at + 2 * group
+    path.write_bytes(data[:at] + bytes(group - 8) + data[at + group - 8 :])  # what both have a sector of is there
+    assert list(Reader(root)) == [b"first"]
+    assert Log(root).info().torn == 2 * group
+    with Writer(root) as writer:
+        writer.append(b"more")
+    assert list(Reader(root)) == [b"first", b"more"]
+
+
+def test_a_header_that_tore(log: Path) -> None:
+    """A new segment with a part of a header, or zeros as long as one, holds nothing: it is passed over, and its number is not used."""
+    data = (log / "000000000003.wal").read_bytes()
+    for header in (b"", data[:40], data[:40] + bytes(48), bytes(88)):
+        with put_back(log):
+            (log / "000000000004.wal").write_bytes(header)
+            assert list(Reader(str(log), mode="strict")) == RECORDS
+            with Writer(str(log)) as writer:
+                assert writer.append(b"more") == (5, form.FIRST_ENTRY)
+            assert list(Reader(str(log))) == [*RECORDS, b"more"]
+            assert Log(str(log)).repair() == []
+
+
+def test_two_that_go_on_behind_the_same_one(root: str, tmp_path: Path) -> None:
+    """The last one counts; a writer goes on behind that, whatever is in between."""
+    with Writer(root) as writer:
+        writer.append(b"first")
+    other = tmp_path / "other"
+    shutil.copytree(root, other)
+    (other / "000000000002.wal").touch()
+    for directory, record in ((root, b"overtaken"), (other, b"second")):
+        with Writer(directory) as writer:
+            writer.append(record)
+    shutil.copy(other / "000000000003.wal", root)
+    assert list(Reader(root)) == [b"first", b"second"]
+    with Writer(root) as writer:
+        writer.append(b"third")
+    assert list(Reader(root)) == [b"first", b"second", b"third"]
+    assert Log(root).repair() == []
+
+
+def test_each_repair_keeps_its_own_copy(log: Path) -> None:
+    """Another damage of the same segment is cut as the first was, and kept beside the first copy."""
+    path = log / "000000000003.wal"
+    kept = []
+    for at in (-9, -200):
+        path.write_bytes(flipped(path.read_bytes(), path.stat().st_size + at))
+        kept.append(path.read_bytes())
+        assert len(Log(str(log)).repair()) == 1
+    assert [(log / f"{path.name}.broken{n}").read_bytes() for n in ("", ".2")] == kept
+
+
 def test_torn_end_is_the_end_or_an_error(log: Path) -> None:
     """Rubbish and zeros behind the last record: the end for `tail`, an error for `strict`; told by `info`, cut by nobody."""
     path = log / "000000000003.wal"
@@ -308,6 +399,15 @@ def test_positions_that_are_none(log: Path) -> None:
     Log(str(log)).purge(end)
     with pytest.raises(PositionError, match="it was purged; the first position is 3:120"):
         Reader(str(log), start=next(iter(given)))
+
+
+def test_a_record_that_looks_like_an_entry(root: str) -> None:
+    """A position inside a record is refused, also if what is there could be the entry of a record behind the last one."""
+    with Writer(root) as writer:
+        at = writer.append((1).to_bytes(8, "little") * 4)
+    for step in (1, 2, 3):
+        with pytest.raises(PositionError, match="inside a record"):
+            Reader(root, start=Position(at.segment, at.offset + 8 * step))
 
 
 def test_a_position_of_a_damaged_record(log: Path) -> None:

@@ -197,6 +197,33 @@ def test_a_writer_that_is_overtaken_behind_its_new_segment(
     assert [record for record in records if record != b"not acknowledged"] == [b"first", b"second"]
 
 
+def test_a_writer_that_is_overtaken_by_one_without_a_header(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Failure 6: the other one has made its segment, and not its header yet: it will name the one before, which stays."""
+    storage = CrashHdfs().storage()
+    with Writer(ROOT, storage=storage) as writer:
+        writer.append(b"first")
+    overtaken = Writer(ROOT, storage=storage)
+    look, create = overtaken._check_alone, storage.create
+
+    def look_late(number: int) -> None:
+        def create_and_let_look(path: str) -> Any:
+            file = create(path)
+            with pytest.raises(Fenced, match="has taken over"):
+                look(number)
+            return file
+
+        with Writer(ROOT, storage=storage) as newer:
+            monkeypatch.setattr(storage, "create", create_and_let_look)
+            newer.append(b"acknowledged")
+        look(number)
+
+    monkeypatch.setattr(overtaken, "_check_alone", look_late)
+    overtaken.append(b"not acknowledged")
+    with pytest.raises(Fenced):
+        overtaken.flush()
+    assert list(Reader(ROOT, storage=storage)) == [b"first", b"acknowledged"]
+
+
 def test_a_sync_that_fails_poisons_the_writer(root: str) -> None:
     """The flush that fails, those that wait for it and all later calls fail; what was acknowledged is there."""
     writer = Writer(root)
@@ -343,6 +370,41 @@ def test_half_a_group_is_not_there_yet(root: str) -> None:
         assert not reader.advance()
     path.write_bytes(whole)
     assert list(reader) == [b"second" * 100]
+
+
+@pytest.mark.parametrize(("times", "rolled"), [(1, False), (2, False), (3, False), (1, True)])
+def test_a_group_that_is_read_while_it_is_written(root: str, times: int, rolled: bool) -> None:
+    """A look that shows the begin of a group, and zeros for what comes, is no damage: neither the first nor the second."""
+    with Writer(root, segment_size=400) as writer:
+        writer.append(b"first")
+        writer.flush()
+        length = (Path(root) / "000000000001.wal").stat().st_size
+        writer.append(b"second" * 30)
+        writer.flush()
+        if rolled:
+            writer.append(b"third" * 30)
+
+    class Early(LocalReadHandle):
+        left = times
+
+        def read(self, offset: int, length: int) -> bytes:
+            found = super().read(offset, length)
+            end = offset + len(found)
+            if self._path.endswith("1.wal") and offset < mid < end and Early.left:
+                Early.left -= 1
+                return found[: mid - offset] + bytes(end - mid)
+            return found
+
+    class Disk(LocalStorage):
+        def open(self, path: str) -> LocalReadHandle:
+            return Early(path)
+
+    mid = length + 100
+    found: list[bytes] = []
+    with Reader(root, storage=Disk()) as reader:
+        for _ in range(3):  # it may be the end for now
+            found += list(reader)
+    assert [record[:5] for record in found] == [b"first", b"secon", b"third"][: 2 + rolled]
 
 
 def test_segments_are_ordered_by_number_alone(root: str) -> None:

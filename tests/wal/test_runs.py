@@ -69,6 +69,17 @@ def test_every_record_is_in_one_part_of_one_run(storage: Storage, size: int | No
     )
 
 
+def test_a_limit_that_is_just_reached(storage: Storage) -> None:
+    """A run has groups up to its limit of bytes, that included; one that is longer than that is taken alone."""
+    with Writer(ROOT, storage=storage) as writer:
+        for _ in range(4):
+            writer.append(bytes(8))  # a group of 56 bytes
+            writer.flush()
+    begun = runs.begin(ROOT, "earliest", storage)
+    taken = [len(rows(storage, begun, planned(storage, begun, size=size))) for size in (1, 56, 111, 112, 113, 224, 225)]
+    assert taken == [1, 1, 1, 2, 2, 4, 4]
+
+
 def test_runs_follow_a_live_writer(storage: Storage) -> None:
     """A run ends where the log does; what is appended then, over rolls and other writers, is in the next one."""
     begun = start = runs.begin(ROOT, "earliest", storage)

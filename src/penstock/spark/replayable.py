@@ -62,6 +62,11 @@ def replayable(
 
     from penstock.spark.register import register
 
+    functions_given: dict[str, object] = {"read": read, "acknowledge": acknowledge or read}
+    for name, given in functions_given.items():
+        if not callable(given):
+            msg = f"{name}={given!r} is no function: expected one of a table"
+            raise OptionError(msg)
     session = spark or SparkSession.getActiveSession()
     if session is None:
         msg = "there is no active Spark session; give one: replayable(..., spark=session)"

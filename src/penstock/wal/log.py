@@ -220,7 +220,7 @@ class Log:
                     return (number, True) if segment.size > at else None
                 header = following.header
                 following.close()
-                if header.end > at or header.sequence > sequence:
+                if header.end > at:
                     return number, True
                 if (header.end, header.sequence) != (at, sequence) or not segment.ends_at(header):
                     return header.number, False

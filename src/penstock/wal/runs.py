@@ -108,7 +108,7 @@ def runs(start: dict[str, Any], end: dict[str, Any]) -> list[Run]:
     """Return the run between two offsets, in parts for tasks; reads nothing."""
     whole = _run(start, end)
     bounds = [whole.start, *map(Position.parse, end["cuts"]), whole.end]
-    return [Run(whole.log, *bound) for bound in pairwise(bounds) if bound[0] != bound[1]]
+    return [Run(whole.log, *bound) for bound in pairwise(bounds)]
 
 
 def read(directory: str, run: Run, storage: Storage) -> Iterator[pa.RecordBatch]:
@@ -143,7 +143,10 @@ def _groups(reader: Reader, directory: str, run: Run) -> Iterator[tuple[str, Pos
     for batch in reader.batches():
         log = reader.log.hex()
         if log != (run.log or log):
-            msg = f"the log {directory!r} has the id {log}, expected {run.log}: it was begun anew; give it a new checkpoint"
+            msg = (
+                f"the log {directory!r} has the id {log}, expected {run.log}: it was begun anew, or is another one; "
+                "give it a new checkpoint"
+            )
             raise PositionError(msg)
         if start == NO_LOG and batch.sequence:
             msg = f"the log {directory!r} begins with record {batch.sequence}, expected 0: it was purged before it was read"
