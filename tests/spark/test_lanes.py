@@ -27,6 +27,7 @@ SHAPE = Shape(
     pa.schema([pa.field("out", pa.int64()), pa.field("call", pa.string())]), keep_input=True, with_error=False
 )
 _numbers = count()  # of lanes: each has a function of its own
+MISFIT = 99
 BOTH = pytest.mark.parametrize("ordered", [True, False])
 
 
@@ -91,7 +92,7 @@ class Lane:
         while row.n not in self.ends:  # noqa: ASYNC110 - for ever
             await asyncio.sleep(100)
         await asyncio.sleep(self.seconds)
-        return (2 * row.n, call.id)
+        return ("no number" if row.n == MISFIT else 2 * row.n, call.id)
 
     def attempt(self, rows: Iterable[int], ends: Iterable[int], *, others: bool = False) -> list[dict[str, Any]]:
         """Try the batch that follows the committed one; return what it emits. It has input if there are rows, or if `others` do."""
@@ -218,6 +219,15 @@ def test_a_failed_row_fails_the_try_and_leaves_the_state() -> None:
         lane.attempt([-2], ())
     assert lane.run([2], {2}) == [1]
     assert lane.run([], ()) == [2]
+
+
+def test_a_result_that_does_not_fit_fails_the_try_that_made_it() -> None:
+    """Finished behind a slow row it would be put into the state, and fail every batch from then on."""
+    lane = Lane()
+    with pytest.raises(CallFailed, match="column 'out': expected bigint"):
+        lane.attempt([1, MISFIT], {MISFIT})
+    assert lane.run([1, 2], {1, 2}) == []
+    assert lane.run([], ()) == [1, 2]
 
 
 def test_failures_as_a_column_are_held_like_any_output() -> None:

@@ -287,14 +287,14 @@ def _signature(fn: Callable[..., Any]) -> inspect.Signature | None:
 
 
 def _wants_call(fn: Callable[..., Any]) -> bool:
-    """Tell whether a function takes its call beside the row: as a second parameter with no default, or one named `call`."""
+    """Tell whether a function takes its call beside the row: as a second parameter with no default, or named so."""
     signature = _signature(fn)
     if signature is None:
         return False
     by_keyword = {inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD}
     found = [one for one in signature.parameters.values() if one.kind not in by_keyword]
     second = found[1:2] or [one for one in found if one.kind is one.VAR_POSITIONAL]
-    return any(one.default is one.empty or one.name == "call" for one in second)
+    return any(one.default is one.empty or one.name in {"call", "ctx"} for one in second)
 
 
 def check_arguments(what: str, fn: object, *given: str) -> None:
