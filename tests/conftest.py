@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import subprocess
+import tempfile
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -30,11 +31,20 @@ JAVA_AT_LEAST = 17
 # Nothing here runs for long enough to be worth Java's second compiler, which takes 40 % of the processor time of a session
 # that starts, runs three batches and ends, nor a collector with threads of its own. Read by Spark's launcher in this process
 # and in all that tests start.
-os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+# Their temporary files are in a directory of this run, since one that is killed leaves its own; its name is short, for sockets are in it.
+JAVA_FILES = "" if "SPARK_SUBMIT_OPTS" in os.environ else tempfile.mkdtemp(prefix="j-")
+if JAVA_FILES:
+    os.environ["SPARK_SUBMIT_OPTS"] = f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Djava.io.tmpdir={JAVA_FILES}"
 
 # A loaded machine is no reason to fail, and a failure must be repeatable from what the report prints.
 hypothesis.settings.register_profile("penstock", deadline=None, print_blob=True)
 hypothesis.settings.load_profile("penstock")
+
+
+def pytest_unconfigure() -> None:
+    """Remove what JVMs that were killed have left; xdist's workers have our directory, and are over."""
+    if JAVA_FILES:
+        shutil.rmtree(JAVA_FILES, ignore_errors=True)  # one that ends just now removes its own
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:

@@ -12,6 +12,7 @@ import io
 import re
 import tokenize
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -335,12 +336,14 @@ RULES: dict[str, Callable[[Module], Iterator[Finding]]] = {
 }
 
 
+@cache
 def modules() -> list[Module]:
-    """Return all modules of the package."""
+    """Return all modules of the package, parsed once for all rules."""
     paths = sorted(PACKAGE.rglob("*.py"))
     return [Module(path.relative_to(PACKAGE).as_posix(), path.read_text(encoding="utf-8")) for path in paths]
 
 
+@cache
 def breaches(rule: str) -> list[Finding]:
     """Return every breach of a rule outside its home, excepted or not, each once."""
     home = HOMES.get(rule)

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.support.stage import run_python
-from tests.support.wait import wait_for
 
 if TYPE_CHECKING:
     from tests.support.interpreter import Interpreter
@@ -28,6 +27,7 @@ INGEST = """
 import sys, penstock
 src, dst, size = sys.argv[1:]
 spark = penstock.local_session("local[2]", rows_in_jvm=False)
+print("UP", flush=True)
 penstock.ingest(spark, src, dst, source={"maxBytesPerTrigger": size}, sink={"rollSize": "20k"})
 print("DONE")
 """
@@ -161,7 +161,7 @@ def test_kills_at_random_moments_of_real_logs(stage: Stage, python: Interpreter,
     watcher.start()
     chance = random.Random(20261120)  # noqa: S311 - moments to kill at, repeatable
     for _ in range(kills):
-        _run_and_kill(stage, chance.uniform(0, 2))
+        _run_and_kill(stage, chance.uniform(0.5, 4))
     final = python.run(INGEST, str(stage.src), str(stage.dst), "200k")
     watcher.over.set()
     watcher.join()
@@ -177,18 +177,13 @@ def _halves(lines: list[str]) -> tuple[list[str], list[str]]:
 
 
 def _run_and_kill(stage: Stage, seconds: float) -> None:
-    """Kill an ingest, if it has not ended, so many seconds after it has planned a batch: before that it has nothing to lose."""
-    before = _planned(stage)
+    """Kill an ingest, if it has not ended, so many seconds after its session is up: until then there is nothing to be lost."""
     command = [sys.executable, "-c", INGEST, str(stage.src), str(stage.dst), "200k"]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
-    try:
-        wait_for(lambda: _planned(stage) != before or process.poll() is not None, "a batch")
-        process.wait(seconds)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-
-
-def _planned(stage: Stage) -> set[str]:
-    """Return the names of the batches that Spark's offset log has."""
-    return {path.name for path in (stage.dst / "_penstock" / "checkpoint" / "offsets").glob("[0-9]*")}
+    said = subprocess.PIPE
+    with subprocess.Popen(command, stdout=said, stderr=subprocess.DEVNULL, start_new_session=True) as process:
+        assert process.stdout is not None
+        assert b"UP\n" in process.stdout
+        try:
+            process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)

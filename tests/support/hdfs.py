@@ -156,7 +156,8 @@ class MiniHdfs:
         self._directory = directory
         quick = ["-XX:TieredStopAtLevel=1"] if small else []
         archive = f"-XX:SharedArchiveFile={self._archive}"
-        self._java = [_java(), "-Xmx256m", "-XX:+UseSerialGC", *quick, archive, "-cp", classes]
+        files = f"-Djava.io.tmpdir={directory}"  # what a server that is killed leaves goes with the directory
+        self._java = [_java(), "-Xmx256m", "-XX:+UseSerialGC", *quick, archive, files, "-cp", classes]
         self.port = free_port()
         self.web_port = free_port()
         self._settings = [
