@@ -53,7 +53,7 @@ def family(process: subprocess.Popen[Any]) -> list[psutil.Process]:
 
 def java_options() -> str:
     """Return options for the JVMs of a cluster, which are many and live for seconds: they take the archive of `penstock warmup`."""
-    return " ".join([archive.QUICK_COMPILER, "-XX:+UseSerialGC", *archive.flags()])
+    return " ".join([os.environ.get("SPARK_SUBMIT_OPTS", archive.QUICK_COMPILER), *archive.flags()])
 
 
 @dataclass(frozen=True)
