@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import date, datetime, timezone
 from decimal import Decimal
 from functools import partial
@@ -649,3 +649,43 @@ def test_a_row_cannot_be_changed() -> None:
     shape = Shape(pa.schema([pa.field("out", LONG)]), keep_input=True, with_error=False)
     (found,) = shape.batches([Outcome(0, row, [(1,)], None, 1)], "fail")
     assert found.to_pylist() == [{"n": 1, "tags": ["a"], "out": 1}]
+
+
+class Record:
+    """As asyncpg's: not a mapping by its class, iterated by its values."""
+
+    def __init__(self, **values: Any) -> None:
+        self._values = values
+
+    def keys(self) -> Any:
+        return self._values.keys()
+
+    def __getitem__(self, name: str) -> Any:
+        return self._values[name]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._values.values())
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+
+class Model:
+    """As pydantic's: iterated by its fields with their names."""
+
+    def __iter__(self) -> Iterator[tuple[str, Any]]:
+        yield "a", "b"
+
+
+def test_records_of_a_driver_are_mappings() -> None:
+    """One alone, in a list, and with columns that are not those of the schema."""
+    assert outputs_of(Record(b=2, a=1), ("a", "b")) == [(1, 2)]
+    assert outputs_of([Record(a=1, b=2), {"b": 4, "a": 3}], ("a", "b")) == [(1, 2), (3, 4)]
+    with pytest.raises(ValueError, match="an output has the columns a, c; expected a, b"):
+        outputs_of(Record(a=1, c=2), ("a", "b"))
+
+
+def test_a_model_is_no_list_of_its_fields() -> None:
+    """Two columns of text would take two rows of (name, value) for outputs."""
+    with pytest.raises(TypeError, match="returned a Model; expected a mapping"):
+        outputs_of(Model(), ("a", "b"))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
@@ -228,12 +228,12 @@ def in_threads(fn: Callable[..., Any], *, threads: int = 100) -> AsyncFunction:
 
 def outputs_of(result: Any, names: tuple[str, ...]) -> list[tuple[Any, ...]]:  # noqa: ANN401 - what the user returned
     """Return a result as a list of tuples in the order of `names`. `ValueError` or `TypeError` say what is wrong with it."""
-    if isinstance(result, (tuple, dict, Mapping)):  # what is asked of a Mapping first is slow
+    if isinstance(result, (tuple, dict, Mapping)) or _has_keys(result):  # what is asked of a Mapping first is slow
         return [_output(result, names)]
     if result is None:
         msg = "the function returned None; return an output, or [] to emit nothing"
         raise TypeError(msg)
-    if isinstance(result, (str, bytes)) or not isinstance(result, Iterable):
+    if isinstance(result, (str, bytes)) or not isinstance(result, (Collection, Iterator)):  # a model gives its fields
         msg = f"the function returned {_kind(result)}; expected a mapping, a row or a tuple, or an iterable of them"
         raise TypeError(msg)
     return [_output(one, names) for one in result]
@@ -244,13 +244,12 @@ def _output(one: Any, names: tuple[str, ...]) -> tuple[Any, ...]:  # noqa: ANN40
         if len(one) != len(names):
             msg = f"an output has {len(one)} values; expected {len(names)}: {', '.join(names)}"
             raise ValueError(msg)
-        if (
-            type(one) is not tuple
-        ):  # Spark's Row, a named tuple: with the names of the schema in another order it means these
-            own = names_of(one)
-            if sorted(own) == sorted(names):
-                return tuple(one[own.index(name)] for name in names)
-        return tuple(one)
+        if type(one) is tuple:
+            return one
+        own = names_of(one)  # of a Row, or a named tuple: with the names of the schema in another order it means these
+        return tuple(one[own.index(name)] for name in names) if sorted(own) == sorted(names) else tuple(one)
+    if not isinstance(one, (dict, Mapping)) and _has_keys(one):
+        one = dict(one)
     if not isinstance(one, (dict, Mapping)):
         msg = f"an output is {_kind(one)}; expected a mapping, a row or a tuple in the order of the schema"
         raise TypeError(msg)
@@ -261,6 +260,11 @@ def _output(one: Any, names: tuple[str, ...]) -> tuple[Any, ...]:  # noqa: ANN40
             pass
     msg = f"an output has the columns {', '.join(map(str, one)) or 'none'}; expected {', '.join(names)}"
     raise ValueError(msg)
+
+
+def _has_keys(one: object) -> bool:
+    """Tell whether this is a mapping for `dict`, though not by its class: a record of a database's driver."""
+    return hasattr(one, "keys") and hasattr(one, "__getitem__")
 
 
 def _kind(value: object) -> str:
