@@ -1,7 +1,8 @@
-"""`python -m benchmarks.asynchronous`: the asynchronous operator against a bare pool of workers on the same loop.
+"""`python -m benchmarks.asynchronous`: the asynchronous operator against a bare pool of workers.
 
-Both take turns in one process, so that what drifts on the machine drifts for both. A call is `asyncio.sleep`; what is
-measured is what the operator adds to it. Figures are medians; the shares are of the pool's (or of the unordered) speed.
+They take turns in one process, so that what drifts on the machine drifts for all; the pool on Python's own loop, and on one as the
+operator has. A call is `asyncio.sleep`; what is measured is what the operator adds to it. Figures are medians; the shares are of
+the pool's (or of the unordered) speed.
 """
 
 from __future__ import annotations
@@ -21,16 +22,17 @@ from penstock import clock
 from penstock.aio.function import Adapted
 from penstock.aio.operator import Operator, Settings
 from penstock.aio.rows import Shape
-from penstock.aio.runtime import new_loop, young
+from penstock.aio.runtime import new_loop, tuned
 from penstock.aio.stage import Place, Plan, run
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Coroutine
 
 CALL_SECONDS = 0.01
 STRAGGLER_SECONDS = 1.0
 ONE_IN = 100
 _names = itertools.count()
+Loop = asyncio.AbstractEventLoop
 
 
 async def quick(row: Any) -> tuple[int]:  # noqa: ANN401, ARG001 - a number here, a row there
@@ -50,8 +52,8 @@ async def straggling(row: int) -> tuple[int]:
     return (1,)
 
 
-def pool(fn: Any, rows: int, capacity: int) -> float:  # noqa: ANN401 - one of the functions above
-    """Return the seconds that a bare pool of `capacity` workers takes."""
+def pool(fn: Any, rows: int, capacity: int, loop: Callable[[], Loop] = asyncio.new_event_loop) -> float:  # noqa: ANN401 - one of the functions above
+    """Return the seconds that a bare pool of `capacity` workers takes, on Python's own loop or another one."""
 
     async def main() -> None:
         left, done = iter(range(rows)), []
@@ -63,7 +65,15 @@ def pool(fn: Any, rows: int, capacity: int) -> float:  # noqa: ANN401 - one of t
         await asyncio.gather(*(work() for _ in range(capacity)))
         assert len(done) == rows
 
-    return timed(lambda: asyncio.run(main()))
+    return timed(lambda: on(loop(), main()))
+
+
+def on(loop: Loop, work: Coroutine[Any, Any, None]) -> None:
+    """Run something to its end on a loop of its own."""
+    try:
+        loop.run_until_complete(work)
+    finally:
+        loop.close()
 
 
 def core(fn: Any, rows: int, capacity: int, **settings: Any) -> float:  # noqa: ANN401 - as above
@@ -85,10 +95,8 @@ def core(fn: Any, rows: int, capacity: int, **settings: Any) -> float:  # noqa: 
         await operator.close()
 
     def work() -> None:
-        loop = new_loop()
-        with young(capacity):
-            loop.run_until_complete(main())
-        loop.close()
+        with tuned(capacity):
+            on(new_loop(), main())
 
     return timed(work)
 
@@ -145,13 +153,15 @@ def main(
     table = Table("what", "asked", "measured")
     for capacity, rows, asked in ((100, 20_000, "95 %"), (1000, 100_000, "85 %")):
         count = max(int(rows * scale), capacity)
-        bare, ours, task = turns(
+        bare, alike, ours, task = turns(
             repeat,
             lambda n=count, c=capacity: pool(slow, n, c),
+            lambda n=count, c=capacity: pool(slow, n, c, new_loop),
             lambda n=count, c=capacity: core(slow, n, c),
             lambda n=count, c=capacity: stage(slow, n, c),
         )
         table.add_row(f"10 ms calls, capacity {capacity}: core, of a bare pool", asked, f"{bare / ours:.0%}")
+        table.add_row(f"10 ms calls, capacity {capacity}: core, of one on the same loop", "-", f"{alike / ours:.0%}")
         table.add_row(f"10 ms calls, capacity {capacity}: task, of a bare pool", "-", f"{bare / task:.0%}")
     count = max(int(20_000 * scale), ONE_IN)
     loose, strict = turns(

@@ -6,6 +6,7 @@ import asyncio
 import gc
 import os
 import resource
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -417,22 +418,24 @@ def test_a_rate_is_shared_by_the_tasks_of_a_process() -> None:
 
 
 @pytest.mark.parametrize("usual", [700, 0, 1_000_000])
-def test_the_garbage_collector_is_left_as_it_was(usual: int) -> None:
-    """While tasks are at work it looks less often, by the largest of them; never more often than before, and not if it is off."""
-    found = gc.get_threshold()
+def test_the_interpreter_is_left_as_it_was(usual: int) -> None:
+    """Tasks at work have short turns, and the collector looks less often, by the largest; never more often, and not if it is off."""
+    found, turn = gc.get_threshold(), sys.getswitchinterval()
     gc.set_threshold(usual, *found[1:])
     seen = []
     try:
         with ExitStack() as second:
             with ExitStack() as first:
-                first.enter_context(runtime.young(1000))
+                first.enter_context(runtime.tuned(1000))
                 seen.append(gc.get_threshold()[0])
-                second.enter_context(runtime.young(5000))
+                second.enter_context(runtime.tuned(5000))
                 seen.append(gc.get_threshold()[0])
             seen.append(gc.get_threshold()[0])
+            assert sys.getswitchinterval() == pytest.approx(0.001)
         seen.append(gc.get_threshold()[0])
     finally:
         gc.set_threshold(*found)
+    assert sys.getswitchinterval() == turn
     assert seen == {700: [20_000, 100_000, 100_000, 700], 0: [0] * 4, 1_000_000: [1_000_000] * 4}[usual]
 
 

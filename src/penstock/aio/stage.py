@@ -21,7 +21,7 @@ from penstock import clock
 from penstock.aio.function import Adapted, Context
 from penstock.aio.operator import ERROR, GRACE_SECONDS, Carried, Failure, Operator, Outcome, Settings
 from penstock.aio.rows import Columns, Shape, Unplaced, values_of
-from penstock.aio.runtime import Runtime, borrowed, young
+from penstock.aio.runtime import Runtime, borrowed, tuned
 from penstock.errors import CallFailed
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def run(
     """
     name = f"{place.query}/{plan.name}"
     context = Context(place.query, place.partition)
-    with borrowed(name, plan.function, context, plan.settings.rate) as runtime, young(plan.settings.capacity):
+    with borrowed(name, plan.function, context, plan.settings.rate) as runtime, tuned(plan.settings.capacity):
         task = _Task(plan, place, batches, runtime, carrying)
         try:
             with runtime.waking(task.abandon):
