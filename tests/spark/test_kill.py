@@ -148,7 +148,7 @@ class Watcher(threading.Thread):
 
 
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize("kills", [pytest.param(4, marks=pytest.mark.slow), pytest.param(50, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("kills", [pytest.param(2, marks=pytest.mark.slow), pytest.param(50, marks=pytest.mark.soak)])
 def test_kills_at_random_moments_of_real_logs(stage: Stage, python: Interpreter, loghub: Path, kills: int) -> None:
     """Real logs, killed again and again at random moments while a reader looks: at the end each record is there once."""
     expected: Counter[str] = Counter()

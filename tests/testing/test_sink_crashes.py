@@ -54,7 +54,7 @@ def explored(
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("images_max", [8, pytest.param(24, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("images_max", [4, pytest.param(24, marks=pytest.mark.soak)])
 def test_crash_anywhere_and_again_in_the_recovery(images_max: int) -> None:
     """Parts roll by size and idleness, span batches, and are finished: crashed at each call, and each recovery too."""
     report = explored(MAIN, images_max=images_max)
