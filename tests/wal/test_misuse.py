@@ -80,6 +80,17 @@ def test_what_is_dropped_lets_the_log_go(root: str) -> None:
         assert writer.sequence == 5
 
 
+def test_a_program_that_ends_with_a_log_open_says_nothing(root: str) -> None:
+    """What it held is free, and Python, which takes itself apart, has nothing to complain of."""
+    program = (
+        "import os, sys; from penstock.wal import Reader, Writer; writer = Writer(sys.argv[1]); writer.append(b'a'); "
+        "writer.flush(); reader = Reader(sys.argv[1]); print(next(iter(reader))); os.kept = writer, reader"
+    )  # what is kept there is dropped last
+    done = subprocess.run([sys.executable, "-c", program, root], capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("b'a'\n", "")
+    assert len(list(Reader(root))) == 1
+
+
 def test_an_open_log_is_not_copied(root: str) -> None:
     """Neither a writer nor a reader that has a segment open can be pickled or copied deeply; a log and a reader's position can."""
     with Writer(root) as writer:

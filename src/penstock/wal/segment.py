@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import struct
+import sys
 from contextlib import suppress
 from itertools import pairwise
 from typing import TYPE_CHECKING, NoReturn
@@ -13,7 +14,7 @@ from penstock.storage import Entry
 from penstock.wal import form
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from penstock.storage import Hold, ReadHandle, Storage
     from penstock.wal.form import Batch, Header
@@ -158,9 +159,9 @@ class Segment:
             if self._hold is not None:
                 self._hold.close()
 
-    def __del__(self) -> None:
-        """Let go of what is held, which a reader that was dropped would keep from every purge."""
-        if self._hold is not None:
+    def __del__(self, *, _at_the_end: Callable[[], bool] = sys.is_finalizing) -> None:
+        """Let go of what is held, which a reader that was dropped would keep from every purge; as a writer does."""
+        if self._hold is not None and not _at_the_end():
             self.close()
 
     def __reduce__(self) -> NoReturn:

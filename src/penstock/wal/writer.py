@@ -45,6 +45,7 @@ from __future__ import annotations
 import itertools
 import math
 import os
+import sys
 import threading
 from contextlib import suppress
 from dataclasses import dataclass
@@ -59,7 +60,7 @@ from penstock.wal.form import ENTRY_BYTES, Position
 from penstock.wal.segment import Segment, copies, numbers, path_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from penstock.storage import Hold, Storage, WriteHandle
     from penstock.wal.form import Header
@@ -306,9 +307,12 @@ class Writer:
             self._end_it()
         self.close()
 
-    def __del__(self) -> None:
-        """Let the log go where there is a lock to keep others out; elsewhere to close a file may wait for dead servers."""
-        if self._hold is not None:
+    def __del__(self, *, _at_the_end: Callable[[], bool] = sys.is_finalizing) -> None:
+        """Let the log go where there is a lock to keep others out; elsewhere to close a file may wait for dead servers.
+
+        At the end of the interpreter the system does that, and Python takes modules apart.
+        """
+        if self._hold is not None and not _at_the_end():
             with suppress(StorageError):
                 self._release()
 
