@@ -731,9 +731,8 @@ class Operator:
         """Give the rows their results; return those that are called again."""
         if not self._batched:
             return flight if self._again(flight[0], results) else []
-        if isinstance(results, Iterable) and not isinstance(
-            results, (str, bytes, Mapping, AbstractSet)
-        ):  # these have no order
+        unordered = isinstance(results, (str, bytes, Mapping, AbstractSet))  # or no list of results at all
+        if isinstance(results, Iterable) and not unordered:
             results = list(results)
         if not isinstance(results, list) or len(results) != len(flight):
             found = f"{len(results)} results" if isinstance(results, list) else f"a {type(results).__name__}"

@@ -55,9 +55,7 @@ def _key() -> str:
     import pyspark
 
     java = os.environ.get("JAVA_HOME") or _java()
-    jars = os.path.dirname(
-        os.path.realpath(pyspark.__file__)
-    )  # an environment that is reached by a link is the same one
+    jars = os.path.dirname(os.path.realpath(pyspark.__file__))  # an environment reached by a link is the same one
     facts = f"{pyspark.__version__}:{jars}:{java}"
     return hashlib.sha256(facts.encode()).hexdigest()[:16]
 

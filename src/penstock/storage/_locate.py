@@ -19,14 +19,19 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 _HDFS = re.compile(r"hdfs:(?://([^/]*))?(/.*)?", re.IGNORECASE | re.DOTALL)
 
 
-def locate(location: str | os.PathLike[str], *, name: str = "path") -> tuple[Storage, str]:
+def locate(
+    location: str | os.PathLike[str], *, name: str = "path", storage: Storage | None = None
+) -> tuple[Storage, str]:
     """Return the storage that `location` is on, and its absolute, normalised path there, which can be located again.
 
     A plain path is taken literally (`%20` stays `%20`), and so is what is behind the host of an `hdfs:` URL; `file:` URLs are
     unquoted: all as Hadoop does. On HDFS the path is the whole URL. `name` is the option, for the message. Raises
-    `OptionError` for an empty location or a scheme that this version does not know; asks no server.
+    `OptionError` for an empty location or a scheme that this version does not know; asks no server. On a `storage` that is given the
+    location is a path of it, and taken as it is.
     """
     location = os.fspath(location)
+    if storage is not None:
+        return storage, location
     if not location:
         msg = f"{name} is empty: expected a directory or a file, such as /data/in, file:///data/in or hdfs://cluster/data/in"
         raise OptionError(msg)

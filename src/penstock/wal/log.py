@@ -22,7 +22,6 @@ as it is.
 
 from __future__ import annotations
 
-import os
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -35,6 +34,8 @@ from penstock.wal.reader import Reader
 from penstock.wal.segment import Segment, copies, follower, interrupted, numbers, path_of
 
 if TYPE_CHECKING:
+    import os
+
     from penstock.storage import Hold, Storage
 
 
@@ -66,7 +67,7 @@ class Log:
     """The log in `directory`. Reading it needs no lock, so it may be looked at beside a writer."""
 
     def __init__(self, directory: str | os.PathLike[str], *, storage: Storage | None = None) -> None:
-        self._storage, self._directory = (storage, os.fspath(directory)) if storage else locate(directory)
+        self._storage, self._directory = locate(directory, storage=storage)
 
     def info(self) -> Info:
         """Return what is there; reads the headers of the first segment and the last one, and all of the last one."""

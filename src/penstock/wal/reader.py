@@ -16,7 +16,6 @@ What may happen while a reader looks, and the rule that makes it harmless:
 
 from __future__ import annotations
 
-import os
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
@@ -28,6 +27,7 @@ from penstock.wal.form import Position
 from penstock.wal.segment import Segment, first, follower, numbers, path_of
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Iterator
 
     from penstock.storage import Storage
@@ -62,7 +62,7 @@ class Reader:
         if mode not in MODES:
             msg = f"mode={mode!r} is not a way to read a log: expected one of {', '.join(MODES)}"
             raise OptionError(msg)
-        self._storage, self._directory = (storage, os.fspath(directory)) if storage else locate(directory)
+        self._storage, self._directory = locate(directory, storage=storage)
         self._mode = mode
         self._segment: Segment | None = None
         self._closed = False

@@ -116,7 +116,7 @@ class Writer:
         if not 0 <= delay < math.inf:
             msg = f"delay={delay!r} is no time to wait for others: expected seconds, 0 or more"
             raise OptionError(msg)
-        self._storage, self._directory = (storage, os.fspath(directory)) if storage else locate(directory)
+        self._storage, self._directory = locate(directory, storage=storage)
         self._segment_size, self._delay = size, delay
         self._whole = whole or not self._storage.goes_on
         self._lock = threading.Lock()
@@ -321,13 +321,9 @@ class Writer:
     def _check(self) -> None:
         if isinstance(self._failed, Fenced):
             raise Fenced(self._failed.message)
-        why = (
-            "an earlier write or sync of it failed"
-            if self._failed
-            else "this writer was closed"
-            if self._closed
-            else ""
-        )
+        why = "this writer was closed" if self._closed else ""
+        if self._failed:
+            why = "an earlier write or sync of it failed"
         if self._process != os.getpid():
             why = f"process {self._process} opened it, of which this one is a fork"
         if why:

@@ -21,7 +21,6 @@ The failures, and the rule that kills each:
 
 from __future__ import annotations
 
-import os
 import struct
 from contextlib import closing
 from typing import TYPE_CHECKING
@@ -31,6 +30,7 @@ from penstock.storage import locate
 from penstock.wal import Log, Reader, Writer
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Iterable
 
     from penstock.storage import Storage
@@ -48,7 +48,7 @@ class WindowStore:
     def __init__(
         self, directory: str | os.PathLike[str], *, segment_size: str | int = "64m", storage: Storage | None = None
     ) -> None:
-        self._storage, self._directory = (storage, os.fspath(directory)) if storage else locate(directory)
+        self._storage, self._directory = locate(directory, storage=storage)
         self._at: dict[int, dict[int, Position]] = {}  # window -> owner -> its frame
         self._last: dict[int, int] = {}  # owner -> its last window
         self._first = 0  # of those that are not forgotten
