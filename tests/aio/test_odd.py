@@ -24,7 +24,7 @@ from pyspark.sql import Row as SparkRow
 
 from penstock.aio.carry import id_of
 from penstock.aio.function import Adapted, AsyncFunction, Call, in_threads, outputs_of
-from penstock.aio.operator import Failure, Outcome
+from penstock.aio.outcome import Failure, RowOutcome
 from penstock.aio.retry import Retry
 from penstock.aio.rows import Columns, Shape
 from penstock.errors import OptionError
@@ -423,7 +423,7 @@ def of_one(kind: pa.DataType, value: Any) -> tuple[Any, Failure | None]:
     """Return what a row has whose output is this value, and its failure."""
     shape = Shape(pa.schema([pa.field("out", kind)]), keep_input=False, with_error=True)
     (row,) = Columns(pa.record_batch({"n": [1]})).rows()
-    (batch,) = shape.batches([Outcome(0, row, [(value,)], None, 1)], "column")
+    (batch,) = shape.batches([RowOutcome(0, row, [(value,)], None, 1)], "column")
     (found,) = batch.to_pylist()
     return found["out"], found["_error"]
 
@@ -483,7 +483,7 @@ def test_outputs_have_the_columns_of_their_own_row(places: list[int]) -> None:
     """In whichever order rows ended, and however often each has an output."""
     rows = Columns(pa.record_batch({"n": list(range(10))}).slice(3)).rows()
     shape = Shape(pa.schema([pa.field("out", LONG)]), keep_input=True, with_error=False)
-    made = shape.batches([Outcome(place, rows[place], [(place + 3,)]) for place in places], "fail")
+    made = shape.batches([RowOutcome(place, rows[place], [(place + 3,)]) for place in places], "fail")
     assert [tuple(row.values()) for batch in made for row in batch.to_pylist()] == [(at + 3, at + 3) for at in places]
 
 
@@ -492,8 +492,8 @@ def test_a_schema_without_columns() -> None:
     batch = pa.record_batch({"n": [1, 2]})
     first, second = Columns(batch).rows()
     shape = Shape(pa.schema([]), keep_input=True, with_error=True)
-    failed = Outcome(1, second, [], Failure("error", "no", 1, 0), 1)
-    (found,) = shape.batches([Outcome(0, first, [()], None, 1), failed], "column")
+    failed = RowOutcome(1, second, [], Failure("error", "no", 1, 0), 1)
+    (found,) = shape.batches([RowOutcome(0, first, [()], None, 1), failed], "column")
     assert [(row["n"], row["_error"] and row["_error"]["kind"]) for row in found.to_pylist()] == [
         (1, None),
         (2, "error"),
@@ -608,8 +608,8 @@ FORK = """
 import os, pyarrow as pa
 from penstock.aio import runtime
 from penstock.aio.function import Adapted, AsyncFunction
-from penstock.aio.operator import Settings
 from penstock.aio.rows import Shape
+from penstock.aio.settings import Settings
 from penstock.aio.stage import Place, Plan, run
 
 class Living(AsyncFunction):
@@ -647,7 +647,7 @@ def test_a_row_cannot_be_changed() -> None:
         row["n"] = 2
     row.tags.append("b")
     shape = Shape(pa.schema([pa.field("out", LONG)]), keep_input=True, with_error=False)
-    (found,) = shape.batches([Outcome(0, row, [(1,)], None, 1)], "fail")
+    (found,) = shape.batches([RowOutcome(0, row, [(1,)], None, 1)], "fail")
     assert found.to_pylist() == [{"n": 1, "tags": ["a"], "out": 1}]
 
 

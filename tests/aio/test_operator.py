@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from penstock.aio.function import Adapted, AsyncFunction, Call, Context, in_threads
-from penstock.aio.operator import Operator, Settings
+from penstock.aio.operator import Operator
 from penstock.aio.retry import Retry
+from penstock.aio.settings import Settings
 from penstock.errors import OptionError
 from penstock.testing import run_virtual
 from tests.aio.driven import drive

@@ -16,10 +16,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from penstock.aio import operator, runtime, stage
+from penstock.aio import operator, runtime, slots, stage
 from penstock.aio.function import Adapted, AsyncFunction, in_threads
-from penstock.aio.operator import Operator, Settings
+from penstock.aio.operator import Operator
 from penstock.aio.rows import Columns, Shape
+from penstock.aio.settings import Settings
 from penstock.aio.stage import Place, Plan, run
 from penstock.errors import CallFailed
 
@@ -267,6 +268,7 @@ def test_calls_that_never_end_fail_the_task_when_nothing_goes_on(monkeypatch: py
     """F-A4: they hold their places, and with all of them held the rows behind would wait for ever."""
     monkeypatch.setattr(stage, "_SILENT_SECONDS", 0.2)
     monkeypatch.setattr(stage, "GRACE_SECONDS", 0.05)
+    monkeypatch.setattr(slots, "GRACE_SECONDS", 0.05)
     monkeypatch.setattr(operator, "GRACE_SECONDS", 0.05)
     go = threading.Event()
     options: dict[str, Any] = {"capacity": 2, "on_error": "column", limit: 0.05}

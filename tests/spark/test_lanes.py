@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from penstock.aio import runtime
 from penstock.aio.carry import Form, dumped, loaded
 from penstock.aio.function import Adapted
-from penstock.aio.operator import Settings
 from penstock.aio.rows import Shape
+from penstock.aio.settings import Settings
 from penstock.aio.stage import Carrying, Place, Plan, run
 from penstock.errors import CallFailed
 from penstock.spark import lanes

@@ -29,7 +29,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock import clock
-from penstock.aio.operator import Carried, Failure, Outcome
+from penstock.aio.outcome import Carried, Failure, RowOutcome
 from penstock.aio.rows import ERROR_TYPE, Columns, Row, Shape
 from penstock.errors import DamagedState
 
@@ -129,11 +129,11 @@ class Form:
             yield Carried(row, past["attempts"], age, _outcome(row, past))
 
 
-def _outcome(row: Row, past: dict[str, Any]) -> Outcome | None:
+def _outcome(row: Row, past: dict[str, Any]) -> RowOutcome | None:
     if past["outputs"] is None:
         return None
     failure = None if past["failure"] is None else Failure(**past["failure"])
-    return Outcome(-1, row, [tuple(output.values()) for output in past["outputs"]], failure, past["attempts"])
+    return RowOutcome(-1, row, [tuple(output.values()) for output in past["outputs"]], failure, past["attempts"])
 
 
 def id_of(row: Row) -> str:

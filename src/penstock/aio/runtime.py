@@ -31,7 +31,8 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock import clock
-from penstock.aio.operator import GRACE_SECONDS, Pace
+from penstock.aio.pace import Pace
+from penstock.aio.slots import GRACE_SECONDS
 from penstock.errors import CallFailed, without_credentials
 
 if TYPE_CHECKING:

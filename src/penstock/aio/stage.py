@@ -19,15 +19,19 @@ from typing import TYPE_CHECKING, Any
 
 from penstock import clock
 from penstock.aio.function import Adapted, Context
-from penstock.aio.operator import ERROR, GRACE_SECONDS, Carried, Failure, Operator, Outcome, Settings
+from penstock.aio.operator import Operator
+from penstock.aio.outcome import ERROR, Carried, Failure, RowOutcome
 from penstock.aio.rows import Columns, Shape, Unplaced, values_of
 from penstock.aio.runtime import Runtime, borrowed, tuned
+from penstock.aio.slots import GRACE_SECONDS
 from penstock.errors import CallFailed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence
 
     import pyarrow as pa
+
+    from penstock.aio.settings import Settings
 
 EMIT_SECONDS = 1.0
 _LOOK_SECONDS = 0.05  # that outcomes too few to be told of may lie there
@@ -123,7 +127,7 @@ class _Task:
         self._fed = 0
         self._ended = False
         self._waiting: deque[tuple[int, int]] = deque()  # (rows fed by then, bytes) of what may not be admitted yet
-        self._kept: list[Outcome] = []
+        self._kept: list[RowOutcome] = []
         self._given = clock.monotonic()
         self.operator = runtime.wait(self._operator())
 
@@ -259,7 +263,7 @@ class _Task:
         except Unplaced as error:
             raise self._failed(error.outcome) from None
 
-    def _failed(self, outcome: Outcome) -> CallFailed:
+    def _failed(self, outcome: RowOutcome) -> CallFailed:
         """Return the error that ends the task for this outcome."""
         failure = outcome.failure or Failure(ERROR, "no reason is known", 0, 0)
         partition = f"partition {self._place.partition}"

@@ -33,9 +33,11 @@ from pyspark.sql.types import StructType
 from penstock import unique
 from penstock.aio.carry import Form
 from penstock.aio.function import Adapted, AsyncFunction, check_arguments
-from penstock.aio.operator import Counts, Operator, Settings, milliseconds
+from penstock.aio.latency import milliseconds
+from penstock.aio.outcome import Counts
 from penstock.aio.retry import Retry
 from penstock.aio.rows import ERROR_COLUMN, Shape
+from penstock.aio.settings import Settings
 from penstock.aio.stage import Carrying, Place, Plan, run
 from penstock.errors import OptionError
 from penstock.formats.schema import to_arrow, to_spark
@@ -49,6 +51,8 @@ if TYPE_CHECKING:
 
     from pyspark import Accumulator, SparkContext
     from pyspark.sql import SparkSession
+
+    from penstock.aio.operator import Operator
 
 _log = logging.getLogger("penstock.aio")
 _ON_ERROR = ("fail", "column")
