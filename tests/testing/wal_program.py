@@ -200,7 +200,7 @@ class StreamProgram(Program):
             rest()
             offsets, sunk = self.memory
             start = self._start(len(offsets))
-            with closing(runs.Planner(ROOT, storage)) as planner:
+            with closing(runs.LogPlanner(ROOT, storage)) as planner:
                 end = planner.plan(start, size=1, split=1)
             if end != start:
                 self.memory = (*offsets, json.dumps(end)), sunk

@@ -20,7 +20,7 @@ from penstock.storage import LocalStorage, Storage
 from penstock.storage._local import LocalReadHandle
 from penstock.testing import CrashDisk, CrashHdfs, Fault, FaultySystem, ObjectStore
 from penstock.wal import Log, Manager, Position, Reader, Writer, form
-from penstock.wal.segment import Segment
+from penstock.wal.segment import LogSegment
 from tests.support.damage import unsynced
 from tests.support.storages import STORAGES
 
@@ -349,7 +349,7 @@ def test_a_header_that_is_being_written_is_not_there_yet(root: str) -> None:
         def open(self, path: str) -> LocalReadHandle:
             return Slow(path)
 
-    assert Segment(Disk(), root, 1).header is None
+    assert LogSegment(Disk(), root, 1).header is None
     assert list(Reader(root)) == [b"first"]
 
 

@@ -34,7 +34,7 @@ def storage(request: pytest.FixtureRequest) -> Storage:
 def planned(storage: Storage, start: dict[str, Any] | None = None, root: str = ROOT, **more: Any) -> dict[str, Any]:
     """Return the end of the next run, as it comes back from a checkpoint."""
     begun = start or runs.begin(root, "earliest", storage)
-    with closing(runs.Planner(root, storage)) as planner:
+    with closing(runs.LogPlanner(root, storage)) as planner:
         end = planner.plan(begun, **{"size": None, "split": 1 << 30, **more})
     again: dict[str, Any] = json.loads(json.dumps(end))
     return again
@@ -85,7 +85,7 @@ def test_runs_follow_a_live_writer(storage: Storage) -> None:
     begun = start = runs.begin(ROOT, "earliest", storage)
     assert planned(storage, start) == start
     expected = []
-    planner = runs.Planner(ROOT, storage)
+    planner = runs.LogPlanner(ROOT, storage)
     for _ in range(3):
         with Writer(ROOT, segment_size=400, whole=not storage.reads_open, storage=storage) as writer:
             for number in range(5):

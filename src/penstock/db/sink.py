@@ -94,7 +94,7 @@ class Applied:
 
 
 @dataclass(frozen=True)
-class _State:
+class _SinkRow:
     query: str
     batch: int
     fingerprint: str
@@ -182,7 +182,7 @@ class DatabaseSink:
             self._prepare(db, state.batch)
         return state.batch
 
-    def _entered(self, db: Database) -> _State:
+    def _entered(self, db: Database) -> _SinkRow:
         """Return the row of a sink that has none yet; of two that enter it at one time one does, and the other waits."""
         values = "VALUES ($1, '', -1, '', '') ON CONFLICT (sink_id) DO NOTHING"
         db.execute(f"INSERT INTO {db.named(self._batches)} {values}", self._sink_id)
@@ -190,10 +190,10 @@ class DatabaseSink:
         assert state is not None  # noqa: S101 - it is there by now
         return state
 
-    def _state(self, db: Database) -> _State | None:
+    def _state(self, db: Database) -> _SinkRow | None:
         sql = f"SELECT query_id, batch_id, fingerprint, driver FROM {db.named(self._batches)} WHERE sink_id = $1"  # noqa: S608 - as above
         found = db.execute(sql + db.for_update, self._sink_id)
-        return _State(*found[0]) if found else None
+        return _SinkRow(*found[0]) if found else None
 
     def _gone(self) -> CheckpointMismatch:
         msg = (
@@ -202,7 +202,7 @@ class DatabaseSink:
         )
         return CheckpointMismatch(msg)
 
-    def _is_applied(self, state: _State, batch: BatchId) -> bool:
+    def _is_applied(self, state: _SinkRow, batch: BatchId) -> bool:
         """Tell whether a batch is the last one of the database (else it is the next); `CheckpointMismatch` if neither."""
         last = state.batch
         if last >= 0 and state.query != batch.query:

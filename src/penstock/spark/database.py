@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from penstock.db.database import Database
     from penstock.db.sink import BatchId, DatabaseSink
-    from penstock.db.staging import Staged, Staging
+    from penstock.db.staging import Staged, StagingFiles
     from penstock.sink.sink import Batch
 
 _log = logging.getLogger("penstock.db")
@@ -144,8 +144,8 @@ class DatabaseStreamWriter(DataSourceStreamArrowWriter):
         sink = DatabaseSink(self._options, self._sink_id, self._schema)
         return sink, _database(self._options["url"], self._options["password"])
 
-    def _staging(self, query: str) -> Staging:
-        from penstock.db.staging import Staging
+    def _staging(self, query: str) -> StagingFiles:
+        from penstock.db.staging import StagingFiles
 
         location = self._options["stagingLocation"] or self._options["checkpointLocation"]
         if location is None:
@@ -153,7 +153,7 @@ class DatabaseStreamWriter(DataSourceStreamArrowWriter):
                 'the sink needs a place for rows that wait for their transaction: .option("stagingLocation", directory)'
             )
             raise OptionError(msg)
-        return Staging(location, query)
+        return StagingFiles(location, query)
 
 
 @cache

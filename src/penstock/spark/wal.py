@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from penstock.wal import Position
-    from penstock.wal.runs import Planner, Run
+    from penstock.wal.runs import LogPlanner, LogRun
 
 SCHEMA = "segment int, offset bigint, record binary"
 
@@ -61,7 +61,7 @@ class LogDataSource(DataSource):
 class RunPartition(InputPartition):
     """What one task reads."""
 
-    run: Run
+    run: LogRun
 
 
 class LogReader(DataSourceReader):
@@ -90,7 +90,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: Options) -> None:
         self._options = options
         self._until: Position | None = None
-        self._planner: Planner | None = None
+        self._planner: LogPlanner | None = None
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """Return where a new query starts."""
@@ -153,12 +153,12 @@ def begin(options: Options) -> dict[str, Any]:
     return runs.begin(directory, options["startingFrom"], storage)
 
 
-def planner(options: Options) -> Planner:
+def planner(options: Options) -> LogPlanner:
     """Return what plans runs."""
     from penstock.wal import runs
 
     storage, directory = locate(options["path"])
-    return runs.Planner(directory, storage)
+    return runs.LogPlanner(directory, storage)
 
 
 def rows(options: Options, partition: InputPartition) -> Iterator[pa.RecordBatch]:

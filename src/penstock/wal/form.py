@@ -177,7 +177,7 @@ def _indexes(count: int) -> bytes:
 
 
 @dataclass(slots=True)
-class Batch:
+class LogBatch:
     """A group as it was read: `count` records from `sequence` on, in the segment from byte `at` to `end`."""
 
     segment: int
@@ -193,7 +193,7 @@ class Batch:
     start: int
     first: int = 0
 
-    def rest(self, index: int) -> Batch:
+    def rest(self, index: int) -> LogBatch:
         """Return the batch without its first `index` records."""
         if not index:
             return self
@@ -233,7 +233,7 @@ def group_length(buffer: bytes, start: int) -> int:
     return length if length >= GROUP_BYTES_MIN and not length % 8 else 0
 
 
-def decode_group(header: Header, at: int, buffer: bytes, start: int, length: int) -> Batch | None:
+def decode_group(header: Header, at: int, buffer: bytes, start: int, length: int) -> LogBatch | None:
     """Return the group of this length at `start` of the buffer (`at` in the segment), `None` if it is not right.
 
     The 8 bytes in front of it are in the buffer, too.
@@ -245,4 +245,4 @@ def decode_group(header: Header, at: int, buffer: bytes, start: int, length: int
     if xxhash.xxh3_64_intdigest(body, seed=before ^ header.salt) != check:
         return None
     _, kind, flags, _, sequence, durable, count, _ = _GROUP.unpack_from(buffer, start)
-    return Batch(header.number, at, at + length, kind, flags, sequence, durable, count, check, buffer, start)
+    return LogBatch(header.number, at, at + length, kind, flags, sequence, durable, count, check, buffer, start)

@@ -31,7 +31,7 @@ from penstock.storage import locate
 from penstock.wal import form
 from penstock.wal.form import Position
 from penstock.wal.reader import Reader
-from penstock.wal.segment import Segment, copies, follower, interrupted, numbers, path_of
+from penstock.wal.segment import LogSegment, copies, follower, interrupted, numbers, path_of
 
 if TYPE_CHECKING:
     import os
@@ -79,12 +79,12 @@ class Log:
         first = following = epoch = torn = 0
         found = False
         for number in there:
-            with Segment(self._storage, self._directory, number) as segment:
+            with LogSegment(self._storage, self._directory, number) as segment:
                 if segment.header is not None:
                     start, first, found = Position(number, form.FIRST_ENTRY), segment.header.sequence, True
                     break
         for number in reversed(there) if found else ():
-            with Segment(self._storage, self._directory, number) as segment:
+            with LogSegment(self._storage, self._directory, number) as segment:
                 if segment.header is not None:
                     at, _, following, _ = segment.end()
                     end, torn = Position(number, at + form.GROUP_HEAD_BYTES), segment.size - at
@@ -176,7 +176,7 @@ class Log:
         if form.decode_header(data, path) is None:
             self._storage.persist(self._directory, [])
             return
-        with Segment(self._storage, self._directory, number, data=data) as segment:
+        with LogSegment(self._storage, self._directory, number, data=data) as segment:
             self._storage.put_if_absent(path, data[: segment.end()[0]])
 
     def _copy(self, number: int) -> str:
@@ -199,7 +199,7 @@ class Log:
         there = numbers(self._storage, self._directory)
         for number in there:
             try:
-                with Segment(self._storage, self._directory, number) as segment:
+                with LogSegment(self._storage, self._directory, number) as segment:
                     if segment.header is None:
                         continue
                     if segment.header.previous in there:
@@ -211,7 +211,7 @@ class Log:
 
     def _damage_from(self, number: int, there: list[int]) -> tuple[int, bool] | None:
         while True:
-            with Segment(self._storage, self._directory, number) as segment:
+            with LogSegment(self._storage, self._directory, number) as segment:
                 at, _, sequence, _ = segment.end()
                 try:
                     following = follower(self._storage, self._directory, number)
@@ -228,5 +228,5 @@ class Log:
                 number = header.number
 
     def _has_header(self, number: int) -> bool:
-        with Segment(self._storage, self._directory, number) as segment:
+        with LogSegment(self._storage, self._directory, number) as segment:
             return segment.header is not None

@@ -24,14 +24,14 @@ from penstock.errors import DamagedState, Locked, NotThere, OptionError, Penstoc
 from penstock.storage import locate
 from penstock.wal import form
 from penstock.wal.form import Position
-from penstock.wal.segment import Segment, first, follower, numbers, path_of
+from penstock.wal.segment import LogSegment, first, follower, numbers, path_of
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Iterator
 
     from penstock.storage import Storage
-    from penstock.wal.form import Batch, Header
+    from penstock.wal.form import Header, LogBatch
 
 MODES = ("tail", "strict", "salvage")
 
@@ -64,10 +64,10 @@ class Reader:
             raise OptionError(msg)
         self._storage, self._directory = locate(directory, storage=storage)
         self._mode = mode
-        self._segment: Segment | None = None
+        self._segment: LogSegment | None = None
         self._closed = False
         self._at, self._sequence = form.HEADER_BYTES, 0
-        self._batch: Batch | None = None  # of the next record, whose index is `_index`
+        self._batch: LogBatch | None = None  # of the next record, whose index is `_index`
         self._records: list[bytes] = []
         self._index = 0
         self._got: bytes | None = None
@@ -168,7 +168,7 @@ class Reader:
         while self.advance():
             yield self._records[self._index - 1]
 
-    def batches(self) -> Iterator[Batch]:
+    def batches(self) -> Iterator[LogBatch]:
         """Yield what is left group by group: the fast way."""
         while (self._batch is not None and not self._closed) or self._take():
             batch = self._batch
@@ -204,16 +204,16 @@ class Reader:
         msg = f"{position} is no position of {self._directory!r}: {why}"
         raise PositionError(msg)
 
-    def _open(self, number: int) -> Segment | None:
+    def _open(self, number: int) -> LogSegment | None:
         """Return a segment that has a header, held; `None` if there is none, or it is being purged."""
         with suppress(NotThere, Locked):
-            segment = Segment(self._storage, self._directory, number, hold=True)
+            segment = LogSegment(self._storage, self._directory, number, hold=True)
             if segment.header is not None:
                 return segment
             segment.close()
         return None
 
-    def _enter(self, segment: Segment, sequence: int) -> None:
+    def _enter(self, segment: LogSegment, sequence: int) -> None:
         before, self._segment = self._segment, segment
         if before is not None and before is not segment:
             before.close()
@@ -253,12 +253,12 @@ class Reader:
         self._enter(segment, segment.header.sequence)
         return True
 
-    def _right(self) -> Batch | None:
+    def _right(self) -> LogBatch | None:
         """Return the group where the reader is, `None` if it is not right, or has another number than the next one."""
         batch = self._segment.batch(self._at) if self._segment else None
         return batch if batch is not None and batch.sequence == self._sequence else None
 
-    def _behind(self) -> Batch | None:
+    def _behind(self) -> LogBatch | None:
         """Return the next group behind a place where none is right: in the next segment, or written meanwhile."""
         segment = self._segment
         if segment is None:
@@ -279,7 +279,7 @@ class Reader:
                 following.close()
         return batch or self._at_the_end(segment)
 
-    def _check_end(self, segment: Segment, path: str, header: Header) -> None:
+    def _check_end(self, segment: LogSegment, path: str, header: Header) -> None:
         """Make sure that all of the segment was read that counts, as the header of the next one says."""
         right = (header.end, header.sequence) == (self._at, self._sequence)
         with suppress(NotThere):  # purged, where nothing can be held: all of it was read
@@ -290,7 +290,7 @@ class Reader:
                 f"behind {header.sequence}, as {path!r} says"
             )
 
-    def _at_the_end(self, segment: Segment) -> Batch | None:
+    def _at_the_end(self, segment: LogSegment) -> LogBatch | None:
         if segment.size == self._at:
             return None
         if segment.is_torn(self._at, self._sequence):
@@ -307,7 +307,7 @@ class Reader:
         msg = f"{self._path!r} is damaged at byte {self._at}: {what}; restore it from a copy, or repair the log, which drops what is behind"
         raise DamagedState(msg)
 
-    def _salvaged(self, segment: Segment) -> Batch | None:
+    def _salvaged(self, segment: LogSegment) -> LogBatch | None:
         """Return the next group that is right anywhere behind, and tell what was passed over."""
         segment.refresh()
         batch = self._right() or segment.find(self._at, self._sequence)
@@ -321,7 +321,7 @@ class Reader:
         self._enter(following, following.header.sequence)
         return self._right() or self._salvaged(following)
 
-    def _salvaged_behind(self, number: int) -> Segment | None:
+    def _salvaged_behind(self, number: int) -> LogSegment | None:
         """Return the next segment that has a header, held; one whose header is damaged is passed over."""
         for later in numbers(self._storage, self._directory):
             if later > number:

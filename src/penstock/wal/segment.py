@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from penstock.storage import Hold, ReadHandle, Storage
-    from penstock.wal.form import Batch, Header
+    from penstock.wal.form import Header, LogBatch
 
 _NAME = re.compile(r"(\d{12})\.wal")
 _COPY = re.compile(r"(\d{12})\.wal\.broken(?:\.(\d+))?")
@@ -82,7 +82,7 @@ def _interrupted(storage: Storage, directory: str, names: list[str]) -> tuple[in
     with suppress(DamagedState):
         header = form.decode_header(data, f"{directory}/{name}")
         if header is not None and header.previous in there:
-            with Segment(storage, directory, header.previous) as segment:
+            with LogSegment(storage, directory, header.previous) as segment:
                 return (min(copied), data) if segment.ends_at(header) else None
         return (min(copied), data) if header is not None and not there else None
     return None
@@ -104,7 +104,7 @@ class _Memory:
         """Do nothing."""
 
 
-class Segment:
+class LogSegment:
     """An open segment. `header` is `None` as long as it has none: whoever made it is at it, or died.
 
     Where the storage has locks it is held, shared with other readers, so that no purge takes it away, until it is closed or dropped.
@@ -169,7 +169,7 @@ class Segment:
         msg = "an open segment of a log cannot be pickled or copied; close the reader first, or open another one at its position"
         raise TypeError(msg)
 
-    def __enter__(self) -> Segment:
+    def __enter__(self) -> LogSegment:
         """Return itself."""
         return self
 
@@ -197,7 +197,7 @@ class Segment:
             index = 0 if len(self._buffer) >= length else -1
         return index
 
-    def batch(self, at: int) -> Batch | None:
+    def batch(self, at: int) -> LogBatch | None:
         """Return the group that begins at this byte, `None` if there is none, or it is not right."""
         start = at - form.CHECK_BYTES
         index = self._load(start, form.CHECK_BYTES + form.GROUP_HEAD_BYTES) if self.header else -1
@@ -237,7 +237,7 @@ class Segment:
         found = self._file.read(at, form.CHECK_BYTES) if at >= 0 else b""
         return found == struct.pack("<Q", follower.last)  # which no other log has: its id is in every checksum
 
-    def find(self, at: int, sequence: int) -> Batch | None:
+    def find(self, at: int, sequence: int) -> LogBatch | None:
         """Return the first group behind byte `at` that is right and has this sequence number or a higher one."""
         import numpy as np
 
@@ -268,7 +268,7 @@ class Segment:
         return any(not any(data[start:end]) for start, end in pairwise(cuts))
 
 
-def first(storage: Storage, directory: str, *, hold: bool = False) -> Segment | None:
+def first(storage: Storage, directory: str, *, hold: bool = False) -> LogSegment | None:
     """Return the first segment that has a header; `None` if there is none yet. `DamagedState` if there was one before it.
 
     One that is not there any more was purged.
@@ -276,7 +276,7 @@ def first(storage: Storage, directory: str, *, hold: bool = False) -> Segment | 
     there = numbers(storage, directory)
     for number in there:
         with suppress(NotThere, Locked):
-            segment = Segment(storage, directory, number, hold=hold)
+            segment = LogSegment(storage, directory, number, hold=hold)
             if segment.header is not None and segment.header.previous in there:
                 segment.close()
                 path = path_of(directory, segment.header.previous)
@@ -291,12 +291,12 @@ def first(storage: Storage, directory: str, *, hold: bool = False) -> Segment | 
     return None
 
 
-def follower(storage: Storage, directory: str, number: int, *, hold: bool = False) -> Segment | None:
+def follower(storage: Storage, directory: str, number: int, *, hold: bool = False) -> LogSegment | None:
     """Return the segment that counts as the one behind `number`; `None` if there is none yet.
 
     `DamagedState` if there are later ones and none of them was written behind it.
     """
-    chosen: Segment | None = None
+    chosen: LogSegment | None = None
     try:
         for segment, header in _behind(storage, directory, number, hold=hold):
             before, chosen = chosen, segment if header.previous == number else chosen
@@ -317,7 +317,7 @@ def follower(storage: Storage, directory: str, number: int, *, hold: bool = Fals
     return chosen
 
 
-def _behind(storage: Storage, directory: str, number: int, *, hold: bool) -> Iterator[tuple[Segment, Header]]:
+def _behind(storage: Storage, directory: str, number: int, *, hold: bool) -> Iterator[tuple[LogSegment, Header]]:
     """Yield the later segments that have a header.
 
     The next ones by name, so that a long log is not listed for each of its segments. Behind one without a header by a listing
@@ -325,13 +325,13 @@ def _behind(storage: Storage, directory: str, number: int, *, hold: bool) -> Ite
     """
     later = number + 1
     with suppress(NotThere):
-        while (segment := Segment(storage, directory, later, hold=hold)).header is not None:
+        while (segment := LogSegment(storage, directory, later, hold=hold)).header is not None:
             yield segment, segment.header
             later += 1
         segment.close()
     for listed in numbers(storage, directory):
         if listed >= later:
-            segment = Segment(storage, directory, listed, hold=hold)
+            segment = LogSegment(storage, directory, listed, hold=hold)
             if segment.header is None:
                 segment.close()
             else:

@@ -57,7 +57,7 @@ from penstock.storage import locate
 from penstock.units import parse_size
 from penstock.wal import form
 from penstock.wal.form import ENTRY_BYTES, Position
-from penstock.wal.segment import Segment, copies, numbers, path_of
+from penstock.wal.segment import LogSegment, copies, numbers, path_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -142,7 +142,7 @@ class Writer:
         self._log, self._epoch, self._end = b"", 1, _End()
         self._durable = 0  # sequence number
         for number in reversed(there):
-            with Segment(self._storage, self._directory, number) as segment:
+            with LogSegment(self._storage, self._directory, number) as segment:
                 self._fence(segment)
                 if segment.header is not None:
                     self._check_chain(segment.path, segment.header, [n for n in there if n < number])
@@ -160,7 +160,7 @@ class Writer:
         self._groups: list[_Group] = []
         self._waiting = 0  # bytes of those
 
-    def _fence(self, segment: Segment) -> None:
+    def _fence(self, segment: LogSegment) -> None:
         """Take the file from whoever has it open; where it is locked, or whole when it is seen, nobody has."""
         if self._hold is None:
             with suppress(NotSupported):
@@ -170,7 +170,7 @@ class Writer:
     def _check_chain(self, path: str, header: Header, before: list[int]) -> None:
         """Make sure that the last segment was written behind what is there: it may be of another log, and no reader gets to it."""
         for number in reversed(before):
-            with suppress(NotThere), Segment(self._storage, self._directory, number) as segment:
+            with suppress(NotThere), LogSegment(self._storage, self._directory, number) as segment:
                 if segment.header is None or (header.previous in before and number != header.previous):
                     continue
                 if not segment.ends_at(header):
@@ -181,7 +181,7 @@ class Writer:
                     raise DamagedState(msg)
                 break
 
-    def _go_on_behind(self, segment: Segment, header: Header) -> None:
+    def _go_on_behind(self, segment: LogSegment, header: Header) -> None:
         at, check, self._durable, durable = segment.end()
         if segment.size > at and not segment.is_torn(at, self._durable):
             msg = (
@@ -438,7 +438,7 @@ class Writer:
         """Tell whether one of the later segments names this one. If none has a header yet, it will: who makes it has seen this one."""
         named = []
         for other in later:
-            with suppress(NotThere), Segment(self._storage, self._directory, other) as segment:
+            with suppress(NotThere), LogSegment(self._storage, self._directory, other) as segment:
                 named += [segment.header.previous] if segment.header else []
         return number in named or not named
 
