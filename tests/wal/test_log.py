@@ -182,14 +182,14 @@ def test_a_writer_that_is_overtaken_behind_its_new_segment(
     with Writer(ROOT, storage=storage) as writer:
         writer.append(b"first")
     overtaken = Writer(ROOT, storage=storage)
-    look = overtaken._check_alone
+    look = overtaken._end._check_alone
 
     def look_late(number: int) -> None:
         with Writer(ROOT, storage=storage) as newer:
             newer.append(b"second")
         look(number)
 
-    monkeypatch.setattr(overtaken, "_check_alone", look_late)
+    monkeypatch.setattr(overtaken._end, "_check_alone", look_late)
     overtaken.append(b"not acknowledged")
     with pytest.raises(Fenced, match="has taken over"):
         overtaken.flush()
@@ -203,7 +203,7 @@ def test_a_writer_that_is_overtaken_by_one_without_a_header(monkeypatch: pytest.
     with Writer(ROOT, storage=storage) as writer:
         writer.append(b"first")
     overtaken = Writer(ROOT, storage=storage)
-    look, create = overtaken._check_alone, storage.create
+    look, create = overtaken._end._check_alone, storage.create
 
     def look_late(number: int) -> None:
         def create_and_let_look(path: str) -> Any:
@@ -217,7 +217,7 @@ def test_a_writer_that_is_overtaken_by_one_without_a_header(monkeypatch: pytest.
             newer.append(b"acknowledged")
         look(number)
 
-    monkeypatch.setattr(overtaken, "_check_alone", look_late)
+    monkeypatch.setattr(overtaken._end, "_check_alone", look_late)
     overtaken.append(b"not acknowledged")
     with pytest.raises(Fenced):
         overtaken.flush()
