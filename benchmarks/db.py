@@ -23,7 +23,7 @@ from pyspark.errors import PySparkRuntimeError
 from rich.console import Console
 
 import penstock
-from penstock.db.database import Database, database
+from penstock.db.databases import database
 from penstock.db.sink import BatchId, DatabaseSink
 from penstock.db.staging import StagingFiles
 from penstock.options import DATABASE, parse
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming import DataStreamWriter
+
+    from penstock.db.database import Database
 
 ROWS, BATCH_ROWS, TASKS = 1_000_000, 10_000, 2
 _ROUNDS, _TINY_BATCHES, _TINY_COUNTED = 5, 25, 15

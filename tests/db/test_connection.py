@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from penstock.clock import monotonic, use
-from penstock.db.database import PostgreSQL, database
+from penstock.db.databases import database
+from penstock.db.postgresql import PostgreSQL
 from penstock.db.target import check_url, connection_url, secret, table_name
 from penstock.errors import DatabaseAway, DatabaseError, DependencyError, NotThere, OptionError
 from penstock.testing import FakeClock
@@ -235,7 +236,7 @@ def test_server_that_only_reads(postgres: Postgres, at: At) -> None:
 def test_process_that_ends_says_nothing(postgres: Postgres, tmp_path: Path, kind: str) -> None:
     """A process that ends with its connection open closes it in order; the drivers complain of any other."""
     url = postgres.url if kind == "postgresql" else f"sqlite://{tmp_path}/x.db"
-    code = f"from penstock.db.database import database\nd = database({url!r}, lambda: None)\nd.run(lambda db: db.execute('SELECT 1'))"
+    code = f"from penstock.db.databases import database\nd = database({url!r}, lambda: None)\nd.run(lambda db: db.execute('SELECT 1'))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout + done.stderr == ""
 

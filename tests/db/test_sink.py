@@ -34,7 +34,7 @@ pytestmark = pytest.mark.xdist_group("db")
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Wait for locks for a moment, and not at all between tries."""
-    monkeypatch.setattr(database, "_LOCK_MILLIS", 100)
+    monkeypatch.setattr(database.Database, "_lock_millis", 100)
     with use(FakeClock()):
         yield
 
@@ -465,7 +465,7 @@ def test_locked_out(place: Place) -> None:
 
 def test_serialization_failure_is_run_again(at: At, postgres: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
     """D13: another session changes the row under a stricter isolation: the whole batch is run again, and is there once."""
-    monkeypatch.setattr(database, "_LOCK_MILLIS", 30_000)
+    monkeypatch.setattr(database.Database, "_lock_millis", 30_000)
     begun: list[str] = []
     monkeypatch.setattr(failpoints, "hit", begun.append)
     strict = at(postgres.url + "&options=-c%20default_transaction_isolation%3Dserializable")
@@ -492,7 +492,7 @@ def test_two_that_enter_a_sink_at_one_time(
     at: At, postgres: Postgres, monkeypatch: pytest.MonkeyPatch, is_new: bool
 ) -> None:
     """Another driver has made the tables, or the row of the sink, and not committed it: ours waits, and takes the sink over."""
-    monkeypatch.setattr(database, "_LOCK_MILLIS", 30_000)
+    monkeypatch.setattr(database.Database, "_lock_millis", 30_000)
     place = at(postgres.url)
     if not is_new:
         Driver(place, sink_id="other").begin(0)
@@ -774,7 +774,7 @@ def test_table_of_the_rejected_that_is_another(place: Place) -> None:
 
 def test_deadlock_is_run_again(at: At, postgres: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
     """D13: another session waits for our row, and we for its: ours is the victim, and all of the batch is run again."""
-    monkeypatch.setattr(database, "_LOCK_MILLIS", 30_000)
+    monkeypatch.setattr(database.Database, "_lock_millis", 30_000)
     place = at(postgres.url + "&options=-c%20deadlock_timeout%3D100ms")
     driver = Driver(
         place, options={"mode": "merge", "keyColumns": "k"}, schema=pa.schema([("k", pa.int64()), ("n", pa.int64())])

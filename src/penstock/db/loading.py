@@ -191,13 +191,17 @@ class Loading:
         """Return what takes the staged rows into the table. All names are quoted; there are no values."""
         target, staged, row = self._db.named(self._table), self._db.named(self._db.staged), quoted(ROW)
         names = [quoted(name) for name in self._schema.names]
-        keys = [quoted(name) for name in self._keys]
-        values = [name for name in names if name not in keys]
         into = f"INSERT INTO {target} AS {_ALIAS} ({', '.join(names)})"
         casts = [self._found[field.name].cast if types.is_string(field.type) else None for field in self._schema]
         taken = [f"{name}::{cast}" if cast else name for name, cast in zip(names, casts, strict=True)]
         if self._mode == "append":
             return f"{into} SELECT {', '.join(taken)} FROM {staged} ORDER BY {row}"  # noqa: S608 - as said
+        return f"{into} {self._resolved(staged, row, names, taken)}"
+
+    def _resolved(self, staged: str, row: str, names: list[str], taken: list[str]) -> str:
+        """Return what one row of each key becomes, and what it does to a row that is there; the arguments are SQL."""
+        keys = [quoted(name) for name in self._keys]
+        values = [name for name in names if name not in keys]
         by = ", ".join(keys)
         if self._mode == "upsert":
             chosen = f"SELECT {', '.join(taken)} FROM {staged} WHERE {row} IN (SELECT max({row}) FROM {staged} GROUP BY {by})"  # noqa: S608 - as said
@@ -207,7 +211,7 @@ class Loading:
             chosen = f"SELECT {', '.join(sums)} FROM {staged} WHERE true GROUP BY {by}"  # noqa: S608 - as said
             changes = [f"{n} = coalesce({_ALIAS}.{n} + excluded.{n}, {_ALIAS}.{n}, excluded.{n})" for n in values]
         action = f"UPDATE SET {', '.join(changes)}" if changes else "NOTHING"
-        return f"{into} {chosen} ON CONFLICT ({by}) DO {action}"
+        return f"{chosen} ON CONFLICT ({by}) DO {action}"
 
     def _check_sums(self) -> None:
         """Refuse sums that do not fit: SQLite would store a float, which is near them, for whole numbers, and infinity for floats."""

@@ -124,11 +124,13 @@ class DatabaseSink:
         if not names or len(set(names)) < len(names):
             msg = f"a table needs columns, each of another name: found {', '.join(names) or 'none'}; name them in the query"
             raise OptionError(msg)
-        if self._mode == "append":
-            if self._keys:
-                msg = "keyColumns is for mode=upsert and mode=merge: leave it out, or say which of them is meant"
-                raise OptionError(msg)
-            return
+        if self._mode != "append":
+            self._check_keys()
+        elif self._keys:
+            msg = "keyColumns is for mode=upsert and mode=merge: leave it out, or say which of them is meant"
+            raise OptionError(msg)
+
+    def _check_keys(self) -> None:
         missing = [name for name in self._keys if name not in self._schema.names]
         if missing or not self._keys:
             found = ", ".join(missing) or "none"

@@ -159,7 +159,7 @@ class DatabaseStreamWriter(DataSourceStreamArrowWriter):
 @cache
 def _database(url: str, password: str | None) -> Database:
     """Return the database; one a process, so that its connection outlives the batch."""
-    from penstock.db.database import database
+    from penstock.db.databases import database
     from penstock.db.target import secret
 
     return database(url, lambda: secret(password))

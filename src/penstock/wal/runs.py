@@ -83,20 +83,29 @@ class LogPlanner:
             self._reader = _reader(self._directory, run, self._storage)
         self._at = None
         cuts: list[Position] = []
-        taken, left, log, end = 0, split, "", None
-        for found, behind, batch in _groups(self._reader, self._directory, run):
-            length = batch.end - batch.at
-            late = until is not None and batch.position(0) >= until
-            if late or (size is not None and taken and taken + length > size):
-                break
+        left, log, end = split, "", None
+        for found, behind, length in self._within(self._reader, run, size, until):
             if left <= 0 and end is not None:
                 cuts.append(end)
                 left = split
-            taken, left, log, end = taken + length, left - length, found, behind
+            left, log, end = left - length, found, behind
         if end is not None:  # what is before the last segment is durable, or that would not be there
             self._storage.persist(self._directory, [path_of("", end.segment)[1:]])
         self._at = start if end is None else _offset(log, end, cuts)
         return self._at
+
+    def _within(
+        self, reader: Reader, run: LogRun, size: int | None, until: Position | None
+    ) -> Iterator[tuple[str, Position, int]]:
+        """Yield the groups that are the next run: the log's id, where the group ends, its bytes; the arguments are those of `plan`."""
+        taken = 0
+        for log, behind, batch in _groups(reader, self._directory, run):
+            length = batch.end - batch.at
+            is_late = until is not None and batch.position(0) >= until
+            if is_late or (size is not None and taken and taken + length > size):
+                break
+            taken += length
+            yield log, behind, length
 
     def close(self) -> None:
         """Let the log go. Idempotent."""
