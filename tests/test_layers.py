@@ -6,7 +6,7 @@
     wal  formats                         side by side
     storage                              and beside it `testing`, which users import and we do not
     options  failpoints
-    units
+    units  arguments
     errors  clock  unique  processes
 
 `penstock/__init__.py` re-exports lazily, so importing `penstock` costs nothing: Spark does it in six processes a query.
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 SOURCE = Path(__file__).resolve().parent.parent / "src"
 
-_BOTTOM = {"errors", "units", "clock", "unique", "options", "failpoints", "processes"}
+_BOTTOM = {"errors", "units", "arguments", "clock", "unique", "options", "failpoints", "processes"}
 _BYTES = _BOTTOM | {"storage"}
 _OPERATORS = {"source", "sink", "aio", "windows", "db"}
 _RECORDS = _BYTES | {"wal", "formats"}
@@ -44,6 +44,7 @@ BELOW: dict[str, set[str]] = {
     "clock": set(),
     "unique": set(),
     "units": {"errors"},
+    "arguments": {"errors"},
     "processes": set(),
     "failpoints": {"errors", "clock", "processes"},
     "options": {"errors", "units"},

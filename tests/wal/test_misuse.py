@@ -40,7 +40,7 @@ def test_records_of_any_iterator_and_buffer(root: str) -> None:
         with pytest.raises(KeyError):
             writer.append_many(failing())
         for wrong in ("text", b"bytes", ["text"], [1]):
-            with pytest.raises(TypeError):
+            with pytest.raises(OptionError, match="expected (several records|bytes)"):
                 writer.append_many(wrong)  # type: ignore[arg-type]  # - that is what is tested
     with Reader(root, start=at) as reader:
         assert list(reader) == [b"a", b"b", b"c", b"d", b"ee"]

@@ -82,6 +82,7 @@ def test_a_limit_that_is_just_reached(storage: Storage) -> None:
 
 def test_runs_follow_a_live_writer(storage: Storage) -> None:
     """A run ends where the log does; what is appended then, over rolls and other writers, is in the next one."""
+    storage.make_directory(ROOT)
     begun = start = runs.begin(ROOT, "earliest", storage)
     assert planned(storage, start) == start
     expected = []
@@ -144,6 +145,7 @@ def test_the_last_segment_of_a_run_was_purged(storage: Storage) -> None:
 
 def test_a_run_from_before_the_log_needs_its_first_record(storage: Storage) -> None:
     """Failure 6: a run that began before there was a log is not read without what was purged since."""
+    storage.make_directory(ROOT)
     begun = runs.begin(ROOT, "earliest", storage)
     for number in range(2):
         with Writer(ROOT, storage=storage) as writer:

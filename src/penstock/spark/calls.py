@@ -39,6 +39,7 @@ from penstock.aio.retry import Retry
 from penstock.aio.rows import ERROR_COLUMN, Shape
 from penstock.aio.settings import Settings
 from penstock.aio.stage import Carrying, Place, Plan, run
+from penstock.arguments import flag
 from penstock.errors import OptionError
 from penstock.formats.schema import to_arrow, to_spark
 from penstock.spark import ddl, lanes
@@ -97,7 +98,7 @@ class AsyncMap:
         outputs = to_arrow(ddl.schema_json(schema))
         settings = Settings(
             capacity=capacity,
-            ordered=_flag("ordered", ordered),
+            ordered=flag(ordered, name="ordered"),
             timeout=timeout,
             attempt_timeout=attempt_timeout,
             retry=retry,
@@ -106,7 +107,7 @@ class AsyncMap:
             batch_wait=batch_wait,
             drain=drain,
         )
-        shape = Shape(outputs, _flag("keep_input", keep_input), on_error == "column")
+        shape = Shape(outputs, flag(keep_input, name="keep_input"), on_error == "column")
         self._plan = Plan(
             unique.token(), Adapted(fn), settings, shape, on_error, _columns("key", key), _columns("share", share)
         )
@@ -352,13 +353,6 @@ def _columns(what: str, names: object) -> tuple[str, ...]:
         msg = f"{what}={names!r}; expected the name of a column, or a list of them"
         raise OptionError(msg)
     return tuple(names)
-
-
-def _flag(what: str, value: object) -> bool:
-    if not isinstance(value, bool):
-        msg = f"{what}={value!r}; expected True or False"
-        raise OptionError(msg)
-    return value
 
 
 def _distinct(names: list[str]) -> None:

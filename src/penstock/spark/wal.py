@@ -6,14 +6,14 @@ the query has committed.
 
 from __future__ import annotations
 
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, SupportsTriggerAvailableNow
 
-from penstock.errors import NotThere, OptionError
+from penstock.errors import NotThere, OptionError, UsageError
 from penstock.options import LOG, Options, parse
 from penstock.storage import locate
 
@@ -137,19 +137,14 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 def begin(options: Options) -> dict[str, Any]:
     """Return the offset before the first run; `OptionError` if there is no directory at the path, or one of something else."""
     from penstock.wal import runs
-    from penstock.wal.segment import stranger
+    from penstock.wal.segment import check_directory
 
     storage, directory = locate(options["path"])
-    found = "does not exist"
-    with suppress(NotThere):
-        found = "" if storage.stat(directory).is_directory else "is a file"
-        if other := "" if found else stranger(storage, directory):
-            found = f"has {other!r} and no segment of a log"
-    if found:
-        msg = (
-            f"path={options['path']!r}: {directory!r} {found}; expected the directory of a log, which its writer makes"
-        )
-        raise OptionError(msg)
+    try:
+        check_directory(storage, directory)
+    except (NotThere, UsageError) as error:
+        msg = f"path={options['path']!r}: {error.message}"
+        raise OptionError(msg) from error
     return runs.begin(directory, options["startingFrom"], storage)
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn
 from penstock import failpoints, unique
 from penstock.errors import AlreadyThere, DamagedState, Fenced, NotSupported, NotThere
 from penstock.wal import form
+from penstock.wal.form import Position
 from penstock.wal.segment import LogSegment, copies, numbers, path_of
 
 if TYPE_CHECKING:
@@ -50,6 +51,12 @@ class LogEnd:
         self._file: WriteHandle | None = None
         self._log, self._epoch = b"", 1
         self._tail = _Tail()
+
+    @property
+    def position(self) -> Position:
+        """Return the position of the end of what was written."""
+        tail = self._tail
+        return Position(tail.number, tail.at + form.GROUP_HEAD_BYTES) if tail.number else Position(1, form.FIRST_ENTRY)
 
     def recover(self, *, locked: bool) -> tuple[int, int]:
         """Find out where the log ends, and who we are; return the sequence number of the next record, and its segment."""

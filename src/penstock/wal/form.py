@@ -93,13 +93,21 @@ class Position(NamedTuple):
         return f"{self.segment}:{self.offset}"
 
     @classmethod
-    def parse(cls, text: str) -> Position:
+    def parse(cls, text: object) -> Position:
         """Return the position that `str` gave; `OptionError` for another text."""
-        found = _POSITION.fullmatch(text)
+        found = _POSITION.fullmatch(text) if isinstance(text, str) else None
         if found is None:
             msg = f"{text!r} is not a position: expected SEGMENT:OFFSET, such as 3:1024"
             raise OptionError(msg)
         return cls(int(found[1]), int(found[2]))
+
+
+def checked_position(value: object) -> Position:
+    """Return a position that a caller gave; `OptionError` for what is none, such as its text."""
+    if not isinstance(value, Position):
+        msg = f"{value!r} is no wal.Position: give one as the log gave it; of its text, such as '3:1024', wal.Position.parse makes it"
+        raise OptionError(msg)
+    return value
 
 
 class Header(NamedTuple):

@@ -26,12 +26,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from penstock.arguments import named
 from penstock.errors import AlreadyThere, DamagedState, Locked, NotSupported, NotThere, StorageError
 from penstock.storage import locate
 from penstock.wal import form
-from penstock.wal.form import Position
+from penstock.wal.form import Position, checked_position
 from penstock.wal.reader import Reader
-from penstock.wal.segment import LogSegment, copies, follower, interrupted, numbers, path_of
+from penstock.wal.segment import LogSegment, check_directory, copies, follower, interrupted, numbers, path_of
 
 if TYPE_CHECKING:
     import os
@@ -63,14 +64,19 @@ class Info:
         return self.next - self.first
 
 
+@named
 class Log:
-    """The log in `directory`. Reading it needs no lock, so it may be looked at beside a writer."""
+    """The log in `directory`. Reading it needs no lock, so it may be looked at beside a writer.
+
+    Every call: `NotThere` if there is no directory, `UsageError` if it has something else in it; a new one is an empty log.
+    """
 
     def __init__(self, directory: str | os.PathLike[str], *, storage: Storage | None = None) -> None:
         self._storage, self._directory = locate(directory, storage=storage)
 
     def info(self) -> Info:
         """Return what is there; reads the headers of the first segment and the last one, and all of the last one."""
+        check_directory(self._storage, self._directory)
         there = numbers(self._storage, self._directory)
         sizes = {entry.name: entry.size for entry in self._storage.list(self._directory)} if there else {}
         kept = tuple(copies(self._storage, self._directory))
@@ -101,7 +107,7 @@ class Log:
 
     def purge(self, before: Position) -> list[int]:
         """Delete the segments that end before this position; return their numbers. Fewer if a reader is not that far."""
-        gone: list[int] = []
+        before, gone = checked_position(before), list[int]()
         there = [number for number in numbers(self._storage, self._directory) if number <= before.segment]
         last = next((number for number in reversed(there) if self._has_header(number)), 0)
         for number in there:
@@ -128,13 +134,12 @@ class Log:
 
         `Locked` while somebody writes to it. A torn end is cut, too, though nobody needs that.
         """
+        check_directory(self._storage, self._directory)
         hold: Hold | None = None
         try:
             with suppress(NotSupported):
                 hold = self._storage.lock(self._directory)
             return self._repair()
-        except NotThere:
-            return []
         finally:
             if hold is not None:
                 hold.close()

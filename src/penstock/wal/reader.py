@@ -18,8 +18,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from penstock.arguments import named
 from penstock.errors import OptionError, UsageError
 from penstock.storage import locate
+from penstock.wal.form import checked_position
+from penstock.wal.segment import check_directory
 from penstock.wal.walk import Skipped, Walk
 
 if TYPE_CHECKING:
@@ -32,9 +35,11 @@ if TYPE_CHECKING:
 MODES = ("tail", "strict", "salvage")
 
 
+@named
 class Reader:
     """Reads the log in `directory` from `start` (its first record by default). Not shared between threads.
 
+    `NotThere` if there is no directory, `UsageError` if it has something else in it; a new one, without a segment, is an empty log.
     Iterating ends at the end of the log; iterating again, or `advance`, goes on there with what was appended since.
     """
 
@@ -58,7 +63,9 @@ class Reader:
         self._records: list[bytes] = []
         self._index = 0
         self._got: bytes | None = None
-        if start is not None:
+        if start is None:
+            check_directory(self._storage, self._directory)
+        else:
             self.seek(start)
 
     # -- what users call -------------------------------------------------------------------------------------------
@@ -86,14 +93,15 @@ class Reader:
     def seek(self, position: Position) -> None:
         """Go to a position that the log gave; `PositionError` if none of its records, nor its end, is there.
 
-        `DamagedState` if the record is damaged, or the position cannot be told from one behind damage.
+        `DamagedState` if the record is damaged, or the position cannot be told from one behind damage. A position that a writer
+        gave is one of the log when what was appended before it is flushed; if it never was, the position is none, or another record's.
         The end of the last segment that was purged is the begin of the first one that is there. Behind an error the reader is where
         it was.
         """
         self._check_open()
         walk = self._nowhere()
         try:
-            batch = walk.seek(position)
+            batch = walk.seek(checked_position(position))
             records = batch.records() if batch else []
         except BaseException:  # whatever it is, nothing stays open
             walk.let_go()

@@ -9,7 +9,7 @@ from contextlib import suppress
 from itertools import pairwise
 from typing import TYPE_CHECKING, NoReturn
 
-from penstock.errors import DamagedState, Locked, NotSupported, NotThere, StorageError
+from penstock.errors import DamagedState, Locked, NotSupported, NotThere, StorageError, UsageError
 from penstock.storage import Entry
 from penstock.wal import form
 
@@ -44,10 +44,29 @@ def copies(storage: Storage, directory: str) -> dict[int, str]:
     return _copies(_names(storage, directory))
 
 
-def stranger(storage: Storage, directory: str) -> str:
-    """Return the name of something in a directory that is no log's; "" if there is a log, or nothing yet."""
+def check_directory(storage: Storage, directory: str) -> None:
+    """Make sure that this is the directory of a log, or a new one, which is an empty log.
+
+    `NotThere` if there is none, `UsageError` if it is a file, or has something else in it and no log.
+    """
     names = [name for name in _names(storage, directory) if not name.startswith(".")]
-    return "" if any(map(_NAME.fullmatch, names)) or _copies(names) else min(names, default="")
+    if not names:
+        _check_is_directory(storage, directory)
+    elif not any(map(_NAME.fullmatch, names)) and not _copies(names):
+        _check_is_directory(storage, directory)  # HDFS lists a file as what is in it
+        msg = f"{directory!r} has {min(names)!r} and no segment of a log, such as 000000000001.wal; name the directory of a log"
+        raise UsageError(msg)
+
+
+def _check_is_directory(storage: Storage, directory: str) -> None:
+    try:
+        is_directory = storage.stat(directory).is_directory
+    except NotThere as error:
+        msg = f"{directory!r} does not exist; expected the directory of a log, which its writer makes"
+        raise NotThere(msg) from error
+    if not is_directory:
+        msg = f"{directory!r} is a file; expected the directory of a log"
+        raise UsageError(msg)
 
 
 def interrupted(storage: Storage, directory: str) -> tuple[int, bytes] | None:
@@ -59,7 +78,8 @@ def _names(storage: Storage, directory: str) -> list[str]:
     try:
         return list(storage.names(directory))
     except NotThere:
-        return []
+        _check_is_directory(storage, directory)
+        raise
 
 
 def _numbers(names: list[str]) -> list[int]:

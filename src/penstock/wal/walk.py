@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from penstock.storage import Storage
     from penstock.wal.form import Header, LogBatch
 
+_BEYOND = "it is beyond the end of the log or of its segment (not flushed yet, or lost with its writer)"
+
 
 @dataclass(frozen=True)
 class Skipped:
@@ -81,11 +83,15 @@ class Walk:
         return None
 
     def _seek_beside(self, position: Position) -> None:
-        """Go to a position of a segment that is not there."""
-        if self._begin() and self.segment and self.segment.header and _is_end(position, self.segment.header):
-            return
+        """Go to a position of a segment that is not there: the end of one that was purged, or the begin of a log without records."""
         there = numbers(self._storage, self._directory)
-        gone = "it was purged" if there and position.segment < there[0] else "it is beyond the end"
+        header = self.segment.header if self._begin() and self.segment else None
+        nothing_before = header is None or not header.previous
+        if nothing_before and position.offset == form.FIRST_ENTRY and position.segment in {1, *there}:
+            return
+        if header is not None and _is_end(position, header):
+            return
+        gone = "it was purged" if there and position.segment < there[0] else _BEYOND
         begin = Position(there[0], form.FIRST_ENTRY) if there else "none"
         self.refuse(position, f"{gone}; the first position is {begin}")
 
@@ -94,11 +100,18 @@ class Walk:
         at, _, sequence, _ = segment.end()
         self._enter(segment, sequence)
         self.at = at
-        if position.offset != at + form.GROUP_HEAD_BYTES:
+        if self._mode == "salvage":
+            self._pass_damage(segment, position.offset - form.GROUP_HEAD_BYTES)
+        if position.offset != self.at + form.GROUP_HEAD_BYTES:
             if position.offset > at and self._mode != "salvage":
                 self._behind()  # it may be no end: then that is damage
-            where = "beyond the end of the log or of the segment" if position.offset > at else "inside a record"
-            self.refuse(position, f"it is {where}; segment {position.segment} ends at byte {at}")
+            where = _BEYOND if position.offset > at else "it is inside a record"
+            self.refuse(position, f"{where}; segment {position.segment} ends at byte {at}")
+
+    def _pass_damage(self, segment: LogSegment, until: int) -> None:
+        """Go on from where what is right ends to this byte, or to where nothing is right any more."""
+        while self.at < until and (batch := self._right() or segment.find(self.at, self.sequence)) is not None:
+            self.at, self.sequence = batch.end, batch.sequence + batch.count
 
     def refuse(self, position: Position, why: str) -> NoReturn:
         """Raise `PositionError`."""

@@ -43,7 +43,6 @@ zeros each time, and what lies behind the end is what tells a torn end from dama
 from __future__ import annotations
 
 import itertools
-import math
 import os
 import sys
 import threading
@@ -51,6 +50,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from penstock import clock
+from penstock.arguments import flag, is_number, named
 from penstock.errors import Fenced, NotSupported, OptionError, StorageError
 from penstock.storage import locate
 from penstock.units import parse_size
@@ -65,9 +65,11 @@ if TYPE_CHECKING:
 
 GROUP_BYTES = 1 << 20  # a group is closed before it would be longer: it is what a seek reads
 WAITING_BYTES_MAX = 8 << 20  # what is appended beyond that without a flush is flushed
+DELAY_SECONDS_MAX = 3600
 _ONE_RECORD_BYTES = form.group_bytes(1, 0) + 7  # what a group of one record has around it, at most
 
 
+@named
 class Writer:
     """Appends to the log in `directory`, which is made if need be; safe for threads. `Locked` if another process writes to it.
 
@@ -87,16 +89,13 @@ class Writer:
         whole: bool = False,
         storage: Storage | None = None,
     ) -> None:
-        size = parse_size(segment_size, name="segment_size") if isinstance(segment_size, str) else segment_size
-        if size < form.FIRST_ENTRY:
-            msg = f"segment_size={segment_size!r} is too small: expected {form.FIRST_ENTRY} bytes at least, such as 64m"
-            raise OptionError(msg)
-        if not 0 <= delay < math.inf:
-            msg = f"delay={delay!r} is no time to wait for others: expected seconds, 0 or more"
+        size = segment_bytes(segment_size)
+        if not is_number(delay) or not 0 <= delay <= DELAY_SECONDS_MAX:
+            msg = f"delay={delay!r} is no time to wait for others: expected seconds, from 0 to {DELAY_SECONDS_MAX}, such as 0.001"
             raise OptionError(msg)
         self._storage, self._directory = locate(directory, storage=storage)
         self._segment_size, self._delay = size, delay
-        self._whole = whole or not self._storage.goes_on
+        self._whole = flag(whole, name="whole") or not self._storage.goes_on
         self._end = LogEnd(self._storage, self._directory, whole=self._whole)
         self._lock = threading.Lock()
         self._turn = threading.Condition(self._lock)
@@ -115,6 +114,7 @@ class Writer:
             raise
         # `_first` is the sequence number of the first record of the open group, `_number` and `_at` are where that begins.
         self._at = form.HEADER_BYTES
+        self._before = self._end.position  # the end of the segment before that one
         self._durable = self._first  # sequence number
         self._records: list[bytes] = []
         self._left = -1  # how long a record may be that comes into it, too
@@ -126,9 +126,15 @@ class Writer:
 
     @property
     def position(self) -> Position:
-        """Return the position that the next record gets, unless it begins a group of its own or a segment."""
+        """Return the end of what was appended so far. The next record is read from there, and has this position unless it begins a segment.
+
+        A reader takes it as soon as what was appended before is flushed. `StorageError` if a flush has failed: nobody knows where
+        the log ends then. It ends the group that is open, so do not ask for each record.
+        """
         with self._lock:
-            return self._place()
+            if self._closed and self._failed is None:
+                return self._end.position
+            return self._boundary()
 
     @property
     def sequence(self) -> int:
@@ -148,10 +154,14 @@ class Writer:
         return self.append_many((record,))
 
     def append_many(self, records: Iterable[bytes]) -> Position:
-        """Append records; return the position of the first one. A call costs little more than an `append`."""
+        """Append records; return the position of the first one, of none the `position`. A call costs little more than an `append`."""
+        given: object = records
+        if isinstance(given, (str, bytes, bytearray, memoryview)):
+            msg = f"append_many was given one {type(given).__name__}; expected several records: append_many([...]), or append for one"
+            raise OptionError(msg)
         records = list(records)
         if not set(map(type, records)) <= {bytes}:
-            records = [bytes(memoryview(record)) for record in records]
+            records = list(map(_as_bytes, records))
         count, size = len(records), sum(map(len, records))
         if form.group_bytes(count, size) > min(GROUP_BYTES, self._segment_size - form.HEADER_BYTES):
             _check_length(max(map(len, records), default=0))
@@ -160,7 +170,9 @@ class Writer:
                 self.append_many(records[count // 2 :])
                 return first
         with self._lock:
-            if count and size + ENTRY_BYTES * (count - 1) > self._left:
+            if not count:
+                return self._boundary()
+            if size + ENTRY_BYTES * (count - 1) > self._left:
                 self._make_room(size, count)
             first = self._place()
             behind = _positions(first.segment, first.offset + ENTRY_BYTES * count)
@@ -271,8 +283,22 @@ class Writer:
         self._close_group()
         needed = form.group_bytes(count, size)
         if self._at > form.HEADER_BYTES and self._at + needed > self._segment_size:
-            self._number, self._at = self._number + 1, form.HEADER_BYTES
+            self._next_segment()
         self._left = self._room()
+
+    def _next_segment(self) -> None:
+        self._before = self._place()
+        self._number, self._at = self._number + 1, form.HEADER_BYTES
+
+    def _boundary(self) -> Position:
+        """Return where the next group is to begin, for a place within an open one may never be a record's."""
+        if self._failed is not None:
+            self._check()
+        if self._records:
+            self._left = -1  # and stays so, if this is interrupted
+            self._close_group()
+            self._left, self._positions = self._room(), _positions(*self._place())
+        return self._place() if self._at > form.HEADER_BYTES else self._before
 
     def _room(self) -> int:
         """Return how long a record may be that is the first of a group, here."""
@@ -295,7 +321,7 @@ class Writer:
         self._close_group()
         groups, self._groups, self._waiting = self._groups, [], 0
         if groups and self._whole:
-            self._number, self._at = self._number + 1, form.HEADER_BYTES
+            self._next_segment()
         self._left, self._positions = self._room(), _positions(*self._place())
         return groups
 
@@ -321,10 +347,29 @@ class Writer:
                 hold.close()
 
 
+def segment_bytes(size: object) -> int:
+    """Return the length of a segment that a caller gave, a number or a text with a unit; `OptionError` for anything else."""
+    number = parse_size(size, name="segment_size") if isinstance(size, str) else size
+    if isinstance(number, bool) or not isinstance(number, int) or number < form.FIRST_ENTRY:
+        msg = f"segment_size={size!r} is no length of a segment: expected {form.FIRST_ENTRY} bytes at least, such as 64m or 67108864"
+        raise OptionError(msg)
+    return number
+
+
 def _positions(segment: int, offset: int) -> Iterator[Position]:
     """Return the positions of records from this one on. They are made in C: one for each record."""
     offsets = itertools.count(offset, ENTRY_BYTES)
     return map(tuple.__new__, itertools.repeat(Position), zip(itertools.repeat(segment), offsets, strict=False))
+
+
+def _as_bytes(record: object) -> bytes:
+    """Return a record that is no `bytes`, but a buffer; `OptionError` for anything else."""
+    try:
+        return bytes(memoryview(record))  # type: ignore[arg-type]  # - that is what it refuses
+    except TypeError:
+        hint = "; encode it: text.encode()" if isinstance(record, str) else ""
+        msg = f"a record is a {type(record).__name__}; expected bytes, or what has a buffer of them{hint}"
+        raise OptionError(msg) from None
 
 
 def _check_length(size: int) -> None:
