@@ -64,15 +64,16 @@ def is_number(value: object) -> bool:
         return False
 
 
-def whole(value: object, *, name: str, least: int, most: int | None = None, example: int) -> int:
+def whole(value: object, *, name: str, least: int | None = None, most: int | None = None, example: int) -> int:
     """Return a whole number of these bounds; `OptionError` for anything else, text and True included. `name` is for the message."""
     try:
         number = None if isinstance(value, bool) else operator.index(value)  # type: ignore[arg-type]  # - that is what it refuses
     except TypeError:
         number = None
-    if number is None or number < least or (most is not None and number > most):
-        bounds = f"a whole number of at least {least}" if most is None else f"a whole number from {least} to {most}"
-        msg = f"{name}={value!r}; expected {bounds}, {example} for example"
+    if number is None or (least is not None and number < least) or (most is not None and number > most):
+        low = "" if least is None else f" of at least {least}"
+        bounds = low if most is None else f" from {least} to {most}"
+        msg = f"{name}={value!r}; expected a whole number{bounds}, {example} for example"
         raise OptionError(msg)
     return number
 
@@ -83,3 +84,43 @@ def flag(value: object, *, name: str) -> bool:
         msg = f"{name}={value!r}; expected True or False"
         raise OptionError(msg)
     return value
+
+
+def signature_of(fn: Callable[..., Any]) -> inspect.Signature | None:
+    """Return a function's signature, None if it has none that can be known."""
+    try:
+        return inspect.signature(fn)
+    except ValueError:  # some of Python's own have none
+        return None
+
+
+def check_arguments(what: str, fn: object, *given: str) -> None:
+    """Raise `OptionError` for what cannot be called with so many arguments: it would fail every row."""
+    said = f"{what} does not take ({', '.join(given)})"
+    if not callable(fn):
+        msg = f"{said}: it is a {type(fn).__name__}"
+        raise OptionError(msg)
+    signature = signature_of(fn)
+    try:
+        if signature is not None:
+            signature.bind(*given)
+    except TypeError as error:
+        msg = f"{said}: {error}"
+        raise OptionError(msg) from error
+
+
+def check_plain(what: str, fn: object, *given: str) -> None:
+    """Raise `OptionError` for what cannot be called with so many arguments, or would have to be awaited: nobody does that."""
+    check_arguments(what, fn, *given)
+    if inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(getattr(fn, "__call__", None)):  # noqa: B004 - of its class
+        msg = f"{what} is a coroutine function, which nobody would await: expected a plain function; call asyncio.run in it"
+        raise OptionError(msg)
+
+
+def check_done(what: str, returned: object) -> None:
+    """Raise `OptionError` for what a plain function returned if it would have to be awaited: what it was called for is not done."""
+    if inspect.isawaitable(returned):
+        if inspect.iscoroutine(returned):
+            returned.close()
+        msg = f"{what} returned a {type(returned).__name__}, which nobody awaits: expected a plain function; call asyncio.run in it"
+        raise OptionError(msg)

@@ -131,3 +131,11 @@ def test_unknown_file_systems_are_refused(location: str) -> None:
     """An empty location and a scheme that is not known are refused with the option's name."""
     with pytest.raises(OptionError, match="^\\[PST-101\\] checkpoint"):
         locate(location, name="checkpoint")
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="this system has no /proc")
+def test_where_no_directory_can_be_made(storage: Storage) -> None:
+    """A place that denies every name, as /proc does, a file on the way, and nothing at all: an error that names it, at once."""
+    for path in ("/proc/penstock", "/proc/penstock/below/it", "", "/dev/null/below"):
+        with pytest.raises(StorageError, match="cannot make directory"):
+            storage.make_directory(path)

@@ -16,6 +16,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
+from penstock.arguments import check_arguments, signature_of
 from penstock.errors import OptionError
 from penstock.formats.schema import names_of
 
@@ -283,34 +284,12 @@ def _name(fn: object) -> str:
     return getattr(fn, "__qualname__", None) or type(fn).__qualname__
 
 
-def _signature(fn: Callable[..., Any]) -> inspect.Signature | None:
-    try:
-        return inspect.signature(fn)
-    except ValueError:  # some of Python's own have none
-        return None
-
-
 def _wants_call(fn: Callable[..., Any]) -> bool:
     """Tell whether a function takes its call beside the row: as a second parameter with no default, or named so."""
-    signature = _signature(fn)
+    signature = signature_of(fn)
     if signature is None:
         return False
     by_keyword = {inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD}
     found = [one for one in signature.parameters.values() if one.kind not in by_keyword]
     second = found[1:2] or [one for one in found if one.kind is one.VAR_POSITIONAL]
     return any(one.default is one.empty or one.name in {"call", "ctx"} for one in second)
-
-
-def check_arguments(what: str, fn: object, *given: str) -> None:
-    """Raise `OptionError` for what cannot be called with so many arguments: it would fail every row."""
-    said = f"{what} does not take ({', '.join(given)})"
-    if not callable(fn):
-        msg = f"{said}: it is a {type(fn).__name__}"
-        raise OptionError(msg)
-    signature = _signature(fn)
-    try:
-        if signature is not None:
-            signature.bind(*given)
-    except TypeError as error:
-        msg = f"{said}: {error}"
-        raise OptionError(msg) from error

@@ -32,14 +32,14 @@ from pyspark.sql.types import StructType
 
 from penstock import unique
 from penstock.aio.carry import Form
-from penstock.aio.function import Adapted, AsyncFunction, check_arguments
+from penstock.aio.function import Adapted, AsyncFunction
 from penstock.aio.latency import milliseconds
 from penstock.aio.outcome import Counts
 from penstock.aio.retry import Retry
 from penstock.aio.rows import ERROR_COLUMN, Shape
 from penstock.aio.settings import Settings
 from penstock.aio.stage import Carrying, Place, Plan, run
-from penstock.arguments import flag
+from penstock.arguments import check_arguments, flag
 from penstock.errors import OptionError
 from penstock.formats.schema import to_arrow, to_spark
 from penstock.spark import ddl, lanes

@@ -29,7 +29,12 @@ def locate(
     `OptionError` for an empty location or a scheme that this version does not know; asks no server. On a `storage` that is given the
     location is a path of it, and taken as it is.
     """
-    location = os.fspath(location)
+    given: object = location
+    path = os.fspath(given) if isinstance(given, (str, os.PathLike)) else None
+    if not isinstance(path, str):
+        msg = f"{name}={given!r}: expected a path as text, or of pathlib"
+        raise OptionError(msg)
+    location = path
     if storage is not None:
         return storage, location
     if not location:

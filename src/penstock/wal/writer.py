@@ -161,7 +161,7 @@ class Writer:
             raise OptionError(msg)
         records = list(records)
         if not set(map(type, records)) <= {bytes}:
-            records = list(map(_as_bytes, records))
+            records = list(map(as_bytes, records))
         count, size = len(records), sum(map(len, records))
         if form.group_bytes(count, size) > min(GROUP_BYTES, self._segment_size - form.HEADER_BYTES):
             _check_length(max(map(len, records), default=0))
@@ -362,8 +362,10 @@ def _positions(segment: int, offset: int) -> Iterator[Position]:
     return map(tuple.__new__, itertools.repeat(Position), zip(itertools.repeat(segment), offsets, strict=False))
 
 
-def _as_bytes(record: object) -> bytes:
-    """Return a record that is no `bytes`, but a buffer; `OptionError` for anything else."""
+def as_bytes(record: object) -> bytes:
+    """Return a record as bytes; `OptionError` for what is none, and has no buffer of them."""
+    if isinstance(record, bytes):
+        return record
     try:
         return bytes(memoryview(record))  # type: ignore[arg-type]  # - that is what it refuses
     except TypeError:
