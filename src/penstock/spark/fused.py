@@ -83,7 +83,8 @@ class Stage:
     def plain_text(self) -> bool:
         """Tell whether lines pass as they are."""
         fmt = self.reading.format
-        return fmt.name == "text" and self.transform is None and self.reading.metadata is None
+        passes = fmt.name == "text" and self.transform is None and self.reading.metadata is None
+        return passes and self.reading.gives_utf8
 
     def rows(self, carried: Iterator[pa.RecordBatch], *, text: bool) -> Iterator[pa.RecordBatch | bytes]:
         """Yield the rows of the splits that Spark carried here; lines as bytes if `text`."""
