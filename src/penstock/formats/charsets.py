@@ -43,6 +43,11 @@ _WIDE = {
     "utf-32-be": (">u4", codecs.BOM_UTF32_BE),
 }
 _MARKED = {"utf-16": ("utf-16-le", "utf-16-be"), "utf-32": ("utf-32-le", "utf-32-be")}
+# Decoders of long characters, at the end of what they are given, take a separator for the rest of one that was begun before
+# it; where something follows they know better. The longest (of EUC-KR) has eight bytes.
+_BEHIND = b"\n" * 7
+
+_NONE = "\ufffe"  # in Python's tables
 _PLAIN = {"ascii": 128, "iso8859-1": 256}  # codecs without a table: so many bytes stand for the character of their number
 
 # Of encodings with several bytes a character: the ASCII characters, as ranges of a regular expression, whose byte may also be
@@ -120,9 +125,9 @@ def searchable(encoding: str, text: str, *, plain: bool = False) -> bool:
         unfit = _UNFIT[codec]
         return text.isascii() and not (unfit and re.search(f"[{unfit}]", text))
     table = _table(codec)
-    if table is None or any(table.count(character) != 1 for character in text):
+    if table is None or _NONE in text or any(table.count(character) != 1 for character in text):
         return False
-    return not plain or all(table[ord(character)] == character for character in text)
+    return not plain or all(table[ord(character) :][:1] == character for character in text)
 
 
 def encodable(encoding: str, text: str) -> bool:
@@ -149,9 +154,11 @@ def to_utf8(data: bytes, codec: str, errors: str) -> bytes:
 
     Raises `UnicodeDecodeError`.
     """
-    if codec != UTF_8:
-        return data.decode(codec, errors).encode()
-    return data if errors == "strict" or is_utf8(data) else data.decode(codec, errors).encode()
+    if codec == UTF_8:
+        return data if errors == "strict" or is_utf8(data) else data.decode(codec, errors).encode()
+    if codec in _UNFIT:
+        return (data + _BEHIND).decode(codec, errors)[: -len(_BEHIND)].encode()
+    return data.decode(codec, errors).encode()
 
 
 def _name(encoding: str) -> str:
@@ -167,7 +174,7 @@ def _mark(codec: str) -> bytes:
 
 
 def _table(codec: str) -> str | None:
-    """Return the character of each byte in an encoding of one byte a character, U+FFFE where it has none."""
+    """Return the character of each byte in an encoding of one byte a character, `_NONE` where it has none."""
     if codec in _PLAIN:
         return bytes(range(_PLAIN[codec])).decode(codec)
     decoder = codecs.lookup(codec).incrementaldecoder

@@ -205,13 +205,13 @@ class _Deflate:
 def _streams(source: _Chunks, new: Callable[[], _Unpacker], padding: bytes = b"") -> Iterator[bytes]:
     """Yield what the streams hold that stand one behind another; `padding` may stand between them."""
     unpacker: _Unpacker | None = None
-    rest = b""
+    rest, between = b"", b""
     while rest or (unpacker and not unpacker.needs_input) or (rest := source.read(_READ_BYTES)):
         if unpacker is None:
-            rest = rest.lstrip(padding)
+            rest = rest.lstrip(between)
             if not rest:
                 continue
-            unpacker = new()
+            unpacker, between = new(), padding
         piece, rest = unpacker.decompress(rest, _CHUNK_BYTES), b""
         if unpacker.eof:
             rest = unpacker.unused_data

@@ -197,16 +197,20 @@ def value_ends(
 ) -> npt.NDArray[np.int64]:
     """Return where each record ends without its separator; `starts` is where the records of `block` begin, all of them."""
     ends = np.append(starts[1:], len(block))[: len(starts)]
+    width = np.dtype(unit).itemsize
+    whole = len(block) % width == 0  # else the last record ends with a part of a unit
     if sep is not None:
         ends[:-1] -= len(sep)
-        ends[-1:] -= len(sep) * block.endswith(sep)
+        ends[-1:] -= len(sep) * (whole & block.endswith(sep) & (ends[-1:] - starts[-1:] >= len(sep)))
         return ends
-    codes = np.frombuffer(block, unit, len(block) // np.dtype(unit).itemsize)
-    begins, behind = starts // codes.itemsize, ends // codes.itemsize
+    codes = np.frombuffer(block, unit, len(block) // width)
+    if not len(codes):
+        return ends
+    begins, behind = starts // width, ends // width
     before = np.where(behind - begins > 1, codes[behind - 2], 0)
-    feeds = codes[behind - 1] == _LF
-    widths = np.where(feeds, 1 + (before == _CR), codes[behind - 1] == _CR)
-    return ends - widths * codes.itemsize
+    widths = np.where(codes[behind - 1] == _LF, 1 + (before == _CR), codes[behind - 1] == _CR)
+    widths[-1:] *= whole
+    return ends - widths * width
 
 
 def not_blank(

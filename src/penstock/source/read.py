@@ -24,7 +24,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock import failpoints
-from penstock.errors import BadFile, BadRecord, FileChanged, NotThere
+from penstock.errors import BadFile, BadRecord, FileChanged, NotThere, OptionError
 from penstock.formats import LINES, ReadFormat, decoder
 from penstock.formats.charsets import (
     UTF_8,
@@ -39,6 +39,7 @@ from penstock.formats.charsets import (
 from penstock.formats.codecs import codec_of, decompressed, unreadable
 from penstock.formats.lines import begun, blocks, record_starts, stream_blocks, without_bom
 from penstock.formats.malformed import excerpt
+from penstock.formats.strings import checked
 from penstock.storage import SeekableFile
 
 if TYPE_CHECKING:
@@ -222,15 +223,16 @@ class Reading:
         errors = "strict" if self.format.errors == "fail" else self.format.errors
         if not in_bytes(self.format):
             mark = how.bom if how.bom == UTF_8_CHARSET.bom else b""  # any other comes out as U+FEFF, and is left out then
-            _, rest = without_bom(chunks or _chunks(handle, split.file.size), mark)
-            found = self._streamed(_transcoded(rest, how.codec, errors), UTF_8_CHARSET)
+            taken, rest = without_bom(chunks or _chunks(handle, split.file.size), mark)
+            text = chain((mark[:taken],), _transcoded(rest, how.codec, errors, taken))
+            found = self._streamed(text, UTF_8_CHARSET)
             as_it_is = True
         else:
             found = self._ranges(handle, split, how) if chunks is None else self._streamed(chunks, how)
             as_it_is = not self._as_text
         for offset, data in found:
-            text = data if as_it_is else self._text(data, offset, how, errors)
-            yield _Piece(text, [_Origin(0, split.file, offset, how, None if text is data else data)])
+            block = data if as_it_is else self._text(data, offset, how, errors)
+            yield _Piece(block, [_Origin(0, split.file, offset, how, None if block is data else data)])
 
     def _opened(self, handle: ReadHandle, split: Split, path: str) -> tuple[Iterator[bytes] | None, Charset]:
         """Return the bytes of a compressed file, None for one that can be read anywhere; and how it is written."""
@@ -296,9 +298,9 @@ class Reading:
                 )
             try:
                 for batch in found:
-                    starts = np.zeros(batch.num_rows, np.int64)
-                    yield self._with_metadata(batch, split.file, starts + split.start)
-            except BadFile as error:
+                    starts = np.full(batch.num_rows, split.start)
+                    yield self._with_metadata(checked(batch, fmt.errors), split.file, starts)
+            except (BadFile, OptionError) as error:
                 _check(handle, split.file, path)
                 msg = f"{path!r}: {error.message}; mend or remove the file {_AGAIN}"
                 raise BadFile(msg) from error
@@ -441,10 +443,9 @@ def _is_utf8_name(encoding: str) -> bool:
     return charset(encoding, b"").codec == UTF_8
 
 
-def _transcoded(chunks: Iterable[bytes], codec: str, errors: str) -> Iterator[bytes]:
-    """Yield text as UTF-8. Raises `BadRecord` with the offset of what is no text."""
+def _transcoded(chunks: Iterable[bytes], codec: str, errors: str, taken: int) -> Iterator[bytes]:
+    """Yield text as UTF-8. Raises `BadRecord` with the offset of what is no text; `taken` bytes stand in front."""
     convert = codecs.getincrementaldecoder(codec)(errors)
-    taken = 0
     try:
         for chunk in chunks:
             taken += len(chunk)
