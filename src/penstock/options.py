@@ -219,7 +219,9 @@ SOURCE = (
     Option("emit", "records", _choice("records", "files", "splits"), "files: path, time and size instead of contents"),
     Option("metadataColumn", None, _text, "adds a struct column of this name: path, modified, size, offset"),
     Option("encoding", "UTF-8", _encoding, "of text, json and csv"),
-    Option("encodingErrors", "fail", _choice("fail", "replace"), "text that is not of its encoding; replace: by U+FFFD"),
+    Option(
+        "encodingErrors", "fail", _choice("fail", "replace"), "text that is not of its encoding; replace: by U+FFFD"
+    ),
     Option("lineSep", None, _text, "what ends a line; unset: \\n, \\r\\n and \\r"),
     Option("header", "false", _flag, "the first record of a csv file is not data"),
     Option("sep", ",", _separator, "between the fields of a csv record"),

@@ -16,7 +16,18 @@ from tests.soak.texts import alphabet, encodings
 
 ASCII = [chr(code) for code in range(128)]
 SEVERAL_BYTES = [
-    *("shift_jis", "shift_jis_2004", "shift_jisx0213", "cp932", "big5", "big5hkscs", "cp950", "gbk", "gb18030", "gb2312"),
+    *(
+        "shift_jis",
+        "shift_jis_2004",
+        "shift_jisx0213",
+        "cp932",
+        "big5",
+        "big5hkscs",
+        "cp950",
+        "gbk",
+        "gb18030",
+        "gb2312",
+    ),
     *("cp949", "johab", "euc_kr", "euc_jp", "euc_jis_2004", "euc_jisx0213"),
 ]
 WIDE = ["utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-32-le", "utf-32-be"]
@@ -139,7 +150,9 @@ def test_characters_that_an_encoding_has() -> None:
 @given(st.binary(max_size=40))
 def test_utf8_is_told_from_what_is_none(data: bytes) -> None:
     """Arrow's quick answer is Python's, also for what is put together of pieces of characters."""
-    data = data.replace(b"1", "\N{GRINNING FACE}".encode()[:3]).replace(b"2", b"\xed\xa0\x80").replace(b"3", "é".encode())
+    data = (
+        data.replace(b"1", "\N{GRINNING FACE}".encode()[:3]).replace(b"2", b"\xed\xa0\x80").replace(b"3", "é".encode())
+    )
     try:
         data.decode()
     except UnicodeDecodeError:

@@ -20,7 +20,7 @@ from penstock.errors import BadFile, NotThere, OptionError
 from penstock.formats.codecs import codec_of, compress, decompressed, extension, unreadable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 CODECS = ["gzip", "zstd", "bzip2"]
 NOISE = random.Random(1).randbytes(200_000)  # noqa: S311 - the same in every run, and does not compress
@@ -240,7 +240,7 @@ def by_arrow(data: bytes, codec: str) -> bytes:
     return packed
 
 
-MAKERS = {
+MAKERS: dict[str, tuple[str, Callable[[bytes], bytes]]] = {
     "xz": ("xz", lzma.compress),
     "deflate": ("deflate", zlib.compress),
     "brotli": ("brotli", lambda data: by_arrow(data, "brotli")),
@@ -291,7 +291,9 @@ def test_garbage_in_the_name_of_other_codecs(made: str, data: bytes) -> None:
         if before and codec == "xz" and not data.strip(b"\0"):
             continue  # xz allows zeros behind a stream
         if not data.strip(b"\0") and (made.startswith("blocks") or (codec == "lz4" and not before)):
-            assert unpacked(before + data, codec) == unpacked(before, codec)  # empty blocks, as Hadoop ends an empty file
+            assert unpacked(before + data, codec) == unpacked(
+                before, codec
+            )  # empty blocks, as Hadoop ends an empty file
             continue
         with pytest.raises(BadFile, match="not a whole"):
             unpacked(before + data, codec)

@@ -218,7 +218,10 @@ def wide_records(text: str, sep: str | None, codec: str) -> list[tuple[int, byte
     ends = "\r\n|\r|\n" if sep is None else re.escape(sep)
     found, at, begin = [], 0, len("\ufeff".encode(codec))
     bounds = [(match.start(), match.end()) for match in re.finditer(ends, text)]
-    for end, behind in [*bounds, *([(len(text), len(text))] if text and (not bounds or bounds[-1][1] < len(text)) else [])]:
+    for end, behind in [
+        *bounds,
+        *([(len(text), len(text))] if text and (not bounds or bounds[-1][1] < len(text)) else []),
+    ]:
         whole = text[at:behind].encode(codec)
         found.append((begin, whole, text[at:end].encode(codec)))
         at, begin = behind, begin + len(whole)
@@ -238,9 +241,13 @@ def test_any_cuts_of_text_in_wide_code_units(codec: str, sep: str | None, data: 
     block_bytes, found = data.draw(st.integers(1, 9)), []
     how: dict[str, Any] = {"sep": wide, "unit": UNITS[codec]}
     for start, end in itertools.pairwise([0, *sorted(cuts), len(content)]):
-        for offset, block in blocks(reader(content), len(content), start, end, bom=mark, block_bytes=block_bytes, **how):
+        for offset, block in blocks(
+            reader(content), len(content), start, end, bom=mark, block_bytes=block_bytes, **how
+        ):
             starts = record_starts(block, **how)
-            for begin, behind, stop in zip(starts, [*starts[1:], len(block)], value_ends(block, starts, **how), strict=True):
+            for begin, behind, stop in zip(
+                starts, [*starts[1:], len(block)], value_ends(block, starts, **how), strict=True
+            ):
                 found.append((offset + int(begin), block[begin:behind], block[begin:stop]))
                 assert start <= (offset + begin if offset + begin != len(mark) else 0) < end
     assert found == expected
@@ -256,8 +263,12 @@ def test_a_file_that_ends_within_a_code_unit(sep: bytes | None) -> None:
     for content in (b"a", b"a\0\n\0b", b"\n\0a", b"a\0\n", b"a\0b\0c", b"\r\0\n"):
         for cut in range(len(content) + 1):
             ranges = [(0, cut), (cut, len(content))]
-            found = [list(blocks(reader(content), len(content), *each, sep=sep, unit="<u2", bom=b"")) for each in ranges]
+            found = [
+                list(blocks(reader(content), len(content), *each, sep=sep, unit="<u2", bom=b"")) for each in ranges
+            ]
             assert b"".join(block for some in found for _, block in some) == content
             for _, block in (block for some in found for block in some):
                 starts = record_starts(block, sep=sep, unit="<u2")
-                assert value_ends(block, starts, sep=sep, unit="<u2")[-1] == len(block) or block.endswith((b"\n\0", b"\r\0"))
+                assert value_ends(block, starts, sep=sep, unit="<u2")[-1] == len(block) or block.endswith(
+                    (b"\n\0", b"\r\0")
+                )

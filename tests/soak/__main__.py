@@ -49,7 +49,9 @@ def main(
     ] = None,
     *,
     seed: Annotated[int | None, typer.Option(help="Of all that is random. Default: another one each time.")] = None,
-    minutes: Annotated[float, typer.Option(help="No round of kills, and no case of texts, begins after that time.")] = 60,
+    minutes: Annotated[
+        float, typer.Option(help="No round of kills, and no case of texts, begins after that time.")
+    ] = 60,
     rounds: Annotated[int | None, typer.Option(help="At most that many rounds.")] = None,
     seconds_per_round: Annotated[
         float, typer.Option(help="How long a query is killed before its output is proved.")

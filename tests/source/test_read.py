@@ -296,7 +296,9 @@ def test_binary_lines_are_the_bytes_of_the_file(source: Input, case: str) -> Non
         return
     concrete = "utf-16-le" if encoding == "utf-16" else encoding
     for at in range(file.size):
-        assert [v for split in cut(file, [at]) for v in values(how, [split])] == [line.encode(concrete) for line in lines]
+        assert [v for split in cut(file, [at]) for v in values(how, [split])] == [
+            line.encode(concrete) for line in lines
+        ]
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-32"])
@@ -308,7 +310,9 @@ def test_two_byte_orders_and_no_mark_is_a_bad_file(source: Input, encoding: str,
     schema = TEXT if fmt == "text" else ROWS.remove(1)
     text = {"text": "7\n", "json": '{"id": 7}\n', "csv": "7\n"}[fmt]
     file = source.put(f"f{suffix}", pack(text.encode(f"{encoding}-be")))
-    with pytest.raises(BadFile, match=f"f{suffix}'.*byte order mark.*set encoding.*{encoding.upper()}LE or {encoding.upper()}BE"):
+    with pytest.raises(
+        BadFile, match=f"f{suffix}'.*byte order mark.*set encoding.*{encoding.upper()}LE or {encoding.upper()}BE"
+    ):
         values(source.reading(fmt, schema, encoding=encoding), [whole(file)], schema.names[0])
     found = values(source.reading(fmt, schema, encoding=f"{encoding.upper()}BE"), [whole(file)], schema.names[0])
     assert found == ["7" if fmt == "text" else 7]
@@ -374,7 +378,9 @@ def test_bytes_that_are_no_text_fail_or_are_replaced(source: Input, encoding: st
         content = b"".join(start + line + end + line_feed for line in content.split(line_feed) if line)
         schema, column = ROWS, "name"
     file, reading = source.put("f", content), source.reading(fmt, schema, encoding=encoding)
-    with pytest.raises(BadRecord, match="expected .*set encoding to what the file has, or encodingErrors=replace") as raised:
+    with pytest.raises(
+        BadRecord, match="expected .*set encoding to what the file has, or encodingErrors=replace"
+    ) as raised:
         values(reading, [whole(file)], column)
     assert raised.value.path == f"{source.root}/f"
     if fmt == "text":
@@ -436,7 +442,9 @@ def test_what_cannot_be_unpacked_is_not_read_as_text(source: Input, name: str, f
     """Archives and unknown codecs are bad files that are named with what they are; the advice works: unpacked, they are read."""
     file = source.put(name, b"1\n2\n")
     reading = source.reading(fmt, TEXT if fmt == "text" else ROWS)
-    with pytest.raises(BadFile, match=rf"{name}': found an? .* by its name, expected a file of {fmt}.*unpack it.*pathGlobFilter"):
+    with pytest.raises(
+        BadFile, match=rf"{name}': found an? .* by its name, expected a file of {fmt}.*unpack it.*pathGlobFilter"
+    ):
         values(reading, [whole(file)])
     assert values(source.reading(), [whole(source.put("f", b"1\n2\n"))]) == ["1", "2"]
 
@@ -471,7 +479,9 @@ def test_parquet_with_strings_that_are_no_text(source: Input, errors: str) -> No
     if errors == "replace":
         assert values(reading, [whole(file)]) == ["a\ufffdb", "good"]
         return
-    with pytest.raises(BadFile, match=r"/f': column 'value': found 'a\\xffb', expected UTF-8; set encodingErrors=replace"):
+    with pytest.raises(
+        BadFile, match=r"/f': column 'value': found 'a\\xffb', expected UTF-8; set encodingErrors=replace"
+    ):
         values(reading, [whole(file)])
 
 

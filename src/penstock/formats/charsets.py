@@ -48,7 +48,10 @@ _MARKED = {"utf-16": ("utf-16-le", "utf-16-be"), "utf-32": ("utf-32-le", "utf-32
 _BEHIND = b"\n" * 7
 
 _NONE = "\ufffe"  # in Python's tables
-_PLAIN = {"ascii": 128, "iso8859-1": 256}  # codecs without a table: so many bytes stand for the character of their number
+_PLAIN = {
+    "ascii": 128,
+    "iso8859-1": 256,
+}  # codecs without a table: so many bytes stand for the character of their number
 
 # Of encodings with several bytes a character: the ASCII characters, as ranges of a regular expression, whose byte may also be
 # a later one of a character, or that can be spelled otherwise.
@@ -177,7 +180,6 @@ def _table(codec: str) -> str | None:
     """Return the character of each byte in an encoding of one byte a character, `_NONE` where it has none."""
     if codec in _PLAIN:
         return bytes(range(_PLAIN[codec])).decode(codec)
-    decoder = codecs.lookup(codec).incrementaldecoder
-    module = sys.modules[decoder.__module__] if decoder else None
+    module = sys.modules[codecs.lookup(codec).incrementaldecoder.__module__]
     table: str | None = getattr(module, "decoding_table", None)
     return table

@@ -1,6 +1,7 @@
 """Compressed files: which they are by name, streaming decompression within limits, and compression of whole members.
 
-A compressed file is a sequence of members (of gzip), streams or frames; reading concatenates what they hold. That is what lets the sink write a part as independent members, one per segment, and join them by concatenating bytes.
+A compressed file is a sequence of members (of gzip), streams or frames; reading concatenates what they hold. That is what
+lets the sink write a part as independent members, one per segment, and join them by concatenating bytes.
 
 `.snappy` and `.lz4` are what Hadoop and Spark write under these names, blocks of a form of their own, or LZ4 frames, which
 begin otherwise:
@@ -173,10 +174,12 @@ def _by_arrow(source: _Chunks, codec: str) -> Iterator[bytes]:
 class _Unpacker(Protocol):
     """One stream of a codec of the standard library."""
 
-    eof: bool
-    needs_input: bool
-    unused_data: bytes
-
+    @property
+    def eof(self) -> bool: ...
+    @property
+    def needs_input(self) -> bool: ...
+    @property
+    def unused_data(self) -> bytes: ...
     def decompress(self, data: bytes, max_length: int) -> bytes: ...
 
 
@@ -277,11 +280,12 @@ def _exactly(source: _Chunks, size: int, *, or_nothing: bool = False) -> bytes:
 
 
 def _unpacked_snappy(data: bytes) -> bytes:
-    size = shift = 0
-    for byte in data[:5]:  # its length stands in front, seven bits a byte
-        size |= (byte & 127) << shift
-        shift += 7
-        if byte < 128:
+    size = 0
+    for place, byte in enumerate(
+        data[:5]
+    ):  # its length stands in front, seven bits a byte, the highest says that more follow
+        size |= (byte & 127) << 7 * place
+        if byte == byte & 127:
             break
     if size > _BLOCK_CHUNK_BYTES_MAX:
         msg = f"a chunk that says it unpacks to {size} bytes, expected at most {_BLOCK_CHUNK_BYTES_MAX}"

@@ -210,7 +210,8 @@ def value_ends(
     before = np.where(behind - begins > 1, codes[behind - 2], 0)
     widths = np.where(codes[behind - 1] == _LF, 1 + (before == _CR), codes[behind - 1] == _CR)
     widths[-1:] *= whole
-    return ends - widths * width
+    ends -= widths * width
+    return ends
 
 
 def not_blank(
@@ -436,7 +437,9 @@ class _Units:
         self._type = np.dtype(unit)
         self.width = self._type.itemsize
         units = [_LF, _CR] if sep is None else np.frombuffer(sep, self._type).tolist()
-        marks = {_LF: _LF, _CR: _CR} if sep is None else {value: mark for mark, value in enumerate(dict.fromkeys(units), 1)}
+        marks = (
+            {_LF: _LF, _CR: _CR} if sep is None else {value: mark for mark, value in enumerate(dict.fromkeys(units), 1)}
+        )
         self._marks = marks
         self._rule = _Newlines() if sep is None else _Separator(bytes(marks[value] for value in units))
         self.kept = self._rule.kept * self.width

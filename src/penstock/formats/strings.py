@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 _LF = 10
-_ADVICE = "set encodingErrors=replace to have U+FFFD in the place of what is no text, or make it a column of type binary"
+_ADVICE = (
+    "set encodingErrors=replace to have U+FFFD in the place of what is no text, or make it a column of type binary"
+)
 
 
 def checked(batch: pa.RecordBatch, errors: str) -> pa.RecordBatch:

@@ -43,7 +43,7 @@ from penstock.formats.strings import checked
 from penstock.storage import SeekableFile
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterable, Iterator
 
     import numpy.typing as npt
 
@@ -222,7 +222,9 @@ class Reading:
         chunks, how = self._opened(handle, split, path)
         errors = "strict" if self.format.errors == "fail" else self.format.errors
         if not in_bytes(self.format):
-            mark = how.bom if how.bom == UTF_8_CHARSET.bom else b""  # any other comes out as U+FEFF, and is left out then
+            mark = (
+                how.bom if how.bom == UTF_8_CHARSET.bom else b""
+            )  # any other comes out as U+FEFF, and is left out then
             taken, rest = without_bom(chunks or _chunks(handle, split.file.size), mark)
             text = chain((mark[:taken],), _transcoded(rest, how.codec, errors, taken))
             found = self._streamed(text, UTF_8_CHARSET)
@@ -259,8 +261,8 @@ class Reading:
     def _ranges(self, handle: ReadHandle, split: Split, how: Charset) -> Iterator[tuple[int, bytes]]:
         size = split.file.size
         if self.format.name != "csv":
-            written = {"sep": self._sep(how), "unit": how.unit, "bom": how.bom}
-            return blocks(handle.read, size, split.start, split.end, **written, block_bytes=BLOCK_BYTES)
+            sep, unit, bom, span = self._sep(how), how.unit, how.bom, (split.start, split.end)
+            return blocks(handle.read, size, *span, sep=sep, unit=unit, bom=bom, block_bytes=BLOCK_BYTES)
         from penstock.formats import delimited
 
         start = split.start
@@ -272,8 +274,8 @@ class Reading:
 
     def _streamed(self, chunks: Iterable[bytes], how: Charset) -> Iterator[tuple[int, bytes]]:
         if self.format.name != "csv":
-            written = {"sep": self._sep(how), "unit": how.unit, "bom": how.bom}
-            return stream_blocks(chunks, **written, block_bytes=BLOCK_BYTES)
+            sep = self._sep(how)
+            return stream_blocks(chunks, sep=sep, unit=how.unit, bom=how.bom, block_bytes=BLOCK_BYTES)
         from penstock.formats import delimited
 
         found = delimited.csv_stream_blocks(chunks, BLOCK_BYTES, sep=self.format.sep)
@@ -308,9 +310,7 @@ class Reading:
 
     # -- the metadata column -------------------------------------------------------------------------------------
 
-    def _with_metadata(
-        self, batch: pa.RecordBatch, file: FileVersion, starts: npt.NDArray[np.int64]
-    ) -> pa.RecordBatch:
+    def _with_metadata(self, batch: pa.RecordBatch, file: FileVersion, starts: npt.NDArray[np.int64]) -> pa.RecordBatch:
         """Add the column; `starts` is where in the file the rows begin."""
         if not self.metadata:
             return batch
@@ -391,7 +391,7 @@ def _joined(pieces: Iterable[_Piece], sep: bytes | None) -> Iterator[_Piece]:
         if not size and len(piece.data) >= BLOCK_BYTES // 2:
             yield piece
         elif piece.data:
-            origins += [_Origin(size + place, *rest) for place, *rest in piece.origins]
+            origins += [origin._replace(place=size + origin.place) for origin in piece.origins]
             data.append(_ended(piece.data, sep))
             size += len(data[-1])
     if size:
