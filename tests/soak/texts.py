@@ -56,6 +56,7 @@ _SEPARATORS = (
     "~~",
 )
 _MARKS = {"utf-16": ("utf-16-le", "utf-16-be"), "utf-32": ("utf-32-le", "utf-32-be"), "utf-8-sig": ("utf-8",)}
+_CSV_COLUMNS = 2
 _BEHIND = b"\n" * 8  # longer than any character
 _METADATA = "struct<path: string, modified: timestamp, size: bigint, offset: bigint>"
 _SCHEMAS = {"text": "value string", "json": "a string, b bigint", "csv": "a string, b string"}
@@ -258,7 +259,7 @@ class Case:
         if self.format == "csv":
             reader = csv.reader(io.StringIO(text, newline=""), delimiter=self.field_sep)
             rows = [tuple(row) for row in reader if row]
-            if any(len(row) != len(rows[0]) for row in rows):
+            if any(len(row) != _CSV_COLUMNS for row in rows):
                 raise ValueError(rows)
             return rows[1:] if self.header else rows
         parts = text.split(self.sep) if self.sep else text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
