@@ -17,12 +17,13 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.errors import BadFile, BadRecord, FileChanged
+from penstock.errors import BadFile, BadRecord, FileChanged, OptionError
 from penstock.formats import ReadFormat
 from penstock.options import SOURCE, parse
 from penstock.source.cursor import FileVersion, Split
 from penstock.source.plan import Planner
 from penstock.source.read import Reading
+from penstock.spark import reading as binding
 from penstock.storage import LocalStorage
 
 TEXT = pa.schema([("value", pa.string())])
@@ -299,6 +300,48 @@ def test_binary_lines_are_the_bytes_of_the_file(source: Input, case: str) -> Non
         assert [v for split in cut(file, [at]) for v in values(how, [split])] == [
             line.encode(concrete) for line in lines
         ]
+
+
+STRING = '{"type":"struct","fields":[{"name":"value","type":"string","nullable":true,"metadata":{}}]}'
+
+
+@pytest.mark.parametrize(
+    ("encoding", "sep", "lines"),
+    [("UTF-16LE", "\n", ["a", "b", "c"]), ("ISO-8859-1", "§", ["a", "b", "c"]), ("Shift_JIS", "|", ["ポ", "ポソ", "c"])],
+)
+def test_line_sep_as_users_give_it(source: Input, encoding: str, sep: str, lines: list[str]) -> None:
+    """`lineSep` and `encoding` as options: the same rows for every `splitSize`, as many as there are separators."""
+    source.put("f", "".join(line + sep for line in lines).encode(encoding))
+    for size in range(1, 9):
+        given = {"encoding": encoding, "lineSep": sep, "splitSize": str(size), "settle": "0"}
+        options = parse(SOURCE, {"path": str(source.root), **given}, what="source")
+        how = binding.reading(options, STRING)
+        planner = binding.planner(options, how)
+        assert [v for task in planner.tasks(planner.latest(planner.initial())) for v in values(how, task)] == lines
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"encoding": "Shift_JIS", "lineSep": "§\u0100"}, "lineSep='§\u0100' does not exist in encoding=shift_jis"),
+        ({"encoding": "ascii", "lineSep": "é"}, "does not exist in encoding=ascii; expected characters that it has"),
+        ({"lineSep": "\ufffd", "encodingErrors": "replace"}, "is what encodingErrors=replace puts in place"),
+        ({"encoding": "latin-1", "format": "parquet"}, "encoding is for format=text or json or csv, found format=parquet"),
+        ({"encodingErrors": "ignore"}, "encodingErrors='ignore' is not known: expected one of fail, replace"),
+    ],
+)
+def test_encodings_that_cannot_be_meant(source: Input, given: dict[str, str], message: str) -> None:
+    """A separator that the encoding lacks, or that replacing would bring, and options of other formats are refused by name."""
+    with pytest.raises(OptionError, match=message):
+        binding.reading(parse(SOURCE, {"path": str(source.root), **given}, what="source"), STRING)
+
+
+def test_csv_in_an_encoding_with_states(source: Input) -> None:
+    """In ISO-2022-JP quotes, commas and line breaks are bytes of other characters; such CSV is decoded first."""
+    rows = [(1, "、”“,"), (2, "日本\n語"), (3, 'a"b')]
+    text = "".join(f'{i},"{name.replace(chr(34), chr(34) * 2)}"\n' for i, name in rows)
+    file, reading = source.put("f", text.encode("iso2022_jp")), source.reading("csv", ROWS, encoding="iso2022_jp")
+    assert values(reading, [whole(file)], "name") == [name for _, name in rows]
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-32"])

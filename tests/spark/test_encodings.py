@@ -44,7 +44,9 @@ def strangers(form: str, path: Path) -> list[list[str | None]]:
     if form == "parquet":
         by_polars = pl.read_parquet(path)
     else:
-        by_polars = pl.read_ndjson(path) if form == "json" else pl.read_csv(path, has_header=False, new_columns=["value"])
+        by_polars = (
+            pl.read_ndjson(path) if form == "json" else pl.read_csv(path, has_header=False, new_columns=["value"])
+        )
     names = "" if form != "csv" else ", names=['value'], header=false, quote='\"', allow_quoted_nulls=false"
     reader = {"json": "read_json", "csv": "read_csv", "parquet": "read_parquet"}[form]
     by_duckdb = duckdb.sql(f"select value from {reader}('{path}'{names})").fetchall()
@@ -59,7 +61,9 @@ def test_strings_of_spark_that_are_no_text(spark: SparkSession, stage: Stage, fo
     """
     put(stage, "a", b"\n".join(LINES))
     lines = spark.readStream.format("text").load(str(stage.src))
-    with pytest.raises(PySparkException, match=r"PST-101\] column 'value': found 'caf\\\\*xe9', expected UTF-8; set encodingErrors"):
+    with pytest.raises(
+        PySparkException, match=r"PST-101\] column 'value': found 'caf\\\\*xe9', expected UTF-8; set encodingErrors"
+    ):
         write(lines, stage, format=form)
     assert stage.files() == []
     write(lines, stage, format=form, encodingErrors="replace")
@@ -88,7 +92,9 @@ def test_source_and_sink_agree_with_each_other(spark: SparkSession, stage: Stage
     [sparks] = (stage.root / "sparks").glob("part-*")
     assert ours == [json.loads(line)["value"] for line in sparks.read_text("utf-8").splitlines()] == REPLACED[:-1]
     with pytest.raises(PySparkException, match="PST-201.*encodingErrors=replace"):
-        write(spark.readStream.format("penstock").load(str(stage.src)), stage, checkpointLocation=str(stage.root / "two"))
+        write(
+            spark.readStream.format("penstock").load(str(stage.src)), stage, checkpointLocation=str(stage.root / "two")
+        )
 
 
 def wrong(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -105,13 +111,20 @@ def test_transforms_that_make_no_text(spark: SparkSession, stage: Stage, monkeyp
         penstock.ingest(spark, str(stage.src), str(stage.dst), sink={"format": "json"}, **how)
     sink = {"format": "json", "encodingErrors": "replace", "bucketBy": "half={half}"}
     penstock.ingest(spark, str(stage.src), str(stage.dst), sink=sink, **how)
-    rows = [(json.loads(line), file.parent.name) for file in stage.files() for line in file.read_text("utf-8").splitlines()]
-    assert sorted((row["line"], row["half"]) for row, _ in rows) == [("1", "\ufffd"), ("2", "a\n\ufffd"), ("3", "\ufffd")]
+    rows = [
+        (json.loads(line), file.parent.name) for file in stage.files() for line in file.read_text("utf-8").splitlines()
+    ]
+    assert sorted((row["line"], row["half"]) for row, _ in rows) == [
+        ("1", "\ufffd"),
+        ("2", "a\n\ufffd"),
+        ("3", "\ufffd"),
+    ]
     assert {bucket for _, bucket in rows} == {"half=\ufffd", "half=a%0A\ufffd"}
 
 
 @pytest.mark.parametrize(
-    ("encoding", "sep"), [("ISO-8859-1", "§"), ("ISO-8859-1", "\n"), ("UTF-16LE", "\n"), ("UTF-16BE", "|"), ("UTF-8", "||")]
+    ("encoding", "sep"),
+    [("ISO-8859-1", "§"), ("ISO-8859-1", "\n"), ("UTF-16LE", "\n"), ("UTF-16BE", "|"), ("UTF-8", "||")],
 )
 @pytest.mark.parametrize("form", ["json", "text"])
 def test_separators_in_other_encodings_as_in_spark(
@@ -138,7 +151,9 @@ def test_separators_in_other_encodings_as_in_spark(
 def test_what_spark_compressed_is_read(spark: SparkSession, stage: Stage, codec: str, form: str) -> None:
     """Files in the codecs of Spark's own writers are read as what they hold, also with values longer than a block of Hadoop's."""
     wide = "concat(id, '-', case when id % 500 = 0 then repeat(md5(cast(id as string)), 20000) else 'x' end) value"
-    spark.range(2000).selectExpr(wide).coalesce(2).write.option("compression", codec).format(form).save(str(stage.root / "w"))
+    spark.range(2000).selectExpr(wide).coalesce(2).write.option("compression", codec).format(form).save(
+        str(stage.root / "w")
+    )
     for number, file in enumerate(sorted((stage.root / "w").glob("part-*"))):
         put(stage, f"{number}{file.name}", file.read_bytes())
     frame = spark.readStream.format("penstock").schema("value string").option("format", form).load(str(stage.src))

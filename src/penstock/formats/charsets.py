@@ -87,6 +87,7 @@ class Charset:
 UTF_8_CHARSET = Charset(UTF_8, "u1", UTF_8_BOM)
 
 
+@lru_cache(maxsize=32)
 def by_mark(encoding: str) -> bool:
     """Tell whether the encoding leaves the byte order to a mark in front of each file."""
     return _name(encoding) in _MARKED

@@ -123,7 +123,8 @@ def _last_begin(read: Read, begin: int, target: int, rule: _Rule) -> int:
 
 
 def _all_of(read: Read, start: int, end: int) -> bytes:
-    return b"".join(reads(read, start, end, end - start))
+    data = read(start, end - start) if end > start else b""
+    return data if len(data) == end - start else b"".join(reads(read, start, end, end - start))
 
 
 def _at_once(read: Read, size: int, bom: bytes) -> Iterator[tuple[int, bytes]]:

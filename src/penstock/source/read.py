@@ -199,6 +199,9 @@ class Reading:
         return record_starts(origin.raw, sep=self._sep(how), unit=how.unit)[lines] + origin.offset
 
     def _pieces(self, splits: Iterable[Split]) -> Iterator[_Piece]:
+        known = None if by_mark(self.format.encoding) else charset(self.format.encoding, b"")
+        in_place = in_bytes(self.format)
+        decodes = in_place and self._as_text and not (known == UTF_8_CHARSET and self.format.errors == "fail")
         for split in splits:
             failpoints.hit("source.read")
             path = self.full_path(split.file)
@@ -206,7 +209,15 @@ class Reading:
             with _open(self.storage, path) as handle:
                 _check(handle, split.file, path)
                 try:
-                    yield from self._blocks(handle, split, path)
+                    chunks, how = _opened(handle, split.file.size, codec_of(path), self.format.encoding, known)
+                    found = (
+                        self._blocks(handle, split, chunks, how)
+                        if in_place
+                        else self._decoded(handle, split, chunks, how)
+                    )
+                    for offset, data in found:
+                        text = self._text(data, offset, how) if decodes else data
+                        yield _Piece(text, [_Origin(0, split.file, offset, how, None if text is data else data)])
                 except BadFile as error:
                     msg = f"{path!r}: {error.message}; mend or remove the file {_AGAIN}"
                     raise BadFile(msg) from error
@@ -217,42 +228,30 @@ class Reading:
                     raise BadRecord(msg, path=path, offset=error.offset) from error
                 _check(handle, split.file, path)
 
-    def _blocks(self, handle: ReadHandle, split: Split, path: str) -> Iterator[_Piece]:
-        """Yield the records of a split, in blocks. Raises `BadFile`, and `BadRecord` without a path."""
-        chunks, how = self._opened(handle, split, path)
-        errors = "strict" if self.format.errors == "fail" else self.format.errors
-        if not in_bytes(self.format):
-            mark = (
-                how.bom if how.bom == UTF_8_CHARSET.bom else b""
-            )  # any other comes out as U+FEFF, and is left out then
-            taken, rest = without_bom(chunks or _chunks(handle, split.file.size), mark)
-            text = chain((mark[:taken],), _transcoded(rest, how.codec, errors, taken))
-            found = self._streamed(text, UTF_8_CHARSET)
-            as_it_is = True
-        else:
-            found = self._ranges(handle, split, how) if chunks is None else self._streamed(chunks, how)
-            as_it_is = not self._as_text
-        for offset, data in found:
-            block = data if as_it_is else self._text(data, offset, how, errors)
-            yield _Piece(block, [_Origin(0, split.file, offset, how, None if block is data else data)])
+    def _blocks(
+        self, handle: ReadHandle, split: Split, chunks: Iterator[bytes] | None, how: Charset
+    ) -> Iterator[tuple[int, bytes]]:
+        """Yield (offset, whole records) of a split as the file has them."""
+        return self._ranges(handle, split, how) if chunks is None else self._streamed(chunks, how)
 
-    def _opened(self, handle: ReadHandle, split: Split, path: str) -> tuple[Iterator[bytes] | None, Charset]:
-        """Return the bytes of a compressed file, None for one that can be read anywhere; and how it is written."""
-        encoding, codec = self.format.encoding, codec_of(path)
-        if codec is None:
-            head = handle.read(0, min(_HEAD_BYTES, split.file.size)) if by_mark(encoding) else b""
-            return None, charset(encoding, head)
-        packed = _chunks(handle, split.file.size)
-        chunks = decompressed(packed, codec, limit_bytes=EXPANDED_BYTES_MAX, ratio_max=EXPANSION_MAX)
-        if not by_mark(encoding):
-            return chunks, charset(encoding, b"")
-        head, rest = begun(chunks, _HEAD_BYTES)
-        return chain((head,), rest), charset(encoding, head)
+    def _decoded(
+        self, handle: ReadHandle, split: Split, chunks: Iterator[bytes] | None, how: Charset
+    ) -> Iterator[tuple[int, bytes]]:
+        """Yield (offset in its UTF-8, whole records) of a file that is decoded as a stream. Raises `BadRecord` without a path."""
+        mark = how.bom if how.bom == UTF_8_CHARSET.bom else b""  # any other comes out as U+FEFF, and is left out then
+        taken, rest = without_bom(chunks or _chunks(handle, split.file.size), mark)
+        text = chain((mark[:taken],), _transcoded(rest, how.codec, self._errors, taken))
+        return self._streamed(text, UTF_8_CHARSET)
 
-    def _text(self, data: bytes, offset: int, how: Charset, errors: str) -> bytes:
+    @property
+    def _errors(self) -> str:
+        """Return `encodingErrors` in the words of Python's codecs."""
+        return "strict" if self.format.errors == "fail" else self.format.errors
+
+    def _text(self, data: bytes, offset: int, how: Charset) -> bytes:
         """Return a block as UTF-8."""
         try:
-            return to_utf8(data, how.codec, errors)
+            return to_utf8(data, how.codec, self._errors)
         except UnicodeDecodeError as error:
             starts = record_starts(data, sep=self._sep(how), unit=how.unit)
             begin = int(starts[np.searchsorted(starts, error.start, side="right") - 1])
@@ -391,7 +390,7 @@ def _joined(pieces: Iterable[_Piece], sep: bytes | None) -> Iterator[_Piece]:
         if not size and len(piece.data) >= BLOCK_BYTES // 2:
             yield piece
         elif piece.data:
-            origins += [origin._replace(place=size + origin.place) for origin in piece.origins]
+            origins += [_Origin(size + o.place, o.file, o.offset, o.charset, o.raw) for o in piece.origins]
             data.append(_ended(piece.data, sep))
             size += len(data[-1])
     if size:
@@ -416,6 +415,19 @@ def _open(storage: Storage, path: str) -> ReadHandle:
     except NotThere as error:
         msg = f"{path!r} was planned and is gone; put it back as it was and run the same command again"
         raise FileChanged(msg) from error
+
+
+def _opened(
+    handle: ReadHandle, size: int, codec: str | None, encoding: str, known: Charset | None
+) -> tuple[Iterator[bytes] | None, Charset]:
+    """Return the bytes of a compressed file, None for one that can be read anywhere; and how it is written, if that is not `known`."""
+    if codec is None:
+        return None, known or charset(encoding, handle.read(0, min(_HEAD_BYTES, size)))
+    chunks = decompressed(_chunks(handle, size), codec, limit_bytes=EXPANDED_BYTES_MAX, ratio_max=EXPANSION_MAX)
+    if known:
+        return chunks, known
+    head, rest = begun(chunks, _HEAD_BYTES)
+    return chain((head,), rest), charset(encoding, head)
 
 
 def _check(handle: ReadHandle, file: FileVersion, path: str) -> None:
