@@ -114,13 +114,20 @@ def _pattern(value: str, name: str) -> str:
     return value
 
 
+_NOT_OF_FILES = {"idna", "punycode", "unicode-escape", "raw-unicode-escape"}  # names of hosts, and literals of Python
+
+
 def _encoding(value: str, name: str) -> str:
     try:
         "".encode(value)  # also of those that Python knows and that are no text, such as base64
-        return codecs.lookup(value).name
+        codec = codecs.lookup(value)
     except (LookupError, ValueError) as error:
         msg = f"{name}={value!r} is not an encoding Python knows; expected one such as UTF-8 or ISO-8859-1"
         raise OptionError(msg) from error
+    if codec.name in _NOT_OF_FILES or codec.incrementaldecoder is None:
+        msg = f"{name}={value!r} is no encoding of files: it cannot be read piece by piece; expected one such as UTF-8"
+        raise OptionError(msg)
+    return codec.name
 
 
 def _separator(value: str, name: str) -> str:
@@ -212,6 +219,9 @@ SOURCE = (
     Option("emit", "records", _choice("records", "files", "splits"), "files: path, time and size instead of contents"),
     Option("metadataColumn", None, _text, "adds a struct column of this name: path, modified, size, offset"),
     Option("encoding", "UTF-8", _encoding, "of text, json and csv"),
+    Option(
+        "encodingErrors", "fail", _choice("fail", "replace"), "text that is not of its encoding; replace: by U+FFFD"
+    ),
     Option("lineSep", None, _text, "what ends a line; unset: \\n, \\r\\n and \\r"),
     Option("header", "false", _flag, "the first record of a csv file is not data"),
     Option("sep", ",", _separator, "between the fields of a csv record"),
@@ -224,6 +234,7 @@ SINK = (
     Option("path", None, _text, "output directory"),
     Option("format", "text", _choice("text", "json", "csv", "parquet"), "what the files hold"),
     Option("compression", None, _choice("none", "gzip", "zstd", "snappy"), "none (parquet: snappy), gzip, zstd"),
+    Option("encodingErrors", "fail", _choice("fail", "replace"), "strings that are not UTF-8; replace: by U+FFFD"),
     Option("bucketBy", None, _text, "template of the output directories over columns and batch time"),
     Option("dropBucketColumns", "false", _flag, "leave the columns named in bucketBy out of the data"),
     Option("fileName", "part-{sink}-{writer}-{seq}", _text, "template of file names"),

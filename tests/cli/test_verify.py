@@ -210,6 +210,31 @@ def test_every_record_once(penstock: Callable[..., Said], pipeline: Callable[...
     assert "exactly once" in penstock("verify", line.dst, "--source", line.src).out
 
 
+@pytest.mark.parametrize(
+    ("options", "content", "count"),
+    [
+        ({"encoding": "latin-1", "lineSep": "§"}, "ä§b\nc§é".encode("latin-1"), 3),
+        ({"encoding": "UTF-16LE", "lineSep": "\n"}, "ä\n\u0a31\u0100\nc".encode("utf-16-le"), 3),
+        ({"encoding": "UTF-16"}, "ä\r\nb\rc\n".encode("utf-16"), 3),
+        ({"encoding": "Shift_JIS", "lineSep": "|"}, "ポ|ソ|a".encode("shift_jis"), 3),
+        ({"encodingErrors": "replace"}, b"caf\xe9\n\xf0\x9f\x98\n", 2),
+    ],
+)
+@pytest.mark.parametrize("form", ["text", "json", "parquet"])
+def test_every_record_of_another_encoding_once(
+    pipeline: Callable[..., Pipeline], options: dict[str, str], content: bytes, count: int, form: str
+) -> None:
+    """The source is read again as it was, with its encoding, its separator and what became of bytes that were no text."""
+    line = pipeline(source=options | {"maxBytesPerTrigger": "4"}, sink_options={"format": form})
+    line.put("a").write_bytes(content)
+    os.utime(line.src / "a", (1_000_000, 1_000_000))
+    for _ in range(12):
+        line.run()
+    found = against(line.dst, line.src)
+    lines = count + content.count(b"b\nc") * (form == "text")  # in text a value with a line break makes two records
+    assert (found.proved, found.reason, found.source_records) == (True, "", lines)
+
+
 def test_files_that_are_not_ingested_yet(penstock: Callable[..., Said], pipeline: Callable[..., Pipeline]) -> None:
     """Files newer than the checkpoint are said to wait, and do not count as missing."""
     line = pipeline()

@@ -4,8 +4,8 @@
 functions of their own. `lines` and `delimited` find records in bytes, `codecs` handles compressed files, `schema`
 Spark's schemas, `staged` the form in which rows wait to be written.
 
-Decoders take UTF-8: who reads a file in another `encoding` converts it first, and that encoding must extend ASCII for a
-file to be read in ranges.
+Decoders take UTF-8: who reads a file in another encoding converts it first. `charsets` says in which encodings records can be
+found in the bytes of a file, so that it can be read in ranges.
 """
 
 from __future__ import annotations

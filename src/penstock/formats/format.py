@@ -20,9 +20,12 @@ TEXT_EXTENSIONS = {"text": ".txt", "json": ".json", "csv": ".csv"}
 class ReadFormat:
     r"""How files are read. Picklable: it travels from the driver to the tasks.
 
-    `name` is text, json, csv, parquet or binary; `schema` the exact schema of every batch. `encoding` is for the text
-    formats, `line_sep` (None: `\n`, `\r\n` and a lone `\r`) for text and json, `header` and `sep` for csv,
-    `block_size` (None: the whole file is one value) for binary.
+    `name` is text, json, csv, parquet or binary; `schema` the exact schema of every batch. `encoding` and `errors` (what
+    becomes of text that is not of it: fail or replace) are for the text formats, `line_sep` (None: `\n`, `\r\n` and a lone
+    `\r`), in UTF-8, for text and json, `header` and `sep` for csv, `block_size` (None: the whole file is one value) for binary.
+
+    Decoders get UTF-8 whatever the encoding; only for the binary values of text blocks are as the file has them, with
+    `line_sep` and `unit`, NumPy's type of a code unit, to match.
     """
 
     name: str
@@ -32,6 +35,8 @@ class ReadFormat:
     header: bool = False
     sep: str = ","
     block_size: int | None = None
+    errors: str = "fail"
+    unit: str = "u1"
 
 
 @dataclass(frozen=True)

@@ -73,7 +73,8 @@ class Planner:
 
     `boundary(file, anchor, target)` returns the first record start at or behind `target`, for formats that can only be
     cut there (csv); `None` means that any byte will do. `divisible(path)` tells whether a file may be cut at all. `state` is
-    where plans go that are too long for an offset, beside the checkpoint.
+    where plans go that are too long for an offset, beside the checkpoint. `admit(path)` raises for a file that can never be
+    read, before it is planned: whoever moves it away can go on.
     """
 
     def __init__(
@@ -85,12 +86,14 @@ class Planner:
         divisible: Callable[[str], bool],
         boundary: Callable[[FileVersion, int, int], int] | None = None,
         state: tuple[Storage, str] | None = None,
+        admit: Callable[[str], None] | None = None,
     ) -> None:
         self._storage = storage
         self._root = root
         self._options = options
         self._divisible = divisible
         self._boundary = boundary
+        self._admit = admit
         self._state = state
         self._limits = Limits(options["maxFilesPerTrigger"], options["maxBytesPerTrigger"])
         self._bounded = False
@@ -380,6 +383,8 @@ class Planner:
         file = self._cursor.cut or self._peek()
         if file is None:
             return None
+        if self._admit:
+            self._admit(file.path)
         start = self._cursor.at
         end = file.size if room is None else self._end(file, start, room)
         if not first and room is not None and end - start > room:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, cast
 from penstock.errors import OptionError, PenstockError
 from penstock.formats import LINES, decoder
 from penstock.formats.schema import conform, to_arrow, to_spark
+from penstock.formats.strings import checked
 from penstock.options import SOURCE, Options, parse
 from penstock.source.cursor import Split
 from penstock.spark import functions, reading
@@ -83,13 +84,15 @@ class Stage:
     def plain_text(self) -> bool:
         """Tell whether lines pass as they are."""
         fmt = self.reading.format
-        return fmt.name == "text" and self.transform is None and self.reading.metadata is None
+        passes = fmt.name == "text" and self.transform is None and self.reading.metadata is None
+        return passes and self.reading.gives_utf8
 
-    def rows(self, carried: Iterator[pa.RecordBatch], *, text: bool) -> Iterator[pa.RecordBatch | bytes]:
-        """Yield the rows of the splits that Spark carried here; lines as bytes if `text`."""
+    def rows(self, carried: Iterator[pa.RecordBatch], *, text: bool, errors: str) -> Iterator[pa.RecordBatch | bytes]:
+        """Yield the rows of the splits that Spark carried here; lines as bytes if `text`. `errors` is as in `read`."""
         self._load_libraries()
         entries = [entry for batch in carried for entry in batch.column("splits").to_pylist()]
-        yield from self.read([Split.from_json(split) for entry in entries for split in json.loads(entry)], text=text)
+        splits = [Split.from_json(split) for entry in entries for split in json.loads(entry)]
+        yield from self.read(splits, text=text, errors=errors)
 
     def _load_libraries(self) -> None:
         """Import what the task will need, while what sends its splits still starts."""
@@ -98,8 +101,11 @@ class Stage:
         if self.reading.format.name in LINES:
             decoder(self.reading.format)
 
-    def read(self, splits: list[Split], *, text: bool) -> Iterator[pa.RecordBatch | bytes]:
-        """Yield the rows of splits; lines as bytes if `text`."""
+    def read(self, splits: list[Split], *, text: bool, errors: str) -> Iterator[pa.RecordBatch | bytes]:
+        """Yield the rows of splits; lines as bytes if `text`.
+
+        What a transform returns is what its author says; `errors` is what becomes of strings in it that are not UTF-8.
+        """
         if text:
             yield from self.reading.text(splits)
             return
@@ -107,10 +113,11 @@ class Stage:
         if self.transform is None:
             yield from plain
         elif callable(self.transform):
-            yield from (conform(_applied(self.transform, batch), self.schema) for batch in plain)
+            yield from (checked(conform(_applied(self.transform, batch), self.schema), errors) for batch in plain)
         else:
             operator = self.transform.operator_id(reading.expected_schema(self.options, self.reading))
-            yield from (conform(batch, self.schema) for batch in self.transform.stream(plain, operator=operator))
+            answers = self.transform.stream(plain, operator=operator)
+            yield from (checked(conform(batch, self.schema), errors) for batch in answers)
 
 
 def passes_text(sink: Options) -> bool:

@@ -9,6 +9,7 @@ import psutil
 
 from penstock.errors import CheckpointMismatch, Fenced, OptionError
 from penstock.formats.schema import conform, to_arrow
+from penstock.formats.strings import checked
 from penstock.processes import jvm
 from penstock.sink.sink import Batch, Begun, Sink, TaskResult
 from penstock.spark import fused, keeper, worker
@@ -59,13 +60,14 @@ def write(made: Sink, begun: Begun, data: pa.Schema, rows: Iterator[pa.RecordBat
     """Write a task's rows, on an executor; return the query id with what was staged."""
     query, batch, partition = task_batch()
     worker.settle_writer()
+    errors = made.options["encodingErrors"]
     some: Iterable[pa.RecordBatch | bytes]
     if begun.has(query, batch):
         some = rows  # is only drained: what a committed batch read may be gone by now
     elif made.options["ingest"]:
-        some = fused.Stage.of(made.options["ingest"]).rows(rows, text=fused.passes_text(made.options))
+        some = fused.Stage.of(made.options["ingest"]).rows(rows, text=fused.passes_text(made.options), errors=errors)
     else:
-        some = (conform(batch, data) for batch in rows)
+        some = (checked(conform(batch, data), errors) for batch in rows)
     return query, made.write(begun, query, batch, partition, data, some)
 
 

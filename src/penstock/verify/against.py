@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from penstock.verify.files import OutputFiles, SinkView
 
 _TEXT = '{"fields":[{"metadata":{},"name":"value","nullable":true,"type":"string"}],"type":"struct"}'
-_CONTENT = ("format", "encoding", "lineSep", "header", "sep", "blockSize", "metadataColumn", "emit")
+_CONTENT = ("format", "encoding", "encodingErrors", "lineSep", "header", "sep", "blockSize", "metadataColumn", "emit")
 
 
 @dataclass(frozen=True)

@@ -120,7 +120,8 @@ class Feed:
             yield type(split)(split.file, start, min(start + _SPLIT_BYTES, split.end))
 
     def _rows(self, splits: list[Split]) -> Records:
-        for some in self.stage.read(splits, text=self._passes_text):
+        errors = self._sink.options["encodingErrors"]
+        for some in self.stage.read(splits, text=self._passes_text, errors=errors):
             if isinstance(some, bytes):
                 yield "", lines(some)
             else:
