@@ -140,7 +140,7 @@ def _ingest(
             watch=watch,
             progress=progress,
         )
-    except KeyboardInterrupt:  # in the very last report, when everything was done
+    except KeyboardInterrupt:  # a stop that was asked for; the last report has what was done until then
         if course.last is None:
             raise
         return course.last

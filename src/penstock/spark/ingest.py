@@ -3,6 +3,21 @@
 It is a query like any other: `emit=splits` from the source, the fused stage in the sink's options. What it adds is what a
 user would have to think of: where the checkpoint is, how many tasks, that the output does not lie in the input, that the
 last parts are published, and a report of how far it is.
+
+An ingest is a scope: however its call is left, its query has stopped, what was committed is published, and its keeper has
+ended. Two failures shaped how (`_Run`):
+
+Failure: *an answer that is taken for another's.*
+  1. The caller waits for an answer of the JVM, and is interrupted: Ctrl-C, a time-out of its own, any signal that raises.
+  2. The answer comes, and nobody reads it. The next call on the connection takes it for its own, and so do all behind it.
+  3. What stops the query is such a call: it runs on; or the session is of no more use.
+  Rule: all calls into the JVM are made by a thread of the ingest, which nothing interrupts. The caller's thread waits
+  for it, reports, and asks it to end.
+
+Failure: *a query without a handle.*
+  1. The caller is interrupted while the query is started, which takes seconds.
+  2. It starts, and there is nobody who could stop it.
+  Rule: whoever starts it looks whether it should end, before anything else.
 """
 
 from __future__ import annotations
@@ -11,6 +26,7 @@ import json
 import logging
 import os
 import re
+import threading
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -94,33 +110,98 @@ def ingest(
     `transform` takes and returns a `pyarrow.RecordBatch`, or a polars DataFrame by its annotation; it may be a function or
     "module:function", or an `AsyncMap`, given itself. The checkpoint defaults to `DST/_penstock/checkpoint`; the same call
     again takes only what is new.
-    `watch` goes on until it is interrupted. `progress` is called a few times a second.
+    `watch` goes on until it is interrupted. `progress` is called a few times a second, and a last time when all is done.
 
     Raises what went wrong as a `PenstockError`; nothing of the batch in flight is then visible, and the same call goes on
-    from there.
+    from there. What interrupts the call, or `progress` raises, is raised as it is. However it ends, its query has stopped by
+    then and what was committed is published; after a `KeyboardInterrupt` `progress` is told of that, too.
     """
     require_pyspark()
     where = None if checkpoint is None else os.fspath(checkpoint)
-    job = _Job(spark, os.fspath(src), os.fspath(dst), dict(source or {}), dict(sink or {}), transform, where)
+    paths = os.fspath(src), os.fspath(dst)
+    run = _Run(lambda: _Job(spark, *paths, dict(source or {}), dict(sink or {}), transform, where), watch=watch)
     try:
-        query = job.start(watch=watch)
-    except errors.PenstockError:
+        run.follow(spark, progress)
+    except BaseException as error:
+        run.end()
+        with suppress(errors.PenstockError):  # what is raised says more
+            run.publish()
+            if progress is not None and isinstance(error, KeyboardInterrupt):
+                progress(run.state())
         raise
-    except Exception as error:  # whatever Spark wraps it in
-        raise job.told(error) from error
-    try:
-        while not query.awaitTermination(_POLL_SECONDS):  # type: ignore[arg-type]  # - it takes fractions of a second
-            if progress is not None:
-                progress(job.state())
-    except KeyboardInterrupt:
-        query.stop()
-    except Exception as error:  # as above
-        raise job.told(error) from error
-    job.finish(query)
-    done = job.state()
+    run.publish()
+    done = run.state()
     if progress is not None:
         progress(done)
     return done
+
+
+class _Run:
+    """One run of a query of an ingest, in a thread of its own; see the module. `describe` makes the job, in that thread."""
+
+    def __init__(self, describe: Callable[[], _Job], *, watch: bool) -> None:
+        self._describe = describe
+        self._watch = watch
+        self._job: _Job | None = None
+        self._query: tuple[str, str] | None = None  # once it is started: its id, and what names it and its driver
+        self._thread: threading.Thread | None = None
+        self._ending = threading.Event()  # it should end
+        self._over = threading.Event()
+        self._error: BaseException | None = None
+
+    def follow(self, spark: SparkSession, progress: Callable[[Ingested], None] | None) -> None:
+        """Start it, report while it runs, and raise what it ended with."""
+        from pyspark.util import inheritable_thread_target
+
+        target = inheritable_thread_target(spark)(self._run)  # with the caller's pool and tags
+        self._thread = threading.Thread(target=target, name="penstock-ingest", daemon=True)
+        self._thread.start()
+        while not self._over.wait(_POLL_SECONDS):
+            if progress is not None and self._query is not None:
+                progress(self.state())
+        self._thread.join()
+        if self._error is not None:
+            raise self._error
+
+    def end(self) -> None:
+        """Have it end, and wait for that. Whoever is interrupted here does not wait; it ends all the same."""
+        self._ending.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def publish(self) -> None:
+        """Publish what the query left open, if there is one."""
+        if self._job is not None and self._query is not None:
+            self._job.finish(*self._query)
+
+    def state(self) -> Ingested:
+        """Return how far it is."""
+        return Ingested(-1, 0, 0, 0, 0, 0, 0, 0, 0) if self._job is None else self._job.state()
+
+    def _run(self) -> None:
+        try:
+            self._job = self._describe()
+            self._await(self._job)
+        except BaseException as error:  # noqa: BLE001 - whatever it is, `follow` raises it
+            self._error = error
+        finally:
+            self._over.set()
+
+    def _await(self, job: _Job) -> None:
+        if self._ending.is_set():
+            return
+        try:
+            query = job.start(watch=self._watch)
+            try:
+                self._query = job.named(query)
+                while not self._ending.is_set() and not query.awaitTermination(_POLL_SECONDS):  # type: ignore[arg-type]  # - it takes fractions
+                    pass
+            finally:
+                query.stop()
+        except errors.PenstockError:
+            raise
+        except Exception as error:  # whatever Spark wraps it in
+            raise job.told(error) from error
 
 
 class _Job:
@@ -155,8 +236,10 @@ class _Job:
         Sink(self._output, self._dst, options, options["sinkId"] or "check").check(fused.Stage.of(stage).schema)
 
     def start(self, *, watch: bool) -> StreamingQuery:
-        """Start the query."""
+        """Start the query. Whatever the thread, its session is the job's: Spark finds formats by the active one."""
         spark = self._spark
+        if (jvm := spark.sparkContext._jvm) is not None:  # noqa: SLF001 - the only way to make a session the active one
+            jvm.SparkSession.setActiveSession(spark._jsparkSession)  # noqa: SLF001 - as above
         self._check_input()
         carried = self._source | self._carried() | {"tasks": str(spark.sparkContext.defaultParallelism)}
         self._output.make_directory(f"{self._dst}/{STATE_DIRECTORY}")
@@ -308,9 +391,14 @@ class _Job:
             )
         return errors.PenstockError(_JVM_ENDED) if has_ended(self._spark) else errors.PenstockError(str(error))
 
-    def finish(self, query: StreamingQuery) -> None:
-        """Publish what the query left open, as the driver it was."""
-        keeper.finish(self.sink(str(query.id)), self._owner(str(query.id)))
+    def named(self, query: StreamingQuery) -> tuple[str, str]:
+        """Return the id of the query, and what names it with its driver in the ledger."""
+        number = str(query.id)
+        return number, self._owner(number)
+
+    def finish(self, query: str, driver: str) -> None:
+        """Publish what the query left open, as the driver it was, and end its keeper."""
+        keeper.finish(self.sink(query), driver)
 
     def sink(self, query: str) -> Sink:
         """Return the sink that the query writes to."""

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from penstock.sink.sink import Sink
 
 _POLL_SECONDS = 0.2
+_ENDING_SECONDS = 5.0
 
 
 def owner(query: str, process: psutil.Process | None) -> str:
@@ -129,14 +130,25 @@ def _same(process: list[Any] | None) -> bool:
 
 
 def finish(sink: Sink, driver: str) -> None:
-    """Publish what is open, if the sink is still this driver's, and have its keeper end. Waits for what the keeper does."""
-    with fact_of(sink, driver).locked() as state:
+    """Publish what is open, if the sink is still this driver's, and end its keeper. Waits for what the keeper does."""
+    fact = fact_of(sink, driver)
+    with fact.locked() as state:
+        _end(state.get("keeper"), fact)
+        state.clear()
         if sink.ledger.head().owner == driver:
             sink.finish(driver)
-        if _alive(state.get("keeper")):
-            state["ended"] = True
-        else:
-            state.clear()
+
+
+def _end(pid: int | None, fact: HostFact) -> None:
+    """End the keeper of a fact that the caller holds, and so does nothing now.
+
+    The number may be another process's by now, so that one is asked what it is.
+    """
+    with contextlib.suppress(psutil.Error):
+        keeper = psutil.Process(pid) if pid else None
+        if keeper is not None and keeper.cmdline()[-1:] == [fact.name]:
+            keeper.kill()
+            keeper.wait(_ENDING_SECONDS)
 
 
 def query_ended(query: str, is_over: Callable[[], bool]) -> None:
