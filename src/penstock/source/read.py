@@ -12,8 +12,9 @@ contents. A record that cannot be parsed is reported by its own file and byte of
 from __future__ import annotations
 
 import codecs
+import logging
 from bisect import bisect_right
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -22,7 +23,7 @@ import pyarrow as pa
 
 from penstock import failpoints
 from penstock.errors import BadFile, BadRecord, FileChanged, NotThere
-from penstock.formats import LINES, ReadFormat, decoder
+from penstock.formats import LINES, Decoder, ReadFormat, decoder
 from penstock.formats.codecs import codec_of, decompressed
 from penstock.formats.lines import blocks, stream_blocks
 from penstock.storage import SeekableFile
@@ -35,8 +36,10 @@ if TYPE_CHECKING:
     from penstock.source.cursor import FileVersion, Split
     from penstock.storage import ReadHandle, Storage
 
+_log = logging.getLogger("penstock.source")
 BLOCK_BYTES = 8 << 20
 _CHUNK_BYTES = 1 << 20
+_HEAD_BYTES = 64 << 10  # of a csv file, which may have a header there
 EXPANDED_BYTES_MAX = 64 << 30  # of one compressed file
 EXPANSION_MAX = 1000  # uncompressed bytes for one compressed; gzip cannot pass 1,032, a bomb is near it
 _AGAIN = "and run the same command again, nothing of this batch is visible"
@@ -70,6 +73,11 @@ class Reading:
         """Return the file's path on the storage."""
         return f"{self.root}/{file.path}" if file.path else self.root
 
+    @property
+    def _in_bytes(self) -> bool:
+        """Whether records can be found in the bytes of the encoding."""
+        return _by_bytes(self.format.encoding, self.format.csv.marks if self.format.name == "csv" else b"")
+
     def divisible(self, path: str) -> bool:
         """Tell whether a file of this name may be read in byte ranges."""
         name = self.format.name
@@ -77,15 +85,15 @@ class Reading:
             return True
         if name == "binary":
             return self.format.block_size is not None
-        return codec_of(path or self.root) is None and _by_bytes(self.format.encoding)
+        return codec_of(path or self.root) is None and self._in_bytes
 
     def boundary(self, file: FileVersion, anchor: int, target: int) -> int:
         """Return the first record start at or behind `target`, counting quotes from the record start `anchor` (csv)."""
-        from penstock.formats import delimited
+        from penstock.formats.csvcut import csv_cut
 
         with self.storage.open(self.full_path(file)) as handle:
             _check(handle, file, self.full_path(file))
-            return delimited.csv_cut(handle.read, file.size, anchor, target, sep=self.format.sep)
+            return csv_cut(handle.read, file.size, anchor, target, self.format.csv)
 
     def batches(self, splits: Iterable[Split]) -> Iterator[pa.RecordBatch]:
         """Yield the records of the splits, in order.
@@ -110,9 +118,12 @@ class Reading:
     # -- text, json, csv -----------------------------------------------------------------------------------------
 
     def _lines(self, splits: Iterable[Split]) -> Iterator[pa.RecordBatch]:
-        how = decoder(self.format)
+        decoders: dict[tuple[str, ...] | None, Decoder] = {}
         pieces = self._pieces(splits)
         for piece in pieces if self.metadata else _joined(pieces, self.format.line_sep):
+            if piece.columns not in decoders:
+                decoders[piece.columns] = decoder(replace(self.format, columns=piece.columns))
+            how = decoders[piece.columns]
             batch = self._decode(how.decode, piece)
             if batch.num_rows and self.metadata:
                 in_bytes = _is_utf8_name(self.format.encoding)  # else the block is not what the file has
@@ -136,23 +147,27 @@ class Reading:
             path = self.full_path(split.file)
             with _open(self.storage, path) as handle:
                 _check(handle, split.file, path)
-                for offset, data in self._blocks(handle, split, path):
-                    yield _Piece(data, [(0, split.file, offset)])
+                for columns, offset, data in self._blocks(handle, split, path):
+                    yield _Piece(data, [(0, split.file, offset)], columns)
                 _check(handle, split.file, path)
 
-    def _blocks(self, handle: ReadHandle, split: Split, path: str) -> Iterator[tuple[int, bytes]]:
+    def _blocks(
+        self, handle: ReadHandle, split: Split, path: str
+    ) -> Iterator[tuple[tuple[str, ...] | None, int, bytes]]:
+        """Yield the columns of the file (`None`: those of the schema), and offset and bytes of its blocks, in UTF-8."""
         fmt = self.format
         codec = codec_of(path)
-        if codec is None and _by_bytes(fmt.encoding):
-            found = self._ranges(handle, split)
-        else:
-            chunks = _chunks(handle, split.file.size)
-            if codec is not None:
-                chunks = decompressed(chunks, codec, limit_bytes=EXPANDED_BYTES_MAX, ratio_max=EXPANSION_MAX)
-            found = self._streamed(chunks if _by_bytes(fmt.encoding) else _transcoded(chunks, fmt.encoding, path))
         try:
+            if codec is None and self._in_bytes:
+                header, found = self._ranges(handle, split)
+            else:
+                chunks = _chunks(handle, split.file.size)
+                if codec is not None:
+                    chunks = decompressed(chunks, codec, limit_bytes=EXPANDED_BYTES_MAX, ratio_max=EXPANSION_MAX)
+                header, found = self._streamed(chunks if self._in_bytes else _transcoded(chunks, fmt.encoding, path))
+            columns = self._columns(header, path) if header else None
             for offset, data in found:
-                yield offset, _utf8(data, fmt.encoding, path, offset) if _by_bytes(fmt.encoding) else data
+                yield columns, offset, _utf8(data, fmt.encoding, path, offset) if self._in_bytes else data
         except BadFile as error:
             msg = f"{path!r}: {error.message}; mend or remove the file {_AGAIN}"
             raise BadFile(msg) from error
@@ -162,27 +177,42 @@ class Reading:
             msg = f"{path!r}, byte {error.offset}: {error.message}; mend or remove the record {_AGAIN}"
             raise BadRecord(msg, path=path, offset=error.offset) from error
 
-    def _ranges(self, handle: ReadHandle, split: Split) -> Iterator[tuple[int, bytes]]:
-        size = split.file.size
-        if self.format.name != "csv":
-            sep = self.format.line_sep
-            return blocks(handle.read, size, split.start, split.end, sep=sep, block_bytes=BLOCK_BYTES)
-        from penstock.formats import delimited
+    def _ranges(self, handle: ReadHandle, split: Split) -> tuple[bytes, Iterator[tuple[int, bytes]]]:
+        """Return the header, if there is one, and the blocks of a split behind it."""
+        size, fmt = split.file.size, self.format
+        if fmt.name != "csv":
+            found = blocks(handle.read, size, split.start, split.end, sep=fmt.line_sep, block_bytes=BLOCK_BYTES)
+            return b"", found
+        from penstock.formats.csvcut import csv_blocks, csv_header
 
-        start = split.start
-        if self.format.header and start == 0:
-            start = delimited.csv_after_header(handle.read, size, self.format.sep)
+        read = _remembering(handle.read, size)
+        start, header = csv_header(read, size, fmt.csv) if fmt.csv.header else (0, b"")
+        start = max(start, split.start)
         if start >= split.end:
-            return iter(())
-        return delimited.csv_blocks(handle.read, size, start, split.end, BLOCK_BYTES, sep=self.format.sep)
+            return header, iter(())
+        return header, csv_blocks(read, size, start, split.end, BLOCK_BYTES, dialect=fmt.csv)
 
-    def _streamed(self, chunks: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
-        if self.format.name != "csv":
-            return stream_blocks(chunks, sep=self.format.line_sep, block_bytes=BLOCK_BYTES)
-        from penstock.formats import delimited
+    def _streamed(self, chunks: Iterable[bytes]) -> tuple[bytes, Iterator[tuple[int, bytes]]]:
+        """Return the header, if there is one, and the blocks of a whole file behind it."""
+        fmt = self.format
+        if fmt.name != "csv":
+            return b"", stream_blocks(chunks, sep=fmt.line_sep, block_bytes=BLOCK_BYTES)
+        from penstock.formats.csvcut import csv_stream_blocks, csv_stream_header
 
-        found = delimited.csv_stream_blocks(chunks, BLOCK_BYTES, sep=self.format.sep)
-        return delimited.csv_without_header(found, self.format.sep) if self.format.header else found
+        found = csv_stream_blocks(chunks, BLOCK_BYTES, dialect=fmt.csv)
+        return csv_stream_header(found, fmt.csv) if fmt.csv.header else (b"", found)
+
+    def _columns(self, header: bytes, path: str) -> tuple[str, ...]:
+        """Return the names in a header, checked against the schema. What of them is not read is told, once a process."""
+        from penstock.formats.delimited import header_names, header_places
+
+        in_utf8 = _utf8(header, self.format.encoding, path, 0) if self._in_bytes else header
+        columns = header_names(in_utf8, self.format.csv)
+        places = header_places(self.format.schema.names, columns)
+        left = [name for place, name in enumerate(columns) if place not in places]
+        if left:
+            _tell_unread(path, tuple(left))
+        return columns
 
     # -- parquet, binary -----------------------------------------------------------------------------------------
 
@@ -245,6 +275,7 @@ class _Piece:
 
     data: bytes
     parts: list[tuple[int, FileVersion, int]]
+    columns: tuple[str, ...] | None = None  # what the header says
 
     def locate(self, at: int) -> tuple[FileVersion, int]:
         """Return the file and offset of the byte at `at`."""
@@ -255,15 +286,18 @@ class _Piece:
 def _joined(pieces: Iterable[_Piece], sep: bytes | None) -> Iterator[_Piece]:
     """Join small pieces to blocks of about `BLOCK_BYTES`; a last line without an end is given one.
 
-    Pieces that would grow together are kept apart: CR before LF, and any where lines end in more than one byte.
+    Pieces that would grow together are kept apart: CR before LF, and any where lines end in more than one byte. So are
+    those of other columns.
     """
     data: list[bytes] = []
     parts: list[tuple[int, FileVersion, int]] = []
+    columns: tuple[str, ...] | None = None
     size = 0
     for piece in pieces:
-        if size and (size >= BLOCK_BYTES or _grow_together(data[-1], piece.data, sep)):
-            yield _Piece(b"".join(data), parts)
+        if size and (size >= BLOCK_BYTES or columns != piece.columns or _grow_together(data[-1], piece.data, sep)):
+            yield _Piece(b"".join(data), parts, columns)
             data, parts, size = [], [], 0
+        columns = piece.columns
         if not size and len(piece.data) >= BLOCK_BYTES // 2:
             yield piece
         elif piece.data:
@@ -271,7 +305,7 @@ def _joined(pieces: Iterable[_Piece], sep: bytes | None) -> Iterator[_Piece]:
             data.append(_ended(piece.data, sep))
             size += len(data[-1])
     if size:
-        yield _Piece(b"".join(data), parts)
+        yield _Piece(b"".join(data), parts, columns)
 
 
 def _grow_together(left: bytes, right: bytes, sep: bytes | None) -> bool:
@@ -309,19 +343,52 @@ def _check(handle: ReadHandle, file: FileVersion, path: str) -> None:
         raise FileChanged(msg)
 
 
+def _remembering(read: Callable[[int, int], bytes], size: int) -> Callable[[int, int], bytes]:
+    """Return `read` of a file of `size` bytes that reads its beginning, which is looked at more than once, but once."""
+    head = b""
+
+    def remembering(offset: int, length: int) -> bytes:
+        nonlocal head
+        if offset + length > _HEAD_BYTES:
+            return read(offset, length)
+        head = head or read(0, min(_HEAD_BYTES, size))
+        return head[offset : offset + length]
+
+    return remembering
+
+
+@lru_cache(maxsize=1000)
+def _tell_unread(path: str, columns: tuple[str, ...]) -> None:
+    _log.warning("%r: columns of the header that the schema does not have are not read: %s", path, ", ".join(columns))
+
+
 def _chunks(handle: ReadHandle, size: int) -> Iterator[bytes]:
     for offset in range(0, size, _CHUNK_BYTES):
         yield handle.read(offset, min(_CHUNK_BYTES, size - offset))
 
 
 @lru_cache(maxsize=8)
-def _by_bytes(encoding: str) -> bool:
-    """Tell whether line breaks of the encoding can be found in its bytes (all that extend ASCII; not UTF-16)."""
+def _by_bytes(encoding: str, marks: bytes = b"") -> bool:
+    r"""Tell whether line breaks, and the ASCII characters `marks`, can be found in the bytes of the encoding.
+
+    It must extend ASCII (not UTF-16), and no other character may have one of `marks` in its bytes: quotes and commas are in
+    ISO-2022-JP, `\` and `|` in Shift_JIS.
+    """
     ascii_bytes = bytes(range(128))
     try:
-        return ascii_bytes.decode(encoding) == ascii_bytes.decode("ascii") and "\n".encode(encoding) == b"\n"
+        extends = ascii_bytes.decode(encoding) == ascii_bytes.decode("ascii") and "\n".encode(encoding) == b"\n"
     except UnicodeDecodeError:
         return False
+    return extends and not (marks and _bytes_of_others(encoding).intersection(marks))
+
+
+@lru_cache(maxsize=8)
+def _bytes_of_others(encoding: str) -> frozenset[int]:
+    """Return the bytes that the characters beyond ASCII have in the encoding."""
+    if _is_utf8_name(encoding):
+        return frozenset(range(128, 256))
+    others = "".join(map(chr, (*range(128, 0xD800), *range(0xE000, 0x30000))))
+    return frozenset(others.encode(encoding, "ignore"))
 
 
 @lru_cache(maxsize=8)

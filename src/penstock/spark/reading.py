@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from penstock.errors import NotThere, OptionError
 from penstock.formats import ReadFormat
+from penstock.formats.format import CSV_OPTIONS, Dialect
 from penstock.formats.schema import to_arrow
 from penstock.source.plan import Planner
 from penstock.source.read import FILES_SCHEMA, METADATA_TYPE, Reading, files_batch
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from penstock.source.cursor import Split
 
 SPLITS_SCHEMA = pa.schema([("splits", pa.string())])
-_OF_FORMAT = {"header": ("csv",), "sep": ("csv",), "blockSize": ("binary",), "lineSep": ("text", "json")}
+_OF_FORMAT = {"blockSize": ("binary",), "lineSep": ("text", "json"), **dict.fromkeys(("sep", *CSV_OPTIONS), ("csv",))}
 
 
 def reading(options: Options, schema: str) -> Reading:
@@ -40,8 +41,7 @@ def reading(options: Options, schema: str) -> Reading:
         data,
         encoding=options["encoding"],
         line_sep=options["lineSep"].encode(options["encoding"]) if options["lineSep"] else None,
-        header=options["header"],
-        sep=options["sep"],
+        csv=Dialect.of(options),
         block_size=options["blockSize"],
     )
     if options["emit"] == "records":
