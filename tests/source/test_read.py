@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.errors import BadFile, BadRecord, FileChanged, OptionError
-from penstock.formats import ReadFormat
+from penstock.formats import Dialect, ReadFormat
 from penstock.options import SOURCE, parse
 from penstock.source.cursor import FileVersion, Split
 from penstock.source.plan import Planner
@@ -170,7 +170,7 @@ def test_limits_cut_between_records(
     for name in "123":
         os.utime(source.root / name, (int(name), int(name)))
     os.utime(source.root / "4.gz", (4, 4))
-    reading = source.reading(fmt, ROWS, header=head.strip("\ufeff").startswith("id"))
+    reading = source.reading(fmt, ROWS, csv=Dialect(header=head.strip("\ufeff").startswith("id")))
     given = {"path": str(source.root), "maxBytesPerTrigger": str(limit), "splitSize": str(split), "settle": "0"}
     options = parse(SOURCE, given, what="source")
     boundary = reading.boundary if fmt == "csv" else None
@@ -590,7 +590,7 @@ def test_csv_with_quotes_over_lines(source: Input) -> None:
     """CSV is cut between records only: line breaks and quotes inside quotes are data, wherever a task's share begins."""
     rows = [(i, f'say "{i}",\nagain' if i % 3 else "plain") for i in range(40)]
     data = b"id,name\n" + b"".join(f'{i},"{n.replace(chr(34), chr(34) * 2)}"\n'.encode() for i, n in rows)
-    file, reading = source.put("f", data), source.reading("csv", ROWS, header=True)
+    file, reading = source.put("f", data), source.reading("csv", ROWS, csv=Dialect(header=True))
     for target in range(1, len(data), 11):
         at = reading.boundary(file, 0, target)
         found = [b.to_pylist() for s in cut(file, [at]) for b in reading.batches([s])]
@@ -601,7 +601,7 @@ def test_csv_of_other_separators_and_blank_lines_before_the_header(source: Input
     """A quoted line break is data with every separator; blank lines before the header are not the header."""
     for name, pack in (("f.csv", bytes), ("g.csv.gz", gzip.compress)):
         file = source.put(name, pack(b'\r\n\nid;name\n1;"a;\nb"\n2;c\n'))
-        reading = source.reading("csv", ROWS, header=True, sep=";")
+        reading = source.reading("csv", ROWS, csv=Dialect(sep=";", header=True))
         assert values(reading, [whole(file)], "name") == ["a;\nb", "c"]
 
 
@@ -620,7 +620,7 @@ def test_csv_headers_of_several_files(source: Input) -> None:
         source.put("b", b"id,name\n"),
         source.put("c.gz", gzip.compress(b"id,name\n2,y")),
     ]
-    assert values(source.reading("csv", ROWS, header=True), [whole(f) for f in files], "id") == [1, 2]
+    assert values(source.reading("csv", ROWS, csv=Dialect(header=True)), [whole(f) for f in files], "id") == [1, 2]
 
 
 def test_parquet_by_ranges(source: Input) -> None:

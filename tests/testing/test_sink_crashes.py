@@ -24,9 +24,11 @@ if TYPE_CHECKING:
 ROLL, FINISH = Step(what="roll"), Step(what="finish")
 MAIN = ([Step((3, 2)), Step((2, 0)), ROLL, Step((1, 4)), FINISH], {"rollSize": "60", "rollInactivity": "30s"})
 ABANDONED = (MAIN[0], MAIN[1] | {"fileName": "named-{writer}-{seq}"})
+GROWING = {"growing": "true", "fileName": "all.txt"}
+HEADER = {"format": "csv", "header": "true"}
 SCRIPTS: dict[str, tuple[list[Step], dict[str, str]]] = {  # the smallest first
     "nothing at all": ([Step(()), Step((1,)), Step(()), FINISH], {"rollSize": "60"}),
-    "a growing file": ([Step((2, 1)), Step((1,)), Step((2,))], {"growing": "true", "fileName": "all.txt"}),
+    "a growing file": ([Step((2, 1)), Step((1,)), Step((2,))], GROWING),
     "a last batch": ([Step((2, 1)), Step((1, 2), "final")], {"rollSize": "60"}),
     "members": ([Step((3, 2)), Step((2,)), FINISH], {"compression": "gzip", "rollSize": "60"}),
     "a part that spans batches": ([Step((1, 1)), Step((1, 0)), Step((1, 1)), FINISH], {"rollSize": "1m"}),
@@ -36,6 +38,8 @@ SCRIPTS: dict[str, tuple[list[Step], dict[str, str]]] = {  # the smallest first
     ),
     "old and idle": ([Step((1,)), ROLL, Step((1, 1)), ROLL, Step((1,)), FINISH], {"rollInterval": "30s"}),
     "fewer and more writers": ([Step((1, 2, 1)), Step((2,)), Step((1, 1)), FINISH], {"rollRows": "3"}),
+    "headers": ([Step((3, 2)), Step((2, 1)), Step((1,)), FINISH], HEADER | {"rollSize": "60"}),
+    "a growing file with a header": ([Step((2, 1)), Step((1,)), Step((2,))], HEADER | GROWING),
     "a file a batch": ([Step((2,)), Step((1, 2)), Step((1,))], {"rollBatches": "1"}),
 }
 
@@ -75,7 +79,7 @@ def test_crash_anywhere_on_hdfs(name: str) -> None:
     assert report.states >= 25
 
 
-@pytest.mark.parametrize("name", ["main", *sorted(SCRIPTS.keys() - {"a growing file"})])
+@pytest.mark.parametrize("name", ["main", *sorted(SCRIPTS.keys() - {"a growing file", "a growing file with a header"})])
 def test_crash_anywhere_on_an_object_store(name: str) -> None:
     """The same protocol holds where there are only whole and conditional puts, at each call and each call of the recovery."""
     report = explored(MAIN if name == "main" else SCRIPTS[name], profile=ObjectStore)

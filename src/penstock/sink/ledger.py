@@ -56,6 +56,7 @@ import xxhash
 
 from penstock import failpoints
 from penstock.errors import AlreadyThere, DamagedState, NotThere
+from penstock.formats.codecs import compress
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -89,12 +90,22 @@ class Segment:
 
 @dataclass(frozen=True)
 class Kind:
-    """What the files of a part are: format, compression, extension, and a digest of the schema. Parts never mix kinds."""
+    """What the files of a part are: format, compression, extension, and a digest of the schema. Parts never mix kinds.
+
+    `header` is what the file begins with, in front of the rows; no segment has it.
+    """
 
     format: str
     compression: str
     extension: str
     schema: str
+    header: str = ""
+
+    @property
+    def header_bytes(self) -> bytes:
+        """The header as the file has it: a member of its own if the file is compressed."""
+        header = self.header.encode()
+        return compress(header, self.compression) if header and self.compression != "none" else header
 
 
 @dataclass(frozen=True)
@@ -125,7 +136,7 @@ class OpenPart:
     @property
     def size(self) -> int:
         """Return the bytes the finished file would have now (an estimate for Parquet)."""
-        return sum(segment.size for segment in self.segments)
+        return len(self.kind.header_bytes) + sum(segment.size for segment in self.segments)
 
 
 @dataclass(frozen=True)

@@ -51,11 +51,12 @@ from penstock.errors import (
     PublishConflict,
     StorageError,
 )
-from penstock.formats import WriteFormat, encoder
+from penstock.formats import WriteFormat, encoder, file_header
+from penstock.formats.format import CSV_OPTIONS, Dialect
 from penstock.options import SINK, parse
 from penstock.sink.buckets import BucketTemplate
 from penstock.sink.existing import note_options, noted_options
-from penstock.sink.ledger import FinishedFile, Growth, Kind, Ledger, OpenPart, State
+from penstock.sink.ledger import FinishedFile, Growth, Kind, Ledger, OpenPart, Segment, State
 from penstock.sink.names import NameTemplate
 from penstock.sink.parts import ClosedPart, Desk, Origin, Staging, TaskWriter, new_part
 from penstock.sink.publish import publish
@@ -257,7 +258,7 @@ class Sink:
     def _task(self, begun: Begun, batch: int, writer: int, schema: pa.Schema) -> TaskWriter:
         bucket_by = self.bucket_by(schema)
         data_schema, drop = self.data_schema(schema)
-        form = self._format(data_schema)
+        form = self.format(data_schema)
         encode = None if form.name == "parquet" else encoder(form)
         origin = Origin(writer, batch, begun.base, begun.time_ns, socket.gethostname(), os.getpid())
         staging = Staging(self.storage, self.staging, base=begun.base, batch=batch, writer=writer)
@@ -298,7 +299,7 @@ class Sink:
             msg = f"growing=true appends to a file, and files in {self.root!r} can only be put whole; leave growing out"
             raise OptionError(msg)
         data_schema, _ = self.data_schema(schema)
-        form = self._format(data_schema)
+        form = self.format(data_schema)
         if form.name != "parquet":
             encoder(form)
         elif self.options["growing"]:
@@ -307,19 +308,27 @@ class Sink:
 
     def kind(self, schema: pa.Schema) -> Kind:
         """Return what the files of this sink are."""
-        form = self._format(schema)
+        form = self.format(schema)
         extension = ".parquet" if form.name == "parquet" else encoder(form).extension
-        digest = xxhash.xxh3_64_hexdigest(schema.to_string(show_field_metadata=False).encode())
-        return Kind(form.name, form.compression, extension, digest)
+        described = schema.to_string(show_field_metadata=False)
+        if form.csv != Dialect(comment=form.csv.comment):  # else it is spelt as it always was
+            described += str(form.csv)
+        digest = xxhash.xxh3_64_hexdigest(described.encode())
+        return Kind(form.name, form.compression, extension, digest, file_header(form).decode())
 
-    def _format(self, schema: pa.Schema) -> WriteFormat:
+    def format(self, schema: pa.Schema) -> WriteFormat:
+        """Return how data of this schema is written. Raises `OptionError`."""
         name, compression = self.options["format"], self.options["compression"]
         if compression is None:
             compression = "snappy" if name == "parquet" else "none"
         if compression == "snappy" and name != "parquet":
             msg = f"compression=snappy is for format=parquet, found format={name}; expected none, gzip or zstd"
             raise OptionError(msg)
-        return WriteFormat(name, schema, compression)
+        other = [option for option in CSV_OPTIONS if option in self.options.given]
+        if other and name != "csv":
+            msg = f"{other[0]} is for format=csv, found format={name}"
+            raise OptionError(msg)
+        return WriteFormat(name, schema, compression, Dialect.of(self.options) if name == "csv" else Dialect())
 
     def _merge_below(self) -> int:
         below = self.options["mergeBelow"]
@@ -366,7 +375,7 @@ class Sink:
         batches = head.batches | {batch.query: (batch.number, batch.fingerprint)}
         total = head.total_rows + sum(result.rows for result in results)
         if self.options["growing"]:
-            growths, lengths = self._growths(head, grown)
+            growths, lengths = self._growths(head, grown, batch.number)
             return self._next(
                 head, write=first.write, time_ns=first.time_ns, batches=batches, total_rows=total, grown=growths, lengths=lengths,
             )  # fmt: skip
@@ -378,10 +387,11 @@ class Sink:
             total_rows=total, floor=floor, sequences=sequences, ratio=_ratio(head.ratio, closed),
         )  # fmt: skip
 
-    def _growths(self, head: State, grown: list[OpenPart]) -> tuple[tuple[Growth, ...], dict[str, int]]:
+    def _growths(self, head: State, grown: list[OpenPart], batch: int) -> tuple[tuple[Growth, ...], dict[str, int]]:
         """Return what each growing file gains, in the order of the writers, and all lengths after that."""
         lengths = dict(head.lengths)
         growths = []
+        header = self._header(head, grown, batch)
         for bucket in sorted({part.bucket for part in grown}):
             parts = sorted((p for p in grown if p.bucket == bucket), key=lambda p: p.writer)
             name = self._names.render(parts[0].kind.extension, sink=self.sink_id)
@@ -390,10 +400,24 @@ class Sink:
                 msg = f"{path!r} in {self.root!r} is not of this sink and cannot grow; move it away, or set another fileName"
                 raise PublishConflict(msg)
             before = lengths.get(path, 0)
-            lengths[path] = before + sum(part.size for part in parts)
-            segments = tuple(segment for part in parts for segment in part.segments)
+            segments = (() if before else header) + tuple(segment for part in parts for segment in part.segments)
+            lengths[path] = before + sum(segment.size for segment in segments)
             growths.append(Growth(path, before, lengths[path], sum(p.rows for p in parts), segments))
         return tuple(growths), lengths
+
+    def _header(self, head: State, grown: list[OpenPart], batch: int) -> tuple[Segment, ...]:
+        """Stage what a file that begins to grow begins with; it is a segment without rows."""
+        header = grown[0].kind.header_bytes if grown else b""
+        if not header:
+            return ()
+        staging = Staging(self.storage, self.staging, base=head.n, batch=batch, writer=_DRIVER)
+        try:
+            segment = staging.pack(header, 0, "bytes", len(header))
+            staging.finish()
+        except BaseException:  # also a simulated crash: release what is open, then let it pass
+            staging.discard()
+            raise
+        return (segment,)
 
     def _due(self, part: OpenPart, time_ns: int, batch: int, *, final: bool) -> bool:
         return final or self.limits.expired(part, time_ns) or self.limits.ends_with(part.first_batch, batch)

@@ -15,8 +15,10 @@ offsets are those of the file. Where it does not, the file is decoded as a strea
 from __future__ import annotations
 
 import codecs
+import logging
 from bisect import bisect_right
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -43,7 +45,8 @@ from penstock.formats.strings import checked
 from penstock.storage import SeekableFile
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
+    from typing import TypeAlias
 
     import numpy.typing as npt
 
@@ -51,8 +54,14 @@ if TYPE_CHECKING:
     from penstock.source.cursor import FileVersion, Split
     from penstock.storage import ReadHandle, Storage
 
+    _Found: TypeAlias = (
+        "tuple[bytes, Iterator[tuple[int, bytes]]]"  # header of csv, and offset and bytes of whole records
+    )
+
+_log = logging.getLogger("penstock.source")
 BLOCK_BYTES = 8 << 20
 _HEAD_BYTES = 4  # the longest byte order mark
+_HEADER_BYTES = 64 << 10  # of a csv file, which may have a header there
 _SEPARATOR_BYTES_MAX = 255  # what `lines` can tell apart in wide code units
 _CHUNK_BYTES = 1 << 20
 EXPANDED_BYTES_MAX = 64 << 30  # of one compressed file
@@ -111,11 +120,11 @@ class Reading:
 
     def boundary(self, file: FileVersion, anchor: int, target: int) -> int:
         """Return the first record start at or behind `target`, counting quotes from the record start `anchor` (csv)."""
-        from penstock.formats import delimited
+        from penstock.formats.csvcut import csv_cut
 
         with self.storage.open(self.full_path(file)) as handle:
             _check(handle, file, self.full_path(file))
-            return delimited.csv_cut(handle.read, file.size, anchor, target, sep=self.format.sep)
+            return csv_cut(handle.read, file.size, anchor, target, self.format.csv)
 
     def batches(self, splits: Iterable[Split]) -> Iterator[pa.RecordBatch]:
         """Yield the records of the splits, in order.
@@ -144,11 +153,12 @@ class Reading:
 
     def _lines(self, splits: Iterable[Split]) -> Iterator[pa.RecordBatch]:
         alone = self.metadata or not self.gives_utf8
-        decoders: dict[Charset, Decoder] = {}
+        decoders: dict[tuple[Charset, tuple[str, ...] | None], Decoder] = {}
         pieces = self._pieces(splits)
         for piece in pieces if alone else _joined(pieces, self.format.line_sep):
             origin = piece.origins[0]
-            how = decoders.get(origin.charset) or decoders.setdefault(origin.charset, self._decoder(origin.charset))
+            key = origin.charset, piece.columns
+            how = decoders.get(key) or decoders.setdefault(key, self._decoder(*key))
             batch = self._decode(how, piece)
             if batch.num_rows and self.metadata:
                 starts = self._in_file(how.starts(piece.data), piece.data, origin)
@@ -166,9 +176,10 @@ class Reading:
         """Tell whether values are text, and not the bytes of the file as they are."""
         return self.format.name != "text" or not pa.types.is_binary(self.format.schema.field(0).type)
 
-    def _decoder(self, how: Charset) -> Decoder:
-        """Return what makes rows of the blocks of a file that is written so."""
-        return decoder(self.format if self._as_text else replace(self.format, line_sep=self._sep(how), unit=how.unit))
+    def _decoder(self, how: Charset, columns: tuple[str, ...] | None) -> Decoder:
+        """Return what makes rows of the blocks of a file that is written so, with these columns in its header."""
+        fmt = self.format if columns is None else replace(self.format, columns=columns)
+        return decoder(fmt if self._as_text else replace(fmt, line_sep=self._sep(how), unit=how.unit))
 
     def _sep(self, how: Charset) -> bytes | None:
         """Return `lineSep` as files have it that are written so."""
@@ -210,14 +221,18 @@ class Reading:
                 _check(handle, split.file, path)
                 try:
                     chunks, how = _opened(handle, split.file.size, codec_of(path), self.format.encoding, known)
-                    found = (
+                    header, found = (
                         self._blocks(handle, split, chunks, how)
                         if in_place
                         else self._decoded(handle, split, chunks, how)
                     )
+                    columns = None
+                    if header:
+                        columns = self._columns(self._text(header, 0, how) if decodes else header, path)
                     for offset, data in found:
                         text = self._text(data, offset, how) if decodes else data
-                        yield _Piece(text, [_Origin(0, split.file, offset, how, None if text is data else data)])
+                        origin = _Origin(0, split.file, offset, how, None if text is data else data)
+                        yield _Piece(text, [origin], columns)
                 except BadFile as error:
                     msg = f"{path!r}: {error.message}; mend or remove the file {_AGAIN}"
                     raise BadFile(msg) from error
@@ -228,16 +243,12 @@ class Reading:
                     raise BadRecord(msg, path=path, offset=error.offset) from error
                 _check(handle, split.file, path)
 
-    def _blocks(
-        self, handle: ReadHandle, split: Split, chunks: Iterator[bytes] | None, how: Charset
-    ) -> Iterator[tuple[int, bytes]]:
-        """Yield (offset, whole records) of a split as the file has them."""
+    def _blocks(self, handle: ReadHandle, split: Split, chunks: Iterator[bytes] | None, how: Charset) -> _Found:
+        """Return what a split holds as the file has it."""
         return self._ranges(handle, split, how) if chunks is None else self._streamed(chunks, how)
 
-    def _decoded(
-        self, handle: ReadHandle, split: Split, chunks: Iterator[bytes] | None, how: Charset
-    ) -> Iterator[tuple[int, bytes]]:
-        """Yield (offset in its UTF-8, whole records) of a file that is decoded as a stream. Raises `BadRecord` without a path."""
+    def _decoded(self, handle: ReadHandle, split: Split, chunks: Iterator[bytes] | None, how: Charset) -> _Found:
+        """Return what a file holds that is decoded as a stream, offsets in its UTF-8. Raises `BadRecord` without a path."""
         mark = how.bom if how.bom == UTF_8_CHARSET.bom else b""  # any other comes out as U+FEFF, and is left out then
         taken, rest = without_bom(chunks or _chunks(handle, split.file.size), mark)
         text = chain((mark[:taken],), _transcoded(rest, how.codec, self._errors, taken))
@@ -257,28 +268,40 @@ class Reading:
             begin = int(starts[np.searchsorted(starts, error.start, side="right") - 1])
             raise _undecodable(error, offset + begin, self.format.encoding) from error
 
-    def _ranges(self, handle: ReadHandle, split: Split, how: Charset) -> Iterator[tuple[int, bytes]]:
-        size = split.file.size
-        if self.format.name != "csv":
+    def _ranges(self, handle: ReadHandle, split: Split, how: Charset) -> _Found:
+        size, fmt = split.file.size, self.format
+        if fmt.name != "csv":
             sep, unit, bom, span = self._sep(how), how.unit, how.bom, (split.start, split.end)
-            return blocks(handle.read, size, *span, sep=sep, unit=unit, bom=bom, block_bytes=BLOCK_BYTES)
-        from penstock.formats import delimited
+            return b"", blocks(handle.read, size, *span, sep=sep, unit=unit, bom=bom, block_bytes=BLOCK_BYTES)
+        from penstock.formats.csvcut import csv_blocks, csv_header
 
-        start = split.start
-        if self.format.header and start == 0:
-            start = delimited.csv_after_header(handle.read, size, self.format.sep)
+        read = _remembering(handle.read, size)
+        start, header = csv_header(read, size, fmt.csv) if fmt.csv.header else (0, b"")
+        start = max(start, split.start)
         if start >= split.end:
-            return iter(())
-        return delimited.csv_blocks(handle.read, size, start, split.end, BLOCK_BYTES, sep=self.format.sep)
+            return header, iter(())
+        return header, csv_blocks(read, size, start, split.end, BLOCK_BYTES, dialect=fmt.csv)
 
-    def _streamed(self, chunks: Iterable[bytes], how: Charset) -> Iterator[tuple[int, bytes]]:
-        if self.format.name != "csv":
+    def _streamed(self, chunks: Iterable[bytes], how: Charset) -> _Found:
+        fmt = self.format
+        if fmt.name != "csv":
             sep = self._sep(how)
-            return stream_blocks(chunks, sep=sep, unit=how.unit, bom=how.bom, block_bytes=BLOCK_BYTES)
-        from penstock.formats import delimited
+            return b"", stream_blocks(chunks, sep=sep, unit=how.unit, bom=how.bom, block_bytes=BLOCK_BYTES)
+        from penstock.formats.csvcut import csv_stream_blocks, csv_stream_header
 
-        found = delimited.csv_stream_blocks(chunks, BLOCK_BYTES, sep=self.format.sep)
-        return delimited.csv_without_header(found, self.format.sep) if self.format.header else found
+        found = csv_stream_blocks(chunks, BLOCK_BYTES, dialect=fmt.csv)
+        return csv_stream_header(found, fmt.csv) if fmt.csv.header else (b"", found)
+
+    def _columns(self, header: bytes, path: str) -> tuple[str, ...]:
+        """Return the names in a header, checked against the schema. What of them is not read is told, once a process."""
+        from penstock.formats.delimited import header_names, header_places
+
+        columns = header_names(header, self.format.csv)
+        places = header_places(self.format.schema.names, columns)
+        left = [name for place, name in enumerate(columns) if place not in places]
+        if left:
+            _tell_unread(path, tuple(left))
+        return columns
 
     # -- parquet, binary -----------------------------------------------------------------------------------------
 
@@ -338,7 +361,7 @@ def in_bytes(fmt: ReadFormat) -> bool:
         # Quotes are followed in plain ASCII behind a mark of UTF-8.
         how = charset(fmt.encoding, b"")
         return (how.unit, how.bom) == (UTF_8_CHARSET.unit, UTF_8_CHARSET.bom) and searchable(
-            fmt.encoding, f'\r\n"{fmt.sep}', plain=True
+            fmt.encoding, fmt.csv.marks.decode(), plain=True
         )
     if fmt.line_sep is None:
         return searchable(fmt.encoding, "\r\n", plain=True)
@@ -364,6 +387,7 @@ class _Piece:
 
     data: bytes
     origins: list[_Origin]
+    columns: tuple[str, ...] | None = None  # what the header of a csv file says
 
     def origin_of(self, at: int) -> _Origin:
         """Return where the byte at `at` comes from."""
@@ -378,15 +402,18 @@ class _Piece:
 def _joined(pieces: Iterable[_Piece], sep: bytes | None) -> Iterator[_Piece]:
     """Join small pieces to blocks of about `BLOCK_BYTES`; a last line without an end is given one.
 
-    Pieces that would grow together are kept apart: CR before LF, and any where lines end in more than one byte.
+    Pieces that would grow together are kept apart: CR before LF, and any where lines end in more than one byte. So are
+    those of other columns.
     """
     data: list[bytes] = []
     origins: list[_Origin] = []
+    columns: tuple[str, ...] | None = None
     size = 0
     for piece in pieces:
-        if size and (size >= BLOCK_BYTES or _grow_together(data[-1], piece.data, sep)):
-            yield _Piece(b"".join(data), origins)
+        if size and (size >= BLOCK_BYTES or columns != piece.columns or _grow_together(data[-1], piece.data, sep)):
+            yield _Piece(b"".join(data), origins, columns)
             data, origins, size = [], [], 0
+        columns = piece.columns
         if not size and len(piece.data) >= BLOCK_BYTES // 2:
             yield piece
         elif piece.data:
@@ -394,7 +421,7 @@ def _joined(pieces: Iterable[_Piece], sep: bytes | None) -> Iterator[_Piece]:
             data.append(_ended(piece.data, sep))
             size += len(data[-1])
     if size:
-        yield _Piece(b"".join(data), origins)
+        yield _Piece(b"".join(data), origins, columns)
 
 
 def _grow_together(left: bytes, right: bytes, sep: bytes | None) -> bool:
@@ -443,6 +470,25 @@ def _check(handle: ReadHandle, file: FileVersion, path: str) -> None:
             "included) and run the same command again"
         )
         raise FileChanged(msg)
+
+
+def _remembering(read: Callable[[int, int], bytes], size: int) -> Callable[[int, int], bytes]:
+    """Return `read` of a file of `size` bytes that reads its beginning, which is looked at more than once, but once."""
+    head = b""
+
+    def remembering(offset: int, length: int) -> bytes:
+        nonlocal head
+        if offset + length > _HEADER_BYTES:
+            return read(offset, length)
+        head = head or read(0, min(_HEADER_BYTES, size))
+        return head[offset : offset + length]
+
+    return remembering
+
+
+@lru_cache(maxsize=1000)
+def _tell_unread(path: str, columns: tuple[str, ...]) -> None:
+    _log.warning("%r: columns of the header that the schema does not have are not read: %s", path, ", ".join(columns))
 
 
 def _chunks(handle: ReadHandle, size: int) -> Iterator[bytes]:

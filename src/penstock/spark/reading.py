@@ -11,6 +11,7 @@ import pyarrow as pa
 from penstock.errors import NotThere, OptionError
 from penstock.formats import ReadFormat
 from penstock.formats.charsets import encodable
+from penstock.formats.format import CSV_OPTIONS, Dialect
 from penstock.formats.schema import to_arrow
 from penstock.source.plan import Planner
 from penstock.source.read import FILES_SCHEMA, METADATA_TYPE, Reading, files_batch, in_bytes
@@ -25,12 +26,11 @@ if TYPE_CHECKING:
 
 SPLITS_SCHEMA = pa.schema([("splits", pa.string())])
 _OF_FORMAT = {
-    "header": ("csv",),
-    "sep": ("csv",),
     "blockSize": ("binary",),
     "lineSep": ("text", "json"),
     "encoding": ("text", "json", "csv"),
     "encodingErrors": ("text", "json", "csv", "parquet"),
+    **dict.fromkeys(("sep", *CSV_OPTIONS), ("csv",)),
 }
 
 
@@ -48,8 +48,7 @@ def reading(options: Options, schema: str) -> Reading:
         data,
         encoding=options["encoding"],
         line_sep=options["lineSep"].encode() if options["lineSep"] else None,
-        header=options["header"],
-        sep=options["sep"],
+        csv=Dialect.of(options),
         block_size=options["blockSize"],
         errors=options["encodingErrors"],
     )

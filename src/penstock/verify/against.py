@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from penstock.errors import OptionError
+from penstock.formats.format import CSV_OPTIONS
 from penstock.options import SOURCE, parse
 from penstock.storage import locate
 from penstock.verify.compare import Sides, examples, sums
@@ -30,7 +31,17 @@ if TYPE_CHECKING:
     from penstock.verify.files import OutputFiles, SinkView
 
 _TEXT = '{"fields":[{"metadata":{},"name":"value","nullable":true,"type":"string"}],"type":"struct"}'
-_CONTENT = ("format", "encoding", "encodingErrors", "lineSep", "header", "sep", "blockSize", "metadataColumn", "emit")
+_CONTENT = (
+    "format",
+    "encoding",
+    "encodingErrors",
+    "lineSep",
+    "sep",
+    *CSV_OPTIONS,
+    "blockSize",
+    "metadataColumn",
+    "emit",
+)
 
 
 @dataclass(frozen=True)

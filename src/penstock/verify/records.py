@@ -14,17 +14,17 @@ What is committed and not visible yet (staged files that are owed, segments of o
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from penstock.errors import NotThere
-from penstock.formats import ReadFormat, WriteFormat, arrow_batches, decoder, encoder
+from penstock.formats import ReadFormat, WriteFormat, arrow_batches, decoder, encoder, file_header
 from penstock.formats.codecs import decompressed
-from penstock.formats.delimited import csv_stream_blocks
+from penstock.formats.csvcut import csv_stream_blocks
+from penstock.formats.delimited import CsvEncoder
 from penstock.formats.lines import stream_blocks
 from penstock.formats.parquet import parquet_batches
 from penstock.sink.names import template_fields
@@ -60,7 +60,10 @@ class Unit:
 
 @dataclass(frozen=True)
 class Piece:
-    """Bytes [start, end) of an output or staged file, all of one bucket. `form`: bytes, arrow or parquet."""
+    """Bytes [start, end) of an output or staged file, all of one bucket. `form`: bytes, arrow or parquet.
+
+    `whole`: it begins as files of the output do, with a header if they have one.
+    """
 
     path: str
     label: str
@@ -68,6 +71,7 @@ class Piece:
     end: int
     form: str
     bucket: str
+    whole: bool = False
 
 
 class Feed:
@@ -80,6 +84,8 @@ class Feed:
         self._passes_text = self._is_text and not sink.options["bucketBy"] and self.stage.plain_text
         self._buckets = sink.bucket_by(self.stage.schema)
         self._schema, self.dropped = sink.data_schema(self.stage.schema)
+        self._form = sink.format(self._schema)
+        self._csv = CsvEncoder(self._form) if self._form.name == "csv" else None
         template = self._buckets
         self.compares_buckets = template is None or all(
             name in template.columns for name, _ in template_fields(template.template)
@@ -140,10 +146,7 @@ class Feed:
         """Return the records that the sink makes of rows."""
         if self._is_text:
             return lines(encoder(WriteFormat("text", self._schema)).encode(rows))
-        if self._sink.options["format"] == "csv" and rows.num_columns == 1 and pa.types.is_string(rows.schema.types[0]):
-            column = pc.fill_null(rows.column(0), "")  # the one value that csv cannot tell from another
-            return pa.RecordBatch.from_arrays([column], schema=self._schema)
-        return rows
+        return self._csv.readable(rows) if self._csv else rows
 
     # -- the output ----------------------------------------------------------------------------------------------
 
@@ -162,17 +165,22 @@ class Feed:
             elif piece.form == "arrow":
                 found = arrow_batches(handle.read(piece.start, piece.end - piece.start))
             else:
-                found = self._decoded(_plain(_chunks(handle.read, piece.start, piece.end)))
+                found = self._decoded(_plain(_chunks(handle.read, piece.start, piece.end)), whole=piece.whole)
             yield from ((bucket, rows) for rows in found)
 
-    def _decoded(self, chunks: Iterator[bytes]) -> Iterator[pa.RecordBatch]:
+    def _decoded(self, chunks: Iterator[bytes], *, whole: bool) -> Iterator[pa.RecordBatch]:
         if self._is_text:
             yield from map(lines, _line_blocks(chunks))
             return
-        name = self._sink.options["format"]
-        decode = decoder(ReadFormat(name, self._schema)).decode
-        blocks = csv_stream_blocks(chunks) if name == "csv" else stream_blocks(chunks, sep=b"\n")
-        yield from (decode(block) for _, block in blocks)
+        dialect = replace(self._form.csv, comment=None, empty_value=None)
+        decode = decoder(ReadFormat(self._form.name, self._schema, csv=dialect)).decode
+        if self._form.name == "csv":
+            blocks = csv_stream_blocks(chunks, dialect=dialect)
+            header = file_header(self._form)
+        else:
+            blocks, header = stream_blocks(chunks, sep=b"\n"), b""
+        for offset, block in blocks:
+            yield decode(block.removeprefix(header) if whole and not offset else block)
 
 
 def pieces(view: SinkView) -> Iterator[Piece]:
@@ -183,17 +191,18 @@ def pieces(view: SinkView) -> Iterator[Piece]:
     for file in view.files:
         hidden = file.path in owed and not _is_there(view.sink.storage, f"{root}/{file.path}")
         path = f"{staging}/{file.staged}" if hidden else f"{root}/{file.path}"
-        yield Piece(path, file.path, 0, file.bytes, form, file.bucket)
+        yield Piece(path, file.path, 0, file.bytes, form, file.bucket, whole=True)
     growing = {} if view.published else {growth.path: growth for growth in view.head.grown}
     for path, length in view.head.lengths.items():
         end = growing[path].before if path in growing else length
         if end:
-            yield Piece(f"{root}/{path}", path, 0, end, form, path.rpartition("/")[0])
+            yield Piece(f"{root}/{path}", path, 0, end, form, path.rpartition("/")[0], whole=True)
     held: list[Any] = [(part.bucket, part.segments) for part in view.head.open]
     held += [(growth.path.rpartition("/")[0], growth.segments) for growth in growing.values()]
     for bucket, segments in held:
         for s in segments:
-            yield Piece(f"{staging}/{s.file}", f"(not visible yet) {bucket}", s.start, s.end, s.form, bucket)
+            if s.rows:  # else it is the header of a file that begins to grow
+                yield Piece(f"{staging}/{s.file}", f"(not visible yet) {bucket}", s.start, s.end, s.form, bucket)
 
 
 def _is_there(storage: Storage, path: str) -> bool:
