@@ -21,7 +21,7 @@ from penstock.options import SINK, SOURCE, Option, parse
 from penstock.processes import process
 from penstock.sink.existing import sink_ids
 from penstock.sink.sink import STATE_DIRECTORY, Sink
-from penstock.source.cursor import Cursor
+from penstock.source.cursor import Cursor, is_version
 from penstock.source.scan import Scan, name_filter
 from penstock.spark import ddl, fused, keeper, reading
 from penstock.spark.checkpoint import Checkpoint
@@ -216,7 +216,7 @@ class _Job:
             return False
         accept = name_filter(options["pathGlobFilter"], options["pattern"])
         recursive, follow = options["recursiveFileLookup"], options["followSymlinks"]
-        files = Scan(self._input, options["path"], recursive=recursive, follow=follow, accept=accept).refresh()
+        files = Scan(self._input, options["path"], recursive=recursive, follow=follow, accept=accept).refresh().came
         before = Checkpoint(sink.options["checkpointLocation"] or self._checkpoint.location)
         offsets = [offset for number in before.numbers("commits")[-1:] for offset in before.offsets(number) if offset]
         cursor = Cursor.from_json(offsets[0]) if offsets else Cursor((committed_ns, b""))
@@ -274,11 +274,7 @@ class _Job:
             now = self._input.stat(path)
         except NotThere:
             return False
-        return (now.size, now.modified_ns, now.identity) == (
-            split.file.size,
-            split.file.modified_ns,
-            split.file.identity,
-        )
+        return is_version(self._input, now, split.file)
 
     def _carried(self) -> dict[str, str]:
         """Return the source options that make splits of the plan."""
