@@ -499,21 +499,21 @@ def test_file_that_comes_back_before_its_newer_version_is_read(folder: Folder) -
 
 def test_offsets_of_before_are_gone_on_from(folder: Folder, tmp_path: Path) -> None:
     """An offset of the version before, which has no times and nothing of what is away or older, is understood as it was."""
-    for count in (3, 300):
-        for i in range(count):
-            folder.put(f"{count}-{i}", 6000 + i / 100)
+    for many in (3, 300):
+        for i in range(many):
+            folder.put(f"{many}-{i}", 6000 + i / 100)
         _, at = run(folder, None)
         old = {name: value for name, value in at.items() if name not in {"sum", "sure"}}
         old["recent"] = {
             name: at["recent"][name] for name in ("from", "keys", "cells", "count") if name in at["recent"]
         }
         at = through_json(signed(old))
-        (folder.path / f"{count}-1").rename(tmp_path / "away")
+        (folder.path / f"{many}-1").rename(tmp_path / "away")
         folder.put("late", 5999)
         folder.put("next", 6010)
         files, at = run(folder, at)
         assert files == ["late", "next"]
-        (tmp_path / "away").rename(folder.path / f"{count}-1")
+        (tmp_path / "away").rename(folder.path / f"{many}-1")
         assert run(folder, at)[0] == []
         shutil.rmtree(folder.path)
         folder.path.mkdir()

@@ -181,15 +181,15 @@ class Scan:
         return _version(folder, name, entry) if entry else None
 
     def _single(self, entry: Entry) -> None:
-        for folder in list(self._directories.keys() - {""}):
-            self._leave(folder)
-        directory = self._directories.setdefault("", _Directory())
-        for name in list(directory.files.keys() - {""}):
-            self._note("", name, None)
-        directory.arrived_ns, directory.stamp = _NEVER, None
+        if "" not in self._directories or "" not in self._directories[""].files:
+            for folder in list(self._directories):
+                self._leave(folder)
+        self._directories.setdefault("", _Directory(arrived_ns=_NEVER))
         self._note("", "", entry)
 
     def _tree(self, root: Entry, *, everything: bool) -> None:
+        if "" in self._directories and "" in self._directories[""].files:
+            self._leave("")  # the path was a file
         waiting: list[tuple[bool, str, Entry, int | None]] = [(False, "", root, _NEVER)]
         entered: set[str] = set()
         seen: set[str] = set()
@@ -225,7 +225,6 @@ class Scan:
         del self._directories[folder]
 
     def _directory(self, folder: str, known: _Directory, entry: Entry, *, everything: bool) -> None:
-        known.files.pop("", None)  # of a path that was a file
         stamp = (entry.modified_ns, entry.arrived_ns, entry.identity)
         newest = max(entry.modified_ns, entry.arrived_ns or entry.modified_ns)
         if not everything and stamp == known.stamp and newest < known.listed_ns - _TRUST_NS:
