@@ -36,7 +36,7 @@ class Folder:
         file.write_bytes(data)
         os.utime(file, ns=(int(seconds * SECOND),) * 2)
 
-    def planner(self, *, divisible: bool = True, state: str | None = None, **options: str) -> Planner:
+    def planner(self, *, divisible: bool = True, state: str | None = None, **options: Any) -> Planner:
         """Return a new planner, as a driver that starts would."""
         checked = parse(SOURCE, {"path": str(self.path), "lateness": "100s", **options}, what="source")
         beside = (LocalStorage(), state) if state else None

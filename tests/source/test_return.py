@@ -28,7 +28,7 @@ def folder(tmp_path: Path) -> Folder:
     return Folder(tmp_path / "in")
 
 
-def run(folder: Folder, at: dict[str, Any] | None, **options: str) -> tuple[list[str], dict[str, Any]]:
+def run(folder: Folder, at: dict[str, Any] | None, **options: Any) -> tuple[list[str], dict[str, Any]]:
     """Be one run of a query: a new planner, batches until nothing is left; return the files and where it ended."""
     planner = folder.planner(**options)
     at = at or planner.initial()
@@ -443,7 +443,7 @@ def test_directory_is_unmounted_for_a_while(folder: Folder, tmp_path: Path) -> N
     for i in range(300):
         folder.put(f"d/old{i}", 1000)
         folder.put(f"d/near{i}", 6000)
-    options = {"recursiveFileLookup": "true", "tooLate": "fail"}
+    options: dict[str, Any] = {"recursiveFileLookup": "true", "tooLate": "fail"}
     planner = folder.planner(**options)
     at = through_json(planner.latest(planner.initial()))
     (folder.path / "d").rename(tmp_path / "d")
@@ -463,7 +463,7 @@ def test_directory_that_may_not_be_listed_for_a_while(
     for i in range(100):
         folder.put(f"{i % 5}/f{i}", 6000 + i / 100)
         folder.put(f"{i % 5}/old{i}", 1000)
-    options = {"recursiveFileLookup": "true", "tooLate": "fail"}
+    options: dict[str, Any] = {"recursiveFileLookup": "true", "tooLate": "fail"}
     planner = folder.planner(**options)
     at = through_json(planner.latest(planner.initial()))
     folder.put("3/late", 5999)

@@ -25,6 +25,7 @@ from penstock.source.cursor import Cursor, is_version
 from penstock.source.scan import Scan, name_filter
 from penstock.spark import ddl, fused, keeper, reading
 from penstock.spark.checkpoint import Checkpoint
+from penstock.spark.replan import in_flight
 from penstock.spark.session import has_ended, require_pyspark
 from penstock.storage import HdfsStorage, locate
 
@@ -239,10 +240,9 @@ class _Job:
         visible, so taking its entry out of Spark's offset log loses nothing. A batch that the ledger has is left alone,
         and so is one whose driver still lives.
         """
-        planned, query = self._checkpoint.numbers("offsets"), self._checkpoint.query_id()
-        if not planned or query is None or planned[-1] in self._checkpoint.numbers("commits"):
+        number, query = in_flight(self._checkpoint), self._checkpoint.query_id()
+        if number is None or query is None:
             return
-        number = planned[-1]
         head = self.sink(query).ledger.head()
         if head.last_batch(query) >= number or self._runs(query, head.owner):
             return

@@ -46,6 +46,12 @@ def owner(query: str, process: psutil.Process | None) -> str:
     return f"{socket.gethostname()}:{process.pid}:{int(process.create_time() * 1000)}:{query}"
 
 
+def place(driver: str) -> tuple[str | None, str]:
+    """Return the host and the process of the driver that `owner` named; no host of who is no driver, as `finish`."""
+    host, *rest = driver.split(":", 3)
+    return (host, rest[0]) if len(rest) == len(("process", "time", "query")) else (None, "")
+
+
 def lives(driver: str) -> bool:
     """Tell whether the driver that `owner` named is a process of this host that still runs."""
     import socket
