@@ -280,8 +280,7 @@ class Planner:
         came = self._scan.refresh().came
         self._sure_ns = self._scan.listed_ns
         self._tell_outside()
-        if self._cursor.order is not None:
-            self._look_back([item for item in came if self._is_behind(item[0])], start)
+        self._look_back([item for item in came if self._is_behind(item[0])], start)
         self._arrive(item for item in came if not self._cursor.passed(item[0]))
         self._settle()
 
