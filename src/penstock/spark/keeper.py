@@ -59,7 +59,7 @@ def lives(driver: str) -> bool:
     host, _, rest = driver.partition(":")
     pid, _, rest = rest.partition(":")
     found = process(int(pid)) if host == socket.gethostname() and pid.isdigit() else None
-    return found is not None and str(int(found.create_time() * 1000)) == rest.partition(":")[0]
+    return found is not None and _alive(found.pid) and str(int(found.create_time() * 1000)) == rest.partition(":")[0]
 
 
 def fact_of(sink: Sink, driver: str) -> HostFact:

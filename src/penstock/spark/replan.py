@@ -25,6 +25,7 @@ import socket
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from penstock import clock
 from penstock.errors import Locked, OptionError, UsageError
 from penstock.source.cursor import Split, signed
 from penstock.spark import keeper
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
     from penstock.sink.ledger import State
     from penstock.sink.sink import Sink
     from penstock.spark.checkpoint import Checkpoint
+
+_ENDING_SECONDS = 3.0  # what a JVM may take behind the end of its program
 
 
 @dataclass(frozen=True)
@@ -110,7 +113,7 @@ def _check_undecided(
         return
     for sink, head in ours:
         host, process = keeper.place(head.owner)
-        if keeper.lives(head.owner):
+        if _goes_on(head.owner):
             msg = (
                 f"the application that last wrote {sink.root!r} runs, as process {process}: end it; or, if the query has ended and "
                 "only its session lives, say --nothing-written"
@@ -131,6 +134,16 @@ def _check_undecided(
             f"batch {number} is in its output, and say --nothing-written"
         )
         raise OptionError(msg)
+
+
+def _goes_on(driver: str) -> bool:
+    """Tell whether the driver's application runs, and is not just ending."""
+    until = clock.monotonic() + _ENDING_SECONDS
+    while lives := keeper.lives(driver):
+        if clock.monotonic() >= until:
+            break
+        clock.sleep(0.2)
+    return lives
 
 
 def _queries(head: State) -> str:
