@@ -74,6 +74,7 @@ class Pipeline:
     query: str = "q"
     schema: str = TEXT_SCHEMA
     corrupt: Callable[[list[str]], list[str]] | None = None
+    owner: str = "driver"
 
     def __post_init__(self) -> None:
         self.src, self.dst = self.root / "in", self.root / "out"
@@ -106,13 +107,20 @@ class Pipeline:
         return Sink(LocalStorage(), str(self.dst), parse(SINK, given | noted, what="sink"), self.query)
 
     def run(self, *, finish: bool = True) -> None:
-        """Run one batch with what is there, and with `finish` the end of the query."""
+        """Run one batch with what is there, as a new driver; and with `finish` the end of the query.
+
+        The batch that the checkpoint has planned and not committed is run first, as Spark does.
+        """
         how = reading.reading(self.options, self.schema)
         planner = reading.planner(self.options, how)
-        start = self.offset or planner.initial()
-        end = planner.latest(start)
-        if end != start:
-            self._log("offsets", f"v1\n{{}}\n{json.dumps(end)}\n")
+        if (self.checkpoint / "offsets" / str(self.batch)).exists():
+            end = json.loads((self.checkpoint / "offsets" / str(self.batch)).read_text().splitlines()[2])
+        else:
+            start = self.offset or planner.initial()
+            end = planner.latest(start)
+            if end != start:
+                self._log("offsets", f"v1\n{{}}\n{json.dumps(end)}\n")
+        if end != self.offset and (self.checkpoint / "offsets" / str(self.batch)).exists():
             self._commit(planner.splits(end), how)
             self._log("commits", "v1\n{}\n")
             self.batch, self.offset = self.batch + 1, end
@@ -126,7 +134,7 @@ class Pipeline:
         if self.corrupt:
             lines = [line for found in rows for line in found.column(0).to_pylist()]
             rows = [pa.RecordBatch.from_pydict({"value": self.corrupt(lines)}, schema=schema)]
-        result = sink.write(sink.begin("driver", batch), self.query, self.batch, 0, schema, rows)
+        result = sink.write(sink.begin(self.owner, batch), self.query, self.batch, 0, schema, rows)
         sink.commit(batch, [result])
 
     def _log(self, kind: str, text: str) -> None:

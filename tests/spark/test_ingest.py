@@ -457,6 +457,21 @@ def test_big_file_is_cut_over_batches(spark: SparkSession, stage: Stage) -> None
     assert sum(stage.lines().values()) == 5000
 
 
+def test_file_that_was_cut_is_mended(spark: SparkSession, stage: Stage) -> None:
+    """PST-201's advice for an ingest, followed, where the bad record is in the last batch of its file: the same command goes on."""
+    lines = [f'{{"id": {number}}}' for number in range(1000, 1300)]
+    stage.put("big.json", *lines[:-1], "{")
+    options: dict[str, Any] = {"source": {"format": "json", "schema": "id bigint", "maxBytesPerTrigger": "1500"}}
+    options["sink"] = {"format": "json", "rollBatches": 1}
+    for _ in range(2):
+        with pytest.raises(BadRecord, match="start again: an ingest then plans the file anew by itself"):
+            run(spark, stage, **options)
+    assert 200 < len(stage.lines()) < 299
+    stage.put("big.json", *lines)
+    run(spark, stage, **options)
+    assert stage.lines() == {line.replace(" ", ""): 1 for line in lines}
+
+
 def test_what_caused_an_error_of_spark_is_told() -> None:
     """Where the abort behind a commit fails, too, Spark says "Writing job failed" and no more: the ingest says what the commit said."""
 

@@ -143,6 +143,32 @@ def clean(
 
 @app.command()
 @command
+def replan(
+    *,
+    checkpoint: Annotated[str, typer.Argument(metavar="CHECKPOINT", help="Of the query.", show_default=False)],
+    dst: Annotated[Text, typer.Argument(metavar="[DST]", help="Its output, if penstock writes it.")] = None,
+    nothing_written: Annotated[
+        bool,
+        typer.Option(
+            "--nothing-written", help="You have seen that the query has ended, and has written nothing of the batch."
+        ),
+    ] = False,
+    give_up_rest: Annotated[
+        bool, typer.Option("--give-up-rest", help="Of a file that was cut over batches, do not read what is left.")
+    ] = False,
+    as_json: Json = False,  # noqa: ARG001 - `command` reads it
+) -> Answer:
+    """Have the batch that failed planned anew by the next start of its query: its files were mended, or are gone.
+
+    Refused if the batch is committed, or may be. An ingest needs no such command: it is run again.
+    """
+    from penstock.cli import replan as commands
+
+    return commands.replan(checkpoint, dst, nothing_written=nothing_written, give_up_rest=give_up_rest)
+
+
+@app.command()
+@command
 def warmup(*, as_json: Json = False) -> Answer:
     """Prepare fast starts on this machine: a class-data archive in your cache. Never required."""
     from penstock.cli import warm

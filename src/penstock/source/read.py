@@ -1,8 +1,8 @@
 """From a task's splits to Arrow batches, or to bytes where nothing need be parsed.
 
-A range owns the records that begin in it. Each file is compared with the version that was planned before its first
-byte is read and after its last: a task reads exactly the planned bytes or raises `FileChanged`, and never ends a file
-early without a word. Memory is bounded by a few blocks of `BLOCK_BYTES` (or one record, or one page of a row group),
+A range owns the records that begin in it. Each file is compared with the version that was planned (its size and
+modification time) before its first byte is read and after its last: a task reads that version or raises `FileChanged`, and
+never ends a file early without a word. Memory is bounded by a few blocks of `BLOCK_BYTES` (or one record, or one page of a row group),
 whatever the file's size.
 
 Small files are joined into blocks before they are parsed: one parser call a file would cost a hundred times its
@@ -42,6 +42,8 @@ from penstock.formats.codecs import codec_of, decompressed, unreadable
 from penstock.formats.lines import begun, blocks, record_starts, stream_blocks, without_bom
 from penstock.formats.malformed import excerpt
 from penstock.formats.strings import checked
+from penstock.source import advice
+from penstock.source.cursor import is_version
 from penstock.storage import SeekableFile
 
 if TYPE_CHECKING:
@@ -52,7 +54,7 @@ if TYPE_CHECKING:
 
     from penstock.formats import Decoder
     from penstock.source.cursor import FileVersion, Split
-    from penstock.storage import ReadHandle, Storage
+    from penstock.storage import Entry, ReadHandle, Storage
 
     _Found: TypeAlias = (
         "tuple[bytes, Iterator[tuple[int, bytes]]]"  # header of csv, and offset and bytes of whole records
@@ -66,7 +68,6 @@ _SEPARATOR_BYTES_MAX = 255  # what `lines` can tell apart in wide code units
 _CHUNK_BYTES = 1 << 20
 EXPANDED_BYTES_MAX = 64 << 30  # of one compressed file
 EXPANSION_MAX = 1000  # uncompressed bytes for one compressed; gzip cannot pass 1,032, a bomb is near it
-_AGAIN = "and run the same command again, nothing of this batch is visible"
 FILES_SCHEMA = pa.schema(
     [("path", pa.string()), ("modified", pa.timestamp("us", tz="UTC")), ("size", pa.int64())],
 )
@@ -85,6 +86,7 @@ class Reading:
     """How the splits of one source are read; picklable, travels to tasks.
 
     `format.schema` is the schema of the data; with `metadata` a column of that name is added where `columns` puts it.
+    `follow` allows links that lead out of `root`.
     """
 
     storage: Storage
@@ -92,6 +94,7 @@ class Reading:
     format: ReadFormat
     metadata: str | None = None
     columns: tuple[str, ...] = ()
+    follow: bool = False
 
     def full_path(self, file: FileVersion) -> str:
         """Return the file's path on the storage."""
@@ -123,7 +126,7 @@ class Reading:
         from penstock.formats.csvcut import csv_cut
 
         with self.storage.open(self.full_path(file)) as handle:
-            _check(handle, file, self.full_path(file))
+            self._check(handle, file, self.full_path(file))
             return csv_cut(handle.read, file.size, anchor, target, self.format.csv)
 
     def batches(self, splits: Iterable[Split]) -> Iterator[pa.RecordBatch]:
@@ -148,6 +151,44 @@ class Reading:
             if not is_utf8(data):
                 self._decode(check, piece)
             yield data
+
+    # -- the planned version -------------------------------------------------------------------------------------
+
+    def _open(self, file: FileVersion, path: str) -> ReadHandle:
+        try:
+            return self.storage.open(path)
+        except NotThere as error:
+            msg = f"{path!r} was planned and is gone; {advice.put_back(file)}, or leave it away, {advice.AGAIN}"
+            raise FileChanged(msg) from error
+
+    def _check(self, handle: ReadHandle, file: FileVersion, path: str) -> None:
+        """Raise `FileChanged` unless the open file is the version that was planned, in this file or in a copy of it."""
+        now = handle.info()
+        alike = is_version(self.storage, now, file)
+        if alike and (now.identity == file.identity or self.follow or self._is_inside(path, now)):
+            return
+        facts = [("size", now.size, file.size), ("modification time", now.modified_ns, file.modified_ns)]
+        facts = [(name, is_now, planned) for name, is_now, planned in facts if is_now != planned]
+        changes = "; ".join(f"{name} {is_now}, planned {planned}" for name, is_now, planned in facts)
+        msg = (
+            f"{path!r} changed after it was planned: {changes or 'another file is there'}; {advice.put_back(file)}, or leave it "
+            f"as it is, {advice.AGAIN}"
+        )
+        raise FileChanged(msg)
+
+    def _is_inside(self, path: str, opened: Entry) -> bool:
+        """Tell whether the open file is one below the path, and no link has led elsewhere since it was planned.
+
+        Who may put files there could else swap one for a link to a file that he may not read. What is at the resolved path
+        must be what is open: a link that is swapped in just for the opening does not help him.
+        """
+        root, target = self.storage.resolve(self.root), self.storage.resolve(path)
+        if target != root and not target.startswith(f"{root.rstrip('/')}/"):
+            return False
+        try:
+            return self.storage.stat(target).identity == opened.identity
+        except NotThere:
+            return False
 
     # -- text, json, csv -----------------------------------------------------------------------------------------
 
@@ -195,7 +236,7 @@ class Reading:
             offset = int(self._in_file(place, piece.data_of(origin), origin)[0])
             path = self.full_path(origin.file)
             hint = "" if is_utf8(piece.data) else "; set encoding to what the file has, or encodingErrors=replace"
-            msg = f"{path!r}, byte {offset}: {error.message}{hint}; mend or remove the record {_AGAIN}"
+            msg = f"{path!r}, byte {offset}: {error.message}{hint}; mend or remove the record {advice.AGAIN}"
             raise BadRecord(msg, path=path, offset=offset) from error
 
     def _in_file(self, starts: npt.NDArray[np.int64], text: bytes, origin: _Origin) -> npt.NDArray[np.int64]:
@@ -217,8 +258,8 @@ class Reading:
             failpoints.hit("source.read")
             path = self.full_path(split.file)
             self.admit(split.file.path)
-            with _open(self.storage, path) as handle:
-                _check(handle, split.file, path)
+            with self._open(split.file, path) as handle:
+                self._check(handle, split.file, path)
                 try:
                     chunks, how = _opened(handle, split.file.size, codec_of(path), self.format.encoding, known)
                     header, found = (
@@ -234,14 +275,14 @@ class Reading:
                         origin = _Origin(0, split.file, offset, how, None if text is data else data)
                         yield _Piece(text, [origin], columns)
                 except BadFile as error:
-                    msg = f"{path!r}: {error.message}; mend or remove the file {_AGAIN}"
+                    msg = f"{path!r}: {error.message}; mend or remove the file {advice.AGAIN}"
                     raise BadFile(msg) from error
                 except BadRecord as error:
                     if error.path is not None:
                         raise
-                    msg = f"{path!r}, byte {error.offset}: {error.message}; mend or remove the record {_AGAIN}"
+                    msg = f"{path!r}, byte {error.offset}: {error.message}; mend or remove the record {advice.AGAIN}"
                     raise BadRecord(msg, path=path, offset=error.offset) from error
-                _check(handle, split.file, path)
+                self._check(handle, split.file, path)
 
     def _blocks(self, handle: ReadHandle, split: Split, chunks: Iterator[bytes] | None, how: Charset) -> _Found:
         """Return what a split holds as the file has it."""
@@ -311,8 +352,8 @@ class Reading:
 
         failpoints.hit("source.read")
         path, fmt = self.full_path(split.file), self.format
-        with _open(self.storage, path) as handle:
-            _check(handle, split.file, path)
+        with self._open(split.file, path) as handle:
+            self._check(handle, split.file, path)
             if fmt.name == "binary":
                 size = split.file.size
                 found = binary_batches(handle.read, size, split.start, split.end, fmt.block_size, fmt.schema)
@@ -325,10 +366,10 @@ class Reading:
                     starts = np.full(batch.num_rows, split.start)
                     yield self._with_metadata(checked(batch, fmt.errors), split.file, starts)
             except (BadFile, OptionError) as error:
-                _check(handle, split.file, path)
-                msg = f"{path!r}: {error.message}; mend or remove the file {_AGAIN}"
+                self._check(handle, split.file, path)
+                msg = f"{path!r}: {error.message}; mend or remove the file {advice.AGAIN}"
                 raise BadFile(msg) from error
-            _check(handle, split.file, path)
+            self._check(handle, split.file, path)
 
     # -- the metadata column -------------------------------------------------------------------------------------
 
@@ -436,14 +477,6 @@ def _ended(data: bytes, sep: bytes | None) -> bytes:
     return data if len(sep) > 1 or data.endswith(sep) else data + sep
 
 
-def _open(storage: Storage, path: str) -> ReadHandle:
-    try:
-        return storage.open(path)
-    except NotThere as error:
-        msg = f"{path!r} was planned and is gone; put it back as it was and run the same command again"
-        raise FileChanged(msg) from error
-
-
 def _opened(
     handle: ReadHandle, size: int, codec: str | None, encoding: str, known: Charset | None
 ) -> tuple[Iterator[bytes] | None, Charset]:
@@ -455,21 +488,6 @@ def _opened(
         return chunks, known
     head, rest = begun(chunks, _HEAD_BYTES)
     return chain((head,), rest), charset(encoding, head)
-
-
-def _check(handle: ReadHandle, file: FileVersion, path: str) -> None:
-    """Raise `FileChanged` unless the open file is the version that was planned."""
-    now = handle.info()
-    found = (now.size, now.modified_ns, now.identity)
-    planned = (file.size, file.modified_ns, file.identity)
-    if found != planned:
-        names = ("size", "modification time", "identity")
-        changes = [f"{n} {f}, planned {p}" for n, f, p in zip(names, found, planned, strict=True) if f != p]
-        msg = (
-            f"{path!r} changed after it was planned: {'; '.join(changes)}; put the planned version back (its time "
-            "included) and run the same command again"
-        )
-        raise FileChanged(msg)
 
 
 def _remembering(read: Callable[[int, int], bytes], size: int) -> Callable[[int, int], bytes]:

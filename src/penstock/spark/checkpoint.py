@@ -12,12 +12,13 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from operator import or_
 from typing import TYPE_CHECKING, Any
 
 import xxhash
 
-from penstock.errors import DamagedState, NotThere, OptionError
+from penstock.errors import AlreadyThere, DamagedState, NotThere, OptionError
 from penstock.sink.sink import Batch
 from penstock.source.cursor import check
 from penstock.storage import locate
@@ -109,11 +110,30 @@ class Checkpoint:
             raise DamagedState(msg) from error
         return form
 
-    def abandon(self, number: int) -> None:
-        """Take the plan of a batch out of Spark's offset log: nothing of it was decided, and it is planned anew."""
+    def entry(self, number: int) -> tuple[list[bytes], list[bytes]]:
+        """Return the lines of a batch's entry in the offset log: Spark's own, and one a source (`-`: it had nothing yet)."""
+        return (self._read(f"offsets/{number}") or b"").splitlines()[:_OFFSETS_FROM], self._lines(number)
+
+    def abandon(self, number: int) -> str | None:
+        """Take the plan of a batch out of Spark's offset log: nothing of it was decided, and it is planned anew.
+
+        Returns where it is kept; `None` if there is none to be taken out, or the checkpoint cannot be reached here.
+        """
+        text = self._read(f"offsets/{number}")
+        if self._storage is None or text is None:
+            return None
+        kept = f"{self._path}/penstock/replanned-{number}-{xxhash.xxh3_64_hexdigest(text)}"
+        self._storage.make_directory(f"{self._path}/penstock")
+        with suppress(AlreadyThere):  # by a try that died before it had deleted the entry
+            self._storage.put_if_absent(kept, text)
         for name in (str(number), f".{number}.crc"):
-            if self._storage is not None:
-                self._storage.delete(f"{self._path}/offsets/{name}")
+            self._storage.delete(f"{self._path}/offsets/{name}")
+        return kept
+
+    def put_offsets(self, number: int, entry: bytes) -> None:
+        """Give a batch that has no entry in the offset log this one."""
+        assert self._storage is not None  # noqa: S101 - the entry was made of another one that was read
+        self._storage.put_if_absent(f"{self._path}/offsets/{number}", entry)
 
     def persist(self, number: int) -> None:
         """Make batch `number` durable in the checkpoint, which Spark does not.

@@ -37,10 +37,11 @@ from penstock.options import SINK, SOURCE, Option, parse
 from penstock.processes import process
 from penstock.sink.existing import sink_ids
 from penstock.sink.sink import STATE_DIRECTORY, Sink
-from penstock.source.cursor import Cursor
+from penstock.source.cursor import Cursor, is_version
 from penstock.source.scan import Scan, name_filter
 from penstock.spark import ddl, fused, keeper, reading
 from penstock.spark.checkpoint import Checkpoint
+from penstock.spark.replan import in_flight
 from penstock.spark.session import has_ended, require_pyspark
 from penstock.storage import HdfsStorage, locate
 
@@ -299,7 +300,7 @@ class _Job:
             return False
         accept = name_filter(options["pathGlobFilter"], options["pattern"])
         recursive, follow = options["recursiveFileLookup"], options["followSymlinks"]
-        files = Scan(self._input, options["path"], recursive=recursive, follow=follow, accept=accept).refresh()
+        files = Scan(self._input, options["path"], recursive=recursive, follow=follow, accept=accept).refresh().came
         before = Checkpoint(sink.options["checkpointLocation"] or self._checkpoint.location)
         offsets = [offset for number in before.numbers("commits")[-1:] for offset in before.offsets(number) if offset]
         cursor = Cursor.from_json(offsets[0]) if offsets else Cursor((committed_ns, b""))
@@ -322,10 +323,9 @@ class _Job:
         visible, so taking its entry out of Spark's offset log loses nothing. A batch that the ledger has is left alone,
         and so is one whose driver still lives.
         """
-        planned, query = self._checkpoint.numbers("offsets"), self._checkpoint.query_id()
-        if not planned or query is None or planned[-1] in self._checkpoint.numbers("commits"):
+        number, query = in_flight(self._checkpoint), self._checkpoint.query_id()
+        if number is None or query is None:
             return
-        number = planned[-1]
         head = self.sink(query).ledger.head()
         if head.last_batch(query) >= number or self._runs(query, head.owner):
             return
@@ -357,11 +357,7 @@ class _Job:
             now = self._input.stat(path)
         except NotThere:
             return False
-        return (now.size, now.modified_ns, now.identity) == (
-            split.file.size,
-            split.file.modified_ns,
-            split.file.identity,
-        )
+        return is_version(self._input, now, split.file)
 
     def _carried(self) -> dict[str, str]:
         """Return the source options that make splits of the plan."""

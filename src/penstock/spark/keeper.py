@@ -47,6 +47,12 @@ def owner(query: str, process: psutil.Process | None) -> str:
     return f"{socket.gethostname()}:{process.pid}:{int(process.create_time() * 1000)}:{query}"
 
 
+def place(driver: str) -> tuple[str | None, str]:
+    """Return the host and the process of the driver that `owner` named; no host of who is no driver, as `finish`."""
+    host, *rest = driver.split(":", 3)
+    return (host, rest[0]) if len(rest) == len(("process", "time", "query")) else (None, "")
+
+
 def lives(driver: str) -> bool:
     """Tell whether the driver that `owner` named is a process of this host that still runs."""
     import socket
@@ -54,7 +60,7 @@ def lives(driver: str) -> bool:
     host, _, rest = driver.partition(":")
     pid, _, rest = rest.partition(":")
     found = process(int(pid)) if host == socket.gethostname() and pid.isdigit() else None
-    return found is not None and str(int(found.create_time() * 1000)) == rest.partition(":")[0]
+    return found is not None and _alive(found.pid) and str(int(found.create_time() * 1000)) == rest.partition(":")[0]
 
 
 def fact_of(sink: Sink, driver: str) -> HostFact:

@@ -55,7 +55,7 @@ def reading(options: Options, schema: str) -> Reading:
     _check_separator(options)
     if options["emit"] == "records":
         _check_schema(fmt)
-    return Reading(storage, root, fmt, metadata, tuple(whole.names))
+    return Reading(storage, root, fmt, metadata, tuple(whole.names), options["followSymlinks"])
 
 
 def planner(options: Options, how: Reading) -> Planner:
@@ -66,9 +66,14 @@ def planner(options: Options, how: Reading) -> Planner:
         msg = f"path={options['path']!r}: {how.root!r} does not exist; expected a directory or a file to read"
         raise OptionError(msg) from error
     boundary = how.boundary if how.format.name == "csv" else None
+    divisible = how.divisible if options["emit"] != "files" else _whole  # a row names a whole file
     state = locate(options["stateLocation"], name="stateLocation") if options["stateLocation"] else None
     admit = None if options["emit"] == "files" else how.admit
-    return Planner(how.storage, how.root, options, divisible=how.divisible, boundary=boundary, state=state, admit=admit)
+    return Planner(how.storage, how.root, options, divisible=divisible, boundary=boundary, state=state, admit=admit)
+
+
+def _whole(path: str) -> bool:  # noqa: ARG001 - what a planner calls
+    return False
 
 
 def rows(options: Options, how: Reading, splits: tuple[Split, ...]) -> Iterator[pa.RecordBatch]:

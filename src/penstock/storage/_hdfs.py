@@ -297,6 +297,7 @@ class HdfsStorage:
     """
 
     goes_on = True
+    tags_contents = False
     reads_open = False  # hdfs-native does not ask DataNodes how long the block is that is being written
 
     def __init__(self, authority: str = "", system: Hdfs | None = None) -> None:

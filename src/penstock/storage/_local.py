@@ -265,6 +265,7 @@ class LocalStorage:
 
     goes_on = True
     reads_open = True
+    tags_contents = False
 
     def __init__(self, system: _System | None = None) -> None:
         self._system = system  # None for `os`, which cannot be pickled

@@ -242,6 +242,7 @@ class ObjectStorage:
 
     goes_on = False
     reads_open = False
+    tags_contents = True
 
     def __init__(self, system: ObjectStore) -> None:
         self._store = system
