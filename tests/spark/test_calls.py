@@ -129,7 +129,7 @@ def test_a_failure_names_the_row(spark: SparkSession, bad: int, says: str) -> No
     frame = spark.range(0, 20, 1, 1).where(f"id = {bad} or id > 9")
     with pytest.raises(PySparkException) as caught:
         penstock.async_map(frame, fussy, schema="out int").collect()
-    found = penstock.errors.from_text(str(caught.value))
+    found = penstock.errors.of(caught.value)
     assert isinstance(found, CallFailed)
     assert "row 0 of partition 0" in found.message
     assert says in found.message

@@ -25,9 +25,8 @@ from penstock.errors import (
     OptionError,
     PenstockError,
     TemplateError,
-    from_text,
+    of,
 )
-from penstock.spark.ingest import _with_causes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -466,4 +465,4 @@ def test_what_caused_an_error_of_spark_is_told() -> None:
             self._cause = cause
 
     error = Failed("[STREAM_FAILED] Writing job failed.", Failed("Writing job failed.", Failed("[PST-503] quota")))
-    assert type(from_text(_with_causes(error))) is NoSpace
+    assert type(of(error)) is NoSpace

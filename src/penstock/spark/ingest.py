@@ -286,10 +286,10 @@ class _Job:
 
     def told(self, error: Exception) -> errors.PenstockError:
         """Return what an error of Spark means: our own error is in its text, or in that of what caused it."""
+        ours = errors.of(error)
+        if ours is not None:
+            return ours
         text = _with_causes(error)
-        found = errors.from_text(text)
-        if type(found) is not errors.PenstockError:
-            return found
         if any(condition in text for condition in _ANOTHER_DRIVER):
             return errors.Fenced(
                 f"another driver uses the checkpoint {self._checkpoint.location!r} of this ingest; this one has changed nothing "
