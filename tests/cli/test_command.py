@@ -88,6 +88,19 @@ REFUSED = {
     "bad duration": (["in", "out", "--roll-interval", "15"], "rollInterval='15' is not a duration"),
     "bad format": (["in", "out", "--format", "jsn"], "did you mean 'json'?"),
     "binary output": (["in", "out", "--format", "binary"], "--to is needed"),
+    "bad schema": (
+        ["in", "out", "--format", "json", "--schema", "id bigin, name string"],
+        "column 'id': 'bigin' is no type; did you mean 'bigint'?",
+    ),
+    "schema that files cannot hold": (
+        ["in", "out", "--format", "json", "--schema", "id bigint, at struct<>", "--to", "csv"],
+        "at",
+    ),
+    "bucket of no column": (["in", "out", "--bucket-by", "{country}"], "country"),
+    "option of Spark": (
+        ["in", "out", "--source-option", "latestFirst=true"],
+        "unknown option 'latestFirst' for the penstock source: files are read from the oldest on",
+    ),
     "no schema": (["in", "out", "--format", "json"], "--schema is needed for format=json"),
     "no pair": (["in", "out", "--sink-option", "rollSize"], "expected NAME=VALUE"),
     "twice": (["in", "out", "--roll-size", "1m", "--sink-option", "ROLLSIZE=2m"], "rollSize is given twice"),
@@ -118,6 +131,39 @@ def test_an_ingest_that_cannot_work_is_refused(
     assert "Traceback" not in said.err
     assert not said.out
     assert os.listdir(src.parent) == ["in"]
+
+
+@pytest.mark.parametrize("schema", ["id bigint", "id bigint, name varchar(10)"])
+@pytest.mark.parametrize("arguments", [["file/out"], ["/sys/out"], ["out", "--checkpoint", "/sys/checkpoint"]])
+def test_an_output_that_cannot_be_written_is_told_before_spark(
+    penstock: Callable[..., Said], src: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], schema: str
+) -> None:
+    """An output or a checkpoint that cannot be made is one message, with 1, before Spark is started."""
+    monkeypatch.chdir(src.parent)
+    (src.parent / "file").write_text("x")
+    said = penstock("ingest", "in", *arguments, "--format", "json", "--schema", schema)
+    assert said.status == 1
+    assert "[PST-50" in said.err
+    assert arguments[-1] in said.err
+    assert len(said.err.splitlines()) == 1
+
+
+def test_what_an_ingest_will_need_is_made_before_spark(src: Path) -> None:
+    """The check leaves the directories that the ingest writes to, and nothing in them."""
+    ingest.Request.of(str(src), str(src.parent / "out"), ({}, []), ({}, []), None, str(src.parent / "ck"))
+    made = sorted(path.relative_to(src.parent).as_posix() for path in src.parent.rglob("*"))
+    assert made == ["ck", "in", "in/a.txt", "out", "out/_penstock"]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="to root every directory can be listed")
+def test_an_input_that_cannot_be_listed_is_told_before_spark(penstock: Callable[..., Said], src: Path) -> None:
+    """A source that may not be read is refused, and nothing is made."""
+    src.chmod(0o300)
+    try:
+        said = penstock("ingest", src, src.parent / "out")
+    finally:
+        src.chmod(0o700)
+    assert (said.status, os.listdir(src.parent)) == (1, ["in"])
 
 
 def test_an_error_is_an_object_with_json(penstock: Callable[..., Said], tmp_path: Path) -> None:

@@ -8,25 +8,190 @@ if TYPE_CHECKING:
     from random import Random
 
 SIMPLE = [
-    *("boolean", "tinyint", "byte", "smallint", "short", "int", "integer", "bigint", "long", "float", "real", "double", "date"),
+    *(
+        "boolean",
+        "tinyint",
+        "byte",
+        "smallint",
+        "short",
+        "int",
+        "integer",
+        "bigint",
+        "long",
+        "float",
+        "real",
+        "double",
+        "date",
+    ),
     *("timestamp", "timestamp_ltz", "timestamp_ntz", "string", "binary", "void", "decimal", "dec", "numeric"),
 ]
+DECIMALS = ["decimal(10)", "decimal(10,2)", "decimal( 38 , 0 )", "dec(5,5)", "NUMERIC(1,0)", "decimal (3, 1)"]
+DEEPEST = 3
 # Types that are exotic, of other databases, or none; and words of SQL.
 ODD = [
-    *("char(3)", "varchar(10)", "character(2)", "interval day to second", "interval year", "time", "time(3)", "variant", "char"),
-    *("string collate UTF8_BINARY", "text", "number", "datetime", "bigin", "uint8", "int8", "list<int>", "null", "object", "json"),
-    *("decimal(10,2", "decimal()", "decimal(a)", "decimal(39,0)", "decimal(5,7)", "decimal(-1)", "int(3)", "string(5)", "map<int>"),
-    *("array", "array<>", "map", "struct", "array<int,int>", "timestamp without time zone", "double precision", "int unsigned"),
-    *("geometry(4326)", "float(2)", "decimal(38,38)", "decimal(0,0)", "decimal(10,0,0)", "decimal(999999999999)", "int not", "nchar"),
+    *(
+        "char(3)",
+        "varchar(10)",
+        "character(2)",
+        "interval day to second",
+        "interval year",
+        "time",
+        "time(3)",
+        "variant",
+        "char",
+    ),
+    *(
+        "string collate UTF8_BINARY",
+        "text",
+        "number",
+        "datetime",
+        "bigin",
+        "uint8",
+        "int8",
+        "list<int>",
+        "null",
+        "object",
+        "json",
+    ),
+    *(
+        "decimal(10,2",
+        "decimal()",
+        "decimal(a)",
+        "decimal(39,0)",
+        "decimal(5,7)",
+        "decimal(-1)",
+        "int(3)",
+        "string(5)",
+        "map<int>",
+    ),
+    *(
+        "array",
+        "array<>",
+        "map",
+        "struct",
+        "array<int,int>",
+        "timestamp without time zone",
+        "double precision",
+        "int unsigned",
+    ),
+    *(
+        "geometry(4326)",
+        "float(2)",
+        "decimal(38,38)",
+        "decimal(0,0)",
+        "decimal(10,0,0)",
+        "decimal(999999999999)",
+        "int not",
+        "nchar",
+    ),
 ]
 NAMES = [
-    *("id", "name", "a", "b1", "_x", "A_B", "`a b`", "`a``b`", "`select`", "ts", "`é`", "`-`", "`a.b`", "`1`", "`it's`", "`,`"),
-    *("select", "from", "not", "null", "comment", "struct", "array", "map", "int", "string", "table", "timestamp", "interval", "end"),
-    *("order", "group", "join", "left", "where", "default", "and", "or", "case", "user", "date", "time", "values", "key", "value"),
+    *(
+        "id",
+        "name",
+        "a",
+        "b1",
+        "_x",
+        "A_B",
+        "`a b`",
+        "`a``b`",
+        "`select`",
+        "ts",
+        "`é`",
+        "`-`",
+        "`a.b`",
+        "`1`",
+        "`it's`",
+        "`,`",
+    ),
+    *(
+        "select",
+        "from",
+        "not",
+        "null",
+        "comment",
+        "struct",
+        "array",
+        "map",
+        "int",
+        "string",
+        "table",
+        "timestamp",
+        "interval",
+        "end",
+    ),
+    *(
+        "order",
+        "group",
+        "join",
+        "left",
+        "where",
+        "default",
+        "and",
+        "or",
+        "case",
+        "user",
+        "date",
+        "time",
+        "values",
+        "key",
+        "value",
+    ),
 ]
-ODD_NAMES = ["1a", "1e5", "12", "a.b", "a-b", "é", "``", "`a", "$x", '"q"', "'s'", "1d", "2L", "a:b", "", "@", "ä_1", "a b"]
-COMMENTS = ["'x'", "''", "'it is'", "'a, b'", "'ü'", '"dq"', "'it\\\\'s'", "'a' 'b'", "x", "r'raw'", "'a`b'", "'line\nbreak'"]
-NOISE = [",", "<", ">", "(", ")", ":", " ", "`", "'", "--x\n", "/* c */", "not null", "comment 'c'", ";", ".", "collate", "x", "1"]
+ODD_NAMES = [
+    "1a",
+    "1e5",
+    "12",
+    "a.b",
+    "a-b",
+    "é",
+    "``",
+    "`a",
+    "$x",
+    '"q"',
+    "'s'",
+    "1d",
+    "2L",
+    "a:b",
+    "",
+    "@",
+    "ä_1",
+    "a b",
+]
+COMMENTS = [
+    "'x'",
+    "''",
+    "'it is'",
+    "'a, b'",
+    "'ü'",
+    '"dq"',
+    "'it\\\\'s'",
+    "'a' 'b'",
+    "x",
+    "r'raw'",
+    "'a`b'",
+    "'line\nbreak'",
+]
+NOISE = [
+    ",",
+    "<",
+    ">",
+    "(",
+    ")",
+    ":",
+    " ",
+    "`",
+    "'",
+    "--x\n",
+    "/* c */",
+    "not null",
+    "comment 'c'",
+    ";",
+    ".",
+    "collate",
+    "x",
+    "1",
+]
 
 
 def schema(random: Random) -> str:
@@ -59,19 +224,24 @@ def _column(random: Random, *, depth: int, odd: float) -> str:
 def _type(random: Random, *, depth: int, odd: float) -> str:
     if random.random() < odd:
         return random.choice(ODD)
-    kind = random.randrange(12 if depth < 3 else 8)
-    if kind == 0:
-        return random.choice(("decimal(10)", "decimal(10,2)", "decimal( 38 , 0 )", "dec(5,5)", "NUMERIC(1,0)", "decimal (3, 1)"))
-    if kind < 8:
-        word = random.choice(SIMPLE)
-        return word.upper() if random.random() < 0.3 else word
-    if kind == 8:
-        return f"{_pick(random, ('array', 'ARRAY '))}<{_type(random, depth=depth + 1, odd=odd)}>"
-    if kind == 9:
-        return f"map<{_type(random, depth=depth + 1, odd=odd)},{_type(random, depth=depth + 1, odd=odd)}>"
-    if kind == 10 and random.random() < 0.2:
-        return _pick(random, ("struct<>", "struct< >"))
-    return f"struct<{_columns(random, depth=depth + 1, odd=odd)}>"
+    if depth < DEEPEST and random.random() < 1 / 3:
+        return _nested(random, depth=depth + 1, odd=odd)
+    word = random.choice((*SIMPLE, *DECIMALS))
+    return word.upper() if random.random() < 1 / 4 else word
+
+
+def _nested(random: Random, *, depth: int, odd: float) -> str:
+    def inner() -> str:
+        return _type(random, depth=depth, odd=odd)
+
+    kind = random.choice(("array", "ARRAY ", "map", "struct", "struct", "nothing"))
+    if kind == "map":
+        return f"map<{inner()},{inner()}>"
+    if kind == "struct":
+        return f"struct<{_columns(random, depth=depth, odd=odd)}>"
+    if kind == "nothing":
+        return random.choice(("struct<>", "struct< >"))
+    return f"{kind}<{inner()}>"
 
 
 def _hurt(random: Random, text: str) -> str:

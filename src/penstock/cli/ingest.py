@@ -18,7 +18,7 @@ from penstock.cli.answer import INTERRUPTED, Answer, counted
 from penstock.cli.process import importable_here, session, stop_signals
 from penstock.cli.progress import Course, reporter, starting
 from penstock.errors import OptionError
-from penstock.options import SINK, SOURCE, parse
+from penstock.options import SOURCE, parse
 from penstock.storage import HdfsStorage, locate
 from penstock.units import format_duration, format_size
 
@@ -42,7 +42,6 @@ _BY_OTHER_MEANS = {
     "tasks": "--master",
 }
 _NEED_SCHEMA = ("json", "csv", "parquet")
-_VALUE = '{{"type":"struct","fields":[{{"name":"value","type":"{}","nullable":true,"metadata":{{}}}}]}}'
 
 
 @dataclass(frozen=True)
@@ -71,25 +70,21 @@ class Request:
         return "local[*,4]" if any(isinstance(locate(place)[0], HdfsStorage) for place in places) else "local[*]"
 
     def check(self) -> None:
-        """Raise what can be known to be wrong before Spark runs. Reads only whether SRC is there, and the others can be reached."""
-        from penstock.sink.sink import Sink
-        from penstock.spark import reading
-        from penstock.spark.ingest import check_apart, check_reached
+        """Raise what can be known to be wrong before Spark runs; at last make the directories that it would make."""
+        from penstock.spark.ingest import check
 
-        check_apart(self.src, self.dst, self.checkpoint)
-        _, src = locate(self.src, name="SRC")
-        output, dst = locate(self.dst, name="DST")
-        plain = {name: value for name, value in self.source.items() if name != "schema"}
-        options = parse(SOURCE, plain | {"path": src}, what="source")
+        options = parse(SOURCE, _without_schema(self.source) | {"path": self.src}, what="source")
         if "schema" not in self.source and options["emit"] == "records" and options["format"] in _NEED_SCHEMA:
             msg = f"--schema is needed for format={options['format']}, such as --schema 'id bigint, name string'"
             raise OptionError(msg)
-        if not options["metadataColumn"]:
-            reading.reading(options, _VALUE.format("binary" if options["format"] == "binary" else "string"))
-        Sink(output, dst, parse(SINK, self.sink | {"path": dst}, what="sink"), "check")
         if self.transform is not None:
             _check_transform(self.transform)
-        check_reached((output, dst), locate(self.checkpoint, name="--checkpoint") if self.checkpoint else (output, dst))
+        sides = {"source": self.source, "sink": self.sink}
+        check(self.src, self.dst, **sides, transform=self.transform, checkpoint=self.checkpoint)
+
+
+def _without_schema(source: dict[str, str]) -> dict[str, str]:
+    return {name: value for name, value in source.items() if name != "schema"}
 
 
 def run(request: Request, *, master: str | None, watch: bool, as_json: bool, write: Callable[[str], None]) -> Answer:

@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from penstock import errors
+from penstock import errors, unique
 from penstock.errors import CheckpointMismatch, DamagedState, NoSpace, NotThere, OptionError, StorageError
 from penstock.options import SINK, SOURCE, Option, parse
 from penstock.processes import process
@@ -26,7 +26,7 @@ from penstock.source.scan import Scan, name_filter
 from penstock.spark import ddl, fused, keeper, reading
 from penstock.spark.checkpoint import Checkpoint
 from penstock.spark.session import has_ended, require_pyspark
-from penstock.storage import HdfsStorage, locate
+from penstock.storage import TEMPORARY, HdfsStorage, locate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -101,9 +101,10 @@ def ingest(
     """
     require_pyspark()
     where = None if checkpoint is None else os.fspath(checkpoint)
-    job = _Job(spark, os.fspath(src), os.fspath(dst), dict(source or {}), dict(sink or {}), transform, where)
+    job = _Job(os.fspath(src), os.fspath(dst), dict(source or {}), dict(sink or {}), where)
+    job.describe(transform, spark.sparkContext.defaultParallelism)
     try:
-        query = job.start(watch=watch)
+        query = job.start(spark, watch=watch)
     except errors.PenstockError:
         raise
     except Exception as error:  # whatever Spark wraps it in
@@ -123,20 +124,35 @@ def ingest(
     return done
 
 
+def check(
+    src: str,
+    dst: str,
+    *,
+    source: Mapping[str, Any],
+    sink: Mapping[str, Any],
+    transform: fused.Transform | str | None = None,
+    checkpoint: str | None = None,
+) -> None:
+    """Raise what `ingest` would, as far as that can be known without Spark; make the directories of output and checkpoint."""
+    job = _Job(src, dst, dict(source), dict(sink), checkpoint)
+    if ddl.is_known(source.get("schema")):
+        job.describe(transform, tasks=1)
+    job.prepare()
+
+
 class _Job:
-    """One call of `ingest`: its options, checked, and what they start."""
+    """One call of `ingest`: its options, checked, and what they start. Needs Spark only from `start` on."""
+
+    _spark: SparkSession
 
     def __init__(
         self,
-        spark: SparkSession,
         src: str,
         dst: str,
         source: dict[str, Any],
         sink: dict[str, Any],
-        transform: fused.Transform | str | None,
         checkpoint: str | None,
     ) -> None:
-        self._spark = spark
         self._input, src_path = locate(src, name="SRC")
         self._output, self._dst = locate(dst, name="DST")
         check_apart(src, dst, checkpoint)
@@ -145,23 +161,34 @@ class _Job:
         )
         check_reached((self._output, self._dst), (state, where))
         self._checkpoint = Checkpoint(where)
-        schema = source.pop("schema", None)
+        self._given_schema = source.pop("schema", None)
         self._source = {"maxFilesPerTrigger": _FILES_A_BATCH} | _given(SOURCE, source, src_path, "source")
-        self._schema = _schema_json(schema, self._source)
-        tasks = spark.sparkContext.defaultParallelism
-        stage = fused.Stage.describe(self._source, self._schema, transform, tasks)
-        self._sink = {"mergeBelow": _MERGE_BELOW} | _given(SINK, sink, self._dst, "sink") | {"ingest": stage}
-        options = parse(SINK, self._sink, what="sink")
-        Sink(self._output, self._dst, options, options["sinkId"] or "check").check(fused.Stage.of(stage).schema)
+        self._sink = {"mergeBelow": _MERGE_BELOW} | _given(SINK, sink, self._dst, "sink")
+        self.sink("check")
 
-    def start(self, *, watch: bool) -> StreamingQuery:
-        """Start the query."""
-        spark = self._spark
+    def describe(self, transform: fused.Transform | str | None, tasks: int) -> None:
+        """Say what happens between source and sink, in `tasks` tasks; `OptionError` if that cannot be written."""
+        stage = fused.Stage.describe(self._source, _schema_json(self._given_schema, self._source), transform, tasks)
+        self._tasks = tasks
+        self._sink = self._sink | {"ingest": stage}
+        self.sink("check").check(fused.Stage.of(stage).schema)
+
+    def prepare(self) -> None:
+        """Look at what is there, and make what is not; a file that cannot be written is told now, not by a task or in Java."""
         self._check_input()
-        carried = self._source | self._carried() | {"tasks": str(spark.sparkContext.defaultParallelism)}
+        checkpoint, path = locate(self._checkpoint.location)
         self._output.make_directory(f"{self._dst}/{STATE_DIRECTORY}")
-        storage, path = locate(self._checkpoint.location)
-        storage.make_directory(path)  # Spark would, but what it says if it may not is a Java stack
+        checkpoint.make_directory(path)
+        for storage, directory in ((self._output, self._dst), (checkpoint, path)):
+            probe = f"{directory}/{TEMPORARY}{unique.token()}"
+            storage.create(probe).close()
+            storage.delete(probe)
+
+    def start(self, spark: SparkSession, *, watch: bool) -> StreamingQuery:
+        """Start the query."""
+        self._spark = spark
+        self.prepare()
+        carried = self._source | self._carried() | {"tasks": str(self._tasks)}
         self._abandon_changed_plan()
         keeper.sweep()
         frame = spark.readStream.format("penstock").options(**carried).load()
@@ -357,7 +384,8 @@ def check_apart(src: str, dst: str, checkpoint: str | None = None) -> None:
     """
     storage, source = locate(src, name="SRC")
     try:
-        storage.stat(source)
+        if storage.stat(source).is_directory:
+            next(iter(storage.list(source)), None)  # which may not be allowed
     except NotThere as error:
         msg = f"SRC={source!r} does not exist; expected a directory or a file to read"
         raise OptionError(msg) from error
