@@ -27,6 +27,7 @@ from penstock.spark import ddl, fused, keeper, reading
 from penstock.spark.checkpoint import Checkpoint
 from penstock.spark.session import has_ended, require_pyspark
 from penstock.storage import TEMPORARY, HdfsStorage, locate
+from penstock.units import parse_duration
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -42,6 +43,7 @@ _log = logging.getLogger("penstock.ingest")
 _FILES_A_BATCH = "100000"  # plans of an ingest have a place beside the offset, so batches need not be small
 _MERGE_BELOW = "4m"  # tasks are as many as cores: their parts are well sized unless the input is small
 _POLL_SECONDS = 0.2
+_WATCHING = "1s"
 _NO_OPTIONS = {
     "path": "src and dst",
     "checkpointlocation": "checkpoint",
@@ -63,7 +65,10 @@ _JVM_ENDED = (
 
 @dataclass(frozen=True)
 class Ingested:
-    """What an ingest has done: input since the checkpoint began, output since the sink began; `batch` is the last one."""
+    """What an ingest has done: input since the checkpoint began, output since the sink began; `batch` is the last one.
+
+    `waiting` says that one that watches has taken all that is there, and waits for more.
+    """
 
     batch: int
     input_files: int
@@ -74,6 +79,7 @@ class Ingested:
     output_files: int
     output_bytes: int
     open_rows: int
+    waiting: bool = False
 
 
 def ingest(
@@ -85,7 +91,7 @@ def ingest(
     sink: Mapping[str, Any] | None = None,
     transform: fused.Transform | str | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
-    watch: bool = False,
+    watch: bool | str = False,
     progress: Callable[[Ingested], None] | None = None,
 ) -> Ingested:
     """Take every record below `src` into finished files below `dst`, exactly once, and return what was done.
@@ -94,7 +100,8 @@ def ingest(
     `transform` takes and returns a `pyarrow.RecordBatch`, or a polars DataFrame by its annotation; it may be a function or
     "module:function", or an `AsyncMap`, given itself. The checkpoint defaults to `DST/_penstock/checkpoint`; the same call
     again takes only what is new.
-    `watch` goes on until it is interrupted. `progress` is called a few times a second.
+    `watch` goes on until it is interrupted, and looks for new files every second, or as often as it says ("10s"). `progress` is
+    called a few times a second.
 
     Raises what went wrong as a `PenstockError`; nothing of the batch in flight is then visible, and the same call goes on
     from there.
@@ -103,8 +110,9 @@ def ingest(
     where = None if checkpoint is None else os.fspath(checkpoint)
     job = _Job(os.fspath(src), os.fspath(dst), dict(source or {}), dict(sink or {}), where)
     job.describe(transform, spark.sparkContext.defaultParallelism)
+    every = parse_duration(_WATCHING if watch is True else watch, name="watch") if watch else None
     try:
-        query = job.start(spark, watch=watch)
+        query = job.start(spark, every=every)
     except errors.PenstockError:
         raise
     except Exception as error:  # whatever Spark wraps it in
@@ -112,7 +120,7 @@ def ingest(
     try:
         while not query.awaitTermination(_POLL_SECONDS):  # type: ignore[arg-type]  # - it takes fractions of a second
             if progress is not None:
-                progress(job.state())
+                progress(job.state(query))
     except KeyboardInterrupt:
         query.stop()
     except Exception as error:  # as above
@@ -144,6 +152,7 @@ class _Job:
     """One call of `ingest`: its options, checked, and what they start. Needs Spark only from `start` on."""
 
     _spark: SparkSession
+    _waiting = False
 
     def __init__(
         self,
@@ -184,8 +193,8 @@ class _Job:
             storage.create(probe).close()
             storage.delete(probe)
 
-    def start(self, spark: SparkSession, *, watch: bool) -> StreamingQuery:
-        """Start the query."""
+    def start(self, spark: SparkSession, *, every: float | None) -> StreamingQuery:
+        """Start the query: one that looks for new files so many seconds after it last has, or takes what is there."""
         self._spark = spark
         self.prepare()
         carried = self._source | self._carried() | {"tasks": str(self._tasks)}
@@ -194,7 +203,8 @@ class _Job:
         frame = spark.readStream.format("penstock").options(**carried).load()
         writer = frame.writeStream.format("penstock").options(**self._sink)
         writer = writer.option("checkpointLocation", self._checkpoint.location)
-        writer = writer.trigger(processingTime="1 second") if watch else writer.trigger(availableNow=True)
+        watched = None if every is None else f"{round(every * 1000)} milliseconds"
+        writer = writer.trigger(processingTime=watched) if watched else writer.trigger(availableNow=True)
         return writer.start()
 
     def _check_input(self) -> None:
@@ -344,17 +354,27 @@ class _Job:
         options = parse(SINK, self._sink, what="sink")
         return Sink(self._output, self._dst, options, options["sinkId"] or query)
 
-    def state(self) -> Ingested:
-        """Return how far it is, from the checkpoint and the ledger."""
+    def state(self, query: StreamingQuery | None = None) -> Ingested:
+        """Return how far it is, from the checkpoint and the ledger; whether it waits, from the query that runs."""
         batch = max(self._checkpoint.numbers("commits"), default=-1)
         offset = self._offset(batch) if batch >= 0 else {}
         files, size = offset.get("read", (0, 0))
         left_files, left_size = offset.get("left", (0, 0))
-        query = self._checkpoint.query_id()
-        head = self.sink(query).ledger.head() if query else None
+        name = self._checkpoint.query_id()
+        head = self.sink(name).ledger.head() if name else None
         rows, made, written = (head.total_rows, head.total_files, head.total_bytes) if head else (0, 0, 0)
         open_rows = sum(part.rows for part in head.open) if head else 0
-        return Ingested(batch, files, size, left_files, left_size, rows, made, written, open_rows)
+        waiting = query is not None and self._waits(query)
+        return Ingested(batch, files, size, left_files, left_size, rows, made, written, open_rows, waiting)
+
+    def _waits(self, query: StreamingQuery) -> bool:
+        """Tell whether the query has found nothing to do: not while it looks for the first time, and on while it looks again."""
+        status = query.status
+        if status["isDataAvailable"]:
+            self._waiting = False
+        elif status["message"].startswith("Waiting for"):
+            self._waiting = True
+        return self._waiting
 
     def _offset(self, number: int) -> dict[str, Any]:
         """Return the end offset of a batch."""
