@@ -16,6 +16,7 @@ from datetime import datetime, timezone
 from typing import Any, NoReturn
 from zoneinfo import ZoneInfo
 
+from penstock import elsewhere
 from penstock.errors import OptionError
 from penstock.units import parse_duration, parse_size
 
@@ -341,7 +342,15 @@ def parse(table: tuple[Option, ...], given: Mapping[str, str], *, what: str) -> 
 
 
 def _refuse(name: str, known: list[str], what: str) -> NoReturn:
+    msg = f"unknown option {name!r} for the penstock {what}"
+    if instead := elsewhere.advice(name, what):
+        msg = f"unknown option {instead[0]!r} for the penstock {what}: {instead[1]}"
+        raise OptionError(msg)
+    tables = {"source": SOURCE, "sink": SINK, "log": LOG, "database sink": DATABASE}
+    others = [other for other, table in tables.items() if name.lower() in {option.name.lower() for option in table}]
     near = difflib.get_close_matches(name.lower(), [k.lower() for k in known], n=1, cutoff=0.6)
     hint = next((f"; did you mean {k!r}?" for k in known if near and k.lower() == near[0]), "")
-    msg = f"unknown option {name!r} for the penstock {what}{hint}; known are {', '.join(sorted(known))}"
+    if others:
+        hint = f": it is one of the {' and the '.join(others)}"
+    msg = f"{msg}{hint}; known are {', '.join(sorted(known))}"
     raise OptionError(msg)

@@ -129,7 +129,7 @@ def test_a_failure_names_the_row(spark: SparkSession, bad: int, says: str) -> No
     frame = spark.range(0, 20, 1, 1).where(f"id = {bad} or id > 9")
     with pytest.raises(PySparkException) as caught:
         penstock.async_map(frame, fussy, schema="out int").collect()
-    found = penstock.errors.from_text(str(caught.value))
+    found = penstock.errors.of(caught.value)
     assert isinstance(found, CallFailed)
     assert "row 0 of partition 0" in found.message
     assert says in found.message
@@ -180,8 +180,8 @@ def test_a_function_that_cannot_run_fails_the_task(spark: SparkSession, where: s
         ({"on_error": "ignore"}, "on_error='ignore'"),
         ({"schema": "id long"}, "two columns 'id'"),
         ({"schema": "_error long", "on_error": "column"}, "two columns '_error'"),
-        ({"schema": "no such type"}, "is not a DDL schema"),
-        ({"schema": "int"}, "schema 'int' is not a DDL schema"),
+        ({"schema": "no such type"}, "'such' is no type"),
+        ({"schema": "int"}, "column 'int' has no type"),
         ({"schema": LongType()}, "schema is a LongType; expected DDL"),
         ({"schema": StructType}, "schema is a type; expected DDL"),
         ({"batch_size": 200}, "batch_size=200 is more than capacity=100"),

@@ -25,9 +25,8 @@ from penstock.errors import (
     OptionError,
     PenstockError,
     TemplateError,
-    from_text,
+    of,
 )
-from penstock.spark.ingest import _with_causes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -364,7 +363,7 @@ def test_bad_record_mended_in_place(spark: SparkSession, stage: Stage) -> None:
     [
         ({"source": {"form": "json"}}, OptionError, "did you mean 'format'"),
         ({"source": {"format": "json"}}, OptionError, "needs a schema"),
-        ({"source": {"format": "json", "schema": "id bigfoot"}}, OptionError, "not a DDL schema"),
+        ({"source": {"format": "json", "schema": "id bigfoot"}}, OptionError, "'bigfoot' is no type"),
         ({"source": {"format": "json", "schema": ""}}, OptionError, "no column to read"),
         ({"source": {"format": "json", "schema": 5}}, OptionError, "schema is a int"),
         ({"source": {"path": "/etc"}}, OptionError, "takes that from src and dst"),
@@ -481,4 +480,4 @@ def test_what_caused_an_error_of_spark_is_told() -> None:
             self._cause = cause
 
     error = Failed("[STREAM_FAILED] Writing job failed.", Failed("Writing job failed.", Failed("[PST-503] quota")))
-    assert type(from_text(_with_causes(error))) is NoSpace
+    assert type(of(error)) is NoSpace

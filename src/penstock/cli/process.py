@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from penstock.cli.answer import DEBUG
-from penstock.errors import PenstockError
+from penstock.errors import PenstockError, debugging
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -105,7 +104,7 @@ def _not_started(said: list[str], error: Exception) -> PenstockError:
 def _quiet() -> Iterator[deque[str]]:
     """Lead stdout and stderr of what is started in the block into a pipe; yield the last lines that came out of it."""
     said: deque[str] = deque(maxlen=_KEPT_LINES)
-    if os.environ.get(DEBUG, "0") not in {"", "0"}:
+    if debugging():
         yield said
         return
     reading, writing = os.pipe()
@@ -135,12 +134,30 @@ def _drain(reading: int, errors: int, said: deque[str]) -> None:
                 _write(errors, f"warning: {text}")
 
 
+class Interrupted(KeyboardInterrupt):
+    """A signal has asked for an end; `number` is the signal's."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.number = number
+
+
+def status_of(interrupt: KeyboardInterrupt) -> int:
+    """Return the exit status for a command that a signal ended: 128 and its number, as a shell has it; 130 for Ctrl-C."""
+    return 128 + (interrupt.number if isinstance(interrupt, Interrupted) else signal.SIGINT)
+
+
 @dataclass
 class Stop:
-    """Whether a signal has asked for an end. `due` is true once: the query is ended once."""
+    """Whether a signal has asked for an end, and which. `due` is true once: the query is ended once."""
 
-    requested: bool = False
+    interrupt: Interrupted | None = None
     _taken: bool = False
+
+    @property
+    def requested(self) -> bool:
+        """Tell whether one has."""
+        return self.interrupt is not None
 
     def due(self) -> bool:
         """Tell whether to end now."""
@@ -158,8 +175,8 @@ def stop_signals() -> Iterator[Stop]:
 
     def requested(number: int, frame: object) -> None:  # noqa: ARG001 - what signal calls
         if stop.requested:
-            raise KeyboardInterrupt
-        stop.requested = True
+            raise Interrupted(number)
+        stop.interrupt = Interrupted(number)
 
     with _handled(requested):
         yield stop
@@ -167,10 +184,10 @@ def stop_signals() -> Iterator[Stop]:
 
 @contextlib.contextmanager
 def interrupted_by_signals() -> Iterator[None]:
-    """Raise `KeyboardInterrupt` for SIGTERM as for SIGINT, so that what is under way is cleaned up."""
+    """Raise `Interrupted` for SIGTERM as for SIGINT, so that what is under way is cleaned up."""
 
     def interrupt(number: int, frame: object) -> None:  # noqa: ARG001 - what signal calls
-        raise KeyboardInterrupt
+        raise Interrupted(number)
 
     with _handled(interrupt):
         yield

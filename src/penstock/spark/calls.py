@@ -43,6 +43,7 @@ from penstock.arguments import check_arguments, flag
 from penstock.errors import OptionError
 from penstock.formats.schema import to_arrow, to_spark
 from penstock.spark import ddl, lanes
+from penstock.spark.border import leaving
 from penstock.spark.checkpoint import task_place
 from penstock.spark.worker import settle_reader
 from penstock.units import parse_rate
@@ -253,12 +254,12 @@ def async_map(
         return stage(named(batches))
 
     if calls.drain is None:
-        return placed.mapInArrow(call_each, fields)
+        return placed.mapInArrow(leaving(call_each), fields)
     by = f" by {', '.join(calls.key)}" if calls.key else ""  # another key would have other lanes
     form = Form(calls.shape, f"{df.schema.simpleString()} -> {fields.simpleString()}{by}")
     key = [places[names.index(name)] for name in calls.key]
     chunks = lanes.carried_map(placed, form, key, operator, calls.drain, named, stage)
-    return chunks.mapInArrow(lanes.unpacked, fields)
+    return chunks.mapInArrow(leaving(lanes.unpacked), fields)
 
 
 _own, _given = inspect.signature(async_map), inspect.signature(AsyncMap)

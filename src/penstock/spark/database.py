@@ -14,6 +14,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, Writ
 
 from penstock.errors import OptionError
 from penstock.options import DATABASE, Options, parse
+from penstock.spark.border import border
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("penstock.db")
 
 
+@border
 class DatabaseDataSource(DataSource):
     """Tables as exactly-once sinks; the options are `penstock.options.DATABASE`."""
 
@@ -66,6 +68,7 @@ class StagedMessage(WriterCommitMessage):
     staged: Staged
 
 
+@border
 class DatabaseStreamWriter(DataSourceStreamArrowWriter):
     """The sink of one query for one batch; see `db.sink`. It begins the batch when it is pickled, as `PenstockStreamWriter`."""
 

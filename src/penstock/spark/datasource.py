@@ -22,6 +22,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 
 from penstock.errors import OptionError
 from penstock.options import SINK, SOURCE, Options, parse
+from penstock.spark.border import border
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from penstock.source.plan import Planner
 
 
+@border
 class PenstockDataSource(DataSource):
     """Files as exactly-once streams; the options are those of `penstock.options`."""
 
@@ -43,9 +45,15 @@ class PenstockDataSource(DataSource):
         return "penstock"
 
     def schema(self) -> StructType | str:
-        """Return the schema of a source that needs none from the user."""
+        """Return the schema of a source that needs none from the user; `OptionError` for a table, which Spark gives an owner."""
         from penstock.spark.ddl import default_schema
 
+        if "owner" in self.options:
+            msg = (
+                "there are no tables of format penstock: expected spark.readStream; what it wrote is a table of its own "
+                "format, such as CREATE TABLE ... USING parquet LOCATION ..."
+            )
+            raise OptionError(msg)
         return default_schema(self._parsed(SOURCE, "source"))
 
     def streamReader(self, schema: StructType) -> PenstockStreamReader:  # noqa: N802 - Spark's name
@@ -82,6 +90,7 @@ class SplitsPartition(InputPartition):
     splits: tuple[Split, ...]
 
 
+@border
 class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """The source of one query. Plans in the source's process, reads in tasks; see `source.plan` and `source.read`."""
 
@@ -148,6 +157,7 @@ class Message(WriterCommitMessage):
     result: TaskResult
 
 
+@border
 class PenstockStreamWriter(DataSourceStreamArrowWriter):
     """The sink of one query for one batch; see `sink.sink`.
 

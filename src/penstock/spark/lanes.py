@@ -51,6 +51,7 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 from penstock.aio.carry import Form, dumped, id_of, loaded
 from penstock.aio.stage import Carrying
 from penstock.errors import OptionError
+from penstock.spark.border import border, leaving
 from penstock.spark.checkpoint import task_batch
 
 if TYPE_CHECKING:
@@ -113,7 +114,7 @@ def carried_map(
     def pack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return _packed(named(batches), form, operator, keyed=bool(key))
 
-    grouped = keyed.mapInArrow(pack, _PACKED).groupBy("lane")
+    grouped = keyed.mapInArrow(leaving(pack), _PACKED).groupBy("lane")
     lanes = _Lanes(form, drain, stream)
     return grouped.transformWithStateInPandas(lanes, "chunk binary", "Append", "ProcessingTime")
 
@@ -167,6 +168,7 @@ def _split(
         yield lane, whole.filter(pa.array(hashed == lane))
 
 
+@border
 class _Lanes(StatefulProcessor):
     """One task's lanes; in fact one, as each has a partition of its own. Made anew for each task."""
 

@@ -20,6 +20,7 @@ from penstock.aio.function import outputs_of
 from penstock.errors import Locked, OptionError
 from penstock.formats.schema import conform, of_values, to_arrow
 from penstock.spark import ddl, functions
+from penstock.spark.border import border
 from penstock.storage import locate
 from penstock.windows.replay import Replay
 from penstock.windows.store import WindowStore, artifact_at
@@ -79,6 +80,7 @@ def replayable(
     return reader.option("functions", functions.packed((read, acknowledge))).load(directory)
 
 
+@border
 class ReplayableDataSource(DataSource):
     """What `replayable` reads from; its option `functions` holds the user's."""
 
@@ -99,6 +101,7 @@ class WindowPartition(InputPartition):
     at: Position
 
 
+@border
 class ReplayableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """The source of one query. Reads upstream in the source's process, and the store in tasks."""
 

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING
 
 from penstock import clock
 from penstock.errors import DependencyError, PenstockError
-from penstock.spark import archive, forkserver
+from penstock.spark import archive, forkserver, noise
 from penstock.storage import is_file
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def local_session(
 
     `config` is Spark configuration, and wins over ours. `rows_in_jvm=False` says that only ingests will run in it: no row
     passes through the JVM, so it need not optimise its code, and is ready sooner; else the format is registered, too, so
-    that what a query leaves open is published when it stops. `quiet` keeps Spark's log to errors.
+    that what a query leaves open is published when it stops. `quiet` keeps Spark's log to errors, and those of ours to a line.
     """
     require_pyspark()
     from pyspark.sql import SparkSession
@@ -79,12 +79,13 @@ def local_session(
         return active
     os.environ.setdefault("PYSPARK_PYTHON", _worker_python(master))
     threading.Thread(target=_prepare, args=(_fork_server(),), name="penstock-prepare", daemon=True).start()
-    settings = _settings(master, rows_in_jvm=rows_in_jvm) | (config or {})
+    settings = _settings(master, rows_in_jvm=rows_in_jvm, quiet=quiet) | (config or {})
     builder = SparkSession.builder.master(master).appName("penstock")
     for name, value in settings.items():
         builder = builder.config(name, value)
     session = builder.getOrCreate()
     if quiet:
+        noise.hush()
         session.sparkContext.setLogLevel("ERROR")
     if not _is_here(master):
         _await_executors(session)
@@ -120,7 +121,7 @@ def has_ended(spark: SparkSession) -> bool:
     return True
 
 
-def _settings(master: str, *, rows_in_jvm: bool) -> dict[str, str]:
+def _settings(master: str, *, rows_in_jvm: bool, quiet: bool) -> dict[str, str]:
     compiler = [] if rows_in_jvm else [archive.QUICK_COMPILER]
     generator = {} if rows_in_jvm else dict(_NO_CODE_GENERATION)
     return (
@@ -128,7 +129,9 @@ def _settings(master: str, *, rows_in_jvm: bool) -> dict[str, str]:
         | _checkpoint_files()
         | (_LOOPBACK if _is_here(master) else {})  # executors elsewhere would look for the driver in vain
         | {
-            "spark.driver.extraJavaOptions": " ".join([*compiler, *archive.flags()]),
+            "spark.driver.extraJavaOptions": " ".join(
+                [*compiler, *archive.flags(), *(noise.jvm_options() if quiet else [])]
+            ),
             "spark.python.unix.domain.socket.enabled": "true",
             "spark.ui.enabled": "false",
             "spark.ui.showConsoleProgress": "false",

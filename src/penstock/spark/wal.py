@@ -15,6 +15,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 
 from penstock.errors import NotThere, OptionError, UsageError
 from penstock.options import LOG, Options, parse
+from penstock.spark.border import border
 from penstock.storage import locate
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 SCHEMA = "segment int, offset bigint, record binary"
 
 
+@border
 class LogDataSource(DataSource):
     """A log as rows: the position of each record, and the record; the options are those of `penstock.options`."""
 
@@ -64,6 +66,7 @@ class RunPartition(InputPartition):
     run: LogRun
 
 
+@border
 class LogReader(DataSourceReader):
     """The log as far as it goes when the query is planned."""
 
@@ -84,6 +87,7 @@ class LogReader(DataSourceReader):
         return rows(self._options, partition)
 
 
+@border
 class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """The source of one query. Plans in the source's process, reads in tasks."""
 
