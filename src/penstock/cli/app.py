@@ -190,6 +190,24 @@ def replan(
 
 @app.command()
 @command
+def doctor(
+    *,
+    url: Annotated[
+        Text, typer.Argument(metavar="[URL]", help="A place for output, to be tried.", show_default=False)
+    ] = None,
+    as_json: Json = False,  # noqa: ARG001 - `command` reads it
+) -> Answer:
+    """Look at this machine: what is well and what is not, with what to do. Starts no Spark.
+
+    With URL: whether an output can be written, listed and published there, by trying; what is made is removed.
+    """
+    from penstock.cli.doctor import doctor as look
+
+    return look(url)
+
+
+@app.command()
+@command
 def warmup(*, as_json: Json = False) -> Answer:
     """Prepare fast starts on this machine: a class-data archive in your cache. Never required."""
     from penstock.cli import warm

@@ -24,19 +24,25 @@ def register(spark: SparkSession) -> None:
     a query leaves open published when the query stops, not only when they are idle or the application ends.
     """
     require_pyspark()
-    from penstock.spark.database import DatabaseDataSource
-    from penstock.spark.datasource import PenstockDataSource
     from penstock.spark.listener import EndListener
-    from penstock.spark.wal import LogDataSource
 
     if spark in _registered:
         return
     if not _registered:
         atexit.register(_leave)
-    for source in (PenstockDataSource, LogDataSource, DatabaseDataSource):
-        spark.dataSource.register(source)
+    register_formats(spark)
     _registered[spark] = EndListener()
     spark.streams.addListener(_registered[spark])
+
+
+def register_formats(spark: SparkSession) -> None:
+    """Register the formats alone, for the Python that the session's workers are."""
+    from penstock.spark.database import DatabaseDataSource
+    from penstock.spark.datasource import PenstockDataSource
+    from penstock.spark.wal import LogDataSource
+
+    for source in (PenstockDataSource, LogDataSource, DatabaseDataSource):
+        spark.dataSource.register(source)
 
 
 def _leave() -> None:
