@@ -209,6 +209,7 @@ class Reading:
             with _open(self.storage, path) as handle:
                 _check(handle, split.file, path)
                 try:
+                    _check_range(split, whole=not in_place or codec_of(path) is not None)
                     chunks, how = _opened(handle, split.file.size, codec_of(path), self.format.encoding, known)
                     found = (
                         self._blocks(handle, split, chunks, how)
@@ -428,6 +429,17 @@ def _opened(
         return chunks, known
     head, rest = begun(chunks, _HEAD_BYTES)
     return chain((head,), rest), charset(encoding, head)
+
+
+def _check_range(split: Split, *, whole: bool) -> None:
+    """Raise `BadFile` for a range of a file that can only be read whole: each range of it would give all records."""
+    if whole and (split.start, split.end) != (0, split.file.size):
+        msg = (
+            f"bytes {split.start} to {split.end} of {split.file.size} were planned, and such a file can only be read whole: it was "
+            "planned with another encoding or lineSep, or by an older version; set them as they were, or read it under a new "
+            "checkpoint"
+        )
+        raise BadFile(msg)
 
 
 def _check(handle: ReadHandle, file: FileVersion, path: str) -> None:
