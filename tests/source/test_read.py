@@ -348,6 +348,15 @@ def test_csv_in_an_encoding_with_states(source: Input) -> None:
     assert values(reading, [whole(file)], "name") == [name for _, name in rows]
 
 
+@pytest.mark.parametrize(("name", "encoding"), [("f", "iso2022_jp"), ("f.gz", "utf-8"), ("f.snappy", "utf-8")])
+def test_a_range_of_what_can_only_be_read_whole_is_refused(source: Input, name: str, encoding: str) -> None:
+    """A plan with ranges of such a file, of an older version or other options, never gives its records twice."""
+    file = source.put(name, b"one\ntwo\n")
+    for split in cut(file, [4]):
+        with pytest.raises(BadFile, match=f"{name}': bytes . to . of 8 were planned.*can only be read whole"):
+            values(source.reading(encoding=encoding), [split])
+
+
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-32"])
 @pytest.mark.parametrize("fmt", ["text", "json", "csv"])
 @pytest.mark.parametrize("suffix", ["", ".gz"])

@@ -261,6 +261,7 @@ class Reading:
             with self._open(split.file, path) as handle:
                 self._check(handle, split.file, path)
                 try:
+                    _check_range(split, whole=not in_place or codec_of(path) is not None)
                     chunks, how = _opened(handle, split.file.size, codec_of(path), self.format.encoding, known)
                     header, found = (
                         self._blocks(handle, split, chunks, how)
@@ -507,6 +508,17 @@ def _remembering(read: Callable[[int, int], bytes], size: int) -> Callable[[int,
 @lru_cache(maxsize=1000)
 def _tell_unread(path: str, columns: tuple[str, ...]) -> None:
     _log.warning("%r: columns of the header that the schema does not have are not read: %s", path, ", ".join(columns))
+
+
+def _check_range(split: Split, *, whole: bool) -> None:
+    """Raise `BadFile` for a range of a file that can only be read whole: each range of it would give all records."""
+    if whole and (split.start, split.end) != (0, split.file.size):
+        msg = (
+            f"bytes {split.start} to {split.end} of {split.file.size} were planned, and such a file can only be read whole: it was "
+            "planned with another encoding or lineSep, or by an older version; set them as they were, or read it under a new "
+            "checkpoint"
+        )
+        raise BadFile(msg)
 
 
 def _chunks(handle: ReadHandle, size: int) -> Iterator[bytes]:
