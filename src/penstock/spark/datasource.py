@@ -21,7 +21,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxFiles, SupportsTriggerAvailableNow
 
 from penstock.errors import OptionError
-from penstock.options import SINK, SOURCE, Options, parse
+from penstock.options import SOURCE, Options, parse
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -57,7 +57,9 @@ class PenstockDataSource(DataSource):
         if overwrite:
             msg = "outputMode('complete') would have finished files replaced; expected append, Spark's default"
             raise OptionError(msg)
-        return PenstockStreamWriter(self._parsed(SINK, "sink"), schema.json())
+        from penstock.spark.fused import LIVE_SINK
+
+        return PenstockStreamWriter(self._parsed(LIVE_SINK, "sink"), schema.json())
 
     def reader(self, schema: StructType) -> NoReturn:  # noqa: ARG002 - Spark's signature
         """Say that files are read as a stream."""
@@ -71,7 +73,7 @@ class PenstockDataSource(DataSource):
         msg = "format penstock is a stream: expected df.writeStream; a batch is written as text, json, csv or parquet"
         raise OptionError(msg)
 
-    def _parsed(self, table: Any, what: str) -> Options:  # noqa: ANN401 - SOURCE or SINK
+    def _parsed(self, table: Any, what: str) -> Options:  # noqa: ANN401 - SOURCE or LIVE_SINK
         return parse(table, dict(self.options), what=what)
 
 

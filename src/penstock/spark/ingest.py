@@ -7,7 +7,6 @@ last parts are published, and a report of how far it is.
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import re
@@ -19,7 +18,7 @@ from penstock import errors
 from penstock.errors import CheckpointMismatch, DamagedState, NoSpace, NotThere, OptionError, StorageError
 from penstock.options import SINK, SOURCE, Option, parse
 from penstock.processes import process
-from penstock.sink.existing import sink_ids
+from penstock.sink.existing import STAGE, sink_ids
 from penstock.sink.sink import STATE_DIRECTORY, Sink
 from penstock.source.cursor import Cursor
 from penstock.source.scan import Scan, name_filter
@@ -149,10 +148,9 @@ class _Job:
         self._source = {"maxFilesPerTrigger": _FILES_A_BATCH} | _given(SOURCE, source, src_path, "source")
         self._schema = _schema_json(schema, self._source)
         tasks = spark.sparkContext.defaultParallelism
-        stage = fused.Stage.describe(self._source, self._schema, transform, tasks)
-        self._sink = {"mergeBelow": _MERGE_BELOW} | _given(SINK, sink, self._dst, "sink") | {"ingest": stage}
-        options = parse(SINK, self._sink, what="sink")
-        Sink(self._output, self._dst, options, options["sinkId"] or "check").check(fused.Stage.of(stage).schema)
+        self._stage = fused.Stage.describe(self._source, self._schema, transform, tasks)
+        self._sink = {"mergeBelow": _MERGE_BELOW} | _given(SINK, sink, self._dst, "sink")
+        self.sink("check").check(fused.Stage.of(self._stage).schema)
 
     def start(self, *, watch: bool) -> StreamingQuery:
         """Start the query."""
@@ -165,7 +163,7 @@ class _Job:
         self._abandon_changed_plan()
         keeper.sweep()
         frame = spark.readStream.format("penstock").options(**carried).load()
-        writer = frame.writeStream.format("penstock").options(**self._sink)
+        writer = frame.writeStream.format("penstock").options(**self._sink, **{STAGE: self._stage.text})
         writer = writer.option("checkpointLocation", self._checkpoint.location)
         writer = writer.trigger(processingTime="1 second") if watch else writer.trigger(availableNow=True)
         return writer.start()
@@ -194,7 +192,7 @@ class _Job:
                 )
                 raise CheckpointMismatch(msg)
 
-    def _ingests(self) -> Iterator[tuple[Sink, dict[str, str], State]]:
+    def _ingests(self) -> Iterator[tuple[Sink, Mapping[str, str], State]]:
         """Yield the sinks of DST that ingests have given rows to, with their source's options and last record.
 
         Without those whose state is damaged: that is said by whoever needs it.
@@ -205,9 +203,9 @@ class _Job:
         for name in names:
             with suppress(DamagedState):
                 sink = Sink.existing(self._output, self._dst, name)
-                source, head = json.loads(sink.options["ingest"] or "{}").get("source"), sink.ledger.head()
-                if source is not None and head.total_rows:
-                    yield sink, source, head
+                head = sink.ledger.head()
+                if sink.stage is not None and head.total_rows:
+                    yield sink, sink.stage.source, head
 
     def _were_read(self, sink: Sink, committed_ns: int) -> bool:
         """Tell whether there are files that `sink` was given; where its checkpoint is lost, files from before its last commit."""
@@ -266,7 +264,7 @@ class _Job:
 
     def _splits(self, offset: dict[str, Any]) -> list[Split]:
         options = parse(SOURCE, self._source | self._carried(), what="source")
-        return reading.planner(options, fused.Stage.of(self._sink["ingest"]).reading).splits(offset)
+        return reading.planner(options, fused.Stage.of(self._stage).reading).splits(offset)
 
     def _is_as_planned(self, split: Split) -> bool:
         path = f"{self._source['path']}/{split.file.path}" if split.file.path else self._source["path"]
