@@ -49,6 +49,11 @@ class Options:
         """Return the parsed value of the option; its default if it was not given."""
         return self.values[name]
 
+    def given_of(self, table: tuple[Option, ...]) -> dict[str, str]:
+        """Return what the user wrote for the options of `table`, which may be only some of those there are."""
+        names = {option.name for option in table}
+        return {name: text for name, text in self.given.items() if name in names}
+
 
 def _text(value: str, name: str) -> str:
     if not value:
@@ -279,7 +284,6 @@ SINK = (
     Option("checkpointLocation", None, _text, "Spark's checkpoint of the query"),
     Option("queryName", None, _any_text, "Spark's name of the query, which it hands on"),
     Option("mergeBelow", None, _size, "tasks leave smaller parts for the driver to merge; unset: half of rollSize"),
-    Option("ingest", None, _any_text, "the fused stage, set by penstock.ingest"),
 )
 
 LOG = (

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from penstock import clock
 from penstock.cli.app import app
-from penstock.options import SINK, SOURCE, parse
+from penstock.options import SOURCE, parse
 from penstock.sink.sink import Batch, Sink
 from penstock.spark import fused, reading
 from penstock.storage import LocalStorage
@@ -84,7 +84,7 @@ class Pipeline:
         self.offset: dict[str, Any] | None = None
         options = self.source | {"path": str(self.src)}
         self.stage = fused.Stage.describe(options, self.schema, None)
-        self.noted: str | None = self.stage  # as the sink is given it
+        self.noted: str | None = self.stage.text  # as the sink is given it
         self.options = parse(SOURCE, options, what="source")
 
     def put(self, name: str, *lines: str) -> Path:
@@ -104,7 +104,7 @@ class Pipeline:
             "checkpointLocation": str(self.checkpoint),
         } | self.sink_options
         noted = {"ingest": self.noted} if self.noted else {}
-        return Sink(LocalStorage(), str(self.dst), parse(SINK, given | noted, what="sink"), self.query)
+        return Sink(LocalStorage(), str(self.dst), parse(fused.LIVE_SINK, given | noted, what="sink"), self.query)
 
     def run(self, *, finish: bool = True) -> None:
         """Run one batch with what is there, as a new driver; and with `finish` the end of the query.

@@ -102,7 +102,7 @@ class TestProcess:
         place.put("a.txt", "one\ntwo\n")
         status, facts, err = place.ingest("--transform", "calling:calls")
         assert (status, facts["rows"], place.lines()) == (0, 2, ["ONE", "TWO"]), err
-        status, out, _ = place.run("verify", "out", "--source", "in")
+        status, out, _ = place.run("verify", "out", "--source", "in", "--transform", "calling:calls")
         assert status == 1
         assert "'calling:calls' makes asynchronous calls" in " ".join(out.split())
 

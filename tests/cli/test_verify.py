@@ -430,8 +430,8 @@ def test_a_plain_query(penstock: Callable[..., Said], pipeline: Callable[..., Pi
 
 CANNOT: dict[str, tuple[dict[str, str], str | None, str]] = {
     "plain json": ({"format": "json"}, None, "how its rows follow from the source is not noted"),
-    "function": ({}, "pickle:gASVAA==", "'module:function' can be repeated"),
-    "module": ({}, "nowhere:f", "the transform 'nowhere:f' cannot be loaded here"),
+    "function": ({}, "pickle:gASVAA==", "was a Python function, which is not noted"),
+    "module": ({}, "nowhere:f", "--transform nowhere:f"),
 }
 
 
@@ -441,7 +441,7 @@ def test_what_cannot_be_told(penstock: Callable[..., Said], pipeline: Callable[.
     options, transform, reason = CANNOT[case]
     line = pipeline(sink_options=options)
     line.put("a.txt", "one")
-    line.noted = json.dumps({**json.loads(line.stage), "transform": transform}) if transform else None
+    line.noted = json.dumps({**json.loads(line.stage.text), "transform": transform}) if transform else None
     line.run()
     said = penstock("verify", line.dst, "--source", line.src, "--json")
     assert said.status == 1
@@ -455,9 +455,9 @@ def test_a_transform_that_calls_a_service(penstock: Callable[..., Said], pipelin
     pytest.importorskip("pyspark")
     line = pipeline()
     line.put("a.txt", "one")
-    line.noted = json.dumps({**json.loads(line.stage), "transform": "tests.support.calls:calls"})
+    line.noted = json.dumps({**json.loads(line.stage.text), "transform": "tests.support.calls:calls"})
     line.run()
-    said = penstock("verify", line.dst, "--source", line.src, "--json")
+    said = penstock("verify", line.dst, "--source", line.src, "--transform", "tests.support.calls:calls", "--json")
     assert said.status == 1
     assert said.facts["source"]["proved"] is False
     reason = said.facts["source"]["reason"]

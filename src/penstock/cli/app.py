@@ -123,6 +123,7 @@ def verify(
     *,
     dst: Output,
     source: Annotated[Text, typer.Option(metavar="SRC", help="Compare also record by record with SRC.")] = None,
+    transform: Annotated[Text, _flag("--transform", "MODULE:FUNCTION", "That of the ingest, with --source.")] = None,
     as_json: Json = False,
 ) -> Answer:
     """Check that every file the ledgers name is in DST, whole and once, and nothing else is.
@@ -131,7 +132,7 @@ def verify(
     """
     from penstock.cli import check
 
-    return check.verify(dst, source, as_json=as_json)
+    return check.verify(dst, source, transform, as_json=as_json)
 
 
 @app.command()

@@ -59,7 +59,7 @@ from penstock.errors import AlreadyThere, DamagedState, NotThere
 from penstock.formats.codecs import compress
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from penstock.storage import Storage
 
@@ -274,8 +274,7 @@ class Ledger:
         """Yield every file the ledger ever declared finished, oldest first. Reads O(history)."""
         names = self._names()
         for name in sorted(filter(_FOLDED.fullmatch, names)):
-            for entry in self._folded(name)["finished"]:
-                yield FinishedFile(**entry)
+            yield from self._folded(name)
         folded = _last_folded(names)
         for n in self.numbers():
             if n > folded:
@@ -305,15 +304,21 @@ class Ledger:
         failpoints.hit("sink.ledger.folded")
         self._delete(numbers)
 
-    def _folded(self, name: str) -> dict[str, Any]:
-        """Return a file of folded records; `DamagedState` if it is not what was put."""
+    def _folded(self, name: str) -> list[FinishedFile]:
+        """Return what a file of folded records lists; `DamagedState` if it is not what was put."""
         path = f"{self._directory}/{name}"
         record = checked(self._storage.read(path), path)
         found = [record.get(field) for field in ("sink", "first", "last")]
         if found != [self._sink, *map(int, name.split("-"))]:
             msg = f"{path!r} has records {found[1]} to {found[2]} of sink {found[0]!r}: it was moved here; restore the ledger from a copy"
             raise DamagedState(msg)
-        return record
+        try:
+            files = [FinishedFile(**entry) for entry in record["finished"]]
+            _check_relative(path for file in files for path in (file.path, file.staged))
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            msg = f"{path!r} is not a fold of ledger records: {error!r}; restore it from a copy"
+            raise DamagedState(msg) from error
+        return files
 
     def _delete(self, numbers: list[int]) -> None:
         """Delete records, the oldest first: `counts` relies on a record of the chain going before its successor."""
@@ -351,7 +356,7 @@ def checked(data: bytes, path: str) -> dict[str, Any]:
         whole = json.loads(data)
         record: dict[str, Any] = whole["record"]
         intact = signed(record) == data
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         intact, record = False, {}
     if not intact:
         msg = (
@@ -371,11 +376,10 @@ def _state(record: dict[str, Any], path: str) -> State:
         fields["open"] = tuple(_open_part(part) for part in fields["open"])
         fields["finished"] = tuple(FinishedFile(**file) for file in fields["finished"])
         fields["grown"] = tuple(Growth(**(g | {"segments": _segments(g)})) for g in fields["grown"])
-        for named in _paths_in(fields):
-            _check_relative(named)
+        _check_relative(_paths_in(fields))
         fields["batches"] = {query: (batch, mark) for query, (batch, mark) in fields["batches"].items()}
         return State(**fields)
-    except (KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         msg = f"{path!r} is not a ledger record: {error!r}; restore it from a copy"
         raise DamagedState(msg) from error
 
@@ -384,16 +388,19 @@ def _paths_in(fields: dict[str, Any]) -> Iterator[str]:
     """Yield what a record names: where files go, and which staged files they are."""
     for part in (*fields["open"], *fields["grown"]):
         yield from (segment.file for segment in part.segments)
+    yield from (part.bucket for part in fields["open"])
     yield from (growth.path for growth in fields["grown"])
+    yield from fields.get("lengths", {})
     for file in fields["finished"]:
         yield from (file.path, file.staged)
 
 
-def _check_relative(path: str) -> None:
+def _check_relative(paths: Iterable[str]) -> None:
     """Raise `ValueError` for a path that could lead out of its directory: no record that we put has one."""
-    if path.startswith("/") or ".." in path.split("/"):
-        msg = f"the path {path!r}"
-        raise ValueError(msg)
+    for path in paths:
+        if path.startswith("/") or ".." in path.split("/"):
+            msg = f"the path {path!r}"
+            raise ValueError(msg)
 
 
 def _open_part(form: dict[str, Any]) -> OpenPart:

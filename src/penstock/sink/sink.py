@@ -50,12 +50,13 @@ from penstock.errors import (
     OptionError,
     PublishConflict,
     StorageError,
+    UsageError,
 )
 from penstock.formats import WriteFormat, encoder, file_header
 from penstock.formats.format import CSV_OPTIONS, Dialect
 from penstock.options import SINK, parse
 from penstock.sink.buckets import BucketTemplate
-from penstock.sink.existing import note_options, noted_options
+from penstock.sink.existing import NotedStage, note_options, noted
 from penstock.sink.ledger import FinishedFile, Growth, Kind, Ledger, OpenPart, Segment, State
 from penstock.sink.names import NameTemplate
 from penstock.sink.parts import ClosedPart, Desk, Origin, Staging, TaskWriter, new_part
@@ -136,9 +137,15 @@ class Committed:
 
 
 class Sink:
-    """A sink in one output directory. Picklable; holds no state but its options: all state is in the ledger."""
+    """A sink in one output directory. Picklable; holds no state but its options: all state is in the ledger.
 
-    def __init__(self, storage: Storage, root: str, options: Options, sink_id: str) -> None:
+    `stage` is what an ingest noted of how its rows came to be, of a sink that was rebuilt from its notes.
+    """
+
+    def __init__(
+        self, storage: Storage, root: str, options: Options, sink_id: str, stage: NotedStage | None = None
+    ) -> None:
+        self.stage = stage
         self.storage = storage
         self.root = root
         self.options = options
@@ -152,8 +159,17 @@ class Sink:
     @staticmethod
     def existing(storage: Storage, root: str, sink_id: str) -> Sink:
         """Return the sink `sink_id` of the output `root` with the options of its last driver. `DamagedState`."""
-        given = noted_options(storage, f"{root}/{STATE_DIRECTORY}/{sink_id}")
-        return Sink(storage, root, parse(SINK, given | {"path": root}, what="sink"), sink_id)
+        state = f"{root}/{STATE_DIRECTORY}/{sink_id}"
+        note = noted(storage, state)
+        try:
+            options = parse(SINK, {**note.options, "path": root}, what="sink")
+            return Sink(storage, root, options, sink_id, note.stage)
+        except UsageError as error:  # the user of a command has not given them
+            msg = (
+                f"the options noted in {state!r} are none that this Penstock could have noted: {error.message}; restore them "
+                "from a copy, or use the Penstock that wrote them"
+            )
+            raise DamagedState(msg) from error
 
     # -- begin ---------------------------------------------------------------------------------------------------
 

@@ -21,7 +21,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxFiles, SupportsTriggerAvailableNow
 
 from penstock.errors import OptionError
-from penstock.options import SINK, SOURCE, Options, parse
+from penstock.options import SOURCE, Options, parse
 from penstock.spark.border import border
 
 if TYPE_CHECKING:
@@ -65,7 +65,9 @@ class PenstockDataSource(DataSource):
         if overwrite:
             msg = "outputMode('complete') would have finished files replaced; expected append, Spark's default"
             raise OptionError(msg)
-        return PenstockStreamWriter(self._parsed(SINK, "sink"), schema.json())
+        from penstock.spark.fused import LIVE_SINK
+
+        return PenstockStreamWriter(self._parsed(LIVE_SINK, "sink"), schema.json())
 
     def reader(self, schema: StructType) -> NoReturn:  # noqa: ARG002 - Spark's signature
         """Say that files are read as a stream."""
@@ -79,7 +81,7 @@ class PenstockDataSource(DataSource):
         msg = "format penstock is a stream: expected df.writeStream; a batch is written as text, json, csv or parquet"
         raise OptionError(msg)
 
-    def _parsed(self, table: Any, what: str) -> Options:  # noqa: ANN401 - SOURCE or SINK
+    def _parsed(self, table: Any, what: str) -> Options:  # noqa: ANN401 - SOURCE or LIVE_SINK
         return parse(table, dict(self.options), what=what)
 
 

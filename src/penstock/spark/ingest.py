@@ -22,7 +22,6 @@ Failure: *a query without a handle.*
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import re
@@ -35,7 +34,7 @@ from penstock import errors, unique
 from penstock.errors import CheckpointMismatch, DamagedState, NoSpace, NotThere, OptionError, StorageError
 from penstock.options import SINK, SOURCE, Option, parse
 from penstock.processes import process
-from penstock.sink.existing import sink_ids
+from penstock.sink.existing import STAGE, sink_ids
 from penstock.sink.sink import STATE_DIRECTORY, Sink
 from penstock.source.cursor import Cursor, is_version
 from penstock.source.scan import Scan, name_filter
@@ -266,10 +265,11 @@ class _Job:
 
     def describe(self, transform: fused.Transform | str | None, tasks: int) -> None:
         """Say what happens between source and sink, in `tasks` tasks; `OptionError` if that cannot be written."""
-        stage = fused.Stage.describe(self._source, _schema_json(self._given_schema, self._source), transform, tasks)
+        self._stage = fused.Stage.describe(
+            self._source, _schema_json(self._given_schema, self._source), transform, tasks
+        )
         self._tasks = tasks
-        self._sink = self._sink | {"ingest": stage}
-        self.sink("check").check(fused.Stage.of(stage).schema)
+        self.sink("check").check(fused.Stage.of(self._stage).schema)
 
     def prepare(self) -> None:
         """Look at what is there, and make what is not; a file that cannot be written is told now, not by a task or in Java."""
@@ -295,7 +295,7 @@ class _Job:
         self._abandon_changed_plan()
         keeper.sweep()
         frame = spark.readStream.format("penstock").options(**carried).load()
-        writer = frame.writeStream.format("penstock").options(**self._sink)
+        writer = frame.writeStream.format("penstock").options(**self._sink, **{STAGE: self._stage.text})
         writer = writer.option("checkpointLocation", self._checkpoint.location)
         watched = None if every is None else f"{round(every * 1000)} milliseconds"
         writer = writer.trigger(processingTime=watched) if watched else writer.trigger(availableNow=True)
@@ -325,7 +325,7 @@ class _Job:
                 )
                 raise CheckpointMismatch(msg)
 
-    def _ingests(self) -> Iterator[tuple[Sink, dict[str, str], State]]:
+    def _ingests(self) -> Iterator[tuple[Sink, Mapping[str, str], State]]:
         """Yield the sinks of DST that ingests have given rows to, with their source's options and last record.
 
         Without those whose state is damaged: that is said by whoever needs it.
@@ -336,9 +336,9 @@ class _Job:
         for name in names:
             with suppress(DamagedState):
                 sink = Sink.existing(self._output, self._dst, name)
-                source, head = json.loads(sink.options["ingest"] or "{}").get("source"), sink.ledger.head()
-                if source is not None and head.total_rows:
-                    yield sink, source, head
+                head = sink.ledger.head()
+                if sink.stage is not None and head.total_rows:
+                    yield sink, sink.stage.source, head
 
     def _were_read(self, sink: Sink, committed_ns: int) -> bool:
         """Tell whether there are files that `sink` was given; where its checkpoint is lost, files from before its last commit."""
@@ -396,7 +396,7 @@ class _Job:
 
     def _splits(self, offset: dict[str, Any]) -> list[Split]:
         options = parse(SOURCE, self._source | self._carried(), what="source")
-        return reading.planner(options, fused.Stage.of(self._sink["ingest"]).reading).splits(offset)
+        return reading.planner(options, fused.Stage.of(self._stage).reading).splits(offset)
 
     def _is_as_planned(self, split: Split) -> bool:
         path = f"{self._source['path']}/{split.file.path}" if split.file.path else self._source["path"]

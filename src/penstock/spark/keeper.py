@@ -27,6 +27,7 @@ import xxhash
 
 from penstock import clock
 from penstock.errors import PenstockError
+from penstock.options import SINK, parse
 from penstock.processes import jvm, process
 from penstock.storage import HostFact, locate
 
@@ -98,7 +99,7 @@ def batch_ends(fact: HostFact, sink: Sink, driver: str, *, parts_open: bool) -> 
 def _description(sink: Sink, driver: str) -> dict[str, Any]:
     process = jvm()
     return {
-        "options": dict(sink.options.given),
+        "options": sink.options.given_of(SINK),  # what rolls parts needs no stage, and a file holds no function
         "sink": sink.sink_id,
         "owner": driver,
         "jvm": [process.pid, process.create_time()] if process else None,
@@ -189,7 +190,6 @@ def run(name: str) -> None:
 
 def _act(state: dict[str, Any], *, over: bool) -> int:
     """Finish, or roll what is due; return the time of the next look, negative when there is nothing left to keep."""
-    from penstock.options import SINK, parse
     from penstock.sink.sink import Sink
 
     options = parse(SINK, state["options"], what="sink")

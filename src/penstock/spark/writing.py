@@ -11,6 +11,7 @@ from penstock.errors import CheckpointMismatch, Fenced, OptionError
 from penstock.formats.schema import conform, to_arrow
 from penstock.formats.strings import checked
 from penstock.processes import jvm
+from penstock.sink.existing import STAGE
 from penstock.sink.sink import Batch, Begun, Sink, TaskResult
 from penstock.spark import fused, keeper, worker
 from penstock.spark.checkpoint import Checkpoint, task_batch
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
 def schema(options: Options, spark_json: str) -> pa.Schema:
     """Return the schema of the rows that reach the sink: Spark's, or in an ingest what its stage makes of the splits."""
-    return fused.Stage.of(options["ingest"]).schema if options["ingest"] else to_arrow(spark_json)
+    return fused.Stage.of(options[STAGE]).schema if options[STAGE] else to_arrow(spark_json)
 
 
 def sink(options: Options, data: pa.Schema) -> Sink:
@@ -64,8 +65,8 @@ def write(made: Sink, begun: Begun, data: pa.Schema, rows: Iterator[pa.RecordBat
     some: Iterable[pa.RecordBatch | bytes]
     if begun.has(query, batch):
         some = rows  # is only drained: what a committed batch read may be gone by now
-    elif made.options["ingest"]:
-        some = fused.Stage.of(made.options["ingest"]).rows(rows, text=fused.passes_text(made.options), errors=errors)
+    elif made.options[STAGE]:
+        some = fused.Stage.of(made.options[STAGE]).rows(rows, text=fused.passes_text(made.options), errors=errors)
     else:
         some = (checked(conform(batch, data), errors) for batch in rows)
     return query, made.write(begun, query, batch, partition, data, some)

@@ -29,7 +29,6 @@ from penstock.formats.lines import stream_blocks
 from penstock.formats.parquet import parquet_batches
 from penstock.sink.names import template_fields
 from penstock.source.read import EXPANDED_BYTES_MAX, EXPANSION_MAX
-from penstock.spark import fused
 from penstock.storage import SeekableFile
 from penstock.verify.sums import lines
 
@@ -38,6 +37,7 @@ if TYPE_CHECKING:
 
     from penstock.sink.sink import Sink
     from penstock.source.cursor import Split
+    from penstock.spark.fused import Stage
     from penstock.storage import Storage
     from penstock.verify.files import SinkView
 
@@ -75,10 +75,10 @@ class Piece:
 
 
 class Feed:
-    """How one source becomes one output: the recorded stage, and the sink that wrote what it gave."""
+    """How one source becomes one output: the stage, as it was noted, and the sink that wrote what it gave."""
 
-    def __init__(self, stage_text: str, sink: Sink) -> None:
-        self.stage = fused.Stage.of(stage_text)
+    def __init__(self, stage: Stage, sink: Sink) -> None:
+        self.stage = stage
         self._sink = sink
         self._is_text = sink.options["format"] == "text"
         self._passes_text = self._is_text and not sink.options["bucketBy"] and self.stage.plain_text
