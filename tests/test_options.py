@@ -19,6 +19,36 @@ def test_names_are_taken_in_any_case() -> None:
     assert parse(SOURCE, options.given, what="source") == options
 
 
+def test_sparks_other_names_are_taken() -> None:
+    """`delimiter`, `charset` and `codec` are what they are to Spark, in any case; what is noted has the name of the table."""
+    source = parse(SOURCE, {"path": "/x", "DELIMITER": ";", "charset": "latin-1"}, what="source")
+    assert (source["sep"], source["encoding"]) == (";", "iso8859-1")
+    assert source.given == {"path": "/x", "sep": ";", "encoding": "latin-1"}
+    assert parse(SINK, {"path": "/x", "codec": "gzip"}, what="sink")["compression"] == "gzip"
+
+
+def test_an_option_by_two_names_is_refused() -> None:
+    """Which of the two counts would be a guess."""
+    with pytest.raises(
+        OptionError, match="source option sep is given twice, as Sep and delimiter; leave one of them out"
+    ):
+        parse(SOURCE, {"path": "/x", "Sep": ";", "delimiter": ";"}, what="source")
+
+
+def test_a_tab_can_be_typed() -> None:
+    """A backslash and a `t` are a tab, as Spark has it: no shell gives one easily."""
+    assert parse(SOURCE, {"path": "/x", "sep": "\\t"}, what="source")["sep"] == "\t"
+
+
+def test_quotes_may_be_turned_off_for_reading_only() -> None:
+    """An empty `quote` is Spark's way to say that there are none; a writer needs one, and an escape is a character."""
+    assert parse(SOURCE, {"path": "/x", "quote": ""}, what="source")["quote"] == ""
+    with pytest.raises(OptionError, match="quote='': expected one ASCII character"):
+        parse(SINK, {"path": "/x", "quote": ""}, what="sink")
+    with pytest.raises(OptionError, match="escape='': expected .* the quote itself where quotes are doubled"):
+        parse(SOURCE, {"path": "/x", "escape": ""}, what="source")
+
+
 def test_defaults_are_those_of_the_contract() -> None:
     """What is not given has the documented default."""
     source = parse(SOURCE, {"path": "/x"}, what="source")
@@ -107,6 +137,11 @@ def test_bad_counts(value: str) -> None:
         ("sep", ",,"),
         ("sep", "é"),
         ("sep", "\0"),
+        ("quote", "ab"),
+        ("quote", "\n"),
+        ("escape", "\\\\"),
+        ("comment", "é"),
+        ("header", "yes"),
         ("changedFiles", "quarantine"),
         ("badRecords", "quarantine"),
     ],

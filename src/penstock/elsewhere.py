@@ -56,7 +56,6 @@ _READ = {
     "enableDateTimeParsingFallback": _FAIL,
     "unescapedQuoteHandling": _FAIL,
     "multiLine": "in csv line breaks inside quotes are always data; json is one object a line",
-    "comment": _CSV,
     "charToEscapeQuoteEscaping": _CSV,
     "ignoreLeadingWhiteSpace": _CSV,
     "ignoreTrailingWhiteSpace": _CSV,

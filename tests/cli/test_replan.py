@@ -173,7 +173,7 @@ def test_entry_is_kept_before_it_goes(
         with monkeypatch.context() as patch:
             for name in set(steps):
                 patch.setattr(LocalStorage, name, stops(name))
-            assert penstock("replan", query.checkpoint, query.dst).status == 1
+            assert penstock("replan", query.checkpoint, query.dst).status == 130
     assert penstock("replan", query.checkpoint, query.dst).status == 0
     assert len(os.listdir(query.checkpoint / "penstock")) == 1
     query.put("c.json", '{"id": 3}')

@@ -34,7 +34,8 @@ def read(data: str, dialect: Dialect) -> Records:
     found = Records()
     at = 0
     while at < len(data):
-        start, fields = at, []
+        start = at
+        fields: list[Field] = []
         if dialect.comment and data[at] == dialect.comment:
             at = _line_end(data, at)
         else:
@@ -81,11 +82,8 @@ def _quoted(data: str, at: int, dialect: Dialect, found: Records) -> tuple[str, 
     text = ""
     while at < len(data):
         two = data[at : at + 2]
-        if dialect.escapes:
-            escaped = two in {dialect.escapes + dialect.quote, dialect.escapes * 2}
-        else:
-            escaped = two == dialect.quote * 2
-        if escaped:
+        escapes = {dialect.escapes + dialect.quote, dialect.escapes * 2} if dialect.escapes else {dialect.quote * 2}
+        if two in escapes:
             text += two[1]
             at += 2
         elif data[at] == dialect.quote:

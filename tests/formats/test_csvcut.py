@@ -127,12 +127,11 @@ def test_any_file_in_any_pieces(file: tuple[Dialect, str], data: st.DataObject) 
             assert cuts[-1] == max(cuts[-2], next(expected, size) if target else 0)
     block_bytes = data.draw(st.integers(1, 40))
     found, bad = [], None
-    for start, end in itertools.pairwise([*cuts, size]):
-        try:
+    try:
+        for start, end in itertools.pairwise([*cuts, size]):
             found += list(csv_blocks(reader(content), size, start, end, block_bytes, dialect=dialect))
-        except BadRecord as error:
-            bad = error.offset
-            break
+    except BadRecord as error:
+        bad = error.offset
     assert bad == records.bad(size)
     if bad is None:
         assert b"".join(block for _, block in found) == content

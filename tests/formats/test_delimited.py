@@ -19,7 +19,7 @@ from penstock.formats.delimited import CsvEncoder, header_names
 from tests.formats.batches import flat_batches, same_rows
 from tests.formats.csvmodel import read
 from tests.formats.spark import ANSWERS, REFUSED, TYPES, cast_to_string, same
-from tests.formats.test_csvcut import EVERY, SPARK, reader, short_files
+from tests.formats.test_csvcut import EVERY, reader, short_files
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -148,7 +148,9 @@ def test_files_of_pythons_csv(
         cuts.append(csv_cut(reader(content), size, cuts[-1], target, dialect))
     block_bytes = data.draw(st.integers(1, 30))
     spans = itertools.pairwise([*cuts, size])
-    found = [block for span in spans for _, block in csv_blocks(reader(content), size, *span, block_bytes, dialect=dialect)]
+    found = [
+        block for span in spans for _, block in csv_blocks(reader(content), size, *span, block_bytes, dialect=dialect)
+    ]
     assert [row for block in found for row in rows(block, sep=sep)] == expected
     pieces = [content[at : at + 5] for at in range(0, size, 5)]
     streamed = [block for _, block in csv_stream_blocks(pieces, block_bytes, dialect=dialect)]
@@ -295,7 +297,23 @@ def test_fields_are_quoted_where_needed() -> None:
     """Quotes are put around what needs them in some reader, and around nothing else; null is empty."""
     values = ["a", "a,b", 'a"b', "a\nb", "a\rb", "", None, " a ", "a#", "#a", "'a'", "a'", "\\", "\ufeffa", "\uff01"]
     batch = pa.RecordBatch.from_pydict({"a": values, "n": list(range(len(values))), "b": values})
-    fields = ["a", '"a,b"', '"a""b"', '"a\nb"', '"a\rb"', '""', "", " a ", "a#", "#a", "\"'a'\"", "a'", "\\", "\ufeffa", "\uff01"]
+    fields = [
+        "a",
+        '"a,b"',
+        '"a""b"',
+        '"a\nb"',
+        '"a\rb"',
+        '""',
+        "",
+        " a ",
+        "a#",
+        "#a",
+        "\"'a'\"",
+        "a'",
+        "\\",
+        "\ufeffa",
+        "\uff01",
+    ]
     first = [f'"{field}"' if field[:1] in {"#", "\ufeff"} else field for field in fields]
     lines = zip(first, range(len(fields)), fields, strict=True)
     assert written(batch) == "".join(f"{a},{index},{b}\n" for a, index, b in lines).encode()
@@ -338,7 +356,7 @@ def test_a_single_field_of_white_space_is_a_record() -> None:
         ({"empty_value": "NA", "null_value": "NA"}, [(None, None), (None, None), (None, 7), ("NA", 7), ("EMPTY", 7)]),
     ],
 )
-def test_null_and_empty_fields(options: dict[str, str], expected: list[tuple[str | None, int | None]]) -> None:
+def test_null_and_empty_fields(options: dict[str, Any], expected: list[tuple[str | None, int | str | None]]) -> None:
     """Without quotes an empty field and `nullValue` are null; in quotes they are values, and `emptyValue` what is empty."""
     schema = pa.schema([("a", pa.string()), ("n", pa.int64())])
     lines = [b",\n", b'"",""\n', b"NA,7\n", b'"NA","7"\n', b"EMPTY,7\n"]
@@ -364,12 +382,12 @@ def test_null_in_quotes_is_null_where_it_is_no_value() -> None:
         ({"quote": "'", "escape": "\\"}, b"'it\\'s',\\'\n", [("it's", "\\'")]),
         ({"quote": ""}, b'"a,b"\n"",\n', [('"a', 'b"'), ('""', None)]),
         ({"escape": "\\"}, rb'"a\nb\\\"c","\\"' + b"\n", [('a\\nb\\"c', "\\")]),
-        ({"escape": "\\"}, rb'a\nb\\,\"' + b"\n", [("a\\nb\\\\", '\\"')]),
+        ({"escape": "\\"}, rb"a\nb\\,\"" + b"\n", [("a\\nb\\\\", '\\"')]),
         ({"comment": "#"}, b'# it\'s, "so\na,#b\n#\n"#a\n#b",c\n#', [("a", "#b"), ("#a\n#b", "c")]),
         ({"sep": ";", "comment": "%"}, b"%\n\na;b", [("a", "b")]),
     ],
 )
-def test_dialects(options: dict[str, str], text: bytes, expected: list[tuple[str | None, str | None]]) -> None:
+def test_dialects(options: dict[str, Any], text: bytes, expected: list[tuple[str | None, str | None]]) -> None:
     """Quotes, escapes and comments are what the options say; escapes mean nothing outside quotes or in front of others."""
     assert rows(text, **options) == expected
 
@@ -447,7 +465,7 @@ def test_a_header_that_is_no_utf8_is_told() -> None:
 def test_headers_are_read_as_they_were_written(options: dict[str, str]) -> None:
     """Names with separators, quotes, comments or nothing in them come back, whatever stands for null."""
     names = ["a", "a,b", 'c"d', "it's", "", "#e", "\ufefff", "g\nh", "\\", " ", "A"]
-    dialect = Dialect(header=True, **options)  # type: ignore[arg-type]
+    dialect = Dialect(header=True, **options)
     fmt = WriteFormat("csv", pa.schema([(name, pa.int64()) for name in names]), csv=dialect)
     assert list(header_names(file_header(fmt), dialect)) == names
     single = WriteFormat("csv", pa.schema([(" ", pa.int64())]), csv=dialect)

@@ -38,7 +38,9 @@ def rows_of(batch: int) -> dict[int, list[str]]:
     return {writer: [f'{batch * 10 + writer * 5 + n}|say "{n}", x' for n in range(3)] for writer in range(2)}
 
 
-EXPECTED = sorted((int(i), name) for batch in range(4) for rows in rows_of(batch).values() for i, name in (r.split("|") for r in rows))
+EXPECTED = sorted(
+    (int(i), name) for batch in range(4) for rows in rows_of(batch).values() for i, name in (r.split("|") for r in rows)
+)
 
 WAYS = {
     "merged by the driver": {"mergeBelow": "1m"},

@@ -6,7 +6,9 @@ import csv
 import gzip
 import io
 import logging
+import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -29,7 +31,9 @@ def source(tmp_path: Path) -> Input:
     return Input(tmp_path)
 
 
-def rows(source: Input, splits: list[Split], dialect: Dialect, schema: pa.Schema = PAIR, **options: str) -> list[object]:
+def rows(
+    source: Input, splits: list[Split], dialect: Dialect, schema: pa.Schema = PAIR, **options: str
+) -> list[object]:
     """Return the rows of the splits, each read by a task of its own."""
     reading = source.reading("csv", schema, csv=dialect, **options)
     batches = (batch for split in splits for batch in reading.batches([split]))
@@ -149,11 +153,14 @@ JAPANESE = [("\u540d\u524d", '"\u6771\u4eac", \u5927\u962a'), ("a", "\u30bd|\u88
 def test_encodings_whose_characters_hold_quotes_and_separators(
     source: Input, encoding: str, sep: str, escape: str | None
 ) -> None:
-    """Quotes and commas are bytes of ISO-2022-JP characters, `|` and `\\` of Shift_JIS ones: they are data there."""
+    r"""Quotes and commas are bytes of ISO-2022-JP characters, `|` and `\` of Shift_JIS ones: they are data there."""
     text = io.StringIO(newline="")
-    written = {"doublequote": escape is None, "escapechar": escape}
-    csv.writer(text, delimiter=sep, quoting=csv.QUOTE_ALL, lineterminator="\n", **written).writerows(JAPANESE)
-    made = subprocess.run(["iconv", "-f", "UTF-8", "-t", encoding], input=text.getvalue().encode(), stdout=-1, check=True)
+    writer = csv.writer(text, delimiter=sep, quoting=csv.QUOTE_ALL, doublequote=escape is None, escapechar=escape)
+    writer.writerows(JAPANESE)
+    iconv = shutil.which("iconv")
+    if iconv is None:
+        pytest.skip("no iconv, which writes the files: expected the program of the C library on the path")
+    made = subprocess.run([iconv, "-f", "UTF-8", "-t", encoding], input=text.getvalue().encode(), stdout=-1, check=True)
     file = source.put("f.csv", made.stdout)
     dialect = Dialect(sep=sep, escape=escape)
     reading = source.reading("csv", PAIR, csv=dialect, encoding=encoding)
@@ -163,7 +170,9 @@ def test_encodings_whose_characters_hold_quotes_and_separators(
         at = [reading.boundary(file, 0, target) for target in range(1, file.size)]
         assert [row for s in cut(file, at) for batch in reading.batches([s]) for row in batch.to_pylist()] == expected
     headed = source.reading("csv", pa.schema([(a, pa.string()) for a in JAPANESE[0]]), encoding=encoding)
-    headed = source.reading("csv", headed.format.schema, csv=Dialect(sep, escape=escape, header=True), encoding=encoding)
+    headed = source.reading(
+        "csv", headed.format.schema, csv=Dialect(sep, escape=escape, header=True), encoding=encoding
+    )
     assert values(headed, [whole(file)], JAPANESE[0][0]) == [a for a, _ in JAPANESE[1:]]
 
 
@@ -174,12 +183,12 @@ def test_small_files_are_read_once(source: Input, monkeypatch: pytest.MonkeyPatc
     counted: list[tuple[int, int]] = []
     remembering = read._remembering
 
-    def counting(read_at: object, size: int) -> object:
+    def counting(read_at: Callable[[int, int], bytes], size: int) -> Callable[[int, int], bytes]:
         def call(offset: int, length: int) -> bytes:
             counted.append((offset, length))
-            return read_at(offset, length)  # type: ignore[operator]
+            return read_at(offset, length)
 
-        return remembering(call, size)  # type: ignore[arg-type]
+        return remembering(call, size)
 
     monkeypatch.setattr(read, "_remembering", counting)
     assert values(reading, [whole(file)], "id") == [1]

@@ -16,14 +16,7 @@ if TYPE_CHECKING:
 
     from penstock.options import Options
 
-CSV_OPTIONS = (
-    "quote",
-    "escape",
-    "comment",
-    "header",
-    "nullValue",
-    "emptyValue",
-)  # the fields of `Dialect` behind `sep`
+CSV_OPTIONS = ("header", "quote", "escape", "comment", "nullValue", "emptyValue")  # of source and sink
 TEXT_EXTENSIONS = {"text": ".txt", "json": ".json", "csv": ".csv"}
 
 
@@ -60,7 +53,8 @@ class Dialect:
     @staticmethod
     def of(options: Options) -> Dialect:
         """Return the dialect that the options of a source or a sink describe. Raises `OptionError`."""
-        return Dialect(options.values.get("sep", ","), *(options[name] for name in CSV_OPTIONS))
+        header, quote, escape, comment, null, empty = (options[name] for name in CSV_OPTIONS)
+        return Dialect(options.values.get("sep", ","), quote, escape, comment, header, null or "", empty)
 
     @property
     def escapes(self) -> str | None:

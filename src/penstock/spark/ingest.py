@@ -136,7 +136,7 @@ def ingest(
     run = _Run(described, every=every)
     try:
         run.follow(spark, progress)
-    except BaseException as error:
+    except BaseException as error:  # whatever it is, nothing of the run may outlive this call
         run.end()
         with suppress(errors.PenstockError):  # what is raised says more
             run.publish()
