@@ -244,6 +244,12 @@ class Case:
                 text = file.body.decode(file.codec, "replace")
             if behind and not file.codec.startswith("utf") and (self.errors == "replace" or self.binary):
                 text = (file.body + behind).decode(file.codec, "replace")[: -len(behind)]
+            if any(
+                "\ud800" <= character < "\ue000" for character in text
+            ):  # halves of characters, which UTF-7 can spell
+                if self.errors == "fail":
+                    return BadRecord
+                text = "".join("\ufffd" if "\ud800" <= character < "\ue000" else character for character in text)
             try:
                 rows += self._rows(text if file.mark else text.removeprefix("\ufeff"))
             except (

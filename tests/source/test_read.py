@@ -311,7 +311,11 @@ STRING = '{"type":"struct","fields":[{"name":"value","type":"string","nullable":
 
 @pytest.mark.parametrize(
     ("encoding", "sep", "lines"),
-    [("UTF-16LE", "\n", ["a", "b", "c"]), ("ISO-8859-1", "§", ["a", "b", "c"]), ("Shift_JIS", "|", ["ポ", "ポソ", "c"])],
+    [
+        ("UTF-16LE", "\n", ["a", "b", "c"]),
+        ("ISO-8859-1", "§", ["a", "b", "c"]),
+        ("Shift_JIS", "|", ["ポ", "ポソ", "c"]),
+    ],
 )
 def test_line_sep_as_users_give_it(source: Input, encoding: str, sep: str, lines: list[str]) -> None:
     """`lineSep` and `encoding` as options: the same rows for every `splitSize`, as many as there are separators."""
@@ -330,7 +334,10 @@ def test_line_sep_as_users_give_it(source: Input, encoding: str, sep: str, lines
         ({"encoding": "Shift_JIS", "lineSep": "§\u0100"}, "lineSep='§\u0100' does not exist in encoding=shift_jis"),
         ({"encoding": "ascii", "lineSep": "é"}, "does not exist in encoding=ascii; expected characters that it has"),
         ({"lineSep": "\ufffd", "encodingErrors": "replace"}, "is what encodingErrors=replace puts in place"),
-        ({"encoding": "latin-1", "format": "parquet"}, "encoding is for format=text or json or csv, found format=parquet"),
+        (
+            {"encoding": "latin-1", "format": "parquet"},
+            "encoding is for format=text or json or csv, found format=parquet",
+        ),
         ({"encodingErrors": "ignore"}, "encodingErrors='ignore' is not known: expected one of fail, replace"),
     ],
 )
@@ -338,6 +345,14 @@ def test_encodings_that_cannot_be_meant(source: Input, given: dict[str, str], me
     """A separator that the encoding lacks, or that replacing would bring, and options of other formats are refused by name."""
     with pytest.raises(OptionError, match=message):
         binding.reading(parse(SOURCE, {"path": str(source.root), **given}, what="source"), STRING)
+
+
+def test_halves_of_characters_in_utf7(source: Input) -> None:
+    """UTF-7 can spell half a character, and Python decodes it: a bad record, or U+FFFD."""
+    file = source.put("f", b"a\n+2EA-b\n")
+    with pytest.raises(BadRecord, match=r"found '\\ud840', expected utf-7; set encoding"):
+        values(source.reading(encoding="utf-7"), [whole(file)])
+    assert values(source.reading(encoding="utf-7", errors="replace"), [whole(file)]) == ["a", "\ufffdb"]
 
 
 def test_csv_in_an_encoding_with_states(source: Input) -> None:

@@ -47,6 +47,7 @@ _MARKED = {"utf-16": ("utf-16-le", "utf-16-be"), "utf-32": ("utf-32-le", "utf-32
 # it; where something follows they know better. The longest (of EUC-KR) has eight bytes.
 _BEHIND = b"\n" * 7
 
+_HALVES = re.compile("[\ud800-\udfff]")
 _NONE = "\ufffe"  # in Python's tables
 _PLAIN = {
     "ascii": 128,
@@ -163,6 +164,19 @@ def to_utf8(data: bytes, codec: str, errors: str) -> bytes:
     if codec in _UNFIT:
         return (data + _BEHIND).decode(codec, errors)[: -len(_BEHIND)].encode()
     return data.decode(codec, errors).encode()
+
+
+def encoded(text: str, errors: str) -> bytes:
+    """Return text as UTF-8, with U+FFFD for each half of a character if `errors` is replace.
+
+    UTF-7 can spell such halves, and Python reads them without a word. Raises `UnicodeEncodeError` if `errors` is strict.
+    """
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        if errors == "strict":
+            raise
+        return _HALVES.sub("\ufffd", text).encode()
 
 
 def _name(encoding: str) -> str:

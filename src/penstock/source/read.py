@@ -34,6 +34,7 @@ from penstock.formats.charsets import (
     Charset,
     by_mark,
     charset,
+    encoded,
     is_utf8,
     searchable,
     to_utf8,
@@ -308,7 +309,7 @@ class Reading:
         except UnicodeDecodeError as error:
             starts = record_starts(data, sep=self._sep(how), unit=how.unit)
             begin = int(starts[np.searchsorted(starts, error.start, side="right") - 1])
-            raise _undecodable(error, offset + begin, self.format.encoding) from error
+            raise _undecodable(data[error.start : error.start + 4], offset + begin, self.format.encoding) from error
 
     def _ranges(self, handle: ReadHandle, split: Split, how: Charset) -> _Found:
         size, fmt = split.file.size, self.format
@@ -537,16 +538,20 @@ def _transcoded(chunks: Iterable[bytes], codec: str, errors: str, taken: int) ->
     try:
         for chunk in chunks:
             taken += len(chunk)
-            yield convert.decode(chunk).encode()
-        yield convert.decode(b"", final=True).encode()
+            yield encoded(convert.decode(chunk), errors)
+        yield encoded(convert.decode(b"", final=True), errors)
     except UnicodeDecodeError as error:
-        raise _undecodable(error, taken - len(error.object) + error.start, codec) from error
+        at = taken - len(error.object) + error.start
+        raise _undecodable(error.object[error.start : error.start + 4], at, codec) from error
+    except UnicodeEncodeError as error:
+        found = error.object[error.start].encode("ascii", "backslashreplace")
+        raise _undecodable(found, max(taken - _CHUNK_BYTES, 0), codec) from error
 
 
-def _undecodable(error: UnicodeDecodeError, offset: int, encoding: str) -> BadRecord:
+def _undecodable(found: bytes, offset: int, encoding: str) -> BadRecord:
     """Return the error for bytes that are no text; `offset` is where they are, or where their record begins."""
-    found = excerpt(error.object[error.start : error.start + 4].decode("ascii", "backslashreplace"))
-    msg = f"found '{found}', expected {encoding}; set encoding to what the file has, or encodingErrors=replace"
+    shown = excerpt(found.decode("ascii", "backslashreplace"))
+    msg = f"found '{shown}', expected {encoding}; set encoding to what the file has, or encodingErrors=replace"
     return BadRecord(msg, offset=offset)
 
 
