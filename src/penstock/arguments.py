@@ -113,7 +113,7 @@ def check_plain(what: str, fn: object, *given: str) -> None:
     """Raise `OptionError` for what cannot be called with so many arguments, or would have to be awaited: nobody does that."""
     check_arguments(what, fn, *given)
     if inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(getattr(fn, "__call__", None)):  # noqa: B004 - of its class
-        msg = f"{what} is a coroutine function, which nobody would await: expected a plain function; call asyncio.run in it"
+        msg = f"{what} is a coroutine function, which nobody would await: expected a plain function"
         raise OptionError(msg)
 
 
@@ -122,5 +122,5 @@ def check_done(what: str, returned: object) -> None:
     if inspect.isawaitable(returned):
         if inspect.iscoroutine(returned):
             returned.close()
-        msg = f"{what} returned a {type(returned).__name__}, which nobody awaits: expected a plain function; call asyncio.run in it"
+        msg = f"{what} returned a {type(returned).__name__}, which nobody awaits: expected a plain function"
         raise OptionError(msg)

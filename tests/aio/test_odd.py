@@ -689,3 +689,36 @@ def test_a_model_is_no_list_of_its_fields() -> None:
     """Two columns of text would take two rows of (name, value) for outputs."""
     with pytest.raises(TypeError, match="returned a Model; expected a mapping"):
         outputs_of(Model(), ("a", "b"))
+
+
+MAP = pa.map_(pa.string(), pa.int64())
+DEEP = pa.list_(pa.struct([pa.field("m", MAP), pa.field("n", pa.int64())]))
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "expected"),
+    [
+        (MAP, [[("a", 1), ("b", None)], [], None], [{"a": 1, "b": None}, {}, None]),
+        (DEEP, [[{"m": [("a", 1)], "n": 2}, None], None], [[{"m": {"a": 1}, "n": 2}, None], None]),
+        (pa.map_(pa.int32(), MAP), [[(1, [("a", 1)]), (2, None)]], [{1: {"a": 1}, 2: None}]),
+        (pa.map_(pa.date32(), pa.list_(MAP)), [[(0, [[("a", 1)]])]], [{date(1970, 1, 1): [{"a": 1}]}]),
+        (MAP, [[("a", 1), ("a", 2)]], [{"a": 2}]),
+        (
+            pa.map_(pa.struct([("x", pa.int64()), ("y", pa.string())]), MAP),
+            [[({"x": 1, "y": "z"}, [("a", 1)])]],
+            [{(1, "z"): {"a": 1}}],
+        ),
+        (pa.map_(pa.list_(pa.int64()), pa.int64()), [[([1, 2], 3)]], [{(1, 2): 3}]),
+    ],
+    ids=str,
+)
+def test_a_map_is_a_dict(kind: pa.DataType, given: list[Any], expected: list[Any]) -> None:
+    """A column of maps, at any depth, reaches the function as Spark gives it: dicts; and comes back out of one that returns it."""
+    column = pa.array(given, kind)
+    rows = Columns(pa.record_batch([column], names=["m"])).rows()
+    assert [row.m for row in rows] == [row["m"] for row in rows] == [dict(row)["m"] for row in rows] == expected
+    if not pa.types.is_nested(getattr(kind, "key_type", pa.int64())):
+        schema = pa.schema([("back", kind)])
+        outcomes = [RowOutcome(n, row, [(row.m,)]) for n, row in enumerate(rows)]
+        (batch,) = Shape(schema, keep_input=False, with_error=False).batches(outcomes, "fail")
+        assert Columns(batch)["back"] == expected

@@ -848,7 +848,7 @@ def test_ids_stay_the_same_over_attempts() -> None:
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        ({"capacity": 0}, "capacity=0; expected 1 or more, 100 for example"),
+        ({"capacity": 0}, "capacity=0; expected a whole number of at least 1, 100 for example"),
         ({"capacity": 1.5}, "capacity=1.5"),
         ({"timeout": -1}, "timeout=-1; expected a number above 0"),
         ({"attempt_timeout": 0}, "attempt_timeout=0"),

@@ -16,7 +16,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from penstock.arguments import check_arguments, signature_of
+from penstock.arguments import check_arguments, named, signature_of, whole
 from penstock.errors import OptionError
 from penstock.formats.schema import names_of
 
@@ -65,8 +65,8 @@ class Call:
         self._complete(outputs, None)
 
     def fail(self, error: BaseException) -> None:
-        """Fail the attempt; from any thread. Only the first completion counts."""
-        self._complete(None, error)
+        """Fail the attempt; from any thread. Only the first completion counts. What is no exception is the reason of one."""
+        self._complete(None, _raisable(error))
 
     def expect(self) -> asyncio.Future[Any]:
         """Return what the completion will resolve; asked for before the function is called."""
@@ -84,7 +84,7 @@ class Call:
         elif error is None:
             waiter.set_result(outputs)
         else:
-            waiter.set_exception(_raisable(error))
+            waiter.set_exception(error)
 
 
 def _raisable(error: object) -> BaseException:
@@ -93,6 +93,8 @@ def _raisable(error: object) -> BaseException:
         error = error()
     if isinstance(error, BaseException) and not isinstance(error, (StopIteration, GeneratorExit)):
         return error
+    if error is None:
+        return RuntimeError("the call failed, and no reason was given")
     return RuntimeError(f"the call failed with {error!r}")
 
 
@@ -212,14 +214,13 @@ class _InThreads(AsyncFunction):
         return self.__dict__ | {"_pool": None}
 
 
+@named
 def in_threads(fn: Callable[..., Any], *, threads: int = 100) -> AsyncFunction:
     """Return an asynchronous function of a blocking one, `fn(row)` or `fn(row, call)`, that runs it in `threads` threads.
 
     A call that times out keeps its thread, and its place in `capacity`, until it really ends.
     """
-    if type(threads) is not int or threads < 1:
-        msg = f"in_threads: threads={threads!r}; expected 1 or more, 100 for example"
-        raise OptionError(msg)
+    threads = whole(threads, name="in_threads: threads", least=1, example=100)
     given: object = fn
     if not callable(given) or any(map(inspect.iscoroutinefunction, (fn, type(fn).__call__))):
         msg = f"in_threads: fn={fn!r}; expected a plain function of a row, which blocks: what is asynchronous needs no threads"
@@ -269,6 +270,9 @@ def _has_keys(one: object) -> bool:
 
 
 def _kind(value: object) -> str:
+    if inspect.iscoroutine(value):
+        value.close()
+        return "a coroutine; await it"
     return "None" if value is None else f"a {type(value).__name__}"
 
 

@@ -75,6 +75,10 @@ class Misfit(Exception):
     """A result that is not what the schema says; the same again would not help."""
 
 
+class FallbackError(Exception):
+    """What `timed_out` raised, in words; `__cause__` is that."""
+
+
 def described(error: BaseException) -> str:
     """Return an error's class and message."""
     return f"{type(error).__name__}: {message_of(error)}"

@@ -31,6 +31,46 @@ ERROR_TYPE = pa.struct(
 )
 
 
+def _as_python(column: pa.Array) -> list[Any]:
+    """Return a column's values as Spark gives them to Python: a map is a dict, at any depth; of equal keys the last one counts."""
+    if not _has_map(column.type):
+        values: list[Any] = column.to_pylist()
+        return values
+    try:
+        values = column.to_pylist(maps_as_pydicts="strict")
+    except (KeyError, TypeError):  # a key that is there twice, or that Python cannot look up: a struct
+        values = [_with_dicts(value, column.type) for value in column.to_pylist()]
+    return values
+
+
+def _has_map(kind: pa.DataType) -> bool:
+    if types.is_map(kind):
+        return True
+    if types.is_struct(kind):
+        return any(_has_map(field.type) for field in kind)
+    return bool(types.is_nested(kind) and _has_map(kind.value_type))
+
+
+def _with_dicts(value: Any, kind: pa.DataType) -> Any:  # noqa: ANN401 - any value
+    """Return a value with its maps, which are lists of pairs, as dicts."""
+    if value is None or not types.is_nested(kind):
+        return value
+    if types.is_map(kind):
+        return {_as_key(key): _with_dicts(item, kind.item_type) for key, item in value}
+    if types.is_struct(kind):
+        return {field.name: _with_dicts(value[field.name], field.type) for field in kind}
+    return [_with_dicts(item, kind.value_type) for item in value]
+
+
+def _as_key(value: Any) -> Hashable:  # noqa: ANN401 - any value
+    """Return a key as what can be looked up: a struct or an array is a tuple, to which Spark's `Row` is equal."""
+    if isinstance(value, dict):
+        value = value.values()
+    elif not isinstance(value, list):
+        return value  # type: ignore[no-any-return]  # - no other value of Arrow's is not hashable
+    return tuple(map(_as_key, value))
+
+
 class Columns:
     """A batch of the input, and those of its columns that were asked for as lists. `ids` are its rows', if they have their own."""
 
@@ -47,7 +87,7 @@ class Columns:
             index = self.batch.schema.get_field_index(name)
             if index < 0:
                 raise KeyError(name)
-            values = self._lists[name] = self.batch.column(index).to_pylist()
+            values = self._lists[name] = _as_python(self.batch.column(index))
         return values
 
     def comparable(self, name: str) -> list[Hashable]:

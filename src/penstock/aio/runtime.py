@@ -49,6 +49,7 @@ _log = logging.getLogger("penstock.aio")
 _T = TypeVar("_T")
 
 _YOUNG_OBJECTS = 20  # that may have come, for each row in flight, before the garbage collector looks
+_OBJECTS_MAX = (1 << 31) - 1  # that the garbage collector can count to
 _TURN_SECONDS = 0.001  # that a thread has when another one waits
 _SELECTABLE = 1024  # file descriptors below are for `select`
 
@@ -280,7 +281,8 @@ def tuned(in_flight: int) -> Iterator[None]:
 def _tune() -> None:
     first, second, third, turn = _usual
     if first:  # else it does not look at all
-        gc.set_threshold(int(max(first, *(_YOUNG_OBJECTS * rows for rows in _in_flight), 0)), int(second), int(third))
+        objects = max(first, *(_YOUNG_OBJECTS * rows for rows in _in_flight), 0)
+        gc.set_threshold(int(min(objects, _OBJECTS_MAX)), int(second), int(third))
     sys.setswitchinterval(min(turn, _TURN_SECONDS) if _in_flight else turn)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from penstock.arguments import is_number, whole
 from penstock.errors import OptionError
 
 if TYPE_CHECKING:
@@ -35,25 +36,28 @@ class Settings:
         self._check_together()
 
     def _check_counts(self) -> None:
-        for name, least, example in (("capacity", 1, 100), ("batch_size", 1, 10)):
-            value = getattr(self, name)
-            if type(value) is not int or value < least:  # True is no number here
-                msg = f"{name}={value!r}; expected {least} or more, {example} for example"
-                raise OptionError(msg)
+        for name, example in (("capacity", 100), ("batch_size", 10)):
+            whole(getattr(self, name), name=name, least=1, example=example)
 
     def _check_seconds(self) -> None:
         for name in ("timeout", "attempt_timeout", "rate"):
             value = getattr(self, name)
-            if value is not None and not (_is_number(value) and value > 0):
+            if value is not None and not (is_number(value) and value > 0):
                 msg = f"{name}={value!r}; expected a number above 0, or None for no limit"
                 raise OptionError(msg)
         for name, example in (("batch_wait", 0.01), ("drain", 1.0)):
             value = getattr(self, name)
-            if not (_is_number(value) and value >= 0) and (name, value) != ("drain", None):
+            if not (is_number(value) and value >= 0) and (name, value) != ("drain", None):
                 msg = f"{name}={value!r}; expected seconds, {example} for example"
                 raise OptionError(msg)
 
     def _check_together(self) -> None:
+        if self.timeout is not None and self.attempt_timeout is not None and self.attempt_timeout > self.timeout:
+            msg = (
+                f"attempt_timeout={self.attempt_timeout:g} is above timeout={self.timeout:g}: no attempt would ever take that long; "
+                "leave it out, or lower it"
+            )
+            raise OptionError(msg)
         if self.drain is not None and self.timeout is None:
             msg = f"drain={self.drain:g} needs a timeout: without one a call that never ends is carried on for ever; add timeout=60.0"
             raise OptionError(msg)
@@ -63,7 +67,3 @@ class Settings:
         if self.batch_size > self.capacity:
             msg = f"batch_size={self.batch_size} is more than capacity={self.capacity}: such a batch would never be full; raise capacity"
             raise OptionError(msg)
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)

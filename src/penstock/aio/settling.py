@@ -9,7 +9,7 @@ from inspect import isawaitable
 from typing import TYPE_CHECKING, Any
 
 from penstock.aio.function import outputs_of
-from penstock.aio.outcome import ERROR, RESULT, TIMEOUT, Failure, Misfit, described, message_of
+from penstock.aio.outcome import ERROR, RESULT, TIMEOUT, Failure, FallbackError, Misfit, described, message_of
 from penstock.errors import without_credentials
 
 if TYPE_CHECKING:
@@ -134,21 +134,35 @@ class Settling:
 
     async def _fall_back(self, element: Element, error: BaseException) -> None:
         """Let the function say what a row that timed out becomes; it has as long again. Never another attempt."""
-        assert self._function.timed_out is not None  # noqa: S101 - asked by the caller
         outputs: list[tuple[Any, ...]] = []
         failure: BaseException | None = None
         try:
-            result = self._function.timed_out(element.row, self._calling.call(element))
-            if isawaitable(result):
-                result = await asyncio.wait_for(result, self._settings.timeout)
-            outputs = outputs_of(result, self._names)
+            result, failure = await asyncio.wait_for(self._asked(element), self._settings.timeout)
         except asyncio.TimeoutError:
-            failure = error
-        except BaseException as own:  # whatever it raises is the row's failure, a cancellation of its own making too
+            failure = TimeoutError(f"{error}, and none from timed_out within as long again")
+        except asyncio.CancelledError as own:  # of its own making, unless the operator ends
             if self._state.closed:
                 raise
-            failure = own
+            failure = FallbackError(f"timed_out: {described(own)}")
+        if failure is None:
+            try:
+                outputs = outputs_of(result, self._names)
+            except Exception as misfit:  # noqa: BLE001 - also what an iterator of the user's raises
+                failure = Misfit(str(misfit))
         self._outcome(element, outputs, failure, own=True)
+
+    async def _asked(self, element: Element) -> tuple[Any, BaseException | None]:
+        """Return what `timed_out` returned for a row, or what it raised: whatever that is, it is the row's failure."""
+        assert self._function.timed_out is not None  # noqa: S101 - asked by the caller
+        try:
+            result = self._function.timed_out(element.row, self._calling.call(element))
+            return (await result if isawaitable(result) else result), None
+        except asyncio.CancelledError:
+            raise
+        except BaseException as own:  # noqa: BLE001 - as said
+            failure = FallbackError(f"timed_out: {described(own)}")
+            failure.__cause__ = own
+            return None, failure
 
     # -- the outcome -----------------------------------------------------------------------------------------------
 
@@ -186,7 +200,7 @@ class Settling:
         counts.failed += 1
         kind = RESULT if isinstance(error, Misfit) else TIMEOUT if isinstance(error, TimeoutError) else ERROR
         counts.rejected += kind == RESULT
-        message = message_of(error) if kind == RESULT else described(error)
+        message = message_of(error) if isinstance(error, (Misfit, FallbackError)) else described(error)
         if callable(self._on_error):
             try:
                 return outputs_of(self._on_error(element.row, error), self._names), None
