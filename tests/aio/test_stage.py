@@ -404,6 +404,42 @@ def test_counts_are_told_also_after_a_failure() -> None:
     assert sum(told[0].latencies.values()) == 1
 
 
+def lives(made: list[Living], *, digests: str, runs: str = "", function: str = "f") -> list[str]:
+    """Run tasks one after another, of functions with these digests in runs of these names; return which are opened and closed."""
+    for digest, run_ in zip(digests, runs or "r" * len(digests), strict=True):
+        living = Living()
+        made.append(living)
+        shape = Shape(SCHEMA, keep_input=False, with_error=False)
+        adapted = Adapted(living)
+        adapted.name = function
+        of_task = Plan(digest, adapted, Settings(), shape, "fail")
+        assert len(list(run(of_task, Place("q", 0, "q-", run_), batches(2)))) > 0
+    return ["".join(word[0] for word in living.life if word in {"open", "close"}) for living in made]
+
+
+@pytest.mark.parametrize(
+    ("digests", "runs", "expected"),
+    [
+        ("aaaa", "", ["o", "", "", ""]),  # made anew for each batch, and equal: the first one serves all
+        ("aaaa", "rrss", ["o", "", "o", ""]),  # another run of the query may have another password
+        ("abab", "", ["o", "o", "", ""]),  # two operators of one class take turns in a worker
+        ("abcd", "", ["oc", "oc", "o", "o"]),  # another one in each batch: the last is kept, beside the one at work
+    ],
+)
+def test_one_client_a_worker_and_function(digests: str, runs: str, expected: list[str]) -> None:
+    """A function is its digest, in a run of a query: opened once, and what is not used any more does not stay open for a minute."""
+    made: list[Living] = []
+    try:
+        found = lives(made, digests=digests, runs=runs)
+        deadline = time.monotonic() + 20
+        while found != expected:
+            assert time.monotonic() < deadline, found
+            time.sleep(0.01)
+            found = lives(made, digests="")
+    finally:
+        runtime.close_all()
+
+
 def test_a_rate_is_shared_by_the_tasks_of_a_process() -> None:
     """Two tasks one after another: the second does not begin with a burst of its own."""
     times: list[float] = []

@@ -128,7 +128,7 @@ class Adapted:
         if isinstance(fn, type):
             msg = f"fn={fn.__name__}: expected an instance, {fn.__name__}()"
             raise OptionError(msg)
-        self._fn = fn
+        self.given = fn
         whole = isinstance(fn, AsyncFunction)
         call = fn.invoke if whole else fn
         if not callable(call):
@@ -157,15 +157,15 @@ class Adapted:
 
     async def open(self, ctx: Context) -> None:
         """Open the user's function, which may do that in a plain `def`."""
-        if isinstance(self._fn, AsyncFunction):
-            opened: object = self._fn.open(ctx)
+        if isinstance(self.given, AsyncFunction):
+            opened: object = self.given.open(ctx)
             if inspect.isawaitable(opened):
                 await opened
 
     async def close(self) -> None:
         """Close the user's function; as `open`."""
-        if isinstance(self._fn, AsyncFunction):
-            closed: object = self._fn.close()
+        if isinstance(self.given, AsyncFunction):
+            closed: object = self.given.close()
             if inspect.isawaitable(closed):
                 await closed
 

@@ -22,7 +22,7 @@ from penstock.aio.function import Adapted, Context
 from penstock.aio.operator import Operator
 from penstock.aio.outcome import ERROR, Carried, Failure, RowOutcome
 from penstock.aio.rows import Columns, Shape, Unplaced, values_of
-from penstock.aio.runtime import Runtime, borrowed, tuned
+from penstock.aio.runtime import Owner, Runtime, borrowed, tuned
 from penstock.aio.slots import GRACE_SECONDS
 from penstock.errors import CallFailed
 
@@ -44,7 +44,7 @@ _log = logging.getLogger("penstock.aio")
 
 @dataclass(frozen=True)
 class Plan:
-    """All that a task needs to know of the calls it makes: the same for every task of a query. `name` is the runtime's."""
+    """All that a task needs to know of the calls it makes: the same for every task of a query. `name` tells functions apart."""
 
     name: str
     function: Adapted
@@ -57,11 +57,12 @@ class Plan:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a task stands: its query, its partition, and what the ids of its calls begin with."""
+    """Where a task stands: its query, its partition, what the ids of its calls begin with, and the run of the query, if it has one."""
 
     query: str
     partition: int
     prefix: str
+    run: str = ""
 
 
 @dataclass(frozen=True)
@@ -94,9 +95,12 @@ def run(
     after a failure. Closed early, or failed, it leaves nothing under way but calls that refuse to be cancelled, and with `carrying`
     leaves nothing behind.
     """
-    name = f"{place.query}/{plan.name}"
     context = Context(place.query, place.partition)
-    with borrowed(name, plan.function, context, plan.settings.rate) as runtime, tuned(plan.settings.capacity):
+    owner = Owner(place.query, place.run, plan.function.name)
+    with (
+        borrowed(owner, plan.name, plan.function, context, plan.settings.rate) as runtime,
+        tuned(plan.settings.capacity),
+    ):
         task = _Task(plan, place, batches, runtime, carrying)
         try:
             with runtime.waking(task.abandon):

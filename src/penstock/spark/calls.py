@@ -39,12 +39,12 @@ from penstock.aio.retry import Retry
 from penstock.aio.rows import ERROR_COLUMN, Shape
 from penstock.aio.settings import Settings
 from penstock.aio.stage import Carrying, Place, Plan, run
-from penstock.arguments import check_arguments, flag
+from penstock.arguments import check_plain, flag, named
 from penstock.errors import OptionError
 from penstock.formats.schema import to_arrow, to_spark
-from penstock.spark import ddl, lanes
+from penstock.spark import ddl, functions, lanes
 from penstock.spark.border import leaving
-from penstock.spark.checkpoint import task_place
+from penstock.spark.checkpoint import task_place, task_run
 from penstock.spark.worker import settle_reader
 from penstock.units import parse_rate
 
@@ -62,6 +62,7 @@ _frames = itertools.count(1)
 _totals: dict[str, Accumulator[dict[str, int]]] = {}
 
 
+@named
 class AsyncMap:
     """The calls that `async_map` makes, checked, before there is a DataFrame: the `transform` of an ingest.
 
@@ -91,7 +92,7 @@ class AsyncMap:
             msg = f"on_error={on_error!r}; expected 'fail', 'column', or a plain function of (row, error) that returns the output"
             raise OptionError(msg)
         if callable(on_error):
-            check_arguments("on_error", on_error, "row", "error")
+            check_plain("on_error", on_error, "row", "error")
         given: object = retry
         if not isinstance(given, (Retry, NoneType)):
             msg = f"retry={retry!r}; expected a penstock.Retry, Retry(max_attempts=3) for example"
@@ -109,9 +110,15 @@ class AsyncMap:
             drain=drain,
         )
         shape = Shape(outputs, flag(keep_input, name="keep_input"), on_error == "column")
-        self._plan = Plan(
-            unique.token(), Adapted(fn), settings, shape, on_error, _columns("key", key), _columns("share", share)
+        function = Adapted(fn)
+        self._held_back: OptionError | None = (
+            None  # what keeps `fn` from being sent; to be imported by name it need not be
         )
+        try:
+            name = functions.digest(fn)
+        except OptionError as error:
+            name, self._held_back = unique.token(), error
+        self._plan = Plan(name, function, settings, shape, on_error, _columns("key", key), _columns("share", share))
         names = shape.whole(pa.schema([])).names
         _distinct(names)
         if not names and not keep_input:
@@ -119,6 +126,16 @@ class AsyncMap:
                 "schema has no columns, and keep_input=False: nothing would come out; keep the input, or name a column"
             )
             raise OptionError(msg)
+
+    @property
+    def user_function(self) -> object:
+        """Return the function that was given."""
+        return self._plan.function.given
+
+    def check_sent(self) -> None:
+        """Raise `OptionError` if the function cannot be sent to workers."""
+        if self._held_back is not None:
+            raise self._held_back
 
     @property
     def drain(self) -> float | None:
@@ -149,7 +166,8 @@ class AsyncMap:
 
     def shared_by(self, tasks: int) -> AsyncMap:
         """Return the same for one of so many tasks that share the rate."""
-        made = object.__new__(AsyncMap)
+        made = object.__new__(type(self))
+        made._held_back = self._held_back
         settings = self._plan.settings
         rate = None if settings.rate is None else settings.rate / max(tasks, 1)
         made._plan = replace(self._plan, settings=replace(settings, rate=rate))
@@ -180,7 +198,7 @@ class AsyncMap:
         else:
             prefix = f"{query}-{operator}-{batch}-{partition}-"
         settle_reader()  # the calls of a task make so much garbage that looking at modules is a third of its work
-        place = Place(query, partition, prefix)
+        place = Place(query, partition, prefix, task_run())
 
         def ended(made: Operator) -> None:
             counts = {f"{query} {name}": count for name, count in _counted(made).items()}
@@ -190,6 +208,7 @@ class AsyncMap:
         return run(self._plan, place, batches, carrying=carrying, idle=idle, ended=ended)
 
 
+@named
 def async_map(
     df: DataFrame,
     fn: AsyncFunction | Callable[..., Any],
@@ -226,6 +245,7 @@ def async_map(
         msg = "async_map: a session of Spark Connect has no context to count calls with; use a session of its own (local, YARN, Kubernetes)"
         raise OptionError(msg)
     calls = AsyncMap(fn, schema=schema, **options)
+    calls.check_sent()
     if calls.drain is not None:
         lanes.check(df)
     if not df.columns:
@@ -268,6 +288,7 @@ async_map.__signature__ = _own.replace(  # type: ignore[attr-defined]  # what he
 )
 
 
+@named
 def split_errors(df: DataFrame) -> tuple[DataFrame, DataFrame]:
     """Return (good, failed): rows without and with an error, of the output of `async_map(..., on_error="column")`.
 
@@ -297,6 +318,7 @@ class CallCounts(Counts):
         return cls(**counts, p50=milliseconds(latencies, 0.5), p99=milliseconds(latencies, 0.99))
 
 
+@named
 def call_counts(spark: SparkSession) -> dict[str, CallCounts]:
     """Return what the calls of each query came to, by the query's id; of a batch frame, by what its calls' ids begin with.
 

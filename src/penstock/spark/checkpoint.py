@@ -4,7 +4,7 @@
 - `<checkpoint>/offsets/<b>` is written before batch b runs and never changes: the batch in flight is the last one there,
   its content is the batch's fingerprint, and its lines from the third on are the sources' offsets.
 - `<checkpoint>/commits/<b>` is there when batch b is done.
-- A task sees the query id and the batch id as local properties.
+- A task sees the query id, the batch id and, as its job group, the id of the query's run as local properties.
 
 `tests/spark/test_contract.py` holds each of these against the installed Spark.
 """
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 _BATCH_ID = "streaming.sql.batchId"
 _QUERY_ID = "sql.streaming.queryId"
+_RUN_ID = "spark.jobGroup.id"
 _OFFSETS_FROM = 2  # the lines before are the version and Spark's own metadata
 
 
@@ -176,3 +177,13 @@ def task_place() -> tuple[str | None, int | None, int]:
         return None, None, 0
     query, batch = context.getLocalProperty(_QUERY_ID), context.getLocalProperty(_BATCH_ID)
     return query, None if batch is None else int(batch), context.partitionId()
+
+
+def task_run() -> str:
+    """Return the run of the streaming query that the task this runs in is of; "" where it is of none."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    if context is None or context.getLocalProperty(_QUERY_ID) is None:
+        return ""
+    return context.getLocalProperty(_RUN_ID) or ""

@@ -52,7 +52,7 @@ from penstock.aio.carry import Form, dumped, id_of, loaded
 from penstock.aio.stage import Carrying
 from penstock.errors import OptionError
 from penstock.spark.border import border, leaving
-from penstock.spark.checkpoint import task_batch
+from penstock.spark.checkpoint import task_batch, task_run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -66,7 +66,6 @@ _PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 _ROCKS = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 _PARTITIONS = "spark.sql.shuffle.partitions"
 _PARTITIONS_DEFAULT = "200"  # Spark's
-_RUN = "spark.jobGroup.id"  # of a streaming query: its run
 _WATERMARK = "spark.watermarkDelayMs"
 _LANE = "__penstock_lane"
 _PACKED = "lane int, source int, number bigint, chunk binary"
@@ -199,7 +198,7 @@ class _Lanes(StatefulProcessor):
         if lane in self._served:
             return
         self._served.add(lane)
-        kept, run = self._kept.get(), _told(_RUN) or ""
+        kept, run = self._kept.get(), task_run()
         earlier, finished = ([], 0) if kept is None else self._form.taken_up(kept[0], run)
         for number in range(finished):
             chunk = self._finished.getValue((number,))
