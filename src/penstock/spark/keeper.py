@@ -159,15 +159,17 @@ def _end(pid: int | None, fact: HostFact) -> None:
 
 
 def query_ended(query: str, is_over: Callable[[], bool]) -> None:
-    """Have the keepers of this query (of this host's user) publish what is open, now.
+    """Publish what this query (of this host's user) has left open, here and now, and have its keepers end.
 
     `is_over` is asked while no batch can begin: ends are heard late, and the query may have been started again.
     """
     for fact in HostFact.all():
         if fact.name.startswith(_named(query)):
             with fact.locked() as state:
-                if "owner" in state and is_over():
+                if "owner" in state and not state.get("ended") and is_over():
                     state["ended"] = True
+                    if "sink" in state:
+                        _act(state, over=True)
 
 
 def run(name: str) -> None:

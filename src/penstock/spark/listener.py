@@ -56,3 +56,8 @@ class EndListener(StreamingQueryListener):
         keeper.query_ended(query, lambda: self._runs.get(query, run) == run)
         if self._runs.get(query) == run:
             del self._runs[query]
+
+    def ended(self, query: str, run: str) -> None:
+        """Do the same where the end is known before it is heard, if this is the listener of the query."""
+        if self._runs.get(query) == run:
+            keeper.query_ended(query, lambda: self._runs.get(query) == run)

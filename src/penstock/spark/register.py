@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import functools
 from contextlib import suppress
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
@@ -10,18 +11,24 @@ from weakref import WeakKeyDictionary
 from penstock.spark.session import require_pyspark
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
     from pyspark.sql import SparkSession
-    from pyspark.sql.streaming.listener import StreamingQueryListener
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from penstock.spark.listener import EndListener
 
 _HEARING_MILLISECONDS = 2000
-_registered: WeakKeyDictionary[SparkSession, StreamingQueryListener] = WeakKeyDictionary()
+_registered: WeakKeyDictionary[SparkSession, EndListener] = WeakKeyDictionary()
 
 
 def register(spark: SparkSession) -> None:
     """Register the formats `penstock`, `penstock-wal` and `penstock-db` with a session. Safe to repeat.
 
-    They are found without this when the package is installed. What this adds: a listener that has the parts
-    a query leaves open published when the query stops, not only when they are idle or the application ends.
+    They are found without this when the package is installed. What this adds: the parts that a query leaves open are
+    published when it ends, and not only when they are idle or the application ends. A listener does that; where the end is
+    waited for (`awaitTermination`, `stop`) it is done before that returns.
     """
     require_pyspark()
     from penstock.spark.listener import EndListener
@@ -30,6 +37,7 @@ def register(spark: SparkSession) -> None:
         return
     if not _registered:
         atexit.register(_leave)
+        _be_there_at_the_end()
     register_formats(spark)
     _registered[spark] = EndListener()
     spark.streams.addListener(_registered[spark])
@@ -43,6 +51,43 @@ def register_formats(spark: SparkSession) -> None:
 
     for source in (PenstockDataSource, LogDataSource, DatabaseDataSource):
         spark.dataSource.register(source)
+
+
+@functools.cache
+def _be_there_at_the_end() -> None:
+    """Publish what queries of registered sessions leave open before PySpark says that they have ended.
+
+    Spark tells listeners by a queue, when `awaitTermination` may have returned: who reads the output then would miss the last
+    rows. There is no hook of Spark's in front of that, so PySpark's two methods are wrapped.
+    """
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    for name in ("awaitTermination", "stop"):
+        setattr(StreamingQuery, name, _publishing(getattr(StreamingQuery, name)))
+
+
+def _publishing(method: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(method)
+    def call(query: StreamingQuery, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - PySpark's
+        outcome: Any = False
+        try:
+            outcome = method(query, *arguments, **named)
+        except Exception:
+            outcome = None
+            raise
+        finally:
+            if outcome is not False:
+                _ended(query)
+        return outcome
+
+    return call
+
+
+def _ended(query: StreamingQuery) -> None:
+    with suppress(Exception):  # its JVM may be gone, and then the keeper knows
+        name, run = str(query.id), str(query.runId)
+        for listener in list(_registered.values()):
+            listener.ended(name, run)
 
 
 def _leave() -> None:
