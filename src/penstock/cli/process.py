@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-_OURS = re.compile(r"not read: |\d+ files lie in the future ")  # how the warnings of penstock.source begin
+_OURS = re.compile(r"not read: |\d+ files lie in the future |Spark's start: ")  # how the warnings of ours begin
 _KEPT_LINES = 50
 _STDOUT, _STDERR = 1, 2
 

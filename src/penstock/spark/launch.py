@@ -79,7 +79,7 @@ def plan(master: str, config: Mapping[str, str]) -> Launch:
         found = machine.before_start(master)
         machine.require(*found)
         for note in machine.notes(found):
-            _log.warning("%s", note)
+            _log.warning("Spark's start: %s", note)
     variables = machine.for_jvm(master, shows_pages=config.get("spark.ui.enabled") == "true")
     return _with_python(master, variables)
 
