@@ -29,9 +29,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-    from penstock.sink.sink import Begun, Sink, TaskResult
+    from penstock.sink.batch import Begun, TaskResult
+    from penstock.sink.sink import Sink
     from penstock.source.cursor import Split
     from penstock.source.plan import Planner
+    from penstock.spark.writing import Bound
 
 
 class PenstockDataSource(DataSource):
@@ -148,6 +150,7 @@ class Message(WriterCommitMessage):
 
     query: str
     result: TaskResult
+    bound: Bound
 
 
 class PenstockStreamWriter(DataSourceStreamArrowWriter):
@@ -162,6 +165,7 @@ class PenstockStreamWriter(DataSourceStreamArrowWriter):
 
         self._options = options
         self._schema = writing.schema(options, schema)
+        self._bound: Bound | None = None
         self._begun: Begun | None = None
         self._sink: Sink | None = None
 
@@ -170,8 +174,9 @@ class PenstockStreamWriter(DataSourceStreamArrowWriter):
         if self._begun is None:
             from penstock.spark import writing
 
-            self._sink = writing.sink(self._options, self._schema)
-            self._begun = writing.begin(self._sink)
+            self._bound = writing.Bound.of(self._options)
+            self._sink = writing.sink(self._options, self._schema, self._bound.sink_id)
+            self._begun = writing.begin(self._sink, self._bound)
         return self.__dict__.copy()
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Message:
@@ -180,8 +185,9 @@ class PenstockStreamWriter(DataSourceStreamArrowWriter):
 
         assert self._begun is not None  # noqa: S101 - it was pickled to get here
         assert self._sink is not None  # noqa: S101 - as above
+        assert self._bound is not None  # noqa: S101 - as above
         query, result = writing.write(self._sink, self._begun, self._schema, iterator)
-        return Message(query, result)
+        return Message(query, result, self._bound)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Decide the batch and publish what it finished."""
