@@ -50,6 +50,7 @@ import json
 import re
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import xxhash
@@ -136,7 +137,12 @@ class OpenPart:
     @property
     def size(self) -> int:
         """Return the bytes the finished file would have now (an estimate for Parquet)."""
-        return len(self.kind.header_bytes) + sum(segment.size for segment in self.segments)
+        return len(self.kind.header_bytes) + self.content_size
+
+    @property
+    def content_size(self) -> int:
+        """Return the bytes of the rows alone, without what a file of their kind begins with."""
+        return sum(segment.size for segment in self.segments)
 
 
 @dataclass(frozen=True)
@@ -200,6 +206,37 @@ class State:
         return self.sequences.get(str(writer), self.floor)
 
 
+@dataclass(frozen=True)
+class Look:
+    """The names in a ledger's directory at one moment, and what they tell. A step of a batch looks once."""
+
+    names: tuple[str, ...]
+
+    @cached_property
+    def numbers(self) -> list[int]:
+        """The numbers of the records there are, in order."""
+        return sorted(int(name) for name in self.names if _RECORD.fullmatch(name))
+
+    @cached_property
+    def folds(self) -> list[str]:
+        """The files of folded records, in order."""
+        return sorted(filter(_FOLDED.fullmatch, self.names))
+
+    @cached_property
+    def notes(self) -> set[int]:
+        """The records of which is noted that all they name is visible."""
+        return {int(name[:12]) for name in self.names if _NOTE.fullmatch(name)}
+
+    @property
+    def folded(self) -> int:
+        """The last record that is in a fold. What still has this number or a smaller one counts no more."""
+        return _last_folded(self.names)
+
+    def is_published(self, state: State) -> bool:
+        """Tell whether it is known that all of a record is visible; one that names nothing has nothing to show."""
+        return not (state.finished or state.grown) or state.n in self.notes
+
+
 class Ledger:
     """The records of one sink, in one directory of one storage."""
 
@@ -208,11 +245,22 @@ class Ledger:
         self._directory = directory
         self._sink = sink
 
-    def head(self) -> State:
-        """Return the last record; `State(n=0)` if there is none. `DamagedState` if it is not what was put, or gone."""
-        names = self._names()
-        last = max((int(name) for name in names if _RECORD.fullmatch(name)), default=0)
-        known, name = max(((int(m[1] or m[2]), m[0]) for m in map(_EVIDENCE.fullmatch, names) if m), default=(0, ""))
+    def look(self) -> Look:
+        """Return what is in the directory now; nothing if it is not there."""
+        try:
+            return Look(tuple(self._storage.names(self._directory)))
+        except NotThere:
+            return Look(())
+
+    def head(self, look: Look | None = None) -> State:
+        """Return the last record, as of `look` or of now; `State(n=0)` if there is none.
+
+        `DamagedState` if it is not what was put, or gone.
+        """
+        look = look or self.look()
+        last = max(look.numbers, default=0)
+        evidence = filter(None, map(_EVIDENCE.fullmatch, look.names))
+        known, name = max(((int(match[1] or match[2]), match[0]) for match in evidence), default=(0, ""))
         if known > last and known > max(self.numbers(), default=0):  # a live query may have put it since
             msg = (
                 f"{self._path(known)!r} is missing: {name!r} beside it tells that it was there; restore the ledger from a "
@@ -223,7 +271,7 @@ class Ledger:
 
     def numbers(self) -> list[int]:
         """Return the numbers of the records there are, in order."""
-        return sorted(int(name) for name in self._names() if _RECORD.fullmatch(name))
+        return self.look().numbers
 
     def read(self, n: int) -> State:
         """Return record `n`; `DamagedState` if it is not what was put."""
@@ -240,10 +288,6 @@ class Ledger:
         self._storage.put_if_absent(self._path(state.n), signed(asdict(state)))
         failpoints.hit("sink.ledger.after-put")
 
-    def is_published(self, n: int) -> bool:
-        """Tell whether it is known that all of record `n` is visible."""
-        return f"{n:012d}.published" in self._names()
-
     def persist(self, n: int) -> None:
         """Make record `n` durable: its put may have failed behind the moment at which it could be seen."""
         self._storage.persist(self._directory, [f"{n:012d}"])
@@ -255,37 +299,39 @@ class Ledger:
         except AlreadyThere:
             return
 
-    def forget(self) -> None:
+    def forget(self, look: Look) -> None:
         """Fold old records once there are two folds of them; safe to repeat after a crash at any point."""
-        names = self._names()
-        numbers = sorted(int(name) for name in names if _RECORD.fullmatch(name))
-        folded = _last_folded(names)
-        for n in sorted(int(name[:12]) for name in names if _NOTE.fullmatch(name)):
-            if n < numbers[-1] - 1:
+        for n in sorted(look.notes):
+            if n < look.numbers[-1] - 1:
                 self._storage.delete(f"{self._path(n)}.published")
-        left = [n for n in numbers if n > folded]
-        if len(left) < len(numbers):  # a crash came before they were deleted
-            self._folded(max(filter(_FOLDED.fullmatch, names)))
-            self._delete(numbers[: -len(left)])
+        left = self._unfolded(look)
+        if len(left) < len(look.numbers):  # a crash came before they were deleted
+            self._folded(look.folds[-1])
+            self._delete(look.numbers[: -len(left)])
+        if len(left) >= 2 * FOLD:
+            left = self._unfolded(self.look())  # publishing took its time, and a successor may have folded
         if len(left) >= 2 * FOLD:
             self._fold(left[:FOLD])  # their successor is still there
 
+    @staticmethod
+    def _unfolded(look: Look) -> list[int]:
+        folded = look.folded
+        return [n for n in look.numbers if n > folded]
+
     def history(self) -> Iterator[FinishedFile]:
         """Yield every file the ledger ever declared finished, oldest first. Reads O(history)."""
-        names = self._names()
-        for name in sorted(filter(_FOLDED.fullmatch, names)):
+        look = self.look()
+        for name in look.folds:
             yield from self._folded(name)
-        folded = _last_folded(names)
-        for n in self.numbers():
-            if n > folded:
-                yield from self.read(n).finished
+        for n in self._unfolded(look):
+            yield from self.read(n).finished
 
-    def counts(self, state: State) -> bool:
-        """Tell whether a record that was just put is in the chain; takes it back if it is not (failure 3 above).
+    def counts(self, state: State, look: Look) -> bool:
+        """Tell whether a record is in the chain, by a look taken after its put; takes it back if not (failure 3 above).
 
         One that was folded since may have been in it. It does not count either: its driver was replaced long ago.
         """
-        if self.numbers()[-1] == state.n:
+        if look.numbers[-1:] == [state.n]:
             return True
         with suppress(NotThere):  # folded, and so is the record that was put, or what had its number
             if self.read(state.n + 1).parent == state.write:
@@ -328,14 +374,8 @@ class Ledger:
     def _path(self, n: int) -> str:
         return f"{self._directory}/{n:012d}"
 
-    def _names(self) -> list[str]:
-        try:
-            return list(self._storage.names(self._directory))
-        except NotThere:
-            return []
 
-
-def _last_folded(names: list[str]) -> int:
+def _last_folded(names: Iterable[str]) -> int:
     """Return the last record that is in a fold. What still has this number or a smaller one counts no more."""
     return max((int(match[1]) for name in names if (match := _FOLDED.fullmatch(name))), default=0)
 

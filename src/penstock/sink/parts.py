@@ -35,6 +35,7 @@ from penstock.errors import StorageError
 from penstock.formats.codecs import compress
 from penstock.formats.parquet import ParquetWriter, parquet_batches, parquet_schema
 from penstock.formats.staged import arrow_batches, arrow_stream
+from penstock.sink.batch import ClosedPart
 from penstock.sink.ledger import Kind, OpenPart, Segment
 from penstock.sink.segments import check_segment, segment_bytes
 from penstock.storage import SeekableFile
@@ -57,25 +58,6 @@ _SEGMENTS_MAX = 16  # beyond which a part folds
 _SYNCS_MAX = 8  # at a time: each waits for a disk, or on HDFS for three
 _COUNT_BYTES = 256 << 10  # fits in a core's cache together with what is computed of it
 _LINE_FEED = ord("\n")
-
-
-@dataclass(frozen=True)
-class ClosedPart:
-    """A part that is complete: the staged file `staged` holds all of it, in its final form, synced."""
-
-    bucket: str
-    writer: int
-    kind: Kind
-    opened_ns: int
-    first_batch: int
-    last_batch: int
-    host: str
-    pid: int
-    staged: str
-    rows: int
-    bytes: int
-    digest: str
-    arrow_bytes: int = 0
 
 
 @dataclass(frozen=True)

@@ -39,9 +39,10 @@ if TYPE_CHECKING:
 
 
 def publish(storage: Storage, root: str, staging: str, ledger: Ledger, state: State) -> int:
-    """Make all that `state` finished visible, and note it; return how many files that were. Idempotent."""
-    if not (state.finished or state.grown) or ledger.is_published(state.n):
-        return 0
+    """Make all that `state` finished visible, and note it; return how many files that were. Idempotent.
+
+    Called for a record of which is not noted that it is published: of one that is, consumers may have taken files away.
+    """
     paths = [file.path for file in state.finished] + [growth.path for growth in state.grown]
     inside = storage.resolve(root).rstrip("/")
     for directory in sorted({path.rpartition("/")[0] for path in paths}):

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
+from dataclasses import dataclass
 from operator import or_
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +31,14 @@ _BATCH_ID = "streaming.sql.batchId"
 _QUERY_ID = "sql.streaming.queryId"
 _RUN_ID = "spark.jobGroup.id"
 _OFFSETS_FROM = 2  # the lines before are the version and Spark's own metadata
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """What a checkpoint says at one moment, as far as it can be read: whose it is, and the batch in flight."""
+
+    query: str | None = None
+    batch: Batch | None = None
 
 
 class Checkpoint:
@@ -63,17 +72,22 @@ class Checkpoint:
         except NotThere:
             return []
 
+    def snapshot(self) -> Snapshot:
+        """Return whose checkpoint it is, and the batch in flight; each file is read once. `DamagedState`."""
+        query = self.query_id()
+        numbers = self.numbers("offsets") if query is not None else []
+        return Snapshot(query, self.batch(query, numbers[-1]) if query is not None and numbers else None)
+
     def current(self) -> Batch | None:
         """Return the batch in flight, `None` if it cannot be read here. `DamagedState`."""
-        query, numbers = self.query_id(), self.numbers("offsets")
-        return self.batch(query, numbers[-1]) if query is not None and numbers else None
+        return self.snapshot().batch
 
     def batch(self, query: str, number: int) -> Batch:
         """Return batch `number` with its fingerprint, and whether its sources say that it is the last of the run."""
         text = self._read(f"offsets/{number}")
         if text is None:
             return Batch(query, number)
-        return Batch(query, number, xxhash.xxh3_64_hexdigest(text), self._is_last(number))
+        return Batch(query, number, xxhash.xxh3_64_hexdigest(text), self._is_last(number, _lines(text)))
 
     def offsets(self, number: int) -> list[dict[str, Any] | None]:
         """Return the end offset of each source of batch `number`, `None` in place of one that is not ours.
@@ -82,20 +96,22 @@ class Checkpoint:
         """
         return [self._ours(line, number) for line in self._lines(number) if line != b"-"]
 
-    def _is_last(self, number: int) -> bool:
+    def _is_last(self, number: int, lines: list[bytes]) -> bool:
         """Tell whether a batch is the last of its run, from its offsets and those of the batch before it.
 
         Each source must say so in its offset, or have had nothing for the batch: in an AvailableNow run it will then have
         nothing for another. What an idle source says is that of an earlier batch, perhaps of an earlier run.
         """
-        lines, earlier = self._lines(number), self._lines(number - 1)
         offsets = [self._ours(line, number) or {} for line in lines]
-        still = [line in {b"-", *earlier[i : i + 1]} or offsets[i].get("plan") == [] for i, line in enumerate(lines)]
         last = [offset.get("last") is True for offset in offsets]
-        return any(last) and all(map(or_, last, still))
+        if not any(last):
+            return False
+        earlier = self._lines(number - 1)
+        still = [line in {b"-", *earlier[i : i + 1]} or offsets[i].get("plan") == [] for i, line in enumerate(lines)]
+        return all(map(or_, last, still))
 
     def _lines(self, number: int) -> list[bytes]:
-        return (self._read(f"offsets/{number}") or b"").splitlines()[_OFFSETS_FROM:]
+        return _lines(self._read(f"offsets/{number}") or b"")
 
     def _ours(self, line: bytes, number: int) -> dict[str, Any] | None:
         try:
@@ -157,6 +173,11 @@ class Checkpoint:
             return self._storage.read(f"{self._path}/{name}")
         except NotThere:
             return None
+
+
+def _lines(text: bytes) -> list[bytes]:
+    """Return the lines of an offset log's file that are the offsets of sources."""
+    return text.splitlines()[_OFFSETS_FROM:]
 
 
 def task_batch() -> tuple[str, int, int]:

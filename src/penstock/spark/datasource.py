@@ -30,9 +30,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-    from penstock.sink.sink import Begun, Sink, TaskResult
+    from penstock.sink.batch import Begun, TaskResult
+    from penstock.sink.sink import Sink
     from penstock.source.cursor import Split
     from penstock.source.plan import Planner
+    from penstock.spark.writing import Bound
 
 
 @border
@@ -157,6 +159,7 @@ class Message(WriterCommitMessage):
 
     query: str
     result: TaskResult
+    bound: Bound
 
 
 @border
@@ -172,6 +175,7 @@ class PenstockStreamWriter(DataSourceStreamArrowWriter):
 
         self._options = options
         self._schema = writing.schema(options, schema)
+        self._bound: Bound | None = None
         self._begun: Begun | None = None
         self._sink: Sink | None = None
 
@@ -180,8 +184,9 @@ class PenstockStreamWriter(DataSourceStreamArrowWriter):
         if self._begun is None:
             from penstock.spark import writing
 
-            self._sink = writing.sink(self._options, self._schema)
-            self._begun = writing.begin(self._sink)
+            self._bound = writing.Bound.of(self._options)
+            self._sink = writing.sink(self._options, self._schema, self._bound.sink_id)
+            self._begun = writing.begin(self._sink, self._bound)
         return self.__dict__.copy()
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Message:
@@ -190,8 +195,9 @@ class PenstockStreamWriter(DataSourceStreamArrowWriter):
 
         assert self._begun is not None  # noqa: S101 - it was pickled to get here
         assert self._sink is not None  # noqa: S101 - as above
+        assert self._bound is not None  # noqa: S101 - as above
         query, result = writing.write(self._sink, self._begun, self._schema, iterator)
-        return Message(query, result)
+        return Message(query, result, self._bound)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Decide the batch and publish what it finished."""
