@@ -122,7 +122,7 @@ def ingest(
     run = _Run(lambda: _Job(spark, *paths, dict(source or {}), dict(sink or {}), transform, where), watch=watch)
     try:
         run.follow(spark, progress)
-    except BaseException as error:
+    except BaseException as error:  # whatever leaves this scope, nothing of it is left behind
         run.end()
         with suppress(errors.PenstockError):  # what is raised says more
             run.publish()
