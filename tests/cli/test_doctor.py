@@ -47,8 +47,8 @@ def test_problem_is_told_with_what_to_do(penstock: Callable[..., Said], monkeypa
     said = penstock("doctor")
     assert said.status == 1
     lines = said.out.splitlines()
-    assert lines[1].split() == ["PROBLEM", "java", "there", "is", "none"]
-    assert lines[2].strip() == "-> install one"
+    assert lines[2].split() == ["PROBLEM", "java", "there", "is", "none"]
+    assert lines[3].strip() == "-> install one"
     assert lines[-1].startswith("1 of these stops ")
     assert penstock("doctor", "--json").facts["ok"] is False
 

@@ -137,7 +137,7 @@ def test_workers_that_could_not_work(venv: Path, tmp_path: Path, monkeypatch: py
     }.items():
         monkeypatch.setenv("PYSPARK_PYTHON", named)
         with pytest.raises(DependencyError, match=f"PYSPARK_PYTHON='{named}' {found}.*; unset it, or set it to"):
-            launch.plan("local[2]", {})
+            launch.plan("local[2]")
 
 
 def test_slow_workers_are_told(
@@ -148,7 +148,7 @@ def test_slow_workers_are_told(
     other = program(tmp_path / "other", f'#!/bin/sh\nexec {sys.executable} "$@"\n')
     monkeypatch.setenv("PYSPARK_PYTHON", str(other))
     monkeypatch.setattr(launch, "_has_jvm", lambda: False)
-    how = launch.plan("local[2]", {})
+    how = launch.plan("local[2]")
     assert (how.variables["PYSPARK_PYTHON"], how.has_launcher, how.registers) == (str(other), False, True)
     (line,) = caplog.messages
     assert "a start takes twice as long; unset it, or set it to" in line
@@ -170,7 +170,7 @@ def test_fast_start_with_the_name_of_this_python(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
     monkeypatch.setenv("PYSPARK_DRIVER_PYTHON", "jupyter")
     before = dict(os.environ)
-    how = launch.plan("local[2]", {})
+    how = launch.plan("local[2]")
     assert how.has_launcher
     with how.environment():
         assert not {"PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"} & set(os.environ)
@@ -184,7 +184,7 @@ def test_environment_is_restored_behind_a_start_that_fails(monkeypatch: pytest.M
     """Also what the start took away, or what was empty, is as it was."""
     monkeypatch.setenv("PYSPARK_PYTHON", "")
     before = dict(os.environ)
-    with pytest.raises(ZeroDivisionError), launch.plan("local[2]", {}).environment():
+    with pytest.raises(ZeroDivisionError), launch.plan("local[2]").environment():
         raise ZeroDivisionError
     assert dict(os.environ) == before
 
@@ -194,7 +194,7 @@ def test_no_launcher_for_a_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
     """Executors are told a Python that their hosts may have: the user's, else the path of the driver's."""
     for named in ("python3", ""):
         monkeypatch.setenv("PYSPARK_PYTHON", named)
-        how = launch.plan("spark://host:7077", {})
+        how = launch.plan("spark://host:7077")
         assert how.variables["PYSPARK_PYTHON"] == (named or sys.executable)
         assert how.registers
         assert "PATH" not in how.variables
@@ -205,7 +205,7 @@ def test_no_launcher_in_a_jvm_of_others(monkeypatch: pytest.MonkeyPatch) -> None
     pytest.importorskip("pyspark")
     monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
     monkeypatch.setattr(launch, "_ours", None)
-    how = launch.plan("local[2]", {})
+    how = launch.plan("local[2]")
     assert how.variables == {"PYSPARK_PYTHON": sys.executable}
     assert how.registers
 
@@ -237,13 +237,19 @@ def test_jvm_is_given_a_locale_with_utf8(monkeypatch: pytest.MonkeyPatch, codese
     assert (machine.locales().state == "ok") == (given is None)
 
 
+def unknown(*_: object) -> NoReturn:
+    """Stand for a resolver that knows no name."""
+    raise socket.gaierror
+
+
 def test_jvm_is_given_the_name_of_this_host(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a container without a network nobody knows the host's name, and Java would not start; what is set stays."""
+    """In a container without a network nobody knows the host's name, and Java would not start; else the JVM finds it itself."""
+    assert "SPARK_LOCAL_IP" not in machine.for_jvm("local[2]")
+    monkeypatch.setattr(socket, "getaddrinfo", unknown)
     assert machine.for_jvm("local[2]")["SPARK_LOCAL_IP"] == "127.0.0.1"
+    assert "SPARK_LOCAL_IP" not in machine.for_jvm("spark://host:7077")
     monkeypatch.setenv("SPARK_LOCAL_IP", "10.0.0.1")
     assert machine.for_jvm("local[2]")["SPARK_LOCAL_IP"] == "10.0.0.1"
-    assert "SPARK_LOCAL_IP" not in machine.for_jvm("spark://host:7077")
-    assert "SPARK_LOCAL_IP" not in machine.for_jvm("local[2]", shows_pages=True)
 
 
 # --- Java, Spark, the machine
@@ -267,11 +273,11 @@ def test_java_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(launch, "_has_jvm", lambda: False)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(DependencyError, match=r"JAVA_HOME='.*' has no bin/java; unset it, or install Java 17"):
-        launch.plan("local", {})
+        launch.plan("local")
     monkeypatch.delenv("JAVA_HOME")
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(DependencyError, match=r"there is no Java: .*; install Java 17 or newer"):
-        launch.plan("local", {})
+        launch.plan("local")
 
 
 @pytest.mark.parametrize(
@@ -338,6 +344,14 @@ def test_paths_that_java_cannot_have(monkeypatch: pytest.MonkeyPatch, odd: str) 
     assert machine.paths().state == "ok"
 
 
+def test_directory_that_was_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A shell may stand in a directory that is gone, in which no process can be started."""
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    assert machine.here().state == "problem"
+
+
 def test_temporary_directories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """None at all stops a start; one with too long a name costs its speed; one that is full is told."""
     assert machine.temporary().state == "ok"
@@ -391,11 +405,7 @@ def test_few_files_and_processes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_network_of_this_host(monkeypatch: pytest.MonkeyPatch) -> None:
     """A host whose name nobody knows is no problem of ours; one whose loopback is down is."""
-
-    def unknown(name: str) -> NoReturn:
-        raise socket.gaierror(name)
-
-    monkeypatch.setattr(socket, "gethostbyname", unknown)
+    monkeypatch.setattr(socket, "getaddrinfo", unknown)
     assert machine.network().state == "ok"
     assert "SPARK_LOCAL_IP" in machine.network().text
 

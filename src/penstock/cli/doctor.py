@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 from penstock.cli.answer import Answer
@@ -25,9 +26,12 @@ _COLOURS = {"ok": "green", "note": "yellow", "problem": "red"}
 
 def doctor(url: str | None) -> Answer:
     """Look at this machine, and with `url` at that place as an output; 1 if anything is found that would stop an ingest."""
+    import penstock
     from penstock.spark import machine
+    from penstock.spark.machine import Finding
 
-    findings = machine.everything()
+    this = f"{penstock.__version__} in {os.path.dirname(penstock.__file__)}"
+    findings = [Finding("penstock", "ok", this), *machine.everything()]
     if all(finding.state != "problem" for finding in findings if finding.name in {"pyspark", "java"}):
         from penstock.spark import archive
 

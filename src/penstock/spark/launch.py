@@ -30,7 +30,7 @@ from penstock.spark import forkserver, interpreter, machine
 from penstock.storage import is_file
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator
 
 _log = logging.getLogger("penstock.session")
 _FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "launcher")
@@ -71,7 +71,7 @@ class Launch:
                     _ours = _gateway()
 
 
-def plan(master: str, config: Mapping[str, str]) -> Launch:
+def plan(master: str) -> Launch:
     """Return how to start a session; `DependencyError` where none can start. Says what will make it slow."""
     if _has_jvm() and (_ours is None or _gateway() is not _ours):  # it is as it is
         return Launch({"PYSPARK_PYTHON": _named() or sys.executable}, registers=True)
@@ -80,8 +80,7 @@ def plan(master: str, config: Mapping[str, str]) -> Launch:
         machine.require(*found)
         for note in machine.notes(found):
             _log.warning("Spark's start: %s", note)
-    variables = machine.for_jvm(master, shows_pages=config.get("spark.ui.enabled") == "true")
-    return _with_python(master, variables)
+    return _with_python(master, machine.for_jvm(master))
 
 
 def _with_python(master: str, variables: dict[str, str | None]) -> Launch:

@@ -79,34 +79,29 @@ def require(*findings: Finding) -> None:
 
 def before_start(master: str) -> list[Finding]:
     """Return what is worth a look before a JVM is started for a session: what could not start, and what will be slow."""
-    checks = [java, user, temporary, spark_home, variables, paths]
+    checks = [java, user, temporary, spark_home, variables, paths, here]
     return [check() for check in (checks if not is_here(master) else [*checks, workers])]
 
 
 def everything() -> list[Finding]:
     """Return all that there is to say about this machine, in the order in which a start would meet it."""
     checks: list[Callable[[], Finding]] = [
-        penstock, python, pyspark, java_runs, spark_home, workers, variables, paths, user, cache, temporary, memory,
+        python, pyspark, java_runs, spark_home, workers, variables, paths, here, user, cache, temporary, memory,
         limits, network, locales, time_zone, hadoop, extras,
     ]  # fmt: skip
     return [check() for check in checks]
 
 
-def for_jvm(master: str, *, shows_pages: bool = False) -> dict[str, str | None]:
-    """Return the variables that the JVM of a session needs otherwise than they are.
-
-    `shows_pages` says that its web server is to be reached from elsewhere.
-    """
+def for_jvm(master: str) -> dict[str, str | None]:
+    """Return the variables that the JVM of a session needs otherwise than they are, and could not start or work with else."""
     changed: dict[str, str | None] = {}
     if not _is_utf8():
         changed["LC_ALL"] = _UTF8_LOCALE  # or it can neither make nor find a file whose name is not ASCII
     if spark_home().state == "note":
         changed["SPARK_HOME"] = _pyspark_home()
-    if is_here(master) and not shows_pages:  # it would ask who this host is; where nobody knows, it does not start
-        changed |= {
-            "SPARK_LOCAL_IP": os.environ.get("SPARK_LOCAL_IP") or "127.0.0.1",
-            "SPARK_LOCAL_HOSTNAME": os.environ.get("SPARK_LOCAL_HOSTNAME") or "localhost",
-        }
+    if is_here(master) and _address() is None:  # else it stays: a later session may be a cluster's
+        changed["SPARK_LOCAL_IP"] = os.environ.get("SPARK_LOCAL_IP") or "127.0.0.1"
+        changed["SPARK_LOCAL_HOSTNAME"] = os.environ.get("SPARK_LOCAL_HOSTNAME") or "localhost"
     return changed
 
 
@@ -122,13 +117,6 @@ def has_sockets() -> bool:
 
 
 # --- Python ----------------------------------------------------------------------------------------------------------
-
-
-def penstock() -> Finding:
-    """Say which Penstock this is."""
-    import penstock as package
-
-    return Finding("penstock", "ok", f"{package.__version__} in {os.path.dirname(package.__file__)}")
 
 
 def python() -> Finding:
@@ -352,6 +340,14 @@ def paths() -> Finding:
     return Finding("paths", "ok", prefix)
 
 
+def here() -> Finding:
+    """Look whether the directory in which this runs is still there."""
+    try:
+        return Finding("directory", "ok", os.getcwd())
+    except FileNotFoundError:
+        return Finding("directory", "problem", "the current directory has been removed", "cd to one that is there")
+
+
 def _is_text(path: str) -> bool:
     try:
         path.encode()
@@ -483,16 +479,20 @@ def network() -> Finding:
             f"127.0.0.1 does not answer itself ({error})",
             "bring the loopback up: ip link set lo up",
         )
-    name = socket.gethostname()
-    try:
-        address = socket.gethostbyname(name)
-    except OSError:
-        return Finding(
-            "network",
-            "ok",
-            f"127.0.0.1; nobody knows this host by its name {name!r}: sessions of your own need SPARK_LOCAL_IP=127.0.0.1",
-        )
+    name, address = socket.gethostname(), _address()
+    if address is None:
+        own = f"nobody knows this host by its name {name!r}, so sessions of your own need SPARK_LOCAL_IP=127.0.0.1"
+        return Finding("network", "ok", f"127.0.0.1; {own}")
     return Finding("network", "ok", f"127.0.0.1; this host is {name} ({address})")
+
+
+def _address() -> str | None:
+    """Return the address of this host by its name, None if it has none by that, with which Java does not start."""
+    try:
+        found = socket.getaddrinfo(socket.gethostname(), None)
+    except (OSError, UnicodeError):
+        return None
+    return str(found[0][4][0])
 
 
 def locales() -> Finding:

@@ -72,7 +72,7 @@ def _publishing(method: Callable[..., Any]) -> Callable[..., Any]:
         outcome: Any = False
         try:
             outcome = method(query, *arguments, **named)
-        except Exception:
+        except Exception:  # whatever the query ended with, it has ended
             outcome = None
             raise
         finally:

@@ -33,7 +33,7 @@ from penstock import clock
 from penstock.spark import archive, launch, machine, noise
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from pyspark.sql import SparkSession
 
@@ -70,14 +70,20 @@ def local_session(
     active = SparkSession.getActiveSession()
     if active is not None:
         return active
-    how = launch.plan(master, config or {})
+    config = config or {}
+    how = launch.plan(master)
     threading.Thread(target=_prepare, args=(how.beside,), name="penstock-prepare", daemon=True).start()
+<<<<<<< HEAD
     settings = _settings(master, rows_in_jvm=rows_in_jvm, quiet=quiet) | (config or {})
+=======
+    ours = _settings(master, rows_in_jvm=rows_in_jvm)
+>>>>>>> session
     builder = SparkSession.builder.master(master).appName("penstock")
-    for name, value in settings.items():
+    for name, value in (ours | config).items():
         builder = builder.config(name, value)
     with how.environment():
         session = builder.getOrCreate()
+    _keep_from_others(session, ours.keys() - config.keys())
     if quiet:
         noise.hush()
         session.sparkContext.setLogLevel("ERROR")
@@ -88,6 +94,14 @@ def local_session(
 
         (register if rows_in_jvm else register_formats)(session)
     return session
+
+
+def _keep_from_others(session: SparkSession, names: Iterable[str]) -> None:
+    """Take settings of ours out of what a JVM remembers: it gives those with which it was started to each later session."""
+    if (jvm := session.sparkContext._jvm) is not None:  # noqa: SLF001 - has no other name
+        remembered = jvm.java.lang.System.getProperties()
+        for name in names:
+            remembered.remove(name)
 
 
 def _await_executors(spark: SparkSession) -> None:
