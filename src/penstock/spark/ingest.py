@@ -136,11 +136,7 @@ def ingest(
     run = _Run(described, every=every)
     try:
         run.follow(spark, progress)
-<<<<<<< HEAD
-    except BaseException as error:  # whatever it is, nothing of the run may outlive this call
-=======
     except BaseException as error:  # whatever leaves this scope, nothing of it is left behind
->>>>>>> session
         run.end()
         with suppress(errors.PenstockError):  # what is raised says more
             run.publish()

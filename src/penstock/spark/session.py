@@ -73,11 +73,7 @@ def local_session(
     config = config or {}
     how = launch.plan(master)
     threading.Thread(target=_prepare, args=(how.beside,), name="penstock-prepare", daemon=True).start()
-<<<<<<< HEAD
-    settings = _settings(master, rows_in_jvm=rows_in_jvm, quiet=quiet) | (config or {})
-=======
-    ours = _settings(master, rows_in_jvm=rows_in_jvm)
->>>>>>> session
+    ours = _settings(master, rows_in_jvm=rows_in_jvm, quiet=quiet)
     builder = SparkSession.builder.master(master).appName("penstock")
     for name, value in (ours | config).items():
         builder = builder.config(name, value)
