@@ -40,7 +40,7 @@ def write(frame: DataFrame, stage: Stage, **options: Any) -> None:
 def strangers(form: str, path: Path) -> list[list[str | None]]:
     """Return the column as readers see it that refuse what is no UTF-8; an empty line of text is an empty string."""
     if form == "text":
-        return [path.read_text(encoding="utf-8").removesuffix("\n").split("\n")]
+        return [[*path.read_text(encoding="utf-8").removesuffix("\n").split("\n")]]
     if form == "parquet":
         by_polars = pl.read_parquet(path)
     else:
@@ -49,7 +49,7 @@ def strangers(form: str, path: Path) -> list[list[str | None]]:
         )
     names = "" if form != "csv" else ", names=['value'], header=false, quote='\"', allow_quoted_nulls=false"
     reader = {"json": "read_json", "csv": "read_csv", "parquet": "read_parquet"}[form]
-    by_duckdb = duckdb.sql(f"select value from {reader}('{path}'{names})").fetchall()
+    by_duckdb = duckdb.connect().execute(f"select value from {reader}('{path}'{names})").fetchall()
     return [by_polars["value"].to_list(), [value for (value,) in by_duckdb]]
 
 

@@ -149,10 +149,13 @@ class StartingJob:
     def __init__(self) -> None:
         self.begun, self.go_on, self.stopped = threading.Event(), threading.Event(), threading.Event()
 
-    def start(self, *, watch: bool) -> StartingJob:
+    def start(self, spark: SparkSession, *, every: float | None) -> StartingJob:
         self.begun.set()
         assert self.go_on.wait(10)
         return self
+
+    def waits(self, query: StartingJob) -> bool:
+        return False
 
     def named(self, query: StartingJob) -> tuple[str, str]:
         return "query", "driver"
@@ -167,7 +170,7 @@ class StartingJob:
 def test_query_that_starts_behind_an_interrupt_is_stopped(spark: SparkSession) -> None:
     """The failure of a query without a handle: the caller has gone, impatiently, before there is a query to stop."""
     job = StartingJob()
-    run = _Run(lambda: cast("Any", job), watch=True)
+    run = _Run(lambda: cast("Any", job), every=1.0)
     caller = threading.Thread(target=lambda: run.follow(spark, None))
     caller.start()
     assert job.begun.wait(10)
