@@ -24,7 +24,7 @@ from penstock import failpoints
 from penstock.errors import BadFile, BadRecord, FileChanged, NotThere
 from penstock.formats import LINES, ReadFormat, decoder
 from penstock.formats.codecs import codec_of, decompressed
-from penstock.formats.lines import blocks, stream_blocks
+from penstock.formats.lines import blocks, record_at, stream_blocks
 from penstock.source import advice
 from penstock.source.cursor import is_version
 from penstock.storage import SeekableFile
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 BLOCK_BYTES = 8 << 20
 _CHUNK_BYTES = 1 << 20
+_REACH_BYTES = 4 << 20
 EXPANDED_BYTES_MAX = 64 << 30  # of one compressed file
 EXPANSION_MAX = 1000  # uncompressed bytes for one compressed; gzip cannot pass 1,032, a bomb is near it
 FILES_SCHEMA = pa.schema(
@@ -89,6 +90,25 @@ class Reading:
         with self.storage.open(self.full_path(file)) as handle:
             self._check(handle, file, self.full_path(file))
             return delimited.csv_cut(handle.read, file.size, anchor, target, sep=self.format.sep)
+
+    def reach(self, handle: ReadHandle, size: int, at: int) -> int | None:
+        """Return where the records end that begin before the cut `at`: what is in front of that, a cut there has read.
+
+        `None` if there is no such place near: a record is very long, or where one begins depends on all of the file
+        (Parquet).
+        """
+        from penstock.formats.binary import whole_blocks
+
+        fmt = self.format
+        if fmt.name == "csv":
+            return at
+        if fmt.name == "binary" and fmt.block_size:
+            return min(whole_blocks(at, fmt.block_size), size)
+        if fmt.name in LINES:
+            limit = at + _REACH_BYTES
+            found = record_at(handle.read, size, at, limit, sep=fmt.line_sep)
+            return size if found is None and limit >= size else found
+        return None
 
     def batches(self, splits: Iterable[Split]) -> Iterator[pa.RecordBatch]:
         """Yield the records of the splits, in order.

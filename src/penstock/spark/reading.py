@@ -59,7 +59,7 @@ def planner(options: Options, how: Reading) -> Planner:
     boundary = how.boundary if how.format.name == "csv" else None
     divisible = how.divisible if options["emit"] != "files" else _whole  # a row names a whole file
     state = locate(options["stateLocation"], name="stateLocation") if options["stateLocation"] else None
-    return Planner(how.storage, how.root, options, divisible=divisible, boundary=boundary, state=state)
+    return Planner(how.storage, how.root, options, divisible=divisible, boundary=boundary, reach=how.reach, state=state)
 
 
 def _whole(path: str) -> bool:  # noqa: ARG001 - what a planner calls
