@@ -44,7 +44,9 @@ class Query:
         self.at: dict[str, Any] = self._planner.initial()
 
     def _new(self) -> Planner:
-        return Planner(LocalStorage(), str(self.path), self._options, divisible=self._reading.divisible)
+        return Planner(
+            LocalStorage(), str(self.path), self._options, divisible=self._reading.divisible, reach=self._reading.reach
+        )
 
     def put(self, lines: list[str], seconds: float = 1000) -> Path:
         """Write the file."""

@@ -26,8 +26,9 @@ A batch *is* its plan, and the plan is in the offset. The failures this answers:
    plan, and fails for ever. Rule: a batch that was never committed may be taken out of Spark's offset log by whoever can
    know that (`spark.replan`); then this is asked for another plan behind the same start.
 10. So is a file that was cut over several batches, in its last piece. The plan behind the start is the rest of a version
-   that is not there any more. Rule: the rest is that of the version that is there if it begins with the same bytes: the
-   offset has a digest of the first and the last `_SEEN_BYTES` before the cut. Else the planner refuses, and says what to do.
+   that is not there any more. Rule: the rest is that of the version that is there if it begins with the same bytes, as far as
+   records were read: the offset has a digest of the first and the last `_SEEN_BYTES` of these. Else the planner refuses, and
+   says what to do.
 11. A file is put back from a backup, with its time: it has another inode. Rule: a version is path, size and time; an inode,
    which no backup can give back, is none of it. (What is rewritten in place, of the same size and with its time set back,
    could not be told from what was planned before either.)
@@ -63,7 +64,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from penstock.options import Options
-    from penstock.storage import Storage
+    from penstock.storage import ReadHandle, Storage
 
 _log = logging.getLogger("penstock.source")
 INLINE_BYTES = 64 << 10  # a plan longer than this goes to a side record, where there is a place for one
@@ -97,9 +98,10 @@ class Planner:
     """Plans the batches of one source. Lives in the driver, as long as the query; not shared between threads.
 
     `boundary(file, anchor, target)` returns the first record start at or behind `target`, for formats that can only be
-    cut there (csv); `None` means that any byte will do. `divisible(path)` tells whether a file may be cut at all. `state` is
-    where plans go that are too long for an offset, beside the checkpoint. `admit(path)` raises for a file that can never be
-    read, before it is planned: whoever moves it away can go on.
+    cut there (csv); `None` means that any byte will do. `reach(open file, size, at)` returns how far the records reach
+    that begin before a cut. `divisible(path)` tells whether a file may be cut at all. `state` is where plans go that are
+    too long for an offset, beside the checkpoint. `admit(path)` raises for a file that can never be read, before it is
+    planned: whoever moves it away can go on.
     """
 
     def __init__(
@@ -110,6 +112,7 @@ class Planner:
         *,
         divisible: Callable[[str], bool],
         boundary: Callable[[FileVersion, int, int], int] | None = None,
+        reach: Callable[[ReadHandle, int, int], int | None] = lambda _, __, at: at,
         state: tuple[Storage, str] | None = None,
         admit: Callable[[str], None] | None = None,
     ) -> None:
@@ -119,6 +122,7 @@ class Planner:
         self._divisible = divisible
         self._boundary = boundary
         self._admit = admit
+        self._reach = reach
         self._state = state
         self._limits = Limits(options["maxFilesPerTrigger"], options["maxBytesPerTrigger"])
         self._bounded = False
@@ -490,15 +494,20 @@ class Planner:
         return f"{self._root}/{file.path}" if file.path else self._root
 
     def _seen(self, file: FileVersion, at: int) -> str | None:
-        """Return a digest of the first and the last bytes before `at`; `None` if the file is not that version, or cannot be read."""
+        """Return a digest of how far a cut at `at` has read, and of the first and the last bytes of that.
+
+        `None` if the file is not that version, cannot be read, or what was read cannot be told by that.
+        """
         try:
             with self._storage.open(self._full_path(file)) as handle:
-                head = handle.read(0, min(at, _SEEN_BYTES))
-                tail = handle.read(max(at - _SEEN_BYTES, 0), min(at, _SEEN_BYTES))
-                info = handle.info()
-        except StorageError:
+                end = self._reach(handle, file.size, at)
+                if end is None or not is_version(self._storage, handle.info(), file):
+                    return None
+                head = handle.read(0, min(end, _SEEN_BYTES))
+                tail = handle.read(max(end - _SEEN_BYTES, 0), min(end, _SEEN_BYTES))
+        except (StorageError, FileChanged):
             return None
-        return xxhash.xxh3_128_hexdigest(head + tail) if is_version(self._storage, info, file) else None
+        return xxhash.xxh3_128_hexdigest(b"%d\0" % end + head + tail)
 
     # -- the batch -----------------------------------------------------------------------------------------------
 

@@ -40,7 +40,7 @@ from penstock.formats.charsets import (
     to_utf8,
 )
 from penstock.formats.codecs import codec_of, decompressed, unreadable
-from penstock.formats.lines import begun, blocks, record_starts, stream_blocks, without_bom
+from penstock.formats.lines import begun, blocks, record_at, record_starts, stream_blocks, without_bom
 from penstock.formats.malformed import excerpt
 from penstock.formats.strings import checked
 from penstock.source import advice
@@ -67,6 +67,7 @@ _HEAD_BYTES = 4  # the longest byte order mark
 _HEADER_BYTES = 64 << 10  # of a csv file, which may have a header there
 _SEPARATOR_BYTES_MAX = 255  # what `lines` can tell apart in wide code units
 _CHUNK_BYTES = 1 << 20
+_REACH_BYTES = 4 << 20
 EXPANDED_BYTES_MAX = 64 << 30  # of one compressed file
 EXPANSION_MAX = 1000  # uncompressed bytes for one compressed; gzip cannot pass 1,032, a bomb is near it
 FILES_SCHEMA = pa.schema(
@@ -129,6 +130,26 @@ class Reading:
         with self.storage.open(self.full_path(file)) as handle:
             self._check(handle, file, self.full_path(file))
             return csv_cut(handle.read, file.size, anchor, target, self.format.csv)
+
+    def reach(self, handle: ReadHandle, size: int, at: int) -> int | None:
+        """Return where the records end that begin before the cut `at`: what is in front of that, a cut there has read.
+
+        `None` if there is no such place near: a record is very long, or where one begins depends on all of the file
+        (Parquet).
+        """
+        from penstock.formats.binary import whole_blocks
+
+        fmt = self.format
+        if fmt.name == "csv":
+            return at
+        if fmt.name == "binary" and fmt.block_size:
+            return min(whole_blocks(at, fmt.block_size), size)
+        if fmt.name in LINES:
+            limit = at + _REACH_BYTES
+            how = charset(fmt.encoding, handle.read(0, min(_HEAD_BYTES, size)))
+            found = record_at(handle.read, size, at, limit, sep=self._sep(how), unit=how.unit, bom=how.bom)
+            return size if found is None and limit >= size else found
+        return None
 
     def batches(self, splits: Iterable[Split]) -> Iterator[pa.RecordBatch]:
         """Yield the records of the splits, in order.

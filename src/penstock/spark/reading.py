@@ -69,7 +69,16 @@ def planner(options: Options, how: Reading) -> Planner:
     divisible = how.divisible if options["emit"] != "files" else _whole  # a row names a whole file
     state = locate(options["stateLocation"], name="stateLocation") if options["stateLocation"] else None
     admit = None if options["emit"] == "files" else how.admit
-    return Planner(how.storage, how.root, options, divisible=divisible, boundary=boundary, state=state, admit=admit)
+    return Planner(
+        how.storage,
+        how.root,
+        options,
+        divisible=divisible,
+        boundary=boundary,
+        reach=how.reach,
+        state=state,
+        admit=admit,
+    )
 
 
 def _whole(path: str) -> bool:  # noqa: ARG001 - what a planner calls
