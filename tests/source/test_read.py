@@ -31,6 +31,15 @@ from penstock.storage import LocalStorage
 
 TIMES: dict[str, Any] = {"listed": 0, "sure": 0, "sum": ""}  # in place of what is another in each driver
 TEXT = pa.schema([("value", pa.string())])
+FILES_JSON = json.dumps(
+    {
+        "type": "struct",
+        "fields": [
+            {"name": name, "type": kind, "nullable": True, "metadata": {}}
+            for name, kind in (("path", "string"), ("modified", "timestamp"), ("size", "long"))
+        ],
+    }
+)
 ROWS = pa.schema([("id", pa.int64()), ("name", pa.string())])
 
 
@@ -564,6 +573,28 @@ def test_invalid_utf8_is_named_with_its_place(source: Input) -> None:
         with pytest.raises(BadRecord, match="byte 4") as raised:
             list(read([whole(good), whole(bad)]))
         assert (raised.value.path, raised.value.offset) == (f"{source.root}/bad", 4)
+
+
+def test_files_as_rows_are_whole(source: Input) -> None:
+    """With emit=files a byte limit cuts no file: each batch has the rows of its files, and none is without rows."""
+    for name in "abc":
+        source.put(name, b"x" * 100)
+        os.utime(source.root / name, (1000, 1000))
+    options = parse(
+        SOURCE,
+        {"path": str(source.root), "emit": "files", "maxBytesPerTrigger": "30", "splitSize": "10"},
+        what="source",
+    )
+    how = binding.reading(options, FILES_JSON)
+    planner = binding.planner(options, how)
+    at, found = planner.initial(), []
+    while (end := planner.latest(at)) != at:
+        tasks = planner.tasks(end)
+        found.append(
+            [v for task in tasks for b in binding.rows(options, how, tuple(task)) for v in b["path"].to_pylist()]
+        )
+        at = end
+    assert found == [[f"{source.root}/{name}"] for name in "abc"]
 
 
 def test_bad_json_is_named_with_its_place(source: Input) -> None:

@@ -195,6 +195,7 @@ def test_difference_too_large_to_tell_and_then_something_comes_back(
     for i in range(500):
         (folder.path / f"f{i}").rename(tmp_path / f"f{i}")
     folder.put("a", 6001)
+    tick()
     files, at = run(folder, at)
     assert files == ["a"]
     tick()
