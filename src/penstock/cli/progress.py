@@ -33,6 +33,7 @@ class Course:
     last: Ingested | None = None
     started: float = 0.0
     paced: tuple[float, int] | None = None  # since when, from how many bytes on
+    ended: bool = False  # a stop was asked for, and the last state is from behind it
 
     def update(self, state: Ingested) -> None:
         """Take in the newest state."""
