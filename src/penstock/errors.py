@@ -6,7 +6,7 @@
     +-- UsageError                  the call is wrong: change it (exit status 2)
     |   +-- OptionError             an option is unknown, missing or has a bad value
     |   +-- TemplateError           a bucketBy or fileName template cannot be used
-    |   +-- DependencyError         an optional library is not installed
+    |   +-- DependencyError         a library, or what else of the machine is needed, is not there
     |   +-- PositionError           a position is not one of this log
     +-- InputError                  the input is wrong: mend the file, run again
     |   +-- BadRecord               a record cannot be parsed
@@ -96,7 +96,7 @@ class TemplateError(UsageError):
 
 
 class DependencyError(UsageError):
-    """A library that this use needs is not installed; the message names the command."""
+    """What this use needs of the machine is missing or not fit: a library, Java, a directory; the message says what to do."""
 
     code = "PST-103"
 

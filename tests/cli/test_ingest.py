@@ -12,12 +12,14 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+import penstock
 from penstock import clock
-from penstock.cli import process
+from penstock.cli import ingest, process
 from penstock.cli.process import Stop, interrupted_by_signals, jsonable_stdout, status_of, stop_signals
 from penstock.cli.progress import Course, reporter
 from penstock.errors import PenstockError
@@ -346,6 +348,30 @@ def test_a_first_signal_asks_and_a_second_ends() -> None:
     assert status_of(caught.value) == status_of(KeyboardInterrupt()) == 130
     assert signal.getsignal(signal.SIGTERM) == before
     assert not Stop().due()
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_only_a_report_from_behind_the_end_is_shown(monkeypatch: pytest.MonkeyPatch, waits: bool) -> None:
+    """A stop shows what was done when the query had ended; a second signal, which does not wait for that, shows nothing of before."""
+
+    def stopped(*_: object, progress: Callable[[Ingested], None], **__: object) -> None:
+        try:
+            progress(state(1, 1, 0, 1))
+        except KeyboardInterrupt:
+            if waits:
+                progress(state(2, 2, 0, 2))
+            raise
+
+    monkeypatch.setattr(penstock, "ingest", stopped)
+    course, due = Course(), iter([True, False])
+    stop = cast("Stop", SimpleNamespace(requested=True, due=lambda: next(due)))
+    how: dict[str, Any] = {"watch": True, "progress": ingest._watching(stop, course, lambda _: None), "course": course}
+    request = ingest.Request("in", "out", {}, {}, None, None)
+    if waits:
+        assert ingest._ingest(cast("Any", None), request, **how).rows == 2
+    else:
+        with pytest.raises(KeyboardInterrupt):
+            ingest._ingest(cast("Any", None), request, **how)
 
 
 def test_a_signal_where_nothing_is_to_be_finished() -> None:

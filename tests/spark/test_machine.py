@@ -145,7 +145,7 @@ def test_slow_workers_are_told(
 ) -> None:
     """Another Python that works is taken; one line says what it costs and how not to pay it."""
     pytest.importorskip("pyspark")
-    other = program(tmp_path / "other", f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    other = program(tmp_path / "other", f'#!/bin/sh\necho welcome\nexec {sys.executable} "$@"\n')
     monkeypatch.setenv("PYSPARK_PYTHON", str(other))
     monkeypatch.setattr(launch, "_has_jvm", lambda: False)
     how = launch.plan("local[2]")
@@ -298,9 +298,8 @@ def test_spark_home_of_another_spark(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert machine.spark_home().state == "note"
     assert "is Spark 3.5.1, PySpark is 4" in machine.spark_home().text
     assert machine.for_jvm("local")["SPARK_HOME"] == os.path.dirname(pyspark.__file__)
-    (tmp_path / "jars" / "spark-core_2.12-3.5.1.jar").rename(
-        tmp_path / "jars" / f"spark-core_2.13-{pyspark.__version__}.jar"
-    )
+    ours = tmp_path / "jars" / f"spark-core_2.13-{pyspark.__version__}-vendor-1.jar"
+    (tmp_path / "jars" / "spark-core_2.12-3.5.1.jar").rename(ours)
     assert machine.spark_home().state == "ok"
     assert "SPARK_HOME" not in machine.for_jvm("local")
 

@@ -107,7 +107,7 @@ def test_odd_machine(odd_python: Path, stage: Stage) -> None:
         "PYSPARK_DRIVER_PYTHON": "jupyter",
         "SPARK_HOME": str(stage.root / "spark"),
     }
-    command = [odd_python, "-m", "penstock.cli", "ingest", stage.src, out, "--json"]
+    command: list[str | Path] = [odd_python, "-m", "penstock.cli", "ingest", stage.src, out, "--json"]
     done = subprocess.run(
         command, env=variables, cwd=stage.root, capture_output=True, text=True, timeout=200, check=False
     )

@@ -153,8 +153,8 @@ def _ingest(
             watch=watch,
             progress=progress,
         )
-    except KeyboardInterrupt:  # a stop that was asked for; the last report has what was done until then
-        if course.last is None:
+    except KeyboardInterrupt:  # a stop that was asked for
+        if course.last is None or not course.ended:  # once more, by who did not wait for it
             raise
         return course.last
 
@@ -167,6 +167,7 @@ def _watching(stop: Stop, course: Course, shown: Callable[[Course], None]) -> Ca
         shown(course)
         if stop.due():
             raise KeyboardInterrupt
+        course.ended = stop.requested  # the one report behind that
 
     return progress
 

@@ -98,7 +98,7 @@ def session(master: str | None) -> Iterator[SparkSession]:
 def _not_started(said: list[str], error: Exception) -> PenstockError:
     words = [line.strip() for line in said if not re.match(r"\s+at |\s*\.\.\. \d+ more", line)]  # not the stack of Java
     why = "; ".join(words[-3:]) or f"{type(error).__name__}: {error}".splitlines()[0]
-    return PenstockError(f"Spark did not start: {why}; is there a Java 17 or newer, by JAVA_HOME or on the path?")
+    return PenstockError(f"Spark did not start: {why}; see what is not well with: penstock doctor")
 
 
 @contextlib.contextmanager

@@ -38,6 +38,7 @@ class Course:
     batch_ns: int | None = None  # when the last batch of this run was seen to be committed
     waiting_ns: int | None = None  # since when there is nothing to do
     marks: deque[tuple[float, int]] = field(default_factory=deque)  # when how many bytes had been read
+    ended: bool = False  # a stop was asked for, and the last state is from behind it
 
     def update(self, state: Ingested) -> None:
         """Take in the newest state."""

@@ -48,8 +48,8 @@ def ask(command: str) -> Interpreter | None:
     path = shutil.which(command)
     said = None if path is None else _said(path, "-c", _SELF, *_NEEDED)
     try:
-        version, missing = json.loads(said or "")
-    except ValueError:
+        version, missing = json.loads((said or "").splitlines()[-1])  # a wrapper may say something before
+    except (ValueError, IndexError):
         return None
     return Interpreter(path or command, tuple(version), tuple(missing))
 

@@ -37,7 +37,7 @@ _JAVA_TEMPORARY = "/tmp"  # noqa: S108 - Java's own, whatever TMPDIR says
 _UTF8_LOCALE = "C.UTF-8"
 _SOCKET_PATH_MAX = 107
 _OURS_IN_TEMPORARY = len("/penstock-4294967295/fork-4194304")
-_SPACE_LEAST, _SPACE_LITTLE = 100 << 20, 1 << 30
+_SPACE_LEAST, _SPACE_LITTLE = 4 << 20, 1 << 30
 _MEMORY_LITTLE = 3 << 29  # the JVM's heap of 1 GiB, and Python
 _FILES_LITTLE, _PROCESSES_LITTLE = 1024, 1024
 _EARLIEST_NS = 1_735_689_600 * clock.SECOND_NS  # 2025: no clock that was set is behind this code
@@ -271,8 +271,8 @@ def spark_home() -> Finding:
     if named is None:
         return Finding("spark", "ok", f"that of PySpark ({ours})")
     there = _spark_in(named)
-    if there == version:
-        return Finding("spark", "ok", f"SPARK_HOME={named!r} is Spark {there}, as is PySpark")
+    if there is not None and _version(there)[:2] == _version(version)[:2]:  # a vendor's has a suffix
+        return Finding("spark", "ok", f"SPARK_HOME={named!r} is Spark {there}, PySpark is {version}")
     what = f"SPARK_HOME={named!r} " + (f"is Spark {there}" if there else "has no Spark") + f", PySpark is {version}"
     if _spark_in(ours) is None:
         return Finding("spark", "problem", what, f"set SPARK_HOME to a Spark {version}, or install PySpark with pip")
