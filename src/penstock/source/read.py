@@ -26,6 +26,7 @@ from penstock.errors import BadFile, BadRecord, FileChanged, NotThere
 from penstock.formats import LINES, Decoder, ReadFormat, decoder
 from penstock.formats.codecs import codec_of, decompressed
 from penstock.formats.lines import blocks, stream_blocks
+from penstock.formats.malformed import excerpt
 from penstock.storage import SeekableFile
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from penstock.storage import ReadHandle, Storage
 
 _log = logging.getLogger("penstock.source")
+_told: set[str] = set()  # the columns of headers of which it was told that they are not read
 BLOCK_BYTES = 8 << 20
 _CHUNK_BYTES = 1 << 20
 _HEAD_BYTES = 64 << 10  # of a csv file, which may have a header there
@@ -203,15 +205,17 @@ class Reading:
         return csv_stream_header(found, fmt.csv) if fmt.csv.header else (b"", found)
 
     def _columns(self, header: bytes, path: str) -> tuple[str, ...]:
-        """Return the names in a header, checked against the schema. What of them is not read is told, once a process."""
+        """Return the names in a header, once it is known to have those of the schema. Tells, once a process, which are not read."""
         from penstock.formats.delimited import header_names, header_places
 
         in_utf8 = _utf8(header, self.format.encoding, path, 0) if self._in_bytes else header
         columns = header_names(in_utf8, self.format.csv)
-        places = header_places(self.format.schema.names, columns)
-        left = [name for place, name in enumerate(columns) if place not in places]
-        if left:
-            _tell_unread(path, tuple(left))
+        places = set(header_places(self.format.schema.names, columns))
+        unread = [name for place, name in enumerate(columns) if place not in places]
+        shown = excerpt(", ".join(unread))
+        if unread and shown not in _told:
+            _told.add(shown)
+            _log.warning("%r has columns that the schema does not have, and that are not read: %s", path, shown)
         return columns
 
     # -- parquet, binary -----------------------------------------------------------------------------------------
@@ -355,11 +359,6 @@ def _remembering(read: Callable[[int, int], bytes], size: int) -> Callable[[int,
         return head[offset : offset + length]
 
     return remembering
-
-
-@lru_cache(maxsize=1000)
-def _tell_unread(path: str, columns: tuple[str, ...]) -> None:
-    _log.warning("%r: columns of the header that the schema does not have are not read: %s", path, ", ".join(columns))
 
 
 def _chunks(handle: ReadHandle, size: int) -> Iterator[bytes]:
