@@ -217,6 +217,23 @@ def test_a_run_of_escapes_over_pieces_counts_whole(escape: str | None) -> None:
         assert cut == (expected.ends[0] if expected.ends else len(text))
 
 
+@pytest.mark.usefixtures("small_scans")
+@pytest.mark.parametrize(("dialect", "mark"), [(Dialect(), b'"'), (SPARK, b"\\")])
+def test_a_file_of_quotes_without_end_is_not_held(
+    dialect: Dialect, mark: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where nothing is decided for long, the driver gives up looking for a place to cut, and reads no further."""
+    monkeypatch.setattr(csvcut, "_HELD_BYTES_MAX", 100)
+    offsets: list[int] = []
+
+    def read_at(offset: int, length: int) -> bytes:
+        offsets.append(offset)
+        return mark * length
+
+    assert csv_cut(read_at, 1_000_000, 0, 10, dialect) == 1_000_000
+    assert max(offsets) <= 110
+
+
 @pytest.mark.parametrize(
     "find", [lambda read_at: csv_cut(read_at, 100, 0, 90), lambda read_at: list(csv_blocks(read_at, 100, 0, 100))]
 )

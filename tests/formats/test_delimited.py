@@ -455,6 +455,14 @@ def test_columns_of_one_name_are_in_the_order_of_the_header() -> None:
     assert decoder(ReadFormat("csv", upper, columns=("a", "A"))).decode(b"1,2\n").column(0).to_pylist() == ["2"]
 
 
+def test_a_header_of_a_million_fields_is_refused() -> None:
+    """Names cost time: there may be as many as Spark takes, long ones too, and a file with more is told."""
+    names = tuple(f"column {number} " + "x" * 100 for number in range(20_480))
+    assert header_names(",".join(names).encode(), Dialect()) == names
+    with pytest.raises(BadFile, match="more than 20480 fields"):
+        header_names(b"," * 1_000_000 + b"\n", Dialect())
+
+
 def test_a_header_that_is_no_utf8_is_told() -> None:
     """A header in another encoding is a bad file, with what it has."""
     with pytest.raises(BadFile, match=r"found the header 'a,\\xff"):

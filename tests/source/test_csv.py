@@ -126,13 +126,18 @@ def test_a_column_that_no_header_has_is_told(source: Input) -> None:
         assert f"'{source.root}/f': the header has no column 'name' (did you mean 'nam'?)" in caught.value.message
 
 
-def test_columns_that_are_not_read_are_told_once(source: Input, caplog: pytest.LogCaptureFixture) -> None:
-    """What a header has and the schema has not is named, once a file and process."""
+def test_columns_that_are_not_read_are_told_once(
+    source: Input, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a header has and the schema has not is named, with the first file that has it, once a process."""
+    monkeypatch.setattr(read, "_told", set())
+    other = source.put("g", b"id,x,name,y\n3,?,c,?\n")
     file = source.put("f", b"id,x,name,y\n1,?,a,?\n2,?,b,?\n")
     with caplog.at_level(logging.WARNING, "penstock.source"):
-        assert rows(source, cut(file, [12, 20]), Dialect(header=True), ROWS) == [(1, "a"), (2, "b")]
+        splits = [*cut(file, [12, 20]), whole(other)]
+        assert rows(source, splits, Dialect(header=True), ROWS) == [(1, "a"), (2, "b"), (3, "c")]
     assert [record.getMessage() for record in caplog.records] == [
-        f"'{source.root}/f': columns of the header that the schema does not have are not read: x, y"
+        f"'{source.root}/f' has columns that the schema does not have, and that are not read: x, y"
     ]
 
 

@@ -52,10 +52,10 @@ class Tree(LocalStorage):
         super().__init__()
         self._plain = plain
         self._inodes = count(1)
-        self._root = self._made({})
+        self._root = self._node({})
         self.broken = ""
 
-    def _made(self, names: dict[str, Node] | None, data: bytes = b"", modified_ns: int | None = None) -> Node:
+    def _node(self, names: dict[str, Node] | None, data: bytes = b"", modified_ns: int | None = None) -> Node:
         now = clock.now_ns()
         return Node(next(self._inodes), now if modified_ns is None else modified_ns, now, data, names)
 
@@ -117,7 +117,7 @@ class Tree(LocalStorage):
         node = self.find(folder)
         if node is None:
             above, last = self._folder(folder)
-            node = self._link(above, last, self._made({}))
+            node = self._link(above, last, self._node({}))
         return node, name
 
     def _link(self, folder: Node, name: str, node: Node) -> Node:
@@ -132,7 +132,7 @@ class Tree(LocalStorage):
         if node is not None and in_place:
             node.data, node.modified_ns, node.changed_ns = data, modified_ns, clock.now_ns()
             return
-        self._link(*self._folder(path), self._made(None, data, modified_ns))
+        self._link(*self._folder(path), self._node(None, data, modified_ns))
 
     def put(self, path: str, node: Node) -> None:
         """Give a file or a directory this name, as a rename does."""

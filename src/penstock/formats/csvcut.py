@@ -67,11 +67,14 @@ if TYPE_CHECKING:
 RFC4180 = Dialect()
 _LF, _CR = 10, 13
 _SCAN_BYTES = 4 << 20
+_HELD_BYTES_MAX = 64 << 20  # of quotes or escapes one behind the other
 _HEADER_BYTES = 64 << 10
 
 
 def csv_cut(read: Callable[[int, int], bytes], size: int, anchor: int, target: int, dialect: Dialect = RFC4180) -> int:
     """Return the first offset at or behind `target` where a record begins, or `size` if none does.
+
+    Also `size` for a file that is quotes, or escapes, without end: who reads it will refuse it, or take it whole.
 
     `anchor` is where a record begins, at or in front of `target`; the file is read from there, in pieces. A comment and a
     blank line count as records. `read` is as in `lines.blocks`. Raises `FileChanged` when the file ends before `size`.
@@ -90,6 +93,8 @@ def csv_cut(read: Callable[[int, int], bytes], size: int, anchor: int, target: i
         if len(ends):
             return at + int(ends[0])
         at, held = at + known, data[known:]
+        if len(held) > _HELD_BYTES_MAX:
+            break
     return size
 
 
@@ -174,7 +179,9 @@ def record_starts(block: bytes, dialect: Dialect) -> Offsets:
 def without_comments(block: bytes, dialect: Dialect) -> bytes:
     """Return `block`, which begins a record, without its comments."""
     mark = (dialect.comment or "").encode()
-    if not mark or not (block.startswith(mark) or b"\n" + mark in block or b"\r" + mark in block):
+    if not mark or mark not in block:
+        return block
+    if not (block.startswith(mark) or b"\n" + mark in block or b"\r" + mark in block):
         return block
     view = np.frombuffer(block, np.uint8)
     bounds = np.append(record_starts(block, dialect), len(block))
@@ -402,6 +409,11 @@ def _blocks(
 
 def _first_row(data: bytes, dialect: Dialect) -> tuple[int, int] | None:
     """Return where the first record of `data` that is neither blank nor a comment begins and ends, if there is one."""
+    begin = len(data) - len(data.lstrip(b"\r\n"))
+    line = data[begin : data.find(b"\n", begin) + 1]
+    marks = (dialect.quote.encode(), (dialect.comment or "").encode(), b"\r")
+    if line and not any(mark and mark in line for mark in marks):
+        return begin, begin + len(line)
     rows = row_starts(data, dialect)
     if not len(rows):
         return None

@@ -18,7 +18,7 @@ import difflib
 import re
 from collections import Counter
 from dataclasses import replace
-from itertools import chain
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -40,6 +40,9 @@ if TYPE_CHECKING:
 
 _ARROW_BLOCK_MAX = (1 << 31) - 1
 _PLAIN = frozenset("+-.:0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")  # of what is not a string
+_HEADER_BYTES_KEPT = 64 << 10
+_COLUMNS_MAX = 20_480  # Spark's `maxColumns`
+_NAMES_COMPARED = 1000  # of a header, with one that it does not have
 _BLANK = r"^[\x00-\x20]*$"  # what Java trims
 
 
@@ -60,7 +63,7 @@ class CsvDecoder:
         self._dialect = fmt.csv
         fields = fmt.schema.names if fmt.columns is None else fmt.columns
         count = f"{len(fields)} field{'s' * (len(fields) != 1)}"
-        self._expected = f"{count} ({', '.join(fields)}) separated by {fmt.csv.sep!r}"
+        self._expected = f"{count} ({excerpt(', '.join(fields))}) separated by {fmt.csv.sep!r}"
         self._names = [str(place) for place in range(len(fields))]  # names may be there twice; positions are not
         places = range(len(fields)) if fmt.columns is None else header_places(fmt.schema.names, fmt.columns)
         taken = [self._names[place] for place in places]
@@ -116,12 +119,22 @@ class CsvDecoder:
 
 
 def header_names(header: bytes, dialect: Dialect) -> tuple[str, ...]:
-    """Return the fields of a header. Raises `BadFile` if they are no UTF-8."""
-    records = pa.BufferReader(_plain(header, dialect))
+    """Return the fields of a header. Raises `BadFile` if they are no UTF-8, or more than Spark takes."""
+    if header.count(dialect.sep.encode()) >= _COLUMNS_MAX:
+        msg = f"found a header of more than {_COLUMNS_MAX} fields, expected fewer; is sep={dialect.sep!r} what the file has?"
+        raise BadFile(msg)
+    read = _names if len(header) <= _HEADER_BYTES_KEPT else _names.__wrapped__
+    return read(header, dialect)
+
+
+@lru_cache(maxsize=64)
+def _names(header: bytes, dialect: Dialect) -> tuple[str, ...]:
+    record = _plain(header, dialect)
+    reading = csv.ReadOptions(use_threads=False, block_size=min(len(record), _ARROW_BLOCK_MAX))
     try:
-        return tuple(csv.read_csv(records, parse_options=_parsing(dialect)).column_names)
-    except UnicodeDecodeError as error:
-        msg = f"found the header '{excerpt(header)}', expected UTF-8"
+        return tuple(csv.read_csv(pa.BufferReader(record), reading, _parsing(dialect)).column_names)
+    except (UnicodeDecodeError, pa.ArrowInvalid) as error:
+        msg = f"found the header '{excerpt(header)}', expected names in UTF-8"
         raise BadFile(msg) from error
 
 
@@ -130,26 +143,29 @@ def header_places(columns: list[str], header: tuple[str, ...]) -> list[int]:
 
     Columns of one name are in the order of the header. Raises `BadFile` if one is missing, or more often there than asked.
     """
-    places = {name: [place for place, other in enumerate(header) if other == name] for name in columns}
-    taken = set(chain.from_iterable(places.values()))
-    for name in (name for name, found in places.items() if not found):
-        folded = name.casefold()
-        places[name] = [p for p, other in enumerate(header) if other.casefold() == folded and p not in taken]
     asked = Counter(columns)
+    places: dict[str, list[int]] = {name: [] for name in columns}
+    others: list[int] = []
+    for place, name in enumerate(header):
+        places.get(name, others).append(place)
+    folded = {name.casefold(): found for name, found in places.items() if not found}
+    for place in others if folded else ():
+        folded.get(header[place].casefold(), []).append(place)
     missing = [name for name in asked if len(places[name]) < asked[name]]
     if missing:
-        near = difflib.get_close_matches(missing[0], header, n=1)
+        near = difflib.get_close_matches(missing[0], header[:_NAMES_COMPARED], n=1)
         hint = f" (did you mean {near[0]!r}?)" if near else ""
+        names, known = (", ".join(map(repr, some[:_NAMES_COMPARED])) for some in (missing, header))
         msg = (
-            f"the header has no column {', '.join(map(repr, missing))}{hint}, found {', '.join(map(repr, header))}; "
-            "name the columns of the schema as the header does"
+            f"the header has no column {excerpt(names)}{hint}, found {excerpt(known)}; name the columns of the schema as the "
+            "header does"
         )
         raise BadFile(msg)
     several = next((name for name in asked if len(places[name]) > asked[name]), None)
     if several is not None:
         msg = f"the header has {len(places[several])} columns {several!r}, expected {asked[several]}"
         raise BadFile(msg)
-    next_place = {name: iter(found) for name, found in places.items()}
+    next_place = {name: iter(places[name]) for name in asked}
     return [next(next_place[name]) for name in columns]
 
 

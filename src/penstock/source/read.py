@@ -18,7 +18,6 @@ import codecs
 import logging
 from bisect import bisect_right
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -62,6 +61,7 @@ if TYPE_CHECKING:
     )
 
 _log = logging.getLogger("penstock.source")
+_told: set[str] = set()  # the columns of headers of which it was told that they are not read
 BLOCK_BYTES = 8 << 20
 _HEAD_BYTES = 4  # the longest byte order mark
 _HEADER_BYTES = 64 << 10  # of a csv file, which may have a header there
@@ -357,14 +357,16 @@ class Reading:
         return csv_stream_header(found, fmt.csv) if fmt.csv.header else (b"", found)
 
     def _columns(self, header: bytes, path: str) -> tuple[str, ...]:
-        """Return the names in a header, checked against the schema. What of them is not read is told, once a process."""
+        """Return the names in a header, once it is known to have those of the schema. Tells, once a process, which are not read."""
         from penstock.formats.delimited import header_names, header_places
 
         columns = header_names(header, self.format.csv)
-        places = header_places(self.format.schema.names, columns)
-        left = [name for place, name in enumerate(columns) if place not in places]
-        if left:
-            _tell_unread(path, tuple(left))
+        places = set(header_places(self.format.schema.names, columns))
+        unread = [name for place, name in enumerate(columns) if place not in places]
+        shown = excerpt(", ".join(unread))
+        if unread and shown not in _told:
+            _told.add(shown)
+            _log.warning("%r has columns that the schema does not have, and that are not read: %s", path, shown)
         return columns
 
     # -- parquet, binary -----------------------------------------------------------------------------------------
@@ -525,11 +527,6 @@ def _remembering(read: Callable[[int, int], bytes], size: int) -> Callable[[int,
         return head[offset : offset + length]
 
     return remembering
-
-
-@lru_cache(maxsize=1000)
-def _tell_unread(path: str, columns: tuple[str, ...]) -> None:
-    _log.warning("%r: columns of the header that the schema does not have are not read: %s", path, ", ".join(columns))
 
 
 def _check_range(split: Split, *, whole: bool) -> None:
