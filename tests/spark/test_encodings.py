@@ -14,8 +14,10 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from typer.testing import CliRunner
 
 import penstock
+from penstock.cli.app import app
 from penstock.errors import OptionError
 from tests.support.stage import Stage
 
@@ -40,7 +42,7 @@ def write(frame: DataFrame, stage: Stage, **options: Any) -> None:
 def strangers(form: str, path: Path) -> list[list[str | None]]:
     """Return the column as readers see it that refuse what is no UTF-8; an empty line of text is an empty string."""
     if form == "text":
-        return [path.read_text(encoding="utf-8").removesuffix("\n").split("\n")]
+        return [[*path.read_text(encoding="utf-8").removesuffix("\n").split("\n")]]
     if form == "parquet":
         by_polars = pl.read_parquet(path)
     else:
@@ -49,7 +51,7 @@ def strangers(form: str, path: Path) -> list[list[str | None]]:
         )
     names = "" if form != "csv" else ", names=['value'], header=false, quote='\"', allow_quoted_nulls=false"
     reader = {"json": "read_json", "csv": "read_csv", "parquet": "read_parquet"}[form]
-    by_duckdb = duckdb.sql(f"select value from {reader}('{path}'{names})").fetchall()
+    by_duckdb = duckdb.execute(f"select value from {reader}('{path}'{names})").fetchall()
     return [by_polars["value"].to_list(), [value for (value,) in by_duckdb]]
 
 
@@ -103,7 +105,7 @@ def wrong(batch: pa.RecordBatch) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([halves, batch.column(0)], names=["half", "line"])
 
 
-def test_transforms_that_make_no_text(spark: SparkSession, stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_transforms_that_make_no_text(spark: SparkSession, stage: Stage) -> None:
     """In an ingest, too: refused by name, or replaced, also in what names the bucket; and verify repeats it."""
     stage.put("a", "1", "2", "3")
     how: dict[str, Any] = {"transform": f"{__name__}:wrong"}
@@ -120,6 +122,8 @@ def test_transforms_that_make_no_text(spark: SparkSession, stage: Stage, monkeyp
         ("3", "\ufffd"),
     ]
     assert {bucket for _, bucket in rows} == {"half=\ufffd", "half=a%0A\ufffd"}
+    verified = CliRunner().invoke(app, ["verify", str(stage.dst), "--source", str(stage.src), "--json"])
+    assert json.loads(verified.stdout)["source"]["proved"] is True
 
 
 @pytest.mark.parametrize(
