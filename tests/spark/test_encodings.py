@@ -110,7 +110,7 @@ def test_transforms_that_make_no_text(spark: SparkSession, stage: Stage) -> None
     stage.put("a", "1", "2", "3")
     how: dict[str, Any] = {"transform": f"{__name__}:wrong"}
     with pytest.raises(OptionError, match="column 'half': found"):
-        penstock.ingest(spark, str(stage.src), str(stage.dst), sink={"format": "json"}, **how)
+        penstock.ingest(spark, str(stage.src), str(stage.root / "refused"), sink={"format": "json"}, **how)
     sink = {"format": "json", "encodingErrors": "replace", "bucketBy": "half={half}"}
     penstock.ingest(spark, str(stage.src), str(stage.dst), sink=sink, **how)
     rows = [
