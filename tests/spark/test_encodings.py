@@ -14,8 +14,10 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from typer.testing import CliRunner
 
 import penstock
+from penstock.cli.app import app
 from penstock.errors import OptionError
 from tests.support.stage import Stage
 
@@ -103,12 +105,12 @@ def wrong(batch: pa.RecordBatch) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([halves, batch.column(0)], names=["half", "line"])
 
 
-def test_transforms_that_make_no_text(spark: SparkSession, stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_transforms_that_make_no_text(spark: SparkSession, stage: Stage) -> None:
     """In an ingest, too: refused by name, or replaced, also in what names the bucket; and verify repeats it."""
     stage.put("a", "1", "2", "3")
     how: dict[str, Any] = {"transform": f"{__name__}:wrong"}
     with pytest.raises(OptionError, match="column 'half': found"):
-        penstock.ingest(spark, str(stage.src), str(stage.dst), sink={"format": "json"}, **how)
+        penstock.ingest(spark, str(stage.src), str(stage.root / "refused"), sink={"format": "json"}, **how)
     sink = {"format": "json", "encodingErrors": "replace", "bucketBy": "half={half}"}
     penstock.ingest(spark, str(stage.src), str(stage.dst), sink=sink, **how)
     rows = [
@@ -120,6 +122,8 @@ def test_transforms_that_make_no_text(spark: SparkSession, stage: Stage, monkeyp
         ("3", "\ufffd"),
     ]
     assert {bucket for _, bucket in rows} == {"half=\ufffd", "half=a%0A\ufffd"}
+    verified = CliRunner().invoke(app, ["verify", str(stage.dst), "--source", str(stage.src), "--json"])
+    assert json.loads(verified.stdout)["source"]["proved"] is True
 
 
 @pytest.mark.parametrize(
