@@ -25,6 +25,7 @@ from penstock.source.cursor import Cursor
 from penstock.source.scan import Scan, name_filter
 from penstock.spark import ddl, fused, keeper, reading
 from penstock.spark.checkpoint import Checkpoint
+from penstock.spark.connect import require_driver
 from penstock.spark.session import has_ended, require_pyspark
 from penstock.storage import TEMPORARY, HdfsStorage, locate
 from penstock.units import parse_duration
@@ -107,6 +108,7 @@ def ingest(
     from there.
     """
     require_pyspark()
+    require_driver(spark, "ingest")
     where = None if checkpoint is None else os.fspath(checkpoint)
     job = _Job(os.fspath(src), os.fspath(dst), dict(source or {}), dict(sink or {}), where)
     job.describe(transform, spark.sparkContext.defaultParallelism)

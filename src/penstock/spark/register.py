@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
+from penstock.spark.connect import is_remote
 from penstock.spark.session import require_pyspark
 
 if TYPE_CHECKING:
@@ -38,11 +39,13 @@ def register(spark: SparkSession) -> None:
 
     if spark in _registered:
         return
+    for source in (PenstockDataSource, LogDataSource, DatabaseDataSource):
+        spark.dataSource.register(source)
+    if is_remote(spark):
+        return  # its queries end elsewhere: their parts are published when they are idle, or their application ends
     if not _registered:
         atexit.register(_leave)
         _be_there_at_the_end()
-    for source in (PenstockDataSource, LogDataSource, DatabaseDataSource):
-        spark.dataSource.register(source)
     _registered[spark] = EndListener()
     spark.streams.addListener(_registered[spark])
 
