@@ -45,6 +45,7 @@ from penstock.formats.schema import to_arrow, to_spark
 from penstock.spark import ddl, functions, lanes
 from penstock.spark.border import leaving
 from penstock.spark.checkpoint import task_place, task_run
+from penstock.spark.connect import require_driver
 from penstock.spark.worker import settle_reader
 from penstock.units import parse_rate
 
@@ -240,10 +241,8 @@ def async_map(
     if not isinstance(given, DataFrame):
         msg = f"async_map: df is a {type(df).__name__}; expected Spark's DataFrame first, then the function"
         raise OptionError(msg)
-    context = getattr(df.sparkSession, "sparkContext", None)
-    if context is None:
-        msg = "async_map: a session of Spark Connect has no context to count calls with; use a session of its own (local, YARN, Kubernetes)"
-        raise OptionError(msg)
+    require_driver(df, "async_map")
+    context = df.sparkSession.sparkContext
     calls = AsyncMap(fn, schema=schema, **options)
     calls.check_sent()
     if calls.drain is not None:
@@ -324,6 +323,7 @@ def call_counts(spark: SparkSession) -> dict[str, CallCounts]:
 
     Updated when a task ends. The calls of an ingest are in the executors' logs alone: Spark counts nothing in a sink.
     """
+    require_driver(spark, "call_counts")
     totals = _totals.get(spark.sparkContext.applicationId)
     found = dict(totals.value) if totals else {}
     return {query: CallCounts.of(found, query) for query in {name.partition(" ")[0] for name in found}}

@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
+from penstock.spark.connect import is_remote
 from penstock.spark.session import require_pyspark
 
 if TYPE_CHECKING:
@@ -35,10 +36,12 @@ def register(spark: SparkSession) -> None:
 
     if spark in _registered:
         return
+    register_formats(spark)
+    if is_remote(spark):
+        return  # its queries end elsewhere: their parts are published when they are idle, or their application ends
     if not _registered:
         atexit.register(_leave)
         _be_there_at_the_end()
-    register_formats(spark)
     _registered[spark] = EndListener()
     spark.streams.addListener(_registered[spark])
 
