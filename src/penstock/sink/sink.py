@@ -29,6 +29,7 @@ The failures that this order answers (see also `ledger`):
 
 from __future__ import annotations
 
+import base64
 import os
 import re
 import socket
@@ -56,7 +57,7 @@ from penstock.formats.format import CSV_OPTIONS, Dialect
 from penstock.options import SINK, parse
 from penstock.sink.buckets import BucketTemplate
 from penstock.sink.existing import note_options, noted_options
-from penstock.sink.ledger import FinishedFile, Growth, Kind, Ledger, OpenPart, Segment, State
+from penstock.sink.ledger import FinishedFile, Growth, Kind, Ledger, OpenPart, State
 from penstock.sink.names import NameTemplate
 from penstock.sink.parts import ClosedPart, Desk, Origin, Staging, TaskWriter, new_part
 from penstock.sink.publish import publish
@@ -375,7 +376,7 @@ class Sink:
         batches = head.batches | {batch.query: (batch.number, batch.fingerprint)}
         total = head.total_rows + sum(result.rows for result in results)
         if self.options["growing"]:
-            growths, lengths = self._growths(head, grown, batch.number)
+            growths, lengths = self._growths(head, grown)
             return self._next(
                 head, write=first.write, time_ns=first.time_ns, batches=batches, total_rows=total, grown=growths, lengths=lengths,
             )  # fmt: skip
@@ -387,11 +388,10 @@ class Sink:
             total_rows=total, floor=floor, sequences=sequences, ratio=_ratio(head.ratio, closed),
         )  # fmt: skip
 
-    def _growths(self, head: State, grown: list[OpenPart], batch: int) -> tuple[tuple[Growth, ...], dict[str, int]]:
+    def _growths(self, head: State, grown: list[OpenPart]) -> tuple[tuple[Growth, ...], dict[str, int]]:
         """Return what each growing file gains, in the order of the writers, and all lengths after that."""
         lengths = dict(head.lengths)
         growths = []
-        header = self._header(head, grown, batch)
         for bucket in sorted({part.bucket for part in grown}):
             parts = sorted((p for p in grown if p.bucket == bucket), key=lambda p: p.writer)
             name = self._names.render(parts[0].kind.extension, sink=self.sink_id)
@@ -400,24 +400,12 @@ class Sink:
                 msg = f"{path!r} in {self.root!r} is not of this sink and cannot grow; move it away, or set another fileName"
                 raise PublishConflict(msg)
             before = lengths.get(path, 0)
-            segments = (() if before else header) + tuple(segment for part in parts for segment in part.segments)
-            lengths[path] = before + sum(segment.size for segment in segments)
-            growths.append(Growth(path, before, lengths[path], sum(p.rows for p in parts), segments))
+            header = b"" if before else parts[0].kind.header_bytes
+            segments = tuple(segment for part in parts for segment in part.segments)
+            lengths[path] = before + len(header) + sum(segment.size for segment in segments)
+            rows, begins = sum(p.rows for p in parts), base64.b64encode(header).decode()
+            growths.append(Growth(path, before, lengths[path], rows, segments, begins))
         return tuple(growths), lengths
-
-    def _header(self, head: State, grown: list[OpenPart], batch: int) -> tuple[Segment, ...]:
-        """Stage what a file that begins to grow begins with; it is a segment without rows."""
-        header = grown[0].kind.header_bytes if grown else b""
-        if not header:
-            return ()
-        staging = Staging(self.storage, self.staging, base=head.n, batch=batch, writer=_DRIVER)
-        try:
-            segment = staging.pack(header, 0, "bytes", len(header))
-            staging.finish()
-        except BaseException:  # also a simulated crash: release what is open, then let it pass
-            staging.discard()
-            raise
-        return (segment,)
 
     def _due(self, part: OpenPart, time_ns: int, batch: int, *, final: bool) -> bool:
         return final or self.limits.expired(part, time_ns) or self.limits.ends_with(part.first_batch, batch)
