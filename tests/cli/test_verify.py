@@ -385,6 +385,18 @@ def test_parsed_formats(pipeline: Callable[..., Pipeline], case: str, *, finish:
     assert bool(found.notes) == (case == "batch time")
 
 
+@pytest.mark.parametrize("target", [{"format": "csv", "header": "true"}, {"format": "json"}, {"format": "parquet"}])
+def test_a_source_of_another_dialect(pipeline: Callable[..., Pipeline], target: dict[str, str]) -> None:
+    """Escapes, comments, nulls and headers of the source are read for the comparison as they were for the ingest."""
+    source = {"format": "csv", "escape": "\\", "header": "true", "comment": "#", "nullValue": "-", "delimiter": ";"}
+    line = pipeline(source=source, schema=JSON_SCHEMA, sink_options=target)
+    line.put("a.csv", '# made; "by', "city;at;id", r'"say \"a\";\\";2026-01-01;1', "#;;", "-;-;2", '"-";-;3')
+    line.put("b.csv", "id;city;at", '4;"";')
+    line.run()
+    found = against(line.dst, line.src)
+    assert (found.proved, found.source_records, found.output_records) == (True, 4, 4)
+
+
 @pytest.mark.parametrize("published", [True, False])
 def test_a_growing_output(pipeline: Callable[..., Pipeline], *, published: bool) -> None:
     """The records of a growing file count, and those that are committed and not appended to it yet."""

@@ -18,8 +18,11 @@ from hypothesis import strategies as st
 
 from penstock.errors import BadFile, BadRecord
 from penstock.formats import Dialect
+from penstock.options import SOURCE, parse
 from penstock.source import read
 from penstock.source.cursor import FileVersion, Split
+from penstock.source.plan import Planner
+from penstock.storage import LocalStorage
 from tests.source.test_read import ROWS, Input, cut, values, whole
 
 PAIR = pa.schema([("a", pa.string()), ("b", pa.string())])
@@ -87,6 +90,31 @@ def test_files_of_pythons_csv_in_any_splits(tmp_path: Path, table: list[tuple[st
     for target in targets:
         at.append(reading.boundary(file, at[-1], target))
     assert rows(source, cut(file, at), SPARK) == table
+
+
+@pytest.mark.parametrize("split", [1, 9, 1000])
+@pytest.mark.parametrize("limit", [1, 7, 50, 1000])
+def test_the_same_records_for_every_split_size(source: Input, limit: int, split: int) -> None:
+    """Whatever a batch and a task may hold, and with a new driver a batch: each record once, in order."""
+    table = [("a", "x\n#y"), ("b\\", '"'), ('\\"', "\\\\"), ("#c", ""), ("d", "e\r\n")] * 2
+    lines = [
+        f'"{one}","{two}"\n'
+        for one, two in ([v.replace("\\", "\\\\").replace('"', '\\"') for v in row] for row in table)
+    ]
+    lines[3:3] = ['# "comment\n', "\n", '#\\", "\n']
+    source.put("f", ("#\nb,a\n" + "".join(lines)).encode())
+    given = {"path": str(source.root), "maxBytesPerTrigger": str(limit), "splitSize": str(split), "settle": "0"}
+    reading = source.reading("csv", PAIR, csv=Dialect(escape="\\", comment="#", header=True))
+    options, found, at, end = parse(SOURCE, given, what="source"), [], None, None
+    while at is None or at != end:
+        planner = Planner(
+            LocalStorage(), str(source.root), options, divisible=reading.divisible, boundary=reading.boundary
+        )
+        at = end or planner.initial()
+        end = planner.latest(at)
+        for task in planner.tasks(end) if end != at else []:
+            found += [(row["b"], row["a"]) for batch in reading.batches(task) for row in batch.to_pylist()]
+    assert found == table
 
 
 def test_comments_over_splits(source: Input) -> None:

@@ -18,6 +18,7 @@ The work is linear in the parts that are open and in what was reported. (The rec
 
 from __future__ import annotations
 
+import base64
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
     from penstock.sink.batch import Batch, ClosedPart, TaskResult
-    from penstock.sink.ledger import OpenPart, Segment, State
+    from penstock.sink.ledger import OpenPart, State
     from penstock.sink.names import NameTemplate
     from penstock.sink.rolling import Limits
 
@@ -66,13 +67,11 @@ def decide(
     *,
     owner: str | None = None,
     taken: AbstractSet[str] = frozenset(),
-    header: tuple[Segment, ...] = (),
 ) -> State:
     """Return the record behind `head`.
 
     `results` are those that `due` was given and, behind them, what the driver made of the parts that were due. `owner`
-    takes the sink over. `taken` are names, below the output, that no file may be given. `header` is what a growing file
-    begins with, staged as a segment without rows. Called as often as one likes.
+    takes the sink over. `taken` are names, below the output, that no file may be given. Called as often as one likes.
 
     Raises `CommitError` if rows would be lost or doubled by it.
     """
@@ -86,7 +85,7 @@ def decide(
         "total_rows": head.total_rows + sum(result.rows for result in results),
     }
     if _grows(batch, rules):
-        growths, lengths = _growths(head, results, rules, header)
+        growths, lengths = _growths(head, results, rules)
         _check_rows(head, results, sum(growth.rows for growth in growths) + _rows(head.open))
         return successor(head, grown=growths, lengths=lengths, **common)
     left = _parted(head, batch, results, rules)[1]
@@ -170,9 +169,7 @@ def _ends_now(part: OpenPart, batch: Batch | None, first: TaskResult, rules: Rul
     return first.final or (batch is not None and rules.limits.ends_with(part.first_batch, batch.number))
 
 
-def _growths(
-    head: State, results: Sequence[TaskResult], rules: Rules, header: tuple[Segment, ...]
-) -> tuple[tuple[Growth, ...], dict[str, int]]:
+def _growths(head: State, results: Sequence[TaskResult], rules: Rules) -> tuple[tuple[Growth, ...], dict[str, int]]:
     """Return what each growing file gains, in the order of the writers, and all lengths after that."""
     gains: dict[str, list[OpenPart]] = {}
     for part in sorted((part for result in results for part in result.open), key=lambda part: part.key):
@@ -182,9 +179,11 @@ def _growths(
     for parts in gains.values():
         path = rules.path(parts[0])
         before = lengths.get(path, 0)
-        segments = (() if before else header) + tuple(segment for part in parts for segment in part.segments)
-        lengths[path] = before + sum(segment.size for segment in segments)
-        growths.append(Growth(path, before, lengths[path], _rows(parts), segments))
+        header = b"" if before else parts[0].kind.header_bytes
+        segments = tuple(segment for part in parts for segment in part.segments)
+        lengths[path] = before + len(header) + sum(segment.size for segment in segments)
+        begins = base64.b64encode(header).decode()
+        growths.append(Growth(path, before, lengths[path], _rows(parts), segments, begins))
     return tuple(growths), lengths
 
 

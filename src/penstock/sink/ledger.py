@@ -161,13 +161,18 @@ class FinishedFile:
 
 @dataclass(frozen=True)
 class Growth:
-    """What a batch appends to a growing file: from length `before` to `after`, the bytes of `segments`."""
+    """What a batch appends to a growing file: from length `before` to `after`, the bytes of `segments`.
+
+    `header` is Base64 of what stands in front of them, where the file begins with it: the very bytes, as another
+    version might compress otherwise what is written again.
+    """
 
     path: str
     before: int
     after: int
     rows: int
     segments: tuple[Segment, ...]
+    header: str = ""
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ A consumer may move finished files away as soon as they are visible: a noted rec
 
 from __future__ import annotations
 
+import base64
 from typing import TYPE_CHECKING
 
 from penstock import failpoints
@@ -100,6 +101,8 @@ def _grow(storage: Storage, target: str, staging: str, growth: Growth, *, newest
     for segment in growth.segments:  # before the first byte that a reader can see
         check_segment(storage, staging, segment)
     with storage.extend(target, growth.before) as file:
+        if growth.header:
+            file.write(base64.b64decode(growth.header))
         for segment in growth.segments:
             for data in segment_bytes(storage, staging, segment):
                 file.write(data)

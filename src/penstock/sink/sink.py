@@ -59,7 +59,7 @@ from penstock.sink.batch import DRIVER, Batch, Begun, Committed, TaskResult
 from penstock.sink.buckets import BucketTemplate
 from penstock.sink.decide import Rules, decide, due, groups, successor
 from penstock.sink.existing import NotedStage, note_options, noted
-from penstock.sink.ledger import Kind, Ledger, Segment
+from penstock.sink.ledger import Kind, Ledger
 from penstock.sink.names import NameTemplate
 from penstock.sink.parts import Desk, Origin, Staging, TaskWriter, new_part
 from penstock.sink.publish import publish
@@ -338,12 +338,11 @@ class Sink:
         ending = due(head, batch, results, self.rules)
         number = batch.number if batch else max((part.last_batch for part in ending), default=0)
         results = results + self._assembled(head, ending, results[0], number)
-        header = self._staged_header(head, results, number) if batch and self.rules.growing else ()
         taken: set[str] = set()
         free: set[str] = set()
         looked: set[str] = set()
         while True:
-            state = decide(head, batch, results, self.rules, owner=owner, taken=taken, header=header)
+            state = decide(head, batch, results, self.rules, owner=owner, taken=taken)
             paths = {file.path for file in state.finished} - free
             collisions = {path for path in paths if self._exists(f"{self.root}/{path}")}
             if not collisions:
@@ -359,21 +358,6 @@ class Sink:
                 msg = f"{growth.path!r} in {self.root!r} is not of this sink and cannot grow; move it away, or set another fileName"
                 raise PublishConflict(msg)
         return state
-
-    def _staged_header(self, head: State, results: list[TaskResult], batch: int) -> tuple[Segment, ...]:
-        """Stage what a file that begins to grow begins with; it is a segment without rows."""
-        begun = (part for result in results for part in result.open if self.rules.path(part) not in head.lengths)
-        header = next((part.kind.header_bytes for part in begun), b"")
-        if not header:
-            return ()
-        staging = Staging(self.storage, self.staging, base=head.n, batch=batch, writer=DRIVER)
-        try:
-            segment = staging.pack(header, 0, "bytes", len(header))
-            staging.finish()
-        except BaseException:  # also a simulated crash: release what is open, then let it pass
-            staging.discard()
-            raise
-        return (segment,)
 
     def _assembled(self, head: State, parts: list[OpenPart], first: TaskResult, batch: int) -> list[TaskResult]:
         """Assemble parts whose end has come, those of one bucket together; return what the driver has done, if anything."""

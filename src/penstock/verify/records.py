@@ -201,8 +201,7 @@ def pieces(view: SinkView) -> Iterator[Piece]:
     held += [(growth.path.rpartition("/")[0], growth.segments) for growth in growing.values()]
     for bucket, segments in held:
         for s in segments:
-            if s.rows:  # else it is the header of a file that begins to grow
-                yield Piece(f"{staging}/{s.file}", f"(not visible yet) {bucket}", s.start, s.end, s.form, bucket)
+            yield Piece(f"{staging}/{s.file}", f"(not visible yet) {bucket}", s.start, s.end, s.form, bucket)
 
 
 def _is_there(storage: Storage, path: str) -> bool:
