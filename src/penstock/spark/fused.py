@@ -11,6 +11,7 @@ import importlib
 import inspect
 import json
 import os
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, cast
@@ -83,7 +84,8 @@ class Stage:
     def plain_text(self) -> bool:
         """Tell whether lines pass as they are."""
         fmt = self.reading.format
-        return fmt.name == "text" and self.transform is None and self.reading.metadata is None
+        one_column = len(fmt.schema) == 1  # others are those that directories name
+        return fmt.name == "text" and self.transform is None and self.reading.metadata is None and one_column
 
     def rows(self, carried: Iterator[pa.RecordBatch], *, text: bool) -> Iterator[pa.RecordBatch | bytes]:
         """Yield the rows of the splits that Spark carried here; lines as bytes if `text`."""
@@ -96,7 +98,8 @@ class Stage:
         # A task has one core, which Spark tells libraries by this name; polars has one of its own.
         os.environ.setdefault("POLARS_MAX_THREADS", os.environ.get("OMP_NUM_THREADS", "1"))
         if self.reading.format.name in LINES:
-            decoder(self.reading.format)
+            with suppress(OptionError):  # of text whose schema has columns that directories name
+                decoder(self.reading.format)
 
     def read(self, splits: list[Split], *, text: bool) -> Iterator[pa.RecordBatch | bytes]:
         """Yield the rows of splits; lines as bytes if `text`."""
