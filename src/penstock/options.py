@@ -226,6 +226,9 @@ SOURCE = (
     Option("pathGlobFilter", None, _text, "glob on the file name"),
     Option("pattern", None, _pattern, "regular expression that must match the whole file name"),
     Option("recursiveFileLookup", "false", _flag, "descend into directories"),
+    Option(
+        "partitionColumns", "auto", _choice("auto", "none"), "auto: directories k=v are columns; none: they are names"
+    ),
     Option("followSymlinks", "false", _flag, "read what symbolic links out of path lead to"),
     Option("maxFilesPerTrigger", "1000", _count, "at most that many files a batch"),
     Option("maxBytesPerTrigger", "1g", _size, "at most that many bytes a batch; cuts inside a file"),

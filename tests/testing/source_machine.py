@@ -263,7 +263,7 @@ class SourceMachine(RuleBasedStateMachine):
             return
         if how == "append":
             more = b"".join(next(self._records).to_bytes(WIDTH, "big") for _ in range(3))
-            self.tree.write(f"{IN}/{path}", node.data + more, self._ns(-2), in_place=True)
+            self.tree.write(f"{IN}/{path}", node.data + more, self._ns(-2))  # it may have other names, which were read
         elif how == "rewrite":
             self._write(path, 2, 6)
         elif how == "restore":

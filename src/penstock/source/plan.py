@@ -57,7 +57,7 @@ from penstock.clock import SECOND_NS
 from penstock.errors import AlreadyThere, DamagedState, FileChanged, FileTooLate, NotThere, StorageError
 from penstock.source import advice, recent
 from penstock.source.cursor import VERSION, Cursor, FileVersion, Split, check, is_version, signed
-from penstock.source.scan import Scan, name_filter
+from penstock.source.scan import Scan
 from penstock.storage import TEMPORARY
 
 if TYPE_CHECKING:
@@ -258,10 +258,7 @@ class Planner:
 
     def _reset(self, cursor: Cursor) -> None:
         self._cursor = cursor
-        options = self._options
-        accept = name_filter(options["pathGlobFilter"], options["pattern"])
-        recursive, follow = options["recursiveFileLookup"], options["followSymlinks"]
-        self._scan = Scan(self._storage, self._root, recursive=recursive, follow=follow, accept=accept)
+        self._scan = Scan.of(self._storage, self._root, self._options)
         self._held: dict[str, FileVersion] = {}
         self._waiting: dict[str, FileVersion] = {}  # new and settled
         self._pending: list[
@@ -286,7 +283,7 @@ class Planner:
             self._frozen = False
         came = self._scan.refresh().came
         self._sure_ns = self._scan.listed_ns
-        self._tell_outside()
+        self._tell_left_out()
         self._look_back([item for item in came if self._is_behind(item[0])], start)
         self._arrive(item for item in came if not self._cursor.passed(item[0]))
         self._settle()
@@ -342,13 +339,13 @@ class Planner:
 
     def _circumstances(self) -> str:
         """Return what must be the same for an arrival time to tell what was decided: the directory, and what is read of it."""
-        names = ("pathGlobFilter", "pattern", "recursiveFileLookup", "followSymlinks")
+        names = ("pathGlobFilter", "pattern", "recursiveFileLookup", "followSymlinks", "partitionColumns")
         text = json.dumps([self._scan.identity, *(self._options[name] for name in names)])
         return xxhash.xxh3_64_hexdigest(text.encode())
 
     def _refresh(self) -> None:
         changes = self._scan.refresh(self._held)
-        self._tell_outside()
+        self._tell_left_out()
         self._leave(changes.gone)
         if self._frozen:
             self._arrive(item for item in changes.came if item[0] in self._recent)
@@ -420,7 +417,17 @@ class Planner:
     def _waits(self, file: FileVersion) -> bool:
         return self._waiting.get(file.path) == file
 
-    def _tell_outside(self) -> None:
+    def _tell_left_out(self) -> None:
+        inside = sorted(self._scan.passed_over - self._told)
+        if inside:
+            self._told.update(inside)
+            _log.log(
+                logging.INFO if self._scan.has_files() else logging.WARNING,
+                "not read: what is in directories of %r (%d): %s; set recursiveFileLookup=true to have them descended into",
+                self._root,
+                len(inside),
+                _some(inside),
+            )
         outside = sorted(self._scan.outside - self._told)
         if outside:
             self._told.update(outside)

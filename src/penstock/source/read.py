@@ -88,7 +88,7 @@ class Reading:
     """How the splits of one source are read; picklable, travels to tasks.
 
     `format.schema` is the schema of the data; with `metadata` a column of that name is added where `columns` puts it.
-    `follow` allows links that lead out of `root`.
+    `follow` allows links that lead out of `root`; with `partitions` directories `k=v` are columns (see `source.partitions`).
     """
 
     storage: Storage
@@ -97,6 +97,7 @@ class Reading:
     metadata: str | None = None
     columns: tuple[str, ...] = ()
     follow: bool = False
+    partitions: bool = False
 
     def full_path(self, file: FileVersion) -> str:
         """Return the file's path on the storage."""
@@ -156,7 +157,11 @@ class Reading:
 
         Raises `FileChanged`, `BadRecord`, `BadFile` or `StorageError`; what was yielded before must then be dropped.
         """
-        if self.format.name in LINES:
+        if self.partitions:
+            from penstock.source import partitions
+
+            yield from partitions.batches(self, splits)
+        elif self.format.name in LINES:
             yield from self._lines(splits)
         else:
             for split in splits:

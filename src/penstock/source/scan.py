@@ -21,7 +21,8 @@ directory is entered once, by its own name if it has one that is read, so that a
 for that: a listing tells links from files.
 
 Never read: pipes, sockets, devices; names that begin with `.` or `_`, and names that writers give to unfinished files
-(`._COPYING_`, `.tmp`, `.inprogress` at their end); directories with such names are not entered. A directory that cannot be
+(`._COPYING_`, `.tmp`, `.inprogress` at their end); directories with such names are not entered, but for `_k=v` where such are
+columns, as in Spark. A directory that cannot be
 listed is an error, and the scan then returns nothing at all: a partial listing must never move the cursor.
 """
 
@@ -43,6 +44,7 @@ from penstock.storage import Entry, Link
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 
+    from penstock.options import Options
     from penstock.storage import Storage
 
 _HIDDEN = re.compile(r"[._]|.*(\._COPYING_|\.tmp|\.inprogress)$", re.DOTALL)
@@ -59,6 +61,11 @@ _NEVER = -(1 << 63)
 def hidden(name: str) -> bool:
     """Tell whether a file or directory of this name is never read."""
     return _HIDDEN.match(name) is not None
+
+
+def is_partition(name: str) -> bool:
+    """Tell whether the name of a directory has the form of a column and its value: `k=v`."""
+    return name.find("=") > 0
 
 
 def name_filter(glob: str | None, pattern: str | None) -> Callable[[str], bool]:
@@ -124,16 +131,25 @@ class _Directory:
 class Scan:
     """The files below one path, as of the last `refresh`. Not shared between threads.
 
-    `follow` allows links that lead out of `root`; else `outside` has those that the last `refresh` met. `identity` is that
-    of what is at `root`.
+    Directories are entered with `recursive`, and those whose names are `k=v` with `partitions`; `passed_over` has the others that
+    the last `refresh` met. `follow` allows links that lead out of `root`; else `outside` has those that it met. `identity` is
+    that of what is at `root`.
     """
 
     def __init__(
-        self, storage: Storage, root: str, *, recursive: bool, follow: bool, accept: Callable[[str], bool]
+        self,
+        storage: Storage,
+        root: str,
+        *,
+        recursive: bool,
+        follow: bool,
+        accept: Callable[[str], bool],
+        partitions: bool = False,
     ) -> None:
         self._storage = storage
         self._root = root
         self._recursive = recursive
+        self._partitions = partitions
         self._follow = follow
         self._accept = accept
         self._directories: dict[str, _Directory] = {}
@@ -144,6 +160,19 @@ class Scan:
         self.listed_ns = 0
         self.identity = ""
         self.outside: set[str] = set()
+        self.passed_over: set[str] = set()
+
+    @staticmethod
+    def of(storage: Storage, root: str, options: Options) -> Scan:
+        """Return the scan that a source with these options makes of a path."""
+        return Scan(
+            storage,
+            root,
+            recursive=options["recursiveFileLookup"],
+            follow=options["followSymlinks"],
+            accept=name_filter(options["pathGlobFilter"], options["pattern"]),
+            partitions=options["partitionColumns"] == "auto",
+        )
 
     def refresh(self, look_at: Iterable[str] = ()) -> Changes:
         """List what may have changed; return the files that came and went since the last time.
@@ -152,7 +181,7 @@ class Scan:
         time when this scan began. Raises `StorageError` if anything cannot be listed; the next refresh then returns all
         files there are, as a new `Scan` would.
         """
-        began, self._changes, self.outside = clock.monotonic(), Changes(), set()
+        began, self._changes, self.outside, self.passed_over = clock.monotonic(), Changes(), set(), set()
         listed_ns = self._storage.now_ns()
         root = self._storage.stat(self._root)
         self._inside = None  # the path itself may be a link, and lead elsewhere by now
@@ -172,6 +201,10 @@ class Scan:
             now = clock.monotonic()
             self._all_at = now + max(_ALL_SECONDS, _ALL_SHARE * (now - began))
         return self._changes
+
+    def has_files(self) -> bool:
+        """Tell whether there was any file at the last refresh."""
+        return any(directory.files for directory in self._directories.values())
 
     def version(self, path: str) -> FileVersion | None:
         """Return the version of the file that was there at the last refresh, if there was one."""
@@ -211,7 +244,10 @@ class Scan:
         self, folder: str, directory: _Directory, *, linked: bool
     ) -> Iterator[tuple[bool, str, Entry, int | None]]:
         """Yield (reached by a link, path, entry, arrival), which sorts directories reached by links behind all others."""
-        for name in directory.children if self._recursive else ():
+        for name in directory.children:
+            if not self._recursive and not (self._partitions and is_partition(name)):
+                self.passed_over.add(f"{folder}/{name}" if folder else name)
+                continue
             is_link = isinstance(directory.names[name], Link)
             full = self._followed(folder, name) if is_link else self._full(folder, name)
             if full is not None:
@@ -249,7 +285,8 @@ class Scan:
         differs = map(ne, map(before.get, now), now.values())
         for name in compress(now, differs):
             known.children.discard(name)
-            if hidden(name):
+            concealed = hidden(name)
+            if concealed and not (self._partitions and name.startswith("_") and is_partition(name)):
                 continue
             listed = now[name]
             entry = listed if isinstance(listed, Entry) else self._stat(folder, name)
@@ -257,7 +294,7 @@ class Scan:
                 hollow.append(name)
             elif entry.is_directory:
                 known.children.add(name)
-            counts = entry is not None and entry.is_file and self._accept(name)
+            counts = entry is not None and entry.is_file and not concealed and self._accept(name)
             self._note(folder, name, entry if counts else None)
         for name in hollow:
             del now[name]

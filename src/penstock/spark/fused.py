@@ -16,6 +16,7 @@ import importlib
 import inspect
 import json
 import os
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, cast
@@ -121,7 +122,8 @@ class Stage:
     def plain_text(self) -> bool:
         """Tell whether lines pass as they are."""
         fmt = self.reading.format
-        passes = fmt.name == "text" and self.transform is None and self.reading.metadata is None
+        one_column = len(fmt.schema) == 1  # others are those that directories name
+        passes = fmt.name == "text" and self.transform is None and self.reading.metadata is None and one_column
         return passes and self.reading.gives_utf8
 
     def rows(self, carried: Iterator[pa.RecordBatch], *, text: bool, errors: str) -> Iterator[pa.RecordBatch | bytes]:
@@ -136,7 +138,8 @@ class Stage:
         # A task has one core, which Spark tells libraries by this name; polars has one of its own.
         os.environ.setdefault("POLARS_MAX_THREADS", os.environ.get("OMP_NUM_THREADS", "1"))
         if self.reading.format.name in LINES:
-            decoder(self.reading.format)
+            with suppress(OptionError):  # of text whose schema has columns that directories name
+                decoder(self.reading.format)
 
     def read(self, splits: list[Split], *, text: bool, errors: str) -> Iterator[pa.RecordBatch | bytes]:
         """Yield the rows of splits; lines as bytes if `text`.

@@ -37,7 +37,7 @@ from penstock.processes import process
 from penstock.sink.existing import STAGE, sink_ids
 from penstock.sink.sink import STATE_DIRECTORY, Sink
 from penstock.source.cursor import Cursor, is_version
-from penstock.source.scan import Scan, name_filter
+from penstock.source.scan import Scan
 from penstock.spark import ddl, fused, keeper, reading
 from penstock.spark.checkpoint import Checkpoint
 from penstock.spark.connect import require_driver
@@ -347,9 +347,7 @@ class _Job:
         options = parse(SOURCE, self._source, what="source")
         if options["startingFrom"] == "latest":
             return False
-        accept = name_filter(options["pathGlobFilter"], options["pattern"])
-        recursive, follow = options["recursiveFileLookup"], options["followSymlinks"]
-        files = Scan(self._input, options["path"], recursive=recursive, follow=follow, accept=accept).refresh().came
+        files = Scan.of(self._input, options["path"], options).refresh().came
         before = Checkpoint(sink.options["checkpointLocation"] or self._checkpoint.location)
         offsets = [offset for number in before.numbers("commits")[-1:] for offset in before.offsets(number) if offset]
         cursor = Cursor.from_json(offsets[0]) if offsets else Cursor((committed_ns, b""))

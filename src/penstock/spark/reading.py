@@ -54,8 +54,9 @@ def reading(options: Options, schema: str) -> Reading:
     )
     _check_separator(options)
     if options["emit"] == "records":
-        _check_schema(fmt)
-    return Reading(storage, root, fmt, metadata, tuple(whole.names), options["followSymlinks"])
+        _check_schema(fmt, partitions=options["partitionColumns"] == "auto")
+    partitions = options["emit"] == "records" and options["partitionColumns"] == "auto"
+    return Reading(storage, root, fmt, metadata, tuple(whole.names), options["followSymlinks"], partitions)
 
 
 def planner(options: Options, how: Reading) -> Planner:
@@ -147,13 +148,15 @@ def _check_separator(options: Options) -> None:
         raise OptionError(msg)
 
 
-def _check_schema(fmt: ReadFormat) -> None:
+def _check_schema(fmt: ReadFormat, *, partitions: bool) -> None:
     if not fmt.schema.names:
         msg = "the schema has no column to read; expected one such as 'id bigint, name string'"
         raise OptionError(msg)
     if fmt.name not in ddl.VALUE:
         return
-    kinds = [str(field.type) for field in fmt.schema]
+    # Others may be named by directories, of which nothing is known yet; whether they are is seen with each file.
+    fields = [field for field in fmt.schema if field.name == "value" or not partitions] or list(fmt.schema)
+    kinds = [str(field.type) for field in fields]
     if kinds not in (["string"], ["binary"]):
         msg = f"format={fmt.name} has one column, value {ddl.VALUE[fmt.name]}; found {', '.join(fmt.schema.names) or 'none'}"
         raise OptionError(msg)

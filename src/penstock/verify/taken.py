@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.sink.sink import STATE_DIRECTORY
 from penstock.source import recent
 from penstock.source.cursor import Cursor, FileVersion, Split
-from penstock.source.scan import Scan, name_filter
+from penstock.source.scan import Scan
 from penstock.spark.checkpoint import Checkpoint
 
 if TYPE_CHECKING:
@@ -66,9 +66,7 @@ def taken(storage: Storage, root: str, options: Options, offset: dict[str, Any] 
 
     Raises `StorageError` if it cannot be listed, `DamagedState` if the offset is damaged.
     """
-    accept = name_filter(options["pathGlobFilter"], options["pattern"])
-    recursive, follow = options["recursiveFileLookup"], options["followSymlinks"]
-    listed = Scan(storage, root, recursive=recursive, follow=follow, accept=accept).refresh().came
+    listed = Scan.of(storage, root, options).refresh().came
     files = sorted((file for file, _ in listed), key=lambda file: file.order)
     if offset is None:
         return Taken(tuple(Split(file, 0, file.size) for file in files), 0, 0, (_UNTOLD,))
