@@ -55,6 +55,7 @@ from penstock.errors import (
     DatabaseError,
     Fenced,
     OptionError,
+    RowRefused,
     TableMismatch,
 )
 
@@ -163,7 +164,13 @@ class DatabaseSink:
         Raises `Fenced`, `CheckpointMismatch`, `RowRefused`, and what `Database.run` and `rows` raise; nothing of the batch
         is in the database then.
         """
-        applied = database.run(lambda db: self._commit(db, driver, batch, rows))
+        try:
+            applied = database.run(lambda db: self._commit(db, driver, batch, rows))
+        except RowRefused as error:
+            if self._options["badRows"] == "quarantine" or "badRows=quarantine" in error.message:
+                raise
+            msg = f"{error.message}; mend the row, or take badRows=quarantine, which sets such rows aside; nothing of this batch is stored"
+            raise RowRefused(msg) from error
         failpoints.hit("db.commit.done")
         return applied
 

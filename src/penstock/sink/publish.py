@@ -128,5 +128,8 @@ def _confirm(storage: Storage, target: str, file: FinishedFile, error: NotThere)
         )
         raise PublishConflict(msg) from error
     if size != file.bytes:
-        msg = f"{target!r} has {size} bytes, the ledger says {file.bytes}: it was changed or replaced; move it away"
+        msg = (
+            f"{target!r} has {size} bytes, the ledger says {file.bytes}: it was changed or replaced; put back the file that was "
+            f"published, or move this one away and restore {file.staged!r} from a copy"
+        )
         raise PublishConflict(msg) from error

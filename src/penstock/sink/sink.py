@@ -169,20 +169,22 @@ class Sink:
             has = f"ends with batch {last}" if last >= 0 else "has none of it" if head.n else "has no record"
             msg = (
                 f"batch {batch.number} of query {batch.query}, but the ledger of {self.state!r} {has}: the output directory "
-                "was emptied, moved, put back from an older copy, or is another one; restore it, or start with a new checkpoint"
+                "was emptied, moved, put back from an older copy, or is another one; restore it, or begin anew, with a new "
+                "checkpoint and an empty directory"
             )
             raise CheckpointMismatch(msg)
         if batch.number < last:
             msg = (
                 f"the checkpoint is at batch {batch.number} of query {batch.query}, the ledger of {self.root!r} has batch "
-                f"{last}: the checkpoint was restored from an older copy; restore the output with it, or start with a "
-                "new checkpoint"
+                f"{last}: the checkpoint was restored from an older copy; restore the output with it, or begin anew, with a "
+                "new checkpoint and an empty directory"
             )
             raise CheckpointMismatch(msg)
         if batch.number == last and mark and batch.fingerprint and mark != batch.fingerprint:
             msg = (
                 f"batch {batch.number} of query {batch.query} was committed to {self.root!r} with other offsets: the "
-                "checkpoint was restored from a copy and read on; restore the output with it, or start with a new one"
+                "checkpoint was restored from a copy and read on; restore the output with it, or begin anew, with a "
+                "new checkpoint and an empty directory"
             )
             raise CheckpointMismatch(msg)
 
