@@ -35,7 +35,7 @@ def register(spark: SparkSession) -> None:
         atexit.register(_leave)
     for source in (PenstockDataSource, LogDataSource, DatabaseDataSource):
         spark.dataSource.register(source)
-    _registered[spark] = EndListener()
+    _registered[spark] = EndListener(spark)
     spark.streams.addListener(_registered[spark])
 
 
