@@ -89,9 +89,16 @@ def test_query_that_starts_again_is_not_ended(fact: HostFact) -> None:
         assert "ended" not in state
 
 
+class Session:
+    """Stands for one of Spark's, which nothing is asked of."""
+
+
 def test_an_end_that_is_heard_late(fact: HostFact) -> None:
     """The end of a run that failed, heard when the next one has begun a batch, is not the query's; that of the last run is."""
-    listener, (first, second) = EndListener(), (SimpleNamespace(id="query", runId=run) for run in "12")
+    listener, (first, second) = (
+        EndListener(cast("Any", Session())),
+        (SimpleNamespace(id="query", runId=run) for run in "12"),
+    )
     with fact.locked() as state:
         state["owner"] = "host:1:2:query"
     listener.onQueryStarted(cast("QueryStartedEvent", first))

@@ -103,6 +103,7 @@ class Lane:
             form,
             self.plan.settings.drain or 0.0,
             lambda batches, carrying: run(self.plan, Place("q", 0, "q-"), batches, carrying=carrying),
+            lambda: None,
         )
         lane.init(self.tried)  # type: ignore[arg-type]  # stands for Spark's
         numbers = list(rows)

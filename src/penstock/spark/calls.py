@@ -46,6 +46,7 @@ from penstock.spark import ddl, functions, lanes
 from penstock.spark.border import leaving
 from penstock.spark.checkpoint import task_place, task_run
 from penstock.spark.connect import require_driver
+from penstock.spark.register import register
 from penstock.spark.worker import settle_reader
 from penstock.units import parse_rate
 
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("penstock.aio")
 _ON_ERROR = ("fail", "column")
+_LANES = "!lanes"  # how many tasks have told of their lane, beside the counts of a query
 _frames = itertools.count(1)
 _totals: dict[str, Accumulator[dict[str, int]]] = {}
 
@@ -247,6 +249,7 @@ def async_map(
     calls.check_sent()
     if calls.drain is not None:
         lanes.check(df)
+        register(df.sparkSession)  # whose listener ends a run of what is there
     if not df.columns:
         msg = "async_map: the DataFrame has no columns, and Spark does not tell Python how many such rows there are; select one"
         raise OptionError(msg)
@@ -261,6 +264,10 @@ def async_map(
         return calls.stream(
             batches, operator=operator, otherwise=otherwise, carrying=carrying, idle=_flush, report=totals.add
         )
+
+    def tell() -> None:
+        query, _, _ = task_place()
+        totals.add({f"{query} {_LANES}": 1})
 
     fields, names = _fields(df, calls.shape), df.columns
     places = [f"c{place}" for place in range(len(names))]
@@ -277,7 +284,7 @@ def async_map(
     by = f" by {', '.join(calls.key)}" if calls.key else ""  # another key would have other lanes
     form = Form(calls.shape, f"{df.schema.simpleString()} -> {fields.simpleString()}{by}")
     key = [places[names.index(name)] for name in calls.key]
-    chunks = lanes.carried_map(placed, form, key, operator, calls.drain, named, stage)
+    chunks = lanes.carried_map(placed, form, key, operator, calls.drain, named=named, stream=stage, tell=tell)
     return chunks.mapInArrow(leaving(lanes.unpacked), fields)
 
 
@@ -313,7 +320,7 @@ class CallCounts(Counts):
         """Return the counts of one query."""
         found = {name.removeprefix(f"{query} "): n for name, n in totals.items() if name.startswith(f"{query} ")}
         latencies = {int(name[1:]): n for name, n in found.items() if name[0] == "~"}
-        counts = {name: n for name, n in found.items() if name[0] != "~"}
+        counts = {name: n for name, n in found.items() if name[0] not in "~!"}
         return cls(**counts, p50=milliseconds(latencies, 0.5), p99=milliseconds(latencies, 0.99))
 
 
@@ -347,6 +354,11 @@ def counts_of(query: str) -> CallCounts | None:
         if f"{query} rows" in totals.value:
             return CallCounts.of(dict(totals.value), query)
     return None
+
+
+def has_lanes(query: str) -> bool:
+    """Tell whether tasks of a query have told that it carries calls over."""
+    return any(f"{query} {_LANES}" in totals.value for totals in list(_totals.values()))
 
 
 def _counted(made: Operator) -> dict[str, int]:

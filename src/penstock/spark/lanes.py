@@ -104,17 +104,22 @@ def carried_map(
     key: list[str],
     operator: str,
     drain: float,
+    *,
     named: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]],
     stream: Callable[[Iterator[pa.RecordBatch], Carrying], Iterator[pa.RecordBatch]],
+    tell: Callable[[], None],
 ) -> DataFrame:
-    """Return the output of `df`'s rows, for `unpacked`; `stream` is a task's, and `named` gives columns the users' names."""
+    """Return the output of `df`'s rows, for `unpacked`.
+
+    `stream` is a task's, `named` gives columns the users' names, and `tell` is called by every task that has a lane, idle or not.
+    """
     keyed = df.withColumn(_LANE, functions.hash(*key)) if key else df
 
     def pack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return _packed(named(batches), form, operator, keyed=bool(key))
 
     grouped = keyed.mapInArrow(leaving(pack), _PACKED).groupBy("lane")
-    lanes = _Lanes(form, drain, stream)
+    lanes = _Lanes(form, drain, stream, tell)
     return grouped.transformWithStateInPandas(lanes, "chunk binary", "Append", "ProcessingTime")
 
 
@@ -172,14 +177,20 @@ class _Lanes(StatefulProcessor):
     """One task's lanes; in fact one, as each has a partition of its own. Made anew for each task."""
 
     def __init__(
-        self, form: Form, drain: float, stream: Callable[[Iterator[pa.RecordBatch], Carrying], Iterator[pa.RecordBatch]]
+        self,
+        form: Form,
+        drain: float,
+        stream: Callable[[Iterator[pa.RecordBatch], Carrying], Iterator[pa.RecordBatch]],
+        tell: Callable[[], None],
     ) -> None:
         self._form = form
         self._drain = drain
         self._stream = stream
+        self._tell = tell
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         """Ask for the state."""
+        self._tell()
         self._handle = handle
         self._kept = handle.getValueState("carried", "rows binary")
         self._finished = handle.getMapState("finished", "number int", "chunk binary")
@@ -200,19 +211,12 @@ class _Lanes(StatefulProcessor):
         self._served.add(lane)
         kept, run = self._kept.get(), task_run()
         earlier, finished = ([], 0) if kept is None else self._form.taken_up(kept[0], run)
-        for number in range(finished):
-            chunk = self._finished.getValue((number,))
-            assert chunk is not None  # noqa: S101 - `kept` has counted them
-            yield _frame(bytes(chunk[0]))
-        if finished:
-            self._finished.clear()
+        yield from self._emitted(finished)
         left: list[Carried] = []
         made = 0
         if earlier or chunks is not None:
-            drain = self._drain
-            if chunks is None and not finished:
-                drain = max(drain, min(_IDLE_SECONDS, max(one.age for one in earlier)))
-            carrying = Carrying(self._form.opened, id_of, earlier, left.extend, drain)
+            seconds = self._seconds(earlier, has_input=chunks is not None, emits=finished > 0)
+            carrying = Carrying(self._form.opened, id_of, earlier, left.extend, seconds)
             for batch in self._stream((packed for chunk in chunks or () for packed in loaded(chunk)), carrying):
                 self._finished.updateValue((made,), (dumped([batch]),))
                 made += 1
@@ -222,6 +226,21 @@ class _Lanes(StatefulProcessor):
             self._handle.registerTimer(now_ms + 1)
         elif kept is not None:
             self._kept.clear()
+
+    def _emitted(self, finished: int) -> Iterator[Any]:
+        """Yield the chunks of output that the batch before has made, and forget them."""
+        for number in range(finished):
+            chunk = self._finished.getValue((number,))
+            assert chunk is not None  # noqa: S101 - `kept` has counted them
+            yield _frame(bytes(chunk[0]))
+        if finished:
+            self._finished.clear()
+
+    def _seconds(self, earlier: list[Carried], *, has_input: bool, emits: bool) -> float:
+        """Return how long calls under way have: longer where nobody waits for the end of the batch."""
+        if has_input or emits:
+            return self._drain
+        return max(self._drain, min(_IDLE_SECONDS, max(one.age for one in earlier)))
 
     def close(self) -> None:
         """Do nothing: every task's operator is closed when its rows are served."""

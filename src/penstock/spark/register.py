@@ -42,7 +42,7 @@ def register(spark: SparkSession) -> None:
     if not _registered:
         atexit.register(_leave)
         _be_there_at_the_end()
-    _registered[spark] = EndListener()
+    _registered[spark] = EndListener(spark)
     spark.streams.addListener(_registered[spark])
 
 
