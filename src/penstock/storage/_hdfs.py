@@ -488,4 +488,4 @@ class HdfsStorage:
 
 def _entry(found: Status, modified_ns: int | None = None) -> Entry:
     modified_ns = found.modified_ms * _MS if modified_ns is None else modified_ns
-    return Entry(found.name, found.is_directory, found.size, modified_ns, "")
+    return Entry(found.name, found.is_directory, found.size, modified_ns, "", is_file=not found.is_directory)
