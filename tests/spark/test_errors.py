@@ -75,7 +75,8 @@ def test_error_of_a_query_comes_back_with_its_fields(spark: SparkSession, stage:
         assert HOSTILE_RECORD in error.message
         assert error.message.startswith(repr(str(stage.src / HOSTILE_NAME)))
     assert len(listener.exceptions) == 1
-    assert len(str(caught.value)) < 2000
+    assert len(str(caught.value)) < 2000 + 3 * len(str(stage.src))
+    assert "\tat " not in str(caught.value)  # no stack of Java
 
 
 def of_text(spark: SparkSession, stage: Stage) -> DataFrame:
