@@ -27,6 +27,7 @@ from penstock.errors import (
     TemplateError,
     of,
 )
+from penstock.verify import verify
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -469,6 +470,17 @@ def test_file_that_was_cut_is_mended(spark: SparkSession, stage: Stage) -> None:
     stage.put("big.json", *lines)
     run(spark, stage, **options)
     assert stage.lines() == {line.replace(" ", ""): 1 for line in lines}
+
+
+def test_columns_of_directories(spark: SparkSession, stage: Stage) -> None:
+    """`dt=...` with `dt` in the schema is read by an ingest, too, and `verify` knows where the values are from."""
+    for day in ("2026-01-01", "2026-01-02"):
+        (stage.src / f"dt={day}").mkdir()
+        stage.put(f"dt={day}/a.json", '{"id": 1}', '{"id": 2}')
+    options: dict[str, Any] = {"source": {"format": "json", "schema": "id bigint, dt date"}, "sink": {"format": "json"}}
+    assert run(spark, stage, **options).rows == 4
+    assert stage.lines() == {f'{{"id":{i},"dt":"2026-01-0{day}"}}': 1 for i in (1, 2) for day in (1, 2)}
+    assert verify(str(stage.dst), str(stage.src)).ok
 
 
 def test_what_caused_an_error_of_spark_is_told() -> None:

@@ -385,3 +385,36 @@ def test_file_that_was_cut_goes_on(spark: SparkSession, stage: Stage, change: st
     run()
     expected = {line.replace(" ", "") for line in (lines if change != "another file" else more)} | done
     assert stage.lines() == dict.fromkeys(expected, 1)
+
+
+def test_columns_of_directories_are_those_of_spark(spark: SparkSession, stage: Stage) -> None:
+    """What Spark's writer puts into the names of directories is read as Spark reads it: nulls, escapes, numbers, dates."""
+    texts = [
+        "de",
+        "a b",
+        "a/b",
+        "a=b:c",
+        "100%",
+        "%41",
+        "..",
+        "_x",
+        "line\nbreak",
+        "Zürich",
+        "{}[]^",
+        "'\"\\",
+        "#?*",
+        None,
+    ]
+    rows = [(i, text, i - 3, 1.5 * i, f"2026-01-{i + 1:02}") for i, text in enumerate(texts)] + [
+        (99, "x", None, None, None)
+    ]
+    frame = spark.createDataFrame(rows, "id bigint, s string, n int, f double, d string")
+    frame = frame.withColumn("d", frame.d.cast("date"))
+    frame.write.partitionBy("s", "n", "f", "d").mode("append").json(str(stage.src))
+    schema = "s string, id bigint, n int, f double, d date"
+    expected = {row.asDict()["id"]: row.asDict() for row in spark.read.schema(schema).json(str(stage.src)).collect()}
+    assert len(expected) == len(rows)
+    frame = spark.readStream.format("penstock").schema(schema).options(format="json", settle="0").load(str(stage.src))
+    write(frame, stage, format="parquet")
+    found = {row.asDict()["id"]: row.asDict() for row in spark.read.parquet(str(stage.dst)).collect()}
+    assert found == expected
