@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from penstock import errors
+from penstock.arguments import named
 from penstock.errors import CheckpointMismatch, DamagedState, NoSpace, NotThere, OptionError, StorageError
 from penstock.options import SINK, SOURCE, Option, parse
 from penstock.processes import process
@@ -76,6 +77,7 @@ class Ingested:
     open_rows: int
 
 
+@named
 def ingest(
     spark: SparkSession,
     src: str | os.PathLike[str],

@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
+from penstock.arguments import named
 from penstock.spark.session import require_pyspark
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ _HEARING_MILLISECONDS = 2000
 _registered: WeakKeyDictionary[SparkSession, StreamingQueryListener] = WeakKeyDictionary()
 
 
+@named
 def register(spark: SparkSession) -> None:
     """Register the formats `penstock`, `penstock-wal` and `penstock-db` with a session. Safe to repeat.
 

@@ -30,6 +30,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from penstock import clock
+from penstock.arguments import named
 from penstock.errors import DependencyError, PenstockError
 from penstock.spark import archive, forkserver
 from penstock.storage import is_file
@@ -58,6 +59,7 @@ def require_pyspark() -> None:
         raise DependencyError(msg)
 
 
+@named
 def local_session(
     master: str = "local[*]",
     *,
