@@ -45,6 +45,9 @@ def no_waiting() -> Iterator[None]:
         "postgresql://me:s3#s3cr3t@host/db",
         "postgresql://me:s3@s3cr3t@host/db",
         "postgresql://me%3As3cr3t@host/db",
+        "postgresql://me::s3cr3t@host/db",
+        "postgresql://:s3cr3t@host/db",
+        "postgresql://me:@host/db?password=&password=s3cr3t",
         "postgresql://host/db?user=me&pass%77ord=s3cr3t",
         "postgresql://host/db?sslPassword=s3cr3t",
         "postgresql://host:s3cr3t/db",
@@ -77,10 +80,14 @@ def test_url_of_no_file_is_refused(url: str) -> None:
         "postgresql://u@[::1]:5,h2/d?target_session_attrs=read-write",
         "postgresql://%2Ftmp/d",
         "postgresql://",
+        "postgresql://me:@h/d",
+        "postgresql://me%3A@h/d",
+        "postgresql://:@h/d",
+        "postgresql://me@h/d?password=&sslpassword=",
     ],
 )
 def test_url_is_given_what_a_connection_needs(url: str) -> None:
-    """The password is added to what libpq is given, quoted; what the user said of a connection stands."""
+    """The password is added to what libpq is given, quoted; what the user said of a connection stands; an empty password is none."""
     check_url(url)
     whole = connection_url(url + ("&" if "?" in url else "?") + "connect_timeout=3", SECRET)
     assert whole.count("connect_timeout") == 1

@@ -601,6 +601,47 @@ def test_table_of_ours_with_another_fate_is_refused(at: At, postgres: Postgres, 
         Driver(place, "d2", options={"badRows": "quarantine"}).begin(0)
 
 
+@pytest.mark.parametrize("which", ["table", "batches", "partition"])
+def test_table_whose_fate_changes_between_batches_is_refused(at: At, postgres: Postgres, which: str) -> None:
+    """D10: made UNLOGGED between two batches of one driver, the next one refuses it, whole; made LOGGED again, as it says, that goes on."""
+    place = at(postgres.url)
+    name = {"table": place.table, "batches": f"{place.table}_batches", "partition": f"{place.table}_p"}[which]
+    if which == "partition":
+        place.query("CREATE TABLE {t} (k bigint, v text, n bigint) PARTITION BY LIST (k)")
+        place.query(f'CREATE TABLE "{name}" PARTITION OF {{t}} DEFAULT')
+    driver = Driver(place)
+    driver.run(0, ten(0))
+    for number in (1, 2):
+        place.query(f'ALTER TABLE "{name}" SET UNLOGGED')
+        for _ in range(2):
+            with pytest.raises(TableMismatch, match=f"{name}'.* is UNLOGGED, TEMPORARY or FOREIGN.*SET LOGGED"):
+                driver.run(number, ten(number))
+        assert (place.last(), len(place.rows())) == (number - 1, 10 * number)
+        place.query(f'ALTER TABLE "{name}" SET LOGGED')
+        driver.run(number, ten(number))
+    assert (place.last(), len(place.rows())) == (2, 30)
+
+
+def test_table_whose_fate_changes_within_a_batch_is_not(
+    at: At, postgres: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From the look at it to the commit nobody can make the table UNLOGGED: whoever tries waits for the batch."""
+    place = at(postgres.url)
+    driver = Driver(place)
+    driver.run(0, ten(0))
+    tried: list[str] = []
+
+    def hit(point: str) -> None:
+        if point == "db.commit.before-commit":
+            with pytest.raises(DatabaseAway, match="lock timeout"):
+                place.query("ALTER TABLE {t} SET UNLOGGED")
+            tried.append(point)
+
+    monkeypatch.setattr(failpoints, "hit", hit)
+    driver.run(1, ten(1))
+    assert (len(tried), place.last(), len(place.rows())) == (1, 1, 20)
+
+
 def test_view_and_policies(at: At, postgres: Postgres) -> None:
     """Where PostgreSQL has no COPY, into a view or under row-level security, rows go in by INSERT, and each is checked."""
     place = at(postgres.url)

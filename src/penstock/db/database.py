@@ -210,6 +210,13 @@ class Database(ABC):
         """Tell whether values of these types can be loaded into a table at once, without a statement that converts them."""
 
     @abstractmethod
+    def check_fate(self, *tables: tuple[str, ...]) -> None:
+        """Raise `TableMismatch` for a table that does not share the fate of a transaction.
+
+        Of one that this transaction has written to, nobody can change that before it ends.
+        """
+
+    @abstractmethod
     def check_table(self, table: tuple[str, ...], keys: tuple[str, ...] = ()) -> None:
         """Raise `TableMismatch` for a table that does not share the fate of a transaction, or is unique in `keys` too late."""
 

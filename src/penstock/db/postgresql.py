@@ -77,19 +77,26 @@ class PostgreSQL(Database):
             found[name].type == kind for name, kind in given.items()
         )
 
-    def check_table(self, table: tuple[str, ...], keys: tuple[str, ...] = ()) -> None:
-        """Raise `TableMismatch` for one that a crash of the server empties, that is kept by another server, or is unique too late."""
+    def check_fate(self, *tables: tuple[str, ...]) -> None:
+        """Raise `TableMismatch` for a table, or a part of one, that a crash of the server empties, or that is kept by another server."""
+        given = ", ".join(f"(${number}::text)" for number in range(1, len(tables) + 1))
         sql = (
-            "SELECT relname::text FROM pg_catalog.pg_class WHERE (relpersistence <> 'p' OR relkind = 'f') AND "
-            "(oid = to_regclass($1) OR oid IN (SELECT relid FROM pg_partition_tree(to_regclass($1)))) LIMIT 1"
+            f"SELECT given.name, relname::text FROM (VALUES {given}) given (name), "  # noqa: S608 - numbers of parameters alone
+            "LATERAL (SELECT to_regclass(given.name)::oid AS oid UNION SELECT relid::oid FROM pg_partition_tree(to_regclass(given.name))) "
+            "part JOIN pg_catalog.pg_class class ON class.oid = part.oid WHERE relpersistence <> 'p' OR relkind = 'f' LIMIT 1"
         )
-        if found := self.execute(sql, self.named(table)):
-            part = "" if found[0][0] == table[-1] else f"partition {found[0][0]!r} of "
+        for name, found in self.execute(sql, *map(self.named, tables)):
+            (table,) = (each for each in tables if self.named(each) == name)
+            part = "" if found == table[-1] else f"partition {found!r} of "
             msg = (
                 f"{part}table {'.'.join(table)!r} is UNLOGGED, TEMPORARY or FOREIGN: its rows would not be there exactly when the "
                 "batch is; take a table of the database itself (ALTER TABLE ... SET LOGGED)"
             )
             raise TableMismatch(msg)
+
+    def check_table(self, table: tuple[str, ...], keys: tuple[str, ...] = ()) -> None:
+        """Raise `TableMismatch` for one with another fate than a transaction's, or that is unique in `keys` too late."""
+        self.check_fate(table)
         sql = (
             "SELECT 1 FROM pg_catalog.pg_index JOIN pg_catalog.pg_attribute ON attrelid = indrelid "
             "AND attnum = ANY ((indkey::int2[])[0:indnkeyatts - 1]) WHERE indrelid = to_regclass($1) AND NOT indimmediate "

@@ -39,6 +39,11 @@ Failure 6, two attempts of one task have staged.
 Failure 7, a driver stands still within its transaction, and holds the lock.
   Rule: PostgreSQL ends a session that is idle in a transaction for 30 s; who waits tries as long. SQLite has no such thing:
   `DatabaseAway` says that the file is locked. (`test_driver_stopped_in_its_transaction`)
+
+Failure 8, a table changes its fate between two batches.
+  1. `ALTER TABLE ... SET UNLOGGED` is run while the query runs. The server crashes, which empties the table; the id stays.
+  Rule: each commit looks at its tables when it has written to them, so that nobody can change them before it ends.
+  (`test_table_whose_fate_changes_between_batches_is_refused`)
 """
 
 from __future__ import annotations
@@ -299,6 +304,8 @@ class DatabaseSink:
         values = (batch.query, batch.number, batch.fingerprint, self._sink_id, driver, state.batch)
         if db.execute(sql, *values) != [(batch.number,)]:
             raise self._gone()
+        quarantine = [self._rejected] if self._options["badRows"] == "quarantine" else []
+        db.check_fate(self._table, self._batches, *quarantine)  # it may be another one than at the begin: failure 8
         failpoints.hit("db.commit.before-commit")
         return Applied(loading.stored, loading.rejected)
 

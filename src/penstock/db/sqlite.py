@@ -50,6 +50,9 @@ class SQLite(Database):
         """Say yes: a column of SQLite takes what it is given."""
         return True
 
+    def check_fate(self, *tables: tuple[str, ...]) -> None:
+        """Do nothing: all tables of a file are in its transactions."""
+
     def check_table(self, table: tuple[str, ...], keys: tuple[str, ...] = ()) -> None:
         """Do nothing: all tables of a file are in its transactions, and unique at once."""
 

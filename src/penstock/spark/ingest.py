@@ -31,6 +31,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from penstock import errors, unique
+from penstock.arguments import named
 from penstock.errors import CheckpointMismatch, DamagedState, NoSpace, NotThere, OptionError, StorageError
 from penstock.options import SINK, SOURCE, Option, parse
 from penstock.processes import process
@@ -99,6 +100,7 @@ class Ingested:
     waiting: bool = False
 
 
+@named
 def ingest(
     spark: SparkSession,
     src: str | os.PathLike[str],

@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
+from penstock.arguments import named
 from penstock.spark.connect import is_remote
 from penstock.spark.session import require_pyspark
 
@@ -24,6 +25,7 @@ _HEARING_MILLISECONDS = 2000
 _registered: WeakKeyDictionary[SparkSession, EndListener] = WeakKeyDictionary()
 
 
+@named
 def register(spark: SparkSession) -> None:
     """Register the formats `penstock`, `penstock-wal` and `penstock-db` with a session. Safe to repeat.
 

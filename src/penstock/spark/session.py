@@ -30,6 +30,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from penstock import clock
+from penstock.arguments import named
 from penstock.spark import archive, launch, machine, noise
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ def require_pyspark() -> None:
     machine.require(machine.pyspark())
 
 
+@named
 def local_session(
     master: str = "local[*]",
     *,
