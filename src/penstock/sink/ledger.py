@@ -135,8 +135,8 @@ class OpenPart:
 
     @property
     def size(self) -> int:
-        """Return the bytes the finished file would have now (an estimate for Parquet)."""
-        return len(self.kind.header_bytes) + sum(segment.size for segment in self.segments)
+        """Return the bytes the rows would have in the finished file now (an estimate for Parquet)."""
+        return sum(segment.size for segment in self.segments)
 
 
 @dataclass(frozen=True)

@@ -402,7 +402,7 @@ class Sink:
             before = lengths.get(path, 0)
             header = b"" if before else parts[0].kind.header_bytes
             segments = tuple(segment for part in parts for segment in part.segments)
-            lengths[path] = before + len(header) + sum(segment.size for segment in segments)
+            lengths[path] = before + len(header) + sum(part.size for part in parts)
             rows, begins = sum(p.rows for p in parts), base64.b64encode(header).decode()
             growths.append(Growth(path, before, lengths[path], rows, segments, begins))
         return tuple(growths), lengths
@@ -637,7 +637,7 @@ def _groups(parts: list[OpenPart], limits: Limits) -> Iterator[OpenPart]:
 
 
 def _fit(group: OpenPart, part: OpenPart, limits: Limits) -> bool:
-    fits = group.size + part.size <= limits.size
+    fits = len(group.kind.header_bytes) + group.size + part.size <= limits.size
     return fits and (limits.rows is None or group.rows + part.rows <= limits.rows)
 
 
