@@ -116,12 +116,14 @@ def groups(parts: Iterable[OpenPart], limits: Limits) -> Iterator[OpenPart]:
     group: list[OpenPart] = []
     size = rows = 0
     for part in sorted(parts, key=lambda part: (part.bucket, part.kind.schema, part.writer)):
-        part_size, part_rows = part.size if not group else part.content_size, part.rows
+        part_size, part_rows = part.size, part.rows
         alike = bool(group) and (group[0].bucket, group[0].kind) == (part.bucket, part.kind)
         fits = size + part_size <= limits.size and (limits.rows is None or rows + part_rows <= limits.rows)
         if group and not (alike and fits):
             yield _merged(group)
-            group, size, rows, part_size = [], 0, 0, part.size
+            group, size, rows = [], 0, 0
+        if not group:
+            size = len(part.kind.header_bytes)
         group.append(part)
         size, rows = size + part_size, rows + part_rows
     if group:

@@ -136,12 +136,7 @@ class OpenPart:
 
     @property
     def size(self) -> int:
-        """Return the bytes the finished file would have now (an estimate for Parquet)."""
-        return len(self.kind.header_bytes) + self.content_size
-
-    @property
-    def content_size(self) -> int:
-        """Return the bytes of the rows alone, without what a file of their kind begins with."""
+        """Return the bytes the rows would have in the finished file now (an estimate for Parquet)."""
         return sum(segment.size for segment in self.segments)
 
 
