@@ -27,7 +27,6 @@ from penstock.formats.codecs import decompressed
 from penstock.formats.delimited import csv_stream_blocks
 from penstock.formats.lines import stream_blocks
 from penstock.formats.parquet import parquet_batches
-from penstock.sink.names import template_fields
 from penstock.source.read import EXPANDED_BYTES_MAX, EXPANSION_MAX
 from penstock.storage import SeekableFile
 from penstock.verify.sums import lines
@@ -80,10 +79,7 @@ class Feed:
         self._passes_text = self._is_text and not sink.options["bucketBy"] and self.stage.plain_text
         self._buckets = sink.bucket_by(self.stage.schema)
         self._schema, self.dropped = sink.data_schema(self.stage.schema)
-        template = self._buckets
-        self.compares_buckets = template is None or all(
-            name in template.columns for name, _ in template_fields(template.template)
-        )
+        self.compares_buckets = self._buckets is None or self._buckets.follows_from_rows
 
     # -- the source ----------------------------------------------------------------------------------------------
 
