@@ -249,11 +249,12 @@ class Sink:
         bucket_by = self.bucket_by(schema)
         if bucket_by is None or not self.options["dropBucketColumns"]:
             return schema, ()
-        kept = [field for field in schema if field.name not in bucket_by.columns]
+        dropped = bucket_by.droppable
+        kept = [field for field in schema if field.name not in dropped]
         if not kept:
             msg = f"dropBucketColumns=true leaves no column of {', '.join(schema.names)}"
             raise OptionError(msg)
-        return pa.schema(kept), bucket_by.columns
+        return pa.schema(kept), dropped
 
     def check(self, schema: pa.Schema) -> None:
         """Raise `UsageError` unless data of this schema can be written as the options say. Touches nothing."""

@@ -27,7 +27,6 @@ from penstock.formats.csvcut import csv_stream_blocks
 from penstock.formats.delimited import CsvEncoder
 from penstock.formats.lines import stream_blocks
 from penstock.formats.parquet import parquet_batches
-from penstock.sink.names import template_fields
 from penstock.source.read import EXPANDED_BYTES_MAX, EXPANSION_MAX
 from penstock.storage import SeekableFile
 from penstock.verify.sums import lines
@@ -86,10 +85,7 @@ class Feed:
         self._schema, self.dropped = sink.data_schema(self.stage.schema)
         self._form = sink.format(self._schema)
         self._csv = CsvEncoder(self._form) if self._form.name == "csv" else None
-        template = self._buckets
-        self.compares_buckets = template is None or all(
-            name in template.columns for name, _ in template_fields(template.template)
-        )
+        self.compares_buckets = self._buckets is None or self._buckets.follows_from_rows
 
     # -- the source ----------------------------------------------------------------------------------------------
 
