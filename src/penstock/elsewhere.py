@@ -9,7 +9,7 @@ from __future__ import annotations
 
 _INFERRED = "nothing is inferred from the data: .schema(...) gives the columns"
 _FAIL = "what cannot be parsed fails the batch (badRecords=fail), and never becomes null or is left out without a word"
-_CSV = "fields of csv are taken as they are, white space and all, and nothing in them is a comment"
+_CSV = "fields of csv are taken as they are, white space and all"
 _QUOTED = "fields are quoted where they have to be"
 _JSON = "json has one dialect, that of RFC 8259, one object a line"
 _ODD_NUMBERS = "NaN, Infinity and -Infinity are numbers, and no other words are"
