@@ -15,7 +15,8 @@ stand there exactly where the text has the separator. That depends on both:
 Where it cannot be done the file is decoded from its start and the separator looked for in what comes out: always right,
 but such a file is one split. `_UNFIT` says which ASCII is a later byte; `tests/formats/test_charsets.py` finds the same by
 trying Python's decoders byte by byte. Their answers to bytes that are no text rely on the same: what is looked for is never
-swallowed by an incomplete character in front of it, so that a file with errors has the same records for every cut, too.
+swallowed by an incomplete character in front of it (as long as something follows, see `_BEHIND`), so that a file with errors
+has the same records for every cut, too.
 
 What is no text becomes U+FFFD with `errors="replace"`: one for each piece that could have begun a character, as Unicode
 recommends and all but Java do it (Java has one for a surrogate of three bytes, where others have three).
@@ -49,10 +50,8 @@ _BEHIND = b"\n" * 7
 
 _HALVES = re.compile("[\ud800-\udfff]")
 _NONE = "\ufffe"  # in Python's tables
-_PLAIN = {
-    "ascii": 128,
-    "iso8859-1": 256,
-}  # codecs without a table: so many bytes stand for the character of their number
+# Codecs without a table: so many bytes stand for the character of their number.
+_PLAIN = {"ascii": 128, "iso8859-1": 256}
 
 # Of encodings with several bytes a character: the ASCII characters, as ranges of a regular expression, whose byte may also be
 # a later one of a character, or that can be spelled otherwise.
@@ -196,5 +195,5 @@ def _table(codec: str) -> str | None:
     if codec in _PLAIN:
         return bytes(range(_PLAIN[codec])).decode(codec)
     module = sys.modules[codecs.lookup(codec).incrementaldecoder.__module__]
-    table: str | None = getattr(module, "decoding_table", None)
+    table: str | None = getattr(module, "decoding_table", None) if module.__name__.startswith("encodings.") else None
     return table
