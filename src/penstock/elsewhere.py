@@ -44,7 +44,7 @@ _READ = {
     "mergeSchema": _INFERRED,
     "inferSchema": _INFERRED,
     "samplingRatio": _INFERRED,
-    "enforceSchema": "columns of csv are taken by position, whatever a header names them",
+    "enforceSchema": "columns of csv are taken by the names in the header, with header=true; else by position",
     "prefersDecimal": _INFERRED,
     "primitivesAsString": _INFERRED,
     "dropFieldIfAllNull": _INFERRED,
