@@ -360,7 +360,8 @@ class Case:
         by_name = {file.name: file for file in self.files}
         for *values, place in found:
             file = by_name[place["path"].rpartition("/")[2]]
-            as_it_is = (file.mark + file.body + _BEHIND)[place["offset"] :].decode(file.codec, "replace")
+            behind = b"" if file.codec.startswith("utf") else _BEHIND
+            as_it_is = (file.mark + file.body + behind)[place["offset"] :].decode(file.codec, "replace")
             mark = codecs.BOM_UTF8 if file.mark else b""
             as_utf8 = (mark + file.body.decode(file.codec, "replace").encode())[place["offset"] :].decode(
                 "utf-8", "replace"
