@@ -95,11 +95,11 @@ class Position(NamedTuple):
     @classmethod
     def parse(cls, text: object) -> Position:
         """Return the position that `str` gave; `OptionError` for another text."""
-        found = _POSITION.fullmatch(text) if isinstance(text, str) else None
-        if found is None:
+        match = _POSITION.fullmatch(text) if isinstance(text, str) else None
+        if match is None:
             msg = f"{text!r} is not a position: expected SEGMENT:OFFSET, such as 3:1024"
             raise OptionError(msg)
-        return cls(int(found[1]), int(found[2]))
+        return cls(int(match[1]), int(match[2]))
 
 
 def checked_position(value: object) -> Position:

@@ -200,8 +200,11 @@ class Walk:
             self._damaged(f"found bytes that do not fit their checksum or number, expected record {self.sequence}")
         return batch
 
-    def _damaged(self, what: str) -> NoReturn:
-        msg = f"{self._path!r} is damaged at byte {self.at}: {what}; restore it from a copy, or repair the log, which drops what is behind"
+    def _damaged(self, damage: str) -> NoReturn:
+        msg = (
+            f"{self._path!r} is damaged at byte {self.at}: {damage}; restore it from a copy, or repair the log, which drops what "
+            "is behind"
+        )
         raise DamagedState(msg)
 
     def _salvaged(self, segment: LogSegment) -> LogBatch | None:
