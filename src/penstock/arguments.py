@@ -94,33 +94,33 @@ def signature_of(fn: Callable[..., Any]) -> inspect.Signature | None:
         return None
 
 
-def check_arguments(what: str, fn: object, *given: str) -> None:
+def check_arguments(name: str, fn: object, *given: str) -> None:
     """Raise `OptionError` for what cannot be called with so many arguments: it would fail every row."""
-    said = f"{what} does not take ({', '.join(given)})"
+    refusal = f"{name} does not take ({', '.join(given)})"
     if not callable(fn):
-        msg = f"{said}: it is a {type(fn).__name__}"
+        msg = f"{refusal}: it is a {type(fn).__name__}"
         raise OptionError(msg)
     signature = signature_of(fn)
     try:
         if signature is not None:
             signature.bind(*given)
     except TypeError as error:
-        msg = f"{said}: {error}"
+        msg = f"{refusal}: {error}"
         raise OptionError(msg) from error
 
 
-def check_plain(what: str, fn: object, *given: str) -> None:
+def check_plain(name: str, fn: object, *given: str) -> None:
     """Raise `OptionError` for what cannot be called with so many arguments, or would have to be awaited: nobody does that."""
-    check_arguments(what, fn, *given)
+    check_arguments(name, fn, *given)
     if inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(getattr(fn, "__call__", None)):  # noqa: B004 - of its class
-        msg = f"{what} is a coroutine function, which nobody would await: expected a plain function"
+        msg = f"{name} is a coroutine function, which nobody would await: expected a plain function"
         raise OptionError(msg)
 
 
-def check_done(what: str, returned: object) -> None:
+def check_done(name: str, returned: object) -> None:
     """Raise `OptionError` for what a plain function returned if it would have to be awaited: what it was called for is not done."""
     if inspect.isawaitable(returned):
         if inspect.iscoroutine(returned):
             returned.close()
-        msg = f"{what} returned a {type(returned).__name__}, which nobody awaits: expected a plain function"
+        msg = f"{name} returned a {type(returned).__name__}, which nobody awaits: expected a plain function"
         raise OptionError(msg)

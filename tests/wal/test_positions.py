@@ -241,7 +241,20 @@ def test_the_end_of_what_was_salvaged_can_be_read_from(root: str) -> None:
             assert len(list(reader)) == len([number for _, number in given if number > sequence]), at
 
 
-@pytest.mark.parametrize("wrong", ["1:120", (1, 120), 1, b"1:120", [1, 120]])
+@pytest.mark.parametrize("offset", [-1, -5, -(1 << 70), 0, 119, 1 << 40, (1 << 63) - 1, 1 << 63, 1 << 70])
+@pytest.mark.parametrize("segment", [-1, 0, 1, 2, 10**30])
+def test_a_position_of_no_file_is_refused(root: str, segment: int, offset: int) -> None:
+    """Negative, or larger than any file: it is none of the log, whatever the system would say of it."""
+    with Writer(root, storage=unsynced()) as writer:
+        writer.append(b"a")
+    with pytest.raises(PositionError, match=f"{segment}:{offset} is no position of"):
+        Reader(root, start=Position(segment, offset))
+
+
+ODD: Any = [("1", 120), (1.0, 120), (1, None), (True, 120)]
+
+
+@pytest.mark.parametrize("wrong", ["1:120", (1, 120), 1, b"1:120", [1, 120], *(Position(*each) for each in ODD)])
 def test_what_is_no_position_is_refused_in_words(root: str, wrong: Any) -> None:
     """A text, a tuple, a number: refused with what makes a position of a text, and nothing is purged."""
     with Writer(root, storage=unsynced()) as writer:

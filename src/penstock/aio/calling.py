@@ -54,32 +54,32 @@ class Calling:
     def _called(self, element: Element) -> Awaitable[Any]:
         """Call the function for a row; return what its result comes from."""
         function = self._function
-        made: Awaitable[Any]
+        answer: Awaitable[Any]
         if not function.takes_call:
-            made = function.call(element.row)
+            answer = function.call(element.row)
         elif function.is_async:
-            made = function.call(element.row, self.call(element))
+            answer = function.call(element.row, self.call(element))
         else:
             call = self.call(element)
-            made = call.expect()
+            answer = call.expect()
             _refuse_output(function.call(element.row, call))
-        return made
+        return answer
 
     def _batch_called(self, flight: list[Element]) -> Awaitable[Any]:
         """Call the function for a batch; return what its results come from."""
         function = self._function
         rows = [element.row for element in flight]
-        made: Awaitable[Any]
+        answers: Awaitable[Any]
         if not function.takes_call:
-            made = function.call(rows)
+            answers = function.call(rows)
         elif function.is_async:
-            made = function.call(rows, [self.call(element) for element in flight])
+            answers = function.call(rows, [self.call(element) for element in flight])
         else:
             calls = [self.call(element) for element in flight]
             waiting = [call.expect() for call in calls]
             _refuse_output(function.call(rows, calls))
-            made = asyncio.gather(*waiting, return_exceptions=True)
-        return made
+            answers = asyncio.gather(*waiting, return_exceptions=True)
+        return answers
 
     def _late(self) -> None:
         self._state.counts.late += 1

@@ -238,35 +238,35 @@ def outputs_of(result: Any, names: tuple[str, ...]) -> list[tuple[Any, ...]]:  #
     if isinstance(result, (str, bytes)) or not isinstance(result, (Collection, Iterator)):  # a model gives its fields
         msg = f"the function returned {_kind(result)}; expected a mapping, a row or a tuple, or an iterable of them"
         raise TypeError(msg)
-    return [_output(one, names) for one in result]
+    return [_output(output, names) for output in result]
 
 
-def _output(one: Any, names: tuple[str, ...]) -> tuple[Any, ...]:  # noqa: ANN401 - as above
-    if isinstance(one, tuple):
-        if len(one) != len(names):
-            msg = f"an output has {len(one)} values; expected {len(names)}: {', '.join(names)}"
+def _output(output: Any, names: tuple[str, ...]) -> tuple[Any, ...]:  # noqa: ANN401 - as above
+    if isinstance(output, tuple):
+        if len(output) != len(names):
+            msg = f"an output has {len(output)} values; expected {len(names)}: {', '.join(names)}"
             raise ValueError(msg)
-        if type(one) is tuple:
-            return one
-        own = names_of(one)  # of a Row, or a named tuple: with the names of the schema in another order it means these
-        return tuple(one[own.index(name)] for name in names) if sorted(own) == sorted(names) else tuple(one)
-    if not isinstance(one, (dict, Mapping)) and _has_keys(one):
-        one = dict(one)
-    if not isinstance(one, (dict, Mapping)):
-        msg = f"an output is {_kind(one)}; expected a mapping, a row or a tuple in the order of the schema"
+        if type(output) is tuple:
+            return output
+        own = names_of(output)  # of a Row, or a named tuple: the names of the schema in another order mean these
+        return tuple(output[own.index(name)] for name in names) if sorted(own) == sorted(names) else tuple(output)
+    if not isinstance(output, (dict, Mapping)) and _has_keys(output):
+        output = dict(output)
+    if not isinstance(output, (dict, Mapping)):
+        msg = f"an output is {_kind(output)}; expected a mapping, a row or a tuple in the order of the schema"
         raise TypeError(msg)
-    if len(one) == len(names):
+    if len(output) == len(names):
         try:
-            return tuple(map(one.__getitem__, names))
+            return tuple(map(output.__getitem__, names))
         except KeyError:
             pass
-    msg = f"an output has the columns {', '.join(map(str, one)) or 'none'}; expected {', '.join(names)}"
+    msg = f"an output has the columns {', '.join(map(str, output)) or 'none'}; expected {', '.join(names)}"
     raise ValueError(msg)
 
 
-def _has_keys(one: object) -> bool:
+def _has_keys(value: object) -> bool:
     """Tell whether this is a mapping for `dict`, though not by its class: a record of a database's driver."""
-    return hasattr(one, "keys") and hasattr(one, "__getitem__")
+    return hasattr(value, "keys") and hasattr(value, "__getitem__")
 
 
 def _kind(value: object) -> str:
@@ -294,6 +294,6 @@ def _wants_call(fn: Callable[..., Any]) -> bool:
     if signature is None:
         return False
     by_keyword = {inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD}
-    found = [one for one in signature.parameters.values() if one.kind not in by_keyword]
-    second = found[1:2] or [one for one in found if one.kind is one.VAR_POSITIONAL]
-    return any(one.default is one.empty or one.name in {"call", "ctx"} for one in second)
+    positional = [parameter for parameter in signature.parameters.values() if parameter.kind not in by_keyword]
+    second = positional[1:2] or [parameter for parameter in positional if parameter.kind is parameter.VAR_POSITIONAL]
+    return any(parameter.default is parameter.empty or parameter.name in {"call", "ctx"} for parameter in second)

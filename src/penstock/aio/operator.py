@@ -192,7 +192,8 @@ class Operator:
         """Tell whether rows wait, and all that is under way are calls whose rows have their outcome, and which do not end."""
         running = self._slots.flights()
         idle = not self._intake.gathers and not self._settling.fallbacks
-        return bool(running and idle and not self.done and all(one.decided for flight in running for one in flight))
+        decided = all(element.decided for flight in running for element in flight)
+        return bool(running and idle and not self.done and decided)
 
     async def close(self) -> int:
         """Cancel what runs, wait a little for it to end, and leave nothing; return how many calls do not end."""

@@ -89,16 +89,16 @@ class Retry:
         return wait * (1 - self.jitter * random.random())  # noqa: S311 - spread, not secrecy
 
 
-def _answer(what: str, answer: bool) -> bool:  # noqa: FBT001 - what a predicate returned
-    check_done(what, answer)
+def _answer(predicate: str, answer: bool) -> bool:  # noqa: FBT001 - what a predicate returned
+    check_done(predicate, answer)
     return answer
 
 
-def _is_predicate(found: object) -> bool:
-    return callable(found) and not isinstance(found, type) and not inspect.iscoroutinefunction(found)
+def _is_predicate(value: object) -> bool:
+    return callable(value) and not isinstance(value, type) and not inspect.iscoroutinefunction(value)
 
 
-def _require(holds: bool, name: str, found: object, expected: str) -> None:  # noqa: FBT001 - private, one condition
+def _require(holds: bool, name: str, value: object, expected: str) -> None:  # noqa: FBT001 - private, one condition
     if not holds:
-        msg = f"retry: {name}={found!r}; expected {expected}"
+        msg = f"retry: {name}={value!r}; expected {expected}"
         raise OptionError(msg)

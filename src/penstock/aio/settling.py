@@ -75,9 +75,9 @@ class Settling:
         if isinstance(results, Iterable) and not unordered:
             results = list(results)
         if not isinstance(results, list) or len(results) != len(flight):
-            found = f"{len(results)} results" if isinstance(results, list) else f"a {type(results).__name__}"
+            returned = f"{len(results)} results" if isinstance(results, list) else f"a {type(results).__name__}"
             misfit = Misfit(
-                f"the function returned {found} for {len(flight)} rows; expected a result for each, in order"
+                f"the function returned {returned} for {len(flight)} rows; expected a result for each, in order"
             )
             results = [misfit] * len(flight)
         return [element for element, result in zip(flight, results, strict=True) if self._again(element, result)]

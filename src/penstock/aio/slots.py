@@ -109,8 +109,8 @@ class Slots:
                         if self._pace is not None:
                             await self._pace.turn(self._loop)
                         slot.calling = True
-                        made = calling.attempt(left)
-                        results = await (made if deadlines is None else self._limited(deadlines, slot, made))
+                        answer = calling.attempt(left)
+                        results = await (answer if deadlines is None else self._limited(deadlines, slot, answer))
                         left = settling.answered(left, results)
                     except asyncio.CancelledError as error:
                         left = settling.failed(left, self._cancelled(slot, error))
@@ -158,11 +158,11 @@ class Slots:
 
     # -- attempts with a limit of their own ------------------------------------------------------------------------
 
-    async def _limited(self, deadlines: Deadlines[Slot], slot: Slot, made: Awaitable[Any]) -> Any:  # noqa: ANN401 - the user's result
+    async def _limited(self, deadlines: Deadlines[Slot], slot: Slot, answer: Awaitable[Any]) -> Any:  # noqa: ANN401 - the user's result
         deadlines.arm(slot, self._loop.time())
         slot.expired = False
         try:
-            return await made
+            return await answer
         finally:
             deadlines.disarm(slot)
             if slot.grace is not None:

@@ -207,16 +207,16 @@ class _Task:
             yield from self._flush()
         yield from self._flush()
         self._raise_failure()
-        self._carrying.leave([self._fitting(one) for one in left])
+        self._carrying.leave([self._fitting(carried) for carried in left])
 
-    def _fitting(self, one: Carried) -> Carried:
+    def _fitting(self, carried: Carried) -> Carried:
         """Return a row that is left, with an outcome that the output will have a place for."""
-        if one.outcome is None:
-            return one
-        outcome = self._plan.shape.checked(one.outcome, self._plan.on_error)
+        if carried.outcome is None:
+            return carried
+        outcome = self._plan.shape.checked(carried.outcome, self._plan.on_error)
         if outcome.failure and self._plan.on_error != "column":
             raise self._failed(outcome)
-        return replace(one, outcome=outcome)
+        return replace(carried, outcome=outcome)
 
     def _raise_wedged(self) -> None:
         if self._runtime.wait(self.operator.wedged()):
@@ -275,8 +275,8 @@ class _Task:
         if outcome.index >= 0:
             call = self._carrying.identify(outcome.row) if self._carrying else f"{self._place.prefix}{outcome.index}"
             where += f" (call {call}, {failure.attempts} attempts, {failure.elapsed_ms} ms)"
-        said = " ".join(failure.message.split())
-        error = CallFailed(f"{where}: {said}; on_error='column' reports such rows instead of failing")
+        message = " ".join(failure.message.split())
+        error = CallFailed(f"{where}: {message}; on_error='column' reports such rows instead of failing")
         error.__cause__ = failure.cause
         return error
 

@@ -100,8 +100,8 @@ class Database(ABC):
 
         def watched() -> Iterator[pa.RecordBatch]:
             try:
-                for some in rows:
-                    yield some
+                for batch in rows:
+                    yield batch
                     failpoints.hit("db.commit.some-rows")
             except Exception as error:  # kept: ADBC hands on no more than its text
                 failed.append(error)
@@ -173,13 +173,13 @@ class Database(ABC):
         try:
             yield
         except adbc.Error as error:
-            said = self._words(" ".join(str(error).split()))
-            if len(said) > 2 * _SHOWN:
-                said = f"{said[:_SHOWN]} [...] {said[-_SHOWN:]}"
-            if self._once_more(error, said, opening=opening):
-                raise _Again(said) from error
-            kind = RowRefused if self._is_about_rows(error, said) else DatabaseError
-            msg = f"{self._name()} says: {said}"
+            words = self._words(" ".join(str(error).split()))
+            if len(words) > 2 * _SHOWN:
+                words = f"{words[:_SHOWN]} [...] {words[-_SHOWN:]}"
+            if self._once_more(error, words, opening=opening):
+                raise _Again(words) from error
+            kind = RowRefused if self._is_about_rows(error, words) else DatabaseError
+            msg = f"{self._name()} says: {words}"
             raise kind(msg) from error
 
     begin: str
@@ -243,15 +243,15 @@ class Database(ABC):
     def _name(self) -> str: ...
 
     @abstractmethod
-    def _words(self, said: str) -> str:
+    def _words(self, words: str) -> str:
         """Return what the database says, without what its driver says of that."""
 
     @abstractmethod
-    def _once_more(self, error: Any, said: str, *, opening: bool) -> bool:  # noqa: ANN401 - as above
+    def _once_more(self, error: Any, words: str, *, opening: bool) -> bool:  # noqa: ANN401 - as above
         ...
 
     @abstractmethod
-    def _is_about_rows(self, error: Any, said: str) -> bool:  # noqa: ANN401 - as above
+    def _is_about_rows(self, error: Any, words: str) -> bool:  # noqa: ANN401 - as above
         ...
 
 

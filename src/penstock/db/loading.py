@@ -47,16 +47,16 @@ class Rejects:
     batch: int
 
 
-def check_columns(found: Mapping[str, Column], names: Iterable[str], table: tuple[str, ...]) -> None:
+def check_columns(columns: Mapping[str, Column], names: Iterable[str], table: tuple[str, ...]) -> None:
     """Raise `TableMismatch` unless a table has these columns, and needs no others."""
-    missing = [name for name in names if name not in found]
+    missing = [name for name in names if name not in columns]
     if missing:
         msg = (
-            f"table {'.'.join(table)!r} has no column {', '.join(map(repr, missing))}: found {', '.join(found) or 'no table'}; add it "
+            f"table {'.'.join(table)!r} has no column {', '.join(map(repr, missing))}: found {', '.join(columns) or 'no table'}; add it "
             "to the table, or leave it out of the query (names are compared with regard to case)"
         )
         raise TableMismatch(msg)
-    needed = [name for name, column in found.items() if column.needed and name not in names]
+    needed = [name for name, column in columns.items() if column.needed and name not in names]
     if needed:
         msg = (
             f"table {'.'.join(table)!r} needs a value for {', '.join(map(repr, needed))} in every row, and has no default: give it one, "
@@ -97,8 +97,8 @@ class Loading:
             if self._rejects.table is None:
                 self._store(self._fit(rows))
             else:
-                for some in self._fit(rows):
-                    self._store_or_reject(some)
+                for batch in self._fit(rows):
+                    self._store_or_reject(batch)
 
     @contextmanager
     def _staged(self) -> Iterator[None]:
@@ -110,8 +110,8 @@ class Loading:
 
     def _fit(self, rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the rows without those that are known to be bad: no key, or a value that would be stored as another."""
-        for some in rows:
-            fit = some
+        for batch in rows:
+            fit = batch
             for name, reason, test in self._checks:
                 bad = pc.fill_null(test(fit.column(name)), fill_value=False)
                 if pc.any(bad).as_py():
@@ -165,9 +165,9 @@ class Loading:
 
         def counted() -> Iterator[pa.RecordBatch]:
             nonlocal stored
-            for some in rows:
-                stored += some.num_rows
-                yield self._db.prepared(some)
+            for batch in rows:
+                stored += batch.num_rows
+                yield self._db.prepared(batch)
 
         schema = self._db.prepared(pa.RecordBatch.from_pylist([], self._schema)).schema
         self._db.load(self._table if self._direct else self._db.staged, schema, counted())

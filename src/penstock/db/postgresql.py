@@ -68,13 +68,13 @@ class PostgreSQL(Database):
 
     def takes(self, table: tuple[str, ...], given: dict[str, str]) -> bool:
         """Tell whether the types are the same, as binary `COPY` converts nothing, and the table is one for `COPY`, without rules."""
-        found = self.columns(table)
+        columns = self.columns(table)
         sql = (
             "SELECT relkind IN ('r', 'p') AND NOT relhasrules AND NOT row_security_active(oid) FROM pg_catalog.pg_class "
             "WHERE oid = to_regclass($1)"
         )
         return self.execute(sql, self.named(table)) == [(True,)] and all(
-            found[name].type == kind for name, kind in given.items()
+            columns[name].type == kind for name, kind in given.items()
         )
 
     def check_fate(self, *tables: tuple[str, ...]) -> None:
@@ -85,9 +85,9 @@ class PostgreSQL(Database):
             "LATERAL (SELECT to_regclass(given.name)::oid AS oid UNION SELECT relid::oid FROM pg_partition_tree(to_regclass(given.name))) "
             "part JOIN pg_catalog.pg_class class ON class.oid = part.oid WHERE relpersistence <> 'p' OR relkind = 'f' LIMIT 1"
         )
-        for name, found in self.execute(sql, *map(self.named, tables)):
+        for name, relation in self.execute(sql, *map(self.named, tables)):
             (table,) = (each for each in tables if self.named(each) == name)
-            part = "" if found == table[-1] else f"partition {found!r} of "
+            part = "" if relation == table[-1] else f"partition {relation!r} of "
             msg = (
                 f"{part}table {'.'.join(table)!r} is UNLOGGED, TEMPORARY or FOREIGN: its rows would not be there exactly when the "
                 "batch is; take a table of the database itself (ALTER TABLE ... SET LOGGED)"
@@ -149,22 +149,22 @@ class PostgreSQL(Database):
             "SELECT nspname::text FROM pg_catalog.pg_class class JOIN pg_catalog.pg_namespace space "
             "ON space.oid = relnamespace WHERE class.oid = to_regclass($1)"
         )
-        found = self.execute(sql, self.named(table))
-        self._cursor.adbc_ingest(table[-1], rows, mode="append", db_schema_name=found[0][0] if found else None)
+        schemas = self.execute(sql, self.named(table))
+        self._cursor.adbc_ingest(table[-1], rows, mode="append", db_schema_name=schemas[0][0] if schemas else None)
 
     def _name(self) -> str:
         return f"PostgreSQL at {self._url.partition('?')[0]!r}"
 
-    def _words(self, said: str) -> str:
-        return re.sub(r"^.*?(?=ERROR: )| Query was: .*(?=\. SQLSTATE: )", "", said)
+    def _words(self, words: str) -> str:
+        return re.sub(r"^.*?(?=ERROR: )| Query was: .*(?=\. SQLSTATE: )", "", words)
 
-    def _once_more(self, error: Any, said: str, *, opening: bool) -> bool:  # noqa: ANN401 - as above
+    def _once_more(self, error: Any, words: str, *, opening: bool) -> bool:  # noqa: ANN401 - as above
         if error.sqlstate is None:
             import adbc_driver_manager as adbc
 
-            for_good = opening and any(text in said for text in self._for_good)
+            for_good = opening and any(text in words for text in self._for_good)
             return isinstance(error, adbc.OperationalError) and not for_good
         return bool(error.sqlstate.startswith(self._again))
 
-    def _is_about_rows(self, error: Any, said: str) -> bool:  # noqa: ANN401, ARG002 - as above
+    def _is_about_rows(self, error: Any, words: str) -> bool:  # noqa: ANN401, ARG002 - as above
         return bool(error.sqlstate and error.sqlstate.startswith(self._rows))

@@ -139,8 +139,8 @@ class DatabaseSink:
     def _check_keys(self) -> None:
         missing = [name for name in self._keys if name not in self._schema.names]
         if missing or not self._keys:
-            found = ", ".join(missing) or "none"
-            msg = f"mode={self._mode} needs keyColumns that the rows have ({', '.join(self._schema.names)}): found {found}"
+            names = ", ".join(missing) or "none"
+            msg = f"mode={self._mode} needs keyColumns that the rows have ({', '.join(self._schema.names)}): found {names}"
             raise OptionError(msg)
         for name in set(self._schema.names).difference(self._keys) if self._mode == "merge" else ():
             if not is_number(self._schema.field(name).type):
@@ -206,8 +206,8 @@ class DatabaseSink:
 
     def _state(self, db: Database) -> _SinkRow | None:
         sql = f"SELECT query_id, batch_id, fingerprint, driver FROM {db.named(self._batches)} WHERE sink_id = $1"  # noqa: S608 - as above
-        found = db.execute(sql + db.for_update, self._sink_id)
-        return _SinkRow(*found[0]) if found else None
+        rows = db.execute(sql + db.for_update, self._sink_id)
+        return _SinkRow(*rows[0]) if rows else None
 
     def _gone(self) -> CheckpointMismatch:
         msg = (
@@ -228,13 +228,13 @@ class DatabaseSink:
             )
             raise CheckpointMismatch(msg)
         if batch.number not in {last, last + 1}:
-            what = (
+            cause = (
                 "the database has been put back from an older copy"
                 if batch.number > last
                 else "the checkpoint has been put back"
             )
             msg = (
-                f"batch {batch.number} of query {batch.query}, but sink {self._sink_id!r} is at batch {last}: {what}, or is another "
+                f"batch {batch.number} of query {batch.query}, but sink {self._sink_id!r} is at batch {last}: {cause}, or is another "
                 "one; restore both from the same time, or start with a new checkpoint and another sinkId"
             )
             raise CheckpointMismatch(msg)
@@ -310,5 +310,5 @@ class DatabaseSink:
         return Applied(loading.stored, loading.rejected)
 
 
-def _agree(one: str, other: str) -> bool:
-    return not one or not other or one == other
+def _agree(mine: str, other: str) -> bool:
+    return not mine or not other or mine == other

@@ -80,14 +80,14 @@ class SQLite(Database):
     def _name(self) -> str:
         return f"SQLite at {self._url.removeprefix(SQLITE)!r}"
 
-    def _words(self, said: str) -> str:
-        said = re.sub(r" query was: .*", "", said)
+    def _words(self, words: str) -> str:
+        words = re.sub(r" query was: .*", "", words)
         return re.sub(
-            "failed to allocate memory$", "see that its directory is there, and that the driver may write in it", said
+            "failed to allocate memory$", "see that its directory is there, and that the driver may write in it", words
         )
 
-    def _once_more(self, error: Any, said: str, *, opening: bool) -> bool:  # noqa: ANN401, ARG002 - as above
-        return any(text in said for text in self._again)
+    def _once_more(self, error: Any, words: str, *, opening: bool) -> bool:  # noqa: ANN401, ARG002 - as above
+        return any(text in words for text in self._again)
 
-    def _is_about_rows(self, error: Any, said: str) -> bool:  # noqa: ANN401, ARG002 - as above
-        return any(text in said for text in self._rows)
+    def _is_about_rows(self, error: Any, words: str) -> bool:  # noqa: ANN401, ARG002 - as above
+        return any(text in words for text in self._rows)

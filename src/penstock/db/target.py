@@ -105,8 +105,8 @@ def secret(reference: str | None) -> str | None:
 def connection_url(url: str, password: str | None) -> str:
     """Return the url for libpq, with what connections of ours need."""
     _, mark, query = url.partition("?")
-    said = {name.lower() for name, _ in parse_qsl(query, keep_blank_values=True)}
-    more = {name: value for name, value in _DEFAULTS.items() if name not in said}
+    named = {name.lower() for name, _ in parse_qsl(query, keep_blank_values=True)}
+    more = {name: value for name, value in _DEFAULTS.items() if name not in named}
     if password is not None:
         more["password"] = password
     given = "&".join(f"{name}={quote(value, safe='')}" for name, value in more.items())

@@ -158,10 +158,10 @@ class AsyncMap:
     def schema(self, carried: pa.Schema) -> pa.Schema:
         """Return the schema of the output for an input's; `OptionError` if they do not go together."""
         names = list(carried.names)
-        for what, asked in (("key", self._plan.key), ("share", self._plan.share)):
+        for parameter, asked in (("key", self._plan.key), ("share", self._plan.share)):
             for name in asked:
                 if names.count(name) != 1:
-                    msg = f"{what}: there is no column {name!r}; expected one of {', '.join(names) or '(no columns)'}"
+                    msg = f"{parameter}: there is no column {name!r}; expected one of {', '.join(names) or '(no columns)'}"
                     raise OptionError(msg)
         whole = self._plan.shape.whole(carried)
         _distinct(whole.names)
@@ -169,12 +169,12 @@ class AsyncMap:
 
     def shared_by(self, tasks: int) -> AsyncMap:
         """Return the same for one of so many tasks that share the rate."""
-        made = object.__new__(type(self))
-        made._held_back = self._held_back
+        calls = object.__new__(type(self))
+        calls._held_back = self._held_back
         settings = self._plan.settings
         rate = None if settings.rate is None else settings.rate / max(tasks, 1)
-        made._plan = replace(self._plan, settings=replace(settings, rate=rate))
-        return made
+        calls._plan = replace(self._plan, settings=replace(settings, rate=rate))
+        return calls
 
     def operator_id(self, carried: pa.Schema) -> str:
         """Return what names this operator in the ids of its calls: the same whenever the same program runs."""
@@ -203,8 +203,8 @@ class AsyncMap:
         settle_reader()  # the calls of a task make so much garbage that looking at modules is a third of its work
         place = Place(query, partition, prefix, task_run())
 
-        def ended(made: Operator) -> None:
-            counts = {f"{query} {name}": count for name, count in _counted(made).items()}
+        def ended(operator_of_task: Operator) -> None:
+            counts = {f"{query} {name}": count for name, count in _counted(operator_of_task).items()}
             report(counts)
             _log.info("partition %d of batch %s: %s", partition, batch, CallCounts.of(counts, query))
 
@@ -318,9 +318,9 @@ class CallCounts(Counts):
     @classmethod
     def of(cls, totals: dict[str, int], query: str) -> CallCounts:
         """Return the counts of one query."""
-        found = {name.removeprefix(f"{query} "): n for name, n in totals.items() if name.startswith(f"{query} ")}
-        latencies = {int(name[1:]): n for name, n in found.items() if name[0] == "~"}
-        counts = {name: n for name, n in found.items() if name[0] not in "~!"}
+        named = {name.removeprefix(f"{query} "): n for name, n in totals.items() if name.startswith(f"{query} ")}
+        latencies = {int(name[1:]): n for name, n in named.items() if name[0] == "~"}
+        counts = {name: n for name, n in named.items() if name[0] not in "~!"}
         return cls(**counts, p50=milliseconds(latencies, 0.5), p99=milliseconds(latencies, 0.99))
 
 
@@ -332,8 +332,8 @@ def call_counts(spark: SparkSession) -> dict[str, CallCounts]:
     """
     require_driver(spark, "call_counts")
     totals = _totals.get(spark.sparkContext.applicationId)
-    found = dict(totals.value) if totals else {}
-    return {query: CallCounts.of(found, query) for query in {name.partition(" ")[0] for name in found}}
+    counts = dict(totals.value) if totals else {}
+    return {query: CallCounts.of(counts, query) for query in {name.partition(" ")[0] for name in counts}}
 
 
 class _Sum(AccumulatorParam[dict[str, int]]):
@@ -361,31 +361,31 @@ def has_lanes(query: str) -> bool:
     return any(f"{query} {_LANES}" in totals.value for totals in list(_totals.values()))
 
 
-def _counted(made: Operator) -> dict[str, int]:
+def _counted(operator: Operator) -> dict[str, int]:
     """Return an operator's counts and latencies under names that can be added up."""
-    return asdict(made.counts) | {f"~{bucket}": n for bucket, n in made.latencies.items()}
+    return asdict(operator.counts) | {f"~{bucket}": n for bucket, n in operator.latencies.items()}
 
 
 def _accumulator(context: SparkContext) -> Accumulator[dict[str, int]]:
     """Return where tasks add up their counts: one for the whole application."""
-    made = _totals.get(context.applicationId)
-    if made is None:
-        made = _totals[context.applicationId] = context.accumulator({}, _Sum())
-    return made
+    totals = _totals.get(context.applicationId)
+    if totals is None:
+        totals = _totals[context.applicationId] = context.accumulator({}, _Sum())
+    return totals
 
 
 def _fields(df: DataFrame, shape: Shape) -> Any:  # noqa: ANN401 - a StructType
     """Return the schema of the output for Spark."""
-    made = StructType.fromJson(json.loads(to_spark(shape.whole(pa.schema([])))))
-    return StructType([*(df.schema.fields if shape.keep_input else ()), *made.fields])
+    outputs = StructType.fromJson(json.loads(to_spark(shape.whole(pa.schema([])))))
+    return StructType([*(df.schema.fields if shape.keep_input else ()), *outputs.fields])
 
 
-def _columns(what: str, names: object) -> tuple[str, ...]:
+def _columns(parameter: str, names: object) -> tuple[str, ...]:
     if names is None:
         return ()
     names = [names] if isinstance(names, str) else names
     if not isinstance(names, (list, tuple)) or not names or not all(isinstance(name, str) for name in names):
-        msg = f"{what}={names!r}; expected the name of a column, or a list of them"
+        msg = f"{parameter}={names!r}; expected the name of a column, or a list of them"
         raise OptionError(msg)
     return tuple(names)
 

@@ -101,8 +101,8 @@ class DatabaseStreamWriter(DataSourceStreamArrowWriter):
         worker.settle_writer()
         assert self._applied is not None  # noqa: S101 - it was pickled to get here
         if batch <= self._applied:
-            return StagedMessage(query, Staged((), sum(some.num_rows for some in iterator)))
-        rows = (conform(some, self._schema) for some in iterator)
+            return StagedMessage(query, Staged((), sum(batch_of_rows.num_rows for batch_of_rows in iterator)))
+        rows = (conform(batch_of_rows, self._schema) for batch_of_rows in iterator)
         return StagedMessage(query, self._staging(query).write(batch, partition, self._schema, rows))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name

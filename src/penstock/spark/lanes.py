@@ -86,9 +86,9 @@ def check(df: DataFrame) -> None:
             "would drop them as late; leave drain out, or call withWatermark behind async_map with a delay above `timeout`"
         )
         raise OptionError(msg)
-    found = df.sparkSession.conf.get(_PROVIDER)
-    if found is None or not found.endswith("RocksDBStateStoreProvider"):
-        msg = f"drain: Spark keeps such state in RocksDB alone; found {_PROVIDER}={found}; set it to {_ROCKS}"
+    provider = df.sparkSession.conf.get(_PROVIDER)
+    if provider is None or not provider.endswith("RocksDBStateStoreProvider"):
+        msg = f"drain: Spark keeps such state in RocksDB alone; found {_PROVIDER}={provider}; set it to {_ROCKS}"
         raise OptionError(msg)
     try:
         for name in ("pandas", "google.protobuf"):
@@ -213,16 +213,16 @@ class _Lanes(StatefulProcessor):
         earlier, finished = ([], 0) if kept is None else self._form.taken_up(kept[0], run)
         yield from self._emitted(finished)
         left: list[Carried] = []
-        made = 0
+        chunks_made = 0
         if earlier or chunks is not None:
             seconds = self._seconds(earlier, has_input=chunks is not None, emits=finished > 0)
             carrying = Carrying(self._form.opened, id_of, earlier, left.extend, seconds)
             for batch in self._stream((packed for chunk in chunks or () for packed in loaded(chunk)), carrying):
-                self._finished.updateValue((made,), (dumped([batch]),))
-                made += 1
+                self._finished.updateValue((chunks_made,), (dumped([batch]),))
+                chunks_made += 1
                 yield _frame()  # whoever waits for output sees that the task lives
-        if left or made:
-            self._kept.update((self._form.kept(left, made, run),))
+        if left or chunks_made:
+            self._kept.update((self._form.kept(left, chunks_made, run),))
             self._handle.registerTimer(now_ms + 1)
         elif kept is not None:
             self._kept.clear()
@@ -240,7 +240,7 @@ class _Lanes(StatefulProcessor):
         """Return how long calls under way have: longer where nobody waits for the end of the batch."""
         if has_input or emits:
             return self._drain
-        return max(self._drain, min(_IDLE_SECONDS, max(one.age for one in earlier)))
+        return max(self._drain, min(_IDLE_SECONDS, max(carried.age for carried in earlier)))
 
     def close(self) -> None:
         """Do nothing: every task's operator is closed when its rows are served."""
@@ -270,12 +270,12 @@ def _in_order(frames: Iterable[Any]) -> Iterator[bytes]:
 
 def _lanes(partitions: int) -> list[int]:
     """Return a key for each partition of state that Spark puts there: a lane has a task of its own."""
-    found: dict[int, int] = {}
+    keys: dict[int, int] = {}
     key = 0
-    while len(found) < partitions:
-        found.setdefault(_hash(key) % partitions, key)
+    while len(keys) < partitions:
+        keys.setdefault(_hash(key) % partitions, key)
         key += 1
-    return [found[partition] for partition in range(partitions)]
+    return [keys[partition] for partition in range(partitions)]
 
 
 def _hash(value: int) -> int:

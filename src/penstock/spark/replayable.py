@@ -157,10 +157,10 @@ class ReplayableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
             self._replay = Replay(self._opened, lambda last: self._packed(read(last and _table(last))), told)
         return self._replay
 
-    def _packed(self, found: Any) -> bytes | None:  # noqa: ANN401 - what the user returned
+    def _packed(self, returned: Any) -> bytes | None:  # noqa: ANN401 - what the user returned
         """Return what `read` returned as an Arrow stream; `OptionError` if it does not fit the schema."""
-        check_done("read", found)
-        batches = [] if found is None else self._batches(found)
+        check_done("read", returned)
+        batches = [] if returned is None else self._batches(returned)
         if not any(batch.num_rows for batch in batches):
             return None
         sink = pa.BufferOutputStream()
@@ -170,9 +170,9 @@ class ReplayableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         packed: bytes = sink.getvalue().to_pybytes()
         return packed
 
-    def _batches(self, found: Any) -> list[pa.RecordBatch]:  # noqa: ANN401 - as above
-        if hasattr(found, "__arrow_c_stream__") or isinstance(found, pa.RecordBatch):
-            table = pa.table(found)
+    def _batches(self, returned: Any) -> list[pa.RecordBatch]:  # noqa: ANN401 - as above
+        if hasattr(returned, "__arrow_c_stream__") or isinstance(returned, pa.RecordBatch):
+            table = pa.table(returned)
             if dropped := list(_unknown(table.schema, self._schema)):
                 msg = (
                     f"read returned columns that the schema has not: {', '.join(map(repr, dropped))}; expected "
@@ -181,7 +181,7 @@ class ReplayableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
                 raise OptionError(msg)
             return [conform(batch, self._schema) for batch in table.to_batches()]
         try:
-            rows = outputs_of(found, tuple(self._schema.names))
+            rows = outputs_of(returned, tuple(self._schema.names))
         except (TypeError, ValueError) as error:
             msg = f"what read returned is no rows: {error}"
             raise OptionError(msg) from error
@@ -202,10 +202,10 @@ def _open(store: str) -> WindowStore:
     return WindowStore(store)
 
 
-def _unknown(found: Iterable[pa.Field], expected: Iterable[pa.Field], path: str = "") -> Iterator[str]:
+def _unknown(fields: Iterable[pa.Field], expected: Iterable[pa.Field], path: str = "") -> Iterator[str]:
     """Yield the names, at any depth, that are found and not expected: what would be dropped."""
     known = {field.name: field.type for field in expected}
-    for field in found:
+    for field in fields:
         kind = known.get(field.name)
         if kind is None:
             yield f"{path}{field.name}"

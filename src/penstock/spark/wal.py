@@ -52,9 +52,9 @@ class LogDataSource(DataSource):
         return LogStreamReader(self._parsed(schema))
 
     def _parsed(self, schema: StructType) -> Options:
-        found = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in schema.fields)
-        if found != SCHEMA:
-            msg = f"a log has the columns {SCHEMA}, and no others; found {found}; leave .schema(...) out"
+        columns = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in schema.fields)
+        if columns != SCHEMA:
+            msg = f"a log has the columns {SCHEMA}, and no others; found {columns}; leave .schema(...) out"
             raise OptionError(msg)
         return parse(LOG, dict(self.options), what="log")
 

@@ -179,8 +179,8 @@ class LogEnd:
                 named += [segment.header.previous] if segment.header else []
         return number in named or not named
 
-    def _fenced(self, found: str, cause: Exception | None) -> NoReturn:
-        msg = f"another writer has taken over the log {self._directory!r}: {found}; end this one, nothing of it was acknowledged since"
+    def _fenced(self, evidence: str, cause: Exception | None) -> NoReturn:
+        msg = f"another writer has taken over the log {self._directory!r}: {evidence}; end this one, nothing of it was acknowledged since"
         raise Fenced(msg) from cause
 
     def close(self) -> None:

@@ -95,16 +95,16 @@ class Position(NamedTuple):
     @classmethod
     def parse(cls, text: object) -> Position:
         """Return the position that `str` gave; `OptionError` for another text."""
-        found = _POSITION.fullmatch(text) if isinstance(text, str) else None
-        if found is None:
+        match = _POSITION.fullmatch(text) if isinstance(text, str) else None
+        if match is None:
             msg = f"{text!r} is not a position: expected SEGMENT:OFFSET, such as 3:1024"
             raise OptionError(msg)
-        return cls(int(found[1]), int(found[2]))
+        return cls(int(match[1]), int(match[2]))
 
 
 def checked_position(value: object) -> Position:
     """Return a position that a caller gave; `OptionError` for what is none, such as its text."""
-    if not isinstance(value, Position):
+    if not isinstance(value, Position) or {type(number) for number in value} != {int}:
         msg = f"{value!r} is no wal.Position: give one as the log gave it; of its text, such as '3:1024', wal.Position.parse makes it"
         raise OptionError(msg)
     return value

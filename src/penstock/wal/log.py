@@ -83,13 +83,13 @@ class Log:
         size = sum(sizes.get(path_of("", number)[1:], 0) for number in there)
         start = end = Position(there[0] if there else 1, form.FIRST_ENTRY)
         first = following = epoch = torn = 0
-        found = False
+        has_header = False
         for number in there:
             with LogSegment(self._storage, self._directory, number) as segment:
                 if segment.header is not None:
-                    start, first, found = Position(number, form.FIRST_ENTRY), segment.header.sequence, True
+                    start, first, has_header = Position(number, form.FIRST_ENTRY), segment.header.sequence, True
                     break
-        for number in reversed(there) if found else ():
+        for number in reversed(there) if has_header else ():
             with LogSegment(self._storage, self._directory, number) as segment:
                 if segment.header is not None:
                     at, _, following, _ = segment.end()
@@ -151,17 +151,17 @@ class Log:
         damage = self._first_damage()
         if damage is None:
             return []
-        found, partly = damage
+        damaged, partly = damage
         kept = []
-        for later in sorted((n for n in numbers(self._storage, self._directory) if n > found), reverse=True):
+        for later in sorted((n for n in numbers(self._storage, self._directory) if n > damaged), reverse=True):
             kept.append(self._copy(later))
             self._storage.delete(path_of(self._directory, later))
             self._storage.persist(self._directory, [])
-        data = self._storage.read(path_of(self._directory, found))
-        kept.append(self._copy(found))
-        self._storage.delete(path_of(self._directory, found))
+        data = self._storage.read(path_of(self._directory, damaged))
+        kept.append(self._copy(damaged))
+        self._storage.delete(path_of(self._directory, damaged))
         if partly:
-            self._put_back(found, data)
+            self._put_back(damaged, data)
         else:
             self._storage.persist(self._directory, [])
         return sorted(kept)

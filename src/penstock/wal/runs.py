@@ -84,11 +84,11 @@ class LogPlanner:
         self._at = None
         cuts: list[Position] = []
         left, log, end = split, "", None
-        for found, behind, length in self._within(self._reader, run, size, until):
+        for log_id, behind, length in self._within(self._reader, run, size, until):
             if left <= 0 and end is not None:
                 cuts.append(end)
                 left = split
-            left, log, end = left - length, found, behind
+            left, log, end = left - length, log_id, behind
         if end is not None:  # what is before the last segment is durable, or that would not be there
             self._storage.persist(self._directory, [path_of("", end.segment)[1:]])
         self._at = start if end is None else _offset(log, end, cuts)

@@ -32,11 +32,11 @@ def path_of(directory: str, number: int) -> str:
 def numbers(storage: Storage, directory: str) -> list[int]:
     """Return the numbers of the segments there are, in order. `DamagedState` if a repair stopped half way."""
     names = _names(storage, directory)
-    found = _numbers(names)
+    there = _numbers(names)
     if waiting := _interrupted(storage, directory, names):
         msg = f"{path_of(directory, waiting[0])!r} is missing: its repair was interrupted behind the copy; repair the log again"
         raise DamagedState(msg)
-    return found
+    return there
 
 
 def copies(storage: Storage, directory: str) -> dict[int, str]:
@@ -87,8 +87,8 @@ def _numbers(names: list[str]) -> list[int]:
 
 
 def _copies(names: list[str]) -> dict[int, str]:
-    found = sorted((int(m[1]), int(m[2] or 1), m[0]) for m in map(_COPY.fullmatch, names) if m)
-    return {number: name for number, _, name in found}
+    copied = sorted((int(m[1]), int(m[2] or 1), m[0]) for m in map(_COPY.fullmatch, names) if m)
+    return {number: name for number, _, name in copied}
 
 
 def _interrupted(storage: Storage, directory: str, names: list[str]) -> tuple[int, bytes] | None:
@@ -254,8 +254,8 @@ class LogSegment:
     def ends_at(self, follower: Header) -> bool:
         """Tell whether there is, in this segment, the end that the header of the next one names."""
         at = follower.end - form.CHECK_BYTES
-        found = self._file.read(at, form.CHECK_BYTES) if at >= 0 else b""
-        return found == struct.pack("<Q", follower.last)  # which no other log has: its id is in every checksum
+        last = self._file.read(at, form.CHECK_BYTES) if at >= 0 else b""
+        return last == struct.pack("<Q", follower.last)  # which no other log has: its id is in every checksum
 
     def find(self, at: int, sequence: int) -> LogBatch | None:
         """Return the first group behind byte `at` that is right and has this sequence number or a higher one."""
@@ -267,9 +267,9 @@ class LogSegment:
         likely = (words[:-1] >> np.uint64(48) == 0) & (lengths >= form.GROUP_BYTES_MIN) & (lengths % np.uint64(8) == 0)
         likely &= (words[1:] >= np.uint64(sequence)) & (words[1:] <= np.uint64(sequence + size))
         for index in np.flatnonzero(likely).tolist():
-            found = self.batch(at + 8 * index)
-            if found is not None:
-                return found
+            batch = self.batch(at + 8 * index)
+            if batch is not None:
+                return batch
         return None
 
     def is_torn(self, at: int, sequence: int) -> bool:
@@ -358,9 +358,9 @@ def _behind(storage: Storage, directory: str, number: int, *, hold: bool) -> Ite
                 yield segment, segment.header
 
 
-def _refuse(path: str, expected: str, found: str) -> NoReturn:
+def _refuse(path: str, expected: str, before: str) -> NoReturn:
     msg = (
-        f"{path!r} was written behind {expected!r}, found {found!r} before it: a segment is missing, or was put back; "
+        f"{path!r} was written behind {expected!r}, found {before!r} before it: a segment is missing, or was put back; "
         "restore the log from a copy"
     )
     raise DamagedState(msg)

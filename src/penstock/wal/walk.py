@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from penstock.storage import Storage
     from penstock.wal.form import Header, LogBatch
 
+_OFFSET_MAX = 1 << 62  # beyond it a system cannot be asked for what is there
 _BEYOND = "it is beyond the end of the log or of its segment (not flushed yet, or lost with its writer)"
 
 
@@ -68,6 +69,8 @@ class Walk:
 
     def seek(self, position: Position) -> LogBatch | None:
         """Go to a position, from nowhere; return what is left of its group, None if it is an end. Raises as `Reader.seek` does."""
+        if not 0 <= position.offset <= _OFFSET_MAX:
+            self.refuse(position, "no file is that long" if position.offset > 0 else "offsets begin at 0")
         segment = self._open(position.segment)
         if segment is None:
             self._seek_beside(position)
@@ -197,8 +200,11 @@ class Walk:
             self._damaged(f"found bytes that do not fit their checksum or number, expected record {self.sequence}")
         return batch
 
-    def _damaged(self, what: str) -> NoReturn:
-        msg = f"{self._path!r} is damaged at byte {self.at}: {what}; restore it from a copy, or repair the log, which drops what is behind"
+    def _damaged(self, damage: str) -> NoReturn:
+        msg = (
+            f"{self._path!r} is damaged at byte {self.at}: {damage}; restore it from a copy, or repair the log, which drops what "
+            "is behind"
+        )
         raise DamagedState(msg)
 
     def _salvaged(self, segment: LogSegment) -> LogBatch | None:
