@@ -16,8 +16,8 @@ from benchmarks.data import schema
 from penstock.formats.schema import to_arrow
 from penstock.options import SINK, SOURCE, parse
 from penstock.sink.sink import Batch, Sink
+from penstock.source.configured import reading
 from penstock.source.cursor import FileVersion, Split
-from penstock.spark.reading import reading
 from penstock.storage import LocalStorage
 
 if TYPE_CHECKING:

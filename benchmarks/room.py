@@ -87,7 +87,7 @@ def environment(kind: str, room: Room, *, archive: bool = True, syncs: bool = Tr
 
 def ensure_archive(room: Room) -> None:
     """Make the class-data archive in our own cache unless it is there, as `penstock warmup` does."""
-    code = "from penstock.spark import archive; archive.flags() or archive.make()"
+    code = "from penstock.session import archive; archive.flags() or archive.make()"
     _completed([sys.executable, "-c", code], environment("ingest", room), room, "warmup")
 
 

@@ -30,7 +30,7 @@ from benchmarks.output import WrongResult, expect, rows
 from benchmarks.profiling import share_of
 from benchmarks.report import Report, Taken, draw, drawn, markdown, speeds, table
 from benchmarks.room import REPOSITORY, ContenderFailed, Room, environment, worker
-from penstock.spark import archive
+from penstock.session import archive
 
 if TYPE_CHECKING:
     pass

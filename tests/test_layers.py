@@ -1,8 +1,10 @@
 """The arrows of the architecture point down: a layer imports only what is below it.
 
     cli          on top: commands
-    spark        bindings; with pyspark_penstock the only code that knows Spark
-    source  sink  aio  windows  db       side by side: none knows another; `spark` joins them
+    verify
+    spark        bindings; with session and pyspark_penstock the only code that knows Spark
+    ingestion    the stage and the job of an ingest
+    source  sink  aio  windows  db  session     side by side: none knows another
     wal  formats                         side by side
     storage                              and beside it `testing`, which users import and we do not
     options  failpoints
@@ -33,8 +35,9 @@ SOURCE = Path(__file__).resolve().parent.parent / "src"
 _BOTTOM = {"errors", "units", "arguments", "clock", "unique", "options", "elsewhere", "failpoints", "processes"}
 _BYTES = _BOTTOM | {"storage"}
 _OPERATORS = {"source", "sink", "aio", "windows", "db"}
+_JOINED = _OPERATORS | {"session"}
 _RECORDS = _BYTES | {"wal", "formats"}
-_BINDINGS = _RECORDS | _OPERATORS | {"spark"}
+_BINDINGS = _RECORDS | _JOINED | {"ingestion", "spark"}
 _PLUGINS = {"pyspark_penstock", "pyspark_penstock_wal", "pyspark_penstock_db"}
 ROOT = "penstock"  # the package itself: what its `__init__` re-exports
 
@@ -54,7 +57,9 @@ BELOW: dict[str, set[str]] = {
     "formats": _BYTES,
     "wal": _BYTES,
     **dict.fromkeys(_OPERATORS, _RECORDS),
-    "spark": _RECORDS | _OPERATORS,
+    "session": _RECORDS,
+    "ingestion": _RECORDS | _JOINED,
+    "spark": _RECORDS | _JOINED | {"ingestion"},
     "verify": _BINDINGS,
     "cli": _BINDINGS | {ROOT, "verify"},
     "__main__": {"cli"},
@@ -64,8 +69,8 @@ BELOW: dict[str, set[str]] = {
 
 # Libraries that only some layers may know; all others are free.
 ONLY_IN = {
-    "pyspark": {"spark", "cli", ROOT, *_PLUGINS},
-    "py4j": {"spark"},
+    "pyspark": {"spark", "session", "ingestion", "cli", ROOT, *_PLUGINS},
+    "py4j": {"spark", "session"},
     "typer": {"cli"},
     "rich": {"cli"},
 }
@@ -143,7 +148,7 @@ BAD = [
     ("penstock.source.plan", "from ..sink import ledger"),
     ("penstock.sink.sink", "if TYPE_CHECKING:\n    from penstock.source.plan import Plan"),
     ("penstock.aio", "from pyspark.sql import Row"),
-    ("penstock.spark.ingest", "from penstock.cli import console"),
+    ("penstock.ingestion.job", "from penstock.cli import console"),
     ("penstock.sink.publish", "import rich.console"),
     ("penstock.sink.publish", "from penstock.testing import CrashStorage"),
     ("penstock.db.sink", "from penstock import register"),
@@ -155,7 +160,7 @@ GOOD = [
     ("penstock.failpoints", "from penstock import clock"),
     ("penstock.source.plan", "from penstock.source.cursor import Cursor\nfrom . import scan"),
     ("penstock.windows.store", "from penstock import wal\nimport pyarrow"),
-    ("penstock.spark.ingest", "from penstock.sink import Sink\nfrom pyspark.sql import SparkSession"),
+    ("penstock.ingestion.job", "from penstock.sink import Sink\nfrom pyspark.sql import SparkSession"),
     ("penstock.cli.status", "import typer, penstock\nfrom penstock import ingest"),
     ("penstock.testing.storage", "from penstock.storage import Storage\nfrom penstock import failpoints"),
     ("pyspark_penstock", "from penstock.spark import datasource"),

@@ -31,9 +31,9 @@ EXCEPTIONS: dict[str, dict[str, str]] = {
         "failpoints.py": "the mark of a failpoint that acts once must not go through the storage that is made to fail",
     },
     "unsafe": {
-        "spark/functions.py": "what users give as a function travels as Spark sends its own functions; nothing durable holds it",
-        "spark/forkserver.py": "a fork becomes the module of Spark's that Spark has named: no text of a user, nothing durable",
-        "spark/fused.py": "the transform that a live caller names; what state files name is a NotedStage, which has no way there",
+        "session/functions.py": "what users give as a function travels as Spark sends its own functions; nothing durable holds it",
+        "session/forkserver.py": "a fork becomes the module of Spark's that Spark has named: no text of a user, nothing durable",
+        "ingestion/stage.py": "the transform that a live caller names; what state files name is a NotedStage, which has no way there",
         "cli/ingest.py": "the transform that is named on this command line",
         "spark/lanes.py": "two libraries, named there",
         "__init__.py": "our own modules and homes, named there",

@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from penstock.aio.function import AsyncFunction, in_threads
     from penstock.aio.retry import Retry
     from penstock.errors import PenstockError
+    from penstock.ingestion.job import Ingested, ingest
     from penstock.spark.calls import AsyncMap, async_map, call_counts, split_errors
-    from penstock.spark.ingest import Ingested, ingest
+    from penstock.spark.local import local_session
     from penstock.spark.register import register
     from penstock.spark.replayable import replayable
-    from penstock.spark.session import local_session
 
 __version__ = "0.1.0"
 __all__ = [
@@ -40,14 +40,14 @@ __all__ = [
 _HOMES = {
     "AsyncFunction": "penstock.aio.function",
     "AsyncMap": "penstock.spark.calls",
-    "Ingested": "penstock.spark.ingest",
+    "Ingested": "penstock.ingestion.job",
     "PenstockError": "penstock.errors",
     "Retry": "penstock.aio.retry",
     "async_map": "penstock.spark.calls",
     "call_counts": "penstock.spark.calls",
     "in_threads": "penstock.aio.function",
-    "ingest": "penstock.spark.ingest",
-    "local_session": "penstock.spark.session",
+    "ingest": "penstock.ingestion.job",
+    "local_session": "penstock.spark.local",
     "register": "penstock.spark.register",
     "replayable": "penstock.spark.replayable",
     "split_errors": "penstock.spark.calls",

@@ -14,9 +14,10 @@ from typer.testing import CliRunner
 
 from penstock import clock
 from penstock.cli.app import app
+from penstock.ingestion import stage as stages
 from penstock.options import SOURCE, parse
 from penstock.sink.sink import Batch, Sink
-from penstock.spark import fused, reading
+from penstock.source import configured
 from penstock.storage import LocalStorage
 from penstock.testing import FakeClock
 from tests.support.output import Output
@@ -83,7 +84,7 @@ class Pipeline:
         self.batch = 0
         self.offset: dict[str, Any] | None = None
         options = self.source | {"path": str(self.src)}
-        self.stage = fused.Stage.describe(options, self.schema, None)
+        self.stage = stages.Stage.describe(options, self.schema, None)
         self.noted: str | None = self.stage.text  # as the sink is given it
         self.options = parse(SOURCE, options, what="source")
 
@@ -104,15 +105,15 @@ class Pipeline:
             "checkpointLocation": str(self.checkpoint),
         } | self.sink_options
         noted = {"ingest": self.noted} if self.noted else {}
-        return Sink(LocalStorage(), str(self.dst), parse(fused.LIVE_SINK, given | noted, what="sink"), self.query)
+        return Sink(LocalStorage(), str(self.dst), parse(stages.LIVE_SINK, given | noted, what="sink"), self.query)
 
     def run(self, *, finish: bool = True) -> None:
         """Run one batch with what is there, as a new driver; and with `finish` the end of the query.
 
         The batch that the checkpoint has planned and not committed is run first, as Spark does.
         """
-        how = reading.reading(self.options, self.schema)
-        planner = reading.planner(self.options, how)
+        how = configured.reading(self.options, self.schema)
+        planner = configured.planner(self.options, how)
         if (self.checkpoint / "offsets" / str(self.batch)).exists():
             end = json.loads((self.checkpoint / "offsets" / str(self.batch)).read_text().splitlines()[2])
         else:
@@ -129,7 +130,7 @@ class Pipeline:
 
     def _commit(self, splits: list[Any], how: Any) -> None:
         sink, batch = self.sink(), Batch(self.query, self.batch)
-        schema = fused.Stage.of(self.stage).schema
+        schema = stages.Stage.of(self.stage).schema
         rows = list(how.batches(splits))
         if self.corrupt:
             lines = [line for found in rows for line in found.column(0).to_pylist()]

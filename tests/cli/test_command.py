@@ -14,7 +14,7 @@ import pytest
 
 from penstock import __version__
 from penstock.cli import ingest, process, state, version
-from penstock.spark import archive
+from penstock.session import archive
 
 if TYPE_CHECKING:
     from collections.abc import Callable

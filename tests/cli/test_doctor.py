@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.spark import archive, machine
-from penstock.spark.machine import Finding
+from penstock.session import archive, machine
+from penstock.session.machine import Finding
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from penstock.errors import BadFile, BadRecord, FileChanged
-from penstock.spark import keeper
+from penstock.sink import keeper
 from penstock.spark.checkpoint import Checkpoint
 from penstock.storage import LocalStorage
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import OptionError, without_credentials
+from penstock.ingestion import stage as stages
 from penstock.options import SINK, SOURCE, parse
-from penstock.spark import fused
 from penstock.storage import locate
 from tests.cli.conftest import TEXT_SCHEMA, Said, penstock
 from tests.support.output import Output
@@ -78,9 +78,9 @@ def test_commands_do_not_tell_passwords(
 def test_state_holds_no_password(penstock: Callable[..., Said], output: Output) -> None:
     """With a password in the URL of the checkpoint and of the source, no file of the state has it, and no command says it."""
     source = {"path": "/in", "stateLocation": f"hdfs://u:{SECRET}@h/plans"}
-    stage = fused.Stage.describe(source, TEXT_SCHEMA, None)
+    stage = stages.Stage.describe(source, TEXT_SCHEMA, None)
     checkpoint = f"hdfs://u:{SECRET}@h/checkpoint"
-    output.table = fused.LIVE_SINK
+    output.table = stages.LIVE_SINK
     sink = output.sink(checkpointLocation=checkpoint, ingest=stage.text, rollBatches="2")
     for batch in range(3):
         output.batch(sink, batch, {0: ["x"]})

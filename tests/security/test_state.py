@@ -16,11 +16,11 @@ import pytest
 
 import penstock as penstock_package
 from penstock.errors import DamagedState, OptionError
+from penstock.ingestion import stage as stages
 from penstock.options import SINK, parse
 from penstock.sink.existing import NotedStage, note_options, noted
 from penstock.sink.ledger import FinishedFile, Growth, Segment, signed
 from penstock.source.cursor import Split
-from penstock.spark import fused
 from penstock.storage import LocalStorage
 from tests.cli.conftest import Pipeline, Said, penstock, pipeline
 from tests.support.output import Output
@@ -126,12 +126,12 @@ def test_only_a_live_caller_gives_a_stage() -> None:
         parse(SINK, {"path": "/out", "ingest": stage}, what="sink")
     for given in (stage, noted_stage, None):
         with pytest.raises((AttributeError, TypeError)):
-            fused.Stage.of(given)
+            stages.Stage.of(given)
 
 
 def test_what_loads_functions_is_named() -> None:
     """A stage that is loaded is made in one module, and functions that travelled are unpacked in two, each for a live query."""
-    made = {"LiveStage(": ["spark/fused.py"], "functions.unpacked(": ["spark/fused.py", "spark/replayable.py"]}
+    made = {"LiveStage(": ["ingestion/stage.py"], "functions.unpacked(": ["ingestion/stage.py", "spark/replayable.py"]}
     package = Path(penstock_package.__file__).parent
     texts = {path.relative_to(package).as_posix(): path.read_text("utf-8") for path in package.rglob("*.py")}
     assert {call: sorted(name for name, text in texts.items() if call in text) for call in made} == made

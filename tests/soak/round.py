@@ -382,12 +382,12 @@ def _mark_of(process: psutil.Process) -> str:
 def _kind(command: list[str]) -> str:
     text = " ".join(command)
     for part, kind in (
-        ("penstock.spark.keeper", "keeper"),
+        ("penstock.sink.keeper", "keeper"),
         ("tests.soak.driver", "driver"),
         ("CoarseGrainedExecutorBackend", "executor"),
         ("java", "jvm"),
         ("pyspark.", "worker"),
-        ("penstock.spark.forkserver", "worker"),  # the server, or what it has forked
+        ("penstock.session.forkserver", "worker"),  # the server, or what it has forked
     ):
         if part in text:
             return kind

@@ -32,8 +32,7 @@ import zstandard
 from penstock.errors import BadFile, BadRecord, OptionError
 from penstock.formats import delimited, lines
 from penstock.options import SOURCE, parse
-from penstock.source import read
-from penstock.spark import reading
+from penstock.source import configured, read
 
 _NOT_OF_FILES = {"idna", "punycode", "unicode-escape", "raw-unicode-escape", "undefined"}
 _USUAL = ("utf-8", "utf-8", "utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-32-le", "latin-1")
@@ -303,13 +302,13 @@ class Case:
         schema = "value binary" if self.binary else _SCHEMAS[self.format]
         if self.metadata:
             schema += f", _m {_METADATA}"
-        how = reading.reading(options, _json_of(schema))
-        rows, planner = [], reading.planner(options, how)
+        how = configured.reading(options, _json_of(schema))
+        rows, planner = [], configured.planner(options, how)
         at = planner.initial()
         with self._small_blocks():
             while (end := planner.latest(at)) != at:
                 for task in planner.tasks(end):
-                    for batch in reading.rows(options, how, tuple(task)):
+                    for batch in configured.rows(options, how, tuple(task)):
                         batch.validate(full=True)
                         rows += [tuple(row.values()) for row in batch.to_pylist()]
                 at = end

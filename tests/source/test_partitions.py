@@ -18,8 +18,8 @@ from penstock.errors import BadFile, OptionError
 from penstock.formats.jsonl import JsonDecoder
 from penstock.options import SINK, SOURCE, parse
 from penstock.sink.sink import Batch, Sink
+from penstock.source import configured
 from penstock.source.scan import Scan
-from penstock.spark import reading
 from penstock.storage import LocalStorage
 
 KINDS = {
@@ -74,10 +74,10 @@ class Input:
             )
         text = json.dumps({"type": "struct", "fields": fields})
         checked = parse(SOURCE, {"path": str(self.root), "format": fmt, **options}, what="source")
-        how = reading.reading(checked, text)
-        planner = reading.planner(checked, how)
+        how = configured.reading(checked, text)
+        planner = configured.planner(checked, how)
         splits = planner.splits(planner.latest(planner.initial()))
-        expected = reading.expected_schema(checked, how)
+        expected = configured.expected_schema(checked, how)
         batches = list(how.batches(splits))
         assert all(batch.schema.equals(expected) for batch in batches)
         return [row for batch in batches for row in batch.to_pylist()]

@@ -23,10 +23,10 @@ from hypothesis import strategies as st
 from penstock.errors import BadFile, BadRecord, FileChanged, OptionError
 from penstock.formats import Dialect, ReadFormat
 from penstock.options import SOURCE, parse
+from penstock.source import configured
 from penstock.source.cursor import FileVersion, Split
 from penstock.source.plan import Planner
 from penstock.source.read import Reading
-from penstock.spark import reading as binding
 from penstock.storage import LocalStorage
 
 TIMES: dict[str, Any] = {"listed": 0, "sure": 0, "sum": ""}  # in place of what is another in each driver
@@ -332,8 +332,8 @@ def test_line_sep_as_users_give_it(source: Input, encoding: str, sep: str, lines
     for size in range(1, 9):
         given = {"encoding": encoding, "lineSep": sep, "splitSize": str(size), "settle": "0"}
         options = parse(SOURCE, {"path": str(source.root), **given}, what="source")
-        how = binding.reading(options, STRING)
-        planner = binding.planner(options, how)
+        how = configured.reading(options, STRING)
+        planner = configured.planner(options, how)
         assert [v for task in planner.tasks(planner.latest(planner.initial())) for v in values(how, task)] == lines
 
 
@@ -353,7 +353,7 @@ def test_line_sep_as_users_give_it(source: Input, encoding: str, sep: str, lines
 def test_encodings_that_cannot_be_meant(source: Input, given: dict[str, str], message: str) -> None:
     """A separator that the encoding lacks, or that replacing would bring, and options of other formats are refused by name."""
     with pytest.raises(OptionError, match=message):
-        binding.reading(parse(SOURCE, {"path": str(source.root), **given}, what="source"), STRING)
+        configured.reading(parse(SOURCE, {"path": str(source.root), **given}, what="source"), STRING)
 
 
 def test_halves_of_characters_in_utf7(source: Input) -> None:
@@ -585,13 +585,13 @@ def test_files_as_rows_are_whole(source: Input) -> None:
         {"path": str(source.root), "emit": "files", "maxBytesPerTrigger": "30", "splitSize": "10"},
         what="source",
     )
-    how = binding.reading(options, FILES_JSON)
-    planner = binding.planner(options, how)
+    how = configured.reading(options, FILES_JSON)
+    planner = configured.planner(options, how)
     at, found = planner.initial(), []
     while (end := planner.latest(at)) != at:
         tasks = planner.tasks(end)
         found.append(
-            [v for task in tasks for b in binding.rows(options, how, tuple(task)) for v in b["path"].to_pylist()]
+            [v for task in tasks for b in configured.rows(options, how, tuple(task)) for v in b["path"].to_pylist()]
         )
         at = end
     assert found == [[f"{source.root}/{name}"] for name in "abc"]

@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 
 from penstock.errors import OptionError
 from penstock.formats.ddl import parsed
-from penstock.spark import ddl
+from penstock.session import ddl
 from tests.support.ddl import schema
 
 if TYPE_CHECKING:

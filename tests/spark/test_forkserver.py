@@ -17,7 +17,7 @@ import psutil
 import pyarrow as pa
 import pytest
 
-from penstock.spark import forkserver, launch
+from penstock.session import forkserver, launch
 from tests.support.wait import wait_for
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 pytest.importorskip("pyspark")
 
-DRIVER = "from penstock.spark import forkserver; path, start = forkserver.prepare(); print(path, start() or '', flush=True); input()"
+DRIVER = "from penstock.session import forkserver; path, start = forkserver.prepare(); print(path, start() or '', flush=True); input()"
 
 TELLING = """
 import json, os, signal, sys, time
@@ -143,7 +143,7 @@ def test_workers_of_our_sessions_are_forked(spark: SparkSession) -> None:
             yield pa.RecordBatch.from_arrays([pa.array([" <- ".join(found)])], names=["above"])
 
     (row,) = spark.range(1).mapInArrow(above, "above string").collect()
-    assert row.above.count("penstock.spark.forkserver") == 2, "the daemon that forks, and the server that forked it"
+    assert row.above.count("penstock.session.forkserver") == 2, "the daemon that forks, and the server that forked it"
 
 
 def test_error_in_a_child_is_told_and_counts(driver: Driver) -> None:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from penstock.spark.ingest import Ingested
+    from penstock.ingestion.job import Ingested
     from tests.support.stage import Stage
 
 DDL = "id bigint, ts timestamp, country string"

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, NoReturn
 import pytest
 
 from penstock.errors import DependencyError
-from penstock.spark import archive, interpreter, launch, machine, session
+from penstock.session import archive, interpreter, launch, machine
+from penstock.session import local as session
 
 if TYPE_CHECKING:
     pass

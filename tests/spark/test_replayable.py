@@ -16,7 +16,7 @@ import penstock
 from penstock import unique
 from penstock.errors import CheckpointMismatch, DamagedState, OptionError
 from penstock.formats.schema import to_spark
-from penstock.spark import functions
+from penstock.session import functions
 from penstock.spark.replayable import ReplayableStreamReader
 from penstock.windows import WindowStore
 from tests.support.hdfs import MiniHdfs

@@ -13,7 +13,7 @@ import pytest
 
 import penstock
 from penstock.errors import BadRecord
-from penstock.spark.ingest import _Run
+from penstock.ingestion.job import _Run
 from penstock.storage import HostFact
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-    from penstock.spark.ingest import Ingested
+    from penstock.ingestion.job import Ingested
     from tests.support.stage import Stage
 
 pytest.importorskip("pyspark")
@@ -53,7 +53,7 @@ def left_over(spark: SparkSession, stage: Stage) -> list[str]:
         with fact.locked() as state:
             facts += [fact.name] if str(stage.dst) in str(state) else []
     commands = (process.info["cmdline"] or [] for process in psutil.process_iter(["cmdline"]))
-    keepers = [command[-1] for command in commands if "penstock.spark.keeper" in command and command[-1] in facts]
+    keepers = [command[-1] for command in commands if "penstock.sink.keeper" in command and command[-1] in facts]
     return [*(str(query.id) for query in spark.streams.active), *threads, *facts, *keepers]
 
 

@@ -65,11 +65,11 @@ def test_session_leaves_nothing_to_the_next(monkeypatch: pytest.MonkeyPatch) -> 
     told = json.loads(done.stdout.splitlines()[-1])
     assert set(told["changed"]) <= PYSPARKS
     ours, plain = told["ours"], told["plain"]
-    assert "penstock.spark.forkserver" in ours["above"]
+    assert "penstock.session.forkserver" in ours["above"]
     assert ours["python"] == "python3"
     assert ours["path"] == os.environ["PATH"]
     assert ours["settings"]["spark.sql.codegen.wholeStage"] == "false"
-    assert "penstock.spark.forkserver" not in plain["above"]
+    assert "penstock.session.forkserver" not in plain["above"]
     assert plain["python"] == sys.executable
     assert plain["path"].endswith(os.environ["PATH"])
     left = {name: value for name, value in plain["settings"].items() if name.startswith(("spark.sql.", "spark.ui"))}

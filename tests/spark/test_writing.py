@@ -12,12 +12,12 @@ import pytest
 from pyspark.sql.types import StringType, StructField, StructType
 
 from penstock.errors import CheckpointMismatch, Fenced
+from penstock.ingestion.stage import LIVE_SINK
 from penstock.options import parse
 from penstock.sink.sink import Sink
 from penstock.spark import writing
 from penstock.spark.checkpoint import Checkpoint
 from penstock.spark.datasource import PenstockDataSource, PenstockStreamWriter
-from penstock.spark.fused import LIVE_SINK
 from penstock.spark.writing import Bound
 from penstock.storage import LocalStorage
 from tests.support.counting import CountingStorage
@@ -92,7 +92,7 @@ class Process:
         monkeypatch.setattr("penstock.spark.writing.locate", self._locate)
         monkeypatch.setattr("penstock.spark.checkpoint.locate", self._locate)
         monkeypatch.setattr("penstock.spark.writing.task_batch", lambda: ("q", self.number, 0))
-        monkeypatch.setattr("penstock.spark.keeper._start", lambda _: 0)
+        monkeypatch.setattr("penstock.sink.keeper._start", lambda _: 0)
         self.checkpoint = root / "checkpoint"
         (self.checkpoint / "offsets").mkdir(parents=True)
         (self.checkpoint / "metadata").write_text('{"id": "q"}')

@@ -15,8 +15,8 @@ from penstock.cli.app import app
 from penstock.formats.schema import to_arrow
 from penstock.options import SINK, SOURCE, parse
 from penstock.sink.sink import Sink, TaskResult
+from penstock.source import configured
 from penstock.source.plan import Planner
-from penstock.spark import reading
 from penstock.spark.checkpoint import Checkpoint
 from penstock.storage import locate
 
@@ -121,8 +121,8 @@ class Query(Lines):
 
     def _source(self) -> tuple[Any, Planner]:
         options = parse(SOURCE, {"path": str(self.src)}, what="source")
-        how = reading.reading(options, _SCHEMA)
-        return how, reading.planner(options, how)
+        how = configured.reading(options, _SCHEMA)
+        return how, configured.planner(options, how)
 
     def _offset(self, number: int) -> dict[str, Any]:
         offset = Checkpoint(str(self.checkpoint)).offsets(number)[0]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 import pyspark
 
-from penstock.spark import archive
+from penstock.session import archive
 from tests.support.wait import wait_for
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from penstock.spark.machine import Finding
+    from penstock.session.machine import Finding
     from penstock.storage import Probe, Storage
 
 _SLOW_SECONDS = 1.0
@@ -27,13 +27,13 @@ _COLOURS = {"ok": "green", "note": "yellow", "problem": "red"}
 def doctor(url: str | None) -> Answer:
     """Look at this machine, and with `url` at that place as an output; 1 if anything is found that would stop an ingest."""
     import penstock
-    from penstock.spark import machine
-    from penstock.spark.machine import Finding
+    from penstock.session import machine
+    from penstock.session.machine import Finding
 
     this = f"{penstock.__version__} in {os.path.dirname(penstock.__file__)}"
     findings = [Finding("penstock", "ok", this), *machine.everything()]
     if all(finding.state != "problem" for finding in findings if finding.name in {"pyspark", "java"}):
-        from penstock.spark import archive
+        from penstock.session import archive
 
         findings.append(archive.finding())
     if url is not None:
@@ -45,7 +45,7 @@ def doctor(url: str | None) -> Answer:
 
 def _look_at(url: str) -> Iterator[Finding]:
     """Yield what is found of a place by trying there what an output needs."""
-    from penstock.spark.machine import Finding
+    from penstock.session.machine import Finding
 
     try:
         storage, path = locate(url, name="URL")
@@ -74,7 +74,7 @@ def _look_at(url: str) -> Iterator[Finding]:
 
 
 def _speed(found: Probe, storage: Storage) -> Finding:
-    from penstock.spark.machine import Finding
+    from penstock.session.machine import Finding
 
     slowest = max(found.tried, key=lambda each: each.seconds)
     text = (

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from penstock.cli.process import Stop
-    from penstock.spark.ingest import Ingested
+    from penstock.ingestion.job import Ingested
 
     Flags = tuple[dict[str, str | None], list[str]]  # options by flags of their own, and K=V
 
@@ -71,7 +71,7 @@ class Request:
 
     def check(self) -> None:
         """Raise what can be known to be wrong before Spark runs; at last make the directories that it would make."""
-        from penstock.spark.ingest import check
+        from penstock.ingestion.job import check
 
         options = parse(SOURCE, _without_schema(self.source) | {"path": self.src}, what="source")
         if "schema" not in self.source and options["emit"] == "records" and options["format"] in _NEED_SCHEMA:

@@ -82,7 +82,8 @@ def session(master: str | None) -> Iterator[SparkSession]:
 
     Raises `DependencyError` without PySpark, `PenstockError` if Spark does not start.
     """
-    from penstock.spark.session import local_session, require_pyspark
+    from penstock.session.local import require_pyspark
+    from penstock.spark.local import local_session
 
     require_pyspark()
     with _quiet() as said:

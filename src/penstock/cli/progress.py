@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from penstock.spark.ingest import Ingested
+    from penstock.ingestion.job import Ingested
 
 _LINE_SECONDS = 1.0
 _PACE_SECONDS = 60.0

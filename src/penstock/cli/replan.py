@@ -1,13 +1,13 @@
-"""`penstock replan`: what `penstock.spark.replan` did, for people and as JSON. It needs neither Spark nor Java."""
+"""`penstock replan`: what `penstock.ingestion.replan` did, for people and as JSON. It needs neither Spark nor Java."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from penstock.cli.answer import Answer, counted
+from penstock.ingestion.replan import replan as plan_anew
 from penstock.sink.sink import STATE_DIRECTORY
 from penstock.spark.checkpoint import Checkpoint
-from penstock.spark.replan import replan as plan_anew
 from penstock.storage import locate
 from penstock.verify.files import existing_sinks
 
@@ -18,7 +18,7 @@ _OF_INGEST = f"/{STATE_DIRECTORY}/checkpoint"
 
 
 def replan(checkpoint: str, dst: str | None, *, nothing_written: bool, give_up_rest: bool) -> Answer:
-    """Have the batch in flight planned anew. Raises what `penstock.spark.replan.replan` raises."""
+    """Have the batch in flight planned anew. Raises what `penstock.ingestion.replan.replan` raises."""
     _, path = locate(checkpoint, name="CHECKPOINT")
     if dst is None and path.endswith(_OF_INGEST):
         dst = path.removesuffix(_OF_INGEST)

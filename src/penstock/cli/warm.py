@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 def warmup(*, as_json: bool) -> Answer:
     """Make the archive; `DependencyError` if that fails, which leaves starts as they are."""
     from penstock.cli.answer import console
-    from penstock.spark import archive
-    from penstock.spark.session import require_pyspark
+    from penstock.session import archive
+    from penstock.session.local import require_pyspark
     from penstock.storage import locate
 
     require_pyspark()

@@ -13,7 +13,7 @@ is left out.
 whoever runs the query is trusted. Who may write to the output is not. So what a file has of a stage comes back as a type
 of its own, `NotedStage`, in which a transform is a name to tell and nothing else; the options of a sink (`options.SINK`)
 have no place for a stage, in no spelling; and what loads functions takes the type that only a live caller makes
-(`spark.fused.LiveStage`). A function that was pickled is not even noted.
+(`ingestion.stage.LiveStage`). A function that was pickled is not even noted.
 """
 
 from __future__ import annotations

@@ -42,10 +42,11 @@ from penstock.aio.stage import Carrying, Place, Plan, run
 from penstock.arguments import check_plain, flag, named
 from penstock.errors import OptionError
 from penstock.formats.schema import to_arrow, to_spark
-from penstock.spark import ddl, functions, lanes
+from penstock.session import ddl, functions
+from penstock.session.connect import require_driver
+from penstock.spark import lanes
 from penstock.spark.border import leaving
 from penstock.spark.checkpoint import task_place, task_run
-from penstock.spark.connect import require_driver
 from penstock.spark.register import register
 from penstock.spark.worker import settle_reader
 from penstock.units import parse_rate

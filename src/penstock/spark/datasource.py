@@ -48,7 +48,7 @@ class PenstockDataSource(DataSource):
 
     def schema(self) -> StructType | str:
         """Return the schema of a source that needs none from the user; `OptionError` for a table, which Spark gives an owner."""
-        from penstock.spark.ddl import default_schema
+        from penstock.source.schemas import default_schema
 
         if "owner" in self.options:
             msg = (
@@ -67,7 +67,7 @@ class PenstockDataSource(DataSource):
         if overwrite:
             msg = "outputMode('complete') would have finished files replaced; expected append, Spark's default"
             raise OptionError(msg)
-        from penstock.spark.fused import LIVE_SINK
+        from penstock.ingestion.stage import LIVE_SINK
 
         return PenstockStreamWriter(self._parsed(LIVE_SINK, "sink"), schema.json())
 
@@ -99,7 +99,7 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """The source of one query. Plans in the source's process, reads in tasks; see `source.plan` and `source.read`."""
 
     def __init__(self, options: Options, schema: str) -> None:
-        from penstock.spark.reading import reading
+        from penstock.source.configured import reading
 
         self._options = options
         self._reading = reading(options, schema)
@@ -127,8 +127,8 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the records of one task."""
+        from penstock.source.configured import rows
         from penstock.spark import worker
-        from penstock.spark.reading import rows
 
         worker.settle_reader()
         assert isinstance(partition, SplitsPartition)  # noqa: S101 - what `partitions` made
@@ -143,7 +143,7 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _planning(self) -> Planner:
         if self._planner is None:
-            from penstock.spark.reading import planner
+            from penstock.source.configured import planner
 
             self._planner = planner(self._options, self._reading)
         return self._planner

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from penstock.arguments import named
-from penstock.spark.connect import is_remote
-from penstock.spark.session import require_pyspark
+from penstock.session.connect import is_remote
+from penstock.session.local import require_pyspark
 
 if TYPE_CHECKING:
     from collections.abc import Callable

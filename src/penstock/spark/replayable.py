@@ -20,7 +20,7 @@ from penstock.aio.function import outputs_of
 from penstock.arguments import check_done, check_plain, named
 from penstock.errors import Locked, OptionError
 from penstock.formats.schema import conform, of_values, to_arrow
-from penstock.spark import ddl, functions
+from penstock.session import ddl, functions
 from penstock.spark.border import border
 from penstock.storage import locate
 from penstock.windows.replay import Replay

@@ -11,11 +11,13 @@ import psutil
 from penstock.errors import CheckpointMismatch, Fenced, OptionError
 from penstock.formats.schema import conform, to_arrow
 from penstock.formats.strings import checked
+from penstock.ingestion.stage import Stage, passes_text
 from penstock.processes import jvm
+from penstock.sink import keeper
 from penstock.sink.batch import Batch, Begun, TaskResult
 from penstock.sink.existing import STAGE
 from penstock.sink.sink import Sink
-from penstock.spark import fused, keeper, worker
+from penstock.spark import worker
 from penstock.spark.checkpoint import Checkpoint, Snapshot, task_batch
 from penstock.storage import locate
 
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
 
 def schema(options: Options, spark_json: str) -> pa.Schema:
     """Return the schema of the rows that reach the sink: Spark's, or in an ingest what its stage makes of the splits."""
-    return fused.Stage.of(options[STAGE]).schema if options[STAGE] else to_arrow(spark_json)
+    return Stage.of(options[STAGE]).schema if options[STAGE] else to_arrow(spark_json)
 
 
 @dataclass(frozen=True)
@@ -87,7 +89,7 @@ def write(made: Sink, begun: Begun, data: pa.Schema, rows: Iterator[pa.RecordBat
     if begun.has(query, batch):
         some = rows  # is only drained: what a committed batch read may be gone by now
     elif made.options[STAGE]:
-        some = fused.Stage.of(made.options[STAGE]).rows(rows, text=fused.passes_text(made.options), errors=errors)
+        some = Stage.of(made.options[STAGE]).rows(rows, text=passes_text(made.options), errors=errors)
     else:
         some = (checked(conform(batch, data), errors) for batch in rows)
     return query, made.write(begun, query, batch, partition, data, some)

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, NoReturn
 
 from penstock.errors import OptionError
 from penstock.formats.format import CSV_OPTIONS
+from penstock.ingestion.stage import Stage, named
 from penstock.options import SOURCE, parse
 from penstock.sink.existing import NotedStage
-from penstock.spark import fused
 from penstock.storage import locate
 from penstock.verify.compare import Sides, examples, sums
 from penstock.verify.records import Feed
@@ -27,6 +27,7 @@ from penstock.verify.taken import last_offset, taken
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from penstock.ingestion.stage import Applied
     from penstock.source.cursor import Split
     from penstock.verify.compare import Example
     from penstock.verify.files import OutputFiles, SinkView
@@ -154,13 +155,13 @@ class _Comparison:
                 "is called to compare; verify DST alone, and count the inputs by their call ids at the service"
             )
         try:
-            made = [fused.Stage.repeated(stage, self.source, transform) for stage in stages]
+            made = [Stage.repeated(stage, self.source, transform) for stage in stages]
         except (OptionError, AttributeError, KeyError, TypeError, ValueError) as error:  # the note may say anything
             told = getattr(error, "message", f"{type(error).__name__}: {error}")
             _refuse(f"how the ingest read its source is noted in a form that cannot be repeated: {told}")
         return [Feed(stage, view.sink) for stage, view in zip(made, views, strict=True)]
 
-    def _transform(self, stage: NotedStage) -> fused.Applied | None:
+    def _transform(self, stage: NotedStage) -> Applied | None:
         """Return the transform that the caller named; a name in the notes is told and not imported."""
         if self.transform is None:
             if stage.opaque:
@@ -180,7 +181,7 @@ class _Comparison:
         if stage.transform != self.transform:
             noted = stage.transform or "a function without a name"
             self.notes.append(f"compared with {self.transform}; the ingest noted {noted}")
-        return fused.named(self.transform)
+        return named(self.transform)
 
     def _assumed(self, view: SinkView) -> NotedStage:
         if view.sink.options["format"] != "text":

@@ -34,9 +34,9 @@ from penstock.verify.sums import lines
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+    from penstock.ingestion.stage import Stage
     from penstock.sink.sink import Sink
     from penstock.source.cursor import Split
-    from penstock.spark.fused import Stage
     from penstock.storage import Storage
     from penstock.verify.files import SinkView
 

@@ -21,7 +21,7 @@ from penstock.cli.demo.run import Ended, Run, is_there, kill_keeper
 from penstock.cli.demo.source import Gathered, gather
 from penstock.cli.process import interrupted_by_signals
 from penstock.errors import OptionError, PenstockError
-from penstock.spark.session import require_pyspark
+from penstock.session.local import require_pyspark
 from penstock.storage import LocalStorage, locate
 from penstock.units import format_duration, format_size
 from penstock.verify.files import existing_sinks

@@ -107,7 +107,7 @@ def _description(sink: Sink, driver: str) -> dict[str, Any]:
 
 
 def _start(fact: HostFact) -> int:
-    command = [sys.executable, "-m", "penstock.spark.keeper", fact.name]
+    command = [sys.executable, "-m", "penstock.sink.keeper", fact.name]
     nowhere = subprocess.DEVNULL  # the worker's pipes lead to the JVM, which it outlives
     keeper = subprocess.Popen(command, stdin=nowhere, stdout=nowhere, stderr=nowhere, start_new_session=True)  # noqa: S603 - our own interpreter
     return keeper.pid

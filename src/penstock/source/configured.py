@@ -13,9 +13,9 @@ from penstock.formats import ReadFormat
 from penstock.formats.charsets import encodable
 from penstock.formats.format import CSV_OPTIONS, Dialect
 from penstock.formats.schema import to_arrow
+from penstock.source import schemas
 from penstock.source.plan import Planner
 from penstock.source.read import FILES_SCHEMA, METADATA_TYPE, Reading, files_batch, in_bytes
-from penstock.spark import ddl
 from penstock.storage import locate
 
 if TYPE_CHECKING:
@@ -120,10 +120,10 @@ def _without_metadata(schema: pa.Schema, name: str) -> pa.Schema:
         msg = f"metadataColumn={name!r}: the schema has several columns of that name; expected another name, such as _meta"
         raise OptionError(msg)
     if name not in schema.names or not pa.types.is_struct(schema.field(name).type):
-        msg = f"metadataColumn={name!r}: the schema has no such struct; add it: `{name}` {ddl.METADATA}"
+        msg = f"metadataColumn={name!r}: the schema has no such struct; add it: `{name}` {schemas.METADATA}"
         raise OptionError(msg)
     if schema.field(name).type != METADATA_TYPE:
-        msg = f"metadataColumn={name!r} is {schema.field(name).type} in the schema; expected {ddl.METADATA}"
+        msg = f"metadataColumn={name!r} is {schema.field(name).type} in the schema; expected {schemas.METADATA}"
         raise OptionError(msg)
     return schema.remove(schema.get_field_index(name))
 
@@ -152,13 +152,13 @@ def _check_schema(fmt: ReadFormat, *, partitions: bool) -> None:
     if not fmt.schema.names:
         msg = "the schema has no column to read; expected one such as 'id bigint, name string'"
         raise OptionError(msg)
-    if fmt.name not in ddl.VALUE:
+    if fmt.name not in schemas.VALUE:
         return
     # Others may be named by directories, of which nothing is known yet; whether they are is seen with each file.
     fields = [field for field in fmt.schema if field.name == "value" or not partitions] or list(fmt.schema)
     kinds = [str(field.type) for field in fields]
     if kinds not in (["string"], ["binary"]):
-        msg = f"format={fmt.name} has one column, value {ddl.VALUE[fmt.name]}; found {', '.join(fmt.schema.names) or 'none'}"
+        msg = f"format={fmt.name} has one column, value {schemas.VALUE[fmt.name]}; found {', '.join(fmt.schema.names) or 'none'}"
         raise OptionError(msg)
     if fmt.name == "text" and kinds == ["binary"] and not in_bytes(fmt):
         sep = "" if fmt.line_sep is None else f" with lineSep={fmt.line_sep.decode()!r}"

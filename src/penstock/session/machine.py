@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from penstock import clock
 from penstock.errors import DependencyError, StorageError
-from penstock.spark import interpreter
+from penstock.session import interpreter
 from penstock.storage import LocalStorage, can_write, free_bytes, is_file, temporary_directory
 from penstock.units import format_size
 

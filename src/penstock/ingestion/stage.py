@@ -26,22 +26,41 @@ from penstock.formats import LINES, decoder
 from penstock.formats.schema import conform, to_arrow, to_spark
 from penstock.formats.strings import checked
 from penstock.options import SINK, SOURCE, Option, Options, parse
+from penstock.session import functions
 from penstock.sink.existing import STAGE
+from penstock.source import configured
 from penstock.source.cursor import Split
-from penstock.spark import functions, reading
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from typing import TypeAlias
+    from typing import Protocol, TypeAlias
 
     import pyarrow as pa
 
     from penstock.sink.existing import NotedStage
     from penstock.source.read import Reading
-    from penstock.spark.calls import AsyncMap
 
-    Transform: TypeAlias = Callable[[Any], Any] | AsyncMap
-    Applied: TypeAlias = Callable[[pa.RecordBatch], pa.RecordBatch] | AsyncMap
+    class Calls(Protocol):
+        """What an ingest asks of a `penstock.AsyncMap`."""
+
+        @property
+        def drain(self) -> float | None:
+            """Return after how many seconds a batch leaves to the next one what it has not finished."""
+
+        def schema(self, carried: pa.Schema) -> pa.Schema:
+            """Return the schema of the output for an input's; `OptionError` if they do not go together."""
+
+        def shared_by(self, tasks: int) -> Calls:
+            """Return the same for one of so many tasks that share the rate."""
+
+        def operator_id(self, carried: pa.Schema) -> str:
+            """Return what names the operator in the ids of its calls."""
+
+        def stream(self, batches: Iterator[pa.RecordBatch], *, operator: str) -> Iterator[pa.RecordBatch]:
+            """Yield the output of a task's rows."""
+
+    Transform: TypeAlias = Callable[[Any], Any] | Calls
+    Applied: TypeAlias = Callable[[pa.RecordBatch], pa.RecordBatch] | Calls
 
 _PICKLED = "pickle:"
 
@@ -83,7 +102,7 @@ class Stage:
         The transform is tried on an empty batch, here, to learn its
         schema: `OptionError` if that fails.
         """
-        empty = _empty(reading.expected_schema(*_reading(source, schema)))
+        empty = _empty(configured.expected_schema(*_reading(source, schema)))
         packed = _packed(transform)
         try:
             function = _function(packed)
@@ -149,13 +168,13 @@ class Stage:
         if text:
             yield from self.reading.text(splits)
             return
-        plain = reading.rows(self.options, self.reading, tuple(splits))
+        plain = configured.rows(self.options, self.reading, tuple(splits))
         if self.transform is None:
             yield from plain
         elif callable(self.transform):
             yield from (checked(conform(_applied(self.transform, batch), self.schema), errors) for batch in plain)
         else:
-            operator = self.transform.operator_id(reading.expected_schema(self.options, self.reading))
+            operator = self.transform.operator_id(configured.expected_schema(self.options, self.reading))
             answers = self.transform.stream(plain, operator=operator)
             yield from (checked(conform(batch, self.schema), errors) for batch in answers)
 
@@ -185,7 +204,7 @@ def _told(error: Exception) -> str:
 
 def _reading(source: dict[str, str], schema: str) -> tuple[Options, Reading]:
     options = parse(SOURCE, source, what="source")
-    return options, reading.reading(options, schema)
+    return options, configured.reading(options, schema)
 
 
 def _output_schema(function: Applied | None, empty: pa.RecordBatch) -> pa.Schema:
@@ -239,7 +258,7 @@ def _function(packed: str | None) -> Applied | None:
 def _applicable(function: Any) -> Applied:  # noqa: ANN401 - what a user gives as a transform
     """Return a transform as a function of record batches, or an `AsyncMap`; annotated with a DataFrame it is given polars."""
     if hasattr(function, "stream"):
-        return cast("AsyncMap", function)  # to import it takes what no other ingest needs
+        return cast("Calls", function)  # to import it takes what no other ingest needs
     return _on_polars(function) if _wants_polars(function) else _checked(function)
 
 

@@ -33,17 +33,20 @@ from typing import TYPE_CHECKING, Any
 from penstock import errors, unique
 from penstock.arguments import named
 from penstock.errors import CheckpointMismatch, DamagedState, NoSpace, NotThere, OptionError, StorageError
+from penstock.ingestion.replan import in_flight
+from penstock.ingestion.stage import Stage
 from penstock.options import SINK, SOURCE, Option, parse
 from penstock.processes import process
+from penstock.session import ddl
+from penstock.session.connect import require_driver
+from penstock.session.local import has_ended, require_pyspark
+from penstock.sink import keeper
 from penstock.sink.existing import STAGE, sink_ids
 from penstock.sink.sink import STATE_DIRECTORY, Sink
+from penstock.source import configured, schemas
 from penstock.source.cursor import Cursor, is_version
 from penstock.source.scan import Scan
-from penstock.spark import ddl, fused, keeper, reading
 from penstock.spark.checkpoint import Checkpoint
-from penstock.spark.connect import require_driver
-from penstock.spark.replan import in_flight
-from penstock.spark.session import has_ended, require_pyspark
 from penstock.storage import TEMPORARY, HdfsStorage, locate
 from penstock.units import parse_duration
 
@@ -53,6 +56,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
+    from penstock.ingestion.stage import Transform
     from penstock.sink.ledger import State
     from penstock.source.cursor import Split
     from penstock.storage import Storage
@@ -108,7 +112,7 @@ def ingest(
     *,
     source: Mapping[str, Any] | None = None,
     sink: Mapping[str, Any] | None = None,
-    transform: fused.Transform | str | None = None,
+    transform: Transform | str | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     watch: bool | str = False,
     progress: Callable[[Ingested], None] | None = None,
@@ -230,7 +234,7 @@ def check(
     *,
     source: Mapping[str, Any],
     sink: Mapping[str, Any],
-    transform: fused.Transform | str | None = None,
+    transform: Transform | str | None = None,
     checkpoint: str | None = None,
 ) -> None:
     """Raise what `ingest` would, as far as that can be known without Spark; make the directories of output and checkpoint."""
@@ -267,13 +271,11 @@ class _Job:
         self._sink = {"mergeBelow": _MERGE_BELOW} | _given(SINK, sink, self._dst, "sink")
         self.sink("check")
 
-    def describe(self, transform: fused.Transform | str | None, tasks: int) -> None:
+    def describe(self, transform: Transform | str | None, tasks: int) -> None:
         """Say what happens between source and sink, in `tasks` tasks; `OptionError` if that cannot be written."""
-        self._stage = fused.Stage.describe(
-            self._source, _schema_json(self._given_schema, self._source), transform, tasks
-        )
+        self._stage = Stage.describe(self._source, _schema_json(self._given_schema, self._source), transform, tasks)
         self._tasks = tasks
-        self.sink("check").check(fused.Stage.of(self._stage).schema)
+        self.sink("check").check(Stage.of(self._stage).schema)
 
     def prepare(self) -> None:
         """Look at what is there, and make what is not; a file that cannot be written is told now, not by a task or in Java."""
@@ -398,7 +400,7 @@ class _Job:
 
     def _splits(self, offset: dict[str, Any]) -> list[Split]:
         options = parse(SOURCE, self._source | self._carried(), what="source")
-        return reading.planner(options, fused.Stage.of(self._stage).reading).splits(offset)
+        return configured.planner(options, Stage.of(self._stage).reading).splits(offset)
 
     def _is_as_planned(self, split: Split) -> bool:
         path = f"{self._source['path']}/{split.file.path}" if split.file.path else self._source["path"]
@@ -564,4 +566,4 @@ def _given(table: tuple[Option, ...], options: Mapping[str, Any], path: str, wha
 def _schema_json(schema: Any, source: dict[str, str]) -> str:  # noqa: ANN401 - DDL or a StructType
     """Return Spark's JSON of the schema that the source reads."""
     options = parse(SOURCE, source, what="source")
-    return ddl.schema_json(ddl.default_schema(options) if schema is None or options["emit"] == "files" else schema)
+    return ddl.schema_json(schemas.default_schema(options) if schema is None or options["emit"] == "files" else schema)

@@ -27,8 +27,8 @@ from typing import TYPE_CHECKING, Any
 
 from penstock import clock
 from penstock.errors import Locked, OptionError, UsageError
+from penstock.sink import keeper
 from penstock.source.cursor import Split, signed
-from penstock.spark import keeper
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

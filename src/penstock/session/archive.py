@@ -9,14 +9,14 @@ import subprocess
 import sys
 
 from penstock.errors import DependencyError
-from penstock.spark.machine import Finding
+from penstock.session.machine import Finding
 from penstock.storage import cache_directory, cached, is_file
 
 QUICK_COMPILER = "-XX:TieredStopAtLevel=1"
 _BLANK = re.compile(r"""[\s"'\\]""")
 _MAKE = """
-from penstock.spark import archive, machine
-from penstock.spark.session import local_session
+from penstock.session import archive, machine
+from penstock.spark.local import local_session
 import sys, tempfile, penstock
 from pathlib import Path
 temporary = tempfile.TemporaryDirectory()

@@ -59,7 +59,7 @@ _IMPORTED = [
     "pyarrow.parquet",
     "pyspark_penstock",
     "penstock.spark.datasource",
-    "penstock.spark.reading",
+    "penstock.source.configured",
     "penstock.spark.writing",
 ]
 _FREE = {b"PYTHONUNBUFFERED", b"PYTHONDONTWRITEBYTECODE", b"PYTHONSTARTUP"}

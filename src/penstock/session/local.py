@@ -1,4 +1,4 @@
-"""`local_session`: a local Spark that starts fast, for the sessions that we start ourselves.
+"""A local Spark that starts fast, for the sessions that we start ourselves (`penstock.local_session`).
 
 Measured (2 cores, 338 MB of JSON to Parquet, whole process): 11.7 s as it comes, 8.5 s when Python workers import
 compiled modules, 7.6 s when the JVM compiles with C1 only, 5.0 s with a class-data archive. So:
@@ -30,8 +30,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from penstock import clock
-from penstock.arguments import named
-from penstock.spark import archive, launch, machine, noise
+from penstock.session import archive, launch, machine, noise
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -49,32 +48,18 @@ def require_pyspark() -> None:
     machine.require(machine.pyspark())
 
 
-@named
-def local_session(
-    master: str = "local[*]",
-    *,
-    config: dict[str, str] | None = None,
-    rows_in_jvm: bool = True,
-    quiet: bool = True,
-) -> SparkSession:
-    """Return a local session with the fast start; an active session is returned as it is.
+def start(
+    master: str, config: dict[str, str], *, rows_in_jvm: bool, quiet: bool, load: Callable[[], None]
+) -> tuple[SparkSession, bool]:
+    """Return a new local session as `penstock.local_session` promises it, and whether Spark finds our formats in it.
 
-    `config` is Spark configuration, and wins over ours. `rows_in_jvm=False` says that only ingests will run in it: no row
-    passes through the JVM, so it need not optimise its code, and is ready sooner; else the format is registered, too, so
-    that what a query leaves open is published when it stops. `quiet` keeps Spark's log to errors, and those of ours to a line.
-
-    Raises `DependencyError` where no session can start, with what to do; `penstock doctor` has more. A `PYSPARK_PYTHON` that
-    names another Python than this one is honoured, and told: it takes time.
+    Called where no session is active. `load` imports what will be needed, and is called while the JVM starts. Raises
+    `DependencyError`.
     """
-    require_pyspark()
     from pyspark.sql import SparkSession
 
-    active = SparkSession.getActiveSession()
-    if active is not None:
-        return active
-    config = config or {}
     how = launch.plan(master)
-    threading.Thread(target=_prepare, args=(how.beside,), name="penstock-prepare", daemon=True).start()
+    threading.Thread(target=_prepare, args=(load, how.beside), name="penstock-prepare", daemon=True).start()
     ours = _settings(master, rows_in_jvm=rows_in_jvm, quiet=quiet)
     builder = SparkSession.builder.master(master).appName("penstock")
     for name, value in (ours | config).items():
@@ -87,11 +72,7 @@ def local_session(
         session.sparkContext.setLogLevel("ERROR")
     if not machine.is_here(master):
         _await_executors(session)
-    if rows_in_jvm or how.registers:
-        from penstock.spark.register import register, register_formats
-
-        (register if rows_in_jvm else register_formats)(session)
-    return session
+    return session, not how.registers
 
 
 def _keep_from_others(session: SparkSession, names: Iterable[str]) -> None:
@@ -156,11 +137,11 @@ def _checkpoint_files() -> dict[str, str]:
     return {name: f"{package}.FileSystemBasedCheckpointFileManager"} if pyspark.__version__.startswith("4.3.") else {}
 
 
-def _prepare(start: Callable[[], None]) -> None:
-    """Import what the session and an ingest will need, then have workers' imports made; a JVM that starts leaves a core free."""
+def _prepare(load: Callable[[], None], beside: Callable[[], None]) -> None:
+    """Import what the session will need, then have workers' imports made; a JVM that starts leaves a core free."""
     try:
         with contextlib.suppress(ImportError):
             import pyspark.testing.utils  # noqa: F401 - for its effect
-        import penstock.spark.ingest  # noqa: F401 - for its effect
+        load()
     finally:
-        start()
+        beside()

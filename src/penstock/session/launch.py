@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import PenstockError
-from penstock.spark import forkserver, interpreter, machine
+from penstock.session import forkserver, interpreter, machine
 from penstock.storage import is_file
 
 if TYPE_CHECKING:

@@ -1,0 +1,27 @@
+"""The schemas that a source has by itself, as DDL. Light: it is all that Spark's first process of a query needs of us."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.errors import OptionError
+
+if TYPE_CHECKING:
+    from penstock.options import Options
+
+METADATA = "struct<path: string, modified: timestamp, size: bigint, offset: bigint>"
+FILES = "path string, modified timestamp, size bigint"
+SPLITS = "splits string"
+VALUE = {"text": "string", "binary": "binary"}
+
+
+def default_schema(options: Options) -> str:
+    """Return the schema, as DDL, of a source whose user gave none; `OptionError` if the format needs one."""
+    if options["emit"] != "records":
+        return {"files": FILES, "splits": SPLITS}[options["emit"]]
+    kind = VALUE.get(options["format"])
+    if kind is None:
+        msg = f"format={options['format']} needs a schema; add .schema('id bigint, name string') with your columns"
+        raise OptionError(msg)
+    metadata = options["metadataColumn"]
+    return f"value {kind}" + (f", `{metadata.replace('`', '``')}` {METADATA}" if metadata else "")

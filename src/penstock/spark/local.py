@@ -1,0 +1,48 @@
+"""`penstock.local_session`: a session that starts fast, in which our formats are found."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.arguments import named
+from penstock.session.local import require_pyspark, start
+from penstock.spark.register import register, register_formats
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@named
+def local_session(
+    master: str = "local[*]",
+    *,
+    config: dict[str, str] | None = None,
+    rows_in_jvm: bool = True,
+    quiet: bool = True,
+) -> SparkSession:
+    """Return a local session with the fast start; an active session is returned as it is.
+
+    `config` is Spark configuration, and wins over ours. `rows_in_jvm=False` says that only ingests will run in it: no row
+    passes through the JVM, so it need not optimise its code, and is ready sooner; else the format is registered, too, so
+    that what a query leaves open is published when it stops. `quiet` keeps Spark's log to errors, and those of ours to a line.
+
+    Raises `DependencyError` where no session can start, with what to do; `penstock doctor` has more. A `PYSPARK_PYTHON` that
+    names another Python than this one is honoured, and told: it takes time.
+    """
+    require_pyspark()
+    from pyspark.sql import SparkSession
+
+    active = SparkSession.getActiveSession()
+    if active is not None:
+        return active
+    session, found = start(master, config or {}, rows_in_jvm=rows_in_jvm, quiet=quiet, load=_load_ingest)
+    if rows_in_jvm:
+        register(session)
+    elif not found:
+        register_formats(session)
+    return session
+
+
+def _load_ingest() -> None:
+    """Import what an ingest will need."""
+    import penstock.ingestion.job  # noqa: F401 - for its effect
