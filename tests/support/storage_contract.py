@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from penstock.errors import AlreadyThere, Locked, NotSupported, NotThere, StorageError
+from penstock.testing import ObjectStore
 
 if TYPE_CHECKING:
     from penstock.storage import Storage
@@ -94,6 +95,11 @@ class StorageContract:
         assert (entries["a"].is_file, entries["d"].is_file) == (True, False)
         assert set(storage.names(root)) == {"a", "d"}
         assert entries["a"].identity == storage.stat(f"{root}/a").identity
+
+    def test_an_address_of_its_own_is_its_path(self, storage: Storage, root: str) -> None:
+        """A path is addressed as itself where both are one storage, and where the other one is another file system."""
+        for other in (storage, pickle.loads(pickle.dumps(storage)), ObjectStore().storage()):  # noqa: S301 - made here
+            assert storage.addressed_as(other, f"{root}/a") == f"{root}/a"
 
     def test_publish_moves(self, storage: Storage, root: str) -> None:
         """A published file is under its new name alone, unchanged."""

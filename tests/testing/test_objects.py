@@ -67,3 +67,22 @@ def test_publish_completes_after_a_crash_between_the_two_keys() -> None:
     store.copy("/a", "/b")
     store.storage().publish("/a", "/b")
     assert dict(store.image().objects).keys() == {"/b"}
+
+
+def test_the_copy_of_an_object_has_another_tag() -> None:
+    """As on every real server: so who asks after a crash whether the target is its own compares the bytes."""
+    store = ObjectStore()
+    store.put("/a", b"part")
+    store.copy("/a", "/b")
+    assert store.head("/a").tag != store.head("/b").tag
+
+
+@pytest.mark.parametrize("other", [b"trap", b"longer"])
+def test_publish_does_not_take_another_object_for_its_copy(other: bytes) -> None:
+    """A key that somebody else has taken is refused, also where the object there is as long."""
+    store = ObjectStore()
+    put(store.storage(), "/a", b"part")
+    store.put("/b", other)
+    with pytest.raises(AlreadyThere):
+        store.storage().publish("/a", "/b")
+    assert store.head("/a").data == b"part"

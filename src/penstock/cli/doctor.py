@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.cli.answer import Answer
 from penstock.errors import PenstockError
-from penstock.storage import LocalStorage, free_bytes, locate, probe
+from penstock.storage import free_bytes, locate, probe
 from penstock.units import format_size
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def _speed(found: Probe, storage: Storage) -> Finding:
     text = (
         f"{found.directory}: what an output needs holds, all tried in {sum(each.seconds for each in found.tried):.2f} s"
     )
-    if isinstance(storage, LocalStorage):
+    if storage.of_this_host:
         text += f", {format_size(free_bytes(found.directory))} free"
     if slowest.seconds > _SLOW_SECONDS:
         slow = f"{text}; but {slowest.seconds:.1f} s of them until it was seen that {slowest.promise}"

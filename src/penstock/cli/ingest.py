@@ -19,7 +19,7 @@ from penstock.cli.process import importable_here, session, status_of, stop_signa
 from penstock.cli.progress import Course, reporter, starting
 from penstock.errors import OptionError
 from penstock.options import SOURCE, parse
-from penstock.storage import HdfsStorage, locate
+from penstock.storage import locate
 from penstock.units import format_duration, format_size, parse_duration
 
 if TYPE_CHECKING:
@@ -65,9 +65,9 @@ class Request:
         return request
 
     def master(self) -> str:
-        """Return where to run unless told: here; on HDFS tasks that meet a dead server are tried again, as on every cluster."""
+        """Return where to run unless told: here; tasks that meet a dead server are tried again, as on every cluster."""
         places = (self.src, self.dst, self.checkpoint or self.dst)
-        return "local[*,4]" if any(isinstance(locate(place)[0], HdfsStorage) for place in places) else "local[*]"
+        return "local[*,4]" if any(not locate(place)[0].of_this_host for place in places) else "local[*]"
 
     def check(self) -> None:
         """Raise what can be known to be wrong before Spark runs; at last make the directories that it would make."""

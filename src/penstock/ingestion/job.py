@@ -47,7 +47,7 @@ from penstock.source import configured, schemas
 from penstock.source.cursor import Cursor, is_version
 from penstock.source.scan import Scan
 from penstock.spark.checkpoint import Checkpoint
-from penstock.storage import TEMPORARY, HdfsStorage, locate
+from penstock.storage import TEMPORARY, locate
 from penstock.units import parse_duration
 
 if TYPE_CHECKING:
@@ -511,7 +511,7 @@ def check_apart(src: str, dst: str, checkpoint: str | None = None) -> None:
         if given is None:
             continue
         place, path = locate(given, name=name)
-        target = _by_address_of(storage, place, path)
+        target = place.addressed_as(storage, place.resolve(path))
         if f"{target}/".startswith(f"{really}/"):
             msg = f"{name}={path!r} lies in SRC={source!r}: it would be read as input; choose a directory outside of it"
             raise OptionError(msg)
@@ -521,22 +521,6 @@ def check_apart(src: str, dst: str, checkpoint: str | None = None) -> None:
         if _is_file(place, path):
             msg = f"{name}={path!r} is a file; expected a directory, which is made if it is not there"
             raise OptionError(msg)
-
-
-def _by_address_of(storage: Storage, place: Storage, path: str) -> str:
-    """Return where `path` of `place` really lies; where that is the HDFS that `storage` is, too, by the address it has there.
-
-    An HDFS has many addresses, and one root: when that was last changed, to the millisecond, is the same by all of them.
-    """
-    target = place.resolve(path)
-    if (
-        isinstance(storage, HdfsStorage)
-        and isinstance(place, HdfsStorage)
-        and storage.authority != place.authority
-        and storage.stat("/").modified_ns == place.stat("/").modified_ns
-    ):
-        return f"hdfs://{storage.authority}{target.removeprefix(f'hdfs://{place.authority}')}"
-    return target
 
 
 def check_reached(*places: tuple[Storage, str]) -> None:

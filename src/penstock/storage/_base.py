@@ -105,6 +105,9 @@ class Storage(Protocol):
     tags_contents: bool
     """Whether `Entry.identity` follows from a file's contents, as an object's tag does; where not, a copy has another one."""
 
+    of_this_host: bool
+    """Whether it is what `open` of this host's programs opens; where not, a server is asked, which may pass by and come again."""
+
     def create(self, path: str) -> WriteHandle:
         """Create the file exclusively (`AlreadyThere` if the name is taken), readable by its owner alone.
 
@@ -151,6 +154,9 @@ class Storage(Protocol):
 
     def resolve(self, path: str) -> str:
         """Return the path without symbolic links; what is not there is taken as it stands."""
+
+    def addressed_as(self, other: Storage, path: str) -> str:
+        """Return the path as `other` writes it, where both are one file system that has two addresses; else as it stands."""
 
     def publish(self, source: str, target: str) -> None:
         """Move a synced file to a name nobody has; never replaces (`AlreadyThere`).

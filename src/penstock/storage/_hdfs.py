@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from concurrent.futures import Executor
 
-    from penstock.storage._base import Data
+    from penstock.storage._base import Data, Storage
     from penstock.storage._hdfs_calls import Hdfs, HdfsReader, HdfsWriter, Status
 
 _log = logging.getLogger("penstock.storage")
@@ -298,6 +298,7 @@ class HdfsStorage:
 
     goes_on = True
     tags_contents = False
+    of_this_host = False
     reads_open = False  # hdfs-native does not ask DataNodes how long the block is that is being written
 
     def __init__(self, authority: str = "", system: Hdfs | None = None) -> None:
@@ -384,6 +385,16 @@ class HdfsStorage:
     def resolve(self, path: str) -> str:
         """Return the path: links are not for users of HDFS."""
         return path
+
+    def addressed_as(self, other: Storage, path: str) -> str:
+        """Return the path by the address that the other one has, if that is this HDFS; see `Storage.addressed_as`.
+
+        An HDFS has many addresses, and one root: when that was last changed, to the millisecond, is the same by all of them.
+        """
+        if not isinstance(other, HdfsStorage) or other.authority == self.authority:
+            return path
+        same = other.stat("/").modified_ns == self.stat("/").modified_ns
+        return f"hdfs://{other.authority}{path.removeprefix(f'hdfs://{self.authority}')}" if same else path
 
     def publish(self, source: str, target: str) -> None:
         """Rename without overwrite; see the module for lost replies."""

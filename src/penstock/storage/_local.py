@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from concurrent.futures import Executor
 
-    from penstock.storage._base import Data
+    from penstock.storage._base import Data, Storage
 
 
 def _entry(name: str, info: os.stat_result) -> Entry:
@@ -266,6 +266,7 @@ class LocalStorage:
     goes_on = True
     reads_open = True
     tags_contents = False
+    of_this_host = True
 
     def __init__(self, system: _System | None = None) -> None:
         self._system = system  # None for `os`, which cannot be pickled
@@ -327,6 +328,10 @@ class LocalStorage:
     def resolve(self, path: str) -> str:
         """Return the path without symbolic links; on a disk of a test there are none."""
         return os.path.realpath(path) if self._system is None else path
+
+    def addressed_as(self, other: Storage, path: str) -> str:  # noqa: ARG002 - it has one address
+        """Return the path."""
+        return path
 
     def publish(self, source: str, target: str) -> None:
         """Link, sync the directory, unlink; see `Storage.publish`."""

@@ -22,7 +22,7 @@ from penstock.cli.demo.source import Gathered, gather
 from penstock.cli.process import interrupted_by_signals
 from penstock.errors import OptionError, PenstockError
 from penstock.session.local import require_pyspark
-from penstock.storage import LocalStorage, locate
+from penstock.storage import locate
 from penstock.units import format_duration, format_size
 from penstock.verify.files import existing_sinks
 
@@ -72,7 +72,7 @@ def play(directory: str | None, *, keep: bool, as_json: bool) -> Answer:
     """Run the demo; 1 if anything at all is not as it should be. Raises `OptionError` for a directory that is in use."""
     require_pyspark()
     storage, place = _place(directory)
-    marks = _place(None) if directory and not isinstance(storage, LocalStorage) else (storage, place)
+    marks = _place(None) if directory and not storage.of_this_host else (storage, place)
     start = clock.monotonic()
     with interrupted_by_signals(), _told(as_json=as_json) as tell:
         demo = _Demo(storage, place, marks, tell)
