@@ -9,7 +9,7 @@
     storage                              and beside it `testing`, which users import and we do not
     options  failpoints
     units  arguments
-    errors  clock  unique  processes  elsewhere
+    errors  clock  unique  processes
 
 `penstock/__init__.py` re-exports lazily, so importing `penstock` costs nothing: Spark does it in six processes a query.
 Every import counts, wherever it stands: in a function, under `if TYPE_CHECKING`, or by name through `importlib`.
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 SOURCE = Path(__file__).resolve().parent.parent / "src"
 
-_BOTTOM = {"errors", "units", "arguments", "clock", "unique", "options", "elsewhere", "failpoints", "processes"}
+_BOTTOM = {"errors", "units", "arguments", "clock", "unique", "options", "failpoints", "processes"}
 _BYTES = _BOTTOM | {"storage"}
 _OPERATORS = {"source", "sink", "aio", "windows", "db"}
 _JOINED = _OPERATORS | {"session"}
@@ -46,12 +46,11 @@ BELOW: dict[str, set[str]] = {
     "errors": set(),
     "clock": set(),
     "unique": set(),
-    "elsewhere": set(),
     "units": {"errors"},
     "arguments": {"errors"},
     "processes": set(),
     "failpoints": {"errors", "clock", "processes"},
-    "options": {"errors", "units", "elsewhere"},
+    "options": {"errors", "units"},
     "storage": _BOTTOM,
     "testing": _BYTES,
     "formats": _BYTES,

@@ -6,9 +6,9 @@ import re
 
 import pytest
 
-from penstock.elsewhere import KNOWN_ELSEWHERE
 from penstock.errors import OptionError
 from penstock.options import DATABASE, LOG, SINK, SOURCE, parse
+from penstock.options.elsewhere import KNOWN_ELSEWHERE
 
 
 def test_names_are_taken_in_any_case() -> None:

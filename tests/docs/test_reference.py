@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 
 from penstock.clock import SECOND_NS
-from penstock.elsewhere import KNOWN_ELSEWHERE
 from penstock.errors import PenstockError
 from penstock.options import DATABASE, LOG, SINK, SOURCE, Option
+from penstock.options.elsewhere import KNOWN_ELSEWHERE
 from penstock.sink.buckets import BucketTemplate
 from penstock.sink.names import FIELDS, NameTemplate
 from tests.docs.markdown import DOCS, REPOSITORY, code, table

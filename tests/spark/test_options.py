@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.elsewhere import advice
 from penstock.options import SOURCE
+from penstock.options.elsewhere import advice
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -36,6 +36,7 @@ from penstock.errors import CheckpointMismatch, DamagedState, NoSpace, NotThere,
 from penstock.ingestion.replan import in_flight
 from penstock.ingestion.stage import Stage
 from penstock.options import SINK, SOURCE, Option, parse
+from penstock.options.internal import LIVE_SOURCE, SPLITS
 from penstock.processes import process
 from penstock.session import ddl
 from penstock.session.connect import require_driver
@@ -399,7 +400,7 @@ class _Job:
         return keeper.owner(query, process(pid))
 
     def _splits(self, offset: dict[str, Any]) -> list[Split]:
-        options = parse(SOURCE, self._source | self._carried(), what="source")
+        options = parse(LIVE_SOURCE, self._source | self._carried(), what="source")
         return configured.planner(options, Stage.of(self._stage).reading).splits(offset)
 
     def _is_as_planned(self, split: Split) -> bool:
@@ -412,7 +413,7 @@ class _Job:
 
     def _carried(self) -> dict[str, str]:
         """Return the source options that make splits of the plan."""
-        return {"emit": "splits", "stateLocation": f"{self._checkpoint.location}/penstock"}
+        return {"emit": SPLITS, "stateLocation": f"{self._checkpoint.location}/penstock"}
 
     def told(self, error: Exception) -> errors.PenstockError:
         """Return what an error of Spark means: our own error is in its text, or in that of what caused it."""

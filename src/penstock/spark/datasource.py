@@ -21,7 +21,8 @@ from pyspark.sql.datasource import (
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxFiles, SupportsTriggerAvailableNow
 
 from penstock.errors import OptionError
-from penstock.options import SOURCE, Options, parse
+from penstock.options import Options, parse
+from penstock.options.internal import LIVE_SOURCE
 from penstock.spark.border import border
 
 if TYPE_CHECKING:
@@ -56,11 +57,11 @@ class PenstockDataSource(DataSource):
                 "format, such as CREATE TABLE ... USING parquet LOCATION ..."
             )
             raise OptionError(msg)
-        return default_schema(self._parsed(SOURCE, "source"))
+        return default_schema(self._parsed(LIVE_SOURCE, "source"))
 
     def streamReader(self, schema: StructType) -> PenstockStreamReader:  # noqa: N802 - Spark's name
         """Return the source."""
-        return PenstockStreamReader(self._parsed(SOURCE, "source"), schema.json())
+        return PenstockStreamReader(self._parsed(LIVE_SOURCE, "source"), schema.json())
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> PenstockStreamWriter:  # noqa: FBT001, N802 - Spark's signature
         """Return the sink; `OptionError` in complete mode, which replaces at every batch what was written."""
@@ -83,7 +84,7 @@ class PenstockDataSource(DataSource):
         msg = "format penstock is a stream: expected df.writeStream; a batch is written as text, json, csv or parquet"
         raise OptionError(msg)
 
-    def _parsed(self, table: Any, what: str) -> Options:  # noqa: ANN401 - SOURCE or LIVE_SINK
+    def _parsed(self, table: Any, what: str) -> Options:  # noqa: ANN401 - LIVE_SOURCE or LIVE_SINK
         return parse(table, dict(self.options), what=what)
 
 

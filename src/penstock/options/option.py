@@ -1,0 +1,42 @@
+"""One option, and the checked options of one source or sink."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from penstock.options.parsers import Parser
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option: its name, its default as a user would write it (`None`: none), its parser, and Spark's other names of it."""
+
+    name: str
+    default: str | None
+    parse: Parser
+    meaning: str
+    aliases: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Options:
+    """Checked options of one source or sink: `o["rollSize"]` is the parsed value, `o.given` what the user wrote.
+
+    `parse(table, o.given)` gives the same options again, in another process.
+    """
+
+    values: Mapping[str, Any]
+    given: Mapping[str, str] = field(default_factory=dict)
+
+    def __getitem__(self, name: str) -> Any:  # noqa: ANN401 - each option has a type of its own
+        """Return the parsed value of the option; its default if it was not given."""
+        return self.values[name]
+
+    def given_of(self, table: tuple[Option, ...]) -> dict[str, str]:
+        """Return what the user wrote for the options of `table`, which may be only some of those there are."""
+        names = {option.name for option in table}
+        return {name: text for name, text in self.given.items() if name in names}

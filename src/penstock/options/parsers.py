@@ -1,0 +1,200 @@
+"""What an option accepts: each parser takes the text and the option's name, and returns the value or raises `OptionError`."""
+
+from __future__ import annotations
+
+import codecs
+import difflib
+import re
+from collections.abc import Callable
+from datetime import datetime, timezone
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from penstock.errors import OptionError
+from penstock.units import parse_duration, parse_size
+
+Parser = Callable[[str, str], Any]
+_MOST = 1 << 62  # bytes or nanoseconds: sums of two still fit 64 bits, here and in Arrow
+
+
+def text(value: str, name: str) -> str:
+    """Return what is not empty."""
+    if not value:
+        msg = f"{name} is empty"
+        raise OptionError(msg)
+    return value
+
+
+def any_text(value: str, name: str) -> str:  # noqa: ARG001 - a parser
+    """Return the text as it is."""
+    return value
+
+
+def choice(*allowed: str) -> Parser:
+    """Return a parser of one of these words, in any case."""
+
+    def parse(value: str, name: str) -> str:
+        if value.lower() not in allowed:
+            near = difflib.get_close_matches(value.lower(), allowed, n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            msg = f"{name}={value!r} is not known: expected one of {', '.join(allowed)}{hint}"
+            raise OptionError(msg)
+        return value.lower()
+
+    return parse
+
+
+def flag(value: str, name: str) -> bool:
+    """Return what `true` and `false` stand for."""
+    if value.lower() not in {"true", "false"}:
+        msg = f"{name}={value!r} is not a flag: expected true or false"
+        raise OptionError(msg)
+    return value.lower() == "true"
+
+
+def count(value: str, name: str) -> int:
+    """Return a whole number of at least 1."""
+    if not re.fullmatch(r"[0-9]{1,18}", value.strip()) or int(value) == 0:
+        msg = f"{name}={value!r} is not a count: expected a whole number of at least 1, such as 1000"
+        raise OptionError(msg)
+    return int(value)
+
+
+def size(value: str, name: str) -> int:
+    """Return bytes: `128m`."""
+    size = parse_size(value, name=name)
+    if size == 0:
+        msg = f"{name}={value!r} is too small: expected at least one byte, such as 128m"
+        raise OptionError(msg)
+    if size > _MOST:
+        msg = f"{name}={value!r} is too large: expected at most 4096p, such as 128m"
+        raise OptionError(msg)
+    return size
+
+
+def duration_ns(value: str, name: str) -> int:
+    """Return nanoseconds: `15m`."""
+    nanoseconds = round(parse_duration(value, name=name) * 1_000_000_000)
+    if nanoseconds > _MOST:
+        msg = f"{name}={value!r} is too long: expected at most 53375d, such as 15m"
+        raise OptionError(msg)
+    return nanoseconds
+
+
+def pattern(value: str, name: str) -> str:
+    """Return a regular expression as it was written."""
+    text(value, name)
+    try:
+        re.compile(value)
+    except re.error as error:
+        msg = f"{name}={value!r} is not a regular expression: {error}; expected one such as part-\\d+\\.json"
+        raise OptionError(msg) from error
+    return value
+
+
+_NOT_OF_FILES = {"idna", "punycode", "unicode-escape", "raw-unicode-escape"}  # names of hosts, and literals of Python
+
+
+def encoding(value: str, name: str) -> str:
+    """Return the name that Python has for an encoding in which files can be read piece by piece."""
+    try:
+        "".encode(value)  # also of those that Python knows and that are no text, such as base64
+        codec = codecs.lookup(value)
+    except (LookupError, ValueError) as error:
+        msg = f"{name}={value!r} is not an encoding Python knows; expected one such as UTF-8 or ISO-8859-1"
+        raise OptionError(msg) from error
+    if codec.name in _NOT_OF_FILES or codec.incrementaldecoder is None:
+        msg = f"{name}={value!r} is no encoding of files: it cannot be read piece by piece; expected one such as UTF-8"
+        raise OptionError(msg)
+    return codec.name
+
+
+def separator(value: str, name: str) -> str:
+    """Return what is between the fields of a CSV record: one ASCII character."""
+    value = {"\\t": "\t"}.get(value, value)  # as Spark takes it, for those who cannot type a tab
+    if len(value) != 1 or not value.isascii() or value in '\0\r\n"':
+        msg = f'{name}={value!r}: expected one ASCII character other than a quote, a line break or NUL, such as ","'
+        raise OptionError(msg)
+    return value
+
+
+def character(value: str, name: str) -> str:
+    """Return one ASCII character that has no meaning of its own in lines."""
+    if len(value) != 1 or not value.isascii() or value in "\0\r\n":
+        msg = f"{name}={value!r}: expected one ASCII character other than a line break or NUL, such as {_CHARACTERS[name]}"
+        raise OptionError(msg)
+    return value
+
+
+def quote(value: str, name: str) -> str:
+    """Return such a character, or nothing."""
+    return character(value, name) if value else value
+
+
+_CHARACTERS = {"quote": "' or \"", "escape": "\\, or the quote itself where quotes are doubled", "comment": "#"}
+
+
+def zone(value: str, name: str) -> str:
+    """Return the name of a time zone that every machine has."""
+    try:
+        ZoneInfo(value if value != "localtime" else "")  # the machine's, which another machine has not
+    except (KeyError, ValueError, OSError) as error:
+        msg = f"{name}={value!r} is not a time zone; expected one such as UTC or Europe/Berlin"
+        raise OptionError(msg) from error
+    return value
+
+
+def starting(value: str, name: str) -> str | int:
+    """Return `earliest`, `latest`, or nanoseconds since the epoch."""
+    if value.lower() in {"earliest", "latest"}:
+        return value.lower()
+    try:
+        moment = datetime.fromisoformat(re.sub(r"[zZ]$", "+00:00", value.strip()))
+    except ValueError as error:
+        msg = f"{name}={value!r}: expected earliest, latest or a time such as 2026-01-31T12:00:00Z"
+        raise OptionError(msg) from error
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=timezone.utc)
+    whole = int(moment.replace(microsecond=0).timestamp())
+    return whole * 1_000_000_000 + moment.microsecond * 1000
+
+
+def log_starting(value: str, name: str) -> str:
+    """Return `earliest`, `latest`, or a position of a log as it was written."""
+    if value.lower() in {"earliest", "latest"}:
+        return value.lower()
+    if not re.fullmatch(r"\d{1,12}:\d{1,15}", value):
+        msg = f"{name}={value!r}: expected earliest, latest or a position such as 3:1024"
+        raise OptionError(msg)
+    return value
+
+
+_IDENTIFIER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+
+
+def identifier(value: str, name: str) -> str:
+    """Return a name that can be one of a directory."""
+    if not _IDENTIFIER.fullmatch(value) or value == "checkpoint":  # where ingest keeps Spark's
+        msg = (
+            f"{name}={value!r}: expected up to 100 letters, digits, '.', '_' or '-', beginning with a letter or digit, "
+            "and not 'checkpoint'"
+        )
+        raise OptionError(msg)
+    return value
+
+
+def reference(value: str, name: str) -> str:
+    """Return where a secret is: `env:NAME` or `file:PATH`."""
+    if not re.fullmatch(r"(env|file):.+", value):
+        msg = f"{name} must say where the secret is, never what it is: expected env:NAME or file:/path/of/the/file"
+        raise OptionError(msg)
+    return value
+
+
+def names_of(value: str, name: str) -> tuple[str, ...]:
+    """Return the names of columns, each once."""
+    names = tuple(part.strip() for part in value.split(","))
+    if not all(names) or len(set(names)) != len(names):
+        msg = f"{name}={value!r}: expected names of columns, each once, separated by commas, such as day,country"
+        raise OptionError(msg)
+    return names

@@ -1,0 +1,35 @@
+"""The options of the sink, `df.writeStream.format("penstock")`."""
+
+from __future__ import annotations
+
+from penstock.options.option import Option
+from penstock.options.parsers import any_text, character, choice, count, duration_ns, flag, identifier, size, text, zone
+
+SINK = (
+    Option("path", None, text, "output directory"),
+    Option("format", "text", choice("text", "json", "csv", "parquet"), "what the files hold"),
+    Option(
+        "compression", None, choice("none", "gzip", "zstd", "snappy"), "none (parquet: snappy), gzip, zstd", ("codec",)
+    ),
+    Option("encodingErrors", "fail", choice("fail", "replace"), "strings that are not UTF-8; replace: by U+FFFD"),
+    Option("header", "false", flag, "each csv file begins with the names of its columns"),
+    Option("quote", '"', character, "around a csv field that needs it"),
+    Option("escape", None, character, "in front of a quote inside quotes; unset: the quote itself"),
+    Option("comment", "#", character, "a first csv field that begins with it is quoted"),
+    Option("nullValue", None, any_text, "what null is in csv; unset: an empty field"),
+    Option("emptyValue", None, any_text, "what the empty string is in csv; unset: two quotes"),
+    Option("bucketBy", None, text, "template of the output directories over columns and batch time"),
+    Option("dropBucketColumns", "false", flag, "leave the columns named in bucketBy out of the data"),
+    Option("fileName", "part-{sink}-{writer}-{seq}", text, "template of file names"),
+    Option("rollSize", "128m", size, "close a part before the record that would pass this size"),
+    Option("rollRows", None, count, "close a part at this many rows"),
+    Option("rollInterval", "15m", duration_ns, "close a part this long after it was opened"),
+    Option("rollInactivity", "1m", duration_ns, "close a part this long after it was last written"),
+    Option("rollBatches", None, count, "close a part after that many batches; 1: every batch"),
+    Option("timeZone", "UTC", zone, "zone of the times in bucketBy and fileName"),
+    Option("sinkId", None, identifier, "names the sink's own state; unset: the query id"),
+    Option("growing", "false", flag, "one file, or one a bucket, that grows under its readers"),
+    Option("checkpointLocation", None, text, "Spark's checkpoint of the query"),
+    Option("queryName", None, any_text, "Spark's name of the query, which it hands on"),
+    Option("mergeBelow", None, size, "tasks leave smaller parts for the driver to merge; unset: half of rollSize"),
+)

@@ -1,0 +1,58 @@
+"""The options of the source, `spark.readStream.format("penstock")`."""
+
+from __future__ import annotations
+
+from penstock.options.option import Option
+from penstock.options.parsers import (
+    any_text,
+    character,
+    choice,
+    count,
+    duration_ns,
+    encoding,
+    flag,
+    pattern,
+    quote,
+    separator,
+    size,
+    starting,
+    text,
+)
+
+SOURCE = (
+    Option("path", None, text, "directory or file to read: a plain path or file:"),
+    Option("format", "text", choice("text", "json", "csv", "parquet", "binary"), "what the files hold"),
+    Option("pathGlobFilter", None, text, "glob on the file name"),
+    Option("pattern", None, pattern, "regular expression that must match the whole file name"),
+    Option("recursiveFileLookup", "false", flag, "descend into directories"),
+    Option(
+        "partitionColumns", "auto", choice("auto", "none"), "auto: directories k=v are columns; none: they are names"
+    ),
+    Option("followSymlinks", "false", flag, "read what symbolic links out of path lead to"),
+    Option("maxFilesPerTrigger", "1000", count, "at most that many files a batch"),
+    Option("maxBytesPerTrigger", "1g", size, "at most that many bytes a batch; cuts inside a file"),
+    Option("splitSize", "32m", size, "byte range one task reads"),
+    Option("settle", "1s", duration_ns, "leave files alone that changed more recently than this"),
+    Option("lateness", "10m", duration_ns, "how far behind the cursor a new file may appear and still be read"),
+    Option("tooLate", "report", choice("report", "fail"), "what to do with files later than that"),
+    Option("changedFiles", "fail", choice("fail"), "a planned file that changed before it was read"),
+    Option("badRecords", "fail", choice("fail"), "a record that cannot be parsed"),
+    Option("badFiles", "fail", choice("fail"), "a file that cannot be read"),
+    Option("batchBoundary", "none", choice("none", "file"), "file: each batch ends at the end of one file"),
+    Option("startingFrom", "earliest", starting, "earliest, latest or a time"),
+    Option("emit", "records", choice("records", "files"), "files: path, time and size instead of contents"),
+    Option("metadataColumn", None, text, "adds a struct column of this name: path, modified, size, offset"),
+    Option("encoding", "UTF-8", encoding, "of text, json and csv", aliases=("charset",)),
+    Option("encodingErrors", "fail", choice("fail", "replace"), "text that is not of its encoding; replace: by U+FFFD"),
+    Option("lineSep", None, text, "what ends a line; unset: \\n, \\r\\n and \\r"),
+    Option("header", "false", flag, "the first record of a csv file has the names of its columns"),
+    Option("sep", ",", separator, "between the fields of a csv record", aliases=("delimiter",)),
+    Option("quote", '"', quote, "around a csv field that has separators; empty: none"),
+    Option("escape", None, character, "in front of a quote inside quotes; unset: the quote itself"),
+    Option("comment", None, character, "csv records that begin with it are none"),
+    Option("nullValue", None, any_text, "a csv field without quotes that is null, as an empty one is"),
+    Option("emptyValue", None, any_text, "what an empty csv field in quotes stands for; unset: the empty string"),
+    Option("blockSize", None, size, "cut binary files into blocks of this size"),
+    Option("stateLocation", None, text, "directory for plans too long for an offset; unset: they stay in the offset"),
+    Option("tasks", None, count, "pack a batch into at most that many tasks; unset: by splitSize"),
+)
