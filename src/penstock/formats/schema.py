@@ -2,6 +2,9 @@
 
 The mapping is PySpark's own (`pyspark.sql.pandas.types`, version 4.3), written down here because this layer knows no
 Spark. A test compares the two for every type.
+
+Some types say more in Spark than Arrow can: how long a `char` is, which parts an interval has, how many digits a `time`, how
+text is collated. A field carries that beside its metadata, for whoever writes for Spark.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
 
 UTC_MICROS = pa.timestamp("us", tz="UTC")
 _METADATA = b"SPARK::metadata::json"
+_EXACT = b"penstock.spark"  # Spark's type of a field whose Arrow type says less, as JSON
 _COLLATIONS = "__COLLATIONS"  # in Spark's JSON the metadata of a field also carries its collations
 _DECIMAL_DIGITS_MAX = 38
 _WHOLE = frozenset({int, type(None)})  # types of values of which an integer column cuts nothing off
@@ -72,6 +76,11 @@ def to_spark(schema: pa.Schema) -> str:
     return json.dumps({"fields": fields, "type": "struct"}, separators=(",", ":"), sort_keys=True)
 
 
+def spark_type(field: pa.Field) -> Any:  # noqa: ANN401 - JSON: a name, or what a nested type is made of
+    """Return the type of one field as Spark's JSON has it. Raises `OptionError`."""
+    return _from_field(field, (field.name,))["type"]
+
+
 def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """Return `batch` as exactly `schema`: its columns by name, in its order, with its types.
 
@@ -82,8 +91,35 @@ def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """
     if batch.schema.equals(schema, check_metadata=True):
         return batch
+    if batch.schema.equals(schema):
+        return relabelled(batch, schema)
     columns = [fitted(_column(batch, field), field) for field in schema]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+class _Relabelled:
+    """An array or batch that is handed to Arrow under another schema of the same layout, by Arrow's own protocol."""
+
+    def __init__(self, data: pa.Array | pa.RecordBatch, schema: pa.DataType | pa.Schema) -> None:
+        self._data = data
+        self._schema = schema
+
+    def __arrow_c_array__(self, requested_schema: object = None) -> tuple[object, object]:
+        """Return the schema, and the data as it is."""
+        return self._schema.__arrow_c_schema__(), self._data.__arrow_c_array__()[1]
+
+
+def relabelled(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Return the rows as `schema`, which differs in metadata and in what may be null, at any depth, and in nothing else.
+
+    Nothing is copied or checked. Arrow's own way to do that looks at each nested column, and refuses a null struct whose
+    members may not be null, though such a struct has none.
+    """
+    return pa.record_batch(_Relabelled(batch, schema))
+
+
+def _relabelled_column(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    return pa.array(_Relabelled(column, kind)) if types.is_nested(kind) else column
 
 
 def fitted(column: pa.Array, field: pa.Field) -> pa.Array:
@@ -92,6 +128,7 @@ def fitted(column: pa.Array, field: pa.Field) -> pa.Array:
         if not castable(column.type, field.type):
             raise OptionError(_mismatch(field, spark_name(column.type)))
         column = _cast(column, field)
+    column = _relabelled_column(column, field.type)
     if has_null(column, field):
         msg = f"column {field.name!r} has nulls where the schema allows none; expected a value in every row"
         raise OptionError(msg)
@@ -207,10 +244,14 @@ def map_entries(column: pa.Array) -> pa.Array:
 
 
 def _to_field(field: dict[str, Any], path: tuple[str, ...]) -> pa.Field:
-    name = field["name"]
-    metadata = {key: value for key, value in field.get("metadata", {}).items() if key != _COLLATIONS}
-    carried = {_METADATA: json.dumps(metadata).encode()} if metadata else None
-    return _member(name, field["type"], (*path, name), nullable=field["nullable"]).with_metadata(carried)
+    name, given = field["name"], field.get("metadata", {})
+    member, carried = _member(name, field["type"], (*path, name), nullable=field["nullable"]), {}
+    if metadata := {key: value for key, value in given.items() if key != _COLLATIONS}:
+        carried[_METADATA] = json.dumps(metadata).encode()
+    exact, collations = _plain(field["type"]), given.get(_COLLATIONS, {})
+    if collations or _from_type(member.type, (*path, name)) != exact:
+        carried[_EXACT] = json.dumps({"name": name, "type": exact, "collations": collations}, sort_keys=True).encode()
+    return member.with_metadata(carried or None)
 
 
 def _member(name: str, kind: str | dict[str, Any], path: tuple[str, ...], *, nullable: bool) -> pa.Field:
@@ -222,6 +263,19 @@ def _member(name: str, kind: str | dict[str, Any], path: tuple[str, ...], *, nul
         )
         raise OptionError(msg)
     return pa.field(name, _to_type(kind, path), nullable=nullable)
+
+
+def _plain(kind: Any) -> Any:  # noqa: ANN401 - Spark's JSON of a type
+    """Return a type without user-defined ones: what they are stored as. Those name classes, which whoever reads would load."""
+    if not isinstance(kind, dict):
+        return "decimal(10,0)" if kind == "decimal" else kind
+    if kind["type"] == "udt":
+        return _plain(kind["sqlType"])
+    inner = {key: _plain(kind[key]) for key in ("elementType", "keyType", "valueType") if key in kind}
+    if "fields" in kind:
+        members = [_from_field(_to_field(field, ()), ()) for field in kind["fields"]]
+        inner["fields"] = members
+    return kind | inner
 
 
 def _to_type(kind: str | dict[str, Any], path: tuple[str, ...]) -> pa.DataType:
@@ -261,7 +315,23 @@ def _unsupported(path: tuple[str, ...], kind: str) -> str:
 def _from_field(field: pa.Field, path: tuple[str, ...]) -> dict[str, Any]:
     carried = (field.metadata or {}).get(_METADATA)
     metadata = json.loads(carried) if carried else {}
-    return {"metadata": metadata, "name": field.name, "nullable": field.nullable, "type": _from_type(field.type, path)}
+    exact = _exact(field)
+    if exact is None:
+        kind = _from_type(field.type, path)
+    else:
+        kind, collations = exact["type"], exact["collations"]
+        metadata |= {_COLLATIONS: collations} if collations else {}
+    return {"metadata": metadata, "name": field.name, "nullable": field.nullable, "type": kind}
+
+
+def _exact(field: pa.Field) -> dict[str, Any] | None:
+    """Return what a field carries of its type in Spark; `None` if nothing, or if it was made another field since."""
+    carried = (field.metadata or {}).get(_EXACT)
+    if carried is None:
+        return None
+    exact: dict[str, Any] = json.loads(carried)
+    same = exact["name"] == field.name and _to_type(exact["type"], ()) == field.type
+    return exact if same else None
 
 
 def _from_type(kind: pa.DataType, path: tuple[str, ...]) -> str | dict[str, Any]:
@@ -316,6 +386,7 @@ _LEAVES: tuple[tuple[Callable[[pa.DataType], bool], str], ...] = (
     (_is_text, "string"),
     (_is_bytes, "binary"),
     (types.is_date, "date"),
+    (lambda kind: types.is_time(kind) and kind.unit == "ns", "time(9)"),
     (types.is_time, "time(6)"),
     (lambda kind: types.is_timestamp(kind) and kind.tz is None, "timestamp_ntz"),
     (types.is_timestamp, "timestamp"),
@@ -380,14 +451,28 @@ def _column(batch: pa.RecordBatch, field: pa.Field) -> pa.Array:
 
 
 def _cast(column: pa.Array, field: pa.Field) -> pa.Array:
+    """Return the column as the type of the field but for what may be null in it, which is looked at afterwards."""
     found = spark_name(column.type)
     if types.is_run_end_encoded(column.type):
         column = pc.run_end_decode(column)
-    roomy = _roomy(field.type)
+    target = nullable(field.type)
+    roomy = _roomy(target)
     try:
-        return (column if roomy == field.type else column.cast(roomy)).cast(field.type)
+        return (column if roomy == target else column.cast(roomy)).cast(target)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise OptionError(_mismatch(field, f"{found} ({error})")) from error
+
+
+def nullable(kind: pa.DataType) -> pa.DataType:
+    """Return a type in which all that may be null at all, at any depth, may be."""
+    if types.is_struct(kind):
+        return pa.struct([member.with_type(nullable(member.type)).with_nullable(True) for member in kind])  # noqa: FBT003 - Arrow's signature
+    if types.is_map(kind):
+        item = kind.item_field.with_type(nullable(kind.item_type)).with_nullable(True)  # noqa: FBT003 - as above
+        return pa.map_(kind.key_field.with_type(nullable(kind.key_type)), item)
+    if types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(nullable(kind.value_type)).with_nullable(True))  # noqa: FBT003 - as above
+    return kind
 
 
 def _roomy(kind: pa.DataType) -> pa.DataType:

@@ -33,7 +33,7 @@ import xxhash
 from penstock import failpoints, unique
 from penstock.errors import StorageError
 from penstock.formats.codecs import compress
-from penstock.formats.parquet import ParquetWriter, parquet_batches, parquet_schema
+from penstock.formats.parquet import ParquetWriter, parquet_batches, written_schema
 from penstock.formats.staged import arrow_batches, arrow_stream
 from penstock.sink.batch import ClosedPart
 from penstock.sink.ledger import Kind, OpenPart, Segment
@@ -621,7 +621,7 @@ def read_batches(staging: Staging, segment: Segment) -> Iterator[pa.RecordBatch]
         yield from arrow_batches(pa.py_buffer(b"".join(staging.read(segment))))
         return
     with staging.open(segment) as (file, size):
-        yield from parquet_batches(file, 0, size, parquet_schema(file))
+        yield from parquet_batches(file, 0, size, written_schema(file))
 
 
 def read_schema(staging: Staging, segment: Segment) -> pa.Schema:
