@@ -91,7 +91,7 @@ def rows(spark: SparkSession) -> DataFrame:
 
 def arrow(rows: DataFrame, schema: pa.Schema) -> list[pa.RecordBatch]:
     """Return the rows as the sink is given them. (`toArrow` casts, and takes the members of a null struct for nulls.)"""
-    return [conform(batch, schema) for batch in rows._collect_as_arrow()]
+    return [conform(batch, schema) for batch in rows._collect_as_arrow()]  # type: ignore[operator]  # one of the classic class alone
 
 
 def shown(rows: DataFrame) -> list[str]:

@@ -53,8 +53,9 @@ def parquet_schema(file: Any) -> pa.Schema:  # noqa: ANN401 - a seekable binary 
 def written_schema(file: Any) -> pa.Schema:  # noqa: ANN401 - as above
     """Return the schema of the rows that a `ParquetWriter` was given; of another file the Arrow schema. Raises `BadFile`."""
     opened = _opened(file)
+    stored = opened.schema_arrow.remove_metadata()
     told = schema_of(opened.metadata.metadata)
-    return opened.schema_arrow.remove_metadata() if told is None else told
+    return told if told is not None and Stored.of(told).file.equals(stored) else stored
 
 
 def parquet_batches(

@@ -23,7 +23,7 @@ from pyarrow import types
 from penstock.errors import OptionError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
 UTC_MICROS = pa.timestamp("us", tz="UTC")
 _METADATA = b"SPARK::metadata::json"
@@ -79,6 +79,30 @@ def to_spark(schema: pa.Schema) -> str:
 def spark_type(field: pa.Field) -> Any:  # noqa: ANN401 - JSON: a name, or what a nested type is made of
     """Return the type of one field as Spark's JSON has it. Raises `OptionError`."""
     return _from_field(field, (field.name,))["type"]
+
+
+def check_distinct(fields: Iterable[pa.Field], path: str = "") -> None:
+    """Raise `OptionError` if a name is there twice among columns, or members of a struct, at any depth: readers take one."""
+    seen: set[str] = set()
+    for field in fields:
+        name = f"{path}{field.name}"
+        if name in seen:
+            msg = f"column {name!r} is there twice, and most readers would see one of them; give the columns names of their own"
+            raise OptionError(msg)
+        seen.add(name)
+        for members in _structs(field.type):
+            check_distinct(members, f"{name}.")
+
+
+def _structs(kind: pa.DataType) -> Iterator[pa.StructType]:
+    """Yield the structs that values of this type consist of, not those inside of these."""
+    if types.is_struct(kind):
+        yield kind
+    elif types.is_map(kind):
+        yield from _structs(kind.key_type)
+        yield from _structs(kind.item_type)
+    elif types.is_list(kind):
+        yield from _structs(kind.value_type)
 
 
 def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
