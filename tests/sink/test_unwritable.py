@@ -35,7 +35,7 @@ TEXTS = {
     "struct<>": "{}",
     "array<struct<>>": "[{},null]",
     "map<string, struct<>>": '{"k":{}}',
-    "decimal(5,-2)": "1.23E+4",
+    "decimal(5,-2)": "12300",
 }
 
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 from pyarrow import types
 
 from penstock.errors import BadFile, OptionError
-from penstock.formats.schema import castable, fitted, nullable, spark_name
+from penstock.formats.schema import castable, fitted, nullable, recast, spark_name
 from penstock.formats.staged import arrow_batches, arrow_stream
 from penstock.formats.stored import SPARK_KEY, Stored, schema_of
 
@@ -295,5 +295,5 @@ def _conformed_column(batch: pa.RecordBatch, field: pa.Field, name: str | None) 
     column = batch.column(batch.schema.get_field_index(name))
     meant = _meant(column.type, field.type)
     if meant != column.type:
-        column = column.cast(nullable(meant))
+        column = recast(column, nullable(meant))
     return fitted(column, field)

@@ -142,6 +142,39 @@ def relabelled(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     return pa.record_batch(_Relabelled(batch, schema))
 
 
+def recast(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return the column cast to this type, in which all may be null that is; Arrow's errors where a value does not fit.
+
+    Arrow's cast of a nested column takes too much of slices, and too little of nulls in lists (of the type that has nothing
+    else). So it gets the values inside, and only those that change.
+    """
+    if column.type == kind:
+        return column
+    if not types.is_nested(column.type):
+        return column.cast(kind)
+    batch = pa.RecordBatch.from_arrays([column], names=[""])
+    return _recast(pa.ipc.read_record_batch(batch.serialize(), batch.schema).column(0), kind)
+
+
+def _recast(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """As `recast`, for a column with buffers of its own."""
+    found, length, buffers = column.type, len(column), column.buffers()
+    if found == kind:
+        return column
+    if types.is_list(found) and types.is_list(kind):
+        children = [_recast(column.values, kind.value_type)]
+        return pa.Array.from_buffers(kind, length, buffers[:2], column.null_count, children=children)
+    if types.is_map(found) and types.is_map(kind):
+        members = [_recast(column.keys, kind.key_type), _recast(column.items, kind.item_type)]
+        entry = pa.struct([kind.key_field, kind.item_field])
+        entries = pa.Array.from_buffers(entry, len(members[0]), [None], 0, children=members)
+        return pa.Array.from_buffers(kind, length, buffers[:2], column.null_count, children=[entries])
+    if types.is_struct(found) and types.is_struct(kind) and [m.name for m in found] == [m.name for m in kind]:
+        members = [_recast(column.field(index), member.type) for index, member in enumerate(kind)]
+        return pa.Array.from_buffers(kind, length, buffers[:1], column.null_count, children=members)
+    return column.cast(kind)
+
+
 def _relabelled_column(column: pa.Array, kind: pa.DataType) -> pa.Array:
     return pa.array(_Relabelled(column, kind)) if types.is_nested(kind) else column
 
@@ -264,7 +297,7 @@ def has_null(column: pa.Array, field: pa.Field) -> bool:
 def map_entries(column: pa.Array) -> pa.Array:
     """Return a map column as lists of structs of key and value."""
     entry = pa.struct([column.type.key_field, column.type.item_field])
-    return column.cast(pa.list_(pa.field("entries", entry, nullable=False)))
+    return pa.array(_Relabelled(column, pa.list_(pa.field("entries", entry, nullable=False))))  # the layout is the same
 
 
 def _to_field(field: dict[str, Any], path: tuple[str, ...]) -> pa.Field:
@@ -480,9 +513,9 @@ def _cast(column: pa.Array, field: pa.Field) -> pa.Array:
     if types.is_run_end_encoded(column.type):
         column = pc.run_end_decode(column)
     target = nullable(field.type)
-    roomy = _roomy(target)
+    column = _relabelled_column(column, nullable(column.type))
     try:
-        return (column if roomy == target else column.cast(roomy)).cast(target)
+        return column if column.type == target else recast(recast(column, _roomy(target)), target)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise OptionError(_mismatch(field, f"{found} ({error})")) from error
 

@@ -20,7 +20,7 @@ import pyarrow as pa
 from pyarrow import types
 
 from penstock.errors import OptionError
-from penstock.formats.schema import relabelled, spark_type, to_arrow, to_spark
+from penstock.formats.schema import recast, relabelled, spark_type, to_arrow, to_spark
 
 SPARK_KEY = b"org.apache.spark.sql.parquet.row.metadata"
 _TIME = re.compile(r"time\(([0-6])\)")
@@ -50,8 +50,10 @@ class Stored:
         if self.file.equals(self.schema):
             return batch
         loose = pa.schema([_loose(field, stored) for field, stored in zip(self.schema, self.file, strict=True)])
+        columns = relabelled(batch, loose).columns
         try:
-            return relabelled(batch, loose).cast(self.file)
+            stored = [recast(column, field.type) for column, field in zip(columns, self.file, strict=True)]
+            return pa.RecordBatch.from_arrays(stored, schema=self.file)
         except pa.ArrowInvalid as error:
             msg = f"a time has more digits than its type: {error}; expected at most six, or a column of type time(9)"
             raise OptionError(msg) from error
