@@ -338,3 +338,32 @@ def test_conform_allows_nulls_around_values_that_must_not_be_null() -> None:
     schema = pa.schema([("s", pa.struct([NO_NULL])), ("l", pa.list_(NO_NULL))])
     batch = pa.RecordBatch.from_pylist([{"s": None, "l": None}, {"s": {"element": 1}, "l": [1]}])
     assert conform(batch, schema).to_pylist() == batch.to_pylist()
+
+
+LISTS_OF_NULLS = [[None, None, None], [], None, [None]]
+
+
+@pytest.mark.parametrize("begin", range(4))
+def test_nulls_in_lists_and_slices_are_cast_as_they_are(begin: int) -> None:
+    """Lists and maps of nothing but nulls, and slices of nested columns, keep their lengths where a neighbour has another type."""
+
+    def kind(number: pa.DataType) -> pa.DataType:
+        member = pa.struct([("l", pa.list_(pa.null())), ("m", pa.map_(pa.string(), pa.null())), ("n", number)])
+        return pa.struct([("inner", pa.list_(member)), ("by", pa.map_(number, pa.list_(pa.null()))), ("n", number)])
+
+    value = [{"l": nulls, "m": [("a", None), ("b", None)], "n": 7} for nulls in LISTS_OF_NULLS]
+    rows = [{"inner": value, "by": [(1, [None, None]), (2, [])], "n": count} for count in range(3)] + [None]
+    column = pa.array(rows, kind(pa.int32()))
+    for length in range(1, 5 - begin):
+        batch = pa.RecordBatch.from_arrays([column.slice(begin, length)], names=["c"])
+        [found] = conform(batch, pa.schema([("c", kind(pa.int64()))])).columns
+        found.validate(full=True)
+        assert found.to_pylist() == rows[begin : begin + length]
+
+
+def test_null_structs_as_values_of_a_map() -> None:
+    """A map whose values are null structs, of which a member may not be null, has no null where none may be."""
+    kind = pa.map_(pa.string(), pa.struct([pa.field("x", pa.int64(), nullable=False)]))
+    batch = pa.RecordBatch.from_arrays([pa.array([[("a", None), ("b", {"x": 1})]], kind)], names=["m"])
+    found = conform(batch, pa.schema([pa.field("m", kind, nullable=False)]))
+    assert found.column("m").to_pylist() == [[("a", None), ("b", {"x": 1})]]

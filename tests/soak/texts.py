@@ -30,7 +30,7 @@ import pyarrow as pa
 import zstandard
 
 from penstock.errors import BadFile, BadRecord, OptionError
-from penstock.formats import delimited, lines
+from penstock.formats import csvcut, lines
 from penstock.options import SOURCE, parse
 from penstock.source import read
 from penstock.spark import reading
@@ -222,6 +222,8 @@ class Case:
         without = "\0" if all_quoted else "\0\r\n"  # Python leaves some line breaks without quotes
         form: dict[str, Any] = {"delimiter": self.field_sep, "lineterminator": end}
         writer = csv.writer(out, quoting=csv.QUOTE_ALL, **form) if all_quoted else csv.writer(out, **form)
+        if self.header:
+            writer.writerow("ab")
         for _ in range(draw.choice((0, 1, 3, 8))):
             writer.writerow([self._some(codec, without=without) + "x" for _ in range(2)])
         return out.getvalue() if draw.random() < 0.5 else out.getvalue().removesuffix(end)
@@ -329,7 +331,7 @@ class Case:
             (read, "BLOCK_BYTES"),
             (read, "_CHUNK_BYTES"),
             (lines, "_PEEK_BYTES"),
-            (delimited, "_SCAN_BYTES"),
+            (csvcut, "_SCAN_BYTES"),
         ]
         with ExitStack() as stack:
             for module, name in sizes:
