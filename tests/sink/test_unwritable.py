@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from datetime import time as clocktime
+from datetime import timedelta
 from pathlib import Path
 from unittest.mock import patch
 
@@ -12,6 +14,8 @@ import pytest
 
 from penstock.errors import OptionError, Unwritable
 from penstock.formats.schema import to_arrow
+from penstock.formats.stored import SPARK_KEY, Stored
+from penstock.sink import parts
 from penstock.sink.batch import Batch, Committed
 from penstock.sink.sink import Sink
 from penstock.verify import verify
@@ -134,3 +138,36 @@ def test_a_part_that_can_be_written_stays_as_it_is(output: Output) -> None:
     taken(output.sink(format="parquet"), 0, pa.RecordBatch.from_pylist([{"id": 1, "meta": 7}], schema=schema))
     assert penstock("finish", output.root, "--as-text")[0] == 0
     assert pq.read_table(output.root, partitioning=None).to_pylist() == [{"id": 1, "meta": 7}]
+
+
+@pytest.mark.parametrize("stage_bytes", [1, 1 << 20], ids=["staged as Parquet", "staged as Arrow"])
+def test_parts_of_an_earlier_version_go_on(output: Output, monkeypatch: pytest.MonkeyPatch, stage_bytes: int) -> None:
+    """Rows that were staged without Spark's key, times in nanoseconds, and rows of today come into one file, with the key."""
+    nested = [
+        {"name": "t", "type": "time(3)", "nullable": False, "metadata": {}},
+        {"name": "i", "type": "interval hour", "nullable": True, "metadata": {}},
+    ]
+    schema = schema_of({"type": "array", "elementType": {"type": "struct", "fields": nested}, "containsNull": True})
+    monkeypatch.setattr(parts.ArrowPart, "stage_bytes", stage_bytes)
+    values = [[{"t": clocktime(1, 2, 3, 4000), "i": timedelta(hours=3)}, None], None]
+    rows = pa.RecordBatch.from_arrays([pa.array([1, 2]), pa.array(values, schema.field("meta").type)], schema=schema)
+    earlier = pa.schema([("id", pa.int64()), ("meta", without_metadata(schema.field("meta").type))])
+    output.schema = schema
+    with monkeypatch.context() as patched:
+        patched.setattr(Stored, "of", lambda given: Stored(given, given, None))
+        before = pa.RecordBatch.from_arrays(
+            [rows.column(0), pa.array([values[0][:1], None], earlier.field("meta").type)], schema=earlier
+        )
+        taken(output.sink(format="parquet"), 0, before)
+    taken(output.sink(format="parquet"), 1, rows, "of today")
+    output.sink(format="parquet").finish()
+    [path] = output.root.glob("*.parquet")
+    table = pq.read_table(path, partitioning=None)
+    assert table.to_pylist() == before.to_pylist() + rows.to_pylist()
+    assert SPARK_KEY in pq.ParquetFile(path).metadata.metadata
+
+
+def without_metadata(kind: pa.ListType) -> pa.ListType:
+    """Return a list of structs as earlier versions had it: nothing is carried beside the types."""
+    members = [member.remove_metadata() for member in kind.value_type]
+    return pa.list_(kind.value_field.with_type(pa.struct(members)))
