@@ -15,9 +15,9 @@ from io import BytesIO
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+from pyarrow import types
 
 from penstock.errors import OptionError, PenstockError
-from penstock.formats.jsonl import json_text
 from penstock.formats.parquet import ParquetWriter, parquet_batches, written_schema
 from penstock.formats.schema import check_distinct, spark_name
 from penstock.formats.staged import arrow_batches, arrow_stream
@@ -31,8 +31,10 @@ _REFUSALS = (pa.ArrowException, OSError, ValueError, PenstockError)
 def check_parquet(schema: pa.Schema, codec: str) -> None:
     """Raise `OptionError`, which names the column, unless rows of this schema can be staged and written as Parquet."""
     check_distinct(schema)
-    columns = refused(schema, codec)
-    if columns:
+    reason = _refusal(schema, codec)
+    if reason is None:
+        return
+    if columns := refused(schema, codec):
         name = columns[0]
         reason = _refusal(_alone(schema, name), codec)
         msg = (
@@ -40,9 +42,8 @@ def check_parquet(schema: pa.Schema, codec: str) -> None:
             "make it a string, for example with to_json"
         )
         raise OptionError(msg)
-    if reason := _refusal(schema, codec):
-        msg = f"parquet cannot hold these columns together: {reason}"
-        raise OptionError(msg)
+    msg = f"parquet cannot hold these columns together: {reason}"
+    raise OptionError(msg)
 
 
 @lru_cache(maxsize=16)
@@ -57,6 +58,8 @@ def as_text(batch: pa.RecordBatch, columns: Collection[str]) -> pa.RecordBatch:
     """Return the rows with these columns as their JSON. `OptionError` if one has a type that JSON cannot hold either."""
     if not columns:
         return batch
+    from penstock.formats.jsonl import json_text  # few need it, and all that write load this module
+
     arrays = [
         json_text(column, name) if name in columns else column
         for name, column in zip(batch.schema.names, batch, strict=True)
@@ -73,8 +76,18 @@ def _alone(schema: pa.Schema, name: str) -> pa.Schema:
     return pa.schema([field for field in schema if field.name == name])
 
 
+def _is_known(kind: pa.DataType) -> bool:
+    checks = types.is_integer, types.is_floating, types.is_boolean, types.is_string, types.is_binary, types.is_date32
+    return any(check(kind) for check in checks) or (types.is_timestamp(kind) and kind.unit == "us")
+
+
 def _refusal(schema: pa.Schema, codec: str) -> str | None:
-    """Return why rows of this schema cannot become a file, `None` if they can."""
+    """Return why rows of this schema cannot become a file, `None` if they can.
+
+    A table of a thousand numbers and strings is not tried at each batch: those are Parquet's own types.
+    """
+    if all(_is_known(field.type) for field in schema):
+        return None
     nothing = pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)
     file = BytesIO()
     try:
