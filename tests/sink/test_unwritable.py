@@ -6,6 +6,7 @@ import json
 from datetime import time as clocktime
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 import pyarrow as pa
@@ -149,7 +150,7 @@ def test_parts_of_an_earlier_version_go_on(output: Output, monkeypatch: pytest.M
     ]
     schema = schema_of({"type": "array", "elementType": {"type": "struct", "fields": nested}, "containsNull": True})
     monkeypatch.setattr(parts.ArrowPart, "stage_bytes", stage_bytes)
-    values = [[{"t": clocktime(1, 2, 3, 4000), "i": timedelta(hours=3)}, None], None]
+    values: list[Any] = [[{"t": clocktime(1, 2, 3, 4000), "i": timedelta(hours=3)}, None], None]
     rows = pa.RecordBatch.from_arrays([pa.array([1, 2]), pa.array(values, schema.field("meta").type)], schema=schema)
     earlier = pa.schema([("id", pa.int64()), ("meta", without_metadata(schema.field("meta").type))])
     output.schema = schema

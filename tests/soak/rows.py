@@ -147,7 +147,9 @@ class Case:
         self.compression = chance.choice(("none", "gzip", "zstd", *(["snappy"] if self.format == "parquet" else [])))
         self.schema: Spark = self._schema()
         self.arrow = to_arrow(json.dumps(self.schema))
+        many = self.format != "text" and chance.random() < 0.1  # a directory for each row
         self.csv = {name: value for name, value in (("header", "true"), ("escape", "\\")) if chance.random() < 0.3}
+        self.fixed = (self.csv if self.format == "csv" else {}) | ({"bucketBy": "{id}"} if many else {})
         self.memory = {
             "_STAGE_BYTES": chance.choice((1, 300, 4 << 20)),
             "_BUFFER_BYTES": chance.choice((1, 2000, 64 << 20)),
@@ -167,7 +169,7 @@ class Case:
             for step in self.steps
         )
         return (
-            f"case {self.seed}: {self.format} {self.compression} {self.csv if self.format == 'csv' else ''} {self.memory}\n"
+            f"case {self.seed}: {self.format} {self.compression} {self.fixed} {self.memory}\n"
             f"  {json.dumps(self.schema['fields'])}\n{steps}"
         )
 
@@ -202,7 +204,7 @@ class Case:
 
     def _sink(self, out: Path, options: dict[str, str]) -> Sink:
         given = {"path": str(out), "format": self.format, "compression": self.compression} | options
-        given |= self.csv if self.format == "csv" else {}
+        given |= self.fixed
         sink = Sink(LocalStorage(), str(out), parse(SINK, given, what="sink"), "s")
         sink.check(self.arrow)
         return sink
