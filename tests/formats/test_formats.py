@@ -106,8 +106,7 @@ def test_a_block_whose_records_are_all_fine() -> None:
         raise_bad_record(b"a\nb\n", np.array([0, 2]), lambda _: None, MalformedError("the block"))
 
 
-@pytest.mark.parametrize("form", ["csv", "json"])
-def test_decimals_are_written_without_an_exponent(form: str) -> None:
+def test_decimals_are_written_without_an_exponent() -> None:
     """`1E-38` is no number to DuckDB's CSV: small decimals, zeros of many digits and negative scales are written digit by digit."""
     texts = {
         (38, 38): [
@@ -124,6 +123,5 @@ def test_decimals_are_written_without_an_exponent(form: str) -> None:
         values = [Decimal(text).quantize(Decimal(1).scaleb(-scale), context=Context(prec=60)) for text in expected]
         column = pa.array([None, values[0], *values], kind).slice(2)
         schema = pa.schema([("a", kind)])
-        data = encoder(WriteFormat(form, schema, "none")).encode(pa.RecordBatch.from_arrays([column], schema=schema))
-        lines = bytes(data).decode().splitlines()
-        assert lines == (expected if form == "csv" else [f'{{"a":{text}}}' for text in expected])
+        data = encoder(WriteFormat("csv", schema, "none")).encode(pa.RecordBatch.from_arrays([column], schema=schema))
+        assert bytes(data).decode().splitlines() == expected

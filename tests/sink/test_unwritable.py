@@ -40,7 +40,7 @@ TEXTS = {
     "struct<>": "{}",
     "array<struct<>>": "[{},null]",
     "map<string, struct<>>": '{"k":{}}',
-    "decimal(5,-2)": "12300",
+    "decimal(5,-2)": "1.23E+4",
 }
 
 

@@ -88,24 +88,26 @@ def render(column: pa.Array, name: str) -> pa.Array:
         return _base64_text(column)
     if types.is_date32(kind):
         _check_years(column.view(pa.int32()), _DAYS_MIN, _DAYS_MAX, name)
-    text = column.cast(pa.large_string())
-    if types.is_decimal(kind) and np.any(codes(text) == ord("E")):
-        return _all_digits(column)
-    return text
+    return column.cast(pa.large_string())
 
 
-def _all_digits(column: pa.Array) -> pa.Array:
-    """Return decimals without an exponent, which Arrow writes where six zeros are behind the point, and DuckDB cannot read."""
+def digits(column: pa.Array) -> pa.Array:
+    """Return the text of decimals without an exponent, which `render` has, as Java does, where six zeros are behind the point."""
     kind = column.type
+    text = column.cast(pa.large_string())
+    if not np.any(codes(text) == ord("E")):
+        return text
     unscaled = pa.Array.from_buffers(
         pa.decimal128(kind.precision, 0), len(column), column.buffers(), column.null_count, column.offset
     )
     text = unscaled.cast(pa.large_string())
     sign = pc.if_else(pc.starts_with(text, "-"), "-", "").cast(pa.large_string())
-    digits = pc.utf8_ltrim(text, "-")
+    unsigned = pc.utf8_ltrim(text, "-")
     if kind.scale <= 0:
-        return joined(sign, digits, pc.if_else(pc.equal(digits, "0"), "", "0" * -kind.scale).cast(pa.large_string()))
-    padded = pc.utf8_lpad(digits, kind.scale + 1, "0")
+        return joined(
+            sign, unsigned, pc.if_else(pc.equal(unsigned, "0"), "", "0" * -kind.scale).cast(pa.large_string())
+        )
+    padded = pc.utf8_lpad(unsigned, kind.scale + 1, "0")
     whole = pc.utf8_slice_codeunits(padded, 0, -kind.scale)
     return joined(sign, whole, ".", pc.utf8_slice_codeunits(padded, -kind.scale))
 
