@@ -13,8 +13,8 @@ from penstock.clock import use
 from penstock.db import database
 from penstock.errors import DatabaseAway, DatabaseError, RowRefused, TableMismatch
 from penstock.testing import FakeClock
-from tests.support.advice import follows
 from tests.support.database import Driver, Place, batch, ten
+from tests.support.follows import follows
 
 
 @pytest.fixture(autouse=True)

@@ -27,7 +27,8 @@ from penstock.errors import (
 )
 from penstock.storage import LocalStorage
 from penstock.testing import ObjectStore
-from tests.support.advice import Query, follows, penstock
+from tests.support.advice import Query, penstock
+from tests.support.follows import follows
 
 
 @pytest.fixture(autouse=True)

@@ -27,8 +27,9 @@ from penstock.errors import (
     of,
 )
 from penstock.storage import locate
-from tests.support.advice import Lines, follows
+from tests.support.advice import Lines
 from tests.support.advice import penstock as command
+from tests.support.follows import follows
 
 
 @pytest.fixture

@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from typer.testing import CliRunner
 
@@ -21,13 +20,6 @@ from penstock.spark.checkpoint import Checkpoint
 from penstock.storage import locate
 
 _SCHEMA = '{"fields":[{"metadata":{},"name":"value","nullable":true,"type":"string"}],"type":"struct"}'
-_Test = TypeVar("_Test", bound=Callable[..., None])
-
-
-def follows(code: str) -> Callable[[_Test], _Test]:
-    """Mark a test that provokes the error of this code, and follows its advice; `test_every_code.py` looks for these marks."""
-    assert code.startswith("PST-")
-    return lambda test: test
 
 
 def penstock(*arguments: object) -> tuple[int, str]:
@@ -70,8 +62,9 @@ class Lines:
 class Query(Lines):
     """A query of our source and sink, driven as Spark drives it, checkpoint and replays included."""
 
-    def __init__(self, root: Path, **options: str) -> None:
+    def __init__(self, root: Path, source: dict[str, str] | None = None, **options: str) -> None:
         super().__init__(root)
+        self.source = source or {}
         self.options = options
         self.checkpoint = root / "checkpoint"
 
@@ -120,7 +113,7 @@ class Query(Lines):
         self._log("commits", number, "v1\n{}\n")
 
     def _source(self) -> tuple[Any, Planner]:
-        options = parse(SOURCE, {"path": str(self.src)}, what="source")
+        options = parse(SOURCE, {"path": str(self.src)} | self.source, what="source")
         how = reading.reading(options, _SCHEMA)
         return how, reading.planner(options, how)
 
