@@ -49,7 +49,10 @@ def batches(reading: Reading, splits: Iterable[Split]) -> Iterator[pa.RecordBatc
         try:
             columns = {name: _scalar(text, reading.format.schema.field(name)) for name, text in values}
         except MalformedError as error:
-            msg = f"{place!r} names no {error}; rename the directory, or set partitionColumns=none, {advice.AGAIN}"
+            msg = (
+                f"{place!r} names no {error}; rename the directory, or set partitionColumns=none and recursiveFileLookup=true to "
+                f"have it taken for a name like others, {advice.AGAIN}"
+            )
             raise BadFile(msg) from error
         _check_complete(inner, place)
         for batch in inner.batches(group):
@@ -102,7 +105,10 @@ def _check_complete(inner: Reading, place: str) -> None:
     """Raise unless what no directory names can be in the files."""
     names = inner.format.schema.names
     if not names:
-        msg = f"the directories of {place!r} name all columns of the schema; expected one that is in the files"
+        msg = (
+            f"the directories of {place!r} name all columns of the schema; expected one that is in the files, or "
+            "partitionColumns=none"
+        )
         raise OptionError(msg)
     if inner.format.name in {"text", "binary"} and len(names) > 1:
         missing = [name for name in names if name != "value"] if "value" in names else names
