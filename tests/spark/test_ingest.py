@@ -113,6 +113,7 @@ def test_other_input_under_the_checkpoint_of_one_is_refused(spark: SparkSession,
         ("offsets/0", "gone", "batch 0"),
     ],
 )
+@follows("PST-400")
 def test_damaged_checkpoint_is_told(spark: SparkSession, stage: Stage, log: str, change: str, found: str) -> None:
     """What Spark says of a damaged file of its checkpoint, which holds our plans, is `DamagedState`; nothing is changed."""
     for name in ("a", "b", "c"):
