@@ -31,7 +31,7 @@ from penstock.verify import verify
 from tests.support.follows import follows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from pyspark.sql import SparkSession
@@ -499,3 +499,16 @@ def test_what_caused_an_error_of_spark_is_told() -> None:
 
     error = Failed("[STREAM_FAILED] Writing job failed.", Failed("Writing job failed.", Failed("[PST-503] quota")))
     assert type(of(error)) is NoSpace
+
+
+@pytest.mark.parametrize("call", [penstock.register, lambda session: penstock.ingest(session, "/in", "/out")])
+def test_what_is_no_session_is_told(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, call: Callable[[Any], Any]
+) -> None:
+    """None, a name or a session that was stopped in the place of one is an error of ours, not Python's from deep inside."""
+    for session in (None, "local[2]"):
+        with pytest.raises(OptionError, match="expected a session, such as penstock.local_session"):
+            call(session)
+    monkeypatch.setattr(spark.sparkContext, "_jsc", None)
+    with pytest.raises(OptionError, match="the session was stopped; make a new one"):
+        call(spark)
