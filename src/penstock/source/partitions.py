@@ -20,6 +20,7 @@ import pyarrow as pa
 from penstock.errors import BadFile, OptionError
 from penstock.formats.malformed import MalformedError
 from penstock.formats.scalars import is_scalar, parse
+from penstock.formats.schema import spark_name
 from penstock.source import advice
 from penstock.source.scan import is_partition
 
@@ -83,7 +84,10 @@ def _scalar(text: str | None, field: pa.Field) -> pa.Scalar:
             raise MalformedError(msg)
         return pa.scalar(None, field.type)
     if not is_scalar(field.type) or pa.types.is_binary(field.type):
-        msg = f"column {field.name!r} is {field.type}, which the name of a directory cannot hold"
+        msg = (
+            f"column {field.name!r} is {spark_name(field.type)}, which the name of a directory cannot hold; set "
+            "partitionColumns=none and recursiveFileLookup=true, and the files have it"
+        )
         raise OptionError(msg)
     try:
         array = pa.array([text], pa.string())
