@@ -195,7 +195,7 @@ def test_a_refused_call_is_told_in_our_words(spark: SparkSession, stage: Stage, 
     assert type(error) is kind
     assert says in error.message
     assert "\n" not in error.message
-    assert penstock.of(caught.value) is not None
+    assert penstock.errors.of(caught.value) is not None
 
 
 NOISY = """
