@@ -21,6 +21,7 @@ from penstock.sink.batch import Batch, Committed
 from penstock.sink.sink import Sink
 from penstock.verify import verify
 from tests.support.advice import penstock
+from tests.support.follows import follows
 from tests.support.output import Output
 
 EMPTY = {"type": "struct", "fields": []}
@@ -107,6 +108,7 @@ def wedged(output: Output, kind: str) -> pa.RecordBatch:
     return rows
 
 
+@follows("PST-304")
 @pytest.mark.parametrize("kind", UNWRITABLE)
 def test_rows_of_an_earlier_version_that_no_file_can_hold(output: Output, kind: str) -> None:
     """`Unwritable`: `verify` and `finish` say it, and name the flag; with it every row is published, and the query goes on."""

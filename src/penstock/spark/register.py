@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from penstock.arguments import named
-from penstock.spark.connect import is_remote
+from penstock.spark.connect import is_remote, require_session
 from penstock.spark.session import require_pyspark
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ def register(spark: SparkSession) -> None:
     require_pyspark()
     from penstock.spark.listener import EndListener
 
+    require_session(spark, "register")
     if spark in _registered:
         return
     register_formats(spark)
