@@ -127,6 +127,7 @@ class CsvDecoder:
             msg = f"lineSep={fmt.line_sep!r} is not for csv, whose records end with \\n, \\r\\n or \\r; leave it out"
             raise OptionError(msg)
         self._schema = fmt.schema
+        self._zone = fmt.zone
         self._sep = fmt.sep
         self._header = fmt.header
         self._parsing = csv.ParseOptions(delimiter=fmt.sep, newlines_in_values=True)
@@ -154,7 +155,8 @@ class CsvDecoder:
 
     def _decode(self, records: bytes) -> pa.RecordBatch:
         text = self._text(records)
-        return pa.RecordBatch.from_arrays(list(map(_column, text, self._schema)), schema=self._schema)
+        columns = [_column(values, field, self._zone) for values, field in zip(text, self._schema, strict=True)]
+        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
     def _text(self, records: bytes) -> list[pa.Array]:
         if not records.lstrip(b"\r\n"):
@@ -344,10 +346,10 @@ def _header_end(block: bytes, sep: str) -> int:
     return blank + int(ends[0]) if len(ends) else len(block)
 
 
-def _column(text: pa.Array, field: pa.Field) -> pa.Array:
+def _column(text: pa.Array, field: pa.Field, zone: str) -> pa.Array:
     if not types.is_string(field.type):
         text = pc.if_else(pc.equal(text, ""), None, text)
-        text = parse(text, field.type, field.name)
+        text = parse(text, field.type, field.name, zone)
     if text.null_count and not field.nullable:
         msg = f"a value in column {field.name!r}, which is not nullable"
         raise MalformedError(msg)

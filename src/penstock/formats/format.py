@@ -32,6 +32,7 @@ class ReadFormat:
     header: bool = False
     sep: str = ","
     block_size: int | None = None
+    zone: str = "UTC"
 
 
 @dataclass(frozen=True)
