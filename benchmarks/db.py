@@ -23,9 +23,9 @@ from pyspark.errors import PySparkRuntimeError
 from rich.console import Console
 
 import penstock
-from penstock.db.database import Database, database
+from penstock.db.databases import database
 from penstock.db.sink import BatchId, DatabaseSink
-from penstock.db.staging import Staging
+from penstock.db.staging import StagingFiles
 from penstock.options import DATABASE, parse
 from tests.support.postgres import Postgres, running
 
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming import DataStreamWriter
+
+    from penstock.db.database import Database
 
 ROWS, BATCH_ROWS, TASKS = 1_000_000, 10_000, 2
 _ROUNDS, _TINY_BATCHES, _TINY_COUNTED = 5, 25, 15
@@ -73,13 +75,13 @@ def sink_seconds(url: str, table: pa.Table, name: str) -> float:
     sink = DatabaseSink(options, "s", table.schema)
     sink.begin(client, "d", BatchId("q", 0))
     with tempfile.TemporaryDirectory() as directory:
-        staging = Staging(directory, "q")
+        staging = StagingFiles(directory, "q")
         seconds = timed(lambda: _stage_and_commit(sink, client, staging, table))
     client.close()
     return seconds
 
 
-def _stage_and_commit(sink: DatabaseSink, client: Database, staging: Staging, table: pa.Table) -> None:
+def _stage_and_commit(sink: DatabaseSink, client: Database, staging: StagingFiles, table: pa.Table) -> None:
     share = ROWS // TASKS
     staged = [
         staging.write(0, task, table.schema, table.slice(task * share, share).to_batches(BATCH_ROWS))

@@ -6,8 +6,8 @@
     wal  formats                         side by side
     storage                              and beside it `testing`, which users import and we do not
     options  failpoints
-    units
-    errors  clock  unique  processes
+    units  arguments
+    errors  clock  unique  processes  elsewhere
 
 `penstock/__init__.py` re-exports lazily, so importing `penstock` costs nothing: Spark does it in six processes a query.
 Every import counts, wherever it stands: in a function, under `if TYPE_CHECKING`, or by name through `importlib`.
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 SOURCE = Path(__file__).resolve().parent.parent / "src"
 
-_BOTTOM = {"errors", "units", "clock", "unique", "options", "failpoints", "processes"}
+_BOTTOM = {"errors", "units", "arguments", "clock", "unique", "options", "elsewhere", "failpoints", "processes"}
 _BYTES = _BOTTOM | {"storage"}
 _OPERATORS = {"source", "sink", "aio", "windows", "db"}
 _RECORDS = _BYTES | {"wal", "formats"}
@@ -43,10 +43,12 @@ BELOW: dict[str, set[str]] = {
     "errors": set(),
     "clock": set(),
     "unique": set(),
+    "elsewhere": set(),
     "units": {"errors"},
+    "arguments": {"errors"},
     "processes": set(),
     "failpoints": {"errors", "clock", "processes"},
-    "options": {"errors", "units"},
+    "options": {"errors", "units", "elsewhere"},
     "storage": _BOTTOM,
     "testing": _BYTES,
     "formats": _BYTES,

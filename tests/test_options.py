@@ -6,8 +6,9 @@ import re
 
 import pytest
 
+from penstock.elsewhere import KNOWN_ELSEWHERE
 from penstock.errors import OptionError
-from penstock.options import DATABASE, SINK, SOURCE, parse
+from penstock.options import DATABASE, LOG, SINK, SOURCE, parse
 
 
 def test_names_are_taken_in_any_case() -> None:
@@ -16,6 +17,36 @@ def test_names_are_taken_in_any_case() -> None:
     assert (options["path"], options["maxFilesPerTrigger"]) == ("/x", 7)
     assert options.given == {"path": "/x", "maxFilesPerTrigger": "7"}
     assert parse(SOURCE, options.given, what="source") == options
+
+
+def test_sparks_other_names_are_taken() -> None:
+    """`delimiter`, `charset` and `codec` are what they are to Spark, in any case; what is noted has the name of the table."""
+    source = parse(SOURCE, {"path": "/x", "DELIMITER": ";", "charset": "latin-1"}, what="source")
+    assert (source["sep"], source["encoding"]) == (";", "iso8859-1")
+    assert source.given == {"path": "/x", "sep": ";", "encoding": "latin-1"}
+    assert parse(SINK, {"path": "/x", "codec": "gzip"}, what="sink")["compression"] == "gzip"
+
+
+def test_an_option_by_two_names_is_refused() -> None:
+    """Which of the two counts would be a guess."""
+    with pytest.raises(
+        OptionError, match="source option sep is given twice, as Sep and delimiter; leave one of them out"
+    ):
+        parse(SOURCE, {"path": "/x", "Sep": ";", "delimiter": ";"}, what="source")
+
+
+def test_a_tab_can_be_typed() -> None:
+    """A backslash and a `t` are a tab, as Spark has it: no shell gives one easily."""
+    assert parse(SOURCE, {"path": "/x", "sep": "\\t"}, what="source")["sep"] == "\t"
+
+
+def test_quotes_may_be_turned_off_for_reading_only() -> None:
+    """An empty `quote` is Spark's way to say that there are none; a writer needs one, and an escape is a character."""
+    assert parse(SOURCE, {"path": "/x", "quote": ""}, what="source")["quote"] == ""
+    with pytest.raises(OptionError, match="quote='': expected one ASCII character"):
+        parse(SINK, {"path": "/x", "quote": ""}, what="sink")
+    with pytest.raises(OptionError, match="escape='': expected .* the quote itself where quotes are doubled"):
+        parse(SOURCE, {"path": "/x", "escape": ""}, what="source")
 
 
 def test_defaults_are_those_of_the_contract() -> None:
@@ -34,6 +65,43 @@ def test_unknown_options_are_refused_with_the_nearest_name(name: str, suggestion
     """A typing error is an error that names the option that was probably meant."""
     with pytest.raises(OptionError, match=f"unknown option '{name}'.*did you mean '{suggestion}'"):
         parse(SINK, {"path": "/x", name: "1"}, what="sink")
+
+
+TABLES = {"source": SOURCE, "sink": SINK, "database sink": DATABASE, "log": LOG}
+
+
+@pytest.mark.parametrize(
+    ("what", "name", "says"),
+    [
+        (
+            "source",
+            "latestfirst",
+            "unknown option 'latestFirst' for the penstock source: files are read from the oldest on",
+        ),
+        ("source", "cloudfiles.maxfilespertrigger", "'cloudFiles.maxFilesPerTrigger' .* here it is maxFilesPerTrigger"),
+        ("source", "cloudFiles.region", "'cloudFiles.region' .* Auto Loader, for which there is nothing here"),
+        ("source", "rollsize", "'rollsize' for the penstock source: it is one of the sink;"),
+        ("sink", "maxrecordsperfile", "'maxRecordsPerFile' .* rollRows closes a file"),
+        ("sink", "lateness", "'lateness' for the penstock sink: it is one of the source;"),
+        ("log", "path2", "'path2' for the penstock log; did you mean 'path'"),
+        ("database sink", "dbtable", "'dbtable' .* here it is table"),
+    ],
+)
+def test_options_known_elsewhere_are_told_what_is_here(what: str, name: str, says: str) -> None:
+    """An option of Spark, Auto Loader or JDBC, or one of another table, is refused with what stands for it, not the nearest name."""
+    with pytest.raises(OptionError, match=says) as caught:
+        parse(TABLES[what], {name: "1"}, what=what)
+    if "did you mean" not in says:
+        assert "did you mean" not in caught.value.message
+
+
+def test_options_known_elsewhere_are_none_here() -> None:
+    """What has become an option here needs no answer that it is none: its entry goes."""
+    for what, answers in KNOWN_ELSEWHERE.items():
+        names = {option.name.lower() for option in TABLES[what]}
+        assert not [name for name in answers if name.lower() in names], (
+            f"options of the {what} now: take them out of elsewhere.py"
+        )
 
 
 @pytest.mark.parametrize("name", ["cleanSource", "sourceArchiveDir", "follow"])
@@ -69,6 +137,11 @@ def test_bad_counts(value: str) -> None:
         ("sep", ",,"),
         ("sep", "é"),
         ("sep", "\0"),
+        ("quote", "ab"),
+        ("quote", "\n"),
+        ("escape", "\\\\"),
+        ("comment", "é"),
+        ("header", "yes"),
         ("changedFiles", "quarantine"),
         ("badRecords", "quarantine"),
     ],

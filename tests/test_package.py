@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
 import penstock
+from penstock.errors import OptionError
 
 
 def test_every_public_name_is_there() -> None:
@@ -20,7 +23,7 @@ def test_every_public_name_is_there() -> None:
         penstock.nothing  # noqa: B018 - it is to fail
 
 
-@pytest.mark.parametrize("module", ["testing", "wal", "windows"])
+@pytest.mark.parametrize("module", ["errors", "testing", "wal", "windows"])
 def test_modules_need_no_import_of_their_own(module: str) -> None:
     """`penstock.wal.Writer` works behind `import penstock`, and nothing of it is loaded before."""
     code = f"""
@@ -30,3 +33,26 @@ print(penstock.{module}.__name__)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.stdout == f"penstock.{module}\n", done.stderr
+
+
+GIVEN_BY_US = {"AsyncFunction", "Ingested", "PenstockError"}  # nobody calls these with parameters of ours
+CALLED = [
+    (penstock, name) for name in penstock.__all__ if name not in GIVEN_BY_US and callable(getattr(penstock, name))
+]
+CALLED += [(penstock.wal, name) for name in ("Log", "Manager", "Reader", "Writer")] + [
+    (penstock.windows, "WindowStore")
+]
+
+
+@pytest.mark.parametrize(("module", "name"), CALLED, ids=lambda each: getattr(each, "__name__", each))
+def test_a_parameter_that_is_misspelt_is_told_by_all_that_is_public(module: Any, name: str) -> None:
+    """Everything that users call refuses a parameter that it has not, before it does anything, with the nearest one that it has."""
+    called = getattr(module, name)
+    parameters = list(inspect.signature(called).parameters)
+    nearest = parameters[-1]
+    with pytest.raises(OptionError) as caught:
+        called(**{f"{nearest}s": None})
+    assert f"{name}: unknown parameter '{nearest}s'; did you mean '{nearest}'?" in caught.value.message
+    with pytest.raises(OptionError) as caught:
+        called(zzzzzz=None)
+    assert f"{name}: unknown parameter 'zzzzzz'; expected one of {', '.join(parameters)}" in caught.value.message

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from penstock import errors
     from penstock.aio.function import AsyncFunction, in_threads
     from penstock.aio.retry import Retry
     from penstock.errors import PenstockError
@@ -27,6 +28,7 @@ __all__ = [
     "Retry",
     "async_map",
     "call_counts",
+    "errors",
     "in_threads",
     "ingest",
     "local_session",
@@ -50,7 +52,7 @@ _HOMES = {
     "replayable": "penstock.spark.replayable",
     "split_errors": "penstock.spark.calls",
 }
-_MODULES = ("testing", "wal", "windows")
+_MODULES = ("errors", "testing", "wal", "windows")
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - whatever is asked for
@@ -69,4 +71,4 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401 - whatever is asked for
 
 def __dir__() -> list[str]:
     """Return the public names."""
-    return sorted([*__all__, *_MODULES])
+    return sorted({*__all__, *_MODULES})

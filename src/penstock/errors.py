@@ -6,7 +6,7 @@
     +-- UsageError                  the call is wrong: change it (exit status 2)
     |   +-- OptionError             an option is unknown, missing or has a bad value
     |   +-- TemplateError           a bucketBy or fileName template cannot be used
-    |   +-- DependencyError         an optional library is not installed
+    |   +-- DependencyError         a library, or what else of the machine is needed, is not there
     |   +-- PositionError           a position is not one of this log
     +-- InputError                  the input is wrong: mend the file, run again
     |   +-- BadRecord               a record cannot be parsed
@@ -31,14 +31,32 @@
     +-- CallFailed                  an asynchronous call failed for good: mend the service, or take `on_error`
 
 Every class has a stable, append-only `code`; messages may change, codes do not. Messages say what,
-where, found against expected, and what to do next; they never hold a secret. All errors survive
-pickling: they cross from executors to the driver.
+where, found against expected, and what to do next; they never hold a secret.
+
+How an error travels. Between Python processes it is pickled. Through Spark's JVM it goes as the text of a traceback, in
+which anything may stand: what a record holds, other errors, Java, the names of files. So an error that leaves for the JVM
+takes a note along (`leave`), which Python prints on a line of its own behind the message:
+
+::
+
+    penstock.errors.BadRecord: [PST-201] '/data/a.json', byte 8: found 'not json', expected one JSON object on a line
+    (penstock {"code": "PST-201", "length": 83, "fields": {"path": "/data/a.json", "offset": 8}})
+
+`of` looks for the last such line that is right: the `length` characters in front of it are the message, whatever they are,
+and in front of them stands the code. A message cannot forge the note of its own error, which is behind it. Where there is
+no note (an error that a user's function raised, a text from elsewhere) the last line that begins as a traceback names
+an error of ours does, to its end. Where Spark itself refuses what concerns us, and asks us nothing before, `of` says it in
+our words.
 """
 
 from __future__ import annotations
 
+import json
+import os
 import re
-from typing import ClassVar
+from typing import Any, ClassVar
+
+DEBUG = "PENSTOCK_DEBUG"
 
 # What stands between `://` and the last `@` in front of the path. A password may hold slashes; a port is none.
 _CREDENTIALS = re.compile(r"""(?<=://)(?:[^/\s"'@:]*:(?!\d+[/\s"'])[^\s"'@]*|[^/\s"'@]*)(?:@[^/\s"'@]*)*(?=@)""")
@@ -78,7 +96,7 @@ class TemplateError(UsageError):
 
 
 class DependencyError(UsageError):
-    """A library that this use needs is not installed; the message names the command."""
+    """What this use needs of the machine is missing or not fit: a library, Java, a directory; the message says what to do."""
 
     code = "PST-103"
 
@@ -107,9 +125,6 @@ class BadRecord(InputError):
         super().__init__(message)
         self.path = path
         self.offset = offset
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return _rebuild, (type(self), self.message, {"path": self.path, "offset": self.offset})
 
 
 class BadFile(InputError):
@@ -232,16 +247,133 @@ def without_credentials(text: str) -> str:
     return _CREDENTIALS.sub("***", text)
 
 
-def from_text(text: str) -> PenstockError:
-    """Return the error that another process raised, from the text in which Spark wrapped it; the last one it names.
+def debugging() -> bool:
+    """Tell whether who runs this wants to see what led to an error, too."""
+    return os.environ.get(DEBUG, "0") not in {"", "0"}
 
-    Without a code in it the whole text is the message of a plain `PenstockError`.
+
+def leave(error: PenstockError) -> PenstockError:
+    """Return an error that is about to become text for Spark's JVM, with the note by which `of` finds it in there.
+
+    Without what led to it, which its message tells, unless `debugging`: Spark logs and wraps each line many times.
     """
-    found = re.findall(r"\[(PST-\d+)\] (.*)", text)
-    if not found:
-        return PenstockError(text)
-    code, message = found[-1]
-    return _kind_of(code)(message.strip())
+    error.message = error.message.encode(errors="backslashreplace").decode()  # PySpark sends UTF-8 or nothing
+    notes = [note for note in getattr(error, "__notes__", ()) if not _NOTE.fullmatch(note)]
+    error.__notes__ = [*notes, _note(error)]  # type: ignore[attr-defined]  # Python's since 3.11, without which is no Spark
+    if not debugging():
+        error.__cause__, error.__suppress_context__, error.__traceback__ = None, True, None
+    return error
+
+
+def of(error: BaseException | str | None) -> PenstockError | None:
+    """Return the error of Penstock in `error`, whatever Spark has wrapped it in; `None` if there is none in it.
+
+    `error` is what a query raised, what `query.exception()` returns, or text, such as the `exception` of a listener's event.
+    The error that is returned has its type, its message and its fields (`path`, `offset`), and raised anew it is as it was.
+    """
+    if not isinstance(error, BaseException):
+        return _of_texts([error or ""])
+    led, handled = _chain(error)
+    return _of_errors(led) or _of_errors(handled)
+
+
+_NOTE = re.compile(r"^[ \t]*\(penstock (\{.*\})\)[ \t\r]*$", re.MULTILINE)
+_NAMED = re.compile(
+    r"(?:^[ \t]*|Python worker: |terminated with exception: )(?:error: |penstock\.errors\.(\w+): )?\[(PST-\d{3})\] (.*)$",
+    re.MULTILINE,
+)
+
+# What Spark 4.3 refuses before it asks us (a pattern of its words; `{0}` is the format), and what we say of it.
+_SPARK_REFUSES = {
+    r"requirement failed: (penstock) does not support Update mode": (
+        "outputMode('update') would have rows of finished files replaced; expected append, Spark's default; for the newest "
+        "row of each key take format penstock-db with mode=upsert"
+    ),
+    r"requirement failed: (penstock-db) does not support Update mode": (
+        "outputMode('update') is not how format {0} updates rows; expected append, with mode=upsert and keyColumns"
+    ),
+    r"The data source \"(penstock[\w-]*)\" cannot be written in the \"\w+\" mode": (
+        "format {0} is a stream: expected df.writeStream; a batch is written by Spark's own text, json, csv or parquet"
+    ),
+    r"Unsupported data source type for direct query on files: (penstock[\w-]*)": (
+        "format {0} is a stream: expected spark.readStream; what it wrote are text, json, csv or parquet files, to be "
+        "selected from as such"
+    ),
+    r"Data source (penstock[\w-]*) does not support continuous processing": (
+        "format {0} works in batches: expected trigger(processingTime=...) or trigger(availableNow=True)"
+    ),
+}
+
+
+def _note(error: PenstockError) -> str:
+    told = {name: value for name, value in vars(error).items() if name != "message" and name[0] != "_"}
+    fields = {name: value for name, value in told.items() if isinstance(value, (str, int, float, bool, type(None)))}
+    return f"(penstock {json.dumps({'code': error.code, 'length': len(error.message), 'fields': fields})})"
+
+
+def _chain(error: BaseException) -> tuple[list[BaseException], list[BaseException]]:
+    """Return an error with what led to it, for Python and (`_cause`) as PySpark keeps it of Java; and what was being handled."""
+    led = [error]
+    for link in led:
+        causes = (link.__cause__, getattr(link, "_cause", None), *getattr(link, "exceptions", ()))
+        led += [cause for cause in causes if isinstance(cause, BaseException) and not _is_among(cause, led)]
+    handled = [link.__context__ for link in led if not link.__suppress_context__]
+    return led, [link for link in handled if link is not None and not _is_among(link, led)]
+
+
+def _is_among(error: BaseException, errors: list[BaseException]) -> bool:
+    return any(error is each for each in errors)
+
+
+def _of_errors(errors: list[BaseException]) -> PenstockError | None:
+    ours = (error for error in errors if isinstance(error, PenstockError))
+    return next(ours, None) or _of_texts([_text(error) for error in errors])
+
+
+def _of_texts(texts: list[str]) -> PenstockError | None:
+    searches = (find(text) for find in (_noted, _named, _refused_by_spark) for text in texts)
+    return next((error for error in searches if error is not None), None)
+
+
+def _text(error: BaseException) -> str:
+    """Return what an error says; where PySpark has to ask a JVM that is gone, what it knows by itself."""
+    try:
+        said = str(error)
+    except Exception:  # noqa: BLE001 - whatever py4j raises then
+        said = ""
+    return "\n".join([said, *(str(getattr(error, name, "") or "") for name in ("_desc", "_stackTrace"))])
+
+
+def _noted(text: str) -> PenstockError | None:
+    """Return the last error of which text has the note, exactly."""
+    for match in reversed(list(_NOTE.finditer(text))):
+        try:
+            form = json.loads(match[1])
+            code, length, fields = form["code"], form["length"], form["fields"]
+        except (ValueError, KeyError, TypeError):
+            continue
+        end = match.start() - 1
+        head = f"[{code}] "
+        begin = end - length if isinstance(length, int) and 0 <= length <= end else 0
+        if begin >= len(head) and text[begin - len(head) : begin] == head and isinstance(fields, dict):
+            return _rebuilt(_kind_of(code), text[begin:end], fields)
+    return None
+
+
+def _named(text: str) -> PenstockError | None:
+    """Return the last error that a line names as a traceback does, with the rest of the line as its message."""
+    for name, code, message in reversed(_NAMED.findall(text)):
+        kind = _kind_of(code)
+        if name in {"", kind.__name__}:
+            return _rebuilt(kind, message.strip(), {})
+    return None
+
+
+def _refused_by_spark(text: str) -> PenstockError | None:
+    for pattern, message in _SPARK_REFUSES.items():
+        if match := re.search(pattern, text):
+            return OptionError(message.format(match[1]))
+    return None
 
 
 def _kind_of(code: str) -> type[PenstockError]:
@@ -253,7 +385,7 @@ def _kind_of(code: str) -> type[PenstockError]:
     return PenstockError
 
 
-def _rebuild(kind: type[PenstockError], message: str, fields: dict[str, object]) -> PenstockError:
+def _rebuilt(kind: type[PenstockError], message: str, fields: dict[str, Any]) -> PenstockError:
     error = kind(message)
     error.__dict__.update(fields)
     return error

@@ -16,6 +16,7 @@ from datetime import datetime, timezone
 from typing import Any, NoReturn
 from zoneinfo import ZoneInfo
 
+from penstock import elsewhere
 from penstock.errors import OptionError
 from penstock.units import parse_duration, parse_size
 
@@ -25,12 +26,13 @@ _MOST = 1 << 62  # bytes or nanoseconds: sums of two still fit 64 bits, here and
 
 @dataclass(frozen=True)
 class Option:
-    """One option: its name, its default as a user would write it (`None`: none), and its parser."""
+    """One option: its name, its default as a user would write it (`None`: none), its parser, and Spark's other names of it."""
 
     name: str
     default: str | None
     parse: Parser
     meaning: str
+    aliases: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,11 @@ class Options:
     def __getitem__(self, name: str) -> Any:  # noqa: ANN401 - each option has a type of its own
         """Return the parsed value of the option; its default if it was not given."""
         return self.values[name]
+
+    def given_of(self, table: tuple[Option, ...]) -> dict[str, str]:
+        """Return what the user wrote for the options of `table`, which may be only some of those there are."""
+        names = {option.name for option in table}
+        return {name: text for name, text in self.given.items() if name in names}
 
 
 def _text(value: str, name: str) -> str:
@@ -114,20 +121,42 @@ def _pattern(value: str, name: str) -> str:
     return value
 
 
+_NOT_OF_FILES = {"idna", "punycode", "unicode-escape", "raw-unicode-escape"}  # names of hosts, and literals of Python
+
+
 def _encoding(value: str, name: str) -> str:
     try:
         "".encode(value)  # also of those that Python knows and that are no text, such as base64
-        return codecs.lookup(value).name
+        codec = codecs.lookup(value)
     except (LookupError, ValueError) as error:
         msg = f"{name}={value!r} is not an encoding Python knows; expected one such as UTF-8 or ISO-8859-1"
         raise OptionError(msg) from error
+    if codec.name in _NOT_OF_FILES or codec.incrementaldecoder is None:
+        msg = f"{name}={value!r} is no encoding of files: it cannot be read piece by piece; expected one such as UTF-8"
+        raise OptionError(msg)
+    return codec.name
 
 
 def _separator(value: str, name: str) -> str:
+    value = {"\\t": "\t"}.get(value, value)  # as Spark takes it, for those who cannot type a tab
     if len(value) != 1 or not value.isascii() or value in '\0\r\n"':
         msg = f'{name}={value!r}: expected one ASCII character other than a quote, a line break or NUL, such as ","'
         raise OptionError(msg)
     return value
+
+
+def _character(value: str, name: str) -> str:
+    if len(value) != 1 or not value.isascii() or value in "\0\r\n":
+        msg = f"{name}={value!r}: expected one ASCII character other than a line break or NUL, such as {_CHARACTERS[name]}"
+        raise OptionError(msg)
+    return value
+
+
+def _quote(value: str, name: str) -> str:
+    return _character(value, name) if value else value
+
+
+_CHARACTERS = {"quote": "' or \"", "escape": "\\, or the quote itself where quotes are doubled", "comment": "#"}
 
 
 def _zone(value: str, name: str) -> str:
@@ -197,6 +226,9 @@ SOURCE = (
     Option("pathGlobFilter", None, _text, "glob on the file name"),
     Option("pattern", None, _pattern, "regular expression that must match the whole file name"),
     Option("recursiveFileLookup", "false", _flag, "descend into directories"),
+    Option(
+        "partitionColumns", "auto", _choice("auto", "none"), "auto: directories k=v are columns; none: they are names"
+    ),
     Option("followSymlinks", "false", _flag, "read what symbolic links out of path lead to"),
     Option("maxFilesPerTrigger", "1000", _count, "at most that many files a batch"),
     Option("maxBytesPerTrigger", "1g", _size, "at most that many bytes a batch; cuts inside a file"),
@@ -211,10 +243,18 @@ SOURCE = (
     Option("startingFrom", "earliest", _starting, "earliest, latest or a time"),
     Option("emit", "records", _choice("records", "files", "splits"), "files: path, time and size instead of contents"),
     Option("metadataColumn", None, _text, "adds a struct column of this name: path, modified, size, offset"),
-    Option("encoding", "UTF-8", _encoding, "of text, json and csv"),
+    Option("encoding", "UTF-8", _encoding, "of text, json and csv", aliases=("charset",)),
+    Option(
+        "encodingErrors", "fail", _choice("fail", "replace"), "text that is not of its encoding; replace: by U+FFFD"
+    ),
     Option("lineSep", None, _text, "what ends a line; unset: \\n, \\r\\n and \\r"),
-    Option("header", "false", _flag, "the first record of a csv file is not data"),
-    Option("sep", ",", _separator, "between the fields of a csv record"),
+    Option("header", "false", _flag, "the first record of a csv file has the names of its columns"),
+    Option("sep", ",", _separator, "between the fields of a csv record", aliases=("delimiter",)),
+    Option("quote", '"', _quote, "around a csv field that has separators; empty: none"),
+    Option("escape", None, _character, "in front of a quote inside quotes; unset: the quote itself"),
+    Option("comment", None, _character, "csv records that begin with it are none"),
+    Option("nullValue", None, _any_text, "a csv field without quotes that is null, as an empty one is"),
+    Option("emptyValue", None, _any_text, "what an empty csv field in quotes stands for; unset: the empty string"),
     Option("blockSize", None, _size, "cut binary files into blocks of this size"),
     Option("stateLocation", None, _text, "directory for plans too long for an offset; unset: they stay in the offset"),
     Option("tasks", None, _count, "pack a batch into at most that many tasks; unset: by splitSize"),
@@ -223,7 +263,16 @@ SOURCE = (
 SINK = (
     Option("path", None, _text, "output directory"),
     Option("format", "text", _choice("text", "json", "csv", "parquet"), "what the files hold"),
-    Option("compression", None, _choice("none", "gzip", "zstd", "snappy"), "none (parquet: snappy), gzip, zstd"),
+    Option(
+        "compression", None, _choice("none", "gzip", "zstd", "snappy"), "none (parquet: snappy), gzip, zstd", ("codec",)
+    ),
+    Option("encodingErrors", "fail", _choice("fail", "replace"), "strings that are not UTF-8; replace: by U+FFFD"),
+    Option("header", "false", _flag, "each csv file begins with the names of its columns"),
+    Option("quote", '"', _character, "around a csv field that needs it"),
+    Option("escape", None, _character, "in front of a quote inside quotes; unset: the quote itself"),
+    Option("comment", "#", _character, "a first csv field that begins with it is quoted"),
+    Option("nullValue", None, _any_text, "what null is in csv; unset: an empty field"),
+    Option("emptyValue", None, _any_text, "what the empty string is in csv; unset: two quotes"),
     Option("bucketBy", None, _text, "template of the output directories over columns and batch time"),
     Option("dropBucketColumns", "false", _flag, "leave the columns named in bucketBy out of the data"),
     Option("fileName", "part-{sink}-{writer}-{seq}", _text, "template of file names"),
@@ -238,7 +287,6 @@ SINK = (
     Option("checkpointLocation", None, _text, "Spark's checkpoint of the query"),
     Option("queryName", None, _any_text, "Spark's name of the query, which it hands on"),
     Option("mergeBelow", None, _size, "tasks leave smaller parts for the driver to merge; unset: half of rollSize"),
-    Option("ingest", None, _any_text, "the fused stage, set by penstock.ingest"),
 )
 
 LOG = (
@@ -277,10 +325,10 @@ _NEEDED = {
 def parse(table: tuple[Option, ...], given: Mapping[str, str], *, what: str) -> Options:
     """Return the checked options; `what` ("source", "sink", "log") is for messages.
 
-    Raises `OptionError` for an unknown name, naming the nearest one, for one that is there twice in different case, and
-    for a value its parser refuses.
+    Raises `OptionError` for an unknown name, naming the nearest one, for one that is there twice, in different case or by
+    different names, and for a value its parser refuses. What is given by another name is there by its own.
     """
-    known = {option.name.lower(): option for option in table}
+    known = {name.lower(): option for option in table for name in (option.name, *option.aliases)}
     values = {o.name: None if o.default is None else o.parse(o.default, o.name) for o in table}
     written = {}
     for name, value in given.items():
@@ -288,7 +336,8 @@ def parse(table: tuple[Option, ...], given: Mapping[str, str], *, what: str) -> 
         if option is None:
             _refuse(name, [o.name for o in table], what)
         if option.name in written:
-            msg = f"{what} option {option.name} is given twice, in different case; leave one of them out"
+            names = " and ".join(other for other in given if known.get(other.lower()) is option)
+            msg = f"{what} option {option.name} is given twice, as {names}; leave one of them out"
             raise OptionError(msg)
         written[option.name] = str(value)
         values[option.name] = option.parse(str(value), option.name)
@@ -300,7 +349,15 @@ def parse(table: tuple[Option, ...], given: Mapping[str, str], *, what: str) -> 
 
 
 def _refuse(name: str, known: list[str], what: str) -> NoReturn:
+    msg = f"unknown option {name!r} for the penstock {what}"
+    if instead := elsewhere.advice(name, what):
+        msg = f"unknown option {instead[0]!r} for the penstock {what}: {instead[1]}"
+        raise OptionError(msg)
+    tables = {"source": SOURCE, "sink": SINK, "log": LOG, "database sink": DATABASE}
+    others = [other for other, table in tables.items() if name.lower() in {option.name.lower() for option in table}]
     near = difflib.get_close_matches(name.lower(), [k.lower() for k in known], n=1, cutoff=0.6)
     hint = next((f"; did you mean {k!r}?" for k in known if near and k.lower() == near[0]), "")
-    msg = f"unknown option {name!r} for the penstock {what}{hint}; known are {', '.join(sorted(known))}"
+    if others:
+        hint = f": it is one of the {' and the '.join(others)}"
+    msg = f"{msg}{hint}; known are {', '.join(sorted(known))}"
     raise OptionError(msg)

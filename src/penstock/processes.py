@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import psutil
 
-_VARIABLE = "PENSTOCK_JVM"  # set by `python.sh`: a worker that was forked has other processes above it
+_VARIABLE = "PENSTOCK_JVM"  # set by the launcher of workers: a worker that was forked has other processes above it
 
 
 def jvm() -> psutil.Process | None:

@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.aio.function import Adapted
-from penstock.aio.operator import Counts, Failure, Operator, Outcome, Settings
+from penstock.aio.operator import Operator
+from penstock.aio.outcome import Counts, Failure, RowOutcome
+from penstock.aio.settings import Settings
 from penstock.testing import run_virtual
 
 NAMES = ("out",)
@@ -18,7 +20,7 @@ NAMES = ("out",)
 class Told:
     """What an operator did: outcomes in order of emission, the times of that, its counts; `failure` ended it."""
 
-    outcomes: list[Outcome] = field(default_factory=list)
+    outcomes: list[RowOutcome] = field(default_factory=list)
     times: list[float] = field(default_factory=list)
     counts: Counts = field(default_factory=Counts)
     failure: Failure | None = None

@@ -18,9 +18,11 @@ from hypothesis import strategies as st
 from penstock import clock
 from penstock.aio.carry import Form, dumped, id_of, loaded
 from penstock.aio.function import Adapted, AsyncFunction, Call
-from penstock.aio.operator import Carried, Failure, Operator, Outcome, Settings
+from penstock.aio.operator import Operator
+from penstock.aio.outcome import Carried, Failure, RowOutcome
 from penstock.aio.retry import Retry
 from penstock.aio.rows import Shape
+from penstock.aio.settings import Settings
 from penstock.errors import DamagedState, OptionError
 from penstock.testing import FakeClock, run_virtual
 from tests.aio.driven import NAMES
@@ -53,7 +55,7 @@ class Batches:
     ) -> list[Any]:
         """Run a batch, `pause` seconds behind the one before; return what it emitted."""
 
-        async def main() -> list[Outcome]:
+        async def main() -> list[RowOutcome]:
             loop = asyncio.get_running_loop()
             woken = asyncio.Event()
             operator = Operator(
@@ -70,7 +72,7 @@ class Batches:
             operator.feed(rows)
             operator.end()
             await asyncio.sleep(0.001)  # all that can be is admitted
-            taken: list[Outcome] = []
+            taken: list[RowOutcome] = []
             over: float | None = None
             while not operator.done and (last or over is None or loop.time() < over):
                 taken += operator.take(1000)
@@ -376,9 +378,9 @@ def test_all_that_a_row_has_survives_the_state() -> None:
     failure = Failure("error", "no", 2, 30)
     left = [
         Carried(first[2], 1, 2.5),
-        Carried(first[0], 3, 2.0, Outcome(0, first[0], [VALUES, VALUES], None, 3)),
-        Carried(second[0], 1, 1.0, Outcome(1, second[0], [], None, 1)),
-        Carried(first[1], 2, 0.5, Outcome(2, first[1], [], failure, 2)),
+        Carried(first[0], 3, 2.0, RowOutcome(0, first[0], [VALUES, VALUES], None, 3)),
+        Carried(second[0], 1, 1.0, RowOutcome(1, second[0], [], None, 1)),
+        Carried(first[1], 2, 0.5, RowOutcome(2, first[1], [], failure, 2)),
     ]
     with clock.use(FakeClock()):
         found = FORM.taken_up(FORM.kept(left, 0, "run"), "run")[0]

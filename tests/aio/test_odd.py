@@ -24,7 +24,7 @@ from pyspark.sql import Row as SparkRow
 
 from penstock.aio.carry import id_of
 from penstock.aio.function import Adapted, AsyncFunction, Call, in_threads, outputs_of
-from penstock.aio.operator import Failure, Outcome
+from penstock.aio.outcome import Failure, RowOutcome
 from penstock.aio.retry import Retry
 from penstock.aio.rows import Columns, Shape
 from penstock.errors import OptionError
@@ -423,7 +423,7 @@ def of_one(kind: pa.DataType, value: Any) -> tuple[Any, Failure | None]:
     """Return what a row has whose output is this value, and its failure."""
     shape = Shape(pa.schema([pa.field("out", kind)]), keep_input=False, with_error=True)
     (row,) = Columns(pa.record_batch({"n": [1]})).rows()
-    (batch,) = shape.batches([Outcome(0, row, [(value,)], None, 1)], "column")
+    (batch,) = shape.batches([RowOutcome(0, row, [(value,)], None, 1)], "column")
     (found,) = batch.to_pylist()
     return found["out"], found["_error"]
 
@@ -483,7 +483,7 @@ def test_outputs_have_the_columns_of_their_own_row(places: list[int]) -> None:
     """In whichever order rows ended, and however often each has an output."""
     rows = Columns(pa.record_batch({"n": list(range(10))}).slice(3)).rows()
     shape = Shape(pa.schema([pa.field("out", LONG)]), keep_input=True, with_error=False)
-    made = shape.batches([Outcome(place, rows[place], [(place + 3,)]) for place in places], "fail")
+    made = shape.batches([RowOutcome(place, rows[place], [(place + 3,)]) for place in places], "fail")
     assert [tuple(row.values()) for batch in made for row in batch.to_pylist()] == [(at + 3, at + 3) for at in places]
 
 
@@ -492,8 +492,8 @@ def test_a_schema_without_columns() -> None:
     batch = pa.record_batch({"n": [1, 2]})
     first, second = Columns(batch).rows()
     shape = Shape(pa.schema([]), keep_input=True, with_error=True)
-    failed = Outcome(1, second, [], Failure("error", "no", 1, 0), 1)
-    (found,) = shape.batches([Outcome(0, first, [()], None, 1), failed], "column")
+    failed = RowOutcome(1, second, [], Failure("error", "no", 1, 0), 1)
+    (found,) = shape.batches([RowOutcome(0, first, [()], None, 1), failed], "column")
     assert [(row["n"], row["_error"] and row["_error"]["kind"]) for row in found.to_pylist()] == [
         (1, None),
         (2, "error"),
@@ -608,8 +608,8 @@ FORK = """
 import os, pyarrow as pa
 from penstock.aio import runtime
 from penstock.aio.function import Adapted, AsyncFunction
-from penstock.aio.operator import Settings
 from penstock.aio.rows import Shape
+from penstock.aio.settings import Settings
 from penstock.aio.stage import Place, Plan, run
 
 class Living(AsyncFunction):
@@ -647,7 +647,7 @@ def test_a_row_cannot_be_changed() -> None:
         row["n"] = 2
     row.tags.append("b")
     shape = Shape(pa.schema([pa.field("out", LONG)]), keep_input=True, with_error=False)
-    (found,) = shape.batches([Outcome(0, row, [(1,)], None, 1)], "fail")
+    (found,) = shape.batches([RowOutcome(0, row, [(1,)], None, 1)], "fail")
     assert found.to_pylist() == [{"n": 1, "tags": ["a"], "out": 1}]
 
 
@@ -689,3 +689,36 @@ def test_a_model_is_no_list_of_its_fields() -> None:
     """Two columns of text would take two rows of (name, value) for outputs."""
     with pytest.raises(TypeError, match="returned a Model; expected a mapping"):
         outputs_of(Model(), ("a", "b"))
+
+
+MAP = pa.map_(pa.string(), pa.int64())
+DEEP = pa.list_(pa.struct([pa.field("m", MAP), pa.field("n", pa.int64())]))
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "expected"),
+    [
+        (MAP, [[("a", 1), ("b", None)], [], None], [{"a": 1, "b": None}, {}, None]),
+        (DEEP, [[{"m": [("a", 1)], "n": 2}, None], None], [[{"m": {"a": 1}, "n": 2}, None], None]),
+        (pa.map_(pa.int32(), MAP), [[(1, [("a", 1)]), (2, None)]], [{1: {"a": 1}, 2: None}]),
+        (pa.map_(pa.date32(), pa.list_(MAP)), [[(0, [[("a", 1)]])]], [{date(1970, 1, 1): [{"a": 1}]}]),
+        (MAP, [[("a", 1), ("a", 2)]], [{"a": 2}]),
+        (
+            pa.map_(pa.struct([("x", pa.int64()), ("y", pa.string())]), MAP),
+            [[({"x": 1, "y": "z"}, [("a", 1)])]],
+            [{(1, "z"): {"a": 1}}],
+        ),
+        (pa.map_(pa.list_(pa.int64()), pa.int64()), [[([1, 2], 3)]], [{(1, 2): 3}]),
+    ],
+    ids=str,
+)
+def test_a_map_is_a_dict(kind: pa.DataType, given: list[Any], expected: list[Any]) -> None:
+    """A column of maps, at any depth, reaches the function as Spark gives it: dicts; and comes back out of one that returns it."""
+    column = pa.array(given, kind)
+    rows = Columns(pa.record_batch([column], names=["m"])).rows()
+    assert [row.m for row in rows] == [row["m"] for row in rows] == [dict(row)["m"] for row in rows] == expected
+    if not pa.types.is_nested(getattr(kind, "key_type", pa.int64())):
+        schema = pa.schema([("back", kind)])
+        outcomes = [RowOutcome(n, row, [(row.m,)]) for n, row in enumerate(rows)]
+        (batch,) = Shape(schema, keep_input=False, with_error=False).batches(outcomes, "fail")
+        assert Columns(batch)["back"] == expected

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from penstock.aio.function import Adapted, AsyncFunction, Call, Context, in_threads
-from penstock.aio.operator import Operator, Settings
+from penstock.aio.operator import Operator
 from penstock.aio.retry import Retry
+from penstock.aio.settings import Settings
 from penstock.errors import OptionError
 from penstock.testing import run_virtual
 from tests.aio.driven import drive
@@ -847,7 +848,7 @@ def test_ids_stay_the_same_over_attempts() -> None:
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        ({"capacity": 0}, "capacity=0; expected 1 or more, 100 for example"),
+        ({"capacity": 0}, "capacity=0; expected a whole number of at least 1, 100 for example"),
         ({"capacity": 1.5}, "capacity=1.5"),
         ({"timeout": -1}, "timeout=-1; expected a number above 0"),
         ({"attempt_timeout": 0}, "attempt_timeout=0"),

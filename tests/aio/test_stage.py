@@ -16,10 +16,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from penstock.aio import operator, runtime, stage
+from penstock.aio import operator, runtime, slots, stage
 from penstock.aio.function import Adapted, AsyncFunction, in_threads
-from penstock.aio.operator import Operator, Settings
+from penstock.aio.operator import Operator
 from penstock.aio.rows import Columns, Shape
+from penstock.aio.settings import Settings
 from penstock.aio.stage import Place, Plan, run
 from penstock.errors import CallFailed
 
@@ -267,6 +268,7 @@ def test_calls_that_never_end_fail_the_task_when_nothing_goes_on(monkeypatch: py
     """F-A4: they hold their places, and with all of them held the rows behind would wait for ever."""
     monkeypatch.setattr(stage, "_SILENT_SECONDS", 0.2)
     monkeypatch.setattr(stage, "GRACE_SECONDS", 0.05)
+    monkeypatch.setattr(slots, "GRACE_SECONDS", 0.05)
     monkeypatch.setattr(operator, "GRACE_SECONDS", 0.05)
     go = threading.Event()
     options: dict[str, Any] = {"capacity": 2, "on_error": "column", limit: 0.05}
@@ -400,6 +402,42 @@ def test_counts_are_told_also_after_a_failure() -> None:
         outputs(plan(fail, capacity=1), 5, ended=told.append)
     assert (told[0].counts.calls, told[0].counts.failed) == (1, 1)
     assert sum(told[0].latencies.values()) == 1
+
+
+def lives(made: list[Living], *, digests: str, runs: str = "", function: str = "f") -> list[str]:
+    """Run tasks one after another, of functions with these digests in runs of these names; return which are opened and closed."""
+    for digest, run_ in zip(digests, runs or "r" * len(digests), strict=True):
+        living = Living()
+        made.append(living)
+        shape = Shape(SCHEMA, keep_input=False, with_error=False)
+        adapted = Adapted(living)
+        adapted.name = function
+        of_task = Plan(digest, adapted, Settings(), shape, "fail")
+        assert len(list(run(of_task, Place("q", 0, "q-", run_), batches(2)))) > 0
+    return ["".join(word[0] for word in living.life if word in {"open", "close"}) for living in made]
+
+
+@pytest.mark.parametrize(
+    ("digests", "runs", "expected"),
+    [
+        ("aaaa", "", ["o", "", "", ""]),  # made anew for each batch, and equal: the first one serves all
+        ("aaaa", "rrss", ["o", "", "o", ""]),  # another run of the query may have another password
+        ("abab", "", ["o", "o", "", ""]),  # two operators of one class take turns in a worker
+        ("abcd", "", ["oc", "oc", "o", "o"]),  # another one in each batch: the last is kept, beside the one at work
+    ],
+)
+def test_one_client_a_worker_and_function(digests: str, runs: str, expected: list[str]) -> None:
+    """A function is its digest, in a run of a query: opened once, and what is not used any more does not stay open for a minute."""
+    made: list[Living] = []
+    try:
+        found = lives(made, digests=digests, runs=runs)
+        deadline = time.monotonic() + 20
+        while found != expected:
+            assert time.monotonic() < deadline, found
+            time.sleep(0.01)
+            found = lives(made, digests="")
+    finally:
+        runtime.close_all()
 
 
 def test_a_rate_is_shared_by_the_tasks_of_a_process() -> None:

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from penstock import clock
 from penstock.cli.app import app
-from penstock.options import SINK, SOURCE, parse
+from penstock.options import SOURCE, parse
 from penstock.sink.sink import Batch, Sink
 from penstock.spark import fused, reading
 from penstock.storage import LocalStorage
@@ -74,6 +74,7 @@ class Pipeline:
     query: str = "q"
     schema: str = TEXT_SCHEMA
     corrupt: Callable[[list[str]], list[str]] | None = None
+    owner: str = "driver"
 
     def __post_init__(self) -> None:
         self.src, self.dst = self.root / "in", self.root / "out"
@@ -83,7 +84,7 @@ class Pipeline:
         self.offset: dict[str, Any] | None = None
         options = self.source | {"path": str(self.src)}
         self.stage = fused.Stage.describe(options, self.schema, None)
-        self.noted: str | None = self.stage  # as the sink is given it
+        self.noted: str | None = self.stage.text  # as the sink is given it
         self.options = parse(SOURCE, options, what="source")
 
     def put(self, name: str, *lines: str) -> Path:
@@ -103,16 +104,23 @@ class Pipeline:
             "checkpointLocation": str(self.checkpoint),
         } | self.sink_options
         noted = {"ingest": self.noted} if self.noted else {}
-        return Sink(LocalStorage(), str(self.dst), parse(SINK, given | noted, what="sink"), self.query)
+        return Sink(LocalStorage(), str(self.dst), parse(fused.LIVE_SINK, given | noted, what="sink"), self.query)
 
     def run(self, *, finish: bool = True) -> None:
-        """Run one batch with what is there, and with `finish` the end of the query."""
+        """Run one batch with what is there, as a new driver; and with `finish` the end of the query.
+
+        The batch that the checkpoint has planned and not committed is run first, as Spark does.
+        """
         how = reading.reading(self.options, self.schema)
         planner = reading.planner(self.options, how)
-        start = self.offset or planner.initial()
-        end = planner.latest(start)
-        if end != start:
-            self._log("offsets", f"v1\n{{}}\n{json.dumps(end)}\n")
+        if (self.checkpoint / "offsets" / str(self.batch)).exists():
+            end = json.loads((self.checkpoint / "offsets" / str(self.batch)).read_text().splitlines()[2])
+        else:
+            start = self.offset or planner.initial()
+            end = planner.latest(start)
+            if end != start:
+                self._log("offsets", f"v1\n{{}}\n{json.dumps(end)}\n")
+        if end != self.offset and (self.checkpoint / "offsets" / str(self.batch)).exists():
             self._commit(planner.splits(end), how)
             self._log("commits", "v1\n{}\n")
             self.batch, self.offset = self.batch + 1, end
@@ -126,7 +134,7 @@ class Pipeline:
         if self.corrupt:
             lines = [line for found in rows for line in found.column(0).to_pylist()]
             rows = [pa.RecordBatch.from_pydict({"value": self.corrupt(lines)}, schema=schema)]
-        result = sink.write(sink.begin("driver", batch), self.query, self.batch, 0, schema, rows)
+        result = sink.write(sink.begin(self.owner, batch), self.query, self.batch, 0, schema, rows)
         sink.commit(batch, [result])
 
     def _log(self, kind: str, text: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.cli import ingest, state
+from penstock import __version__
+from penstock.cli import ingest, process, state, version
 from penstock.spark import archive
 
 if TYPE_CHECKING:
@@ -55,11 +57,56 @@ def test_importing_the_command_is_light() -> None:
     assert ended.stdout.strip() == "[]"
 
 
-def test_it_runs_as_a_module() -> None:
-    """`python -m penstock.cli` is the command, also where its script is not installed."""
-    ended = subprocess.run([sys.executable, "-m", "penstock.cli", "files"], capture_output=True, text=True, check=False)
+@pytest.mark.parametrize("module", ["penstock", "penstock.cli"])
+def test_it_runs_as_a_module(module: str) -> None:
+    """`python -m penstock` is the command, also where its script is not installed."""
+    ended = subprocess.run([sys.executable, "-m", module, "files"], capture_output=True, text=True, check=False)
     assert ended.returncode == 2
     assert "Missing argument" in ended.stderr
+
+
+def test_version_says_what_there_is(penstock: Callable[..., Said], monkeypatch: pytest.MonkeyPatch) -> None:
+    """--version names what is installed of what a start needs, and for what is missing the command or the reason."""
+    said = penstock("--version")
+    assert said.status == 0
+    assert [line.split()[0] for line in said.out.splitlines()] == [
+        "penstock",
+        "Python",
+        "Java",
+        "PySpark",
+        "hdfs",
+        "db",
+    ]
+    assert f"penstock {__version__}" in said.out
+    monkeypatch.setattr(version, "_version", lambda package: None)
+    monkeypatch.setenv("JAVA_HOME", "/nowhere")
+    assert penstock("--version").out.splitlines()[2:] == [
+        "Java none in JAVA_HOME=/nowhere; Spark needs Java 17 or newer",
+        "PySpark none; pip install 'penstock[spark]'",
+        "hdfs none; pip install 'penstock[hdfs]'",
+        "db none; pip install 'penstock[db]'",
+    ]
+
+
+def test_a_java_that_does_not_run(
+    penstock: Callable[..., Said], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """--version says what a Java says that does not tell its version."""
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "java").write_text("#!/bin/sh\necho 'no such JVM' >&2\nexit 1\n")
+    (tmp_path / "bin" / "java").chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    assert "java said 'no such JVM'" in penstock("--version").out
+
+
+def test_a_shell_completes_commands_and_flags() -> None:
+    """The completion that typer installs in a shell names our commands and flags, and loads nothing heavy for it."""
+    code = f"import sys\nfrom penstock.cli import main\ntry:\n main()\nfinally:\n print([n for n in {HEAVY} if n in sys.modules])"
+    for words, expected in (("penstock in", "ingest\n"), ("penstock ingest --roll-s", "--roll-size\n")):
+        asked = {"_PENSTOCK_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
+        command = [sys.executable, "-c", f"import sys\nsys.argv = ['penstock']\n{code}"]
+        ended = subprocess.run(command, env=os.environ | asked, capture_output=True, text=True, check=False)
+        assert ended.stdout == f"{expected}[]\n", ended.stderr
 
 
 def test_an_unknown_flag_is_refused_with_a_suggestion(penstock: Callable[..., Said], src: Path) -> None:
@@ -86,8 +133,23 @@ REFUSED = {
     "bad size": (["in", "out", "--roll-size", "3x"], "rollSize='3x' is not a size"),
     "bad count": (["in", "out", "--max-files", "0"], "maxFilesPerTrigger='0' is not a count"),
     "bad duration": (["in", "out", "--roll-interval", "15"], "rollInterval='15' is not a duration"),
+    "interval of no watch": (["in", "out", "--interval", "5s"], "--interval 5s is for --watch"),
+    "bad interval": (["in", "out", "--watch", "--interval", "5"], "--interval='5' is not a duration"),
     "bad format": (["in", "out", "--format", "jsn"], "did you mean 'json'?"),
     "binary output": (["in", "out", "--format", "binary"], "--to is needed"),
+    "bad schema": (
+        ["in", "out", "--format", "json", "--schema", "id bigin, name string"],
+        "column 'id': 'bigin' is no type; did you mean 'bigint'?",
+    ),
+    "schema that files cannot hold": (
+        ["in", "out", "--format", "json", "--schema", "id bigint, at struct<>", "--to", "csv"],
+        "at",
+    ),
+    "bucket of no column": (["in", "out", "--bucket-by", "{country}"], "country"),
+    "option of Spark": (
+        ["in", "out", "--source-option", "latestFirst=true"],
+        "unknown option 'latestFirst' for the penstock source: files are read from the oldest on",
+    ),
     "no schema": (["in", "out", "--format", "json"], "--schema is needed for format=json"),
     "no pair": (["in", "out", "--sink-option", "rollSize"], "expected NAME=VALUE"),
     "twice": (["in", "out", "--roll-size", "1m", "--sink-option", "ROLLSIZE=2m"], "rollSize is given twice"),
@@ -120,6 +182,39 @@ def test_an_ingest_that_cannot_work_is_refused(
     assert os.listdir(src.parent) == ["in"]
 
 
+@pytest.mark.parametrize("schema", ["id bigint", "id bigint, name varchar(10)"])
+@pytest.mark.parametrize("arguments", [["file/out"], ["/sys/out"], ["out", "--checkpoint", "/sys/checkpoint"]])
+def test_an_output_that_cannot_be_written_is_told_before_spark(
+    penstock: Callable[..., Said], src: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], schema: str
+) -> None:
+    """An output or a checkpoint that cannot be made is one message, with 1, before Spark is started."""
+    monkeypatch.chdir(src.parent)
+    (src.parent / "file").write_text("x")
+    said = penstock("ingest", "in", *arguments, "--format", "json", "--schema", schema)
+    assert said.status == 1
+    assert "[PST-50" in said.err
+    assert arguments[-1] in said.err
+    assert len(said.err.splitlines()) == 1
+
+
+def test_what_an_ingest_will_need_is_made_before_spark(src: Path) -> None:
+    """The check leaves the directories that the ingest writes to, and nothing in them."""
+    ingest.Request.of(str(src), str(src.parent / "out"), ({}, []), ({}, []), None, str(src.parent / "ck"))
+    made = sorted(path.relative_to(src.parent).as_posix() for path in src.parent.rglob("*"))
+    assert made == ["ck", "in", "in/a.txt", "out", "out/_penstock"]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="to root every directory can be listed")
+def test_an_input_that_cannot_be_listed_is_told_before_spark(penstock: Callable[..., Said], src: Path) -> None:
+    """A source that may not be read is refused, and nothing is made."""
+    src.chmod(0o300)
+    try:
+        said = penstock("ingest", src, src.parent / "out")
+    finally:
+        src.chmod(0o700)
+    assert (said.status, os.listdir(src.parent)) == (1, ["in"])
+
+
 def test_an_error_is_an_object_with_json(penstock: Callable[..., Said], tmp_path: Path) -> None:
     """With --json also an error is exactly one object on stdout, with its code; the message is on stderr too."""
     said = penstock("status", tmp_path, "--json")
@@ -147,15 +242,29 @@ def test_an_unforeseen_error_is_one_message(
 
 
 def test_interrupted(penstock: Callable[..., Said], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ctrl-C in a command that has nothing to finish ends it with a word and 1, without a traceback."""
+    """Ctrl-C in a command that has nothing to finish ends it with a word and 130, without a traceback."""
 
     def interrupted(dst: str) -> None:
         raise KeyboardInterrupt(dst)
 
     monkeypatch.setattr(state, "files", interrupted)
     said = penstock("files", tmp_path, "--json")
-    assert said.status == 1
+    assert said.status == 130
     assert said.facts["error"]["message"] == "interrupted"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_is_told_by_the_exit_status(
+    penstock: Callable[..., Said], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
+    """A command that cleans up behind a signal ends as a shell says that it was ended: with 128 and the signal's number."""
+
+    def interrupted(dst: str) -> None:
+        with process.interrupted_by_signals():
+            os.kill(os.getpid(), number)
+
+    monkeypatch.setattr(state, "files", interrupted)
+    assert penstock("files", tmp_path).status == 128 + number
 
 
 @pytest.mark.parametrize("command", ["status", "files", "verify", "finish", "clean"])

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from penstock.cli.demo import source, story
-from penstock.cli.demo.reader import Reader, source_hashes
+from penstock.cli.demo.reader import Onlooker, source_hashes
 from penstock.cli.demo.run import Run
 from penstock.cli.demo.source import gather
 from penstock.errors import PenstockError
@@ -24,16 +24,16 @@ LINES = "one\ntwo\ntwo\n"
 
 
 @pytest.fixture
-def reader(tmp_path: Path) -> Reader:
+def reader(tmp_path: Path) -> Onlooker:
     """Return a reader of an output whose source has `LINES`; it is not started, its looks are made by the test."""
     (tmp_path / "in" / "below").mkdir(parents=True)
     (tmp_path / "in" / "below" / "a.txt").write_bytes(b"\xef\xbb\xbfone\r\ntwo\rtwo")
     (tmp_path / "out").mkdir()
     storage = LocalStorage()
-    return Reader(storage, str(tmp_path / "out"), source_hashes(storage, str(tmp_path / "in")))
+    return Onlooker(storage, str(tmp_path / "out"), source_hashes(storage, str(tmp_path / "in")))
 
 
-def test_a_reader_that_sees_all_is_content(reader: Reader, tmp_path: Path) -> None:
+def test_a_reader_that_sees_all_is_content(reader: Onlooker, tmp_path: Path) -> None:
     """All lines, each as often as the source has it, in files that come one by one, are what should be seen."""
     reader._look()
     (tmp_path / "out" / "a.txt").write_text("two\none\n")
@@ -53,7 +53,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_a_reader_sees_what_is_wrong(reader: Reader, tmp_path: Path, case: str) -> None:
+def test_a_reader_sees_what_is_wrong(reader: Onlooker, tmp_path: Path, case: str) -> None:
     """Half a line, a line too often and a foreign one are counted when the file is first seen."""
     text, partial, duplicate = WRONG[case]
     (tmp_path / "out" / "a.txt").write_text(text)
@@ -62,7 +62,7 @@ def test_a_reader_sees_what_is_wrong(reader: Reader, tmp_path: Path, case: str) 
     assert len(reader.wrong) == 1
 
 
-def test_a_reader_sees_a_doubled_file(reader: Reader, tmp_path: Path) -> None:
+def test_a_reader_sees_a_doubled_file(reader: Onlooker, tmp_path: Path) -> None:
     """The same lines in a second file were visible before, and are duplicates."""
     for name in ("a.txt", "b.txt"):
         (tmp_path / "out" / name).write_text(LINES)
@@ -71,7 +71,7 @@ def test_a_reader_sees_a_doubled_file(reader: Reader, tmp_path: Path) -> None:
     assert not reader.complete
 
 
-def test_a_reader_sees_changes(reader: Reader, tmp_path: Path) -> None:
+def test_a_reader_sees_changes(reader: Onlooker, tmp_path: Path) -> None:
     """A file that grows after it was visible, and one that goes, are wrong."""
     path = tmp_path / "out" / "a.txt"
     path.write_text("one\n")

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import io
 import json
 import logging
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from penstock.cli import process
-from penstock.cli.process import Stop, interrupted_by_signals, jsonable_stdout, stop_signals
+import penstock
+from penstock import clock
+from penstock.cli import ingest, process
+from penstock.cli.process import Stop, interrupted_by_signals, jsonable_stdout, status_of, stop_signals
 from penstock.cli.progress import Course, reporter
 from penstock.errors import PenstockError
 from penstock.spark.ingest import Ingested
+from penstock.testing import FakeClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -97,7 +104,7 @@ class TestProcess:
         place.put("a.txt", "one\ntwo\n")
         status, facts, err = place.ingest("--transform", "calling:calls")
         assert (status, facts["rows"], place.lines()) == (0, 2, ["ONE", "TWO"]), err
-        status, out, _ = place.run("verify", "out", "--source", "in")
+        status, out, _ = place.run("verify", "out", "--source", "in", "--transform", "calling:calls")
         assert status == 1
         assert "'calling:calls' makes asynchronous calls" in " ".join(out.split())
 
@@ -157,7 +164,7 @@ class TestProcess:
         assert place.lines() == ["one", "two"]
 
     def test_stopped_under_way(self, place: Place) -> None:
-        """SIGTERM ends a run early with 1, with all that is committed visible; the same command takes the rest, once."""
+        """SIGTERM ends a run early with 143, with all that is committed visible; the same command takes the rest, once."""
         for number in range(30):
             place.put(f"{number:02}.txt", "".join(f"{number} {line}\n" for line in range(100)))
         running = place.start("ingest", "in", "out", "--max-files", "1", "--json")
@@ -167,7 +174,7 @@ class TestProcess:
         running.send_signal(signal.SIGTERM)
         out, _ = running.communicate(timeout=60)
         facts = json.loads(out.splitlines()[-1])
-        assert (running.returncode, facts["interrupted"], facts["ok"]) == (1, True, False)
+        assert (running.returncode, facts["interrupted"], facts["ok"]) == (143, True, False)
         assert facts["open_rows"] == 0
         assert 0 < len(place.lines()) == facts["rows"] < 3000
         assert place.run("verify", "out", "--source", "in")[0] == 0
@@ -177,10 +184,13 @@ class TestProcess:
     def test_watching(self, place: Place) -> None:
         """--watch takes files as they come, and ends with 0 at Ctrl-C, with everything visible."""
         place.put("a.txt", "one\n")
-        running = place.start("ingest", "in", "out", "--watch", "--json", "--source-option", "settle=100ms")
+        flags = ["--watch", "--interval", "200ms", "--json", "--source-option", "settle=100ms"]
+        running = place.start("ingest", "in", "out", *flags)
         assert running.stdout is not None
-        while json.loads(running.stdout.readline())["rows"] < 1:
+        while not (facts := json.loads(running.stdout.readline()))["waiting"]:
             pass
+        assert (facts["rows"], facts["batch"]) == (1, 0)
+        assert facts["waiting_since"] >= facts["last_batch"] > "2026"
         place.put("b.txt", "two\n")
         while json.loads(running.stdout.readline())["rows"] < 2:
             pass
@@ -213,25 +223,74 @@ def test_progress_is_calm(capsys: pytest.CaptureFixture[str]) -> None:
 def test_progress_as_json() -> None:
     """With --json progress is an object a line, with pace and time left of this run alone, from its first batch on."""
     written: list[str] = []
-    course = Course()
-    course.update(state(3, 10_000, 5000, 7))
-    with reporter(as_json=True, write=written.append) as shown:
+    course, time = Course(), FakeClock()
+    with clock.use(time):
+        course.update(state(3, 10_000, 5000, 7))
+        with reporter(as_json=True, write=written.append) as shown:
+            shown(course)
+        facts = json.loads(written[0])
+        assert (facts["event"], facts["batch"], facts["bytes_per_second"]) == ("progress", 3, 0)
+        assert (facts["seconds_left"], facts["last_batch"], facts["waiting_since"]) == (None, None, None)
+        time.sleep(5)
+        course.update(state(4, 12_000, 5000, 8))
+        assert (course.facts["bytes_per_second"], course.facts["seconds_left"]) == (0, None)
+        time.sleep(2)
+        course.update(state(5, 32_000, 5000, 9))
+        assert course.new(state(5, 32_000, 5000, 9))["input_bytes"] == 22_000
+        assert (course.facts["bytes_per_second"], course.facts["seconds_left"]) == (10_000, 0.5)
+
+
+def test_the_pace_is_that_of_the_last_minute() -> None:
+    """A watch that took much at first and little since says what it takes now, and nothing when it waits for a minute."""
+    course, time = Course(), FakeClock()
+    with clock.use(time):
+        course.update(state(0, 0, 0, 0))
+        for second in range(1, 241):
+            time.sleep(1)
+            course.update(state(second, 1_000_000 * min(second, 60) + 1000 * max(second - 60, 0), 0, second))
+        assert 1000 <= course.pace() < 1020
+        assert len(course.marks) < 70
+        for _ in range(61):
+            time.sleep(1)
+            course.update(replace(state(240, 60_180_000, 0, 240), waiting=True))
+        assert course.facts["bytes_per_second"] == 0
+
+
+def test_a_watch_that_waits_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    """An idle watch is told once, with its last batch and since when it waits; what comes then is a batch as ever."""
+    course, time = Course(), FakeClock(1_800_000_000)
+    idle = replace(state(-1, 0, 0, 0), waiting=True)
+    with clock.use(time), reporter(as_json=False, write=print) as shown:
+        for each in [idle] * 5 + [state(0, 100, 0, 1)] * 5 + [replace(state(0, 100, 0, 1), waiting=True)] * 5:
+            course.update(each)
+            shown(course)
+            time.sleep(1)
+        assert course.facts["waiting_since"] == "2027-01-15T08:00:10.000Z"
+        course.update(state(1, 200, 0, 2))
         shown(course)
-    facts = json.loads(written[0])
-    assert (facts["event"], facts["batch"], facts["bytes_per_second"], facts["seconds_left"]) == (
-        "progress",
-        3,
-        0,
-        None,
-    )
-    course.update(state(4, 12_000, 5000, 8))
-    assert (course.facts["bytes_per_second"], course.facts["seconds_left"]) == (0, None)
-    assert course.paced is not None
-    course.paced = course.paced[0] - 2.0, course.paced[1]
-    course.update(state(5, 32_000, 5000, 9))
-    assert course.new(state(5, 32_000, 5000, 9))["input_bytes"] == 22_000
-    assert 9_000 < course.facts["bytes_per_second"] < 11_000
-    assert 0.4 < course.facts["seconds_left"] < 0.6
+    assert capsys.readouterr().err.splitlines() == [
+        "nothing to read yet; waiting since 2027-01-15T08:00:00.000Z",
+        "batch 0: 1 file, 100 B of 100 B, 1 row",
+        "batch 0 at 2027-01-15T08:00:05.000Z: 1 file, 100 B of 100 B, 1 row; waiting since 2027-01-15T08:00:10.000Z",
+        "batch 1: 2 files, 200 B of 200 B, 2 rows, 10 B/s",
+    ]
+
+
+def test_a_terminal_of_forty_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bar on a narrow terminal, and one that has no colours, shows what it is about, in whole lines of that width."""
+    for name, value in {"COLUMNS": "40", "FORCE_COLOR": "1", "NO_COLOR": "1", "TERM": "xterm"}.items():
+        monkeypatch.setenv(name, value)
+    out = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", out)
+    course = Course()
+    with reporter(as_json=False, write=print) as shown:
+        course.update(state(0, 100, 1000, 1))
+        shown(course)
+        time.sleep(0.3)
+    lines = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "\n", out.getvalue()).replace("\r", "\n").splitlines()
+    assert "\x1b[3" not in out.getvalue()  # no colour
+    assert any("batch 0" in line for line in lines)
+    assert max(map(len, lines)) <= 40
 
 
 def test_what_others_print_goes_to_stderr() -> None:
@@ -281,12 +340,38 @@ def test_a_first_signal_asks_and_a_second_ends() -> None:
     with stop_signals() as stop:
         assert not stop.due()
         os.kill(os.getpid(), signal.SIGTERM)
-        assert stop.requested
+        assert stop.interrupt is not None
+        assert status_of(stop.interrupt) == 143
         assert [stop.due(), stop.due()] == [True, False]
-        with pytest.raises(KeyboardInterrupt):
+        with pytest.raises(KeyboardInterrupt) as caught:
             os.kill(os.getpid(), signal.SIGINT)
+    assert status_of(caught.value) == status_of(KeyboardInterrupt()) == 130
     assert signal.getsignal(signal.SIGTERM) == before
     assert not Stop().due()
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_only_a_report_from_behind_the_end_is_shown(monkeypatch: pytest.MonkeyPatch, waits: bool) -> None:
+    """A stop shows what was done when the query had ended; a second signal, which does not wait for that, shows nothing of before."""
+
+    def stopped(*_: object, progress: Callable[[Ingested], None], **__: object) -> None:
+        try:
+            progress(state(1, 1, 0, 1))
+        except KeyboardInterrupt:
+            if waits:
+                progress(state(2, 2, 0, 2))
+            raise
+
+    monkeypatch.setattr(penstock, "ingest", stopped)
+    course, due = Course(), iter([True, False])
+    stop = cast("Stop", SimpleNamespace(requested=True, due=lambda: next(due)))
+    how: dict[str, Any] = {"watch": True, "progress": ingest._watching(stop, course, lambda _: None), "course": course}
+    request = ingest.Request("in", "out", {}, {}, None, None)
+    if waits:
+        assert ingest._ingest(cast("Any", None), request, **how).rows == 2
+    else:
+        with pytest.raises(KeyboardInterrupt):
+            ingest._ingest(cast("Any", None), request, **how)
 
 
 def test_a_signal_where_nothing_is_to_be_finished() -> None:

@@ -12,7 +12,7 @@ import pytest
 from penstock.errors import Fenced
 from penstock.options import SINK, parse
 from penstock.sink import ledger
-from penstock.sink.existing import note_options, noted_options
+from penstock.sink.existing import note_options, noted
 from penstock.sink.sink import Sink
 from penstock.storage import LocalStorage
 
@@ -225,13 +225,14 @@ def test_no_function_is_noted(tmp_path: Path) -> None:
     """A transform that was pickled is not kept in a state file; one that has a name is."""
     storage = LocalStorage()
     for epoch, transform, kept in (
-        (1, "pickle:abc", {"opaque": True}),
-        (2, "mine:clean", "mine:clean"),
-        (3, None, None),
+        (1, "pickle:abc", (None, True)),
+        (2, "mine:clean", ("mine:clean", False)),
+        (3, None, (None, False)),
     ):
-        given = {"path": "/x", "ingest": json.dumps({"source": {}, "transform": transform})}
-        note_options(storage, str(tmp_path), epoch, given)
-        noted = noted_options(storage, str(tmp_path))
-        assert json.loads(noted["ingest"])["transform"] == kept
-        assert parse(SINK, noted, what="sink")["path"] == "/x"
+        stage: dict[str, object] = {"source": {}, "schema": "{}", "out": "{}", "transform": transform}
+        note_options(storage, str(tmp_path), epoch, {"path": "/x", "ingest": json.dumps(stage)})
+        note = noted(storage, str(tmp_path))
+        assert note.stage is not None
+        assert (note.stage.transform, note.stage.opaque) == kept
+        assert parse(SINK, note.options, what="sink")["path"] == "/x"
         assert "pickle" not in "".join(path.read_text() for path in tmp_path.iterdir())

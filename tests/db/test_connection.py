@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from penstock.clock import monotonic, use
-from penstock.db.database import PostgreSQL, database
+from penstock.db.databases import database
+from penstock.db.postgresql import PostgreSQL
 from penstock.db.target import check_url, connection_url, secret, table_name
 from penstock.errors import DatabaseAway, DatabaseError, DependencyError, NotThere, OptionError
 from penstock.testing import FakeClock
@@ -44,6 +45,9 @@ def no_waiting() -> Iterator[None]:
         "postgresql://me:s3#s3cr3t@host/db",
         "postgresql://me:s3@s3cr3t@host/db",
         "postgresql://me%3As3cr3t@host/db",
+        "postgresql://me::s3cr3t@host/db",
+        "postgresql://:s3cr3t@host/db",
+        "postgresql://me:@host/db?password=&password=s3cr3t",
         "postgresql://host/db?user=me&pass%77ord=s3cr3t",
         "postgresql://host/db?sslPassword=s3cr3t",
         "postgresql://host:s3cr3t/db",
@@ -76,10 +80,14 @@ def test_url_of_no_file_is_refused(url: str) -> None:
         "postgresql://u@[::1]:5,h2/d?target_session_attrs=read-write",
         "postgresql://%2Ftmp/d",
         "postgresql://",
+        "postgresql://me:@h/d",
+        "postgresql://me%3A@h/d",
+        "postgresql://:@h/d",
+        "postgresql://me@h/d?password=&sslpassword=",
     ],
 )
 def test_url_is_given_what_a_connection_needs(url: str) -> None:
-    """The password is added to what libpq is given, quoted; what the user said of a connection stands."""
+    """The password is added to what libpq is given, quoted; what the user said of a connection stands; an empty password is none."""
     check_url(url)
     whole = connection_url(url + ("&" if "?" in url else "?") + "connect_timeout=3", SECRET)
     assert whole.count("connect_timeout") == 1
@@ -235,7 +243,7 @@ def test_server_that_only_reads(postgres: Postgres, at: At) -> None:
 def test_process_that_ends_says_nothing(postgres: Postgres, tmp_path: Path, kind: str) -> None:
     """A process that ends with its connection open closes it in order; the drivers complain of any other."""
     url = postgres.url if kind == "postgresql" else f"sqlite://{tmp_path}/x.db"
-    code = f"from penstock.db.database import database\nd = database({url!r}, lambda: None)\nd.run(lambda db: db.execute('SELECT 1'))"
+    code = f"from penstock.db.databases import database\nd = database({url!r}, lambda: None)\nd.run(lambda db: db.execute('SELECT 1'))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout + done.stderr == ""
 

@@ -18,7 +18,7 @@ import pytest
 
 from penstock import failpoints
 from penstock.clock import use
-from penstock.db import database, silence
+from penstock.db import database, postgresql, silence
 from penstock.errors import DatabaseAway
 from penstock.testing import FakeClock
 from tests.support.database import At, Driver, Place, ten
@@ -64,10 +64,10 @@ def test_server_is_killed_anywhere(at: At, postgres: Postgres, monkeypatch: pyte
 
 DRIVER = """
 import os, signal, sys
-from penstock.db import database
+from penstock.db import postgresql
 from tests.support.database import Driver, Place, ten
 url, table, name, first = sys.argv[1:]
-database._IDLE_MILLIS = 500
+postgresql._IDLE_MILLIS = 500
 driver = Driver(Place(url, table), name)
 driver.begin(int(first))
 if name == "stopped":
@@ -162,7 +162,7 @@ def foreign(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[socket.socket, so
             client.connect(listener.getsockname())
         return before
 
-    monkeypatch.setattr(database, "sockets", sockets)
+    monkeypatch.setattr(postgresql, "sockets", sockets)
     with listener, client:
         yield listener, client
 
@@ -232,7 +232,7 @@ def test_network_that_swallows_everything(at: At, postgres: Postgres, monkeypatc
     monkeypatch.setattr(silence, "_ANSWER_SECONDS", 0.5)
     monkeypatch.setattr(database, "_DELAYS", (0.1,))
     with relayed(postgres) as (relay, url):
-        monkeypatch.setattr(database, "sockets", relay.clients)
+        monkeypatch.setattr(postgresql, "sockets", relay.clients)
         place = at(f"{url}&connect_timeout=2")
         driver = Driver(place)
         driver.run(0, ten(0))

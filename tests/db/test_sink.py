@@ -34,7 +34,7 @@ pytestmark = pytest.mark.xdist_group("db")
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Wait for locks for a moment, and not at all between tries."""
-    monkeypatch.setattr(database, "_LOCK_MILLIS", 100)
+    monkeypatch.setattr(database.Database, "_lock_millis", 100)
     with use(FakeClock()):
         yield
 
@@ -465,7 +465,7 @@ def test_locked_out(place: Place) -> None:
 
 def test_serialization_failure_is_run_again(at: At, postgres: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
     """D13: another session changes the row under a stricter isolation: the whole batch is run again, and is there once."""
-    monkeypatch.setattr(database, "_LOCK_MILLIS", 30_000)
+    monkeypatch.setattr(database.Database, "_lock_millis", 30_000)
     begun: list[str] = []
     monkeypatch.setattr(failpoints, "hit", begun.append)
     strict = at(postgres.url + "&options=-c%20default_transaction_isolation%3Dserializable")
@@ -492,7 +492,7 @@ def test_two_that_enter_a_sink_at_one_time(
     at: At, postgres: Postgres, monkeypatch: pytest.MonkeyPatch, is_new: bool
 ) -> None:
     """Another driver has made the tables, or the row of the sink, and not committed it: ours waits, and takes the sink over."""
-    monkeypatch.setattr(database, "_LOCK_MILLIS", 30_000)
+    monkeypatch.setattr(database.Database, "_lock_millis", 30_000)
     place = at(postgres.url)
     if not is_new:
         Driver(place, sink_id="other").begin(0)
@@ -599,6 +599,47 @@ def test_table_of_ours_with_another_fate_is_refused(at: At, postgres: Postgres, 
     place.query(f'ALTER TABLE "{place.table}_{suffix}" SET UNLOGGED')
     with pytest.raises(TableMismatch, match=f"_{suffix}' is UNLOGGED"):
         Driver(place, "d2", options={"badRows": "quarantine"}).begin(0)
+
+
+@pytest.mark.parametrize("which", ["table", "batches", "partition"])
+def test_table_whose_fate_changes_between_batches_is_refused(at: At, postgres: Postgres, which: str) -> None:
+    """D10: made UNLOGGED between two batches of one driver, the next one refuses it, whole; made LOGGED again, as it says, that goes on."""
+    place = at(postgres.url)
+    name = {"table": place.table, "batches": f"{place.table}_batches", "partition": f"{place.table}_p"}[which]
+    if which == "partition":
+        place.query("CREATE TABLE {t} (k bigint, v text, n bigint) PARTITION BY LIST (k)")
+        place.query(f'CREATE TABLE "{name}" PARTITION OF {{t}} DEFAULT')
+    driver = Driver(place)
+    driver.run(0, ten(0))
+    for number in (1, 2):
+        place.query(f'ALTER TABLE "{name}" SET UNLOGGED')
+        for _ in range(2):
+            with pytest.raises(TableMismatch, match=f"{name}'.* is UNLOGGED, TEMPORARY or FOREIGN.*SET LOGGED"):
+                driver.run(number, ten(number))
+        assert (place.last(), len(place.rows())) == (number - 1, 10 * number)
+        place.query(f'ALTER TABLE "{name}" SET LOGGED')
+        driver.run(number, ten(number))
+    assert (place.last(), len(place.rows())) == (2, 30)
+
+
+def test_table_whose_fate_changes_within_a_batch_is_not(
+    at: At, postgres: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From the look at it to the commit nobody can make the table UNLOGGED: whoever tries waits for the batch."""
+    place = at(postgres.url)
+    driver = Driver(place)
+    driver.run(0, ten(0))
+    tried: list[str] = []
+
+    def hit(point: str) -> None:
+        if point == "db.commit.before-commit":
+            with pytest.raises(DatabaseAway, match="lock timeout"):
+                place.query("ALTER TABLE {t} SET UNLOGGED")
+            tried.append(point)
+
+    monkeypatch.setattr(failpoints, "hit", hit)
+    driver.run(1, ten(1))
+    assert (len(tried), place.last(), len(place.rows())) == (1, 1, 20)
 
 
 def test_view_and_policies(at: At, postgres: Postgres) -> None:
@@ -774,7 +815,7 @@ def test_table_of_the_rejected_that_is_another(place: Place) -> None:
 
 def test_deadlock_is_run_again(at: At, postgres: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
     """D13: another session waits for our row, and we for its: ours is the victim, and all of the batch is run again."""
-    monkeypatch.setattr(database, "_LOCK_MILLIS", 30_000)
+    monkeypatch.setattr(database.Database, "_lock_millis", 30_000)
     place = at(postgres.url + "&options=-c%20deadlock_timeout%3D100ms")
     driver = Driver(
         place, options={"mode": "merge", "keyColumns": "k"}, schema=pa.schema([("k", pa.int64()), ("n", pa.int64())])

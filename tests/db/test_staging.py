@@ -9,17 +9,17 @@ import pyarrow as pa
 import pytest
 
 from penstock.db import staging
-from penstock.db.staging import Staged, Staging
+from penstock.db.staging import Staged, StagingFiles
 from penstock.errors import DamagedState, NotThere
 from tests.support.database import SCHEMA, ten
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Staging:
-    return Staging(str(tmp_path), "q")
+def place(tmp_path: Path) -> StagingFiles:
+    return StagingFiles(str(tmp_path), "q")
 
 
-def test_only_the_winners_staging_counts(place: Staging) -> None:
+def test_only_the_winners_staging_counts(place: StagingFiles) -> None:
     """D11: two attempts of a task have staged; what is read is that of the one whose message came, in order of partitions."""
     winner = place.write(3, 0, SCHEMA, [ten(0), ten(1)])
     place.write(3, 0, SCHEMA, [ten(0, of="loser"), ten(1)])
@@ -30,7 +30,7 @@ def test_only_the_winners_staging_counts(place: Staging) -> None:
     assert winner.rows == 20
 
 
-def test_what_is_applied_is_swept(place: Staging) -> None:
+def test_what_is_applied_is_swept(place: StagingFiles) -> None:
     """Every attempt of a batch and of those before it goes; later batches, and files that are not ours, stay."""
     for number in (1, 2, 2, 3):
         place.write(number, 0, SCHEMA, [ten(0)])
@@ -42,14 +42,14 @@ def test_what_is_applied_is_swept(place: Staging) -> None:
     assert foreign.exists()
 
 
-def test_what_a_failed_batch_staged_is_removed(place: Staging) -> None:
+def test_what_a_failed_batch_staged_is_removed(place: StagingFiles) -> None:
     """What messages name is removed, and nothing else."""
     gone, stays = place.write(1, 0, SCHEMA, [ten(0)]), place.write(1, 1, SCHEMA, [ten(1)])
     place.remove([gone])
     assert os.listdir(place.directory) == list(stays.files)
 
 
-def test_rows_are_cut_into_files(place: Staging, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_are_cut_into_files(place: StagingFiles, monkeypatch: pytest.MonkeyPatch) -> None:
     """A task that has much writes several files, so that nobody holds all of it; they are read as one."""
     monkeypatch.setattr(staging, "_FILE_BYTES", ten(0).nbytes * 2)
     staged = place.write(0, 0, SCHEMA, (ten(number) for number in range(5)))
@@ -57,21 +57,21 @@ def test_rows_are_cut_into_files(place: Staging, monkeypatch: pytest.MonkeyPatch
     assert pa.Table.from_batches(place.read([staged])).column("k").to_pylist() == list(range(50))
 
 
-def test_nothing_is_no_file(place: Staging) -> None:
+def test_nothing_is_no_file(place: StagingFiles) -> None:
     """A task without rows writes nothing, not even a directory."""
     assert place.write(0, 0, SCHEMA, [ten(0).slice(0, 0)]) == Staged((), 0)
     place.sweep(0)
     assert not Path(place.directory).exists()
 
 
-def test_staged_rows_are_nobody_elses_business(place: Staging) -> None:
+def test_staged_rows_are_nobody_elses_business(place: StagingFiles) -> None:
     """Files and their directory are for their owner alone."""
     staged = place.write(0, 0, SCHEMA, [ten(0)])
     assert os.stat(place.directory).st_mode & 0o777 == 0o700
     assert os.stat(f"{place.directory}/{staged.files[0]}").st_mode & 0o777 == 0o600
 
 
-def test_file_that_the_driver_does_not_see(place: Staging) -> None:
+def test_file_that_the_driver_does_not_see(place: StagingFiles) -> None:
     """A directory that is another one on each host is an error that says what to do."""
     staged = place.write(0, 0, SCHEMA, [ten(0)])
     place.remove([staged])
@@ -79,7 +79,7 @@ def test_file_that_the_driver_does_not_see(place: Staging) -> None:
         list(place.read([staged]))
 
 
-def test_file_that_was_cut_or_altered(place: Staging) -> None:
+def test_file_that_was_cut_or_altered(place: StagingFiles) -> None:
     """Rows that are not those that were staged are never loaded."""
     staged = place.write(0, 0, SCHEMA, [ten(0)])
     path = Path(place.directory) / staged.files[0]

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from penstock.clock import SECOND_NS
+from penstock.elsewhere import KNOWN_ELSEWHERE
 from penstock.errors import PenstockError
 from penstock.options import DATABASE, LOG, SINK, SOURCE, Option
 from penstock.sink.buckets import BucketTemplate
@@ -110,6 +111,14 @@ def test_errors_are_the_classes_of_the_code() -> None:
     rows = table(DOCS / "errors.md", "Class", "Code", "Exit status", "Meaning", "What to do")
     assert [(row[1], row[0], row[2]) for row in rows] == expected
     assert all(all(row) for row in rows)
+
+
+def test_options_known_elsewhere_are_those_of_the_code() -> None:
+    """The page has every option of Spark and Auto Loader that is answered, with the words of the answer, and no other."""
+    rows = table(DOCS / "from-spark.md", "Of the", "Option of Spark or Auto Loader", "Here")
+    shown = {(what, name): said for what, names, said in rows for name in re.findall(r"`([^`]+)`", names)}
+    ours = KNOWN_ELSEWHERE.items()
+    assert shown == {(what, name): said for what, answers in ours for name, said in answers.items()}
 
 
 def test_failpoints_are_those_of_the_code() -> None:

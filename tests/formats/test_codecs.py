@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import io
+import lzma
 import random
 import zlib
 from typing import TYPE_CHECKING
@@ -15,10 +17,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import BadFile, NotThere, OptionError
-from penstock.formats.codecs import codec_of, compress, decompressed, extension
+from penstock.formats.codecs import codec_of, compress, decompressed, extension, unreadable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 CODECS = ["gzip", "zstd", "bzip2"]
 NOISE = random.Random(1).randbytes(200_000)  # noqa: S311 - the same in every run, and does not compress
@@ -41,6 +43,12 @@ def unpacked(
         ("dir.x/a.json.GZ", "gzip"),
         ("a.csv.zst", "zstd"),
         ("a.bz2", "bzip2"),
+        ("a.json.xz", "xz"),
+        ("a.br", "brotli"),
+        ("part-0.txt.deflate", "deflate"),
+        ("part-0.txt.snappy", "snappy"),
+        ("part-0.txt.lz4", "lz4"),
+        ("a.Gzip", "gzip"),
         ("a.txt", None),
         ("gz", None),
         (".gz", "gzip"),
@@ -51,6 +59,30 @@ def unpacked(
 def test_codec_of_a_name(name: str, codec: str | None) -> None:
     """The end of a file's name says how it is compressed, in any case."""
     assert codec_of(name) == codec
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        ("logs.zip", "a ZIP archive"),
+        ("logs.tar", "a tar archive"),
+        ("logs.tar.GZ", "a tar archive"),
+        ("logs.tgz", "a tar archive"),
+        ("logs.tar.zst", "a tar archive"),
+        ("a.7z", "a 7-Zip archive"),
+        ("a.Z", "a file of compress (.Z)"),
+        ("a.json.lzo", "an LZO file"),
+        ("a.sz", "a file in Snappy's framing format"),
+        ("a.gz", None),
+        ("a.zip.txt", None),
+        ("zip", None),
+        ("tar", None),
+        ("", None),
+    ],
+)
+def test_names_of_what_cannot_be_read(name: str, found: str | None) -> None:
+    """Archives and codecs that nobody here unpacks are known by name, also within a codec that is."""
+    assert unreadable(name) == found
 
 
 def test_extensions_name_their_codec() -> None:
@@ -184,3 +216,117 @@ def test_unknown_codecs_are_refused() -> None:
     """A codec that we do not write is refused by name."""
     with pytest.raises(OptionError, match="compression='snappy' is unknown"):
         compress(b"", "snappy")
+
+
+def hadoop(data: bytes, codec: str, *, block: int = 5000, chunk: int = 2000) -> bytes:
+    """Return data in Hadoop's blocks, made of chunks of Snappy or LZ4."""
+    pack = pa.Codec("lz4_raw" if codec == "lz4" else codec)
+    out = io.BytesIO()
+    for at in range(0, len(data), block):
+        part = data[at : at + block]
+        out.write(len(part).to_bytes(4, "big"))
+        for begin in range(0, len(part), chunk):
+            packed = pack.compress(part[begin : begin + chunk], asbytes=True)
+            out.write(len(packed).to_bytes(4, "big") + packed)
+    return out.getvalue()
+
+
+def by_arrow(data: bytes, codec: str) -> bytes:
+    """Return data as Arrow compresses a stream."""
+    sink = pa.BufferOutputStream()
+    with pa.CompressedOutputStream(sink, codec) as stream:
+        stream.write(data)
+    packed: bytes = sink.getvalue().to_pybytes()
+    return packed
+
+
+MAKERS: dict[str, tuple[str, Callable[[bytes], bytes]]] = {
+    "xz": ("xz", lzma.compress),
+    "deflate": ("deflate", zlib.compress),
+    "brotli": ("brotli", lambda data: by_arrow(data, "brotli")),
+    "frames of lz4": ("lz4", lambda data: by_arrow(data, "lz4")),
+    "blocks of lz4": ("lz4", lambda data: hadoop(data, "lz4")),
+    "blocks of snappy": ("snappy", lambda data: hadoop(data, "snappy")),
+}
+
+
+@pytest.mark.parametrize("made", MAKERS)
+@pytest.mark.parametrize("data", [b"", b"x", TEXT, NOISE], ids=["empty", "byte", "text", "noise"])
+def test_files_of_other_programs(made: str, data: bytes) -> None:
+    """What other makers compress is read, in chunks of any width, and files that were put one behind another, too."""
+    codec, pack = MAKERS[made]
+    packed = pack(data)
+    for width in (13, 1 << 16):
+        assert unpacked(packed, codec, width=width) == data
+    assert unpacked(packed + packed, codec) == data + data
+    assert unpacked(b"", codec) == b""
+
+
+@pytest.mark.parametrize("made", MAKERS)
+def test_every_cut_of_files_of_other_programs_shows(made: str) -> None:
+    """A file that is cut anywhere is an error, never a shorter file; but for whole blocks, whose number nobody wrote down."""
+    codec, pack = MAKERS[made]
+    data = TEXT[:12_000] + NOISE[:300]
+    whole = pack(data)
+    for length in range(1, len(whole), 1 if len(whole) < 2000 else 17):
+        try:
+            found = unpacked(whole[:length], codec, width=1000)
+        except BadFile:
+            continue
+        assert made.startswith("blocks")
+        assert len(found) in {5000, 10_000}
+        assert data.startswith(found)
+
+
+@pytest.mark.parametrize("made", MAKERS)
+@pytest.mark.parametrize(
+    "data",
+    [b"plain text, and no member", b"{}", bytes(100), b"\xff\x06\x00\x00sNaPpY", b"\x02\x21\x4c\x18abcd"],
+    ids=["text", "json", "zeros", "framed snappy", "legacy lz4"],
+)
+def test_garbage_in_the_name_of_other_codecs(made: str, data: bytes) -> None:
+    """Text, zeros, and forms of the same codec that are others, are errors, alone and behind a whole file."""
+    codec, pack = MAKERS[made]
+    for before in (b"", pack(TEXT)):
+        if before and codec == "xz" and not data.strip(b"\0"):
+            continue  # xz allows zeros behind a stream
+        if not data.strip(b"\0") and (made.startswith("blocks") or (codec == "lz4" and not before)):
+            assert unpacked(before + data, codec) == unpacked(
+                before, codec
+            )  # empty blocks, as Hadoop ends an empty file
+            continue
+        with pytest.raises(BadFile, match="not a whole"):
+            unpacked(before + data, codec)
+
+
+@pytest.mark.parametrize("codec", ["snappy", "lz4"])
+def test_blocks_that_claim_what_they_do_not_hold(codec: str) -> None:
+    """Lengths that are wrong are errors, and no memory is taken for what a file only claims."""
+    chunk = hadoop(b"x" * 100, codec)[4:]
+    huge = (1 << 31).to_bytes(4, "big")
+    for data in ((99).to_bytes(4, "big") + chunk, huge + huge, huge + chunk, (100).to_bytes(4, "big") + bytes(4)):
+        with pytest.raises(BadFile, match="not a whole"):
+            unpacked(data, codec)
+    claim = b"\xff\xff\xff\xff\x0f" if codec == "snappy" else b"\xff" * 200
+    with pytest.raises(BadFile):
+        unpacked(huge + len(claim).to_bytes(4, "big") + claim, codec)
+
+
+def test_xz_that_asks_for_much_memory_is_refused() -> None:
+    """A dictionary of more than 256 MiB is more than a task gives to one file."""
+    filters = [{"id": lzma.FILTER_LZMA2, "dict_size": 1 << 29}]
+    with pytest.raises(BadFile, match="[Mm]emory"):
+        unpacked(_with_dictionary(filters), "xz")
+
+
+def _with_dictionary(filters: list[dict[str, int]]) -> bytes:
+    packer = lzma.LZMACompressor(filters=filters)
+    return packer.compress(b"x") + packer.flush()
+
+
+@pytest.mark.parametrize("made", ["xz", "deflate", "brotli"])
+def test_bombs_in_other_codecs(made: str) -> None:
+    """The limits hold for every codec."""
+    codec, pack = MAKERS[made]
+    with pytest.raises(BadFile, match="unpacks to"):
+        unpacked(pack(bytes(1 << 26)), codec, ratio_max=100)

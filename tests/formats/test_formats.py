@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import BadRecord, OptionError
-from penstock.formats import ReadFormat, WriteFormat, decoder, encoder
+from penstock.formats import Dialect, ReadFormat, WriteFormat, decoder, encoder
 from penstock.formats.malformed import EXCERPT_CHARACTERS, MalformedError, excerpt, raise_bad_record
 
 SCHEMA = pa.schema([("value", pa.string())])
@@ -21,7 +21,7 @@ SCHEMA = pa.schema([("value", pa.string())])
 
 def test_descriptions_travel() -> None:
     """Formats are pickled to other processes and come out equal, schema included."""
-    for fmt in (ReadFormat("csv", SCHEMA, header=True, sep=";"), WriteFormat("json", SCHEMA, "gzip")):
+    for fmt in (ReadFormat("csv", SCHEMA, csv=Dialect(sep=";", header=True)), WriteFormat("json", SCHEMA, "gzip")):
         assert pickle.loads(pickle.dumps(fmt)) == fmt  # noqa: S301 - our own bytes
 
 

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.errors import BadRecord, DependencyError, OptionError
-from penstock.formats import ReadFormat, WriteFormat, decoder, encoder, jsonexact, jsonl, jsonquick, ndjson
+from penstock.formats import ReadFormat, WriteFormat, decoder, encoder, jsonexact, jsonl
 from penstock.formats.malformed import MalformedError
 from tests.formats.batches import VALUES, flat_batches, same_rows
 from tests.formats.spark import ANSWERS, REFUSED, TYPES, cast_to_string, same
@@ -438,81 +438,6 @@ LINES = st.lists(MEMBERS, max_size=6).map(
 )
 
 
-@settings(max_examples=200)
-@given(block=st.lists(LINES, max_size=3).map("\n".join))
-def test_the_quick_reader_is_right_or_says_nothing(block: str) -> None:
-    """Where the quick reader answers at all, its rows are those of the exact one, whatever the keys and values."""
-    quick = jsonquick.quick(block.encode(), FLAT)
-    if quick is not None:
-        quick.validate(full=True)
-        assert same_rows(quick, jsonexact.exact(block.encode(), FLAT))
-
-
-DOUBTS = {
-    "a repeated key": '{"a":1,"a":2}',
-    "a repeated key that is null": '{"a":1,"a":null}',
-    "a repeated key, escaped": '{"a":1,"\\u0061":2}',
-    "a repeated key with a space": '{"a" :1,"a":2}',
-    "a repeated key with a tab": '{"a"\t:1,"a":2}',
-    "a repeated key in the second line": '{"a":1}\n{"a":1,"b":":","a":2}',
-    "a fraction in a string column": '{"s":1.10}',
-    "an object in a string column": '{"s":{"x":1}}',
-    "a number in a binary column": '{"b":1234}',
-    "many digits in a decimal": '{"d":0.12345678901234567}',
-    "a year in a date column": '{"t":2024}',
-    "half a character": '{"s":"\\ud83d"}',
-    "the middle of two floats": '{"f":16777217}',
-    "a null that must not be": '{"a":1}\n{}',
-}
-
-
-@pytest.mark.parametrize("block", DOUBTS.values(), ids=DOUBTS)
-def test_the_quick_reader_leaves_doubts_alone(block: str) -> None:
-    """Each of the ways in which polars differs from Spark without a word is seen, and left to the exact reader."""
-    schema = pa.schema(
-        [
-            pa.field("a", pa.int64(), nullable="must not" not in block),
-            *(
-                ("s", pa.string()),
-                ("b", pa.binary()),
-                ("d", pa.decimal128(20, 17)),
-                ("t", pa.date32()),
-                ("f", pa.float32()),
-            ),
-        ]
-    )
-    if block == DOUBTS["a null that must not be"]:
-        schema = pa.schema([pa.field("a", pa.int64(), nullable=False)])
-    assert jsonquick.quick(block.encode(), schema) is None
-
-
-SURE = {
-    "plain": '{"a":1,"s":"x"}\n{"a":2,"s":"y"}',
-    "nulls and missing keys": '{"a":null,"s":"x"}\n{}\n{"s":null}',
-    "unknown keys": '{"x":{"q":1},"a":1,"y":[1,"a"]}',
-    "a nested key of the same name in another line": '{"x":{"s":1}}\n{"a":1}',
-    "whole numbers in a string column": '{"s":12}\n{"s":"34"}',
-    "colons and escapes": '{"s":": \\n :\\"","a":1}',
-    "emoji escapes": '{"s":"\\ud83d\\ude00"}',
-    "blank lines": '\n{"a":1}\n\n',
-}
-
-
-@pytest.mark.parametrize("block", SURE.values(), ids=SURE)
-def test_the_quick_reader_reads_what_is_usual(block: str) -> None:
-    """Usual files do not fall to the slower reader."""
-    schema = pa.schema([("a", pa.int64()), ("s", pa.string())])
-    quick = jsonquick.quick(block.encode(), schema)
-    assert quick is not None
-    assert quick.equals(jsonexact.exact(block.encode(), schema))
-
-
-def test_what_the_quick_reader_leaves_does_not_change_the_next_blocks() -> None:
-    """After a block that was left to the exact reader, blocks give the rows they always give."""
-    decode = decoder(ReadFormat("json", STRING)).decode
-    for _ in range(3):
-        for block in (b'{"a":1.10}\n', *[b'{"a":"x"}\n'] * 10):
-            assert decode(block).equals(jsonexact.exact(block, STRING))
 
 
 VALUE = st.recursive(
@@ -538,20 +463,6 @@ def test_any_json_is_kept_as_text(values: list[Any], indent: tuple[str, str], as
     assert column(*(text for text, _ in kept), kind=pa.string()) == expected
 
 
-@pytest.mark.parametrize("version", ["1.20.0", "2.0.3", "0.9"])
-def test_a_polars_that_is_not_strict_is_refused(version: str) -> None:
-    """A polars that would make wrong values null is refused, with the command that mends it, and not used."""
-    with pytest.raises(DependencyError, match=rf"polars {version} makes .* pip install 'polars>=2\.1'"):
-        ndjson.check_version(version)
-    ndjson.check_version("2.1.0")
-    ndjson.check_version("10.0.0rc1")
-
-
-def test_polars_is_as_strict_as_it_must_be() -> None:
-    """The polars installed here refuses each value of a wrong type, which all reading of JSON relies on."""
-    wrong = {"Int64": ["1.5", '"1"', "true", "[1]", "1e3"], "Float64": ['"1.5"', "true"], "Boolean": ["1", '"true"']}
-    for kind, values in wrong.items():
-        assert [value for value in values if ndjson.read(f'{{"a":{value}}}'.encode(), {"a": kind}) is not None] == []
 
 
 # -- writing

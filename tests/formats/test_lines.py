@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING
+import re
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from penstock.errors import BadRecord, FileChanged
 from penstock.formats import lines
-from penstock.formats.lines import BOM, blocks, record_at, record_starts, stream_blocks
+from penstock.formats.lines import BOM, blocks, record_at, record_starts, stream_blocks, value_ends
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -205,3 +206,69 @@ def test_real_logs_in_many_ranges(loghub: Path) -> None:
         content = path.read_bytes()[:60_000]
         for sep, width in itertools.product([None, b"\n", b"\r\n"], [997, 7_919]):
             check(content, sep, range(width, len(content), width), 4_096)
+
+
+UNITS = {"utf-16-le": "<u2", "utf-16-be": ">u2", "utf-32-le": "<u4", "utf-32-be": ">u4"}
+# Characters whose bytes have separators across them, in one order or the other.
+MISLEADING = "a\r\n|\u0a0d\u0d0a\u0a00\u0d00\u7c00\u007c\u0100\u0a31\u010a"
+
+
+def wide_records(text: str, sep: str | None, codec: str) -> list[tuple[int, bytes, bytes]]:
+    """Return (offset, bytes with their separator, bytes without) of each record of a text behind a mark."""
+    ends = "\r\n|\r|\n" if sep is None else re.escape(sep)
+    found, at, begin = [], 0, len("\ufeff".encode(codec))
+    bounds = [(match.start(), match.end()) for match in re.finditer(ends, text)]
+    for end, behind in [
+        *bounds,
+        *([(len(text), len(text))] if text and (not bounds or bounds[-1][1] < len(text)) else []),
+    ]:
+        whole = text[at:behind].encode(codec)
+        found.append((begin, whole, text[at:end].encode(codec)))
+        at, begin = behind, begin + len(whole)
+    return found
+
+
+@pytest.mark.parametrize("codec", UNITS)
+@pytest.mark.parametrize("sep", [None, "\n", "|", "\r\n", "||", "|\n|", "\u0a00", "\N{GRINNING FACE}"])
+@given(data=st.data())
+def test_any_cuts_of_text_in_wide_code_units(codec: str, sep: str | None, data: st.DataObject) -> None:
+    """UTF-16 and UTF-32 in ranges cut at any byte: each record once, though its separator's bytes stand between others."""
+    text = "".join(data.draw(st.lists(st.sampled_from([*MISLEADING, sep or "\n"]), max_size=20)))
+    mark, wide = "\ufeff".encode(codec), sep.encode(codec) if sep else None
+    content = mark + text.encode(codec)
+    expected = wide_records(text, sep, codec)
+    cuts = data.draw(st.lists(st.integers(0, len(content)), max_size=5))
+    block_bytes, found = data.draw(st.integers(1, 9)), []
+    how: dict[str, Any] = {"sep": wide, "unit": UNITS[codec]}
+    for start, end in itertools.pairwise([0, *sorted(cuts), len(content)]):
+        for offset, block in blocks(
+            reader(content), len(content), start, end, bom=mark, block_bytes=block_bytes, **how
+        ):
+            starts = record_starts(block, **how)
+            for begin, behind, stop in zip(
+                starts, [*starts[1:], len(block)], value_ends(block, starts, **how), strict=True
+            ):
+                found.append((offset + int(begin), block[begin:behind], block[begin:stop]))
+                assert start <= (offset + begin if offset + begin != len(mark) else 0) < end
+    assert found == expected
+    pieces = [content[at : at + block_bytes] for at in range(0, len(content), block_bytes)]
+    streamed = list(stream_blocks(pieces, bom=mark, block_bytes=block_bytes, **how))
+    assert b"".join(block for _, block in streamed) == content.removeprefix(mark)
+    assert {offset for offset, _ in streamed} <= {begin for begin, _, _ in expected}
+
+
+@pytest.mark.parametrize("sep", [None, b"\n\0"])
+def test_a_file_that_ends_within_a_code_unit(sep: bytes | None) -> None:
+    """What is left of a unit at the end of a file is there for its decoder to refuse, in any ranges."""
+    for content in (b"a", b"a\0\n\0b", b"\n\0a", b"a\0\n", b"a\0b\0c", b"\r\0\n"):
+        for cut in range(len(content) + 1):
+            ranges = [(0, cut), (cut, len(content))]
+            found = [
+                list(blocks(reader(content), len(content), *each, sep=sep, unit="<u2", bom=b"")) for each in ranges
+            ]
+            assert b"".join(block for some in found for _, block in some) == content
+            for _, block in (block for some in found for block in some):
+                starts = record_starts(block, sep=sep, unit="<u2")
+                assert value_ends(block, starts, sep=sep, unit="<u2")[-1] == len(block) or block.endswith(
+                    (b"\n\0", b"\r\0")
+                )

@@ -102,6 +102,18 @@ def test_collations_are_no_metadata() -> None:
     assert to_arrow(json.dumps(schema)).equals(pa.schema([("a", pa.string())]), check_metadata=True)
 
 
+@pytest.mark.parametrize("kind", ["array<void>", "map<void, void>"])
+def test_types_without_values_name_the_column(kind: str) -> None:
+    """What `array()` and `map()` are to Spark, void where no null may be, is refused by name and not by Arrow's words."""
+    element = {"type": "array", "elementType": "void", "containsNull": False}
+    entries = {"type": "map", "keyType": "void", "valueType": "void", "valueContainsNull": False}
+    field = {"name": "x", "nullable": True, "type": element if kind == "array<void>" else entries}
+    inner = {"name": "s", "nullable": True, "type": {"type": "struct", "fields": [field]}}
+    for where, name in ((field, "x"), (inner, "s.x")):
+        with pytest.raises(OptionError, match=f"column '{name}' is of type void NOT NULL, or holds it"):
+            to_arrow(json.dumps({"type": "struct", "fields": [where]}))
+
+
 @pytest.mark.parametrize("name", ["variant", "interval", "interval year to month", "geometry(OGC:CRS84)", "nonsense"])
 @pytest.mark.parametrize("wrap", [lambda t: t, array, lambda t: struct(("inner", t)), lambda t: mapping("string", t)])
 def test_unsupported_types_name_the_column(name: str, wrap: Any) -> None:

@@ -85,6 +85,28 @@ def test_a_separator_across_characters_is_no_utf8() -> None:
         lines("a\N{EURO SIGN}b".encode(), sep=b"\x82")
 
 
+@pytest.mark.parametrize("codec", ["utf-16-le", "utf-16-be", "utf-32-le"])
+@pytest.mark.parametrize(
+    ("text", "sep", "expected"),
+    [
+        ("a\r\nb\rc\n\n", None, ["a", "b", "c", ""]),
+        ("\u0a0d|\u0d0a\n|", "|", ["\u0a0d", "\u0d0a\n"]),
+        ("|||", "||", ["", "|"]),
+        ("", None, []),
+        ("a", "|", ["a"]),
+    ],
+)
+def test_binary_lines_of_wide_code_units_are_the_bytes_of_the_file(
+    codec: str, text: str, sep: str | None, expected: list[str]
+) -> None:
+    """Lines of UTF-16 and UTF-32 come as they are, without their separators."""
+    unit = ("<" if codec.endswith("le") else ">") + f"u{int(codec[4:6]) // 8}"
+    fmt = ReadFormat("text", BINARY, codec, line_sep=sep.encode(codec) if sep else None, unit=unit)
+    batch = decoder(fmt).decode(text.encode(codec))
+    batch.validate(full=True)
+    assert batch.column(0).to_pylist() == [line.encode(codec) for line in expected]
+
+
 def test_binary_lines_are_not_checked() -> None:
     """A binary column takes lines of any bytes."""
     assert lines(b"\xff\xfe\n\x80", schema=BINARY) == [b"\xff\xfe", b"\x80"]

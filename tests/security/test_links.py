@@ -17,6 +17,7 @@ from penstock.source.plan import Planner
 from penstock.source.read import Reading
 from penstock.source.scan import Scan
 from penstock.storage import Entry, LocalStorage
+from penstock.storage._local import LocalReadHandle
 from tests.support.output import TEXT, Output
 
 LONG_AGO = 1_000_000_000
@@ -141,6 +142,28 @@ def test_planned_file_that_becomes_another_thing_is_refused(source: Input, elsew
         list(source.reading.batches(splits))
 
 
+def test_a_link_that_is_there_for_the_opening_alone_is_refused(source: Input, elsewhere: Path) -> None:
+    """Size and time of a file can be chosen to be those of a secret; the link there is swapped back before it is resolved."""
+    splits = source.planner.splits(source.planner.latest(source.planner.initial()))
+    file, secret = source.path / "a", elsewhere / "secret.txt"
+    secret.write_text("evil\n")
+    os.utime(secret, (LONG_AGO, LONG_AGO))
+
+    class Swapping(LocalStorage):
+        def open(self, path: str) -> LocalReadHandle:
+            file.unlink()
+            file.symlink_to(secret)
+            handle = super().open(path)
+            file.unlink()
+            source.put("a", "mine\n")
+            return handle
+
+    reading = Reading(Swapping(), str(source.path), ReadFormat("text", TEXT))
+    with pytest.raises(FileChanged, match="another file is there"):
+        list(reading.batches(splits))
+    assert source.lines() == {"a": ["mine"]}
+
+
 def test_a_listing_asks_nothing_more_of_files(source: Input, monkeypatch: pytest.MonkeyPatch) -> None:
     """Files that are no links cost one stat each when they are new, and nothing to tell that they are none."""
     for number in range(100):
@@ -157,7 +180,7 @@ def test_a_listing_asks_nothing_more_of_files(source: Input, monkeypatch: pytest
             return super().resolve(path)
 
     scan = Scan(Counting(), str(source.path), recursive=True, follow=False, accept=lambda _: True)
-    assert len(scan.refresh()) == 101
+    assert len(scan.refresh().came) == 101
     assert len(calls) == 1 + 101  # the path, and each new name
 
 

@@ -79,7 +79,9 @@ def test_state_holds_no_password(penstock: Callable[..., Said], output: Output) 
     """With a password in the URL of the checkpoint and of the source, no file of the state has it, and no command says it."""
     source = {"path": "/in", "stateLocation": f"hdfs://u:{SECRET}@h/plans"}
     stage = fused.Stage.describe(source, TEXT_SCHEMA, None)
-    sink = output.sink(checkpointLocation=f"hdfs://u:{SECRET}@h/checkpoint", ingest=stage, rollBatches="2")
+    checkpoint = f"hdfs://u:{SECRET}@h/checkpoint"
+    output.table = fused.LIVE_SINK
+    sink = output.sink(checkpointLocation=checkpoint, ingest=stage.text, rollBatches="2")
     for batch in range(3):
         output.batch(sink, batch, {0: ["x"]})
     files = [path for path in output.root.rglob("*") if path.is_file()]

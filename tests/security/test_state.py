@@ -14,10 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from penstock.errors import DamagedState
-from penstock.sink.existing import note_options, noted_options
+import penstock as penstock_package
+from penstock.errors import DamagedState, OptionError
+from penstock.options import SINK, parse
+from penstock.sink.existing import NotedStage, note_options, noted
 from penstock.sink.ledger import FinishedFile, Growth, Segment, signed
 from penstock.source.cursor import Split
+from penstock.spark import fused
 from penstock.storage import LocalStorage
 from tests.cli.conftest import Pipeline, Said, penstock, pipeline
 from tests.support.output import Output
@@ -35,13 +38,18 @@ class Evil:
         return open, (str(self.mark), "w")
 
 
-def forge(line: Pipeline, transform: str) -> None:
-    """Write the options that a sink has noted anew, with another transform, and a checksum that fits."""
+def forge(line: Pipeline, transform: object, name: str = "ingest") -> None:
+    """Write the options that a sink has noted anew, with another transform under `name`, and a checksum that fits."""
     [path] = (line.dst / "_penstock/q").glob("options-*.json")
     record = json.loads(path.read_bytes())["record"]
-    stage = json.loads(record["options"]["ingest"])
-    record["options"]["ingest"] = json.dumps({**stage, "transform": transform})
+    stage = json.loads(record["options"].pop("ingest"))
+    record["options"][name] = json.dumps({**stage, "transform": transform})
     path.write_bytes(signed(record))
+
+
+def pickled(mark: Path) -> str:
+    """Return what a transform that makes the file `mark` travels as."""
+    return "pickle:" + base64.b64encode(pickle.dumps(Evil(mark))).decode()
 
 
 def test_a_forged_pickle_is_not_loaded(
@@ -52,20 +60,88 @@ def test_a_forged_pickle_is_not_loaded(
     line.put("a.log", "one")
     line.run()
     mark = tmp_path / "owned"
-    forge(line, "pickle:" + base64.b64encode(pickle.dumps(Evil(mark))).decode())
+    forge(line, pickled(mark))
     said = penstock("verify", line.dst, "--source", line.src)
     assert "was a Python function, which is not noted" in said.out
     for command in ("status", "files", "finish", "clean", "verify"):
         assert penstock(command, line.dst).status == 0
     assert not mark.exists()
-    assert "pickle:" not in json.dumps(noted_options(LocalStorage(), f"{line.dst}/_penstock/q"))
+    assert "pickle:" not in repr(noted(LocalStorage(), f"{line.dst}/_penstock/q"))
+
+
+SPELLINGS = ["ingest", "INGEST", "Ingest", "inGest", " ingest"]
+
+
+@pytest.mark.parametrize("name", SPELLINGS)
+@pytest.mark.parametrize("form", ["text", "spaced", "list", "upper"])
+def test_no_spelling_of_a_forged_stage_is_loaded(
+    tmp_path: Path, penstock: Callable[..., Said], pipeline: Callable[..., Pipeline], name: str, form: str
+) -> None:
+    """Options are told apart without regard to case: a stage under any spelling of its name is never loaded, nor run."""
+    line = pipeline()
+    line.put("a.log", "one")
+    line.run()
+    mark = tmp_path / "owned"
+    code = pickled(mark)
+    forge(
+        line,
+        {"text": code, "spaced": f" {code}", "list": [code], "upper": code.replace("pickle", "PICKLE")}[form],
+        name,
+    )
+    for command in (("verify", "--source", line.src), ("status",), ("files",), ("finish",), ("clean",), ("verify",)):
+        said = penstock(command[0], line.dst, *command[1:])
+        assert said.status in {0, 1, 3}, said
+        assert "Traceback" not in said.out + said.err
+    assert not mark.exists()
+
+
+def test_a_function_that_state_names_is_not_imported(
+    tmp_path: Path, penstock: Callable[..., Said], pipeline: Callable[..., Pipeline], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A note that says `module:function` has that module imported by nobody; who verifies names the function themselves."""
+    line = pipeline()
+    line.put("a.log", "one")
+    line.run()
+    (tmp_path / "here").mkdir()
+    mark = tmp_path / "imported"
+    (tmp_path / "here" / "noted_by_state.py").write_text(
+        f"open({str(mark)!r}, 'w').close()\ndef same(rows): return rows\n"
+    )
+    monkeypatch.chdir(tmp_path / "here")
+    forge(line, "noted_by_state:same")
+    said = penstock("verify", line.dst, "--source", line.src)
+    assert said.status == 1
+    assert "--transform noted_by_state:same" in said.out
+    assert not mark.exists()
+    said = penstock("verify", line.dst, "--source", line.src, "--transform", "noted_by_state:same")
+    assert said.status == 0, said
+    assert mark.exists()
+
+
+def test_only_a_live_caller_gives_a_stage() -> None:
+    """Text cannot become a stage by being text: the sink's options have no such option, and a stage is made of its own type."""
+    stage = json.dumps({"source": {"path": "/in"}, "schema": "{}", "transform": "os:system", "out": "{}"})
+    noted_stage = NotedStage({"path": "/in"}, "{}", "{}", "os:system")
+    with pytest.raises(OptionError, match="unknown option 'ingest'"):
+        parse(SINK, {"path": "/out", "ingest": stage}, what="sink")
+    for given in (stage, noted_stage, None):
+        with pytest.raises((AttributeError, TypeError)):
+            fused.Stage.of(given)
+
+
+def test_what_loads_functions_is_named() -> None:
+    """A stage that is loaded is made in one module, and functions that travelled are unpacked in two, each for a live query."""
+    made = {"LiveStage(": ["spark/fused.py"], "functions.unpacked(": ["spark/fused.py", "spark/replayable.py"]}
+    package = Path(penstock_package.__file__).parent
+    texts = {path.relative_to(package).as_posix(): path.read_text("utf-8") for path in package.rglob("*.py")}
+    assert {call: sorted(name for name, text in texts.items() if call in text) for call in made} == made
 
 
 OUTSIDE = ["../outside", "a/../../outside", "/etc/passwd", ".."]
 
 
 @pytest.mark.parametrize("path", OUTSIDE)
-@pytest.mark.parametrize("what", ["path", "staged", "segment", "grown"])
+@pytest.mark.parametrize("what", ["path", "staged", "segment", "grown", "length", "bucket"])
 def test_forged_paths_lead_nowhere(output: Output, elsewhere: Path, path: str, what: str) -> None:
     """A record, with a checksum that fits, that names a file elsewhere is damaged: it is neither moved nor published."""
     sink = output.sink(fileName="f{seq}")
@@ -78,6 +154,8 @@ def test_forged_paths_lead_nowhere(output: Output, elsewhere: Path, path: str, w
         "staged": replace(head, n=head.n + 1, finished=(replace(file, staged=path),)),
         "segment": replace(head, n=head.n + 1, open=(replace(head.open[0], segments=(segment,)),)),
         "grown": replace(head, n=head.n + 1, grown=(Growth(path, 0, 7, 1, ()),)),
+        "length": replace(head, n=head.n + 1, lengths={path: 7}),
+        "bucket": replace(head, n=head.n + 1, open=(replace(head.open[0], bucket=path),)),
     }[what]
     record = output.root / f"_penstock/s/ledger/{head.n + 1:012d}"
     record.write_bytes(signed(asdict(forged)))
@@ -85,6 +163,33 @@ def test_forged_paths_lead_nowhere(output: Output, elsewhere: Path, path: str, w
         sink.finish("d1")
     assert output.visible() == {}
     assert (elsewhere / "secret.txt").read_text() == "secret\n"
+
+
+@pytest.mark.parametrize("path", OUTSIDE)
+def test_forged_folds_lead_nowhere(output: Output, elsewhere: Path, penstock: Callable[..., Said], path: str) -> None:
+    """A file of folded records that names a file elsewhere is damaged: no command reads that file as one of the output."""
+    sink = output.sink(rollBatches="1")
+    output.batch(sink, 0, {0: ["x"]})
+    folds = output.root / "_penstock/s/ledger"
+    file = FinishedFile(path, "", 1, 7, "", 0, 0, "000000000001-0-0-x.part")
+    fold = {"sink": "s", "first": 1, "last": 1, "finished": [asdict(file)]}
+    (folds / "000000000001-000000000001").write_bytes(signed(fold))
+    with pytest.raises(DamagedState, match="not a fold"):
+        list(sink.ledger.history())
+    for command in ("files", "verify"):
+        assert penstock(command, output.root).status == 3
+    assert (elsewhere / "secret.txt").read_text() == "secret\n"
+
+
+@pytest.mark.parametrize("finished", [None, [1], [{"path": "a"}], "text"])
+def test_forged_folds_are_damaged_state(output: Output, finished: object) -> None:
+    """A file of folded records whose checksum fits and whose form does not is `DamagedState`, no traceback."""
+    sink = output.sink(rollBatches="1")
+    output.batch(sink, 0, {0: ["x"]})
+    fold = {"sink": "s", "first": 1, "last": 1, "finished": finished}
+    (output.root / "_penstock/s/ledger/000000000001-000000000001").write_bytes(signed(fold))
+    with pytest.raises(DamagedState, match="not a fold"):
+        list(sink.ledger.history())
 
 
 @pytest.mark.parametrize("path", ["../secret", "a/../../b", ".."])
@@ -100,12 +205,15 @@ def test_credentials_are_not_noted(tmp_path: Path) -> None:
     given = {
         "path": "/data/out",
         "checkpointLocation": "hdfs://user:hunter2@host:8020/checkpoint",
-        "ingest": json.dumps({"source": {"path": "s3://AKIA:hunter2/x@bucket/a@b"}, "transform": None}),
+        "ingest": json.dumps(
+            {"source": {"path": "s3://AKIA:hunter2/x@bucket/a@b"}, "schema": "", "out": "", "transform": None}
+        ),
     }
     note_options(LocalStorage(), str(tmp_path), 1, given)
     [note] = tmp_path.iterdir()
     assert "hunter2" not in note.read_text()
     assert "AKIA" not in note.read_text()
-    noted = noted_options(LocalStorage(), str(tmp_path))
-    assert noted["checkpointLocation"] == "hdfs://***@host:8020/checkpoint"
-    assert json.loads(noted["ingest"])["source"]["path"] == "s3://***@bucket/a@b"
+    found = noted(LocalStorage(), str(tmp_path))
+    assert found.options["checkpointLocation"] == "hdfs://***@host:8020/checkpoint"
+    assert found.stage is not None
+    assert found.stage.source["path"] == "s3://***@bucket/a@b"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import os
+from decimal import Decimal
 from zoneinfo import ZoneInfo
 
 import pyarrow as pa
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from penstock.errors import TemplateError
 from penstock.sink.buckets import DEFAULT_PARTITION, BucketTemplate, escape, unescape
 from penstock.sink.names import NameTemplate
+from tests.support.output import Output
 
 UTC = dt.timezone.utc
 
@@ -186,6 +188,110 @@ def test_batch_time() -> None:
 def test_values_are_escaped(column: pa.Array, bucket: str) -> None:
     """F34: values cannot leave the path, hide a directory or look like another part of it."""
     assert list(buckets("{c}", column)) == [bucket]
+
+
+MOMENTS = ["2026-01-31T23:30:00", "2026-01-31T23:30:00.500000", "2026-10-25T00:30:00", "2026-10-25T01:30:00"]
+
+
+@pytest.mark.parametrize(
+    ("column", "names"),
+    [
+        (
+            pa.array([0.0, -0.0, 1e7, 9999999.0, 1e-4, 0.001, float("nan"), float("-inf"), 5e-324, 1e22]),
+            ["0.0", "0.0", "1.0E7", "9999999.0", "1.0E-4", "0.001", "NaN", "-Infinity", "4.9E-324", "1.0E22"],
+        ),
+        (pa.array([0.1, 1e-45, None, 16777216], pa.float32()), ["0.1", "1.4E-45", DEFAULT_PARTITION, "1.6777216E7"]),
+        (
+            pa.array([Decimal("1E-18"), Decimal(-2)], pa.decimal128(38, 18)),
+            ["0.000000000000000001", "-2.000000000000000000"],
+        ),
+        (
+            pa.array([dt.datetime.fromisoformat(moment) for moment in MOMENTS], pa.timestamp("us")),
+            ["2026-01-31 23:30:00", "2026-01-31 23:30:00.5", "2026-10-25 00:30:00", "2026-10-25 01:30:00"],
+        ),
+        (
+            pa.array([dt.datetime.fromisoformat(moment) for moment in MOMENTS], pa.timestamp("us")).cast(
+                pa.timestamp("us", "UTC")
+            ),
+            ["2026-02-01 00:30:00", "2026-02-01 00:30:00.5", "2026-10-25 02:30:00", "2026-10-25 02:30:00"],
+        ),
+        (pa.array([dt.timedelta(days=-1, milliseconds=-500)]), ["INTERVAL '-1 00:00:00.5' DAY TO SECOND"]),
+        (pa.array([3_600_000_000_001, 0], pa.time64("ns")), ["01:00:00.000000001", "00:00:00"]),
+    ],
+)
+def test_values_are_written_as_spark_writes_them(column: pa.Array, names: list[str]) -> None:
+    """What Spark infers of a directory is what it infers of its own: values that are alike share one, in the sink's zone."""
+    found = buckets("c={c}", column, zone="Europe/Berlin")
+    rows = {row: bucket for bucket, numbers in found.items() for row in numbers}
+    assert [unescape(rows[row]) for row in range(len(names))] == [f"c={name}" for name in names]
+
+
+NESTED = pa.schema(
+    [
+        ("st", pa.struct([("x", pa.string()), ("Y", pa.int64()), ("in.ner", pa.struct([("z", pa.string())]))])),
+        ("Country", pa.string()),
+        ("a.b", pa.string()),
+        ("case", pa.string()),
+        ("CASE", pa.string()),
+        ("Time", pa.string()),
+    ]
+)
+ROWS = pa.RecordBatch.from_pylist(
+    [
+        {"st": {"x": "p", "Y": 1, "in.ner": {"z": "q"}}, "Country": "de", "a.b": "dot", "case": "low", "CASE": "high", "Time": "t"},
+        {"st": None, "Country": "fr", "a.b": "dot", "case": "low", "CASE": "high", "Time": "t"},
+    ],
+    schema=NESTED,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("template", "names"),
+    [
+        ("{st.x}", ["p", DEFAULT_PARTITION]),
+        ("{ST.y}", ["1", DEFAULT_PARTITION]),
+        ("{st.`in.ner`.z}", ["q", DEFAULT_PARTITION]),
+        ("{`Country`}", ["de", "fr"]),
+        ("{country}", ["de", "fr"]),
+        ("{a.b}", ["dot", "dot"]),
+        ("{case}", ["low", "low"]),
+        ("{CASE}", ["high", "high"]),
+        ("{Time}", ["t", "t"]),
+        ("{time:%Y}", ["1970", "1970"]),
+    ],
+)
+def test_names_of_members_and_in_another_case(template: str, names: list[str]) -> None:
+    """A member of a struct names a directory, null where the struct is; case counts only where it tells two columns apart."""
+    found = BucketTemplate.of(template, NESTED, zone="UTC").split(ROWS, 0)
+    rows = {name: bucket for bucket, part in found for name in part.column("Country").to_pylist()}
+    assert [rows["de"], rows["fr"]] == names
+
+
+@pytest.mark.parametrize(
+    ("template", "message"),
+    [
+        ("{Case}", r"several columns 'Case' \(case, CASE\)"),
+        ("{st.z}", "no column 'st.z'"),
+        ("{country.x}", "no column 'country.x'"),
+        ("{st}", "cannot name a directory"),
+        ("{st.`in.ner`}", "cannot name a directory"),
+        ("{st..x}", "no column"),
+        ("{`st}", "no column"),
+    ],
+)
+def test_names_that_mean_nothing_or_two_things(template: str, message: str) -> None:
+    """A name that two columns have but for its case is refused with both; so is a member that is not there."""
+    with pytest.raises(TemplateError, match=message):
+        BucketTemplate.of(template, NESTED, zone="UTC")
+
+
+def test_a_member_is_not_dropped(output: Output) -> None:
+    """`dropBucketColumns` leaves out whole columns; of a member it says what to do."""
+    output.schema = NESTED
+    with pytest.raises(TemplateError, match="a column of its own"):
+        output.sink(bucketBy="{st.x}", dropBucketColumns="true", format="json")
+    sink = output.sink(bucketBy="{country}", dropBucketColumns="true", format="json")
+    assert sink.data_schema(NESTED)[1] == ("Country",)
 
 
 @given(st.text(min_size=1, max_size=40))

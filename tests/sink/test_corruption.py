@@ -12,7 +12,7 @@ import pytest
 
 from penstock.cli import state
 from penstock.errors import CheckpointMismatch, DamagedState, PenstockError
-from penstock.sink.existing import noted_options
+from penstock.sink.existing import noted
 from penstock.sink.sink import Batch
 from penstock.verify import verify
 from tests.support.damage import damages, put_back, tree, unsynced
@@ -76,7 +76,7 @@ def test_every_change_of_a_record(scene: Scene) -> None:
         for number, (what, broken) in enumerate(damages(data)):
             (root / path).write_bytes(broken)
             with pytest.raises(DamagedState, match=Path(path).name):
-                pytest.fail(f"{what}: {list(sink.ledger.history()), noted_options(sink.storage, sink.state)}")
+                pytest.fail(f"{what}: {list(sink.ledger.history()), noted(sink.storage, sink.state)}")
             if number % 41 == 0:
                 with put_back(root):
                     for command in (state.files, verify):

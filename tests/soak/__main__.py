@@ -1,4 +1,4 @@
-"""`python -m tests.soak [PHASE...]`: crash the sink in simulation, run the tests marked soak, kill real queries for an hour.
+"""`python -m tests.soak [PHASE...]`: crash the sink in simulation, read random files, run the tests marked soak, kill real queries.
 
 All that is random follows from the seed, which is printed; script and round number n of a run have the seed plus n. The
 first failure ends it, with the command that repeats it. Each round is a line of `artifacts/soak.jsonl`.
@@ -11,6 +11,7 @@ import os
 import random
 import subprocess
 import sys
+import tempfile
 import time
 from collections import Counter
 from dataclasses import dataclass
@@ -23,8 +24,9 @@ import typer
 
 from tests.soak.round import Outcome, Round
 from tests.soak.scripts import STATES_MAX, script
+from tests.soak.texts import Case
 
-PHASES = ("explore", "tests", "kills")
+PHASES = ("explore", "texts", "tests", "kills")
 ARTIFACTS = Path(__file__).resolve().parent.parent.parent / "artifacts"
 _SEEDS = 1_000_000
 _say = typer.echo
@@ -47,7 +49,9 @@ def main(
     ] = None,
     *,
     seed: Annotated[int | None, typer.Option(help="Of all that is random. Default: another one each time.")] = None,
-    minutes: Annotated[float, typer.Option(help="No round of kills begins after that time.")] = 60,
+    minutes: Annotated[
+        float, typer.Option(help="No round of kills, and no case of texts, begins after that time.")
+    ] = 60,
     rounds: Annotated[int | None, typer.Option(help="At most that many rounds.")] = None,
     seconds_per_round: Annotated[
         float, typer.Option(help="How long a query is killed before its output is proved.")
@@ -69,7 +73,7 @@ def main(
     ARTIFACTS.mkdir(exist_ok=True)
     _say(f"seed {asked.seed}")
     for phase in phases or PHASES:
-        {"explore": explore, "tests": tests, "kills": kills}[phase](asked)
+        {"explore": explore, "texts": texts, "tests": tests, "kills": kills}[phase](asked)
 
 
 def explore(asked: Asked) -> None:
@@ -89,6 +93,26 @@ def explore(asked: Asked) -> None:
     scripts = number + 1 - asked.seed
     _note("explore", {"seed": asked.seed, "scripts": scripts, "states": states, "futures": futures, "seconds": seconds})
     _say(f"explore: {states:,} states of {scripts:,} scripts, {futures:,} futures, {seconds:.0f} s; nothing is wrong")
+
+
+def texts(asked: Asked) -> None:
+    """Read random files in random encodings until the time is over."""
+    started, found = time.monotonic(), Counter[str]()
+    for number in count(asked.seed):
+        if time.monotonic() - started > asked.minutes * 60 or found.total() == asked.rounds:
+            break
+        case = Case(number)
+        try:
+            with tempfile.TemporaryDirectory() as directory:
+                case.run(Path(directory))
+        except Exception as error:  # noqa: BLE001 - whatever it is, it must be told how to repeat it
+            _note("texts", {"seed": number, "failure": str(error)})
+            _say(f"{case}\n{error!r}")
+            _fail(f"texts --seed {number} --rounds 1")
+        found[case.format] += 1
+    seconds = round(time.monotonic() - started, 1)
+    _note("texts", {"seed": asked.seed, "cases": found, "seconds": seconds})
+    _say(f"texts: {found.total():,} cases of {', '.join(found)}, {seconds:.0f} s; nothing is wrong")
 
 
 def tests(asked: Asked) -> None:

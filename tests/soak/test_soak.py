@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import os
+import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from penstock.source import read
 from tests.soak.reader import Reader
 from tests.soak.records import Records
 from tests.soak.scripts import script
 from tests.soak.settings import Settings, settings, start_of
+from tests.soak.texts import Case
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
 LINES = Settings("ingest", Records(7, "text", "text"), {"format": "text"})
 
@@ -38,6 +43,37 @@ def test_same_seed_same_round() -> None:
     assert len({str(settings(seed)) for seed in range(50)}) > 30
     assert start_of(settings(1), 2) == start_of(settings(1), 2) != start_of(settings(1), 3)
     assert settings(1).records.contents(3) == settings(1).records.contents(3)
+
+
+@given(st.integers(0, 1 << 40))
+def test_texts_are_read_as_python_reads_them(seed: int) -> None:
+    """Files in any encoding, cut in any way, against Python's codecs, `csv` and `json` on whole files; the soak goes on for hours."""
+    with tempfile.TemporaryDirectory() as directory:
+        Case(seed).run(Path(directory))
+
+
+def test_same_seed_same_text() -> None:
+    """A case follows from its seed alone, and they differ in all that can be chosen."""
+    assert str(Case(3)) == str(Case(3)) != str(Case(4))
+    cases = [Case(seed) for seed in range(300)]
+    assert {case.format for case in cases} == {"text", "json", "csv"}
+    assert len({case.encoding for case in cases}) > 40
+    assert any(case.binary for case in cases)
+    assert any(case.dirty for case in cases)
+
+
+def test_texts_see_a_reader_that_is_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reader that looks for its separator in bytes, whatever they mean, is found out by one of the first cases."""
+    monkeypatch.setattr(read, "in_bytes", lambda fmt: True)
+    found = 0
+    for seed in range(200):
+        directory = tmp_path / str(seed)
+        directory.mkdir()
+        try:
+            Case(seed).run(directory)
+        except Exception:  # noqa: BLE001 - any is one
+            found += 1
+    assert found
 
 
 @pytest.mark.parametrize("form", ["text", "json", "csv", "parquet"])

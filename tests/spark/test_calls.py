@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+import os
+import threading
 import time
 from collections import Counter
 from datetime import datetime, timezone
@@ -129,7 +131,7 @@ def test_a_failure_names_the_row(spark: SparkSession, bad: int, says: str) -> No
     frame = spark.range(0, 20, 1, 1).where(f"id = {bad} or id > 9")
     with pytest.raises(PySparkException) as caught:
         penstock.async_map(frame, fussy, schema="out int").collect()
-    found = penstock.errors.from_text(str(caught.value))
+    found = penstock.errors.of(caught.value)
     assert isinstance(found, CallFailed)
     assert "row 0 of partition 0" in found.message
     assert says in found.message
@@ -180,8 +182,8 @@ def test_a_function_that_cannot_run_fails_the_task(spark: SparkSession, where: s
         ({"on_error": "ignore"}, "on_error='ignore'"),
         ({"schema": "id long"}, "two columns 'id'"),
         ({"schema": "_error long", "on_error": "column"}, "two columns '_error'"),
-        ({"schema": "no such type"}, "is not a DDL schema"),
-        ({"schema": "int"}, "schema 'int' is not a DDL schema"),
+        ({"schema": "no such type"}, "'such' is no type"),
+        ({"schema": "int"}, "column 'int' has no type"),
         ({"schema": LongType()}, "schema is a LongType; expected DDL"),
         ({"schema": StructType}, "schema is a type; expected DDL"),
         ({"batch_size": 200}, "batch_size=200 is more than capacity=100"),
@@ -205,10 +207,41 @@ def test_every_parameter_is_told_with_its_default() -> None:
     assert (told["capacity"].default, told["ordered"].default, told["on_error"].default) == (100, True, "fail")
 
 
-def test_unknown_parameters_are_refused(spark: SparkSession) -> None:
-    """A parameter that is not there (yet) is refused, never ignored."""
-    with pytest.raises(TypeError, match="drains"):
-        penstock.async_map(spark.range(1), double, schema="out long", drains=5)
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"capcity": 5}, "async_map: unknown parameter 'capcity'; did you mean 'capacity'?"),
+        ({"drains": 5}, "async_map: unknown parameter 'drains'; did you mean 'drain'?"),
+        ({"onError": "column"}, "async_map: unknown parameter 'onError'; did you mean 'on_error'?"),
+        ({"concurrency": 5}, "async_map: unknown parameter 'concurrency'; expected one of df, fn, schema, keep_input,"),
+    ],
+)
+def test_unknown_parameters_are_refused(spark: SparkSession, options: dict[str, Any], says: str) -> None:
+    """A parameter that is not there (yet) is refused with the one that was meant, never ignored."""
+    with pytest.raises(OptionError) as caught:
+        penstock.async_map(spark.range(1), double, schema="out long", **options)
+    assert says in caught.value.message
+
+
+@pytest.mark.usefixtures("spark")
+def test_what_is_missing_is_told() -> None:
+    """A function without a schema, and a misspelt parameter of an AsyncMap and of what looks at its results."""
+    calls: list[tuple[Any, tuple[Any, ...], dict[str, Any], str]] = [
+        (penstock.AsyncMap, (double,), {}, "AsyncMap: missing a required "),
+        (
+            penstock.AsyncMap,
+            (double,),
+            {"schema": "out long", "retires": 3},
+            "AsyncMap: unknown parameter 'retires'; did you mean 'retry'?",
+        ),
+        (penstock.async_map, (), {"fn": double, "schema": "out long"}, "async_map: missing a required argument: 'df'"),
+        (penstock.split_errors, (), {"frame": 1}, "split_errors: unknown parameter 'frame'; expected one of df"),
+        (penstock.call_counts, (), {}, "call_counts: missing a required argument: 'spark'"),
+    ]
+    for made, given, options, says in calls:
+        with pytest.raises(OptionError) as caught:
+            made(*given, **options)
+        assert says in caught.value.message
 
 
 def test_rows_of_a_key_and_equal_rows(spark: SparkSession) -> None:
@@ -311,6 +344,115 @@ def test_ids_in_foreach_batch_name_the_query_and_the_batch(spark: SparkSession, 
     assert seen[0] == seen[1]
     assert [call.rpartition("-")[2] for call in seen[0]] == ["0", "1"]
     assert all(call.startswith(f"{query.id}-") and call.endswith(f"-0-0-{i}") for i, call in enumerate(seen[0]))
+
+
+def test_foreach_batch_opens_one_client_a_worker_and_function(spark: SparkSession, stage: Stage) -> None:
+    """Whether the function is made once or for each batch, as an instance or a closure: it is opened once, and serves all batches."""
+    opened = stage.root / "opened"
+
+    class Client(penstock.AsyncFunction):
+        def __init__(self, name: str, options: dict[str, Any]) -> None:
+            self.name, self.options = name, options
+
+        async def open(self, ctx: Any) -> None:
+            with opened.open("a") as file:
+                print(self.name, os.getpid(), file=file)
+
+        async def invoke(self, row: Any, call: Any) -> Any:
+            return (f"{self.name} {os.getpid()}",)
+
+    once = Client("once", {"a": 1, "b": {2, 3}})
+    pids: list[set[str]] = []
+
+    def each(batch: DataFrame, number: int) -> None:
+        anew = Client("anew", {"a": 1, "b": {2, 3}})
+        frames = [
+            penstock.async_map(batch, fn, schema="out string", rate="9000/s").select("out") for fn in (once, anew)
+        ]
+        pids.append({row.out for frame in frames for row in frame.collect()})
+
+    for number in range(4):
+        stage.put(f"{number}", "a", "b")
+    stream = numbers(spark, stage, maxFilesPerTrigger=1).coalesce(1)
+    writer = stream.writeStream.foreachBatch(each).option("checkpointLocation", str(stage.checkpoint))
+    writer.trigger(availableNow=True).start().awaitTermination()
+    assert len(pids) == 4
+    used = set().union(*pids)
+    assert sorted(opened.read_text().splitlines()) == sorted(used)
+    assert len(used) <= 4  # two functions in as many workers as take turns, and not in each batch anew
+
+
+class Locked(penstock.AsyncFunction):
+    """Holds what cannot be sent."""
+
+    def __init__(self) -> None:
+        self.name, self.guard = "locked", threading.Lock()
+
+    async def invoke(self, row: Any, call: Any) -> Any:
+        return (1,)
+
+
+def test_what_cannot_be_sent_is_told_with_where_to_make_it(spark: SparkSession, stage: Stage) -> None:
+    """A lock made in `__init__`, or held by a closure: named, with the place where each worker makes its own; an ingest says the same."""
+    stage.put("a", "1")
+    lock = threading.Lock()
+
+    async def guarded(row: Any) -> Any:
+        return (lock.locked(),)
+
+    uses: list[tuple[Any, ...]] = [
+        (
+            lambda: penstock.async_map(spark.range(1), Locked(), schema="out int"),
+            "Locked",
+            "its attribute 'guard'",
+            "in `open`",
+        ),
+        (
+            lambda: penstock.async_map(spark.range(1), guarded, schema="out boolean"),
+            "guarded",
+            "its variable 'lock'",
+            "in the worker",
+        ),
+        (
+            lambda: penstock.ingest(
+                spark, str(stage.src), str(stage.dst), transform=penstock.AsyncMap(Locked(), schema="out int")
+            ),
+            "Locked",
+            "its attribute 'guard'",
+            "in `open`",
+        ),
+    ]
+    for use, name, holder, advice in uses:
+        with pytest.raises(OptionError) as caught:
+            use()
+        assert all(
+            words in caught.value.message for words in (name, holder, advice, "cannot be sent to Spark's workers")
+        )
+
+    class Opening(Locked):
+        def __init__(self) -> None:
+            self.name = "opening"
+
+        async def open(self, ctx: Any) -> None:
+            self.guard = threading.Lock()
+
+    assert penstock.async_map(spark.range(3), Opening(), schema="out int").count() == 3  # the advice, followed
+
+
+def test_a_map_reaches_the_function_as_a_dict(spark: SparkSession) -> None:
+    """What Spark gives to Python as a dict a function is given as one, also below arrays and structs, and may give back."""
+
+    async def look(row: Any) -> Any:
+        assert row.m == {"a": row.id, "b": None}, row.m
+        assert row.deep == [{"m": {1: {"x": row.id}}}], row.deep
+        return {"back": row.m, "sum": sum(filter(None, row.m.values()))}
+
+    frame = spark.range(3).selectExpr(
+        "id", "map('a', id, 'b', null) as m", "array(named_struct('m', map(1, map('x', id)))) as deep"
+    )
+    rows = penstock.async_map(frame, look, schema="back map<string, bigint>, sum bigint").collect()
+    assert [(row.back, row.sum) for row in rows] == [({"a": n, "b": None}, n) for n in range(3)]
+    assert [row.m for row in rows] == [row.back for row in rows]
 
 
 async def _own_id(row: Any, call: Any) -> tuple[str]:

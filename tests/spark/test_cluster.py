@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import sysconfig
@@ -140,8 +139,9 @@ def test_the_command_on_a_cluster(stage: Stage) -> None:
     assert stage.lines() == expected
     assert verify(str(stage.dst)).ok
     (name,) = sink_ids(LocalStorage(), f"{stage.dst}/_penstock")
-    noted = Sink.existing(LocalStorage(), str(stage.dst), name).options["ingest"]
-    assert json.loads(noted)["tasks"] == 3
+    noted = Sink.existing(LocalStorage(), str(stage.dst), name).stage
+    assert noted is not None
+    assert noted.tasks == 3
 
 
 def committed(stage: Stage) -> int:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
+from penstock.sink.existing import noted
 from penstock.sink.sink import Sink
 from penstock.spark.checkpoint import Checkpoint, task_batch
 from penstock.storage import LocalStorage
@@ -95,3 +96,15 @@ def test_checkpoint_file_takes_no_file_away(spark: SparkSession, stage: Stage) -
     with pytest.raises(Py4JJavaError, match="already exists"):
         second.close()
     assert (stage.checkpoint / "0").read_bytes() == b"first"
+
+
+@pytest.mark.parametrize("named", ["partitionBy", "clusterBy"])
+def test_a_python_sink_is_not_told_of_directories(spark: SparkSession, stage: Stage, named: str) -> None:
+    """`partitionBy` and `clusterBy` reach no Python sink. Where Spark begins to tell, they are to be honoured or refused."""
+    stage.put("a", "1")
+    options = {"path": str(stage.dst), "sinkId": "s", "checkpointLocation": str(stage.checkpoint)}
+    writer = spark.readStream.format("penstock").load(str(stage.src)).writeStream.format("penstock").options(**options)
+    query = getattr(writer, named)("value").trigger(availableNow=True).start()
+    query.awaitTermination()
+    assert dict(noted(LocalStorage(), f"{stage.dst}/_penstock/s").options) == options
+    assert [path.parent for path in stage.files()] == [stage.dst]

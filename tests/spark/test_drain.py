@@ -8,7 +8,8 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -17,7 +18,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 import penstock
 from penstock.aio.carry import Form
 from penstock.errors import OptionError
+from penstock.spark import calls as asynchronous
 from penstock.spark import lanes
+from penstock.spark.draining import Draining
 from tests.support.lookup import Lookup
 from tests.support.service import Service
 from tests.support.stage import Stage, run_python
@@ -206,6 +209,129 @@ def test_a_run_of_all_that_is_there_leaves_its_last_batch_to_the_next(rocks: Spa
     assert {len(what) for what in calls(stage).values()} == {1}
 
 
+class Dozing(penstock.AsyncFunction):
+    """Answers at once, but for rows that begin with `slow`: those take longer than a batch waits."""
+
+    async def invoke(self, row: Any, call: Any) -> Any:
+        await asyncio.sleep(1.0 if row.value.startswith("slow") else 0.0)
+        return {"call": call.id}
+
+
+def dozing(spark: SparkSession, stage: Stage, **options: Any) -> DataFrame:
+    return penstock.async_map(lines(spark, stage), Dozing(), schema="call string", drain=0.1, timeout=600.0, **options)
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+def test_a_run_of_all_that_is_there_ends_when_all_has_come_out(
+    rocks: SparkSession, stage: Stage, ordered: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """F-A17: `availableNow` with what is carried: it ends by itself, with every row of it in the output once, and every batch committed."""
+    rocks.conf.set(PARTITIONS, "2")
+    expected: list[str] = []
+    for turn in range(2):
+        for number in range(2):
+            names = [f"{turn}{number}a", f"slow-{turn}{number}b", f"{turn}{number}c"]
+            stage.put(f"f{turn}{number}", *names)
+            expected += names
+        query = start(dozing(rocks, stage, ordered=ordered), stage, availableNow=True)
+        assert query.awaitTermination(PATIENCE_SECONDS)
+        assert query.exception() is None
+        assert values(stage) == sorted(expected)
+        offsets, commits = (
+            {path.name for path in (stage.checkpoint / log).iterdir() if path.name.isdecimal()}
+            for log in ("offsets", "commits")
+        )
+        assert offsets - commits <= {str(len(commits))}  # one may be planned; none was interrupted
+        assert held(query) == 0
+        monkeypatch.setattr(asynchronous, "_totals", {})  # what another process knows of the first run
+    query = start(dozing(rocks, stage, ordered=ordered), stage, availableNow=True)
+    assert query.awaitTermination(PATIENCE_SECONDS)
+    assert values(stage) == sorted(
+        expected
+    )  # though a batch that was planned is run, in which no lane has anything to do
+
+
+def test_a_stream_that_goes_on_is_not_ended(rocks: SparkSession, stage: Stage) -> None:
+    """An idle stream of another trigger holds nothing for many batches, and takes what comes then."""
+    stage.put("a", "1", "slow-2")
+    query = start(dozing(rocks, stage), stage)
+    wait_for(lambda: values(stage) == ["1", "slow-2"], query)
+    last = number_of(query)
+    wait_for(lambda: number_of(query) > last + 4, query)
+    stage.put("b", "3")
+    wait_for(lambda: values(stage) == ["1", "3", "slow-2"], query)
+    query.stop()
+
+
+def number_of(query: StreamingQuery) -> int:
+    """Return the number of the last batch."""
+    progress = query.lastProgress
+    return -1 if progress is None else progress.batchId
+
+
+class Told:
+    """Stands for a session with one query, as far as its end goes; `ended` tells whether that was asked for."""
+
+    def __init__(self, trigger: str) -> None:
+        self.runId, self.ended, self.asked = "run", 0, 0
+        self.trigger = trigger
+        self.streams = self
+        self._jvm = None  # so that it is stopped
+        self._jsq = self
+
+    def get(self, id_: str) -> Told:
+        self.asked += 1
+        return self
+
+    def streamingQuery(self) -> Any:  # noqa: N802 - Spark's name
+        return SimpleNamespace(trigger=lambda: SimpleNamespace(toString=lambda: self.trigger))
+
+    def stop(self) -> None:
+        self.ended += 1
+
+
+def batch(held: list[int], *, new: bool = False, watermark: str | None = None, run: str = "run") -> Any:
+    operators = [SimpleNamespace(operatorName="transformWithStateInPandasExec", numRowsTotal=rows) for rows in held]
+    operators.append(SimpleNamespace(operatorName="stateStoreSave", numRowsTotal=7))  # of a window: it ends by itself
+    sources = [
+        SimpleNamespace(startOffset="1", endOffset="1"),
+        SimpleNamespace(startOffset="1", endOffset="2" if new else "1"),
+    ]
+    times = {} if watermark is None else {"watermark": watermark}
+    return SimpleNamespace(id="query", runId=run, batchId=3, eventTime=times, stateOperators=operators, sources=sources)
+
+
+@pytest.mark.parametrize(
+    ("batches", "ended"),
+    [
+        ([batch([0]), batch([0])], 1),
+        ([batch([0])], 0),
+        ([batch([0], new=True), batch([0], new=True)], 0),
+        ([batch([1]), batch([1])], 0),
+        ([batch([0]), batch([1]), batch([0])], 0),
+        ([batch([0]), batch([0], new=True), batch([0])], 0),
+        ([batch([0, 1]), batch([0, 1])], 0),  # a processor of the user's own holds something
+        ([batch([]), batch([])], 0),
+        ([batch([0], watermark="1"), batch([0], watermark="2")], 0),  # windows come out with the next one
+        ([batch([0], watermark="1"), batch([0], watermark="2"), batch([0], watermark="2")], 1),
+    ],
+)
+def test_what_ends_a_run_of_all_that_is_there(batches: list[Any], ended: int) -> None:
+    """Two batches in a row with nothing new, nothing held and one watermark; of another trigger they end nothing, and are asked of once."""
+    session, draining = Told("AvailableNowTrigger"), Draining()
+    for each in batches:
+        draining.heard(cast("Any", session), each)
+    deadline = time.monotonic() + 10
+    while session.ended < ended:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert session.ended == ended
+    going_on, draining = Told("ProcessingTimeTrigger(100)"), Draining()
+    for each in batches * 3:
+        draining.heard(cast("Any", going_on), each)
+    assert (going_on.ended, going_on.asked <= 1) == (0, True)
+
+
 def test_rows_of_a_key_have_one_lane(rocks: SparkSession, stage: Stage) -> None:
     """F-A20: a row whose key has one under way in the state waits for it; other keys go on, with columns of any type."""
     rocks.conf.set(PARTITIONS, "2")
@@ -251,7 +377,7 @@ def test_another_key_is_another_form(rocks: SparkSession, stage: Stage, monkeypa
     """Rows that are carried lie in the lanes of their key: a program with another one would call equal keys side by side."""
     forms: list[str] = []
 
-    def carried_map(frame: DataFrame, form: Form, *_: Any) -> DataFrame:
+    def carried_map(frame: DataFrame, form: Form, *_: Any, **__: Any) -> DataFrame:
         forms.append(form.columns)
         return frame
 

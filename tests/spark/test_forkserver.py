@@ -17,7 +17,7 @@ import psutil
 import pyarrow as pa
 import pytest
 
-from penstock.spark import forkserver, session
+from penstock.spark import forkserver, launch
 from tests.support.wait import wait_for
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class Driver:
     def start(self, what: str, **variables: str) -> subprocess.Popen[str]:
         """Start a worker as Spark does."""
         environment = os.environ | {"PENSTOCK_PYTHON": sys.executable, forkserver.VARIABLE: self.path} | variables
-        command = [session._LAUNCHER, "-m", "telling", what]
+        command = [launch.LAUNCHER, "-m", "telling", what]
         pipe = subprocess.PIPE
         return subprocess.Popen(
             command, cwd=self.folder, env=environment, stdin=pipe, stdout=pipe, stderr=pipe, text=True

@@ -25,9 +25,9 @@ from penstock.errors import (
     OptionError,
     PenstockError,
     TemplateError,
-    from_text,
+    of,
 )
-from penstock.spark.ingest import _with_causes
+from penstock.verify import verify
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -364,7 +364,7 @@ def test_bad_record_mended_in_place(spark: SparkSession, stage: Stage) -> None:
     [
         ({"source": {"form": "json"}}, OptionError, "did you mean 'format'"),
         ({"source": {"format": "json"}}, OptionError, "needs a schema"),
-        ({"source": {"format": "json", "schema": "id bigfoot"}}, OptionError, "not a DDL schema"),
+        ({"source": {"format": "json", "schema": "id bigfoot"}}, OptionError, "'bigfoot' is no type"),
         ({"source": {"format": "json", "schema": ""}}, OptionError, "no column to read"),
         ({"source": {"format": "json", "schema": 5}}, OptionError, "schema is a int"),
         ({"source": {"path": "/etc"}}, OptionError, "takes that from src and dst"),
@@ -457,6 +457,32 @@ def test_big_file_is_cut_over_batches(spark: SparkSession, stage: Stage) -> None
     assert sum(stage.lines().values()) == 5000
 
 
+def test_file_that_was_cut_is_mended(spark: SparkSession, stage: Stage) -> None:
+    """PST-201's advice for an ingest, followed, where the bad record is in the last batch of its file: the same command goes on."""
+    lines = [f'{{"id": {number}}}' for number in range(1000, 1300)]
+    stage.put("big.json", *lines[:-1], "{")
+    options: dict[str, Any] = {"source": {"format": "json", "schema": "id bigint", "maxBytesPerTrigger": "1500"}}
+    options["sink"] = {"format": "json", "rollBatches": 1}
+    for _ in range(2):
+        with pytest.raises(BadRecord, match="start again: an ingest then plans the file anew by itself"):
+            run(spark, stage, **options)
+    assert 200 < len(stage.lines()) < 299
+    stage.put("big.json", *lines)
+    run(spark, stage, **options)
+    assert stage.lines() == {line.replace(" ", ""): 1 for line in lines}
+
+
+def test_columns_of_directories(spark: SparkSession, stage: Stage) -> None:
+    """`dt=...` with `dt` in the schema is read by an ingest, too, and `verify` knows where the values are from."""
+    for day in ("2026-01-01", "2026-01-02"):
+        (stage.src / f"dt={day}").mkdir()
+        stage.put(f"dt={day}/a.json", '{"id": 1}', '{"id": 2}')
+    options: dict[str, Any] = {"source": {"format": "json", "schema": "id bigint, dt date"}, "sink": {"format": "json"}}
+    assert run(spark, stage, **options).rows == 4
+    assert stage.lines() == {f'{{"id":{i},"dt":"2026-01-0{day}"}}': 1 for i in (1, 2) for day in (1, 2)}
+    assert verify(str(stage.dst), str(stage.src)).ok
+
+
 def test_what_caused_an_error_of_spark_is_told() -> None:
     """Where the abort behind a commit fails, too, Spark says "Writing job failed" and no more: the ingest says what the commit said."""
 
@@ -466,4 +492,4 @@ def test_what_caused_an_error_of_spark_is_told() -> None:
             self._cause = cause
 
     error = Failed("[STREAM_FAILED] Writing job failed.", Failed("Writing job failed.", Failed("[PST-503] quota")))
-    assert type(from_text(_with_causes(error))) is NoSpace
+    assert type(of(error)) is NoSpace

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
+from pyspark.errors import PySparkException
 
 import penstock
 from penstock.options import SINK, parse
@@ -88,9 +89,16 @@ def test_query_that_starts_again_is_not_ended(fact: HostFact) -> None:
         assert "ended" not in state
 
 
+class Session:
+    """Stands for one of Spark's, which nothing is asked of."""
+
+
 def test_an_end_that_is_heard_late(fact: HostFact) -> None:
     """The end of a run that failed, heard when the next one has begun a batch, is not the query's; that of the last run is."""
-    listener, (first, second) = EndListener(), (SimpleNamespace(id="query", runId=run) for run in "12")
+    listener, (first, second) = (
+        EndListener(cast("Any", Session())),
+        (SimpleNamespace(id="query", runId=run) for run in "12"),
+    )
     with fact.locked() as state:
         state["owner"] = "host:1:2:query"
     listener.onQueryStarted(cast("QueryStartedEvent", first))
@@ -119,14 +127,55 @@ def test_idle_stream_publishes_what_is_idle(spark: SparkSession, stage: Stage) -
 
 
 def test_stopped_query_publishes_its_last_parts(spark: SparkSession, stage: Stage) -> None:
-    """F15: with the session registered, what a query left open is published soon after it was stopped; it can start again."""
+    """F15: with the session registered, what a query left open is published when it has stopped; it can start again."""
     penstock.register(spark)
     stage.put("a", "1")
     running(spark, stage, rollInactivity="1h").stop()
-    assert wait_for(lambda: stage.lines() == {"1": 1})
+    assert stage.lines() == {"1": 1}
     stage.put("b", "2")
     running(spark, stage, rollInactivity="1h").stop()
-    assert wait_for(lambda: stage.lines() == {"1": 1, "2": 1})
+    assert stage.lines() == {"1": 1, "2": 1}
+
+
+def foreign(spark: SparkSession, stage: Stage, **options: Any) -> StreamingQuery:
+    """Start a query of Spark's own source that takes what is there."""
+    writer = spark.readStream.format("text").load(str(stage.src)).writeStream.format("penstock").options(**options)
+    return writer.option("checkpointLocation", str(stage.checkpoint)).trigger(availableNow=True).start(str(stage.dst))
+
+
+@pytest.mark.parametrize("seconds", [None, 60])
+def test_rows_of_a_foreign_source_are_there_when_the_query_has_ended(
+    spark: SparkSession, stage: Stage, seconds: int | None
+) -> None:
+    """A foreign source with AvailableNow: who has waited for the end sees every row at once, also the next time."""
+    penstock.register(spark)
+    for number in range(3):
+        stage.put(str(number), str(number))
+        assert foreign(spark, stage).awaitTermination(*filter(None, [seconds])) in {None, True}
+        assert stage.lines() == {str(n): 1 for n in range(number + 1)}
+
+
+def test_rows_of_a_query_that_failed_are_there_when_that_is_told(spark: SparkSession, stage: Stage) -> None:
+    """What was committed before a query failed is visible when its error is raised; a wait that ends before says False."""
+    penstock.register(spark)
+    stage.put("a", "1")
+    query = running(spark, stage, rollInactivity="1h")
+    assert query.awaitTermination(0.1) is False  # type: ignore[arg-type]  # - it takes fractions of a second
+    assert stage.lines() == {}
+    (stage.src / "b").write_bytes(b"\xff\n")
+    with pytest.raises(PySparkException):
+        query.awaitTermination(60)
+    assert stage.lines() == {"1": 1}
+
+
+def test_rows_are_there_soon_where_nobody_waits_for_the_end(spark: SparkSession, stage: Stage) -> None:
+    """Whoever looks whether a query is active, and does not wait, sees the rows when Spark has told its listeners of the end."""
+    penstock.register(spark)
+    stage.put("a", "1")
+    query = foreign(spark, stage)
+    assert wait_for(lambda: not query.isActive)
+    spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty(20_000)
+    assert wait_for(lambda: stage.lines() == {"1": 1}, seconds=5)
 
 
 @pytest.mark.spark

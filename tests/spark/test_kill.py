@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from penstock.cli.replan import replan
 from tests.support.stage import run_python
 
 if TYPE_CHECKING:
@@ -105,6 +106,24 @@ def test_run_that_only_replays_ends_its_parts(stage: Stage, python: Interpreter)
     final = python.run(QUERY, *arguments(stage)[:2], "1m")
     assert "DONE" in final.stdout, final.stderr[-3000:]
     assert stage.lines() == expected
+
+
+@pytest.mark.timeout(300)
+def test_batch_of_a_query_that_died_is_planned_anew(stage: Stage, python: Interpreter) -> None:
+    """Its application killed in mid batch, and a file of it changed: `replan`, which sees that nobody can have committed it."""
+    expected = fill(stage, files=2)
+    killed = run_python(QUERY, *arguments(stage), failpoints="sink.ledger.before-put=kill-jvm")
+    assert "DONE" not in killed.stdout
+    changed = min(stage.src.iterdir())
+    changed.write_text(changed.read_text() + "one more\n")
+    os.utime(changed, (changed.stat().st_mtime - 30,) * 2)
+    failed = run_python(QUERY, *arguments(stage))
+    assert "PST-203" in failed.stderr
+    done = replan(f"{stage.dst}/_penstock/checkpoint", None, nothing_written=False, give_up_rest=False)
+    assert done.facts["batch"] == 0
+    final = python.run(QUERY, *arguments(stage))
+    assert "DONE" in final.stdout, final.stderr[-3000:]
+    assert stage.lines() == expected + Counter({"one more": 1})
 
 
 @pytest.mark.timeout(300)

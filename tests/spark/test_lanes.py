@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from penstock.aio import runtime
 from penstock.aio.carry import Form, dumped, loaded
 from penstock.aio.function import Adapted
-from penstock.aio.operator import Settings
 from penstock.aio.rows import Shape
+from penstock.aio.settings import Settings
 from penstock.aio.stage import Carrying, Place, Plan, run
 from penstock.errors import CallFailed
 from penstock.spark import lanes
@@ -103,6 +103,7 @@ class Lane:
             form,
             self.plan.settings.drain or 0.0,
             lambda batches, carrying: run(self.plan, Place("q", 0, "q-"), batches, carrying=carrying),
+            lambda: None,
         )
         lane.init(self.tried)  # type: ignore[arg-type]  # stands for Spark's
         numbers = list(rows)

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import gzip
+import os
+import re
 import shutil
+import subprocess
 from typing import TYPE_CHECKING, Any
 
 import pyarrow.dataset as ds
 import pytest
 from pyspark.errors import PySparkException
+
+from penstock.cli import replan as commands
+from penstock.errors import Locked
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -297,8 +304,117 @@ def test_planned_file_that_changed_fails_the_batch(spark: SparkSession, stage: S
         write(read(spark, stage), stage)
     assert str(file) in str(raised.value)
     assert stage.files() == []
-    if change != "delete":
-        return  # another file has the planned one's name and time now, but not its identity
-    (stage.root / "away").rename(file)
+    planned = kept.stat().st_mtime_ns
+    command = re.search(r"`(touch -d \S+)`", str(raised.value))
+    assert command is not None
+    file.unlink(missing_ok=True)
+    file.write_bytes(kept.read_bytes())  # as from a backup that kept no time: another inode
+    subprocess.run([*command[1].split(), str(file)], check=True)
+    assert file.stat().st_mtime_ns == planned
     write(read(spark, stage), stage)
     assert stage.lines() == {"1": 1, "2": 1}
+
+
+@pytest.mark.parametrize("change", ["mend", "remove the record", "remove the file", "put a corrupt file anew"])
+def test_advice_of_a_bad_input_is_followed(spark: SparkSession, stage: Stage, change: str) -> None:
+    """PST-201, PST-202, PST-203: a batch that met a bad input goes on as its message says, each record once."""
+    stage.put("a.json", '{"id": 1}')
+    options: dict[str, Any] = {"format": "json", "maxFilesPerTrigger": 2}
+
+    def run() -> None:
+        write(spark.readStream.format("penstock").schema("id bigint").options(**options).load(str(stage.src)), stage,
+              format="json", rollBatches=1)  # fmt: skip
+
+    run()
+    bad = stage.src / "b.json.gz" if "corrupt" in change else stage.src / "b.json"
+    if "corrupt" in change:
+        bad.write_bytes(gzip.compress(b'{"id": 2}\n')[:-9])
+        os.utime(bad, (1, bad.stat().st_mtime - 60))
+    else:
+        stage.put("b.json", '{"id": 2}', "{")
+    stage.put("c.json", '{"id": 3}')
+    for _ in range(2):
+        with pytest.raises(PySparkException, match=r"penstock replan CHECKPOINT DST"):
+            run()
+    if change == "mend":
+        stage.put("b.json", '{"id": 2}', '{"id": 4}')
+    elif change == "remove the record":
+        stage.put("b.json", '{"id": 2}')
+    elif change == "remove the file":
+        bad.unlink()
+    else:
+        bad.write_bytes(gzip.compress(b'{"id": 2}\n'))
+        os.utime(bad, (1, bad.stat().st_mtime - 60))
+    if "corrupt" not in change:
+        with pytest.raises(PySparkException, match=r"PST-203.*penstock replan CHECKPOINT DST"):
+            run()
+    with pytest.raises(Locked, match="only its session lives, say --nothing-written"):
+        commands.replan(str(stage.checkpoint), str(stage.dst), nothing_written=False, give_up_rest=False)
+    commands.replan(str(stage.checkpoint), str(stage.dst), nothing_written=True, give_up_rest=False)
+    run()
+    expected = {"mend": [1, 2, 3, 4], "remove the file": [1, 3]}.get(change, [1, 2, 3])
+    assert stage.lines() == {f'{{"id":{number}}}': 1 for number in expected}
+    run()
+    assert sum(stage.lines().values()) == len(expected)
+
+
+@pytest.mark.parametrize("change", ["mended behind the cut", "another file"])
+def test_file_that_was_cut_goes_on(spark: SparkSession, stage: Stage, change: str) -> None:
+    """PST-203 of a file that was cut: mended behind the cut it goes on from there; another file is read whole, by the user's word."""
+    lines = [f'{{"id": {number}}}' for number in range(1000, 1300)]
+    stage.put("big.json", *lines[:-1], "{")
+    options: dict[str, Any] = {"format": "json", "maxBytesPerTrigger": 1500}
+
+    def run() -> None:
+        write(spark.readStream.format("penstock").schema("id bigint").options(**options).load(str(stage.src)), stage,
+              format="json", rollBatches=1)  # fmt: skip
+
+    with pytest.raises(PySparkException, match="PST-201"):
+        run()
+    done = set(stage.lines())
+    assert 200 < len(done) < 299
+    more = [f'{{"id": {number}}}' for number in range(3)]
+    stage.put("big.json", *(lines if change == "mended behind the cut" else more))
+    with pytest.raises(PySparkException, match=r"PST-203.*penstock replan CHECKPOINT DST"):
+        run()
+    commands.replan(str(stage.checkpoint), str(stage.dst), nothing_written=True, give_up_rest=False)
+    if change == "another file":
+        with pytest.raises(PySparkException, match=r"PST-203.*penstock replan CHECKPOINT DST --give-up-rest"):
+            run()
+        commands.replan(str(stage.checkpoint), str(stage.dst), nothing_written=True, give_up_rest=True)
+    run()
+    expected = {line.replace(" ", "") for line in (lines if change != "another file" else more)} | done
+    assert stage.lines() == dict.fromkeys(expected, 1)
+
+
+def test_columns_of_directories_are_those_of_spark(spark: SparkSession, stage: Stage) -> None:
+    """What Spark's writer puts into the names of directories is read as Spark reads it: nulls, escapes, numbers, dates."""
+    texts = [
+        "de",
+        "a b",
+        "a/b",
+        "a=b:c",
+        "100%",
+        "%41",
+        "..",
+        "_x",
+        "line\nbreak",
+        "Zürich",
+        "{}[]^",
+        "'\"\\",
+        "#?*",
+        None,
+    ]
+    rows = [(i, text, i - 3, 1.5 * i, f"2026-01-{i + 1:02}") for i, text in enumerate(texts)] + [
+        (99, "x", None, None, None)
+    ]
+    frame = spark.createDataFrame(rows, "id bigint, s string, n int, f double, d string")
+    frame = frame.withColumn("d", frame.d.cast("date"))
+    frame.write.partitionBy("s", "n", "f", "d").mode("append").json(str(stage.src))
+    schema = "s string, id bigint, n int, f double, d date"
+    expected = {row.asDict()["id"]: row.asDict() for row in spark.read.schema(schema).json(str(stage.src)).collect()}
+    assert len(expected) == len(rows)
+    frame = spark.readStream.format("penstock").schema(schema).options(format="json", settle="0").load(str(stage.src))
+    write(frame, stage, format="parquet")
+    found = {row.asDict()["id"]: row.asDict() for row in spark.read.parquet(str(stage.dst)).collect()}
+    assert found == expected

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -142,7 +143,7 @@ TAKEN: dict[str, Callable[[], Any]] = {
     "mappings": lambda: ROWS,
     "tuples": lambda: iter([(1, "a"), (2, None)]),
     "one": lambda: {"n": 1, "t": "a"},
-    "table": lambda: pa.table({"t": ["a", None], "n": pa.array([1, 2], pa.int8()), "more": [0, 0]}),
+    "table": lambda: pa.table({"t": ["a", None], "n": pa.array([1, 2], pa.int8())}),
     "record batch": lambda: pa.RecordBatch.from_pylist(ROWS, schema=pa.schema([("n", pa.int32()), ("t", pa.string())])),
     "polars": lambda: pl.DataFrame(ROWS, schema={"n": pl.Int32, "t": pl.String}),
 }
@@ -161,7 +162,19 @@ def test_what_read_may_return(tmp_path: Path, name: str) -> None:
     calls.reader.stop()
 
 
+async def waits(*_: Any) -> list[Any]:
+    """Be a coroutine function, which nobody awaits."""
+    return []
+
+
 WRONG: dict[str, Any] = {
+    "another column": pa.table({"n": pa.array([1], pa.int32()), "t": ["a"], "more": [0]}),
+    "another column of a batch": pa.record_batch({"n": pa.array([1], pa.int32()), "t": ["a"], "more": [0]}),
+    "another column of polars": pl.DataFrame({"n": [1], "t": ["a"], "more": [0]}),
+    "another case": pa.table({"N": pa.array([1], pa.int32()), "t": ["a"]}),
+    "a column twice": pa.table([pa.array([1], pa.int32()), ["a"], ["b"]], names=["n", "t", "t"]),
+    "another column of no rows": pa.table({"n": pa.array([], pa.int32()), "t": pa.array([], pa.string()), "more": []}),
+    "another key": [{"n": 1, "t": "a", "more": 0}],
     "text": "a",
     "number": 3,
     "a column is missing": [{"n": 1}],
@@ -182,6 +195,51 @@ def test_what_read_may_not_return(tmp_path: Path, name: str) -> None:
     good = Calls(tmp_path, lambda last: ROWS if last is None else None)
     assert good.batch() == ROWS
     good.reader.stop()
+
+
+def test_a_column_that_the_schema_has_not_is_named(tmp_path: Path) -> None:
+    """At any depth: what would be dropped is named, with what to do; nothing is saved, and without it the next read is."""
+    kind = pa.struct([("a", pa.int64()), ("b", pa.list_(pa.struct([("c", pa.int64())])))])
+    wider = pa.struct([("a", pa.int64()), ("b", pa.list_(pa.struct([("c", pa.int64()), ("d", pa.int64())])))])
+    value = {"a": 1, "b": [{"c": 2, "d": 3}]}
+    cases: list[tuple[Any, str]] = [
+        (pa.table({"s": pa.array([value], wider)}), "'s.b.d'"),
+        (pa.table({"s": pa.array([value], kind), "x": [1], "y": [2]}), "'x', 'y'"),
+    ]
+    given: list[Any] = []
+    reader = ReplayableStreamReader(
+        str(tmp_path / "store"), functions.packed((lambda last: given.pop(), None)), to_spark(pa.schema([("s", kind)]))
+    )
+    reader._stream()._read = lambda last: reader._packed(
+        given.pop()
+    )  # the functions that travelled have a list of their own
+    for made, names in cases:
+        given.append(made)
+        with pytest.raises(OptionError, match=f"read returned .*{names}.*name them in schema, or drop them"):
+            reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
+    given.append(pa.table({"s": pa.array([value], kind)}))
+    assert reader.latestOffset(reader.initialOffset(), ReadAllAvailable()) == {"v": 1, "window": 0}
+    reader.stop()
+
+
+@pytest.mark.parametrize("where", ["read", "acknowledge"])
+def test_what_has_to_be_awaited_is_refused_where_it_is_called(tmp_path: Path, where: str) -> None:
+    """A function that returns a coroutine has done nothing: it is an error, and upstream is not taken for told."""
+    asked: dict[str, Any] = {"read": lambda last: ROWS, "acknowledge": lambda table: None}
+    asked[where] = lambda table: waits()
+    made = ReplayableStreamReader(
+        str(tmp_path / "store"),
+        functions.packed((asked["read"], asked["acknowledge"])),
+        to_spark(pa.schema([("n", pa.int32()), ("t", pa.string())])),
+    )
+
+    def run_two_batches() -> None:
+        offset = made.latestOffset(made.initialOffset(), ReadAllAvailable())
+        made.latestOffset(offset, ReadAllAvailable())
+
+    with pytest.raises(OptionError, match=f"{where} returned a coroutine, which nobody awaits"):
+        run_two_batches()
+    made.stop()
 
 
 def test_a_store_and_a_checkpoint_of_different_times(tmp_path: Path) -> None:
@@ -215,3 +273,19 @@ def test_what_replayable_refuses(spark: SparkSession, tmp_path: Path) -> None:
         penstock.replayable(wrong, str(tmp_path), schema=SCHEMA, spark=spark)
     with pytest.raises(OptionError, match="acknowledge=5 is no function"):
         penstock.replayable(lambda last: None, str(tmp_path), schema=SCHEMA, acknowledge=wrong, spark=spark)
+    lock, root = threading.Lock(), str(tmp_path)
+    good: dict[str, Any] = {"read": lambda last: None, "store": root, "schema": SCHEMA, "spark": spark}
+    cases: list[tuple[dict[str, Any], str]] = [
+        ({"read": waits}, "read is a coroutine function"),
+        ({"acknowledge": waits}, "acknowledge is a coroutine function"),
+        ({"read": lambda: None}, r"read does not take \(last\)"),
+        ({"acknowledge": lambda: None}, r"acknowledge does not take \(table\)"),
+        ({"read": lambda last: lock.locked()}, "cannot be sent to Spark's workers: its variable 'lock'"),
+        ({"acknowlege": print}, "replayable: unknown parameter 'acknowlege'; did you mean 'acknowledge'?"),
+        ({"schema": None}, "schema is a NoneType; expected DDL"),
+        ({"store": None}, "store=None: expected a path"),
+        ({"spark": 5}, "spark=5"),
+    ]
+    for options, says in cases:
+        with pytest.raises(OptionError, match=says.replace("?", r"\?")):
+            penstock.replayable(**(good | options))

@@ -111,7 +111,15 @@ def test_a_full_disk_is_named(storage: Storage, root: str) -> None:
 
 @pytest.mark.parametrize(
     ("location", "path"),
-    [("/a/b/../c", "/a/c"), ("file:/a/b", "/a/b"), ("file:///a%20b", "/a b"), ("/a%20b", "/a%20b")],
+    [
+        ("/a/b/../c", "/a/c"),
+        ("file:/a/b", "/a/b"),
+        ("file:///a%20b", "/a b"),
+        ("/a%20b", "/a%20b"),
+        ("file:///a?b#c", "/a?b#c"),
+        ("file://localhost/a", "/a"),
+        ("FILE:///a", "/a"),
+    ],
 )
 def test_locations_are_plain_paths_or_file_urls(location: str, path: str) -> None:
     """A plain path is taken literally, a file: URL is unquoted."""
@@ -126,8 +134,27 @@ def test_relative_paths_become_absolute(tmp_path: Path, monkeypatch: pytest.Monk
     assert locate("s3:x")[1] == f"{tmp_path}/s3:x"
 
 
-@pytest.mark.parametrize("location", ["", "s3://bucket/a", "hdfs:relative"])
+def test_files_of_another_host_are_refused() -> None:
+    """`file://host/x` is not `/x` here; the likely slip, a slash too few, is told."""
+    with pytest.raises(
+        OptionError, match=r"^\[PST-101\] DST: file://data/in is on the host 'data'.*file:///data/in or file:///in"
+    ):
+        locate("file://data/in", name="DST")
+    with pytest.raises(OptionError) as raised:
+        locate("file://user:secret@host/in")
+    assert "secret" not in str(raised.value)
+
+
+@pytest.mark.parametrize("location", ["", "s3://bucket/a", "hdfs:relative", "file://"])
 def test_unknown_file_systems_are_refused(location: str) -> None:
     """An empty location and a scheme that is not known are refused with the option's name."""
     with pytest.raises(OptionError, match="^\\[PST-101\\] checkpoint"):
         locate(location, name="checkpoint")
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="this system has no /proc")
+def test_where_no_directory_can_be_made(storage: Storage) -> None:
+    """A place that denies every name, as /proc does, a file on the way, and nothing at all: an error that names it, at once."""
+    for path in ("/proc/penstock", "/proc/penstock/below/it", "", "/dev/null/below"):
+        with pytest.raises(StorageError, match="cannot make directory"):
+            storage.make_directory(path)

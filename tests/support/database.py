@@ -9,7 +9,8 @@ from typing import Any
 import pyarrow as pa
 
 from penstock import unique
-from penstock.db.database import Database, database
+from penstock.db.database import Database
+from penstock.db.databases import database
 from penstock.db.sink import Applied, BatchId, DatabaseSink
 from penstock.options import DATABASE, parse
 

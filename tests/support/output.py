@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from penstock.options import SINK, parse
+from penstock.options import SINK, Option, parse
 from penstock.sink.sink import Batch, Begun, Committed, Sink, TaskResult
 from penstock.storage import LocalStorage, Storage
 from penstock.testing import FakeClock
@@ -26,10 +26,11 @@ class Output:
         self.time = time
         self.schema = TEXT
         self.storage: Storage = LocalStorage()
+        self.table: tuple[Option, ...] = SINK
 
     def sink(self, *, sink_id: str = "s", **options: str) -> Sink:
         """Return a sink over the directory."""
-        checked = parse(SINK, {"path": str(self.root), "mergeBelow": "1", **options}, what="sink")
+        checked = parse(self.table, {"path": str(self.root), "mergeBelow": "1", **options}, what="sink")
         sink = Sink(self.storage, str(self.root), checked, sink_id)
         sink.check(self.schema)
         return sink

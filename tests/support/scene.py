@@ -23,6 +23,7 @@ from tests.support.output import QUERY, Output
 ROWS = [{0: ["a", "b", "c"]}, {0: ["d"], 1: ["e"]}, {0: ["f", "g", "h"], 1: ["i"]}, {0: ["j"]}]
 EXPECTED = Counter(line for batch in ROWS for lines in batch.values() for line in lines)
 _ROLLS = {"rollRows": "3", "fileName": "p{writer}-{seq}"}
+_CSV = {"format": "csv", "header": "true", "escape": "\\"}
 FORMS = {
     "bytes": _ROLLS,
     "gzip": _ROLLS | {"compression": "gzip"},
@@ -31,6 +32,8 @@ FORMS = {
     "own-file-of-bytes": _ROLLS,
     "own-file-of-parquet": _ROLLS | {"format": "parquet"},
     "growing": {"growing": "true", "fileName": "all.txt"},
+    "csv": _ROLLS | _CSV,
+    "growing-csv": {"growing": "true", "fileName": "all.csv", "compression": "gzip"} | _CSV,
 }
 
 
@@ -107,7 +110,7 @@ def rows(files: dict[str, bytes]) -> Counter[str]:
         else:
             codec = {".gz": "gzip", ".zst": "zstd"}.get(Path(name).suffix)
             with pa.input_stream(pa.BufferReader(data), compression=codec) as stream:
-                found.update(stream.read().decode().splitlines())
+                found.update(stream.read().decode().splitlines()[".csv" in name :])
     return found
 
 

@@ -91,6 +91,7 @@ class StorageContract:
         storage.make_directory(f"{root}/d")
         entries = {entry.name: entry for entry in storage.list(root)}
         assert (entries["a"].size, entries["a"].is_directory, entries["d"].is_directory) == (3, False, True)
+        assert (entries["a"].is_file, entries["d"].is_file) == (True, False)
         assert set(storage.names(root)) == {"a", "d"}
         assert entries["a"].identity == storage.stat(f"{root}/a").identity
 
@@ -158,6 +159,7 @@ class StorageContract:
         for _ in range(2):
             storage.make_directory(f"{root}/a/b/c")
         assert storage.stat(f"{root}/a/b/c").is_directory
+        assert not storage.stat(f"{root}/a/b/c").is_file
         put(storage, f"{root}/file", b"")
         with pytest.raises(StorageError):
             storage.make_directory(f"{root}/file")

@@ -13,7 +13,7 @@ from collections import Counter
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import count, islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 from hypothesis import currently_in_test_context, note
@@ -24,16 +24,20 @@ from penstock import clock, unique
 from penstock.cli import state as tools
 from penstock.errors import CheckpointMismatch, CommitError, Fenced, NotThere, PenstockError, StorageError, UsageError
 from penstock.options import SINK, parse
+from penstock.sink.decide import Rules, decide
 from penstock.sink.sink import Batch, Begun, Committed, Sink, TaskResult
 from penstock.storage import LocalStorage
 from penstock.testing import CrashDisk, FakeClock, compare, visible
 from penstock.verify.files import check_files
+from tests.support import decisions
 from tests.testing import actors
 from tests.testing.actors import Actor, Stop
 from tests.testing.sink_program import ROOT, TEXT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from penstock.sink.ledger import State
 
 FOLD = 2  # records: so that a driver need not stand still for 128 of them until its number is free again
 STANDING_MAX = 5
@@ -119,6 +123,7 @@ class SinkMachine(RuleBasedStateMachine):
         self._around.enter_context(unique.use(lambda: f"{next(tokens):032d}"))
         self._around.enter_context(mock.patch("penstock.sink.ledger.FOLD", FOLD))
         self._around.enter_context(mock.patch.object(tools, "locate", _locate))
+        self._around.enter_context(mock.patch("penstock.sink.sink.decide", self._decide))
         self._queries = [Query("q", "s"), Query("c", "s"), Query("d", "d")]
         q, c, d = self._queries
         self._all = [Driver("A", q), Driver("B", q), Driver("C", c), Driver("D", d)]
@@ -319,6 +324,15 @@ class SinkMachine(RuleBasedStateMachine):
         if replaced:
             self._complaints.append(f"{driver.name} was replaced, and has committed")
         return done
+
+    def _decide(self, head: State, batch: Batch | None, results: list[TaskResult], rules: Rules, **named: Any) -> State:
+        """Decide as the sink does; what does not hold of the decision is a complaint."""
+        state = decide(head, batch, results, rules, **named)
+        try:
+            decisions.check(head, batch, results, rules, state, **named)
+        except AssertionError as error:
+            self._complaints.append(f"record {state.n} is no decision to take: {error}")
+        return state
 
     def _write(self, driver: Driver, begun: Begun, batch: Batch, writer: int) -> TaskResult:
         query = driver.query

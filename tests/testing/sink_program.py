@@ -58,6 +58,7 @@ class SinkProgram(Program):
         self._schema = BUCKETED if "bucketBy" in options else TEXT
         self._abandoned = abandoned
         self._growing = "growing" in options
+        self._header = b"value\n" if "header" in options else b""
         self._options = parse(SINK, {"path": ROOT, "format": "text"} | options, what="sink")
 
     def run(self, disk: Crashable, rest: Callable[[], None]) -> None:
@@ -102,13 +103,10 @@ class SinkProgram(Program):
 
     def _rows(self, number: int, writer: int) -> bytes | pa.RecordBatch:
         rows = [self._row(number, writer, row) for row in range(sum(self._steps[number].rows[writer : writer + 1]))]
-        if self._schema is TEXT:
+        if self._options["format"] == "text" and self._schema is TEXT:
             return b"".join(rows)
-        values = {
-            "value": [row.decode().removesuffix("\n") for row in rows],
-            "k": [str(n % 2) for n in range(len(rows))],
-        }
-        return pa.RecordBatch.from_pydict(values, schema=self._schema)
+        values = [row.decode().removesuffix("\n") for row in rows], [str(n % 2) for n in range(len(rows))]
+        return pa.RecordBatch.from_arrays([*map(pa.array, values)][: len(self._schema)], schema=self._schema)
 
     def _row(self, number: int, writer: int, row: int) -> bytes:
         return b"%d-%d-%d" % (number, writer, row) + b"." * (self._row_bytes - 6) + b"\n"
@@ -123,15 +121,21 @@ class SinkProgram(Program):
         ]
 
     def check(self, disk: Crashable, *, final: bool) -> list[str]:
-        """Look at the output as `cat` would: no row twice, none in part, none that was not decided; at the end all."""
-        files = visible(disk.storage(), ROOT)
-        lines = [line for data in files.values() for line in _unpacked(data).splitlines(keepends=True)]
+        """Look at the output as `cat` would: no row twice, none in part, none that was not decided; at the end all.
+
+        A header is at the beginning of each file; anywhere else it passes for a row that nobody wrote.
+        """
+        files = {path: _unpacked(data) for path, data in visible(disk.storage(), ROOT).items()}
+        headless = [path for path, data in files.items() if data and not data.startswith(self._header)]
+        lines = [line for data in files.values() for line in data.removeprefix(self._header).splitlines(keepends=True)]
         if (
             self._growing and not final
         ):  # what its readers see may end in the middle of a record, or have zeros for a block
             lines = [line for line in lines if line.endswith(b"\n") and b"\0" not in line]
+            headless = []
         begins = self._options["fileName"].partition("{")[0]
         found = [f"misnamed {path}" for path in files if not path.rpartition("/")[2].startswith(begins)]
+        found += [f"without a header {path}" for path in headless]
         decided = _decided(disk) if lines or final else -1
         numbers = [number for number, step in enumerate(self._steps) if step.is_batch]
         committed = self.expected(numbers[decided] + 1 if decided >= 0 else 0)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from penstock.storage import Storage
     from penstock.testing import Crashable
 
-IN, STATE = "/in", "/checkpoint/penstock"
+IN, AWAY, STATE = "/in", "/away", "/checkpoint/penstock"
 TEXT = pa.schema([("value", pa.string())])
 _BEFORE = 999_000.0  # seconds; the clock of an exploration stands at 1,000,000
 
@@ -37,16 +37,21 @@ class Log:
 class SourceProgram(Program):
     """A query that reads `files` (some there at first, some that land while it runs), batch by batch.
 
+    Files that `wander` are moved away when one has landed, and back when another one has, and so on.
+
     A restart reads the last batch again, also one that was done, as when Spark's commit log lost its entry: the rows
     must be the same.
     """
 
     memory: Log
 
-    def __init__(self, files: dict[str, bytes], landing: dict[str, bytes], options: dict[str, str]) -> None:
+    def __init__(
+        self, files: dict[str, bytes], landing: dict[str, bytes], options: dict[str, str], wander: tuple[str, ...] = ()
+    ) -> None:
         self.memory = Log()
         self._files = files
         self._landing = landing
+        self._wander = wander
         self._options = parse(SOURCE, {"path": IN, "settle": "0s"} | options, what="source")
 
     def disk(self, image: Image | None = None, **more: Any) -> CrashDisk:
@@ -55,6 +60,7 @@ class SourceProgram(Program):
             first = CrashDisk()
             with clock.use(FakeClock(_BEFORE)):
                 first.storage().make_directory(IN)
+                first.storage().make_directory(AWAY)
                 for name, data in self._files.items():
                     _land(first.storage(), name, data)
             image = first.image()
@@ -79,8 +85,18 @@ class SourceProgram(Program):
                 if log.offsets:
                     planner.committed(start)
                 self._batch(planner, reading, len(log.offsets))
-            elif not self._land_one(storage, landing):
+            elif not self._move_one(storage) and not self._land_one(storage, landing):
                 return
+
+    def _move_one(self, storage: Storage) -> bool:
+        """Move one more file that wanders to where it should be by now; after a crash it may be half way."""
+        landed = sum(name in storage.names(IN) for name in self._landing)
+        here, there = (IN, AWAY) if landed % 2 else (AWAY, IN)
+        for name in self._wander:
+            if name in storage.names(here):
+                storage.publish(f"{here}/{name}", f"{there}/{name}")
+                return True
+        return False
 
     @staticmethod
     def _land_one(storage: Storage, landing: dict[str, bytes]) -> bool:

@@ -15,7 +15,7 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from penstock.errors import PenstockError
 from penstock.sink import ledger, publish
-from penstock.sink.ledger import Ledger, State
+from penstock.sink.ledger import Ledger, Look, State
 from penstock.sink.sink import Sink, TaskResult
 from penstock.storage import LocalStorage
 from tests.testing.actors import Stop
@@ -170,9 +170,9 @@ def _take_any_epoch(patch: pytest.MonkeyPatch) -> None:
 def _publish_first(patch: pytest.MonkeyPatch) -> None:
     put = Sink._put
 
-    def changed(self: Sink, state: State) -> None:
-        self._publish(state)
-        put(self, state)
+    def changed(self: Sink, state: State) -> Look:
+        self._publish(state, self.ledger.look())
+        return put(self, state)
 
     patch.setattr(Sink, "_put", changed)
 
@@ -180,7 +180,7 @@ def _publish_first(patch: pytest.MonkeyPatch) -> None:
 def _sweep_live(patch: pytest.MonkeyPatch) -> None:
     """Take for garbage what a batch in flight has staged."""
 
-    def changed(self: Sink, head: State) -> Iterator[str]:
+    def changed(self: Sink, head: State, **_: bool) -> Iterator[str]:
         named = {s.file for part in head.open for s in part.segments} | {f.staged for f in head.finished}
         yield from (name for name in list(self.storage.names(self.staging)) if name not in named)
 
@@ -263,4 +263,4 @@ def test_any_schedule_finds_it_too(
     """Nobody has to tell Hypothesis where to look."""
     change(monkeypatch)
     with pytest.raises((AssertionError, PenstockError)):
-        walked(EVERYDAY | {"max_examples": 500, "phases": [Phase.generate]})
+        walked(EVERYDAY | {"max_examples": 2000, "phases": [Phase.generate]})

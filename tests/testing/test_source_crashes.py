@@ -9,7 +9,7 @@ import pytest
 
 from penstock import clock
 from penstock.errors import PenstockError
-from penstock.source import plan
+from penstock.source import plan, recent
 from penstock.testing import FakeClock, Fault, FaultySystem, Report, explore
 from tests.testing.source_program import SourceProgram
 
@@ -29,9 +29,9 @@ def long_plans(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plan, "INLINE_BYTES", 2)
 
 
-def explored(options: dict[str, str], omit: str = "") -> Report:
+def explored(options: dict[str, str], omit: str = "", wander: tuple[str, ...] = ()) -> Report:
     """Explore a query, two crashes deep."""
-    program = SourceProgram(FILES, LANDING, options)
+    program = SourceProgram(FILES, LANDING, options, wander)
     return explore(program, profile=program.disk, states_max=STATES_MAX, omit=lambda place: place == omit)
 
 
@@ -41,6 +41,20 @@ def test_crash_anywhere_and_again_in_the_recovery(name: str) -> None:
     report = explored(OPTIONS[name])
     assert not report.complaints, report.first
     assert report.states > 500
+
+
+def test_files_that_go_and_come_back_while_it_crashes() -> None:
+    """Files are moved away and back between the batches: whatever a crash takes, each record is read once."""
+    report = explored({"maxFilesPerTrigger": "3", "lateness": "1h"}, wander=("a", "c"))
+    assert not report.complaints, report.first
+    assert report.states > 500
+
+
+def test_forgotten_files_are_missed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without what the offset has of files that are away, the exploration finds records that are read twice."""
+    to_json = recent.Recent.to_json
+    monkeypatch.setattr(recent.Recent, "to_json", lambda self: {k: v for k, v in to_json(self).items() if k != "gone"})
+    assert explored({"maxFilesPerTrigger": "3", "lateness": "1h"}, wander=("a", "c")).complaints
 
 
 def test_every_sync_is_needed() -> None:

@@ -50,7 +50,9 @@ def test_crash_anywhere_in_a_repair(name: str) -> None:
 def test_every_sync_is_needed() -> None:
     """Without any one sync of the log something acknowledged is lost or damaged: none is dead weight or untested."""
     everything = [*PROGRAMS.values(), *REPAIRS.values()]
-    places = places_of_syncs(everything)
+    places = [
+        place for place in places_of_syncs(everything) if " < " in place
+    ]  # the others are of the programs themselves
     assert len(places) > 3
     of_the_log = [*REPAIRS.values(), PROGRAMS["purging"]]
     chosen = {place: of_the_log if "log.py" in place else list(PROGRAMS.values()) for place in places}

@@ -28,6 +28,7 @@ def record(number: int) -> bytes:
 
 def read(storage: Storage, mode: str = "tail") -> tuple[int, list[bytes]]:
     """Return the number of the first record that is kept, and all of them; a restart closes what a dead writer has left open."""
+    storage.make_directory(ROOT)  # nothing may be there yet, which is no empty log
     if not storage.reads_open:
         Writer(ROOT, storage=storage).close()
     with Reader(ROOT, mode=mode, storage=storage) as reader:
@@ -200,7 +201,7 @@ class StreamProgram(Program):
             rest()
             offsets, sunk = self.memory
             start = self._start(len(offsets))
-            with closing(runs.Planner(ROOT, storage)) as planner:
+            with closing(runs.LogPlanner(ROOT, storage)) as planner:
                 end = planner.plan(start, size=1, split=1)
             if end != start:
                 self.memory = (*offsets, json.dumps(end)), sunk

@@ -76,7 +76,7 @@ def test_a_log_as_runs_behind_a_live_writer(root: str, storage: HdfsStorage) -> 
     """Runs take what was flushed, each record once; what was read to its end may be purged."""
     found: list[bytes] = []
     start: dict[str, Any] | None = None
-    planner = runs.Planner(root, storage)
+    planner = runs.LogPlanner(root, storage)
     with Writer(root, whole=True) as writer:
         for number in range(0, 12, 3):
             writer.append_many(RECORDS[number : number + 3])

@@ -15,13 +15,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from penstock.errors import DamagedState, OptionError, PositionError, StorageError, UsageError
+from penstock.errors import DamagedState, NotThere, OptionError, PositionError, StorageError, UsageError
 from penstock.storage import LocalStorage
 from penstock.wal import Log, Manager, Position, Reader, Writer
 from penstock.windows import WindowStore
 from tests.support.damage import unsynced
+from tests.support.storages import STORAGES
 
 
 def test_records_of_any_iterator_and_buffer(root: str) -> None:
@@ -40,7 +42,7 @@ def test_records_of_any_iterator_and_buffer(root: str) -> None:
         with pytest.raises(KeyError):
             writer.append_many(failing())
         for wrong in ("text", b"bytes", ["text"], [1]):
-            with pytest.raises(TypeError):
+            with pytest.raises(OptionError, match="expected (several records|bytes)"):
                 writer.append_many(wrong)  # type: ignore[arg-type]  # - that is what is tested
     with Reader(root, start=at) as reader:
         assert list(reader) == [b"a", b"b", b"c", b"d", b"ee"]
@@ -266,11 +268,163 @@ def test_an_exception_acknowledges_nothing(root: str) -> None:
     assert list(Reader(root)) == [b"flushed"]
 
 
+@pytest.mark.parametrize("kind", STORAGES)
+def test_what_is_no_directory_is_no_empty_log(kind: str) -> None:
+    """A directory that is not there, a file, and a directory of something else are told apart from a new log, which is empty."""
+    storage = STORAGES[kind]()
+    storage.make_directory("/other")
+    storage.put_if_absent("/other/file", b"")
+    storage.make_directory("/new")
+    given = Position(1, 120)
+    uses: list[Callable[[str], object]] = [
+        lambda root: Reader(root, storage=storage),
+        lambda root: Log(root, storage=storage).info(),
+        lambda root: Log(root, storage=storage).verify(),
+        lambda root: Log(root, storage=storage).repair(),
+    ]
+    asked: list[Callable[[str], object]] = [
+        lambda root: Log(root, storage=storage).purge(given),
+        lambda root: Reader(root, start=given, storage=storage),
+    ]
+    for use in (*uses, *asked):
+        with pytest.raises(NotThere, match="'/none' does not exist; expected the directory of a log"):
+            use("/none")
+        with pytest.raises(UsageError, match="'/other/file' is a file; expected the directory of a log"):
+            use("/other/file")
+        use("/new")
+    for use in uses:
+        with pytest.raises(UsageError, match="'/other' has 'file' and no segment of a log"):
+            use("/other")
+    assert list(Reader("/new", storage=storage)) == []
+
+
+def test_a_log_that_is_removed_under_its_reader_is_no_end(root: str) -> None:
+    """A reader that waits at the begin of a new log says so when the directory has gone; it would wait for ever."""
+    os.mkdir(root)
+    with Reader(root) as reader:
+        assert not reader.advance()
+        os.rmdir(root)
+        with pytest.raises(NotThere, match="does not exist"):
+            reader.advance()
+
+
+@pytest.mark.parametrize("record", ["text", None, 3, ["a"], 1.5])
+def test_a_record_that_is_no_bytes_is_refused_in_words(root: str, record: Any) -> None:
+    """Text has to be encoded by whoever knows how; the writer, the manager and the store go on with the next record."""
+    with Writer(root, storage=unsynced()) as writer:
+        for use in (writer.append, lambda each: writer.append_many([b"a", each])):
+            with pytest.raises(OptionError, match="expected bytes"):
+                use(record)
+        writer.append(b"b")
+    assert list(Reader(root)) == [b"b"]
+    with Manager(f"{root}/manager", lambda window, records: None) as manager:
+        with pytest.raises(OptionError, match="expected bytes"):
+            manager.append(record)
+        manager.append(bytearray(b"c"))  # type: ignore[arg-type]  # - a buffer, as a log takes it
+        manager.end_window(0)
+    with WindowStore(f"{root}/windows") as store:
+        with pytest.raises(OptionError, match="expected bytes"):
+            store.save(0, record)
+        store.save(0, memoryview(b"d"))  # type: ignore[arg-type]  # - as above
+        assert store.load(0) == b"d"
+
+
+@pytest.mark.parametrize("wrong", [2.5, "2", None, True, float("nan"), float("inf"), b"2"])
+def test_a_window_that_is_no_whole_number_is_refused_in_words(root: str, wrong: Any) -> None:
+    """A window and an owner are whole numbers: another one is refused wherever it is given, and never looked for in vain."""
+    with Manager(f"{root}/manager", lambda window, records: None) as manager:
+        calls: list[Callable[[Any], object]] = [manager.restore, manager.end_window, manager.committed]
+        for use in calls:
+            with pytest.raises(OptionError, match="window="):
+                use(wrong)
+        manager.end_window(np.int64(3))  # as numpy counts
+        assert type(manager.flushed) is int
+    with WindowStore(f"{root}/windows") as store:
+        store.save(2, b"a")
+        window_uses: list[Callable[[Any], object]] = [
+            lambda each: store.save(each, b"b"),
+            store.load,
+            store.load_all,
+            store.position,
+            store.committed,
+        ]
+        owner_uses: list[Callable[[Any], object]] = [
+            lambda each: store.save(3, b"b", each),
+            lambda each: store.load(2, each),
+            lambda each: store.largest_completed([each]),
+        ]
+        for use in window_uses:
+            with pytest.raises(OptionError, match="window="):
+                use(wrong)
+        for use in owner_uses:
+            with pytest.raises(OptionError, match="owner="):
+                use(wrong)
+        with pytest.raises(OptionError, match="owners="):
+            store.largest_completed(5)  # type: ignore[arg-type]  # - that is what is tested
+        assert store.load(2) == b"a"
+
+
+@pytest.mark.parametrize("size", [None, True, 1.5, float("nan"), "1.5m", "", -1, 0, 119, [64]])
+def test_a_segment_size_that_is_none(root: str, size: Any) -> None:
+    """A length of segments that is no whole number of bytes, or leaves no room, is refused by all, before anything is made."""
+    for make in (
+        lambda: Writer(root, segment_size=size),
+        lambda: Manager(root, lambda window, records: None, segment_size=size),
+        lambda: WindowStore(root, segment_size=size),
+    ):
+        with pytest.raises(OptionError, match="segment_size="):
+            make()
+    assert not Path(root).exists()
+
+
+@pytest.mark.parametrize("directory", [None, 3, b"/tmp/log", ["log"], ""])
+def test_a_directory_that_is_no_path(directory: Any) -> None:
+    """What is no path is refused by all that take one."""
+    for make in (Writer, Reader, Log, WindowStore, lambda each: Manager(each, lambda window, records: None)):
+        with pytest.raises(OptionError, match="path"):
+            make(directory)
+
+
+async def _later(window: int, records: list[bytes]) -> None:
+    """Be a coroutine, which nobody would await."""
+
+
+@pytest.mark.parametrize("recover", [None, 3, _later, lambda: None, lambda window: None])
+def test_a_recover_that_would_restore_nothing(root: str, recover: Any) -> None:
+    """What cannot be called with a window and its records, and a coroutine function, are refused before there is a log."""
+    with pytest.raises(OptionError, match="recover"):
+        Manager(root, recover)
+    assert not Path(root).exists()
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "says"),
+    [
+        (Writer, {"segmentsize": "1m"}, "Writer: unknown parameter 'segmentsize'; did you mean 'segment_size'?"),
+        (Reader, {"starts": 1}, "Reader: unknown parameter 'starts'; did you mean 'start'?"),
+        (Reader, {"at": 1}, "Reader: unknown parameter 'at'; expected one of directory, start, mode, storage"),
+        (Log, {"mode": "strict"}, "Log: unknown parameter 'mode'; expected one of directory, storage"),
+        (Manager, {}, "Manager: missing a required argument: 'recover'; it takes (directory, recover, "),
+        (Manager, {"recovr": print}, "Manager: unknown parameter 'recovr'; did you mean 'recover'?"),
+        (WindowStore, {"segmentSize": 1}, "WindowStore: unknown parameter 'segmentSize'; did you mean 'segment_size'?"),
+    ],
+)
+def test_a_parameter_that_is_misspelt(root: str, kind: Any, given: dict[str, Any], says: str) -> None:
+    """Each constructor names the parameter that was meant, or those it has."""
+    with pytest.raises(OptionError) as caught:
+        kind(root, **given)
+    assert says in caught.value.message
+    assert not Path(root).exists()
+
+
 def test_waits_that_cannot_be(root: str) -> None:
     """A delay that no clock can wait is refused, before anything is made."""
-    for delay in (-1, float("nan"), float("inf")):
+    wrong: list[Any] = [-1, float("nan"), float("inf"), 1e300, 10**400, "1", None, True]
+    for delay in wrong:
         with pytest.raises(OptionError, match="no time to wait"):
             Writer(root, delay=delay)
+    with pytest.raises(OptionError, match="whole='false'; expected True or False"):
+        Writer(root, whole="false")  # type: ignore[arg-type]  # - that is what is tested
     assert not Path(root).exists()
 
 

@@ -34,7 +34,7 @@ def storage(request: pytest.FixtureRequest) -> Storage:
 def planned(storage: Storage, start: dict[str, Any] | None = None, root: str = ROOT, **more: Any) -> dict[str, Any]:
     """Return the end of the next run, as it comes back from a checkpoint."""
     begun = start or runs.begin(root, "earliest", storage)
-    with closing(runs.Planner(root, storage)) as planner:
+    with closing(runs.LogPlanner(root, storage)) as planner:
         end = planner.plan(begun, **{"size": None, "split": 1 << 30, **more})
     again: dict[str, Any] = json.loads(json.dumps(end))
     return again
@@ -82,10 +82,11 @@ def test_a_limit_that_is_just_reached(storage: Storage) -> None:
 
 def test_runs_follow_a_live_writer(storage: Storage) -> None:
     """A run ends where the log does; what is appended then, over rolls and other writers, is in the next one."""
+    storage.make_directory(ROOT)
     begun = start = runs.begin(ROOT, "earliest", storage)
     assert planned(storage, start) == start
     expected = []
-    planner = runs.Planner(ROOT, storage)
+    planner = runs.LogPlanner(ROOT, storage)
     for _ in range(3):
         with Writer(ROOT, segment_size=400, whole=not storage.reads_open, storage=storage) as writer:
             for number in range(5):
@@ -144,6 +145,7 @@ def test_the_last_segment_of_a_run_was_purged(storage: Storage) -> None:
 
 def test_a_run_from_before_the_log_needs_its_first_record(storage: Storage) -> None:
     """Failure 6: a run that began before there was a log is not read without what was purged since."""
+    storage.make_directory(ROOT)
     begun = runs.begin(ROOT, "earliest", storage)
     for number in range(2):
         with Writer(ROOT, storage=storage) as writer:

@@ -29,7 +29,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock import clock
-from penstock.aio.operator import Carried, Failure, Outcome
+from penstock.aio.outcome import Carried, Failure, RowOutcome
 from penstock.aio.rows import ERROR_TYPE, Columns, Row, Shape
 from penstock.errors import DamagedState
 
@@ -78,30 +78,30 @@ class Form:
 
     def kept(self, left: Sequence[Carried], finished: int, run: str) -> bytes:
         """Return what Spark's state keeps: rows that an operator left, whose outcomes fit the schema, and a count of chunks."""
-        packed = [self._packed(list(some)) for _, some in groupby(left, lambda one: id(one.row._columns))]  # noqa: SLF001 - the row's own place
+        packed = [self._packed(list(rows)) for _, rows in groupby(left, lambda carried: id(carried.row._columns))]  # noqa: SLF001 - the row's own place
         about = {"version": VERSION, "columns": self.columns, "run": run, "finished": str(finished)}
         schema = packed[0].schema if packed else pa.schema([])
         return dumped(packed, schema.with_metadata(about))
 
     def _packed(self, left: list[Carried]) -> pa.RecordBatch:
         columns: Columns = left[0].row._columns  # noqa: SLF001 - as above
-        places = [one.row._place for one in left]  # noqa: SLF001 - as above
+        places = [carried.row._place for carried in left]  # noqa: SLF001 - as above
         ids = [columns.ids[place].rpartition("-") for place in places]
         now = clock.now_ns()
-        past = [self._as_past(one, now) for one in left]
+        past = [self._as_past(carried, now) for carried in left]
         ours = [
             pa.array([f"{origin}-" for origin, _, _ in ids]),
             pa.array([int(place) for _, _, place in ids]),
             pa.array(past, self._past),
         ]
-        some = columns.batch.take(pa.array(places, pa.int64()))
-        return pa.RecordBatch.from_arrays([*some.columns, *ours], schema=self._schema(some.schema))
+        rows = columns.batch.take(pa.array(places, pa.int64()))
+        return pa.RecordBatch.from_arrays([*rows.columns, *ours], schema=self._schema(rows.schema))
 
-    def _as_past(self, one: Carried, now: int) -> dict[str, Any]:
-        names, outcome = self.shape.schema.names, one.outcome
+    def _as_past(self, carried: Carried, now: int) -> dict[str, Any]:
+        names, outcome = self.shape.schema.names, carried.outcome
         return {
-            "attempts": one.attempts,
-            "admitted": now - int(one.age * clock.SECOND_NS),
+            "attempts": carried.attempts,
+            "admitted": now - int(carried.age * clock.SECOND_NS),
             "outputs": None
             if outcome is None
             else [dict(zip(names, output, strict=True)) for output in outcome.outputs],
@@ -120,7 +120,8 @@ class Form:
             )
             raise DamagedState(msg)
         same_run = about["run"] == run
-        return [one for batch in stream for one in self._unpacked(batch, same_run=same_run)], int(about["finished"])
+        rows = [carried for batch in stream for carried in self._unpacked(batch, same_run=same_run)]
+        return rows, int(about["finished"])
 
     def _unpacked(self, batch: pa.RecordBatch, *, same_run: bool) -> Iterable[Carried]:
         columns, now = self.opened(batch), clock.now_ns()
@@ -129,11 +130,11 @@ class Form:
             yield Carried(row, past["attempts"], age, _outcome(row, past))
 
 
-def _outcome(row: Row, past: dict[str, Any]) -> Outcome | None:
+def _outcome(row: Row, past: dict[str, Any]) -> RowOutcome | None:
     if past["outputs"] is None:
         return None
     failure = None if past["failure"] is None else Failure(**past["failure"])
-    return Outcome(-1, row, [tuple(output.values()) for output in past["outputs"]], failure, past["attempts"])
+    return RowOutcome(-1, row, [tuple(output.values()) for output in past["outputs"]], failure, past["attempts"])
 
 
 def id_of(row: Row) -> str:

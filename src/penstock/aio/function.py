@@ -16,6 +16,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
+from penstock.arguments import check_arguments, named, signature_of, whole
 from penstock.errors import OptionError
 from penstock.formats.schema import names_of
 
@@ -64,8 +65,8 @@ class Call:
         self._complete(outputs, None)
 
     def fail(self, error: BaseException) -> None:
-        """Fail the attempt; from any thread. Only the first completion counts."""
-        self._complete(None, error)
+        """Fail the attempt; from any thread. Only the first completion counts. What is no exception is the reason of one."""
+        self._complete(None, _raisable(error))
 
     def expect(self) -> asyncio.Future[Any]:
         """Return what the completion will resolve; asked for before the function is called."""
@@ -83,7 +84,7 @@ class Call:
         elif error is None:
             waiter.set_result(outputs)
         else:
-            waiter.set_exception(_raisable(error))
+            waiter.set_exception(error)
 
 
 def _raisable(error: object) -> BaseException:
@@ -92,6 +93,8 @@ def _raisable(error: object) -> BaseException:
         error = error()
     if isinstance(error, BaseException) and not isinstance(error, (StopIteration, GeneratorExit)):
         return error
+    if error is None:
+        return RuntimeError("the call failed, and no reason was given")
     return RuntimeError(f"the call failed with {error!r}")
 
 
@@ -125,7 +128,7 @@ class Adapted:
         if isinstance(fn, type):
             msg = f"fn={fn.__name__}: expected an instance, {fn.__name__}()"
             raise OptionError(msg)
-        self._fn = fn
+        self.given = fn
         whole = isinstance(fn, AsyncFunction)
         call = fn.invoke if whole else fn
         if not callable(call):
@@ -154,15 +157,15 @@ class Adapted:
 
     async def open(self, ctx: Context) -> None:
         """Open the user's function, which may do that in a plain `def`."""
-        if isinstance(self._fn, AsyncFunction):
-            opened: object = self._fn.open(ctx)
+        if isinstance(self.given, AsyncFunction):
+            opened: object = self.given.open(ctx)
             if inspect.isawaitable(opened):
                 await opened
 
     async def close(self) -> None:
         """Close the user's function; as `open`."""
-        if isinstance(self._fn, AsyncFunction):
-            closed: object = self._fn.close()
+        if isinstance(self.given, AsyncFunction):
+            closed: object = self.given.close()
             if inspect.isawaitable(closed):
                 await closed
 
@@ -211,14 +214,13 @@ class _InThreads(AsyncFunction):
         return self.__dict__ | {"_pool": None}
 
 
+@named
 def in_threads(fn: Callable[..., Any], *, threads: int = 100) -> AsyncFunction:
     """Return an asynchronous function of a blocking one, `fn(row)` or `fn(row, call)`, that runs it in `threads` threads.
 
     A call that times out keeps its thread, and its place in `capacity`, until it really ends.
     """
-    if type(threads) is not int or threads < 1:
-        msg = f"in_threads: threads={threads!r}; expected 1 or more, 100 for example"
-        raise OptionError(msg)
+    threads = whole(threads, name="in_threads: threads", least=1, example=100)
     given: object = fn
     if not callable(given) or any(map(inspect.iscoroutinefunction, (fn, type(fn).__call__))):
         msg = f"in_threads: fn={fn!r}; expected a plain function of a row, which blocks: what is asynchronous needs no threads"
@@ -236,38 +238,41 @@ def outputs_of(result: Any, names: tuple[str, ...]) -> list[tuple[Any, ...]]:  #
     if isinstance(result, (str, bytes)) or not isinstance(result, (Collection, Iterator)):  # a model gives its fields
         msg = f"the function returned {_kind(result)}; expected a mapping, a row or a tuple, or an iterable of them"
         raise TypeError(msg)
-    return [_output(one, names) for one in result]
+    return [_output(output, names) for output in result]
 
 
-def _output(one: Any, names: tuple[str, ...]) -> tuple[Any, ...]:  # noqa: ANN401 - as above
-    if isinstance(one, tuple):
-        if len(one) != len(names):
-            msg = f"an output has {len(one)} values; expected {len(names)}: {', '.join(names)}"
+def _output(output: Any, names: tuple[str, ...]) -> tuple[Any, ...]:  # noqa: ANN401 - as above
+    if isinstance(output, tuple):
+        if len(output) != len(names):
+            msg = f"an output has {len(output)} values; expected {len(names)}: {', '.join(names)}"
             raise ValueError(msg)
-        if type(one) is tuple:
-            return one
-        own = names_of(one)  # of a Row, or a named tuple: with the names of the schema in another order it means these
-        return tuple(one[own.index(name)] for name in names) if sorted(own) == sorted(names) else tuple(one)
-    if not isinstance(one, (dict, Mapping)) and _has_keys(one):
-        one = dict(one)
-    if not isinstance(one, (dict, Mapping)):
-        msg = f"an output is {_kind(one)}; expected a mapping, a row or a tuple in the order of the schema"
+        if type(output) is tuple:
+            return output
+        own = names_of(output)  # of a Row, or a named tuple: the names of the schema in another order mean these
+        return tuple(output[own.index(name)] for name in names) if sorted(own) == sorted(names) else tuple(output)
+    if not isinstance(output, (dict, Mapping)) and _has_keys(output):
+        output = dict(output)
+    if not isinstance(output, (dict, Mapping)):
+        msg = f"an output is {_kind(output)}; expected a mapping, a row or a tuple in the order of the schema"
         raise TypeError(msg)
-    if len(one) == len(names):
+    if len(output) == len(names):
         try:
-            return tuple(map(one.__getitem__, names))
+            return tuple(map(output.__getitem__, names))
         except KeyError:
             pass
-    msg = f"an output has the columns {', '.join(map(str, one)) or 'none'}; expected {', '.join(names)}"
+    msg = f"an output has the columns {', '.join(map(str, output)) or 'none'}; expected {', '.join(names)}"
     raise ValueError(msg)
 
 
-def _has_keys(one: object) -> bool:
+def _has_keys(value: object) -> bool:
     """Tell whether this is a mapping for `dict`, though not by its class: a record of a database's driver."""
-    return hasattr(one, "keys") and hasattr(one, "__getitem__")
+    return hasattr(value, "keys") and hasattr(value, "__getitem__")
 
 
 def _kind(value: object) -> str:
+    if inspect.iscoroutine(value):
+        value.close()
+        return "a coroutine; await it"
     return "None" if value is None else f"a {type(value).__name__}"
 
 
@@ -283,34 +288,12 @@ def _name(fn: object) -> str:
     return getattr(fn, "__qualname__", None) or type(fn).__qualname__
 
 
-def _signature(fn: Callable[..., Any]) -> inspect.Signature | None:
-    try:
-        return inspect.signature(fn)
-    except ValueError:  # some of Python's own have none
-        return None
-
-
 def _wants_call(fn: Callable[..., Any]) -> bool:
     """Tell whether a function takes its call beside the row: as a second parameter with no default, or named so."""
-    signature = _signature(fn)
+    signature = signature_of(fn)
     if signature is None:
         return False
     by_keyword = {inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD}
-    found = [one for one in signature.parameters.values() if one.kind not in by_keyword]
-    second = found[1:2] or [one for one in found if one.kind is one.VAR_POSITIONAL]
-    return any(one.default is one.empty or one.name in {"call", "ctx"} for one in second)
-
-
-def check_arguments(what: str, fn: object, *given: str) -> None:
-    """Raise `OptionError` for what cannot be called with so many arguments: it would fail every row."""
-    said = f"{what} does not take ({', '.join(given)})"
-    if not callable(fn):
-        msg = f"{said}: it is a {type(fn).__name__}"
-        raise OptionError(msg)
-    signature = _signature(fn)
-    try:
-        if signature is not None:
-            signature.bind(*given)
-    except TypeError as error:
-        msg = f"{said}: {error}"
-        raise OptionError(msg) from error
+    positional = [parameter for parameter in signature.parameters.values() if parameter.kind not in by_keyword]
+    second = positional[1:2] or [parameter for parameter in positional if parameter.kind is parameter.VAR_POSITIONAL]
+    return any(parameter.default is parameter.empty or parameter.name in {"call", "ctx"} for parameter in second)

@@ -9,11 +9,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from penstock.arguments import check_arguments, check_done, is_number, named, whole
 from penstock.errors import OptionError
 
 _Errors: TypeAlias = type[BaseException] | tuple[type[BaseException], ...] | Callable[[BaseException], bool]
 
 
+@named
 @dataclass(frozen=True)
 class Retry:
     """How often a call is made in all (`max_attempts`), and how long it waits before each time but the first.
@@ -35,17 +37,21 @@ class Retry:
 
     def __post_init__(self) -> None:
         """Check the values."""
-        found = self.max_attempts
-        _require(type(found) is int and found >= 1, "max_attempts", found, "1 or more, 3 for example")
+        whole(self.max_attempts, name="retry: max_attempts", least=1, example=3)
         for name, least, most, expected in (
             ("delay", 0, math.nextafter(math.inf, 0), "seconds, 0.1 for example"),
             ("backoff", 1, math.nextafter(math.inf, 0), "a factor of 1 or more, 2.0 for example"),
             ("max_delay", 0, math.inf, "seconds, 30 for example"),
             ("jitter", 0, 1, "a fraction from 0 to 1, 0.2 for example"),
         ):
-            found = getattr(self, name)
-            number = isinstance(found, (int, float)) and not isinstance(found, bool)
-            _require(number and least <= found <= most, name, found, expected)
+            value = getattr(self, name)
+            _require(is_number(value) and least <= value <= most, name, value, expected)
+        _require(
+            self.delay <= self.max_delay,
+            "delay",
+            self.delay,
+            f"at most max_delay={self.max_delay}: raise max_delay, or wait shorter",
+        )
         kinds = self.on if isinstance(self.on, tuple) else (self.on,)
         typed = bool(kinds) and all(isinstance(kind, type) and issubclass(kind, BaseException) for kind in kinds)
         _require(typed or _is_predicate(self.on), "on", self.on, "types of errors, or a function of the error")
@@ -55,6 +61,10 @@ class Retry:
             self.on_result,
             "a function of the list of outputs",
         )
+        if not typed:
+            check_arguments("retry: on", self.on, "error")
+        if self.on_result is not None:
+            check_arguments("retry: on_result", self.on_result, "outputs")
 
     def after_error(self, attempts: int, error: BaseException) -> bool:
         """Tell whether a call that failed `attempts` times is made again."""
@@ -62,11 +72,13 @@ class Retry:
             return False
         if isinstance(self.on, (type, tuple)):
             return isinstance(error, self.on)
-        return self.on(error)
+        return _answer("retry: on", self.on(error))
 
     def after_result(self, attempts: int, outputs: list[Any]) -> bool:
         """Tell whether a call with this result is made again."""
-        return self.on_result is not None and attempts < self.max_attempts and self.on_result(outputs)
+        if self.on_result is None or attempts >= self.max_attempts:
+            return False
+        return _answer("retry: on_result", self.on_result(outputs))
 
     def pause(self, attempts: int) -> float:
         """Return the seconds to wait after attempt number `attempts`."""
@@ -77,11 +89,16 @@ class Retry:
         return wait * (1 - self.jitter * random.random())  # noqa: S311 - spread, not secrecy
 
 
-def _is_predicate(found: object) -> bool:
-    return callable(found) and not isinstance(found, type) and not inspect.iscoroutinefunction(found)
+def _answer(predicate: str, answer: bool) -> bool:  # noqa: FBT001 - what a predicate returned
+    check_done(predicate, answer)
+    return answer
 
 
-def _require(holds: bool, name: str, found: object, expected: str) -> None:  # noqa: FBT001 - private, one condition
+def _is_predicate(value: object) -> bool:
+    return callable(value) and not isinstance(value, type) and not inspect.iscoroutinefunction(value)
+
+
+def _require(holds: bool, name: str, value: object, expected: str) -> None:  # noqa: FBT001 - private, one condition
     if not holds:
-        msg = f"retry: {name}={found!r}; expected {expected}"
+        msg = f"retry: {name}={value!r}; expected {expected}"
         raise OptionError(msg)

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from pyarrow import types
 
 from penstock.aio.function import outputs_of
-from penstock.aio.operator import RESULT, Failure, Outcome
+from penstock.aio.outcome import RESULT, Failure, RowOutcome
 from penstock.errors import OptionError, without_credentials
 from penstock.formats.schema import of_values
 
@@ -29,6 +29,46 @@ ERROR_TYPE = pa.struct(
         pa.field("elapsed_ms", pa.int64()),
     ]
 )
+
+
+def _as_python(column: pa.Array) -> list[Any]:
+    """Return a column's values as Spark gives them to Python: a map is a dict, at any depth; of equal keys the last one counts."""
+    if not _has_map(column.type):
+        values: list[Any] = column.to_pylist()
+        return values
+    try:
+        values = column.to_pylist(maps_as_pydicts="strict")
+    except (KeyError, TypeError):  # a key that is there twice, or that Python cannot look up: a struct
+        values = [_with_dicts(value, column.type) for value in column.to_pylist()]
+    return values
+
+
+def _has_map(kind: pa.DataType) -> bool:
+    if types.is_map(kind):
+        return True
+    if types.is_struct(kind):
+        return any(_has_map(field.type) for field in kind)
+    return bool(types.is_nested(kind) and _has_map(kind.value_type))
+
+
+def _with_dicts(value: Any, kind: pa.DataType) -> Any:  # noqa: ANN401 - any value
+    """Return a value with its maps, which are lists of pairs, as dicts."""
+    if value is None or not types.is_nested(kind):
+        return value
+    if types.is_map(kind):
+        return {_as_key(key): _with_dicts(item, kind.item_type) for key, item in value}
+    if types.is_struct(kind):
+        return {field.name: _with_dicts(value[field.name], field.type) for field in kind}
+    return [_with_dicts(item, kind.value_type) for item in value]
+
+
+def _as_key(value: Any) -> Hashable:  # noqa: ANN401 - any value
+    """Return a key as what can be looked up: a struct or an array is a tuple, to which Spark's `Row` is equal."""
+    if isinstance(value, dict):
+        value = value.values()
+    elif not isinstance(value, list):
+        return value  # type: ignore[no-any-return]  # - no other value of Arrow's is not hashable
+    return tuple(map(_as_key, value))
 
 
 class Columns:
@@ -47,7 +87,7 @@ class Columns:
             index = self.batch.schema.get_field_index(name)
             if index < 0:
                 raise KeyError(name)
-            values = self._lists[name] = self.batch.column(index).to_pylist()
+            values = self._lists[name] = _as_python(self.batch.column(index))
         return values
 
     def comparable(self, name: str) -> list[Hashable]:
@@ -150,7 +190,7 @@ class Shape:
             return error.message
         return None
 
-    def batches(self, outcomes: list[Outcome], on_error: Any) -> list[pa.RecordBatch]:  # noqa: ANN401 - see `Operator`
+    def batches(self, outcomes: list[RowOutcome], on_error: Any) -> list[pa.RecordBatch]:  # noqa: ANN401 - see `Operator`
         """Return the output of outcomes: a batch for each of the input that they are of.
 
         Outputs that do not fit their columns are a failure of their row, and that `on_error`'s business. `Unplaced` for the
@@ -161,8 +201,8 @@ class Shape:
         except OptionError:
             return self._batches([self.checked(outcome, on_error) for outcome in outcomes])
 
-    def _batches(self, outcomes: list[Outcome]) -> list[pa.RecordBatch]:
-        groups: dict[int, list[Outcome]] = {}
+    def _batches(self, outcomes: list[RowOutcome]) -> list[pa.RecordBatch]:
+        groups: dict[int, list[RowOutcome]] = {}
         last, group = None, []
         for outcome in outcomes:
             if outcome.failure and not self.with_error:
@@ -173,30 +213,36 @@ class Shape:
             group.append(outcome)
         return [batch for batch in map(self._batch, groups.values()) if batch.num_rows]
 
-    def _batch(self, outcomes: list[Outcome]) -> pa.RecordBatch:
-        nothing: list[tuple[Any, ...]] = [(None,) * len(self.schema)]
-        some = [nothing if outcome.failure else outcome.outputs for outcome in outcomes]
-        outputs = list(chain.from_iterable(some))
-        origins = [outcome for outcome, each in zip(outcomes, some, strict=True) for _ in each]
-        places = [origin.row._place for origin in origins]  # noqa: SLF001 - as above
-        if self.with_error:  # what a failed row has in their place is null
-            good = [output for outcome in outcomes if not outcome.failure for output in outcome.outputs]
-            for at, field in enumerate(self.schema):
-                if not field.nullable:
-                    of_values([output[at] for output in good], field)
-        source = outcomes[0].row._columns.batch  # noqa: SLF001 - as above
-        columns = list(_taken(source, places).columns) if self.keep_input else []
-        values = zip(*outputs, strict=True) if outputs else [()] * len(self.schema)
-        columns += [
-            of_values(some, field.with_nullable(field.nullable or self.with_error))
-            for field, some in zip(self.schema, values, strict=True)
-        ]
+    def _batch(self, outcomes: list[RowOutcome]) -> pa.RecordBatch:
+        """Return the output of rows of one batch of the input."""
+        self._check_required(outcomes)
+        failed: list[tuple[Any, ...]] = [(None,) * len(self.schema)]
+        each = [failed if outcome.failure else outcome.outputs for outcome in outcomes]
+        origins = [outcome for outcome, outputs in zip(outcomes, each, strict=True) for _ in outputs]
+        source = outcomes[0].row._columns.batch  # noqa: SLF001 - the row's own place
+        columns: list[pa.Array] = []
+        if self.keep_input:
+            columns += _taken(source, [origin.row._place for origin in origins]).columns  # noqa: SLF001 - as above
+        columns += self._columns(list(chain.from_iterable(each)))
         if self.with_error:
             errors = [origin.failure and origin.failure.told() for origin in origins]
             columns.append(pa.array(errors, ERROR_TYPE))
         return pa.RecordBatch.from_arrays(columns, schema=self.whole(source.schema))
 
-    def checked(self, outcome: Outcome, on_error: Any) -> Outcome:  # noqa: ANN401 - as above
+    def _columns(self, outputs: list[tuple[Any, ...]]) -> list[pa.Array]:
+        """Return the columns of the function; with an error column they are null where a row failed."""
+        values = zip(*outputs, strict=True) if outputs else [()] * len(self.schema)
+        fields = [field.with_nullable(field.nullable or self.with_error) for field in self.schema]
+        return [of_values(column, field) for field, column in zip(fields, values, strict=True)]
+
+    def _check_required(self, outcomes: list[RowOutcome]) -> None:
+        """Refuse a null of a row that did not fail in a column that has none, though the output's column has those of failed rows."""
+        required = [at for at, field in enumerate(self.schema) if not field.nullable] if self.with_error else []
+        good = [output for outcome in outcomes if not outcome.failure for output in outcome.outputs] if required else []
+        for at in required:
+            of_values([output[at] for output in good], self.schema.field(at))
+
+    def checked(self, outcome: RowOutcome, on_error: Any) -> RowOutcome:  # noqa: ANN401 - as above
         """Return the outcome, or what becomes of it if its outputs do not fit their columns."""
         wrong = self._misfit(outcome.outputs)
         if wrong is None:
@@ -208,14 +254,16 @@ class Shape:
             except Exception as own:  # noqa: BLE001 - the user's function; there is nobody left to ask
                 wrong = f"on_error raised {type(own).__name__}: {own}"
             if wrong is None:
-                return Outcome(outcome.index, outcome.row, outputs)
-        return Outcome(outcome.index, outcome.row, [], Failure(RESULT, without_credentials(wrong), outcome.attempts, 0))
+                return RowOutcome(outcome.index, outcome.row, outputs)
+        return RowOutcome(
+            outcome.index, outcome.row, [], Failure(RESULT, without_credentials(wrong), outcome.attempts, 0)
+        )
 
 
 class Unplaced(Exception):
     """A failure that has no place in the output: it ends the task."""
 
-    def __init__(self, outcome: Outcome) -> None:
+    def __init__(self, outcome: RowOutcome) -> None:
         super().__init__(outcome.index)
         self.outcome = outcome
 

@@ -3,6 +3,11 @@
 **Idea.** Tasks of Spark come and go in a worker process; connections should stay. So a process keeps a `Runtime` for each
 function of a query, made by the first task that needs it (and so behind the fork), and a task only borrows it.
 
+**Which function it is** says a digest of all that the function holds, and its rate: `foreachBatch` may make it anew for every batch, and
+it is the same one. One that holds something else each time is another one each time: of those that are of one name, in one run of a
+query, and idle, only the last stays open beside the one at work (two operators of one class may take turns in a worker). A run of a
+query opens its own: whoever starts a query again has a reason, such as a password that has changed.
+
 **Its end.** Nobody tells a worker that its query has ended, and Spark kills one that had nothing to do for a minute without
 a word to it. So a runtime that nobody used for `IDLE_SECONDS` closes itself; a query whose batches are further apart opens
 again, in a worker that it would have lost anyway. A worker that goes on to another query starts with another runtime: it
@@ -28,10 +33,11 @@ import traceback
 from concurrent.futures import CancelledError as Cancelled
 from concurrent.futures import TimeoutError as NotYet
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from penstock import clock
-from penstock.aio.operator import GRACE_SECONDS, Pace
+from penstock.aio.pace import Pace
+from penstock.aio.slots import GRACE_SECONDS
 from penstock.errors import CallFailed, without_credentials
 
 if TYPE_CHECKING:
@@ -48,25 +54,43 @@ _log = logging.getLogger("penstock.aio")
 _T = TypeVar("_T")
 
 _YOUNG_OBJECTS = 20  # that may have come, for each row in flight, before the garbage collector looks
+_OBJECTS_MAX = (1 << 31) - 1  # that the garbage collector can count to
 _TURN_SECONDS = 0.001  # that a thread has when another one waits
 _SELECTABLE = 1024  # file descriptors below are for `select`
 
-_runtimes: dict[tuple[int, str], Runtime] = {}
+_runtimes: dict[_Key, Runtime] = {}
 _in_flight: list[int] = []  # of the tasks at work
 _usual: list[float] = []  # the garbage collector's thresholds when none is, and the seconds of a thread's turn
 _lock = threading.Lock()
 
 
+class Owner(NamedTuple):
+    """Whose runtimes they are: a query, a run of it, and the name of a function."""
+
+    query: str
+    run: str
+    function: str
+
+
+class _Key(NamedTuple):
+    process: int
+    owner: Owner
+    digest: str
+    rate: float | None
+
+
 class Runtime:
     """See the module. Made by `borrowed` alone."""
 
-    def __init__(self, key: tuple[int, str], function: Adapted, context: Context, rate: float | None) -> None:
+    def __init__(self, key: _Key, function: Adapted, context: Context) -> None:
+        rate = key.rate
         self.function = function
         self.pace = Pace(rate) if rate else None
         self.failure: CallFailed | None = None  # of the loop itself: nothing will come of it any more
         self._key = key
         self._context = context
         self._users = 0
+        self._superseded = False
         self._wakers: set[Callable[[], None]] = set()
         self._used = threading.Event()
         self._opening = threading.Lock()
@@ -164,7 +188,8 @@ class Runtime:
     def _watch(self) -> None:
         answered = threading.Event()
         while not self._forgotten:
-            if not self._used.wait(IDLE_SECONDS) and self._idle():
+            is_due = not self._used.wait(IDLE_SECONDS) or self._superseded
+            if is_due and self._idle():
                 self.close()
                 return
             answered.clear()
@@ -177,11 +202,35 @@ class Runtime:
             self.close()  # it could not be opened
 
     def _idle(self) -> bool:
+        """Tell whether nobody uses it; then nobody will."""
         with _lock:
             if self._users:
                 return False
-            _runtimes.pop(self._key, None)
+            if _runtimes.get(self._key) is self:
+                del _runtimes[self._key]
             return True
+
+    def supersede(self) -> None:
+        """Have it closed as soon as nobody uses it. Under the lock of all runtimes."""
+        self._superseded = True
+        self._used.set()
+
+    def borrow(self) -> None:
+        """Count a user. Under the lock of all runtimes."""
+        self._users += 1
+        self._superseded = False
+        self._used.set()
+
+    def give_back(self) -> None:
+        """Count one less. Under the lock of all runtimes."""
+        self._users -= 1
+        if not self._users:
+            self._used.clear()
+
+    @property
+    def is_idle(self) -> bool:
+        """Tell whether nobody uses it."""
+        return not self._users
 
     def _is_blocked(self, answered: threading.Event) -> bool:
         """Report what blocks the loop, and wait for it to go on; tell whether it did."""
@@ -279,35 +328,42 @@ def tuned(in_flight: int) -> Iterator[None]:
 def _tune() -> None:
     first, second, third, turn = _usual
     if first:  # else it does not look at all
-        gc.set_threshold(int(max(first, *(_YOUNG_OBJECTS * rows for rows in _in_flight), 0)), int(second), int(third))
+        objects = max(first, *(_YOUNG_OBJECTS * rows for rows in _in_flight), 0)
+        gc.set_threshold(int(min(objects, _OBJECTS_MAX)), int(second), int(third))
     sys.setswitchinterval(min(turn, _TURN_SECONDS) if _in_flight else turn)
 
 
 @contextmanager
-def borrowed(name: str, function: Adapted, context: Context, rate: float | None = None) -> Iterator[Runtime]:
-    """Yield this process's runtime by that name, opened; the first borrower's function, context and rate make it."""
-    key = (os.getpid(), name)
+def borrowed(
+    owner: Owner, digest: str, function: Adapted, context: Context, rate: float | None = None
+) -> Iterator[Runtime]:
+    """Yield this process's runtime of a function, opened; the first borrower's function and context make it."""
+    key = _Key(os.getpid(), owner, digest, rate)
     with _lock:
-        runtime = _runtimes.get(key)
-        if runtime is None:
-            runtime = _runtimes[key] = Runtime(key, function, context, rate)
-        runtime._users += 1  # noqa: SLF001 - this module's
-        runtime._used.set()  # noqa: SLF001 - as above
+        runtime = _runtimes.pop(key, None) or Runtime(key, function, context)
+        _let_go_of_idle(key.process, owner)
+        _runtimes[key] = runtime  # the last one used is the last one there
+        runtime.borrow()
     try:
         runtime.open()
         yield runtime
     finally:
         with _lock:
-            runtime._users -= 1  # noqa: SLF001 - as above
-            if not runtime._users:  # noqa: SLF001 - as above
-                runtime._used.clear()  # noqa: SLF001 - as above
+            runtime.give_back()
+
+
+def _let_go_of_idle(process: int, owner: Owner) -> None:
+    """Let go of an owner's runtimes that are idle, but for the last one that was used."""
+    idle = [each for key, each in _runtimes.items() if key[:2] == (process, owner) and each.is_idle]
+    for each in idle[:-1]:
+        each.supersede()
 
 
 @atexit.register
 def close_all() -> None:
     """Close every runtime of this process."""
     with _lock:
-        mine = [runtime for (pid, _), runtime in _runtimes.items() if pid == os.getpid()]
+        mine = [runtime for key, runtime in _runtimes.items() if key.process == os.getpid()]
         _runtimes.clear()
     for runtime in mine:
         runtime.close()

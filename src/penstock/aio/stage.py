@@ -19,15 +19,19 @@ from typing import TYPE_CHECKING, Any
 
 from penstock import clock
 from penstock.aio.function import Adapted, Context
-from penstock.aio.operator import ERROR, GRACE_SECONDS, Carried, Failure, Operator, Outcome, Settings
+from penstock.aio.operator import Operator
+from penstock.aio.outcome import ERROR, Carried, Failure, RowOutcome
 from penstock.aio.rows import Columns, Shape, Unplaced, values_of
-from penstock.aio.runtime import Runtime, borrowed, tuned
+from penstock.aio.runtime import Owner, Runtime, borrowed, tuned
+from penstock.aio.slots import GRACE_SECONDS
 from penstock.errors import CallFailed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence
 
     import pyarrow as pa
+
+    from penstock.aio.settings import Settings
 
 EMIT_SECONDS = 1.0
 _LOOK_SECONDS = 0.05  # that outcomes too few to be told of may lie there
@@ -40,7 +44,7 @@ _log = logging.getLogger("penstock.aio")
 
 @dataclass(frozen=True)
 class Plan:
-    """All that a task needs to know of the calls it makes: the same for every task of a query. `name` is the runtime's."""
+    """All that a task needs to know of the calls it makes: the same for every task of a query. `name` tells functions apart."""
 
     name: str
     function: Adapted
@@ -53,11 +57,12 @@ class Plan:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a task stands: its query, its partition, and what the ids of its calls begin with."""
+    """Where a task stands: its query, its partition, what the ids of its calls begin with, and the run of the query, if it has one."""
 
     query: str
     partition: int
     prefix: str
+    run: str = ""
 
 
 @dataclass(frozen=True)
@@ -90,9 +95,12 @@ def run(
     after a failure. Closed early, or failed, it leaves nothing under way but calls that refuse to be cancelled, and with `carrying`
     leaves nothing behind.
     """
-    name = f"{place.query}/{plan.name}"
     context = Context(place.query, place.partition)
-    with borrowed(name, plan.function, context, plan.settings.rate) as runtime, tuned(plan.settings.capacity):
+    owner = Owner(place.query, place.run, plan.function.name)
+    with (
+        borrowed(owner, plan.name, plan.function, context, plan.settings.rate) as runtime,
+        tuned(plan.settings.capacity),
+    ):
         task = _Task(plan, place, batches, runtime, carrying)
         try:
             with runtime.waking(task.abandon):
@@ -123,7 +131,7 @@ class _Task:
         self._fed = 0
         self._ended = False
         self._waiting: deque[tuple[int, int]] = deque()  # (rows fed by then, bytes) of what may not be admitted yet
-        self._kept: list[Outcome] = []
+        self._kept: list[RowOutcome] = []
         self._given = clock.monotonic()
         self.operator = runtime.wait(self._operator())
 
@@ -199,16 +207,16 @@ class _Task:
             yield from self._flush()
         yield from self._flush()
         self._raise_failure()
-        self._carrying.leave([self._fitting(one) for one in left])
+        self._carrying.leave([self._fitting(carried) for carried in left])
 
-    def _fitting(self, one: Carried) -> Carried:
+    def _fitting(self, carried: Carried) -> Carried:
         """Return a row that is left, with an outcome that the output will have a place for."""
-        if one.outcome is None:
-            return one
-        outcome = self._plan.shape.checked(one.outcome, self._plan.on_error)
+        if carried.outcome is None:
+            return carried
+        outcome = self._plan.shape.checked(carried.outcome, self._plan.on_error)
         if outcome.failure and self._plan.on_error != "column":
             raise self._failed(outcome)
-        return replace(one, outcome=outcome)
+        return replace(carried, outcome=outcome)
 
     def _raise_wedged(self) -> None:
         if self._runtime.wait(self.operator.wedged()):
@@ -259,7 +267,7 @@ class _Task:
         except Unplaced as error:
             raise self._failed(error.outcome) from None
 
-    def _failed(self, outcome: Outcome) -> CallFailed:
+    def _failed(self, outcome: RowOutcome) -> CallFailed:
         """Return the error that ends the task for this outcome."""
         failure = outcome.failure or Failure(ERROR, "no reason is known", 0, 0)
         partition = f"partition {self._place.partition}"
@@ -267,8 +275,8 @@ class _Task:
         if outcome.index >= 0:
             call = self._carrying.identify(outcome.row) if self._carrying else f"{self._place.prefix}{outcome.index}"
             where += f" (call {call}, {failure.attempts} attempts, {failure.elapsed_ms} ms)"
-        said = " ".join(failure.message.split())
-        error = CallFailed(f"{where}: {said}; on_error='column' reports such rows instead of failing")
+        message = " ".join(failure.message.split())
+        error = CallFailed(f"{where}: {message}; on_error='column' reports such rows instead of failing")
         error.__cause__ = failure.cause
         return error
 

@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
 
+from penstock.cli.process import status_of
 from penstock.clock import SECOND_NS
-from penstock.errors import PenstockError
+from penstock.errors import DEBUG, PenstockError, debugging
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
 
     Show = Callable[[Console], None]
 
-DEBUG = "PENSTOCK_DEBUG"
-INTERRUPTED = 1
 _PIPED_COLUMNS = 160  # a table that is not for a terminal need not fit one
 _ERROR_LINES = 3  # of an error that is not ours: Spark's texts go on for pages
 
@@ -61,8 +60,8 @@ def command(function: Callable[..., Answer]) -> Callable[..., None]:
             print_answer(answer, as_json=as_json)
         except BrokenPipeError:
             os._exit(1)  # whoever read our output has gone; nothing can be said any more
-        except KeyboardInterrupt:
-            _fail(PenstockError("interrupted"), INTERRUPTED, as_json=as_json)
+        except KeyboardInterrupt as interrupt:
+            _fail(PenstockError("interrupted"), status_of(interrupt), as_json=as_json)
         except PenstockError as error:
             _fail(error, error.exit_status, as_json=as_json)
         except (typer.Exit, typer.Abort, typer.BadParameter):
@@ -121,7 +120,7 @@ def moment(time_ns: int) -> str:
 
 
 def _fail(error: BaseException, status: int, *, as_json: bool) -> NoReturn:
-    if os.environ.get(DEBUG, "0") not in {"", "0"}:
+    if debugging():
         import traceback
 
         traceback.print_exc()

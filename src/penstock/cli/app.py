@@ -10,9 +10,7 @@ from penstock.cli.answer import Answer, command
 
 app = typer.Typer(
     name="penstock",
-    help="Exactly-once file streams for Spark: files in, finished files out, each record exactly once.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -28,6 +26,26 @@ def _flag(name: str, metavar: str, text: str) -> Any:  # noqa: ANN401 - typer's 
     from rich.markup import escape
 
     return typer.Option(name, metavar=metavar, help=escape(text))
+
+
+def _print_version(wanted: bool) -> None:  # noqa: FBT001 - what typer calls
+    if wanted:
+        from penstock.cli.version import lines
+
+        typer.echo("\n".join(lines()))
+        raise typer.Exit
+
+
+@app.callback(
+    epilog="Ends with 0: ok, 1: failed, 2: usage, 3: damaged state, 130 or 143: stopped by Ctrl-C or SIGTERM."
+)
+def options(
+    *,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show what is installed, and end.")
+    ] = False,
+) -> None:
+    """Exactly-once file streams for Spark: files in, finished files out, each record exactly once."""
 
 
 @app.command()
@@ -46,6 +64,7 @@ def ingest(  # noqa: PLR0913 - these are the flags of the command
     roll_inactivity: Annotated[Text, _flag("--roll-inactivity", "D", "Close a file idle for so long (1m).")] = None,
     checkpoint: Annotated[Text, _flag("--checkpoint", "DIR", "What was read (DST/_penstock/checkpoint).")] = None,
     watch: Annotated[bool, typer.Option("--watch/--once", help="Go on until stopped, or take what is there.")] = False,
+    interval: Annotated[Text, _flag("--interval", "D", "With --watch: look for new files so often (1s).")] = None,
     max_files: Annotated[Text, _flag("--max-files", "N", "At most that many files a batch.")] = None,
     max_bytes: Annotated[Text, _flag("--max-bytes", "S", "At most that many bytes a batch; cuts files (1g).")] = None,
     pattern: Annotated[Text, _flag("--pattern", "R", "Regular expression that file names must match.")] = None,
@@ -59,9 +78,10 @@ def ingest(  # noqa: PLR0913 - these are the flags of the command
 ) -> Answer:
     """Take every record below SRC into finished files below DST, exactly once; again: what is new since.
 
-    Ctrl-C stops it cleanly: what is committed is published, and the same command goes on from there.
+    Ctrl-C and SIGTERM stop it cleanly: what is committed is published, and the same command goes on from there. It ends
+    with 0 when all that was there is in, or a watch was stopped; with 130 (Ctrl-C) or 143 (SIGTERM) when it was stopped before.
     """
-    from penstock.cli.ingest import Request, run
+    from penstock.cli.ingest import Request, run, watched
     from penstock.cli.process import jsonable_stdout
 
     flags = {
@@ -72,10 +92,11 @@ def ingest(  # noqa: PLR0913 - these are the flags of the command
         "format": to, "compression": compression, "bucketBy": bucket_by, "rollSize": roll_size, "rollRows": roll_rows,
         "rollInterval": roll_interval, "rollInactivity": roll_inactivity,
     }  # fmt: skip
+    every = watched(interval, watch=watch)
     with jsonable_stdout(as_json) as write:
         ends = (flags, source_option or []), (to_flags, sink_option or [])
         request = Request.of(src, dst, *ends, transform, checkpoint)
-        return run(request, master=master, watch=watch, as_json=as_json, write=write)
+        return run(request, master=master, watch=every, as_json=as_json, write=write)
 
 
 @app.command()
@@ -102,6 +123,7 @@ def verify(
     *,
     dst: Output,
     source: Annotated[Text, typer.Option(metavar="SRC", help="Compare also record by record with SRC.")] = None,
+    transform: Annotated[Text, _flag("--transform", "MODULE:FUNCTION", "That of the ingest, with --source.")] = None,
     as_json: Json = False,
 ) -> Answer:
     """Check that every file the ledgers name is in DST, whole and once, and nothing else is.
@@ -110,7 +132,7 @@ def verify(
     """
     from penstock.cli import check
 
-    return check.verify(dst, source, as_json=as_json)
+    return check.verify(dst, source, transform, as_json=as_json)
 
 
 @app.command()
@@ -139,6 +161,50 @@ def clean(
     from penstock.cli import state
 
     return state.clean(dst, yes=yes)
+
+
+@app.command()
+@command
+def replan(
+    *,
+    checkpoint: Annotated[str, typer.Argument(metavar="CHECKPOINT", help="Of the query.", show_default=False)],
+    dst: Annotated[Text, typer.Argument(metavar="[DST]", help="Its output, if penstock writes it.")] = None,
+    nothing_written: Annotated[
+        bool,
+        typer.Option(
+            "--nothing-written", help="You have seen that the query has ended, and has written nothing of the batch."
+        ),
+    ] = False,
+    give_up_rest: Annotated[
+        bool, typer.Option("--give-up-rest", help="Of a file that was cut over batches, do not read what is left.")
+    ] = False,
+    as_json: Json = False,  # noqa: ARG001 - `command` reads it
+) -> Answer:
+    """Have the batch that failed planned anew by the next start of its query: its files were mended, or are gone.
+
+    Refused if the batch is committed, or may be. An ingest needs no such command: it is run again.
+    """
+    from penstock.cli import replan as commands
+
+    return commands.replan(checkpoint, dst, nothing_written=nothing_written, give_up_rest=give_up_rest)
+
+
+@app.command()
+@command
+def doctor(
+    *,
+    url: Annotated[
+        Text, typer.Argument(metavar="[URL]", help="A place for output, to be tried.", show_default=False)
+    ] = None,
+    as_json: Json = False,  # noqa: ARG001 - `command` reads it
+) -> Answer:
+    """Look at this machine: what is well and what is not, with what to do. Starts no Spark.
+
+    With URL: whether an output can be written, listed and published there, by trying; what is made is removed.
+    """
+    from penstock.cli.doctor import doctor as look
+
+    return look(url)
 
 
 @app.command()

@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 _PROBLEMS_SHOWN = 20
 
 
-def verify(dst: str, source: str | None, *, as_json: bool) -> Answer:
+def verify(dst: str, source: str | None, transform: str | None, *, as_json: bool) -> Answer:
     """Verify; 1 if anything is not as it should be. Raises what `penstock.verify.verify` raises."""
     from penstock import verify as verifying
 
-    if source is not None:
+    if transform is not None:
         importable_here()  # where the transform of an ingest was found
     with _progress(shown=not as_json) as progress:
-        report = verifying.verify(dst, source, progress=progress)
+        report = verifying.verify(dst, source, transform=transform, progress=progress)
     return Answer(report.to_json(), lambda out: _show(report, out), 0 if report.ok else 1)
 
 

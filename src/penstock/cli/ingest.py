@@ -14,13 +14,13 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from penstock import clock
-from penstock.cli.answer import INTERRUPTED, Answer, counted
-from penstock.cli.process import importable_here, session, stop_signals
+from penstock.cli.answer import Answer, counted
+from penstock.cli.process import importable_here, session, status_of, stop_signals
 from penstock.cli.progress import Course, reporter, starting
 from penstock.errors import OptionError
-from penstock.options import SINK, SOURCE, parse
+from penstock.options import SOURCE, parse
 from penstock.storage import HdfsStorage, locate
-from penstock.units import format_duration, format_size
+from penstock.units import format_duration, format_size, parse_duration
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,7 +42,6 @@ _BY_OTHER_MEANS = {
     "tasks": "--master",
 }
 _NEED_SCHEMA = ("json", "csv", "parquet")
-_VALUE = '{{"type":"struct","fields":[{{"name":"value","type":"{}","nullable":true,"metadata":{{}}}}]}}'
 
 
 @dataclass(frozen=True)
@@ -71,29 +70,38 @@ class Request:
         return "local[*,4]" if any(isinstance(locate(place)[0], HdfsStorage) for place in places) else "local[*]"
 
     def check(self) -> None:
-        """Raise what can be known to be wrong before Spark runs. Reads only whether SRC is there, and the others can be reached."""
-        from penstock.sink.sink import Sink
-        from penstock.spark import reading
-        from penstock.spark.ingest import check_apart, check_reached
+        """Raise what can be known to be wrong before Spark runs; at last make the directories that it would make."""
+        from penstock.spark.ingest import check
 
-        check_apart(self.src, self.dst, self.checkpoint)
-        _, src = locate(self.src, name="SRC")
-        output, dst = locate(self.dst, name="DST")
-        plain = {name: value for name, value in self.source.items() if name != "schema"}
-        options = parse(SOURCE, plain | {"path": src}, what="source")
+        options = parse(SOURCE, _without_schema(self.source) | {"path": self.src}, what="source")
         if "schema" not in self.source and options["emit"] == "records" and options["format"] in _NEED_SCHEMA:
             msg = f"--schema is needed for format={options['format']}, such as --schema 'id bigint, name string'"
             raise OptionError(msg)
-        if not options["metadataColumn"]:
-            reading.reading(options, _VALUE.format("binary" if options["format"] == "binary" else "string"))
-        Sink(output, dst, parse(SINK, self.sink | {"path": dst}, what="sink"), "check")
         if self.transform is not None:
             _check_transform(self.transform)
-        check_reached((output, dst), locate(self.checkpoint, name="--checkpoint") if self.checkpoint else (output, dst))
+        sides = {"source": self.source, "sink": self.sink}
+        check(self.src, self.dst, **sides, transform=self.transform, checkpoint=self.checkpoint)
 
 
-def run(request: Request, *, master: str | None, watch: bool, as_json: bool, write: Callable[[str], None]) -> Answer:
-    """Run the ingest; 0 when all that was there is in (or a watch was stopped), 1 when it was stopped before that.
+def _without_schema(source: dict[str, str]) -> dict[str, str]:
+    return {name: value for name, value in source.items() if name != "schema"}
+
+
+def watched(interval: str | None, *, watch: bool) -> bool | str:
+    """Return how `penstock.ingest` is to watch; `OptionError` for an interval that is none, or of no watch."""
+    if interval is None:
+        return watch
+    if not watch:
+        msg = f"--interval {interval} is for --watch: without it the ingest ends when all that is there is in"
+        raise OptionError(msg)
+    parse_duration(interval, name="--interval")
+    return interval
+
+
+def run(
+    request: Request, *, master: str | None, watch: bool | str, as_json: bool, write: Callable[[str], None]
+) -> Answer:
+    """Run the ingest; 0 when all that was there is in (or a watch was stopped), as a signal says when it was stopped before.
 
     `write` puts a line on the real stdout, for progress with `as_json`.
     """
@@ -104,25 +112,30 @@ def run(request: Request, *, master: str | None, watch: bool, as_json: bool, wri
         spark = around.enter_context(session(master or request.master()))
         stop = around.enter_context(stop_signals())
         shown = around.enter_context(reporter(as_json=as_json, write=write))
+        ready = clock.monotonic()
         done = _ingest(spark, request, watch=watch, progress=_watching(stop, course, shown), course=course)
-    seconds = clock.monotonic() - start
+    seconds, new = clock.monotonic() - start, course.new(done)
     facts = {
-        "ok": watch or not stop.requested,
+        "ok": bool(watch) or not stop.requested,
         "event": "done",
         "path": locate(request.dst)[1],
         "interrupted": stop.requested,
         "seconds": round(seconds, 1),
+        "start_seconds": round(ready - start, 1),
+        "bytes_per_second": round(new["input_bytes"] / max(seconds - (ready - start), 0.001)),
         **asdict(done),
-        "new": course.new(done),
+        "new": new,
     }
-    return Answer(facts, lambda out: _show(facts, out), 0 if facts["ok"] else INTERRUPTED)
+    return Answer(
+        facts, lambda out: _show(facts, out), 0 if facts["ok"] or not stop.interrupt else status_of(stop.interrupt)
+    )
 
 
 def _ingest(
     spark: SparkSession,
     request: Request,
     *,
-    watch: bool,
+    watch: bool | str,
     progress: Callable[[Ingested], None],
     course: Course,
 ) -> Ingested:
@@ -140,8 +153,8 @@ def _ingest(
             watch=watch,
             progress=progress,
         )
-    except KeyboardInterrupt:  # in the very last report, when everything was done
-        if course.last is None:
+    except KeyboardInterrupt:  # a stop that was asked for
+        if course.last is None or not course.ended:  # once more, by who did not wait for it
             raise
         return course.last
 
@@ -154,6 +167,7 @@ def _watching(stop: Stop, course: Course, shown: Callable[[Course], None]) -> Ca
         shown(course)
         if stop.due():
             raise KeyboardInterrupt
+        course.ended = stop.requested  # the one report behind that
 
     return progress
 
@@ -208,11 +222,13 @@ def _check_transform(text: str) -> None:
 def _show(facts: dict[str, Any], out: Console) -> None:
     new, seconds = facts["new"], facts["seconds"]
     if new["input_files"] or new["input_bytes"] or new["rows"]:
-        rate = format_size(new["input_bytes"] / max(seconds, 0.001))
         out.print(f"read     {counted(new['input_files'], 'file')}, {format_size(new['input_bytes'])}")
         size = format_size(new["output_bytes"])
         out.print(f"wrote    {counted(new['rows'], 'row')}; finished {counted(new['output_files'], 'file')}, {size}")
-        out.print(f"took     {format_duration(seconds)} with Spark's start, {rate} a second")
+        rate = format_size(facts["bytes_per_second"])
+        out.print(
+            f"took     {format_duration(seconds)}, {format_duration(facts['start_seconds'])} of it Spark's start; {rate} a second"
+        )
     else:
         out.print("nothing new to read")
     total = f"{counted(facts['rows'], 'row')} in {counted(facts['output_files'], 'file')}, {format_size(facts['output_bytes'])}"

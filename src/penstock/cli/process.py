@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from penstock.cli.answer import DEBUG
-from penstock.errors import PenstockError
+from penstock.errors import PenstockError, debugging
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-_OURS = re.compile(r"not read: |\d+ files lie in the future ")  # how the warnings of penstock.source begin
+_OURS = re.compile(r"not read: |\d+ files lie in the future |Spark's start: ")  # how the warnings of ours begin
 _KEPT_LINES = 50
 _STDOUT, _STDERR = 1, 2
 
@@ -97,15 +96,16 @@ def session(master: str | None) -> Iterator[SparkSession]:
 
 
 def _not_started(said: list[str], error: Exception) -> PenstockError:
-    why = "; ".join(line.strip() for line in said[-3:]) or f"{type(error).__name__}: {error}".splitlines()[0]
-    return PenstockError(f"Spark did not start: {why}; is there a Java 17 or newer, by JAVA_HOME or on the path?")
+    words = [line.strip() for line in said if not re.match(r"\s+at |\s*\.\.\. \d+ more", line)]  # not the stack of Java
+    why = "; ".join(words[-3:]) or f"{type(error).__name__}: {error}".splitlines()[0]
+    return PenstockError(f"Spark did not start: {why}; see what is not well with: penstock doctor")
 
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[deque[str]]:
     """Lead stdout and stderr of what is started in the block into a pipe; yield the last lines that came out of it."""
     said: deque[str] = deque(maxlen=_KEPT_LINES)
-    if os.environ.get(DEBUG, "0") not in {"", "0"}:
+    if debugging():
         yield said
         return
     reading, writing = os.pipe()
@@ -135,12 +135,30 @@ def _drain(reading: int, errors: int, said: deque[str]) -> None:
                 _write(errors, f"warning: {text}")
 
 
+class Interrupted(KeyboardInterrupt):
+    """A signal has asked for an end; `number` is the signal's."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.number = number
+
+
+def status_of(interrupt: KeyboardInterrupt) -> int:
+    """Return the exit status for a command that a signal ended: 128 and its number, as a shell has it; 130 for Ctrl-C."""
+    return 128 + (interrupt.number if isinstance(interrupt, Interrupted) else signal.SIGINT)
+
+
 @dataclass
 class Stop:
-    """Whether a signal has asked for an end. `due` is true once: the query is ended once."""
+    """Whether a signal has asked for an end, and which. `due` is true once: the query is ended once."""
 
-    requested: bool = False
+    interrupt: Interrupted | None = None
     _taken: bool = False
+
+    @property
+    def requested(self) -> bool:
+        """Tell whether one has."""
+        return self.interrupt is not None
 
     def due(self) -> bool:
         """Tell whether to end now."""
@@ -158,8 +176,8 @@ def stop_signals() -> Iterator[Stop]:
 
     def requested(number: int, frame: object) -> None:  # noqa: ARG001 - what signal calls
         if stop.requested:
-            raise KeyboardInterrupt
-        stop.requested = True
+            raise Interrupted(number)
+        stop.interrupt = Interrupted(number)
 
     with _handled(requested):
         yield stop
@@ -167,10 +185,10 @@ def stop_signals() -> Iterator[Stop]:
 
 @contextlib.contextmanager
 def interrupted_by_signals() -> Iterator[None]:
-    """Raise `KeyboardInterrupt` for SIGTERM as for SIGINT, so that what is under way is cleaned up."""
+    """Raise `Interrupted` for SIGTERM as for SIGINT, so that what is under way is cleaned up."""
 
     def interrupt(number: int, frame: object) -> None:  # noqa: ARG001 - what signal calls
-        raise KeyboardInterrupt
+        raise Interrupted(number)
 
     with _handled(interrupt):
         yield

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections import deque
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from penstock import clock
-from penstock.cli.answer import console, counted
+from penstock.cli.answer import console, counted, moment
 from penstock.units import format_duration, format_size
 
 if TYPE_CHECKING:
@@ -19,35 +20,46 @@ if TYPE_CHECKING:
     from penstock.spark.ingest import Ingested
 
 _LINE_SECONDS = 1.0
+_PACE_SECONDS = 60.0
 _COUNTS = ("input_files", "input_bytes", "rows", "output_files", "output_bytes")
 
 
 @dataclass
 class Course:
-    """The states of one run, from the first on: what it found done, and how fast it goes.
+    """The states of one run, from the first on: what it found done, how fast it goes, and whether it waits.
 
-    The pace is measured from the first batch that it commits on: before that the query starts, which takes seconds.
+    The pace is that of the last minute, from the first batch that it commits on: before that the query starts, which takes
+    seconds.
     """
 
     first: Ingested | None = None
     last: Ingested | None = None
     started: float = 0.0
-    paced: tuple[float, int] | None = None  # since when, from how many bytes on
+    batch_ns: int | None = None  # when the last batch of this run was seen to be committed
+    waiting_ns: int | None = None  # since when there is nothing to do
+    marks: deque[tuple[float, int]] = field(default_factory=deque)  # when how many bytes had been read
+    ended: bool = False  # a stop was asked for, and the last state is from behind it
 
     def update(self, state: Ingested) -> None:
         """Take in the newest state."""
         now = clock.monotonic()
-        if self.first is None:
-            self.first, self.started = state, now
-        if self.paced is None and state.batch > self.first.batch:
-            self.paced = now, state.input_bytes
+        if self.first is None or self.last is None:
+            self.first, self.last, self.started = state, state, now
+        if state.batch > self.last.batch:
+            self.batch_ns = clock.now_ns()
+        self.waiting_ns = (self.waiting_ns or clock.now_ns()) if state.waiting else None
+        if state.batch > self.first.batch:
+            self.marks.append((now, state.input_bytes))
+            while len(self.marks) > 1 and self.marks[1][0] <= now - _PACE_SECONDS:
+                self.marks.popleft()
         self.last = state
 
     def pace(self) -> float:
-        """Return bytes a second, 0 while that is not known."""
-        if self.paced is None or self.last is None or self.last.input_bytes <= self.paced[1]:
+        """Return bytes a second in the last minute, 0 while that is not known."""
+        if not self.marks or self.last is None:
             return 0.0
-        return (self.last.input_bytes - self.paced[1]) / max(clock.monotonic() - self.paced[0], 0.001)
+        since, size = self.marks[0]
+        return (self.last.input_bytes - size) / max(clock.monotonic() - since, 0.001)
 
     def new(self, state: Ingested) -> dict[str, int]:
         """Return what this run has added up to `state`."""
@@ -56,7 +68,7 @@ class Course:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """Return the newest state with seconds, rate and the seconds that are left at this rate (`None`: not known)."""
+        """Return the newest state with seconds, rate, the seconds that are left at this rate, and times (`None`: not known)."""
         assert self.last is not None  # noqa: S101 - called after update
         seconds = clock.monotonic() - self.started
         rate = self.pace()
@@ -67,6 +79,8 @@ class Course:
             "seconds": round(seconds, 1),
             "bytes_per_second": round(rate),
             "seconds_left": None if left is None else round(left, 1),
+            "last_batch": None if self.batch_ns is None else moment(self.batch_ns),
+            "waiting_since": None if self.waiting_ns is None else moment(self.waiting_ns),
         }
 
 
@@ -105,16 +119,22 @@ def _calm(show: Callable[[Course], None]) -> Callable[[Course], None]:
 
 
 def _print_line(errors: Console, facts: dict[str, Any]) -> None:
-    if facts["batch"] >= 0:
+    if facts["batch"] >= 0 or facts["waiting"]:
         errors.print(_line(facts), soft_wrap=True)
 
 
 def _line(facts: dict[str, Any]) -> str:
-    left = "" if facts["seconds_left"] is None else f", {format_duration(facts['seconds_left'])} left"
+    if facts["batch"] < 0:
+        return f"nothing to read yet; waiting since {facts['waiting_since']}" if facts["waiting"] else "planning"
+    left = "" if not facts["seconds_left"] else f", {format_duration(facts['seconds_left'])} left"
     total = facts["input_bytes"] + facts["left_bytes"]
     size = f"{format_size(facts['input_bytes'])} of {format_size(total)}"
     pace = f", {format_size(facts['bytes_per_second'])}/s{left}" if facts["bytes_per_second"] else ""
-    return f"batch {facts['batch']}: {counted(facts['input_files'], 'file')}, {size}, {counted(facts['rows'], 'row')}{pace}"
+    done = f"{counted(facts['input_files'], 'file')}, {size}, {counted(facts['rows'], 'row')}"
+    at = f" at {facts['last_batch']}" if facts["last_batch"] else ""
+    if facts["waiting"]:
+        return f"batch {facts['batch']}{at}: {done}; waiting since {facts['waiting_since']}"
+    return f"batch {facts['batch']}: {done}{pace}"
 
 
 @contextmanager
@@ -127,7 +147,9 @@ def _bar(errors: Console) -> Iterator[Callable[[Course], None]]:
 
         def shown(course: Course) -> None:
             facts = course.facts
-            if facts["left_bytes"] or course.last != course.first:  # else it is only what an earlier run has done
+            if (
+                facts["left_bytes"] or facts["waiting"] or course.last != course.first
+            ):  # else it is only what an earlier run has done
                 total = facts["input_bytes"] + facts["left_bytes"]
                 bar.update(task, completed=facts["input_bytes"], total=total, text=_line(facts))
 

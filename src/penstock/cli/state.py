@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from penstock.sink.ledger import FinishedFile, OpenPart, State
+    from penstock.sink.ledger import FinishedFile, OpenPart
     from penstock.sink.sink import Sink
     from penstock.storage import Storage
 
@@ -117,8 +117,9 @@ def clean(dst: str, *, yes: bool) -> Answer:
 
 
 def _sink_facts(sink: Sink) -> dict[str, Any]:
-    head = sink.ledger.head()
-    published = not (head.finished or head.grown) or sink.ledger.is_published(head.n)
+    look = sink.ledger.look()
+    head = sink.ledger.head(look)
+    published = look.is_published(head)
     writers = {part.writer for part in head.open} | {int(writer) for writer in head.sequences}
     return {
         "sink": sink.sink_id,
@@ -134,7 +135,7 @@ def _sink_facts(sink: Sink) -> dict[str, Any]:
         "owed_files": 0 if published else len(head.finished) + len(head.grown),
         "growing": head.lengths,
         "open": [_part_facts(part) for part in sorted(head.open, key=lambda part: part.key)],
-        "unnamed_files": len(unnamed(sink, head)),
+        "unnamed_files": len(unnamed(sink, head, published=published)),
     }
 
 
@@ -169,8 +170,9 @@ def _seconds_since(time_ns: int) -> float:
 
 
 def _leftovers(storage: Storage, sink: Sink) -> Iterator[dict[str, Any]]:
-    head: State = sink.ledger.head()
-    for name in unnamed(sink, head):
+    look = sink.ledger.look()
+    head = sink.ledger.head(look)
+    for name in unnamed(sink, head, published=look.is_published(head)):
         path = f"{sink.staging}/{name}"
         yield {"path": path, "bytes": _size(storage, path), "what": "staged, no record names it"}
     now = storage.now_ns()

@@ -18,7 +18,7 @@ from penstock.errors import PenstockError, UsageError
 from penstock.storage import locate
 from penstock.units import format_size
 from penstock.wal import RECORD_BYTES_MAX, Log, Position, Reader, Writer
-from penstock.wal.segment import stranger
+from penstock.wal.segment import check_directory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -128,13 +128,7 @@ def repair(directory: str) -> Answer:
 
 
 def _there(directory: str) -> Log:
-    storage, path = locate(directory, name="DIR")
-    if not storage.stat(path).is_directory:
-        msg = f"{directory!r} is a file; expected the directory of a log"
-        raise UsageError(msg)
-    if found := stranger(storage, path):
-        msg = f"{directory!r} has {found!r} and no segment of a log, such as 000000000001.wal; name the directory of a log"
-        raise UsageError(msg)
+    check_directory(*locate(directory, name="DIR"))
     return Log(directory)
 
 

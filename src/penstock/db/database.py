@@ -17,28 +17,20 @@ Whatever it was, a connection that saw an error is closed: that rolls back.
 
 from __future__ import annotations
 
-import json
-import re
 from abc import ABC, abstractmethod
-from contextlib import contextmanager, nullcontext, suppress
-from importlib.util import find_spec
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from weakref import finalize
 
 import pyarrow as pa
 
 from penstock import clock, failpoints
-from penstock.db.silence import Socket, heard, sockets
-from penstock.db.target import SQLITE, check_length, connection_url, quoted
-from penstock.db.types import for_sqlite, postgresql_types, sqlite_types
+from penstock.db.target import quoted
 from penstock.errors import (
     DatabaseAway,
     DatabaseError,
-    DependencyError,
-    OptionError,
     PenstockError,
     RowRefused,
-    TableMismatch,
 )
 
 if TYPE_CHECKING:
@@ -50,8 +42,6 @@ T = TypeVar("T")
 STAGED = "penstock staged"  # the temporary table of a transaction, and its column that numbers the rows
 ROW = "penstock row"
 _DELAYS = (0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4)  # seconds before the tries behind the first
-_LOCK_MILLIS = 5_000  # of waiting for a lock, a try
-_IDLE_MILLIS = 30_000  # a driver that stands still in a transaction is put out of it
 _SHOWN = 1_000  # characters of each end of what a database says; it likes to repeat a statement
 
 
@@ -69,6 +59,8 @@ class Column(NamedTuple):
 
 class Database(ABC):
     """One database, with a connection that is kept while nothing goes wrong. Of one process; not shared between threads."""
+
+    _lock_millis = 5_000  # of waiting for a lock, a try
 
     def __init__(self, url: str, password: Callable[[], str | None]) -> None:
         self._url, self._password = url, password
@@ -108,8 +100,8 @@ class Database(ABC):
 
         def watched() -> Iterator[pa.RecordBatch]:
             try:
-                for some in rows:
-                    yield some
+                for batch in rows:
+                    yield batch
                     failpoints.hit("db.commit.some-rows")
             except Exception as error:  # kept: ADBC hands on no more than its text
                 failed.append(error)
@@ -181,13 +173,13 @@ class Database(ABC):
         try:
             yield
         except adbc.Error as error:
-            said = self._words(" ".join(str(error).split()))
-            if len(said) > 2 * _SHOWN:
-                said = f"{said[:_SHOWN]} [...] {said[-_SHOWN:]}"
-            if self._once_more(error, said, opening=opening):
-                raise _Again(said) from error
-            kind = RowRefused if self._is_about_rows(error, said) else DatabaseError
-            msg = f"{self._name()} says: {said}"
+            words = self._words(" ".join(str(error).split()))
+            if len(words) > 2 * _SHOWN:
+                words = f"{words[:_SHOWN]} [...] {words[-_SHOWN:]}"
+            if self._once_more(error, words, opening=opening):
+                raise _Again(words) from error
+            kind = RowRefused if self._is_about_rows(error, words) else DatabaseError
+            msg = f"{self._name()} says: {words}"
             raise kind(msg) from error
 
     begin: str
@@ -218,6 +210,13 @@ class Database(ABC):
         """Tell whether values of these types can be loaded into a table at once, without a statement that converts them."""
 
     @abstractmethod
+    def check_fate(self, *tables: tuple[str, ...]) -> None:
+        """Raise `TableMismatch` for a table that does not share the fate of a transaction.
+
+        Of one that this transaction has written to, nobody can change that before it ends.
+        """
+
+    @abstractmethod
     def check_table(self, table: tuple[str, ...], keys: tuple[str, ...] = ()) -> None:
         """Raise `TableMismatch` for a table that does not share the fate of a transaction, or is unique in `keys` too late."""
 
@@ -244,232 +243,16 @@ class Database(ABC):
     def _name(self) -> str: ...
 
     @abstractmethod
-    def _words(self, said: str) -> str:
+    def _words(self, words: str) -> str:
         """Return what the database says, without what its driver says of that."""
 
     @abstractmethod
-    def _once_more(self, error: Any, said: str, *, opening: bool) -> bool:  # noqa: ANN401 - as above
+    def _once_more(self, error: Any, words: str, *, opening: bool) -> bool:  # noqa: ANN401 - as above
         ...
 
     @abstractmethod
-    def _is_about_rows(self, error: Any, said: str) -> bool:  # noqa: ANN401 - as above
+    def _is_about_rows(self, error: Any, words: str) -> bool:  # noqa: ANN401 - as above
         ...
-
-
-class PostgreSQL(Database):
-    """PostgreSQL 12 or newer."""
-
-    begin, for_update = "BEGIN", " FOR UPDATE"
-    number = "bigint GENERATED ALWAYS AS IDENTITY"
-    staged = ("pg_temp", STAGED)
-    has_nan = True
-    days = (-2_440_588, 2**31 - 1)  # from 4714 BC; what is too late it refuses by itself
-    driver = "adbc_driver_postgresql"
-    # Lost connections, shutting down, starting up, too many clients, serialization, deadlock, locked, idle too long.
-    _again = ("08", "57P", "53300", "40001", "40P01", "55P03", "25P03")
-    # Data, constraints, the option of a view, what triggers raise; equal keys in a table's own types; too large for a page or an index.
-    _rows = ("22", "23", "44", "P0", "21000", "54000")
-    # What no waiting mends; where a server speaks another language it is tried a few times for nothing.
-    _for_good = (
-        "authentication failed",
-        "does not exist",
-        "no pg_hba.conf entry",
-        "permission denied",
-        "no password",
-        "URI",
-        "invalid ",
-    )
-    _before: frozenset[Socket] = frozenset()
-    _own: frozenset[Socket] | None = frozenset()  # of the connection; None while it is made
-
-    def types(self, schema: pa.Schema) -> dict[str, str]:
-        """Return the type of each column, by name; `OptionError` for one that PostgreSQL cannot hold."""
-        return postgresql_types(schema)
-
-    def check_name(self, name: str) -> None:
-        """Raise `OptionError` for a name that PostgreSQL would cut off."""
-        check_length(name)
-
-    def columns(self, table: tuple[str, ...]) -> dict[str, Column]:
-        """Return a table's columns, by name; none if there is no table. What a trigger may fill in is not called needed."""
-        # A text is cast only to types that Spark has not, and without a length: that is checked as in any INSERT, and cuts nothing.
-        sql = (
-            "SELECT attname::text, format_type(atttypid, atttypmod), attnotnull AND NOT atthasdef AND attidentity = '' "
-            "AND typdefault IS NULL AND NOT relhastriggers, CASE WHEN typcategory NOT IN ('A', 'B', 'D', 'N', 'S') "
-            "AND 'bytea'::regtype NOT IN (type.oid, typbasetype) THEN format_type(atttypid, -1) END FROM pg_catalog.pg_attribute "
-            "JOIN pg_catalog.pg_type type ON type.oid = atttypid JOIN pg_catalog.pg_class class ON class.oid = attrelid "
-            "WHERE attrelid = to_regclass($1) AND attnum > 0 ORDER BY attnum"  # one that was dropped has no type
-        )
-        return {name: Column(*column) for name, *column in self.execute(sql, self.named(table))}
-
-    def takes(self, table: tuple[str, ...], given: dict[str, str]) -> bool:
-        """Tell whether the types are the same, as binary `COPY` converts nothing, and the table is one for `COPY`, without rules."""
-        found = self.columns(table)
-        sql = (
-            "SELECT relkind IN ('r', 'p') AND NOT relhasrules AND NOT row_security_active(oid) FROM pg_catalog.pg_class "
-            "WHERE oid = to_regclass($1)"
-        )
-        return self.execute(sql, self.named(table)) == [(True,)] and all(
-            found[name].type == kind for name, kind in given.items()
-        )
-
-    def check_table(self, table: tuple[str, ...], keys: tuple[str, ...] = ()) -> None:
-        """Raise `TableMismatch` for one that a crash of the server empties, that is kept by another server, or is unique too late."""
-        sql = (
-            "SELECT relname::text FROM pg_catalog.pg_class WHERE (relpersistence <> 'p' OR relkind = 'f') AND "
-            "(oid = to_regclass($1) OR oid IN (SELECT relid FROM pg_partition_tree(to_regclass($1)))) LIMIT 1"
-        )
-        if found := self.execute(sql, self.named(table)):
-            part = "" if found[0][0] == table[-1] else f"partition {found[0][0]!r} of "
-            msg = (
-                f"{part}table {'.'.join(table)!r} is UNLOGGED, TEMPORARY or FOREIGN: its rows would not be there exactly when the "
-                "batch is; take a table of the database itself (ALTER TABLE ... SET LOGGED)"
-            )
-            raise TableMismatch(msg)
-        sql = (
-            "SELECT 1 FROM pg_catalog.pg_index JOIN pg_catalog.pg_attribute ON attrelid = indrelid "
-            "AND attnum = ANY ((indkey::int2[])[0:indnkeyatts - 1]) WHERE indrelid = to_regclass($1) AND NOT indimmediate "
-            "GROUP BY indexrelid HAVING jsonb_agg(attname) @> $2::text::jsonb AND jsonb_agg(attname) <@ $2::text::jsonb"
-        )
-        if keys and self.execute(sql, self.named(table), json.dumps(keys)):
-            msg = (
-                f"table {'.'.join(table)!r} has its keyColumns in a DEFERRABLE constraint, which PostgreSQL takes for no upsert: "
-                "make it NOT DEFERRABLE"
-            )
-            raise TableMismatch(msg)
-
-    def prepared(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the rows as they are."""
-        return batch
-
-    def _connect(self) -> Any:  # noqa: ANN401 - a connection of a library without types
-        from adbc_driver_postgresql import dbapi
-
-        url = connection_url(self._url, self._password())
-        self._before, self._own = sockets(), None
-        return dbapi.connect(url, autocommit=True)
-
-    def _heard(self) -> AbstractContextManager[None]:
-        return heard(lambda: self._new() if self._own is None else self._own)
-
-    def _new(self) -> frozenset[Socket]:
-        # The driver does not tell its socket: it is the new one. Another thread may open one at the same time: then none is.
-        new = sockets() - self._before
-        return new if len(new) == 1 else frozenset()
-
-    def _settle(self) -> None:
-        # Limits, unless there are others. A commit that is acknowledged must be one that a crash of the server does not take. By
-        # the zone it converts between the two kinds of timestamps, so it is not that of a machine. All text in Arrow is UTF-8.
-        sql = (
-            "SELECT set_config(name, CASE name WHEN 'lock_timeout' THEN $1 WHEN 'synchronous_commit' THEN 'on' "
-            "WHEN 'TimeZone' THEN 'UTC' WHEN 'client_encoding' THEN 'UTF8' ELSE $2 END, false) FROM pg_catalog.pg_settings "
-            "WHERE name IN ('lock_timeout', 'idle_in_transaction_session_timeout') AND setting = '0' "
-            "OR name = 'synchronous_commit' AND setting = 'off' OR name = 'TimeZone' AND source <> 'client' "
-            "OR name = 'client_encoding'"
-        )
-        self.execute(sql, str(_LOCK_MILLIS), str(_IDLE_MILLIS))
-        # The server knows our socket among the new ones, unless somebody stands between us.
-        ((port,),) = self.execute("SELECT coalesce(inet_client_port()::text, current_setting('port'))")
-        self._own = frozenset(each for each in sockets() - self._before if each.port == port) or self._new()
-
-    def _ingest(self, table: tuple[str, ...], rows: pa.RecordBatchReader) -> None:
-        # Said in full: without a schema the driver would look for the table in the first one of the search path alone.
-        sql = (
-            "SELECT nspname::text FROM pg_catalog.pg_class class JOIN pg_catalog.pg_namespace space "
-            "ON space.oid = relnamespace WHERE class.oid = to_regclass($1)"
-        )
-        found = self.execute(sql, self.named(table))
-        self._cursor.adbc_ingest(table[-1], rows, mode="append", db_schema_name=found[0][0] if found else None)
-
-    def _name(self) -> str:
-        return f"PostgreSQL at {self._url.partition('?')[0]!r}"
-
-    def _words(self, said: str) -> str:
-        return re.sub(r"^.*?(?=ERROR: )| Query was: .*(?=\. SQLSTATE: )", "", said)
-
-    def _once_more(self, error: Any, said: str, *, opening: bool) -> bool:  # noqa: ANN401 - as above
-        if error.sqlstate is None:
-            import adbc_driver_manager as adbc
-
-            for_good = opening and any(text in said for text in self._for_good)
-            return isinstance(error, adbc.OperationalError) and not for_good
-        return bool(error.sqlstate.startswith(self._again))
-
-    def _is_about_rows(self, error: Any, said: str) -> bool:  # noqa: ANN401, ARG002 - as above
-        return bool(error.sqlstate and error.sqlstate.startswith(self._rows))
-
-
-class SQLite(Database):
-    """A file of SQLite."""
-
-    begin, for_update = "BEGIN IMMEDIATE", ""
-    number = "INTEGER PRIMARY KEY"
-    staged = ("temp", STAGED)
-    has_nan = False
-    days = (-719_162, 2_932_896)  # years of four digits: beyond them texts have another order, and no meaning to it
-    driver = "adbc_driver_sqlite"
-    _again = ("database is locked",)
-    _rows = ("constraint failed", "integer overflow", "datatype mismatch", "cannot store")
-
-    def types(self, schema: pa.Schema) -> dict[str, str]:
-        """Return the type of each column, by name; `OptionError` for one that SQLite cannot hold."""
-        return sqlite_types(schema)
-
-    def check_name(self, name: str) -> None:
-        """Raise `OptionError` for a name that would end at a NUL."""
-        if "\0" in name:
-            msg = f"{name!r} is no name for SQLite: it has a NUL in it"
-            raise OptionError(msg)
-
-    def columns(self, table: tuple[str, ...]) -> dict[str, Column]:
-        """Return a table's columns, by name; none if there is no table."""
-        sql = (
-            'SELECT name, type, "notnull" AND dflt_value IS NULL AND NOT pk AND NOT hidden FROM pragma_table_xinfo($1)'
-        )
-        return {name: Column(kind, bool(needed)) for name, kind, needed in self.execute(sql, table[-1])}
-
-    def takes(self, table: tuple[str, ...], given: dict[str, str]) -> bool:  # noqa: ARG002 - as of the base
-        """Say yes: a column of SQLite takes what it is given."""
-        return True
-
-    def check_table(self, table: tuple[str, ...], keys: tuple[str, ...] = ()) -> None:
-        """Do nothing: all tables of a file are in its transactions, and unique at once."""
-
-    def prepared(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the rows with times as text."""
-        return for_sqlite(batch)
-
-    def _connect(self) -> Any:  # noqa: ANN401 - a connection of a library without types
-        from adbc_driver_sqlite import dbapi
-
-        return dbapi.connect(self._url.removeprefix(SQLITE), autocommit=True)
-
-    def _heard(self) -> AbstractContextManager[None]:
-        return nullcontext()
-
-    def _settle(self) -> None:
-        self.execute(f"PRAGMA busy_timeout = {_LOCK_MILLIS}")
-        self.execute("PRAGMA synchronous = EXTRA")  # the removal of the journal is what commits, and is synced too
-        self.execute("PRAGMA foreign_keys = ON")  # it heeds them only where it is told to
-
-    def _ingest(self, table: tuple[str, ...], rows: pa.RecordBatchReader) -> None:
-        catalog = table[0] if len(table) > 1 else None
-        self._cursor.adbc_ingest(table[-1], rows, mode="append", catalog_name=catalog)
-
-    def _name(self) -> str:
-        return f"SQLite at {self._url.removeprefix(SQLITE)!r}"
-
-    def _words(self, said: str) -> str:
-        said = re.sub(r" query was: .*", "", said)
-        return re.sub(
-            "failed to allocate memory$", "see that its directory is there, and that the driver may write in it", said
-        )
-
-    def _once_more(self, error: Any, said: str, *, opening: bool) -> bool:  # noqa: ANN401, ARG002 - as above
-        return any(text in said for text in self._again)
-
-    def _is_about_rows(self, error: Any, said: str) -> bool:  # noqa: ANN401, ARG002 - as above
-        return any(text in said for text in self._rows)
 
 
 def _close(*opened: Any) -> None:  # noqa: ANN401 - as above
@@ -477,12 +260,3 @@ def _close(*opened: Any) -> None:  # noqa: ANN401 - as above
     for each in opened:
         with suppress(Exception):  # whatever the driver says of a connection that is given up
             each.close()
-
-
-def database(url: str, password: Callable[[], str | None]) -> Database:
-    """Return the database at a checked url; asks nobody yet. `DependencyError` if its driver is not installed."""
-    kind = SQLite if url.startswith(SQLITE) else PostgreSQL
-    if find_spec("adbc_driver_manager") is None or find_spec(kind.driver) is None:
-        msg = f"{kind.driver} is not installed; install it with: pip install 'penstock[db]'"
-        raise DependencyError(msg)
-    return kind(url, password)

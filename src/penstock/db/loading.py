@@ -47,16 +47,16 @@ class Rejects:
     batch: int
 
 
-def check_columns(found: Mapping[str, Column], names: Iterable[str], table: tuple[str, ...]) -> None:
+def check_columns(columns: Mapping[str, Column], names: Iterable[str], table: tuple[str, ...]) -> None:
     """Raise `TableMismatch` unless a table has these columns, and needs no others."""
-    missing = [name for name in names if name not in found]
+    missing = [name for name in names if name not in columns]
     if missing:
         msg = (
-            f"table {'.'.join(table)!r} has no column {', '.join(map(repr, missing))}: found {', '.join(found) or 'no table'}; add it "
+            f"table {'.'.join(table)!r} has no column {', '.join(map(repr, missing))}: found {', '.join(columns) or 'no table'}; add it "
             "to the table, or leave it out of the query (names are compared with regard to case)"
         )
         raise TableMismatch(msg)
-    needed = [name for name, column in found.items() if column.needed and name not in names]
+    needed = [name for name, column in columns.items() if column.needed and name not in names]
     if needed:
         msg = (
             f"table {'.'.join(table)!r} needs a value for {', '.join(map(repr, needed))} in every row, and has no default: give it one, "
@@ -97,8 +97,8 @@ class Loading:
             if self._rejects.table is None:
                 self._store(self._fit(rows))
             else:
-                for some in self._fit(rows):
-                    self._store_or_reject(some)
+                for batch in self._fit(rows):
+                    self._store_or_reject(batch)
 
     @contextmanager
     def _staged(self) -> Iterator[None]:
@@ -110,8 +110,8 @@ class Loading:
 
     def _fit(self, rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the rows without those that are known to be bad: no key, or a value that would be stored as another."""
-        for some in rows:
-            fit = some
+        for batch in rows:
+            fit = batch
             for name, reason, test in self._checks:
                 bad = pc.fill_null(test(fit.column(name)), fill_value=False)
                 if pc.any(bad).as_py():
@@ -165,9 +165,9 @@ class Loading:
 
         def counted() -> Iterator[pa.RecordBatch]:
             nonlocal stored
-            for some in rows:
-                stored += some.num_rows
-                yield self._db.prepared(some)
+            for batch in rows:
+                stored += batch.num_rows
+                yield self._db.prepared(batch)
 
         schema = self._db.prepared(pa.RecordBatch.from_pylist([], self._schema)).schema
         self._db.load(self._table if self._direct else self._db.staged, schema, counted())
@@ -191,13 +191,17 @@ class Loading:
         """Return what takes the staged rows into the table. All names are quoted; there are no values."""
         target, staged, row = self._db.named(self._table), self._db.named(self._db.staged), quoted(ROW)
         names = [quoted(name) for name in self._schema.names]
-        keys = [quoted(name) for name in self._keys]
-        values = [name for name in names if name not in keys]
         into = f"INSERT INTO {target} AS {_ALIAS} ({', '.join(names)})"
         casts = [self._found[field.name].cast if types.is_string(field.type) else None for field in self._schema]
         taken = [f"{name}::{cast}" if cast else name for name, cast in zip(names, casts, strict=True)]
         if self._mode == "append":
             return f"{into} SELECT {', '.join(taken)} FROM {staged} ORDER BY {row}"  # noqa: S608 - as said
+        return f"{into} {self._resolved(staged, row, names, taken)}"
+
+    def _resolved(self, staged: str, row: str, names: list[str], taken: list[str]) -> str:
+        """Return what one row of each key becomes, and what it does to a row that is there; the arguments are SQL."""
+        keys = [quoted(name) for name in self._keys]
+        values = [name for name in names if name not in keys]
         by = ", ".join(keys)
         if self._mode == "upsert":
             chosen = f"SELECT {', '.join(taken)} FROM {staged} WHERE {row} IN (SELECT max({row}) FROM {staged} GROUP BY {by})"  # noqa: S608 - as said
@@ -207,7 +211,7 @@ class Loading:
             chosen = f"SELECT {', '.join(sums)} FROM {staged} WHERE true GROUP BY {by}"  # noqa: S608 - as said
             changes = [f"{n} = coalesce({_ALIAS}.{n} + excluded.{n}, {_ALIAS}.{n}, excluded.{n})" for n in values]
         action = f"UPDATE SET {', '.join(changes)}" if changes else "NOTHING"
-        return f"{into} {chosen} ON CONFLICT ({by}) DO {action}"
+        return f"{chosen} ON CONFLICT ({by}) DO {action}"
 
     def _check_sums(self) -> None:
         """Refuse sums that do not fit: SQLite would store a float, which is near them, for whole numbers, and infinity for floats."""

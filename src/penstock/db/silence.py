@@ -39,15 +39,19 @@ class Socket(NamedTuple):
 
 def sockets() -> frozenset[Socket]:
     """Return the connected sockets of this process."""
-    found = set()
+    open_sockets = set()
     for number, family in {
         (each.fd, each.family) for each in psutil.Process().net_connections("all") if each.type == socket.SOCK_STREAM
     }:
-        with suppress(OSError), socket.fromfd(number, family, socket.SOCK_STREAM) as one:
+        with suppress(OSError), socket.fromfd(number, family, socket.SOCK_STREAM) as connection:
             is_path = family == socket.AF_UNIX
-            at = str(one.getpeername()).rpartition(".")[2] if is_path else one.getpeername() and one.getsockname()[1]
-            found.add(Socket(number, family, str(at)))
-    return frozenset(found)
+            at = (
+                str(connection.getpeername()).rpartition(".")[2]
+                if is_path
+                else connection.getpeername() and connection.getsockname()[1]
+            )
+            open_sockets.add(Socket(number, family, str(at)))
+    return frozenset(open_sockets)
 
 
 @contextmanager

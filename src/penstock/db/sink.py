@@ -39,6 +39,11 @@ Failure 6, two attempts of one task have staged.
 Failure 7, a driver stands still within its transaction, and holds the lock.
   Rule: PostgreSQL ends a session that is idle in a transaction for 30 s; who waits tries as long. SQLite has no such thing:
   `DatabaseAway` says that the file is locked. (`test_driver_stopped_in_its_transaction`)
+
+Failure 8, a table changes its fate between two batches.
+  1. `ALTER TABLE ... SET UNLOGGED` is run while the query runs. The server crashes, which empties the table; the id stays.
+  Rule: each commit looks at its tables when it has written to them, so that nobody can change them before it ends.
+  (`test_table_whose_fate_changes_between_batches_is_refused`)
 """
 
 from __future__ import annotations
@@ -55,6 +60,7 @@ from penstock.errors import (
     DatabaseError,
     Fenced,
     OptionError,
+    RowRefused,
     TableMismatch,
 )
 
@@ -94,7 +100,7 @@ class Applied:
 
 
 @dataclass(frozen=True)
-class _State:
+class _SinkRow:
     query: str
     batch: int
     fingerprint: str
@@ -124,15 +130,17 @@ class DatabaseSink:
         if not names or len(set(names)) < len(names):
             msg = f"a table needs columns, each of another name: found {', '.join(names) or 'none'}; name them in the query"
             raise OptionError(msg)
-        if self._mode == "append":
-            if self._keys:
-                msg = "keyColumns is for mode=upsert and mode=merge: leave it out, or say which of them is meant"
-                raise OptionError(msg)
-            return
+        if self._mode != "append":
+            self._check_keys()
+        elif self._keys:
+            msg = "keyColumns is for mode=upsert and mode=merge: leave it out, or say which of them is meant"
+            raise OptionError(msg)
+
+    def _check_keys(self) -> None:
         missing = [name for name in self._keys if name not in self._schema.names]
         if missing or not self._keys:
-            found = ", ".join(missing) or "none"
-            msg = f"mode={self._mode} needs keyColumns that the rows have ({', '.join(self._schema.names)}): found {found}"
+            names = ", ".join(missing) or "none"
+            msg = f"mode={self._mode} needs keyColumns that the rows have ({', '.join(self._schema.names)}): found {names}"
             raise OptionError(msg)
         for name in set(self._schema.names).difference(self._keys) if self._mode == "merge" else ():
             if not is_number(self._schema.field(name).type):
@@ -161,7 +169,13 @@ class DatabaseSink:
         Raises `Fenced`, `CheckpointMismatch`, `RowRefused`, and what `Database.run` and `rows` raise; nothing of the batch
         is in the database then.
         """
-        applied = database.run(lambda db: self._commit(db, driver, batch, rows))
+        try:
+            applied = database.run(lambda db: self._commit(db, driver, batch, rows))
+        except RowRefused as error:
+            if self._options["badRows"] == "quarantine" or "badRows=quarantine" in error.message:
+                raise
+            msg = f"{error.message}; mend the row, or take badRows=quarantine, which sets such rows aside; nothing of this batch is stored"
+            raise RowRefused(msg) from error
         failpoints.hit("db.commit.done")
         return applied
 
@@ -182,7 +196,7 @@ class DatabaseSink:
             self._prepare(db, state.batch)
         return state.batch
 
-    def _entered(self, db: Database) -> _State:
+    def _entered(self, db: Database) -> _SinkRow:
         """Return the row of a sink that has none yet; of two that enter it at one time one does, and the other waits."""
         values = "VALUES ($1, '', -1, '', '') ON CONFLICT (sink_id) DO NOTHING"
         db.execute(f"INSERT INTO {db.named(self._batches)} {values}", self._sink_id)
@@ -190,10 +204,10 @@ class DatabaseSink:
         assert state is not None  # noqa: S101 - it is there by now
         return state
 
-    def _state(self, db: Database) -> _State | None:
+    def _state(self, db: Database) -> _SinkRow | None:
         sql = f"SELECT query_id, batch_id, fingerprint, driver FROM {db.named(self._batches)} WHERE sink_id = $1"  # noqa: S608 - as above
-        found = db.execute(sql + db.for_update, self._sink_id)
-        return _State(*found[0]) if found else None
+        rows = db.execute(sql + db.for_update, self._sink_id)
+        return _SinkRow(*rows[0]) if rows else None
 
     def _gone(self) -> CheckpointMismatch:
         msg = (
@@ -202,7 +216,7 @@ class DatabaseSink:
         )
         return CheckpointMismatch(msg)
 
-    def _is_applied(self, state: _State, batch: BatchId) -> bool:
+    def _is_applied(self, state: _SinkRow, batch: BatchId) -> bool:
         """Tell whether a batch is the last one of the database (else it is the next); `CheckpointMismatch` if neither."""
         last = state.batch
         if last >= 0 and state.query != batch.query:
@@ -214,13 +228,13 @@ class DatabaseSink:
             )
             raise CheckpointMismatch(msg)
         if batch.number not in {last, last + 1}:
-            what = (
+            cause = (
                 "the database has been put back from an older copy"
                 if batch.number > last
                 else "the checkpoint has been put back"
             )
             msg = (
-                f"batch {batch.number} of query {batch.query}, but sink {self._sink_id!r} is at batch {last}: {what}, or is another "
+                f"batch {batch.number} of query {batch.query}, but sink {self._sink_id!r} is at batch {last}: {cause}, or is another "
                 "one; restore both from the same time, or start with a new checkpoint and another sinkId"
             )
             raise CheckpointMismatch(msg)
@@ -290,9 +304,11 @@ class DatabaseSink:
         values = (batch.query, batch.number, batch.fingerprint, self._sink_id, driver, state.batch)
         if db.execute(sql, *values) != [(batch.number,)]:
             raise self._gone()
+        quarantine = [self._rejected] if self._options["badRows"] == "quarantine" else []
+        db.check_fate(self._table, self._batches, *quarantine)  # it may be another one than at the begin: failure 8
         failpoints.hit("db.commit.before-commit")
         return Applied(loading.stored, loading.rejected)
 
 
-def _agree(one: str, other: str) -> bool:
-    return not one or not other or one == other
+def _agree(mine: str, other: str) -> bool:
+    return not mine or not other or mine == other

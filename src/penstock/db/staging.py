@@ -33,7 +33,7 @@ class Staged:
     rows: int
 
 
-class Staging:
+class StagingFiles:
     """The staging directory of one query."""
 
     def __init__(self, location: str, query: str) -> None:

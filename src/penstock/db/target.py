@@ -12,7 +12,7 @@ from penstock.storage import locate
 
 SQLITE = "sqlite://"
 _POSTGRESQL = re.compile(r"postgres(?:ql)?://")
-_USER = r"(?:[^:/?#@]*@)?"
+_USER = r"(?:[^:/?#@]*:?@)?"
 _HOST = r"(?:\[[^\[\]/?@]*\]|[^:/?#@,\[\]]*)(?::[0-9]*)?"
 _QUERY = r"[^=&@]+=[^&]*"
 _URL = re.compile(rf"{_USER}{_HOST}(?:,{_HOST})*(?:/[^?#@]*)?(?:\?(?:{_QUERY}(?:&{_QUERY})*)?)?")
@@ -65,8 +65,9 @@ def check_url(url: str) -> None:
         raise OptionError(msg)
     rest = url[known.end() :]
     user, at, _ = rest.partition("@")  # as libpq takes it: up to the first "@", if no "/" comes before it
-    names = {name.lower() for name, _ in parse_qsl(rest.partition("?")[2], keep_blank_values=True)}
-    if (at and "/" not in user and ":" in unquote(user)) or names & _SECRETS:
+    names = {name.lower() for name, value in parse_qsl(rest.partition("?")[2]) if value}
+    word = unquote(user).partition(":")[2] if at and "/" not in user else ""
+    if word or names & _SECRETS:
         msg = (
             "url has a password in it, and urls end in logs and plans; say where it is instead: "
             '.option("password", "env:NAME") or "file:/path/of/the/file"'
@@ -104,8 +105,8 @@ def secret(reference: str | None) -> str | None:
 def connection_url(url: str, password: str | None) -> str:
     """Return the url for libpq, with what connections of ours need."""
     _, mark, query = url.partition("?")
-    said = {name.lower() for name, _ in parse_qsl(query, keep_blank_values=True)}
-    more = {name: value for name, value in _DEFAULTS.items() if name not in said}
+    named = {name.lower() for name, _ in parse_qsl(query, keep_blank_values=True)}
+    more = {name: value for name, value in _DEFAULTS.items() if name not in named}
     if password is not None:
         more["password"] = password
     given = "&".join(f"{name}={quote(value, safe='')}" for name, value in more.items())

@@ -84,14 +84,14 @@ def _stored(column: pa.Array) -> pa.Array:
 def _columns(schema: pa.Schema, type_of: Callable[[pa.DataType], str | None], database: str) -> dict[str, str]:
     columns = {}
     for field in schema:
-        found = type_of(field.type)
-        if found is None:
+        kind = type_of(field.type)
+        if kind is None:
             msg = (
                 f"column {field.name!r} is of type {spark_name(field.type)}, for which {database} has none here; convert it in "
                 "the query, for instance to string with to_json or cast, or leave it out"
             )
             raise OptionError(msg)
-        columns[field.name] = found
+        columns[field.name] = kind
     return columns
 
 

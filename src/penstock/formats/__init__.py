@@ -1,11 +1,11 @@
 """Records and bytes, with Arrow on one side: nothing here touches a file system, a clock or Spark.
 
 `decoder` and `encoder` serve the formats whose records are lines (text, json, csv); `parquet` and `binary` have
-functions of their own. `lines` and `delimited` find records in bytes, `codecs` handles compressed files, `schema`
+functions of their own. `lines` and `csvcut` find records in bytes, `codecs` handles compressed files, `schema`
 Spark's schemas, `staged` the form in which rows wait to be written.
 
-Decoders take UTF-8: who reads a file in another `encoding` converts it first, and that encoding must extend ASCII for a
-file to be read in ranges.
+Decoders take UTF-8: who reads a file in another encoding converts it first. `charsets` says in which encodings records can be
+found in the bytes of a file, so that it can be read in ranges.
 """
 
 from __future__ import annotations
@@ -13,13 +13,24 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.errors import OptionError
-from penstock.formats.format import Decoder, Encoder, ReadFormat, WriteFormat
+from penstock.formats.format import Decoder, Dialect, Encoder, ReadFormat, WriteFormat
 from penstock.formats.staged import arrow_batches, arrow_stream
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Decoder", "Encoder", "ReadFormat", "WriteFormat", "arrow_batches", "arrow_stream", "decoder", "encoder"]
+__all__ = [
+    "Decoder",
+    "Dialect",
+    "Encoder",
+    "ReadFormat",
+    "WriteFormat",
+    "arrow_batches",
+    "arrow_stream",
+    "decoder",
+    "encoder",
+    "file_header",
+]
 
 LINES = ("text", "json", "csv")
 
@@ -38,6 +49,15 @@ def encoder(fmt: WriteFormat) -> Encoder:
     Raises `OptionError` when the schema or an option is not for this format, or the format has no encoder.
     """
     return _made_by(fmt.name, "written")[1](fmt)
+
+
+def file_header(fmt: WriteFormat) -> bytes:
+    """Return what every file of `fmt` begins with, in UTF-8, not compressed: nothing, but for a csv that has a header."""
+    if fmt.name != "csv" or not fmt.csv.header:
+        return b""
+    from penstock.formats.delimited import header_record
+
+    return header_record(fmt)
 
 
 def _made_by(name: str, done: str) -> tuple[Callable[[ReadFormat], Decoder], Callable[[WriteFormat], Encoder]]:

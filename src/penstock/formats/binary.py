@@ -36,7 +36,7 @@ def binary_batches(
         found, most = format_size(min(whole, size)), format_size(VALUE_BYTES_MAX)
         msg = f"found a value of {found}, expected at most {most}; set blockSize to cut the file into blocks"
         raise BadFile(msg)
-    at, stop = _whole_blocks(start, whole), min(_whole_blocks(end, whole), size)
+    at, stop = whole_blocks(start, whole), min(whole_blocks(end, whole), size)
     step = max(_BATCH_BYTES // whole, 1) * whole
     for begin in range(at, stop, step):
         data = b"".join(reads(read, begin, min(begin + step, stop), step))
@@ -51,7 +51,7 @@ def check_schema(schema: pa.Schema) -> None:
         raise OptionError(msg)
 
 
-def _whole_blocks(position: int, block_size: int) -> int:
+def whole_blocks(position: int, block_size: int) -> int:
     """Return where the first block at or behind `position` begins."""
     return -(-position // block_size) * block_size
 

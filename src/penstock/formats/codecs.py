@@ -1,7 +1,15 @@
 """Compressed files: which they are by name, streaming decompression within limits, and compression of whole members.
 
-A compressed file is a sequence of gzip members, bzip2 streams or Zstandard frames; reading concatenates what they hold.
-That is what lets the sink write a part as independent members, one per segment, and join them by concatenating bytes.
+A compressed file is a sequence of members (of gzip), streams or frames; reading concatenates what they hold. That is what
+lets the sink write a part as independent members, one per segment, and join them by concatenating bytes.
+
+`.snappy` and `.lz4` are what Hadoop and Spark write under these names, blocks of a form of their own, or LZ4 frames, which
+begin otherwise:
+
+    block:  4 bytes: its length when it is unpacked (big endian); chunks, until that is reached
+    chunk:  4 bytes: its length (big endian); that many bytes of plain Snappy or LZ4
+
+Files in other forms are known by their names, too: read as text they would be lines of garbage, or one bad record.
 
 Decompression holds about two chunks in memory whatever the file claims, and stops a bomb (a few kilobytes that unpack
 to terabytes) by two limits: the bytes unpacked, and their ratio to the bytes read.
@@ -10,31 +18,65 @@ to terabytes) by two limits: the bytes unpacked, and their ratio to the bytes re
 from __future__ import annotations
 
 import bz2
+import lzma
 import zlib
-from typing import TYPE_CHECKING
+from itertools import chain
+from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
+import xxhash
 import zstandard
 
 from penstock.errors import BadFile, OptionError
 from penstock.units import format_size
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
-_BY_NAME = {".gz": "gzip", ".zst": "zstd", ".bz2": "bzip2"}
+_BY_NAME = {
+    ".gz": "gzip",
+    ".gzip": "gzip",
+    ".zst": "zstd",
+    ".zstd": "zstd",
+    ".bz2": "bzip2",
+    ".xz": "xz",
+    ".br": "brotli",
+    ".deflate": "deflate",
+    ".snappy": "snappy",
+    ".lz4": "lz4",
+}
+_UNREADABLE = {
+    **dict.fromkeys((".tar", ".tgz", ".tbz", ".tbz2", ".txz", ".tzst", ".taz"), "a tar archive"),
+    ".zip": "a ZIP archive",
+    ".7z": "a 7-Zip archive",
+    ".rar": "a RAR archive",
+    ".z": "a file of compress (.Z)",
+    ".lzo": "an LZO file",
+    ".lzma": "an LZMA file",
+    ".lz": "an lzip file",
+    ".sz": "a file in Snappy's framing format",
+}
 _EXTENSIONS = {"none": "", "gzip": ".gz", "zstd": ".zst", "bzip2": ".bz2"}
 _GZIP_WINDOW = 16 + zlib.MAX_WBITS
 _CHUNK_BYTES = 1 << 20
+_XZ_MEMORY_BYTES = 256 << 20  # xz -9 needs 65 MiB
+_BLOCK_CHUNK_BYTES_MAX = 4 << 20  # of Hadoop's chunks; its buffers have 256 KiB unless configured otherwise
+_LZ4_MAGIC = b"\x04\x22\x4d\x18"
+_LZ4_OF_4_MIB = b"\x60\x70"  # version 1, independent blocks, without checksums, of at most 4 MiB
 _READ_BYTES = 64 << 10
 RATIO_FLOOR_BYTES = 16 << 20
 """A file may unpack to this much whatever its ratio: short files of zeros are harmless."""
 
 
 def codec_of(name: str) -> str | None:
-    """Return the codec that a file called `name` is compressed with (gzip, zstd, bzip2), or None."""
-    dot = name.rfind(".")
-    return _BY_NAME.get(name[dot:].lower()) if dot >= 0 else None
+    """Return the codec that a file called `name` is compressed with (gzip, zstd, bzip2, ...), or None."""
+    return _BY_NAME.get(_ending(name))
+
+
+def unreadable(name: str) -> str | None:
+    """Return what a file called `name` is that cannot be read, such as `a ZIP archive`, also if it is compressed; else None."""
+    ending = _ending(name)
+    return _UNREADABLE.get(_ending(name[: -len(ending)]) if ending in _BY_NAME else ending)
 
 
 def extension(codec: str) -> str:
@@ -46,7 +88,7 @@ def extension(codec: str) -> str:
 
 
 def decompressed(chunks: Iterable[bytes], codec: str, *, limit_bytes: int, ratio_max: int) -> Iterator[bytes]:
-    """Yield what the members of the compressed file `chunks` hold, in pieces of at most 1 MiB.
+    """Yield what the members of the compressed file `chunks` hold, in pieces of at most 4 MiB.
 
     Raises `BadFile` when a member is cut or is not of this codec (no bytes at all are no members), when more than
     `limit_bytes` come out, or, beyond 16 MiB, more than `ratio_max` bytes for each byte read. Pieces yielded before
@@ -75,6 +117,11 @@ def compress(data: bytes | memoryview | pa.Buffer, codec: str) -> bytes:
         return bz2.compress(data)
     msg = f"compression={codec!r} is unknown: expected gzip, zstd or bzip2"
     raise OptionError(msg)
+
+
+def _ending(name: str) -> str:
+    dot = name.rfind(".")
+    return name[dot:].lower() if dot >= 0 else ""
 
 
 class _Chunks:
@@ -110,8 +157,8 @@ class _Chunks:
 
 def _unpacked(source: _Chunks, codec: str) -> Iterator[bytes]:
     try:
-        yield from _bzip2(source) if codec == "bzip2" else _by_arrow(source, codec)
-    except (OSError, EOFError, pa.ArrowException) as error:
+        yield from _READERS.get(codec, lambda chunks: _by_arrow(chunks, codec))(source)
+    except (OSError, EOFError, zlib.error, lzma.LZMAError, pa.ArrowException) as error:
         if source.broken:
             raise
         msg = f"not a whole {codec} file: {error}, at or shortly before compressed byte {source.taken}"
@@ -124,12 +171,50 @@ def _by_arrow(source: _Chunks, codec: str) -> Iterator[bytes]:
             yield piece
 
 
-def _bzip2(source: _Chunks) -> Iterator[bytes]:
-    """Yield what bzip2 streams hold; Arrow's own reader breaks down at empty ones."""
-    unpacker: bz2.BZ2Decompressor | None = None
-    rest = b""
+class _Unpacker(Protocol):
+    """One stream of a codec of the standard library."""
+
+    @property
+    def eof(self) -> bool: ...
+    @property
+    def needs_input(self) -> bool: ...
+    @property
+    def unused_data(self) -> bytes: ...
+    def decompress(self, data: bytes, max_length: int) -> bytes: ...
+
+
+class _Deflate:
+    """zlib's decompressor in the form that those of bz2 and lzma have."""
+
+    def __init__(self) -> None:
+        self._unpacker = zlib.decompressobj()
+
+    @property
+    def eof(self) -> bool:
+        return self._unpacker.eof
+
+    @property
+    def needs_input(self) -> bool:
+        return not self._unpacker.unconsumed_tail
+
+    @property
+    def unused_data(self) -> bytes:
+        return self._unpacker.unused_data
+
+    def decompress(self, data: bytes, max_length: int) -> bytes:
+        return self._unpacker.decompress(self._unpacker.unconsumed_tail + data, max_length)
+
+
+def _streams(source: _Chunks, new: Callable[[], _Unpacker], padding: bytes = b"") -> Iterator[bytes]:
+    """Yield what the streams hold that stand one behind another; `padding` may stand between them."""
+    unpacker: _Unpacker | None = None
+    rest, between = b"", b""
     while rest or (unpacker and not unpacker.needs_input) or (rest := source.read(_READ_BYTES)):
-        unpacker = unpacker or bz2.BZ2Decompressor()
+        if unpacker is None:
+            rest = rest.lstrip(between)
+            if not rest:
+                continue
+            unpacker, between = new(), padding
         piece, rest = unpacker.decompress(rest, _CHUNK_BYTES), b""
         if unpacker.eof:
             rest = unpacker.unused_data
@@ -139,6 +224,80 @@ def _bzip2(source: _Chunks) -> Iterator[bytes]:
     if unpacker:
         msg = "Truncated compressed stream"
         raise EOFError(msg)
+
+
+def _bzip2(source: _Chunks) -> Iterator[bytes]:
+    return _streams(source, bz2.BZ2Decompressor)  # Arrow's own reader breaks down at empty streams
+
+
+def _xz(source: _Chunks) -> Iterator[bytes]:
+    return _streams(source, lambda: lzma.LZMADecompressor(lzma.FORMAT_XZ, _XZ_MEMORY_BYTES), b"\0")
+
+
+def _deflate(source: _Chunks) -> Iterator[bytes]:
+    return _streams(source, _Deflate)
+
+
+def _snappy(source: _Chunks) -> Iterator[bytes]:
+    return _hadoop_blocks(source, b"", _unpacked_snappy)
+
+
+def _lz4(source: _Chunks) -> Iterator[bytes]:
+    head = _exactly(source, len(_LZ4_MAGIC), or_nothing=True)
+    if head != _LZ4_MAGIC:
+        return _hadoop_blocks(source, head, _unpacked_lz4)
+    return _by_arrow(_Chunks(chain((head,), iter(lambda: source.read(_READ_BYTES), b""))), "lz4")
+
+
+_READERS = {"bzip2": _bzip2, "xz": _xz, "deflate": _deflate, "snappy": _snappy, "lz4": _lz4}
+
+
+def _hadoop_blocks(source: _Chunks, head: bytes, unpack: Callable[[bytes], bytes]) -> Iterator[bytes]:
+    """Yield what Hadoop's blocks hold; `head` was read before."""
+    while head := head or _exactly(source, 4, or_nothing=True):
+        room, head = int.from_bytes(head, "big"), b""
+        while room:
+            length = int.from_bytes(_exactly(source, 4), "big")
+            if length > _BLOCK_CHUNK_BYTES_MAX:
+                msg = f"a chunk of {length} bytes, expected Hadoop's blocks, with chunks of at most {_BLOCK_CHUNK_BYTES_MAX}"
+                raise EOFError(msg)
+            piece = unpack(_exactly(source, length))
+            if not 0 < len(piece) <= room:
+                msg = f"a chunk of {len(piece)} bytes in a block that has {room} left"
+                raise EOFError(msg)
+            room -= len(piece)
+            yield piece
+
+
+def _exactly(source: _Chunks, size: int, *, or_nothing: bool = False) -> bytes:
+    data = b""
+    while len(data) < size and (piece := source.read(size - len(data))):
+        data += piece
+    if len(data) < size and (data or not or_nothing):
+        msg = "Truncated compressed stream"
+        raise EOFError(msg)
+    return data
+
+
+def _unpacked_snappy(data: bytes) -> bytes:
+    size = 0
+    for place, byte in enumerate(
+        data[:5]
+    ):  # its length stands in front, seven bits a byte, the highest says that more follow
+        size |= (byte & 127) << 7 * place
+        if byte == byte & 127:
+            break
+    if size > _BLOCK_CHUNK_BYTES_MAX:
+        msg = f"a chunk that says it unpacks to {size} bytes, expected at most {_BLOCK_CHUNK_BYTES_MAX}"
+        raise EOFError(msg)
+    return bytes(pa.Codec("snappy").decompress(data, size, asbytes=True))
+
+
+def _unpacked_lz4(data: bytes) -> bytes:
+    """Return what a block of LZ4 holds. It does not say how much that is; in a frame nobody asks."""
+    frame = _LZ4_MAGIC + _LZ4_OF_4_MIB + bytes([xxhash.xxh32_intdigest(_LZ4_OF_4_MIB) >> 8 & 255])
+    frame += len(data).to_bytes(4, "little") + data + bytes(4)
+    return b"".join(_by_arrow(_Chunks((frame,)), "lz4"))
 
 
 def _check_limits(total: int, taken: int, limit_bytes: int, ratio_max: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import combinations
 from typing import TYPE_CHECKING, Protocol
 
 from penstock.errors import OptionError
@@ -13,31 +14,87 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import pyarrow as pa
 
+    from penstock.options import Options
+
+CSV_OPTIONS = ("header", "quote", "escape", "comment", "nullValue", "emptyValue")  # of source and sink
 TEXT_EXTENSIONS = {"text": ".txt", "json": ".json", "csv": ".csv"}
+
+
+@dataclass(frozen=True)
+class Dialect:
+    r"""How CSV is spelt. The default is RFC 4180: a quote inside quotes is doubled. Raises `OptionError`.
+
+    `quote` `""`: nothing is quoted. `escape` `None`: the quote itself; another one stands, inside quotes, in front of a
+    quote or of itself. `comment`: records that begin with it are none. `null_value`: what stands for null without quotes,
+    beside an empty field. `empty_value`: what stands for the empty string (`None`: two quotes).
+    """
+
+    sep: str = ","
+    quote: str = '"'
+    escape: str | None = None
+    comment: str | None = None
+    header: bool = False
+    null_value: str = ""
+    empty_value: str | None = None
+
+    def __post_init__(self) -> None:
+        marks = {"sep": self.sep, "quote": self.quote, "escape": self.escapes, "comment": self.comment}
+        for (name, mark), (other, same) in combinations(marks.items(), 2):
+            if mark and mark == same:
+                msg = f"{other}={same!r} is {name}, too; expected characters that differ"
+                raise OptionError(msg)
+        if any(mark in self.null_value for mark in (self.sep, self.quote or "\n", "\r", "\n")):
+            msg = (
+                f"nullValue={self.null_value!r} cannot be told from a value: expected a text without separator, quote and "
+                "line break, such as NULL"
+            )
+            raise OptionError(msg)
+
+    @staticmethod
+    def of(options: Options) -> Dialect:
+        """Return the dialect that the options of a source or a sink describe. Raises `OptionError`."""
+        header, quote, escape, comment, null, empty = (options[name] for name in CSV_OPTIONS)
+        return Dialect(options.values.get("sep", ","), quote, escape, comment, header, null or "", empty)
+
+    @property
+    def escapes(self) -> str | None:
+        """The character that escapes quotes; `None` where they are doubled, or where there are none."""
+        return self.escape if self.quote and self.escape != self.quote else None
+
+    @property
+    def marks(self) -> bytes:
+        """The ASCII characters with a meaning, line breaks included."""
+        return "".join((self.sep, self.quote, self.escapes or "", self.comment or "", "\r\n")).encode()
 
 
 @dataclass(frozen=True)
 class ReadFormat:
     r"""How files are read. Picklable: it travels from the driver to the tasks.
 
-    `name` is text, json, csv, parquet or binary; `schema` the exact schema of every batch. `encoding` is for the text
-    formats, `line_sep` (None: `\n`, `\r\n` and a lone `\r`) for text and json, `header` and `sep` for csv,
-    `block_size` (None: the whole file is one value) for binary.
+    `name` is text, json, csv, parquet or binary; `schema` the exact schema of every batch. `encoding` and `errors` (what
+    becomes of text that is not of it: fail or replace) are for the text formats, `line_sep` (None: `\n`, `\r\n` and a lone
+    `\r`), in UTF-8, for text and json, `csv` for csv, `block_size` (None: the whole file is one value) for binary.
+    `columns` is what the header of a csv file says: the columns are then taken by their names.
+
+    Decoders get UTF-8 whatever the encoding; only for the binary values of text blocks are as the file has them, with
+    `line_sep` and `unit`, NumPy's type of a code unit, to match.
     """
 
     name: str
     schema: pa.Schema
     encoding: str = "UTF-8"
     line_sep: bytes | None = None
-    header: bool = False
-    sep: str = ","
+    csv: Dialect = Dialect()
     block_size: int | None = None
     zone: str = "UTC"
+    errors: str = "fail"
+    unit: str = "u1"
+    columns: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True)
 class WriteFormat:
-    """How files are written: `name` is text, json, csv or parquet, `compression` none, gzip or zstd.
+    """How files are written: `name` is text, json, csv or parquet, `compression` none, gzip or zstd, `csv` for csv.
 
     For Parquet `compression` is the codec inside the file (snappy, zstd, gzip, none) and leaves no mark on the name.
     """
@@ -45,6 +102,7 @@ class WriteFormat:
     name: str
     schema: pa.Schema
     compression: str = "none"
+    csv: Dialect = Dialect()
 
     @property
     def extension(self) -> str:
@@ -60,11 +118,11 @@ class WriteFormat:
 class Decoder(Protocol):
     """Turns bytes into rows. Made once per task by `decoder`; what a call returns depends on its arguments only."""
 
-    def decode(self, block: bytes, *, first: bool = False) -> pa.RecordBatch:
+    def decode(self, block: bytes) -> pa.RecordBatch:
         """Return the records of `block`, all of them, in order, as exactly the schema of the format.
 
-        Called with blocks of whole records, as `lines.blocks` or `delimited.csv_blocks` cut them; only the last record
-        of a file may lack its separator. `first` says that the block begins the file: csv then skips its header.
+        Called with blocks of whole records, as `lines.blocks` or `csvcut.csv_blocks` cut them; only the last record of a
+        file may lack its separator. No block has the header of a csv file.
 
         Guaranteed: no record is dropped, changed or made null because it does not fit. Raises `BadRecord` for the first
         record that cannot be read; its `offset` is the byte in `block` at which the record begins.

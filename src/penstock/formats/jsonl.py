@@ -22,7 +22,7 @@ from pyarrow import types
 from penstock.errors import OptionError
 from penstock.formats.account import Account
 from penstock.formats.jsonread import JsonReader
-from penstock.formats.lines import BOM, not_blank, record_starts
+from penstock.formats.lines import BOM, not_blank, record_starts, value_ends
 from penstock.formats.malformed import MalformedError, raise_bad_record
 from penstock.formats.scalars import codes, contents, is_scalar, joined, joined_filled, render
 from penstock.formats.schema import map_entries, spark_name
@@ -64,12 +64,13 @@ class JsonDecoder:
     def starts(self, block: bytes) -> npt.NDArray[np.int64]:
         """Return where each line that is not blank begins; see `Decoder`."""
         starts = record_starts(block, sep=self._sep)
+        ends = None if self._sep is None else value_ends(block, starts, sep=self._sep)
         marks = np.flatnonzero(np.frombuffer(block, np.uint8)[starts] == BOM[0])
         if len(marks):
             codes = np.frombuffer(bytearray(block), np.uint8)
             codes[starts[marks] + np.arange(len(BOM))[:, None]] = ord(" ")
             block = codes.tobytes()
-        return not_blank(block, starts, b" \t\r\n")
+        return not_blank(block, starts, b" \t\r\n", ends)
 
     def _decode(self, block: bytes) -> pa.RecordBatch:
         data = _line_feeds(block, self._sep)

@@ -1,7 +1,7 @@
 r"""Where records begin in bytes, for formats whose records are lines.
 
 A file is read in byte ranges by tasks that know nothing of each other, so one rule must give every record to exactly
-one of them: **a range [start, end) owns the records that begin in it.** A record begins at 0 (behind a UTF-8 byte order
+one of them: **a range [start, end) owns the records that begin in it.** A record begins at 0 (behind a byte order
 mark, which is not data, but still at 0 for this rule) or right behind a separator; nothing begins at the end of the
 file.
 
@@ -20,13 +20,17 @@ lost, doubled or cut. That holds because
   depends on what is further left; then we go left to an occurrence that none overlaps, which counts surely, and from
   there to the right.
 
+Text whose code units have two or four bytes (`unit`, the NumPy type of one) follows the same rules, unit by unit: each unit
+becomes a byte first, so that there is nothing else to be got right. See `charsets` for which encodings can be searched so.
+
 Searching is `bytes.find` and `bytes.rfind` (one `memchr` over megabytes), not a loop over records. Memory is one block,
 or one record if that is longer: records above `record_bytes_max` are refused, not attempted.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import lru_cache
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -54,36 +58,39 @@ def blocks(
     end: int,
     *,
     sep: bytes | None,
+    unit: str = "u1",
+    bom: bytes = BOM,
     block_bytes: int = BLOCK_BYTES,
     record_bytes_max: int = RECORD_BYTES_MAX,
 ) -> Iterator[tuple[int, bytes]]:
     """Yield (file offset, bytes of whole records) of the records that begin in [start, end), in order, edge to edge.
 
     `read(offset, length)` returns that many bytes, fewer only at the end of the file; `size` is the planned size,
-    nothing behind it is read. Blocks are of about `block_bytes`, larger for a longer record. Only the last block of a
+    nothing behind it is read. `sep` is what ends a record in a file whose code units are of the type `unit`, and `bom` what
+    may stand in front. Blocks are of about `block_bytes`, larger for a longer record. Only the last block of a
     file can lack its last separator.
 
     Raises `FileChanged` when the file ends before `size`, `BadRecord` with the offset of a record above
     `record_bytes_max`.
     """
     if start == 0 and end >= size and size <= block_bytes:
-        yield from _at_once(read, size)
+        yield from _at_once(read, size, bom)
         return
-    begin = record_at(read, size, start, end, sep=sep)
+    begin = record_at(read, size, start, end, sep=sep, unit=unit, bom=bom)
     if begin is None:
         return
-    stop = record_at(read, size, end, size, sep=sep)
+    stop = record_at(read, size, end, size, sep=sep, unit=unit, bom=bom)
     stop = size if stop is None else stop
-    last = _rule(sep).last
-    if sep is None or len(sep) == 1:
-        yield from _measured(read, begin, stop, last, block_bytes, record_bytes_max)
+    rule = _rule(sep, unit)
+    if rule.single:
+        yield from _measured(read, begin, stop, rule, block_bytes, record_bytes_max)
         return
     chunks = reads(read, begin, stop, block_bytes)
-    yield from assembled(chunks, begin, last, block_bytes=block_bytes, record_bytes_max=record_bytes_max)
+    yield from assembled(chunks, begin, rule.last, block_bytes=block_bytes, record_bytes_max=record_bytes_max)
 
 
 def _measured(
-    read: Read, begin: int, stop: int, last: Callable[[bytes], int], block_bytes: int, record_bytes_max: int
+    read: Read, begin: int, stop: int, rule: _Rule, block_bytes: int, record_bytes_max: int
 ) -> Iterator[tuple[int, bytes]]:
     """Yield the blocks of [begin, stop), both at a record, each read by one call that ends where a record ends.
 
@@ -93,7 +100,7 @@ def _measured(
     wanted = block_bytes
     while begin < stop:
         target = min(begin + wanted, stop)
-        cut = target if target == stop else _last_begin(read, begin, target, last)
+        cut = target if target == stop else _last_begin(read, begin, target, rule)
         if cut > begin:
             yield begin, _all_of(read, begin, cut)
             begin, wanted = cut, block_bytes
@@ -103,25 +110,27 @@ def _measured(
             wanted = min(2 * wanted, record_bytes_max + 1)
 
 
-def _last_begin(read: Read, begin: int, target: int, last: Callable[[bytes], int]) -> int:
+def _last_begin(read: Read, begin: int, target: int, rule: _Rule) -> int:
     """Return where the last record begins that is seen to begin in (begin, target]; `begin` if there is none."""
     window = _PEEK_BYTES
     while True:
         start = max(target - window, begin)
-        found = last(_all_of(read, start, target))
+        start -= (start - begin) % rule.width
+        found = rule.last(_all_of(read, start, target))
         if found or start == begin:
             return start + found
         window *= 16
 
 
 def _all_of(read: Read, start: int, end: int) -> bytes:
-    return b"".join(reads(read, start, end, end - start))
+    data = read(start, end - start) if end > start else b""
+    return data if len(data) == end - start else b"".join(reads(read, start, end, end - start))
 
 
-def _at_once(read: Read, size: int) -> Iterator[tuple[int, bytes]]:
+def _at_once(read: Read, size: int, bom: bytes) -> Iterator[tuple[int, bytes]]:
     """Yield all of a small file at the cost of one read."""
     data = _all_of(read, 0, size)
-    begin = len(BOM) if data.startswith(BOM) else 0
+    begin = len(bom) if data.startswith(bom) else 0
     if begin < size:
         yield begin, data[begin:]
 
@@ -130,6 +139,8 @@ def stream_blocks(
     chunks: Iterable[bytes],
     *,
     sep: bytes | None,
+    unit: str = "u1",
+    bom: bytes = BOM,
     block_bytes: int = BLOCK_BYTES,
     record_bytes_max: int = RECORD_BYTES_MAX,
 ) -> Iterator[tuple[int, bytes]]:
@@ -137,52 +148,88 @@ def stream_blocks(
 
     Raises `BadRecord` for a record above `record_bytes_max`, and what `chunks` raises.
     """
-    offset, rest = without_bom(chunks)
-    last = _rule(sep).last
+    offset, rest = without_bom(chunks, bom)
+    last = _rule(sep, unit).last
     yield from assembled(rest, offset, last, block_bytes=block_bytes, record_bytes_max=record_bytes_max)
 
 
-def record_at(read: Read, size: int, position: int, limit: int, *, sep: bytes | None) -> int | None:
+def record_at(
+    read: Read, size: int, position: int, limit: int, *, sep: bytes | None, unit: str = "u1", bom: bytes = BOM
+) -> int | None:
     """Return the first offset in [position, limit) at which a record begins, or None.
 
-    Behind a byte order mark the record that begins at 0 is found at 3, for `position` 0 only and whatever the limit.
+    Behind a byte order mark the record that begins at 0 is found behind it, for `position` 0 only and whatever the limit.
     """
+    rule = _rule(sep, unit)
     limit = min(limit, size)
+    if position == 0 and limit > 0:
+        return _first(read, size, bom)
+    position += -position % rule.width
     if position >= limit:
         return None
-    if position == 0:
-        return _first(read, size)
-    rule = _rule(sep)
     base = rule.anchor(read, position)
     data, wanted = b"", position - base + _PEEK_BYTES
     while True:
         more = next(reads(read, base + len(data), min(base + len(data) + wanted, size), wanted))
         data += more
-        found = rule.find(data, position - base, final=base + len(data) == size)
+        final = base + len(data) == size
+        found = rule.find(data, position - base, final=final)
         if found >= 0:
             return base + found if base + found < limit else None
-        if base + len(data) >= limit:
+        if final or base + len(data) - len(data) % rule.width >= limit:
             return None
         dropped = len(data) - rule.kept
+        dropped -= dropped % rule.width
         if base + dropped >= position:
             data, base = data[dropped:], base + dropped
         wanted = min(2 * wanted, BLOCK_BYTES)
 
 
-def record_starts(block: bytes, *, sep: bytes | None) -> npt.NDArray[np.int64]:
+def record_starts(block: bytes, *, sep: bytes | None, unit: str = "u1") -> npt.NDArray[np.int64]:
     """Return the offset in `block`, which begins a record, of each record in it."""
     if not block:
         return np.zeros(0, np.int64)
-    starts = np.concatenate((np.zeros(1, np.int64), _rule(sep).ends(block)))
+    starts = np.concatenate((np.zeros(1, np.int64), _rule(sep, unit).ends(block)))
     return starts[starts < len(block)]
 
 
-def not_blank(block: bytes, starts: npt.NDArray[np.int64], white: bytes) -> npt.NDArray[np.int64]:
-    """Return those `starts` of records whose record has a byte that is not in `white`."""
+def value_ends(
+    block: bytes, starts: npt.NDArray[np.int64], *, sep: bytes | None, unit: str = "u1"
+) -> npt.NDArray[np.int64]:
+    """Return where each record ends without its separator; `starts` is where the records of `block` begin, all of them."""
+    ends = np.append(starts[1:], len(block))[: len(starts)]
+    width = np.dtype(unit).itemsize
+    whole = len(block) % width == 0  # else the last record ends with a part of a unit
+    if sep is not None:
+        ends[:-1] -= len(sep)
+        ends[-1:] -= len(sep) * (whole & block.endswith(sep) & (ends[-1:] - starts[-1:] >= len(sep)))
+        return ends
+    codes = np.frombuffer(block, unit, len(block) // width)
+    if not len(codes):
+        return ends
+    begins, behind = starts // width, ends // width
+    before = np.where(behind - begins > 1, codes[behind - 2], 0)
+    widths = np.where(codes[behind - 1] == _LF, 1 + (before == _CR), codes[behind - 1] == _CR)
+    widths[-1:] *= whole
+    ends -= widths * width
+    return ends
+
+
+def not_blank(
+    block: bytes, starts: npt.NDArray[np.int64], white: bytes, ends: npt.NDArray[np.int64] | None = None
+) -> npt.NDArray[np.int64]:
+    """Return those `starts` of records whose record has a byte that is not in `white`.
+
+    `ends` is where the records end, if separators are not white themselves.
+    """
     if not len(starts):
         return starts
     filled = ~np.isin(np.frombuffer(block, np.uint8), np.frombuffer(white, np.uint8))
-    return starts[np.logical_or.reduceat(filled, starts)]
+    if ends is None:
+        return starts[np.logical_or.reduceat(filled, starts)]
+    bounds = np.column_stack((starts, ends)).ravel()
+    bounds = bounds[: len(bounds) - (bounds[-1] == len(block))]
+    return starts[np.logical_or.reduceat(filled, bounds)[::2] & (ends > starts)]
 
 
 def reads(read: Read, start: int, end: int, chunk_bytes: int) -> Iterator[bytes]:
@@ -199,17 +246,20 @@ def reads(read: Read, start: int, end: int, chunk_bytes: int) -> Iterator[bytes]
         at += len(data)
 
 
-def without_bom(chunks: Iterable[bytes]) -> tuple[int, Iterator[bytes]]:
-    """Return how many bytes a byte order mark takes at the start of a stream (0 or 3), and the stream behind it."""
+def without_bom(chunks: Iterable[bytes], bom: bytes = BOM) -> tuple[int, Iterator[bytes]]:
+    """Return how many bytes a byte order mark takes at the start of a stream (0: there is none), and the stream behind it."""
+    head, rest = begun(chunks, len(bom))
+    skipped = len(bom) if head.startswith(bom) else 0
+    return skipped, _chained(head[skipped:], rest)
+
+
+def begun(chunks: Iterable[bytes], size: int) -> tuple[bytes, Iterator[bytes]]:
+    """Return the first bytes of a stream, at least `size` if it has so many, and what follows them."""
     rest = iter(chunks)
     head = b""
-    while len(head) < len(BOM):
-        chunk = next(rest, None)
-        if chunk is None:
-            break
+    while len(head) < size and (chunk := next(rest, None)) is not None:
         head += chunk
-    skipped = len(BOM) if head.startswith(BOM) else 0
-    return skipped, _chained(head[skipped:], rest)
+    return head, rest
 
 
 def assembled(
@@ -258,10 +308,34 @@ def too_long(offset: int, record_bytes_max: int) -> BadRecord:
     return BadRecord(msg, offset=offset)
 
 
+class _Rule(Protocol):
+    """Where records end. Positions and data begin at whole code units, and data that is searched at an anchor or a record."""
+
+    width: int
+    """Bytes of a code unit."""
+    kept: int
+    """Bytes at the end of what was searched in vain that the next search needs."""
+    single: bool
+    """Whether any piece of a file shows each separator in it, wherever the piece begins."""
+
+    def anchor(self, read: Read, position: int, /) -> int:
+        """Return where to begin a search for the first record at or behind `position`."""
+
+    def find(self, data: bytes, position: int, *, final: bool) -> int:
+        """Return where in `data`, which begins at an anchor, the first record from `position` on begins, or -1."""
+
+    def last(self, data: bytes) -> int:
+        """Return where the last record begins that surely begins in `data` behind its first one, or 0."""
+
+    def ends(self, block: bytes) -> npt.NDArray[np.int64]:
+        """Return the offset behind each separator of `block`."""
+
+
 class _Newlines:
     r"""The rule of `sep=None`: `\n`, `\r\n` and a lone `\r`."""
 
-    kept = 1  # bytes at the end of what was searched in vain that the next search needs
+    width = kept = 1
+    single = True
 
     @staticmethod
     def anchor(_read: Read, position: int) -> int:
@@ -300,9 +374,12 @@ class _Newlines:
 class _Separator:
     """The rule of a fixed separator: its occurrences from left to right, none overlapping one that counts."""
 
+    width = 1
+
     def __init__(self, sep: bytes) -> None:
         self.sep = sep
         self.kept = len(sep) - 1
+        self.single = len(sep) == 1
         self._overlaps = any(sep.startswith(sep[length:]) for length in range(1, len(sep)))
 
     def anchor(self, read: Read, position: int) -> int:
@@ -354,13 +431,60 @@ class _Separator:
         return found
 
 
-def _rule(sep: bytes | None) -> _Newlines | _Separator:
+class _Units:
+    """The rule of wider code units: another rule on one byte for each, which is 0 for a unit that no separator has."""
+
+    def __init__(self, sep: bytes | None, unit: str) -> None:
+        self._type = np.dtype(unit)
+        self.width = self._type.itemsize
+        units = [_LF, _CR] if sep is None else np.frombuffer(sep, self._type).tolist()
+        marks = (
+            {_LF: _LF, _CR: _CR} if sep is None else {value: mark for mark, value in enumerate(dict.fromkeys(units), 1)}
+        )
+        self._marks = marks
+        self._rule = _Newlines() if sep is None else _Separator(bytes(marks[value] for value in units))
+        self.kept = self._rule.kept * self.width
+        self.single = self._rule.single
+
+    def anchor(self, read: Read, position: int) -> int:
+        """See `_Rule`."""
+
+        def narrow(offset: int, length: int) -> bytes:
+            return self._narrow(read(offset * self.width, length * self.width))
+
+        return self._rule.anchor(narrow, position // self.width) * self.width
+
+    def find(self, data: bytes, position: int, *, final: bool) -> int:
+        """See `_Rule`."""
+        found = self._rule.find(self._narrow(data), position // self.width, final=final)
+        return found * self.width if found >= 0 else -1
+
+    def last(self, data: bytes) -> int:
+        """See `_Rule`."""
+        return self._rule.last(self._narrow(data)) * self.width
+
+    def ends(self, block: bytes) -> npt.NDArray[np.int64]:
+        """See `_Rule`."""
+        return self._rule.ends(self._narrow(block)) * self.width
+
+    def _narrow(self, data: bytes) -> bytes:
+        codes = np.frombuffer(data, self._type, len(data) // self.width)
+        narrow = np.zeros(len(codes), np.uint8)
+        for value, mark in self._marks.items():
+            narrow[codes == value] = mark
+        return narrow.tobytes()
+
+
+@lru_cache(maxsize=8)
+def _rule(sep: bytes | None, unit: str = "u1") -> _Rule:
+    if unit != "u1":
+        return _Units(sep, unit)
     return _Newlines() if sep is None else _Separator(sep)
 
 
-def _first(read: Read, size: int) -> int | None:
+def _first(read: Read, size: int, bom: bytes) -> int | None:
     """Return where the first record of a file begins, if there is one."""
-    begin = len(BOM) if read(0, min(len(BOM), size)) == BOM else 0
+    begin = len(bom) if bom and read(0, min(len(bom), size)) == bom else 0
     return begin if begin < size else None
 
 

@@ -210,7 +210,18 @@ def _to_field(field: dict[str, Any], path: tuple[str, ...]) -> pa.Field:
     name = field["name"]
     metadata = {key: value for key, value in field.get("metadata", {}).items() if key != _COLLATIONS}
     carried = {_METADATA: json.dumps(metadata).encode()} if metadata else None
-    return pa.field(name, _to_type(field["type"], (*path, name)), nullable=field["nullable"], metadata=carried)
+    return _member(name, field["type"], (*path, name), nullable=field["nullable"]).with_metadata(carried)
+
+
+def _member(name: str, kind: str | dict[str, Any], path: tuple[str, ...], *, nullable: bool) -> pa.Field:
+    """Return the field of this type; `path` says where it is, for messages."""
+    if kind == "void" and not nullable:  # what Spark makes of `array()` and `map()`
+        msg = (
+            f"column {'.'.join(path)!r} is of type void NOT NULL, or holds it, which has no values: cast it to one that has, "
+            "such as array<string> or map<string, string>"
+        )
+        raise OptionError(msg)
+    return pa.field(name, _to_type(kind, path), nullable=nullable)
 
 
 def _to_type(kind: str | dict[str, Any], path: tuple[str, ...]) -> pa.DataType:
@@ -219,10 +230,11 @@ def _to_type(kind: str | dict[str, Any], path: tuple[str, ...]) -> pa.DataType:
     if kind["type"] == "struct":
         return pa.struct([_to_field(field, path) for field in kind["fields"]])
     if kind["type"] == "array":
-        return pa.list_(pa.field("element", _to_type(kind["elementType"], path), nullable=kind["containsNull"]))
+        element = _member("element", kind["elementType"], path, nullable=kind["containsNull"])
+        return pa.list_(element)
     if kind["type"] == "map":
-        key = pa.field("key", _to_type(kind["keyType"], path), nullable=False)
-        return pa.map_(key, pa.field("value", _to_type(kind["valueType"], path), nullable=kind["valueContainsNull"]))
+        key = _member("key", kind["keyType"], path, nullable=False)
+        return pa.map_(key, _member("value", kind["valueType"], path, nullable=kind["valueContainsNull"]))
     if kind["type"] == "udt":
         return _to_type(kind["sqlType"], path)
     raise OptionError(_unsupported(path, str(kind["type"])))

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.errors import BadRecord, OptionError
-from penstock.formats.lines import record_starts
+from penstock.formats.lines import record_starts, value_ends
 from penstock.formats.malformed import excerpt
 from penstock.formats.scalars import contents
 
@@ -20,15 +20,22 @@ if TYPE_CHECKING:
 
 
 class TextDecoder:
-    """Lines to rows: blank lines are rows, separators are not data. Only a binary column may hold what is not UTF-8."""
+    """Lines to rows: blank lines are rows, separators are not data. Only a binary column may hold what is not UTF-8.
+
+    The values of a binary column are the bytes of the lines as they are, whatever their encoding; `fmt` then has separator
+    and code units of the file.
+    """
 
     def __init__(self, fmt: ReadFormat) -> None:
         self._schema = fmt.schema
         self._sep = fmt.line_sep
+        self._unit = fmt.unit
         self._type = _one_column(fmt.schema).type
 
     def decode(self, block: bytes, *, first: bool = False) -> pa.RecordBatch:  # noqa: ARG002 - no line is special
         """Return the lines of `block`; see `Decoder`."""
+        if self._unit != "u1":
+            return pa.RecordBatch.from_arrays([self._cut(block)], schema=self._schema)
         data, sep = (_line_feeds(block), b"\n") if self._sep is None else (block, self._sep)
         try:
             column = _split(data, sep).cast(self._type)
@@ -38,7 +45,19 @@ class TextDecoder:
 
     def starts(self, block: bytes) -> npt.NDArray[np.int64]:
         """Return where each line begins; see `Decoder`."""
-        return record_starts(block, sep=self._sep)
+        return record_starts(block, sep=self._sep, unit=self._unit)
+
+    def _cut(self, block: bytes) -> pa.Array:
+        """Return the lines of text in wide code units as they are."""
+        starts = self.starts(block)
+        ends = value_ends(block, starts, sep=self._sep, unit=self._unit)
+        steps = np.zeros(len(block) + 1, np.int8)
+        steps[ends] += 1
+        steps[np.append(starts[1:], len(block))[: len(starts)]] -= 1
+        data = np.frombuffer(block, np.uint8)[np.cumsum(steps[:-1], dtype=np.int8) == 0]
+        offsets = np.concatenate((np.zeros(1, np.int64), np.cumsum(ends - starts)))
+        lines = pa.Array.from_buffers(pa.large_binary(), len(starts), [None, pa.py_buffer(offsets), pa.py_buffer(data)])
+        return lines.cast(self._type)
 
     def _bad_record(self, block: bytes) -> BadRecord:
         starts = record_starts(block, sep=self._sep)

@@ -1,8 +1,9 @@
 """Which directory a row belongs to: the `bucketBy` template, over columns and the batch's time.
 
-`dt={ts:%Y-%m-%d}/country={country}` has the fields `{column}` and `{column:time format}`; `{time:%Y-%m-%d}` is the time of
-the batch, unless the data has a column `time`. Times are in the sink's `timeZone`, never the machine's, and the batch's
-time comes from its beginning, the same for all tasks: a replay elsewhere names the same bucket.
+`dt={ts:%Y-%m-%d}/country={country}` has the fields `{column}` and `{column:time format}`; `{a.b}` is a member of a struct;
+`{time:%Y-%m-%d}` is the time of the batch, unless the data has a column `time`. Times are in the sink's `timeZone`, never
+the machine's, and the batch's time comes from its beginning, the same for all tasks: a replay elsewhere names the same
+bucket. What a value is written as is in `values`.
 
 Values are escaped as Hive does (`%` and two hex digits for `/`, `=`, `%`, `:`, control characters and the like), and also
 where they could leave the path or hide a directory: `.` and `_` at the beginning of a name. `unescape` gives them back.
@@ -29,18 +30,20 @@ import pyarrow.compute as pc
 from penstock.clock import SECOND_NS
 from penstock.errors import TemplateError
 from penstock.sink.names import check_time, directives, template_fields, written
+from penstock.sink.values import texts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 DEFAULT_PARTITION = "__HIVE_DEFAULT_PARTITION__"
-_ESCAPED = re.compile(r"[\x00-\x1f\"#%'*/:=?\\\x7f{}\[\]^]")
+_ESCAPED = re.compile(r"[\x00-\x1f\"#%'*/:=?\\\x7f{\[\]^]")
 _NAME_BYTES_MAX = 255
 _DAYS = frozenset("aAbBCdDeFgGhjmnutUVwWxyY%")  # strftime directives that show no more than the day
 _HOURS = _DAYS | frozenset("HIklpP")
 _MINUTES = _HOURS | frozenset("MR")
 _BUCKET_BYTES_MAX = 2048  # half of what Linux takes as a path: the rest is for where the output is
 _BATCH_TIME = "time"
+_PART = re.compile(r"(`(?:[^`]|``)+`)|([^.`]+)")
 _NUMBERS = 1 << 62
 
 
@@ -62,11 +65,23 @@ def _guard(component: str) -> str:
 
 
 @dataclass(frozen=True)
+class BucketField:
+    """A field of a template: the names that lead to a value, of a column and of members of structs; none: the batch's time.
+
+    `spec` is the format of a time, empty if there is none.
+    """
+
+    path: tuple[str, ...]
+    spec: str
+
+
+@dataclass(frozen=True)
 class BucketTemplate:
-    """A checked `bucketBy` template for data of one schema."""
+    """A checked `bucketBy` template for data of one schema; `columns` are those that it needs, each once."""
 
     template: str
     zone: str
+    fields: tuple[BucketField, ...]
     columns: tuple[str, ...]
 
     @staticmethod
@@ -78,18 +93,32 @@ class BucketTemplate:
         if template.startswith("_penstock"):
             msg = f"bucketBy={template!r}: _penstock is where the sink keeps its state; choose another name"
             raise TemplateError(msg)
-        columns = []
-        for name, spec in template_fields(template):
-            _check_field(template, name, spec, schema)
-            if name in schema.names and name not in columns:
-                columns.append(name)
-        return BucketTemplate(template, zone, tuple(columns))
+        fields = tuple(_field(template, name, spec, schema) for name, spec in template_fields(template))
+        columns = tuple(dict.fromkeys(field.path[0] for field in fields if field.path))
+        return BucketTemplate(template, zone, fields, columns)
+
+    @property
+    def follows_from_rows(self) -> bool:
+        """Tell whether a row's bucket can be told from the row: not if the template has the time of the batch."""
+        return all(field.path for field in self.fields)
+
+    @property
+    def droppable(self) -> tuple[str, ...]:
+        """The columns that a directory holds the whole of; `TemplateError` if it holds but a member of one."""
+        member = next((field for field in self.fields if len(field.path) > 1), None)
+        if member is not None:
+            msg = (
+                f"bucketBy={self.template!r} names a member of the column {member.path[0]!r}, which cannot be left out of the "
+                "data by itself; leave dropBucketColumns out, or select it as a column of its own"
+            )
+            raise TemplateError(msg)
+        return self.columns
 
     def split(self, batch: pa.RecordBatch, time_ns: int) -> Iterator[tuple[str, pa.RecordBatch]]:
         """Yield (bucket, its rows in order); `batch` has the template's columns, buckets come in no set order."""
         if batch.num_rows == 0:
             return
-        coded = [self._coded(batch, name, spec, time_ns) for name, spec in template_fields(self.template)]
+        coded = [self._coded(batch, field, time_ns) for field in self.fields]
         wide = [(codes, values) for codes, values in coded if len(values) > 1]
         if not wide:
             yield self._bucket([values[0] for _, values in coded]), batch
@@ -103,40 +132,40 @@ class BucketTemplate:
             yield bucket, rows.slice(bounds[i], bounds[i + 1] - bounds[i])
 
     def _coded(
-        self, batch: pa.RecordBatch, name: str, spec: str, time_ns: int
+        self, batch: pa.RecordBatch, field: BucketField, time_ns: int
     ) -> tuple[np.ndarray[Any, Any], list[str | None]]:
         """Return a code a row and the text each code stands for."""
-        if name not in self.columns:
+        if not field.path:
             moment = datetime.fromtimestamp(time_ns / SECOND_NS, ZoneInfo(self.zone))
-            return np.zeros(batch.num_rows, np.int64), [written(moment, spec or "%Y-%m-%d")]
-        column = batch.column(name)
-        if pa.types.is_timestamp(column.type):
-            column = self._floored(column, spec)
-        coded = column.dictionary_encode(null_encoding="encode")
-        texts = [text or None for text in self._texts(coded.dictionary, spec)]
-        return _merged(coded.indices.to_numpy(zero_copy_only=False), texts)
+            return np.zeros(batch.num_rows, np.int64), [written(moment, field.spec or "%Y-%m-%d")]
+        column, *members = field.path
+        values = batch.column(column)
+        if members:
+            values = pc.struct_field(values, members)
+        if pa.types.is_timestamp(values.type):
+            values = self._floored(values, field.spec)
+        coded = values.dictionary_encode(null_encoding="encode")
+        named = [text or None for text in self._texts(coded.dictionary, field.spec)]
+        return _merged(coded.indices.to_numpy(zero_copy_only=False), named)
 
     def _floored(self, column: pa.Array, spec: str) -> pa.Array:
         """Round down to what the time format can show, so that distinct values are few; in local time, which has no gaps."""
         if column.type.tz is not None:
             column = column.cast(pa.timestamp("us", tz=self.zone))
-            if not spec or directives(spec) & {"z", "Z"}:
+            if directives(spec) & {"z", "Z"}:
                 return column
             column = pc.local_timestamp(column)
         return _floor(column, spec)
 
     def _texts(self, values: pa.Array, spec: str) -> list[str | None]:
-        if pa.types.is_temporal(values.type):
+        try:
+            if not spec:
+                return texts(values)
             # Python's own strftime: the values are few, and Arrow's prints fractions of seconds for %S
-            try:
-                return [None if v is None else written(v, spec) if spec else str(v) for v in values.to_pylist()]
-            except (OverflowError, ValueError) as error:
-                msg = f"bucketBy={self.template!r}: a time is not in the years 1 to 9999 ({error}); mend it, or bucket by another column"
-                raise TemplateError(msg) from error
-        if pa.types.is_boolean(values.type):
-            return [None if v is None else str(v).lower() for v in values.to_pylist()]
-        texts: list[str | None] = values.cast(pa.string()).to_pylist()
-        return texts
+            return [None if value is None else written(value, spec) for value in values.to_pylist()]
+        except (OverflowError, ValueError) as error:
+            msg = f"bucketBy={self.template!r}: a time is not in the years 1 to 9999 ({error}); mend it, or bucket by another column"
+            raise TemplateError(msg) from error
 
     def _bucket(self, values: list[str | None]) -> str:
         """Return the escaped relative directory for one combination of values."""
@@ -195,21 +224,58 @@ def _floor(column: pa.Array, spec: str) -> pa.Array:
     return column if unit is None else pc.floor_temporal(column, unit=unit)
 
 
-def _check_field(template: str, name: str, spec: str, schema: pa.Schema) -> None:
-    if name not in schema.names:
-        if name == _BATCH_TIME:
-            check_time(f"bucketBy={template!r}", spec)
-            return
-        msg = f"bucketBy={template!r}: there is no column {name!r}; the data has {', '.join(schema.names)}"
-        raise TemplateError(msg)
-    if schema.names.count(name) > 1:
-        msg = f"bucketBy={template!r}: the data has several columns {name!r}; give them names of their own"
-        raise TemplateError(msg)
-    kind = schema.field(name).type
+def _field(template: str, name: str, spec: str, schema: pa.Schema) -> BucketField:
+    """Return the checked field of a template: a column, a member of one, or the time of the batch."""
+    where = f"bucketBy={template!r}"
+    check_time(where, spec)
+    if name == _BATCH_TIME and name not in schema.names:
+        return BucketField((), spec)
+    path, kind = _found(where, name, schema)
     if spec and not (pa.types.is_timestamp(kind) or pa.types.is_date(kind)):
-        msg = f"bucketBy={template!r}: {{{name}:{spec}}} needs a timestamp or a date, {name!r} is {kind}"
+        msg = f"{where}: {{{name}:{spec}}} needs a timestamp or a date, {name!r} is {kind}"
         raise TemplateError(msg)
-    check_time(f"bucketBy={template!r}", spec)
     if pa.types.is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
-        msg = f"bucketBy={template!r}: a column of type {kind} cannot name a directory; choose another than {name!r}"
+        msg = f"{where}: a column of type {kind} cannot name a directory; choose another than {name!r}"
         raise TemplateError(msg)
+    return BucketField(path, spec)
+
+
+def _found(where: str, name: str, schema: pa.Schema) -> tuple[tuple[str, ...], pa.DataType]:
+    """Return the names that lead to what a template names, and its type.
+
+    As Spark does by default: `a.b` is member `b` of column `a`, unless there is a column `a.b`; names in backticks may hold
+    dots; case counts only where it tells two names apart.
+    """
+    column = _named(where, name, list(schema))
+    if column is not None:
+        return (column.name,), column.type
+    path: list[str] = []
+    kind: pa.DataType = pa.struct(list(schema))
+    for part in _parts(name):
+        member = _named(where, part, list(kind)) if pa.types.is_struct(kind) else None
+        if member is None:
+            msg = f"{where}: there is no column {name!r}; the data has {', '.join(schema.names)}"
+            raise TemplateError(msg)
+        path.append(member.name)
+        kind = member.type
+    return tuple(path), kind
+
+
+def _named(where: str, name: str, fields: list[pa.Field]) -> pa.Field | None:
+    """Return the field of this name, exactly or else but for its case; `None` if there is none."""
+    alike = [field for field in fields if field.name == name]
+    alike = alike or [field for field in fields if field.name.lower() == name.lower()]
+    if len(alike) > 1:
+        names = ", ".join(field.name for field in alike)
+        msg = f"{where}: the data has several columns {name!r} ({names}); give them names of their own"
+        raise TemplateError(msg)
+    return alike[0] if alike else None
+
+
+def _parts(name: str) -> list[str]:
+    """Return the parts of a name with dots between them; a part in backticks may hold dots, and a backtick as two."""
+    parts = _PART.findall(name)
+    whole = ".".join(quoted or plain for quoted, plain in parts)
+    if whole != name:
+        return [name]
+    return [quoted[1:-1].replace("``", "`") if quoted else plain for quoted, plain in parts]

@@ -7,8 +7,13 @@ its checksum, in the form of the ledger's records. The note follows the claim. A
 before, which is that of the driver that wrote what is open.
 
 No secret is in it: the options of a sink hold references to secrets, never literals, and what stands before the `@` of a URL
-is left out. A function that was pickled into
-the option `ingest` is left out: a state file is never run.
+is left out.
+
+**Nothing of a state file is run.** The stage of an ingest travels in the options of its query, with a function in it, and
+whoever runs the query is trusted. Who may write to the output is not. So what a file has of a stage comes back as a type
+of its own, `NotedStage`, in which a transform is a name to tell and nothing else; the options of a sink (`options.SINK`)
+have no place for a stage, in no spelling; and what loads functions takes the type that only a live caller makes
+(`spark.fused.LiveStage`). A function that was pickled is not even noted.
 """
 
 from __future__ import annotations
@@ -16,7 +21,8 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from penstock.errors import AlreadyThere, DamagedState, NotThere, without_credentials
 from penstock.sink.ledger import checked, signed
@@ -26,8 +32,34 @@ if TYPE_CHECKING:
 
     from penstock.storage import Storage
 
+STAGE = "ingest"  # the name that an ingest's stage has among the options of its query, and in the note
 OPAQUE = {"opaque": True}  # in place of a transform that cannot be repeated from its record
+_PICKLED = "pickle:"
 _RECORD = re.compile(r"options-(\d{12})\.json")
+
+
+@dataclass(frozen=True)
+class NotedStage:
+    """What an ingest noted of how its source became rows; schemas are Spark's JSON. It can be told and compared, never run.
+
+    `transform` is the `module:function` that the ingest was given, `None` if it had none; `opaque`: a function that has no name.
+    `tasks` is how many shared a rate.
+    """
+
+    source: Mapping[str, str]
+    schema: str
+    out: str
+    transform: str | None = None
+    opaque: bool = False
+    tasks: int = field(default=1, compare=False)
+
+
+@dataclass(frozen=True)
+class Noted:
+    """What the last driver of a sink noted: the options it was given, and the stage of an ingest."""
+
+    options: Mapping[str, str]
+    stage: NotedStage | None = None
 
 
 def note_options(storage: Storage, directory: str, epoch: int, given: Mapping[str, str]) -> None:
@@ -40,11 +72,11 @@ def note_options(storage: Storage, directory: str, epoch: int, given: Mapping[st
             storage.delete(f"{directory}/{_name(older)}")
 
 
-def noted_options(storage: Storage, directory: str) -> dict[str, str]:
+def noted(storage: Storage, directory: str) -> Noted:
     """Return what the last driver noted, nothing if none did. `DamagedState` if it is not what was put."""
     epochs = _epochs(storage, directory)
     if not epochs:
-        return {}
+        return Noted({})
     path = f"{directory}/{_name(epochs[-1])}"
     record = checked(storage.read(path), path)
     if (record.get("sink"), record.get("epoch"), "options" in record) != (
@@ -52,10 +84,28 @@ def noted_options(storage: Storage, directory: str) -> dict[str, str]:
         epochs[-1],
         True,
     ):
-        found = f"the options of epoch {record.get('epoch')} of sink {record.get('sink')!r}"
-        msg = f"{path!r} has {found}: it was moved here; restore it from a copy"
+        sink = f"the options of epoch {record.get('epoch')} of sink {record.get('sink')!r}"
+        msg = f"{path!r} has {sink}: it was moved here; restore it from a copy"
         raise DamagedState(msg)
-    return _open(record["options"])  # again: somebody else may have put it there
+    try:
+        options = {name: without_credentials(value) for name, value in record["options"].items()}
+        stage = options.pop(STAGE, None)
+        return Noted(options, None if stage is None else _stage(json.loads(stage)))
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        msg = f"{path!r} is no note of options: {type(error).__name__}: {error}; restore it from a copy"
+        raise DamagedState(msg) from error
+
+
+def _stage(form: dict[str, Any]) -> NotedStage:
+    """Return the stage that a note has; `TypeError` and its like if it is none."""
+    source, transform = form["source"], form["transform"]
+    texts = [form["schema"], form["out"], *source, *source.values()]
+    if not all(isinstance(text, str) for text in texts):
+        msg = f"a stage of other types than text: {texts!r}"
+        raise TypeError(msg)
+    named = transform if isinstance(transform, str) and not transform.startswith(_PICKLED) else None
+    opaque = named is None and transform is not None
+    return NotedStage(source, form["schema"], form["out"], named, opaque=opaque, tasks=int(form.get("tasks", 1)))
 
 
 def sink_ids(storage: Storage, state: str) -> list[str]:
@@ -71,14 +121,13 @@ def _is_directory(storage: Storage, path: str) -> bool:
 
 
 def _open(given: Mapping[str, str]) -> dict[str, str]:
-    """Return the options without secrets, and without what must not be run from a file."""
-    given = {name: without_credentials(value) for name, value in given.items()}
-    if "ingest" not in given:
-        return given
-    stage = json.loads(given["ingest"])
-    if str(stage["transform"]).startswith("pickle:"):
-        stage["transform"] = OPAQUE
-    return {**given, "ingest": json.dumps(stage)}
+    """Return the options without secrets, and without a function that was pickled."""
+    options = {name: without_credentials(value) for name, value in given.items()}
+    if STAGE in options:
+        stage = json.loads(options[STAGE])
+        if str(stage["transform"]).startswith(_PICKLED):
+            options[STAGE] = json.dumps({**stage, "transform": OPAQUE})
+    return options
 
 
 def _epochs(storage: Storage, directory: str) -> list[int]:

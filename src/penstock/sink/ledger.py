@@ -50,15 +50,17 @@ import json
 import re
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import xxhash
 
 from penstock import failpoints
 from penstock.errors import AlreadyThere, DamagedState, NotThere
+from penstock.formats.codecs import compress
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from penstock.storage import Storage
 
@@ -89,12 +91,22 @@ class Segment:
 
 @dataclass(frozen=True)
 class Kind:
-    """What the files of a part are: format, compression, extension, and a digest of the schema. Parts never mix kinds."""
+    """What the files of a part are: format, compression, extension, and a digest of the schema. Parts never mix kinds.
+
+    `header` is what the file begins with, in front of the rows; no segment has it.
+    """
 
     format: str
     compression: str
     extension: str
     schema: str
+    header: str = ""
+
+    @property
+    def header_bytes(self) -> bytes:
+        """The header as the file has it: a member of its own if the file is compressed."""
+        header = self.header.encode()
+        return compress(header, self.compression) if header and self.compression != "none" else header
 
 
 @dataclass(frozen=True)
@@ -124,7 +136,7 @@ class OpenPart:
 
     @property
     def size(self) -> int:
-        """Return the bytes the finished file would have now (an estimate for Parquet)."""
+        """Return the bytes the rows would have in the finished file now (an estimate for Parquet)."""
         return sum(segment.size for segment in self.segments)
 
 
@@ -144,13 +156,18 @@ class FinishedFile:
 
 @dataclass(frozen=True)
 class Growth:
-    """What a batch appends to a growing file: from length `before` to `after`, the bytes of `segments`."""
+    """What a batch appends to a growing file: from length `before` to `after`, the bytes of `segments`.
+
+    `header` is Base64 of what stands in front of them, where the file begins with it: the very bytes, as another
+    version might compress otherwise what is written again.
+    """
 
     path: str
     before: int
     after: int
     rows: int
     segments: tuple[Segment, ...]
+    header: str = ""
 
 
 @dataclass(frozen=True)
@@ -189,6 +206,37 @@ class State:
         return self.sequences.get(str(writer), self.floor)
 
 
+@dataclass(frozen=True)
+class Look:
+    """The names in a ledger's directory at one moment, and what they tell. A step of a batch looks once."""
+
+    names: tuple[str, ...]
+
+    @cached_property
+    def numbers(self) -> list[int]:
+        """The numbers of the records there are, in order."""
+        return sorted(int(name) for name in self.names if _RECORD.fullmatch(name))
+
+    @cached_property
+    def folds(self) -> list[str]:
+        """The files of folded records, in order."""
+        return sorted(filter(_FOLDED.fullmatch, self.names))
+
+    @cached_property
+    def notes(self) -> set[int]:
+        """The records of which is noted that all they name is visible."""
+        return {int(name[:12]) for name in self.names if _NOTE.fullmatch(name)}
+
+    @property
+    def folded(self) -> int:
+        """The last record that is in a fold. What still has this number or a smaller one counts no more."""
+        return _last_folded(self.names)
+
+    def is_published(self, state: State) -> bool:
+        """Tell whether it is known that all of a record is visible; one that names nothing has nothing to show."""
+        return not (state.finished or state.grown) or state.n in self.notes
+
+
 class Ledger:
     """The records of one sink, in one directory of one storage."""
 
@@ -197,11 +245,22 @@ class Ledger:
         self._directory = directory
         self._sink = sink
 
-    def head(self) -> State:
-        """Return the last record; `State(n=0)` if there is none. `DamagedState` if it is not what was put, or gone."""
-        names = self._names()
-        last = max((int(name) for name in names if _RECORD.fullmatch(name)), default=0)
-        known, name = max(((int(m[1] or m[2]), m[0]) for m in map(_EVIDENCE.fullmatch, names) if m), default=(0, ""))
+    def look(self) -> Look:
+        """Return what is in the directory now; nothing if it is not there."""
+        try:
+            return Look(tuple(self._storage.names(self._directory)))
+        except NotThere:
+            return Look(())
+
+    def head(self, look: Look | None = None) -> State:
+        """Return the last record, as of `look` or of now; `State(n=0)` if there is none.
+
+        `DamagedState` if it is not what was put, or gone.
+        """
+        look = look or self.look()
+        last = max(look.numbers, default=0)
+        evidence = filter(None, map(_EVIDENCE.fullmatch, look.names))
+        known, name = max(((int(match[1] or match[2]), match[0]) for match in evidence), default=(0, ""))
         if known > last and known > max(self.numbers(), default=0):  # a live query may have put it since
             msg = (
                 f"{self._path(known)!r} is missing: {name!r} beside it tells that it was there; restore the ledger from a "
@@ -212,7 +271,7 @@ class Ledger:
 
     def numbers(self) -> list[int]:
         """Return the numbers of the records there are, in order."""
-        return sorted(int(name) for name in self._names() if _RECORD.fullmatch(name))
+        return self.look().numbers
 
     def read(self, n: int) -> State:
         """Return record `n`; `DamagedState` if it is not what was put."""
@@ -229,10 +288,6 @@ class Ledger:
         self._storage.put_if_absent(self._path(state.n), signed(asdict(state)))
         failpoints.hit("sink.ledger.after-put")
 
-    def is_published(self, n: int) -> bool:
-        """Tell whether it is known that all of record `n` is visible."""
-        return f"{n:012d}.published" in self._names()
-
     def persist(self, n: int) -> None:
         """Make record `n` durable: its put may have failed behind the moment at which it could be seen."""
         self._storage.persist(self._directory, [f"{n:012d}"])
@@ -244,38 +299,39 @@ class Ledger:
         except AlreadyThere:
             return
 
-    def forget(self) -> None:
+    def forget(self, look: Look) -> None:
         """Fold old records once there are two folds of them; safe to repeat after a crash at any point."""
-        names = self._names()
-        numbers = sorted(int(name) for name in names if _RECORD.fullmatch(name))
-        folded = _last_folded(names)
-        for n in sorted(int(name[:12]) for name in names if _NOTE.fullmatch(name)):
-            if n < numbers[-1] - 1:
+        for n in sorted(look.notes):
+            if n < look.numbers[-1] - 1:
                 self._storage.delete(f"{self._path(n)}.published")
-        left = [n for n in numbers if n > folded]
-        if len(left) < len(numbers):  # a crash came before they were deleted
-            self._folded(max(filter(_FOLDED.fullmatch, names)))
-            self._delete(numbers[: -len(left)])
+        left = self._unfolded(look)
+        if len(left) < len(look.numbers):  # a crash came before they were deleted
+            self._folded(look.folds[-1])
+            self._delete(look.numbers[: -len(left)])
+        if len(left) >= 2 * FOLD:
+            left = self._unfolded(self.look())  # publishing took its time, and a successor may have folded
         if len(left) >= 2 * FOLD:
             self._fold(left[:FOLD])  # their successor is still there
 
+    @staticmethod
+    def _unfolded(look: Look) -> list[int]:
+        folded = look.folded
+        return [n for n in look.numbers if n > folded]
+
     def history(self) -> Iterator[FinishedFile]:
         """Yield every file the ledger ever declared finished, oldest first. Reads O(history)."""
-        names = self._names()
-        for name in sorted(filter(_FOLDED.fullmatch, names)):
-            for entry in self._folded(name)["finished"]:
-                yield FinishedFile(**entry)
-        folded = _last_folded(names)
-        for n in self.numbers():
-            if n > folded:
-                yield from self.read(n).finished
+        look = self.look()
+        for name in look.folds:
+            yield from self._folded(name)
+        for n in self._unfolded(look):
+            yield from self.read(n).finished
 
-    def counts(self, state: State) -> bool:
-        """Tell whether a record that was just put is in the chain; takes it back if it is not (failure 3 above).
+    def counts(self, state: State, look: Look) -> bool:
+        """Tell whether a record is in the chain, by a look taken after its put; takes it back if not (failure 3 above).
 
         One that was folded since may have been in it. It does not count either: its driver was replaced long ago.
         """
-        if self.numbers()[-1] == state.n:
+        if look.numbers[-1:] == [state.n]:
             return True
         with suppress(NotThere):  # folded, and so is the record that was put, or what had its number
             if self.read(state.n + 1).parent == state.write:
@@ -294,15 +350,21 @@ class Ledger:
         failpoints.hit("sink.ledger.folded")
         self._delete(numbers)
 
-    def _folded(self, name: str) -> dict[str, Any]:
-        """Return a file of folded records; `DamagedState` if it is not what was put."""
+    def _folded(self, name: str) -> list[FinishedFile]:
+        """Return what a file of folded records lists; `DamagedState` if it is not what was put."""
         path = f"{self._directory}/{name}"
         record = checked(self._storage.read(path), path)
         found = [record.get(field) for field in ("sink", "first", "last")]
         if found != [self._sink, *map(int, name.split("-"))]:
             msg = f"{path!r} has records {found[1]} to {found[2]} of sink {found[0]!r}: it was moved here; restore the ledger from a copy"
             raise DamagedState(msg)
-        return record
+        try:
+            files = [FinishedFile(**entry) for entry in record["finished"]]
+            _check_relative(path for file in files for path in (file.path, file.staged))
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            msg = f"{path!r} is not a fold of ledger records: {error!r}; restore it from a copy"
+            raise DamagedState(msg) from error
+        return files
 
     def _delete(self, numbers: list[int]) -> None:
         """Delete records, the oldest first: `counts` relies on a record of the chain going before its successor."""
@@ -312,14 +374,8 @@ class Ledger:
     def _path(self, n: int) -> str:
         return f"{self._directory}/{n:012d}"
 
-    def _names(self) -> list[str]:
-        try:
-            return list(self._storage.names(self._directory))
-        except NotThere:
-            return []
 
-
-def _last_folded(names: list[str]) -> int:
+def _last_folded(names: Iterable[str]) -> int:
     """Return the last record that is in a fold. What still has this number or a smaller one counts no more."""
     return max((int(match[1]) for name in names if (match := _FOLDED.fullmatch(name))), default=0)
 
@@ -340,7 +396,7 @@ def checked(data: bytes, path: str) -> dict[str, Any]:
         whole = json.loads(data)
         record: dict[str, Any] = whole["record"]
         intact = signed(record) == data
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         intact, record = False, {}
     if not intact:
         msg = (
@@ -360,11 +416,10 @@ def _state(record: dict[str, Any], path: str) -> State:
         fields["open"] = tuple(_open_part(part) for part in fields["open"])
         fields["finished"] = tuple(FinishedFile(**file) for file in fields["finished"])
         fields["grown"] = tuple(Growth(**(g | {"segments": _segments(g)})) for g in fields["grown"])
-        for named in _paths_in(fields):
-            _check_relative(named)
+        _check_relative(_paths_in(fields))
         fields["batches"] = {query: (batch, mark) for query, (batch, mark) in fields["batches"].items()}
         return State(**fields)
-    except (KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         msg = f"{path!r} is not a ledger record: {error!r}; restore it from a copy"
         raise DamagedState(msg) from error
 
@@ -373,16 +428,19 @@ def _paths_in(fields: dict[str, Any]) -> Iterator[str]:
     """Yield what a record names: where files go, and which staged files they are."""
     for part in (*fields["open"], *fields["grown"]):
         yield from (segment.file for segment in part.segments)
+    yield from (part.bucket for part in fields["open"])
     yield from (growth.path for growth in fields["grown"])
+    yield from fields.get("lengths", {})
     for file in fields["finished"]:
         yield from (file.path, file.staged)
 
 
-def _check_relative(path: str) -> None:
+def _check_relative(paths: Iterable[str]) -> None:
     """Raise `ValueError` for a path that could lead out of its directory: no record that we put has one."""
-    if path.startswith("/") or ".." in path.split("/"):
-        msg = f"the path {path!r}"
-        raise ValueError(msg)
+    for path in paths:
+        if path.startswith("/") or ".." in path.split("/"):
+            msg = f"the path {path!r}"
+            raise ValueError(msg)
 
 
 def _open_part(form: dict[str, Any]) -> OpenPart:

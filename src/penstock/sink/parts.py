@@ -35,6 +35,7 @@ from penstock.errors import StorageError
 from penstock.formats.codecs import compress
 from penstock.formats.parquet import ParquetWriter, parquet_batches, parquet_schema
 from penstock.formats.staged import arrow_batches, arrow_stream
+from penstock.sink.batch import ClosedPart
 from penstock.sink.ledger import Kind, OpenPart, Segment
 from penstock.sink.segments import check_segment, segment_bytes
 from penstock.storage import SeekableFile
@@ -60,25 +61,6 @@ _LINE_FEED = ord("\n")
 
 
 @dataclass(frozen=True)
-class ClosedPart:
-    """A part that is complete: the staged file `staged` holds all of it, in its final form, synced."""
-
-    bucket: str
-    writer: int
-    kind: Kind
-    opened_ns: int
-    first_batch: int
-    last_batch: int
-    host: str
-    pid: int
-    staged: str
-    rows: int
-    bytes: int
-    digest: str
-    arrow_bytes: int = 0
-
-
-@dataclass(frozen=True)
 class Origin:
     """Who opens parts in a task: what they are stamped with."""
 
@@ -95,14 +77,25 @@ class Output:
 
     def __init__(self, handle: WriteHandle, name: str) -> None:
         self.name = name
+        self.header_bytes = 0
         self._handle = handle
         self._hash = xxhash.xxh3_128()
+        self._rows_hash = self._hash
         self._discarded = False
+
+    def begin(self, header: bytes) -> None:
+        """Write what is in front of the rows, first of all."""
+        if header:
+            self.write(header)
+            self.header_bytes = len(header)
+            self._rows_hash = xxhash.xxh3_128()
 
     def write(self, data: bytes | memoryview | pa.Buffer) -> None:
         """Append all of `data`; once discarded do nothing, for Arrow completes a file that was given up, later."""
         if not self._discarded:
             self._hash.update(memoryview(data))
+            if self._rows_hash is not self._hash:
+                self._rows_hash.update(memoryview(data))
             self._handle.write(data)
 
     def tell(self) -> int:
@@ -110,9 +103,10 @@ class Output:
         return self._handle.tell()
 
     def segment(self, rows: int, form: str) -> Segment:
-        """Return all that was written so far as a segment of `rows` rows."""
-        size = self.tell()
-        return Segment(self.name, 0, size, rows, form, size, self._hash.hexdigest())
+        """Return all that was written so far behind the header as a segment of `rows` rows."""
+        end = self.tell()
+        size = end - self.header_bytes
+        return Segment(self.name, self.header_bytes, end, rows, form, size, self._rows_hash.hexdigest())
 
     def seal(self) -> tuple[int, str]:
         """Make the file durable and close it; return its length and digest."""
@@ -441,6 +435,7 @@ class BytePart(Part[Encoded]):
     def __init__(self, desk: Desk, bucket: str, kind: Kind, before: OpenPart | None) -> None:
         super().__init__(desk, bucket, kind, before)
         self._codec = kind.compression
+        self._header = kind.header_bytes
         self._text: list[Encoded] = []  # not compressed yet
         self._text_bytes = 0
 
@@ -448,6 +443,11 @@ class BytePart(Part[Encoded]):
     def rows(self) -> int:
         """Return the part's rows, committed or not."""
         return super().rows + sum(p.rows for p in self._text)
+
+    @property
+    def size(self) -> int:
+        """Return the bytes the finished file would have now."""
+        return super().size + len(self._header)
 
     def add(self, payload: Encoded) -> None:
         """Take the rows; a full member is compressed at once."""
@@ -494,10 +494,14 @@ class BytePart(Part[Encoded]):
         return sum(len(p.data) for p in self._held) + self._text_bytes
 
     def _own_size(self) -> int:
-        return self._own.tell() if self._own else 0
+        return self._own.tell() - self._own.header_bytes if self._own else 0
 
     def _fitting(self, payload: Encoded, room: int, room_rows: int | None) -> int:
         return payload.fitting(room, room_rows)
+
+    def _begin_own(self) -> None:
+        """Begin the own file, which may become the finished one."""
+        _required(self._own).begin(self._header)
 
     def _write_own(self) -> int:
         for held in self._held:
@@ -513,6 +517,7 @@ class BytePart(Part[Encoded]):
 
     def _assemble(self, output: Output) -> int:
         staging, own = self._desk.staging, self._own
+        output.begin(self._header)
         earlier = [*self._segments, *([own.segment(self._own_rows, "bytes")] if own else [])]
         for segment in earlier:
             for data in staging.read(segment):

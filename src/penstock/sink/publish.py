@@ -25,6 +25,7 @@ A consumer may move finished files away as soon as they are visible: a noted rec
 
 from __future__ import annotations
 
+import base64
 from typing import TYPE_CHECKING
 
 from penstock import failpoints
@@ -39,9 +40,10 @@ if TYPE_CHECKING:
 
 
 def publish(storage: Storage, root: str, staging: str, ledger: Ledger, state: State) -> int:
-    """Make all that `state` finished visible, and note it; return how many files that were. Idempotent."""
-    if not (state.finished or state.grown) or ledger.is_published(state.n):
-        return 0
+    """Make all that `state` finished visible, and note it; return how many files that were. Idempotent.
+
+    Called for a record of which is not noted that it is published: of one that is, consumers may have taken files away.
+    """
     paths = [file.path for file in state.finished] + [growth.path for growth in state.grown]
     inside = storage.resolve(root).rstrip("/")
     for directory in sorted({path.rpartition("/")[0] for path in paths}):
@@ -99,6 +101,8 @@ def _grow(storage: Storage, target: str, staging: str, growth: Growth, *, newest
     for segment in growth.segments:  # before the first byte that a reader can see
         check_segment(storage, staging, segment)
     with storage.extend(target, growth.before) as file:
+        if growth.header:
+            file.write(base64.b64decode(growth.header))
         for segment in growth.segments:
             for data in segment_bytes(storage, staging, segment):
                 file.write(data)
@@ -124,5 +128,8 @@ def _confirm(storage: Storage, target: str, file: FinishedFile, error: NotThere)
         )
         raise PublishConflict(msg) from error
     if size != file.bytes:
-        msg = f"{target!r} has {size} bytes, the ledger says {file.bytes}: it was changed or replaced; move it away"
+        msg = (
+            f"{target!r} has {size} bytes, the ledger says {file.bytes}: it was changed or replaced; put back the file that was "
+            f"published, or move this one away and restore {file.staged!r} from a copy"
+        )
         raise PublishConflict(msg) from error

@@ -33,8 +33,8 @@ import os
 import re
 import socket
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import xxhash
@@ -50,14 +50,18 @@ from penstock.errors import (
     OptionError,
     PublishConflict,
     StorageError,
+    UsageError,
 )
-from penstock.formats import WriteFormat, encoder
+from penstock.formats import WriteFormat, encoder, file_header
+from penstock.formats.format import CSV_OPTIONS, Dialect
 from penstock.options import SINK, parse
+from penstock.sink.batch import DRIVER, Batch, Begun, Committed, TaskResult
 from penstock.sink.buckets import BucketTemplate
-from penstock.sink.existing import note_options, noted_options
-from penstock.sink.ledger import FinishedFile, Growth, Kind, Ledger, OpenPart, State
+from penstock.sink.decide import Rules, decide, due, groups, successor
+from penstock.sink.existing import NotedStage, note_options, noted
+from penstock.sink.ledger import Kind, Ledger
 from penstock.sink.names import NameTemplate
-from penstock.sink.parts import ClosedPart, Desk, Origin, Staging, TaskWriter, new_part
+from penstock.sink.parts import Desk, Origin, Staging, TaskWriter, new_part
 from penstock.sink.publish import publish
 from penstock.sink.rolling import Limits
 from penstock.sink.segments import check_staged
@@ -67,83 +71,34 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from penstock.options import Options
+    from penstock.sink.ledger import Look, OpenPart, State
     from penstock.storage import Storage
+
+__all__ = ["STATE_DIRECTORY", "Batch", "Begun", "Committed", "Sink", "TaskResult"]
 
 STATE_DIRECTORY = "_penstock"
 _STAGED = re.compile(r"(\d{12})-.*\.(part|pack)")
-_DRIVER = -1  # the writer number of files that the driver assembles
 _ROLLING = ("rollSize", "rollRows", "rollInterval", "rollInactivity", "rollBatches")
 _ASSEMBLERS = 4  # at a time: they copy, hash and encode without Python's lock
 
 
-@dataclass(frozen=True)
-class Batch:
-    """Which batch is being written: Spark's numbers, and a fingerprint of the offsets that define it (`""`: unknown).
+class Sink:
+    """A sink in one output directory. Picklable; holds no state but its options: all state is in the ledger.
 
-    `final`: no batch follows, the query ends with this one.
+    `stage` is what an ingest noted of how its rows came to be, of a sink that was rebuilt from its notes.
     """
 
-    query: str
-    number: int
-    fingerprint: str = ""
-    final: bool = False
-
-
-@dataclass(frozen=True)
-class Begun:
-    """What the driver knew when a batch began; travels to the tasks and back in their results."""
-
-    write: str
-    base: int
-    epoch: int
-    time_ns: int
-    ratio: float
-    done: dict[str, int]
-    open: tuple[OpenPart, ...]
-    final: bool
-
-    def has(self, query: str, batch: int) -> bool:
-        """Tell whether the ledger has the batch already."""
-        return batch <= self.done.get(query, -1)
-
-
-@dataclass(frozen=True)
-class TaskResult:
-    """What a task did: `consumed` are the buckets of this writer whose earlier open part its parts continue."""
-
-    write: str
-    base: int
-    epoch: int
-    time_ns: int
-    final: bool
-    writer: int
-    closed: tuple[ClosedPart, ...] = ()
-    open: tuple[OpenPart, ...] = ()
-    consumed: tuple[str, ...] = ()
-    rows: int = 0
-
-
-@dataclass(frozen=True)
-class Committed:
-    """What a commit, a roll or a finish did."""
-
-    number: int
-    rows: int = 0
-    files: tuple[FinishedFile, ...] = ()
-    repeated: bool = False
-    open: tuple[OpenPart, ...] = field(default=(), repr=False)
-
-
-class Sink:
-    """A sink in one output directory. Picklable; holds no state but its options: all state is in the ledger."""
-
-    def __init__(self, storage: Storage, root: str, options: Options, sink_id: str) -> None:
+    def __init__(
+        self, storage: Storage, root: str, options: Options, sink_id: str, stage: NotedStage | None = None
+    ) -> None:
+        self.stage = stage
         self.storage = storage
         self.root = root
         self.options = options
         self.sink_id = sink_id
         self.limits = Limits.of(options) if not options["growing"] else Limits.never()
-        self._names = NameTemplate.of(options["fileName"], zone=options["timeZone"], growing=options["growing"])
+        names = NameTemplate.of(options["fileName"], zone=options["timeZone"], growing=options["growing"])
+        self.rules = Rules(sink_id, self.limits, names, growing=options["growing"])
         self.state = f"{root}/{STATE_DIRECTORY}/{sink_id}"
         self.staging = f"{self.state}/staging"
         self.ledger = Ledger(storage, f"{self.state}/ledger", sink_id)
@@ -151,8 +106,17 @@ class Sink:
     @staticmethod
     def existing(storage: Storage, root: str, sink_id: str) -> Sink:
         """Return the sink `sink_id` of the output `root` with the options of its last driver. `DamagedState`."""
-        given = noted_options(storage, f"{root}/{STATE_DIRECTORY}/{sink_id}")
-        return Sink(storage, root, parse(SINK, given | {"path": root}, what="sink"), sink_id)
+        state = f"{root}/{STATE_DIRECTORY}/{sink_id}"
+        note = noted(storage, state)
+        try:
+            options = parse(SINK, {**note.options, "path": root}, what="sink")
+            return Sink(storage, root, options, sink_id, note.stage)
+        except UsageError as error:  # the user of a command has not given them
+            msg = (
+                f"the options noted in {state!r} are none that this Penstock could have noted: {error.message}; restore them "
+                "from a copy, or use the Penstock that wrote them"
+            )
+            raise DamagedState(msg) from error
 
     # -- begin ---------------------------------------------------------------------------------------------------
 
@@ -163,7 +127,8 @@ class Sink:
         where it is not known before the tasks run. Raises `CheckpointMismatch`, `DamagedState`, `PublishConflict`, and
         `OptionError` if files shall grow while parts are open.
         """
-        head = self.ledger.head()
+        look = self.ledger.look()
+        head = self.ledger.head(look)
         if batch is not None:
             self._check_order(head, batch)
         if head.open and self.options["growing"]:
@@ -172,7 +137,7 @@ class Sink:
                 f"first: penstock finish {self.root}"
             )
             raise OptionError(msg)
-        self._publish_owed(head)
+        self._publish_owed(head, look)
         if head.owner != owner:
             head = self._claim(head, owner)
         final = batch is not None and batch.final and not self.options["growing"]
@@ -183,10 +148,10 @@ class Sink:
         for directory in (self.state, self.staging, f"{self.state}/ledger"):
             self.storage.make_directory(directory, private=True)
         left = [f"{directory}/{name}" for directory, name in self.temporaries()]
-        claimed = self._next(head, epoch=head.epoch + 1, owner=owner, write=unique.token())
-        self._put(claimed)
+        claimed = successor(head, epoch=head.epoch + 1, owner=owner, write=unique.token())
+        look = self._put(claimed)
         note_options(self.storage, self.state, claimed.epoch, self.options.given)
-        self._sweep(claimed)
+        self._sweep(claimed, published=look.is_published(claimed))
         for path in left:
             self.storage.delete(path)
         return claimed
@@ -204,20 +169,22 @@ class Sink:
             has = f"ends with batch {last}" if last >= 0 else "has none of it" if head.n else "has no record"
             msg = (
                 f"batch {batch.number} of query {batch.query}, but the ledger of {self.state!r} {has}: the output directory "
-                "was emptied, moved, put back from an older copy, or is another one; restore it, or start with a new checkpoint"
+                "was emptied, moved, put back from an older copy, or is another one; restore it, or begin anew, with a new "
+                "checkpoint and an empty directory"
             )
             raise CheckpointMismatch(msg)
         if batch.number < last:
             msg = (
                 f"the checkpoint is at batch {batch.number} of query {batch.query}, the ledger of {self.root!r} has batch "
-                f"{last}: the checkpoint was restored from an older copy; restore the output with it, or start with a "
-                "new checkpoint"
+                f"{last}: the checkpoint was restored from an older copy; restore the output with it, or begin anew, with a "
+                "new checkpoint and an empty directory"
             )
             raise CheckpointMismatch(msg)
         if batch.number == last and mark and batch.fingerprint and mark != batch.fingerprint:
             msg = (
                 f"batch {batch.number} of query {batch.query} was committed to {self.root!r} with other offsets: the "
-                "checkpoint was restored from a copy and read on; restore the output with it, or start with a new one"
+                "checkpoint was restored from a copy and read on; restore the output with it, or begin anew, with a "
+                "new checkpoint and an empty directory"
             )
             raise CheckpointMismatch(msg)
 
@@ -257,7 +224,7 @@ class Sink:
     def _task(self, begun: Begun, batch: int, writer: int, schema: pa.Schema) -> TaskWriter:
         bucket_by = self.bucket_by(schema)
         data_schema, drop = self.data_schema(schema)
-        form = self._format(data_schema)
+        form = self.format(data_schema)
         encode = None if form.name == "parquet" else encoder(form)
         origin = Origin(writer, batch, begun.base, begun.time_ns, socket.gethostname(), os.getpid())
         staging = Staging(self.storage, self.staging, base=begun.base, batch=batch, writer=writer)
@@ -282,11 +249,12 @@ class Sink:
         bucket_by = self.bucket_by(schema)
         if bucket_by is None or not self.options["dropBucketColumns"]:
             return schema, ()
-        kept = [field for field in schema if field.name not in bucket_by.columns]
+        dropped = bucket_by.droppable
+        kept = [field for field in schema if field.name not in dropped]
         if not kept:
             msg = f"dropBucketColumns=true leaves no column of {', '.join(schema.names)}"
             raise OptionError(msg)
-        return pa.schema(kept), bucket_by.columns
+        return pa.schema(kept), dropped
 
     def check(self, schema: pa.Schema) -> None:
         """Raise `UsageError` unless data of this schema can be written as the options say. Touches nothing."""
@@ -298,7 +266,7 @@ class Sink:
             msg = f"growing=true appends to a file, and files in {self.root!r} can only be put whole; leave growing out"
             raise OptionError(msg)
         data_schema, _ = self.data_schema(schema)
-        form = self._format(data_schema)
+        form = self.format(data_schema)
         if form.name != "parquet":
             encoder(form)
         elif self.options["growing"]:
@@ -307,19 +275,27 @@ class Sink:
 
     def kind(self, schema: pa.Schema) -> Kind:
         """Return what the files of this sink are."""
-        form = self._format(schema)
+        form = self.format(schema)
         extension = ".parquet" if form.name == "parquet" else encoder(form).extension
-        digest = xxhash.xxh3_64_hexdigest(schema.to_string(show_field_metadata=False).encode())
-        return Kind(form.name, form.compression, extension, digest)
+        described = schema.to_string(show_field_metadata=False)
+        if form.csv != Dialect(comment=form.csv.comment):  # else it is spelt as it always was
+            described += str(form.csv)
+        digest = xxhash.xxh3_64_hexdigest(described.encode())
+        return Kind(form.name, form.compression, extension, digest, file_header(form).decode())
 
-    def _format(self, schema: pa.Schema) -> WriteFormat:
+    def format(self, schema: pa.Schema) -> WriteFormat:
+        """Return how data of this schema is written. Raises `OptionError`."""
         name, compression = self.options["format"], self.options["compression"]
         if compression is None:
             compression = "snappy" if name == "parquet" else "none"
         if compression == "snappy" and name != "parquet":
             msg = f"compression=snappy is for format=parquet, found format={name}; expected none, gzip or zstd"
             raise OptionError(msg)
-        return WriteFormat(name, schema, compression)
+        other = [option for option in CSV_OPTIONS if option in self.options.given]
+        if other and name != "csv":
+            msg = f"{other[0]} is for format=csv, found format={name}"
+            raise OptionError(msg)
+        return WriteFormat(name, schema, compression, Dialect.of(self.options) if name == "csv" else Dialect())
 
     def _merge_below(self) -> int:
         below = self.options["mergeBelow"]
@@ -333,125 +309,80 @@ class Sink:
         Returns also when the batch was committed before (`repeated`). Raises `Fenced` when a newer driver owns the
         sink, `CommitError` when the head moved otherwise; then this call has changed nothing that counts.
         """
-        head = self.ledger.head()
+        look = self.ledger.look()
+        head = self.ledger.head(look)
         if results and head.epoch != results[0].epoch:
             self._fenced(head, results[0].epoch)
         self._check_order(head, batch)
         if batch.number <= head.last_batch(batch.query):
             self.ledger.persist(head.n)  # who put it may not have come to that (failure 7)
-            self._publish(head)
+            self._publish(head, look)
             return Committed(batch.number, repeated=True, open=head.open)
         if not results:  # who has written nothing cannot be stale
-            results = [TaskResult(unique.token(), head.n, head.epoch, clock.now_ns(), batch.final, _DRIVER)]
+            results = [self._step(head, head.epoch, final=batch.final)]
         if any(result.base != head.n for result in results):
             msg = (
                 f"record {head.n} of {self.state!r} was put while batch {batch.number} was written; it is written again"
             )
             raise CommitError(msg)
-        state = self._decide(head, batch, results)
-        self._put(state)
-        self._publish(state)
-        self._forget(state)
+        state = self._decided(head, batch, results)
+        self._carry_out(state)
         return Committed(batch.number, sum(r.rows for r in results), state.finished, open=state.open)
 
-    def _decide(self, head: State, batch: Batch, results: list[TaskResult]) -> State:
-        """Return the record of the batch; one without rows has a record too, or its absence would pass for a loss."""
-        first = results[0]
-        consumed = {(bucket, r.writer) for r in results for bucket in r.consumed}
-        kept = [part for part in head.open if part.key not in consumed]
-        grown = [part for result in results for part in result.open]
-        begun = {part.key for part in grown}  # one that is kept beside them is of another kind, and would be lost
-        due = [p for p in kept if p.key in begun or self._due(p, first.time_ns, batch.number, final=first.final)]
-        due += [p for p in grown if first.final or self.limits.ends_with(p.first_batch, batch.number)]
-        batches = head.batches | {batch.query: (batch.number, batch.fingerprint)}
-        total = head.total_rows + sum(result.rows for result in results)
-        if self.options["growing"]:
-            growths, lengths = self._growths(head, grown)
-            return self._next(
-                head, write=first.write, time_ns=first.time_ns, batches=batches, total_rows=total, grown=growths, lengths=lengths,
-            )  # fmt: skip
-        closed = [part for result in results for part in result.closed] + self._merge(head, due, batch.number)
-        left = tuple(part for part in kept + grown if part not in due)
-        named, floor, sequences = self._named(head, closed, left)
-        return self._next(
-            head, write=first.write, time_ns=first.time_ns, batches=batches, open=left, finished=named,
-            total_rows=total, floor=floor, sequences=sequences, ratio=_ratio(head.ratio, closed),
-        )  # fmt: skip
+    @staticmethod
+    def _step(head: State, epoch: int, *, final: bool) -> TaskResult:
+        """Return what the driver reports where no task has: nothing, now, from `head` on."""
+        return TaskResult(unique.token(), head.n, epoch, clock.now_ns(), final, DRIVER)
 
-    def _growths(self, head: State, grown: list[OpenPart]) -> tuple[tuple[Growth, ...], dict[str, int]]:
-        """Return what each growing file gains, in the order of the writers, and all lengths after that."""
-        lengths = dict(head.lengths)
-        growths = []
-        for bucket in sorted({part.bucket for part in grown}):
-            parts = sorted((p for p in grown if p.bucket == bucket), key=lambda p: p.writer)
-            name = self._names.render(parts[0].kind.extension, sink=self.sink_id)
-            path = f"{bucket}/{name}" if bucket else name
-            if path not in lengths and self._exists(f"{self.root}/{path}"):
-                msg = f"{path!r} in {self.root!r} is not of this sink and cannot grow; move it away, or set another fileName"
+    def _decided(
+        self, head: State, batch: Batch | None, results: list[TaskResult], *, owner: str | None = None
+    ) -> State:
+        """Return the next record: assembles what is due, and sees to it that nobody has the names it gives."""
+        ending = due(head, batch, results, self.rules)
+        number = batch.number if batch else max((part.last_batch for part in ending), default=0)
+        results = results + self._assembled(head, ending, results[0], number)
+        taken: set[str] = set()
+        free: set[str] = set()
+        looked: set[str] = set()
+        while True:
+            state = decide(head, batch, results, self.rules, owner=owner, taken=taken)
+            paths = {file.path for file in state.finished} - free
+            collisions = {path for path in paths if self._exists(f"{self.root}/{path}")}
+            if not collisions:
+                break
+            free |= paths - collisions
+            taken |= collisions
+            for directory in {path.rpartition("/")[0] for path in collisions}:
+                if directory in looked:  # more than one: it may be full of them
+                    taken |= self._names_in(directory)
+                looked.add(directory)
+        for growth in state.grown:
+            if growth.path not in head.lengths and self._exists(f"{self.root}/{growth.path}"):
+                msg = f"{growth.path!r} in {self.root!r} is not of this sink and cannot grow; move it away, or set another fileName"
                 raise PublishConflict(msg)
-            before = lengths.get(path, 0)
-            lengths[path] = before + sum(part.size for part in parts)
-            segments = tuple(segment for part in parts for segment in part.segments)
-            growths.append(Growth(path, before, lengths[path], sum(p.rows for p in parts), segments))
-        return tuple(growths), lengths
+        return state
 
-    def _due(self, part: OpenPart, time_ns: int, batch: int, *, final: bool) -> bool:
-        return final or self.limits.expired(part, time_ns) or self.limits.ends_with(part.first_batch, batch)
-
-    def _merge(self, head: State, parts: list[OpenPart], batch: int) -> list[ClosedPart]:
-        """Assemble parts whose end has come; those of one bucket are merged up to the size limit."""
+    def _assembled(self, head: State, parts: list[OpenPart], first: TaskResult, batch: int) -> list[TaskResult]:
+        """Assemble parts whose end has come, those of one bucket together; return what the driver has done, if anything."""
         if not parts:
             return []
-        origin = Origin(_DRIVER, batch, head.n, clock.now_ns(), socket.gethostname(), os.getpid())
-        staging = Staging(self.storage, self.staging, base=head.n, batch=batch, writer=_DRIVER)
+        origin = Origin(DRIVER, batch, head.n, clock.now_ns(), socket.gethostname(), os.getpid())
+        staging = Staging(self.storage, self.staging, base=head.n, batch=batch, writer=DRIVER)
         desk = Desk(staging, origin, self.limits, head.ratio)
         try:
             with self._reading_of(head.n, head.epoch), self.storage.workers(_ASSEMBLERS) as pool:
-                for _ in pool.map(lambda g: new_part(desk, g.bucket, g.kind, g).close(), _groups(parts, self.limits)):
+                for _ in pool.map(lambda g: new_part(desk, g.bucket, g.kind, g).close(), groups(parts, self.limits)):
                     pass
             staging.finish()
-            return [describe() for describe in desk.closed]
+            closed = tuple(describe() for describe in desk.closed)
         except BaseException:  # also a simulated crash: release what is open, then let it pass
             staging.discard()
             raise
+        return [replace(first, writer=DRIVER, closed=closed, open=(), consumed=(), rows=0)]
 
-    def _named(
-        self, head: State, closed: list[ClosedPart], left: tuple[OpenPart, ...]
-    ) -> tuple[tuple[FinishedFile, ...], int, dict[str, int]]:
-        """Give each closed part a name that nobody has; return the files, and the numbering to go on with."""
-        sequences = dict(head.sequences)
-        taken: set[str] = set()
-        files = []
-        for part in sorted(closed, key=lambda p: (p.bucket, p.writer, p.first_batch)):
-            path, sequence = self._free_name(part, sequences.get(str(part.writer), head.floor), taken)
-            taken.add(path)
-            sequences[str(part.writer)] = sequence + 1
-            files.append(
-                FinishedFile(
-                    path,
-                    part.bucket,
-                    part.rows,
-                    part.bytes,
-                    part.digest,
-                    part.first_batch,
-                    part.last_batch,
-                    part.staged,
-                )
-            )
-        writers = {str(part.writer) for part in left}
-        floor = max([head.floor, *(n for w, n in sequences.items() if w not in writers)])
-        return tuple(files), floor, {w: n for w, n in sequences.items() if w in writers}
-
-    def _free_name(self, part: ClosedPart, sequence: int, taken: set[str]) -> tuple[str, int]:
-        while True:
-            name = self._names.render(
-                part.kind.extension, sink=self.sink_id, writer=part.writer, seq=sequence, batch=part.first_batch,
-                host=part.host, pid=part.pid, time=part.opened_ns,
-            )  # fmt: skip
-            path = f"{part.bucket}/{name}" if part.bucket else name
-            if path not in taken and not self._exists(f"{self.root}/{path}"):
-                return path, sequence
-            sequence += 1
+    def _names_in(self, directory: str) -> set[str]:
+        folder = f"{self.root}/{directory}" if directory else self.root
+        return {f"{directory}/{name}" if directory else name for name in self.storage.names(folder)}
 
     def _exists(self, path: str) -> bool:
         try:
@@ -479,11 +410,15 @@ class Sink:
 
     def roll(self, owner: str) -> Committed | None:
         """Close the parts whose time is up. Called while no batch is in flight; `Fenced` if `owner` is not."""
-        head = self.ledger.head()
+        look = self.ledger.look()
+        head = self.ledger.head(look)
         if head.owner != owner:
             self._fenced(head, head.epoch)
-        now = clock.now_ns()
-        return self._close(head, [p for p in head.open if self.limits.expired(p, now)], owner, head.epoch)
+        step = self._step(head, head.epoch, final=False)
+        if not due(head, None, [step], self.rules):
+            return None
+        self._publish_owed(head, look)
+        return self._closed(head, step, owner)
 
     def finish(self, owner: str | None = None) -> Committed | None:
         """Publish everything that is committed and still open. `owner`: only if the sink is still this driver's.
@@ -491,45 +426,34 @@ class Sink:
         Without `owner` parts that are open are taken from whoever has the sink: a driver that still runs ends with
         `Fenced`. `None`: there was nothing, and nothing has changed.
         """
-        head = self.ledger.head()
+        look = self.ledger.look()
+        head = self.ledger.head(look)
         if owner is not None and head.owner != owner:
             self._fenced(head, head.epoch)
-        if owner is None:
-            owner = f"finish:{unique.token()}"
-        published = self._publish_owed(head)
-        done = self._close(head, list(head.open), owner, head.epoch + 1)
-        return done or (Committed(-1, files=head.finished) if published else None)
+        published = self._publish_owed(head, look)
+        if head.open:
+            step = self._step(head, head.epoch + 1, final=True)
+            return self._closed(head, step, owner or f"finish:{unique.token()}")
+        return Committed(-1, files=head.finished) if published else None
 
-    def _close(self, head: State, parts: list[OpenPart], owner: str, epoch: int) -> Committed | None:
-        if not parts:
-            return None
-        self._publish_owed(head)
-        closed = self._merge(head, parts, max(p.last_batch for p in parts))
-        left = tuple(p for p in head.open if p not in parts)
-        named, floor, sequences = self._named(head, closed, left)
-        state = self._next(
-            head, epoch=epoch, owner=owner, write=unique.token(), time_ns=clock.now_ns(), open=left,
-            finished=named, floor=floor, sequences=sequences, ratio=_ratio(head.ratio, closed),
-        )  # fmt: skip
-        self._put(state)
-        self._publish(state)
-        self._forget(state)
-        return Committed(-1, sum(f.rows for f in named), named, open=left)
+    def _closed(self, head: State, step: TaskResult, owner: str) -> Committed:
+        """Decide, put and publish what is due without a batch."""
+        state = self._decided(head, None, [step], owner=owner)
+        self._carry_out(state)
+        return Committed(-1, sum(file.rows for file in state.finished), state.finished, open=state.open)
 
     # -- records -------------------------------------------------------------------------------------------------
 
-    @staticmethod
-    def _next(head: State, **changes: Any) -> State:  # noqa: ANN401 - fields of State
-        fresh: dict[str, Any] = {"n": head.n + 1, "parent": head.write, "finished": (), "grown": ()}
-        finished = changes.get("finished", ())
-        totals = {
-            "total_files": head.total_files + len(finished),
-            "total_bytes": head.total_bytes + sum(file.bytes for file in finished),
-        }
-        return replace(head, **(fresh | totals | changes))
+    def _carry_out(self, state: State) -> None:
+        """Put a decision, which commits it, publish what it names, and forget what is no longer needed."""
+        look = self._put(state)
+        self._publish(state, look)
+        failpoints.hit("sink.forget")
+        self._sweep(state, published=True)
+        self.ledger.forget(look)
 
-    def _put(self, state: State) -> None:
-        """Put the record, or find out who was faster."""
+    def _put(self, state: State) -> Look:
+        """Put the record, or find out who was faster; return what is there now."""
         try:
             self.ledger.put(state)
         except AlreadyThere:
@@ -543,8 +467,10 @@ class Sink:
                     self._fenced(head, state.epoch)
                 raise
             self.ledger.persist(state.n)
-        if not self.ledger.counts(state):
+        look = self.ledger.look()
+        if not self.ledger.counts(state, look):
             self._fenced(self.ledger.head(), state.epoch)
+        return look
 
     def _mine(self, state: State) -> bool:
         return state.n in self.ledger.numbers() and self.ledger.read(state.n).write == state.write
@@ -556,16 +482,18 @@ class Sink:
         )
         raise Fenced(msg)
 
-    def _publish_owed(self, head: State) -> int:
+    def _publish_owed(self, head: State, look: Look) -> int:
         """Publish what a record that was found names; it may never have become durable, and its files may have changed."""
-        if (head.finished or head.grown) and not self.ledger.is_published(head.n):
+        if not look.is_published(head):
             self.ledger.persist(head.n)
             for file in head.finished:
                 check_staged(self.storage, self.staging, file)
-        return self._publish(head)
+        return self._publish(head, look)
 
-    def _publish(self, state: State) -> int:
+    def _publish(self, state: State, look: Look) -> int:
         """Publish what a record names, unless there is a newer one: who put that has done it first, and swept."""
+        if look.is_published(state):
+            return 0
         try:
             return publish(self.storage, self.root, self.staging, self.ledger, state)
         except DamagedState:
@@ -584,52 +512,19 @@ class Sink:
                 raise
             self._fenced(head, epoch)
 
-    def _forget(self, head: State) -> None:
-        failpoints.hit("sink.forget")
-        self._sweep(head)
-        self.ledger.forget()
-
-    def _sweep(self, head: State) -> None:
-        for name in self.unnamed(head):
+    def _sweep(self, head: State, *, published: bool) -> None:
+        for name in self.unnamed(head, published=published):
             self.storage.delete(f"{self.staging}/{name}")
 
-    def unnamed(self, head: State) -> Iterator[str]:
-        """Yield staged files that no record can name any more: begun before the head, and not named by it."""
+    def unnamed(self, head: State, *, published: bool) -> Iterator[str]:
+        """Yield staged files that no record can name any more: begun before the head, and not named by it.
+
+        `published`: what the head names is visible, so that growing files need no staged bytes any more.
+        """
         named = {s.file for part in head.open for s in part.segments} | {f.staged for f in head.finished}
-        if not self.ledger.is_published(head.n):
+        if not published:
             named |= {s.file for growth in head.grown for s in growth.segments}
         for name in self.storage.names(self.staging):
             match = _STAGED.fullmatch(name)
             if match and int(match[1]) < head.n and name not in named:
                 yield name
-
-
-def _groups(parts: list[OpenPart], limits: Limits) -> Iterator[OpenPart]:
-    """Yield parts to be assembled as one: neighbours of a bucket and kind, as long as they stay within the limits."""
-    group: OpenPart | None = None
-    for part in sorted(parts, key=lambda p: (p.bucket, p.kind.schema, p.writer)):
-        if group is not None and (group.bucket, group.kind) == (part.bucket, part.kind) and _fit(group, part, limits):
-            group = replace(
-                group,
-                segments=group.segments + part.segments,
-                opened_ns=min(group.opened_ns, part.opened_ns),
-                first_batch=min(group.first_batch, part.first_batch),
-                last_batch=max(group.last_batch, part.last_batch),
-            )
-            continue
-        if group is not None:
-            yield group
-        group = part
-    if group is not None:
-        yield group
-
-
-def _fit(group: OpenPart, part: OpenPart, limits: Limits) -> bool:
-    fits = group.size + part.size <= limits.size
-    return fits and (limits.rows is None or group.rows + part.rows <= limits.rows)
-
-
-def _ratio(before: float, closed: list[ClosedPart]) -> float:
-    """Return Parquet bytes a byte of Arrow, as the latest finished files show it."""
-    arrow = sum(part.arrow_bytes for part in closed)
-    return round(sum(p.bytes for p in closed if p.arrow_bytes) / arrow, 4) if arrow else before

@@ -6,9 +6,11 @@ planned to its end; a file that is cut by a byte limit is carried beside it unti
     {"v": 1,
      "cursor": [1767225600000000000, "logs/a.json"],     nanoseconds, path relative to the source's path
      "cut": [path, at, size, modified_ns, identity],     a file planned up to `at`, or absent
+     "cut_digest": "8da1b3b1aa9b1f5f",                   of bytes before `at`, see `plan`, or absent
      "floor": 1767225600000000000,                       startingFrom: what is older is not ours, or absent
      "root": "55ef8ad1c8c5de36",                         hash of the source's path
      "listed": 1767225700000000000,                      the storage's time when the listing behind it began
+     "sure": [1767225700000000000, "c8d1ce35a6e94b1f"],  what had arrived by then is decided, see `plan`
      "recent": {...},                                    see `recent`
      "read": [files, bytes], "left": [files, bytes]      planned since the query began; known and not (wholly) planned yet
      "plan": [[path, start, end, size, modified_ns, identity], ...]   or {"file": name, "digest": ..., "splits": n}
@@ -29,18 +31,25 @@ import json
 import os
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import xxhash
 
 from penstock.errors import DamagedState
 
+if TYPE_CHECKING:
+    from penstock.storage import Entry, Storage
+
 VERSION = 1
+KEY_BYTES = 12
 
 
 @dataclass(frozen=True)
 class FileVersion:
-    """One version of one file as it was listed; `path` is relative to the source's path ("" if that is the file)."""
+    """One version of one file as it was listed; `path` is relative to the source's path ("" if that is the file).
+
+    `identity` is that of the storage; see `is_version`.
+    """
 
     path: str
     size: int
@@ -51,6 +60,11 @@ class FileVersion:
     def order(self) -> tuple[int, bytes]:
         """Return what files are sorted by; kept, since a planner asks several times a file."""
         return self.modified_ns, os.fsencode(self.path)
+
+    @cached_property
+    def key(self) -> bytes:
+        """Return what stands for this version in `recent`: 96 bits, so that 10^5 files collide once in 10^18 directories."""
+        return xxhash.xxh3_128_digest(self.order[1] + b"\0%d\0%d" % (self.modified_ns, self.size))[:KEY_BYTES]
 
 
 @dataclass(frozen=True)
@@ -78,7 +92,10 @@ class Split:
 
 @dataclass(frozen=True)
 class Cursor:
-    """A place in the order of files. `at` is how far the file `cut` is planned; both are `None`/0 between files."""
+    """A place in the order of files. `at` is how far the file `cut` is planned; both are `None`/0 between files.
+
+    `digest` is that of bytes of `cut` before `at`; `None` where they could not be read.
+    """
 
     order: tuple[int, bytes] | None = None
     cut: FileVersion | None = None
@@ -86,6 +103,13 @@ class Cursor:
     floor: int | None = None
     files: int = 0
     bytes: int = 0
+    digest: str | None = None
+
+    @property
+    def latest_ns(self) -> int:
+        """Return the latest modification time of what was planned, wholly or in part; 0 if nothing was."""
+        planned = [] if self.order is None else [self.order[0]]
+        return max(planned if self.cut is None else [*planned, self.cut.modified_ns], default=0)
 
     def passed(self, file: FileVersion) -> bool:
         """Tell whether the file lies at or before the cursor."""
@@ -106,6 +130,8 @@ class Cursor:
             form["cursor"] = [self.order[0], os.fsdecode(self.order[1])]
         if self.cut is not None:
             form["cut"] = [self.cut.path, self.at, self.cut.size, self.cut.modified_ns, self.cut.identity]
+        if self.digest is not None:
+            form["cut_digest"] = self.digest
         if self.floor is not None:
             form["floor"] = self.floor
         return form
@@ -119,7 +145,17 @@ class Cursor:
         if "cut" in form:
             path, at, size, modified_ns, identity = form["cut"]
             cut = FileVersion(path, size, modified_ns, identity)
-        return Cursor(order, cut, at, form.get("floor"), *form["read"])
+        files, size = form["read"]
+        return Cursor(order, cut, at, form.get("floor"), files, size, form.get("cut_digest"))
+
+
+def is_version(storage: Storage, entry: Entry | FileVersion, file: FileVersion) -> bool:
+    """Tell whether what is at the path of `file` now is that version: by size, time and, where that tells of the contents, tag.
+
+    An inode does not count: what is put back from a copy has another one.
+    """
+    alike = (entry.size, entry.modified_ns) == (file.size, file.modified_ns)
+    return alike and (entry.identity == file.identity or not storage.tags_contents)
 
 
 def signed(form: dict[str, Any]) -> dict[str, Any]:

@@ -1,45 +1,75 @@
 """From a task's splits to Arrow batches, or to bytes where nothing need be parsed.
 
-A range owns the records that begin in it. Each file is compared with the version that was planned before its first
-byte is read and after its last: a task reads exactly the planned bytes or raises `FileChanged`, and never ends a file
-early without a word. Memory is bounded by a few blocks of `BLOCK_BYTES` (or one record, or one page of a row group),
+A range owns the records that begin in it. Each file is compared with the version that was planned (its size and
+modification time) before its first byte is read and after its last: a task reads that version or raises `FileChanged`, and
+never ends a file early without a word. Memory is bounded by a few blocks of `BLOCK_BYTES` (or one record, or one page of a row group),
 whatever the file's size.
 
 Small files are joined into blocks before they are parsed: one parser call a file would cost a hundred times its
 contents. A record that cannot be parsed is reported by its own file and byte offset all the same.
+
+Records are found in the bytes of a file wherever the encoding allows it (`charsets`), and each block is decoded by itself;
+offsets are those of the file. Where it does not, the file is decoded as a stream and records are found in that, offsets too.
 """
 
 from __future__ import annotations
 
 import codecs
+import logging
 from bisect import bisect_right
-from dataclasses import dataclass
-from functools import lru_cache
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from penstock import failpoints
-from penstock.errors import BadFile, BadRecord, FileChanged, NotThere
+from penstock.errors import BadFile, BadRecord, FileChanged, NotThere, OptionError
 from penstock.formats import LINES, ReadFormat, decoder
-from penstock.formats.codecs import codec_of, decompressed
-from penstock.formats.lines import blocks, stream_blocks
+from penstock.formats.charsets import (
+    UTF_8,
+    UTF_8_CHARSET,
+    Charset,
+    by_mark,
+    charset,
+    encoded,
+    is_utf8,
+    searchable,
+    to_utf8,
+)
+from penstock.formats.codecs import codec_of, decompressed, unreadable
+from penstock.formats.lines import begun, blocks, record_at, record_starts, stream_blocks, without_bom
+from penstock.formats.malformed import excerpt
+from penstock.formats.strings import checked
+from penstock.source import advice
+from penstock.source.cursor import is_version
 from penstock.storage import SeekableFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
+    from typing import TypeAlias
 
     import numpy.typing as npt
 
+    from penstock.formats import Decoder
     from penstock.source.cursor import FileVersion, Split
-    from penstock.storage import ReadHandle, Storage
+    from penstock.storage import Entry, ReadHandle, Storage
 
+    _Found: TypeAlias = (
+        "tuple[bytes, Iterator[tuple[int, bytes]]]"  # header of csv, and offset and bytes of whole records
+    )
+
+_log = logging.getLogger("penstock.source")
+_told: set[str] = set()  # the columns of headers of which it was told that they are not read
 BLOCK_BYTES = 8 << 20
+_HEAD_BYTES = 4  # the longest byte order mark
+_HEADER_BYTES = 64 << 10  # of a csv file, which may have a header there
+_SEPARATOR_BYTES_MAX = 255  # what `lines` can tell apart in wide code units
 _CHUNK_BYTES = 1 << 20
+_REACH_BYTES = 4 << 20
 EXPANDED_BYTES_MAX = 64 << 30  # of one compressed file
 EXPANSION_MAX = 1000  # uncompressed bytes for one compressed; gzip cannot pass 1,032, a bomb is near it
-_AGAIN = "and run the same command again, nothing of this batch is visible"
 FILES_SCHEMA = pa.schema(
     [("path", pa.string()), ("modified", pa.timestamp("us", tz="UTC")), ("size", pa.int64())],
 )
@@ -58,6 +88,7 @@ class Reading:
     """How the splits of one source are read; picklable, travels to tasks.
 
     `format.schema` is the schema of the data; with `metadata` a column of that name is added where `columns` puts it.
+    `follow` allows links that lead out of `root`; with `partitions` directories `k=v` are columns (see `source.partitions`).
     """
 
     storage: Storage
@@ -65,6 +96,8 @@ class Reading:
     format: ReadFormat
     metadata: str | None = None
     columns: tuple[str, ...] = ()
+    follow: bool = False
+    partitions: bool = False
 
     def full_path(self, file: FileVersion) -> str:
         """Return the file's path on the storage."""
@@ -77,112 +110,269 @@ class Reading:
             return True
         if name == "binary":
             return self.format.block_size is not None
-        return codec_of(path or self.root) is None and _by_bytes(self.format.encoding)
+        return codec_of(path or self.root) is None and in_bytes(self.format)
+
+    def admit(self, path: str) -> None:
+        """Raise `BadFile` if a file of this name holds what is not read, such as an archive."""
+        found = unreadable(path or self.root) if self.format.name in LINES else None
+        if found:
+            name = f"{self.root}/{path}" if path else self.root
+            msg = (
+                f"{name!r}: found {found} by its name, expected a file of {self.format.name}, plain or compressed as .gz, .bz2, "
+                ".xz, .zst, .br, .lz4, .snappy or .deflate; unpack it, or move it away, or say what is to be read, such as "
+                f"pathGlobFilter='*.{self.format.name}'"
+            )
+            raise BadFile(msg)
 
     def boundary(self, file: FileVersion, anchor: int, target: int) -> int:
         """Return the first record start at or behind `target`, counting quotes from the record start `anchor` (csv)."""
-        from penstock.formats import delimited
+        from penstock.formats.csvcut import csv_cut
 
         with self.storage.open(self.full_path(file)) as handle:
-            _check(handle, file, self.full_path(file))
-            return delimited.csv_cut(handle.read, file.size, anchor, target, sep=self.format.sep)
+            self._check(handle, file, self.full_path(file))
+            return csv_cut(handle.read, file.size, anchor, target, self.format.csv)
+
+    def reach(self, handle: ReadHandle, size: int, at: int) -> int | None:
+        """Return where the records end that begin before the cut `at`: what is in front of that, a cut there has read.
+
+        `None` if there is no such place near: a record is very long, or where one begins depends on all of the file
+        (Parquet).
+        """
+        from penstock.formats.binary import whole_blocks
+
+        fmt = self.format
+        if fmt.name == "csv":
+            return at
+        if fmt.name == "binary" and fmt.block_size:
+            return min(whole_blocks(at, fmt.block_size), size)
+        if fmt.name in LINES:
+            limit = at + _REACH_BYTES
+            how = charset(fmt.encoding, handle.read(0, min(_HEAD_BYTES, size)))
+            found = record_at(handle.read, size, at, limit, sep=self._sep(how), unit=how.unit, bom=how.bom)
+            return size if found is None and limit >= size else found
+        return None
 
     def batches(self, splits: Iterable[Split]) -> Iterator[pa.RecordBatch]:
         """Yield the records of the splits, in order.
 
         Raises `FileChanged`, `BadRecord`, `BadFile` or `StorageError`; what was yielded before must then be dropped.
         """
-        if self.format.name in LINES:
+        if self.partitions:
+            from penstock.source import partitions
+
+            yield from partitions.batches(self, splits)
+        elif self.format.name in LINES:
             yield from self._lines(splits)
         else:
             for split in splits:
                 yield from self._whole(split)
 
     def text(self, splits: Iterable[Split]) -> Iterator[bytes]:
-        """Yield the lines of text splits as UTF-8 bytes, each line ended by a line feed: nothing is parsed."""
+        """Yield the lines of text splits as UTF-8 bytes, each line ended by a line feed: nothing is parsed.
+
+        Lines of a binary column are not checked, and must be in an encoding that `gives_utf8`.
+        """
         check = decoder(self.format)
         for piece in _joined(self._pieces(splits), self.format.line_sep):
             data = _line_feeds(piece.data, self.format.line_sep)
-            if not _is_utf8(data):
-                self._decode(check.decode, piece)
+            if not is_utf8(data):
+                self._decode(check, piece)
             yield data
+
+    # -- the planned version -------------------------------------------------------------------------------------
+
+    def _open(self, file: FileVersion, path: str) -> ReadHandle:
+        try:
+            return self.storage.open(path)
+        except NotThere as error:
+            msg = f"{path!r} was planned and is gone; {advice.put_back(file)}, or leave it away, {advice.AGAIN}"
+            raise FileChanged(msg) from error
+
+    def _check(self, handle: ReadHandle, file: FileVersion, path: str) -> None:
+        """Raise `FileChanged` unless the open file is the version that was planned, in this file or in a copy of it."""
+        now = handle.info()
+        alike = is_version(self.storage, now, file)
+        if alike and (now.identity == file.identity or self.follow or self._is_inside(path, now)):
+            return
+        facts = [("size", now.size, file.size), ("modification time", now.modified_ns, file.modified_ns)]
+        facts = [(name, is_now, planned) for name, is_now, planned in facts if is_now != planned]
+        changes = "; ".join(f"{name} {is_now}, planned {planned}" for name, is_now, planned in facts)
+        msg = (
+            f"{path!r} changed after it was planned: {changes or 'another file is there'}; {advice.put_back(file)}, or leave it "
+            f"as it is, {advice.AGAIN}"
+        )
+        raise FileChanged(msg)
+
+    def _is_inside(self, path: str, opened: Entry) -> bool:
+        """Tell whether the open file is one below the path, and no link has led elsewhere since it was planned.
+
+        Who may put files there could else swap one for a link to a file that he may not read. What is at the resolved path
+        must be what is open: a link that is swapped in just for the opening does not help him.
+        """
+        root, target = self.storage.resolve(self.root), self.storage.resolve(path)
+        if target != root and not target.startswith(f"{root.rstrip('/')}/"):
+            return False
+        try:
+            return self.storage.stat(target).identity == opened.identity
+        except NotThere:
+            return False
 
     # -- text, json, csv -----------------------------------------------------------------------------------------
 
     def _lines(self, splits: Iterable[Split]) -> Iterator[pa.RecordBatch]:
-        how = decoder(self.format)
+        alone = self.metadata or not self.gives_utf8
+        decoders: dict[tuple[Charset, tuple[str, ...] | None], Decoder] = {}
         pieces = self._pieces(splits)
-        for piece in pieces if self.metadata else _joined(pieces, self.format.line_sep):
-            batch = self._decode(how.decode, piece)
+        for piece in pieces if alone else _joined(pieces, self.format.line_sep):
+            origin = piece.origins[0]
+            key = origin.charset, piece.columns
+            how = decoders.get(key) or decoders.setdefault(key, self._decoder(*key))
+            batch = self._decode(how, piece)
             if batch.num_rows and self.metadata:
-                in_bytes = _is_utf8_name(self.format.encoding)  # else the block is not what the file has
-                starts = how.starts(piece.data) if in_bytes else np.zeros(batch.num_rows, np.int64)
-                yield self._with_metadata(batch, piece.parts[0], starts)
+                starts = self._in_file(how.starts(piece.data), piece.data, origin)
+                yield self._with_metadata(batch, origin.file, starts)
             elif batch.num_rows:
                 yield batch
 
-    def _decode(self, decode: Callable[[bytes], pa.RecordBatch], piece: _Piece) -> pa.RecordBatch:
+    @property
+    def gives_utf8(self) -> bool:
+        """Tell whether values are made of UTF-8, and not of bytes in the file's own encoding."""
+        return self._as_text or _is_utf8_name(self.format.encoding)
+
+    @property
+    def _as_text(self) -> bool:
+        """Tell whether values are text, and not the bytes of the file as they are."""
+        return self.format.name != "text" or not pa.types.is_binary(self.format.schema.field(0).type)
+
+    def _decoder(self, how: Charset, columns: tuple[str, ...] | None) -> Decoder:
+        """Return what makes rows of the blocks of a file that is written so, with these columns in its header."""
+        fmt = self.format if columns is None else replace(self.format, columns=columns)
+        return decoder(fmt if self._as_text else replace(fmt, line_sep=self._sep(how), unit=how.unit))
+
+    def _sep(self, how: Charset) -> bytes | None:
+        """Return `lineSep` as files have it that are written so."""
+        sep = self.format.line_sep
+        return sep if sep is None or how.codec == UTF_8 else sep.decode().encode(how.codec)
+
+    def _decode(self, how: Decoder, piece: _Piece) -> pa.RecordBatch:
         try:
-            return decode(piece.data)
+            return how.decode(piece.data)
         except BadRecord as error:
-            file, offset = piece.locate(error.offset or 0)
-            path = self.full_path(file)
-            msg = f"{path!r}, byte {offset}: {error.message}; mend or remove the record {_AGAIN}"
+            origin = piece.origin_of(error.offset or 0)
+            place = np.array([(error.offset or 0) - origin.place])
+            offset = int(self._in_file(place, piece.data_of(origin), origin)[0])
+            path = self.full_path(origin.file)
+            hint = "" if is_utf8(piece.data) else "; set encoding to what the file has, or encodingErrors=replace"
+            msg = f"{path!r}, byte {offset}: {error.message}{hint}; mend or remove the record {advice.AGAIN}"
             raise BadRecord(msg, path=path, offset=offset) from error
 
+    def _in_file(self, starts: npt.NDArray[np.int64], text: bytes, origin: _Origin) -> npt.NDArray[np.int64]:
+        """Return where in the file the records begin that begin at `starts` of `text`, all that came from `origin`.
+
+        Decoding changes lengths; which line is which stays.
+        """
+        if origin.raw is None:
+            return starts + origin.offset
+        lines = np.searchsorted(record_starts(text, sep=self.format.line_sep), starts, side="right") - 1
+        how = origin.charset
+        return record_starts(origin.raw, sep=self._sep(how), unit=how.unit)[lines] + origin.offset
+
     def _pieces(self, splits: Iterable[Split]) -> Iterator[_Piece]:
+        known = None if by_mark(self.format.encoding) else charset(self.format.encoding, b"")
+        in_place = in_bytes(self.format)
+        decodes = in_place and self._as_text and not (known == UTF_8_CHARSET and self.format.errors == "fail")
         for split in splits:
             failpoints.hit("source.read")
             path = self.full_path(split.file)
-            with _open(self.storage, path) as handle:
-                _check(handle, split.file, path)
-                for offset, data in self._blocks(handle, split, path):
-                    yield _Piece(data, [(0, split.file, offset)])
-                _check(handle, split.file, path)
+            self.admit(split.file.path)
+            with self._open(split.file, path) as handle:
+                self._check(handle, split.file, path)
+                try:
+                    _check_range(split, whole=not in_place or codec_of(path) is not None)
+                    chunks, how = _opened(handle, split.file.size, codec_of(path), self.format.encoding, known)
+                    header, found = (
+                        self._blocks(handle, split, chunks, how)
+                        if in_place
+                        else self._decoded(handle, split, chunks, how)
+                    )
+                    columns = None
+                    if header:
+                        columns = self._columns(self._text(header, 0, how) if decodes else header, path)
+                    for offset, data in found:
+                        text = self._text(data, offset, how) if decodes else data
+                        origin = _Origin(0, split.file, offset, how, None if text is data else data)
+                        yield _Piece(text, [origin], columns)
+                except BadFile as error:
+                    msg = f"{path!r}: {error.message}; mend or remove the file {advice.AGAIN}"
+                    raise BadFile(msg) from error
+                except BadRecord as error:
+                    if error.path is not None:
+                        raise
+                    msg = f"{path!r}, byte {error.offset}: {error.message}; mend or remove the record {advice.AGAIN}"
+                    raise BadRecord(msg, path=path, offset=error.offset) from error
+                self._check(handle, split.file, path)
 
-    def _blocks(self, handle: ReadHandle, split: Split, path: str) -> Iterator[tuple[int, bytes]]:
-        fmt = self.format
-        codec = codec_of(path)
-        if codec is None and _by_bytes(fmt.encoding):
-            found = self._ranges(handle, split)
-        else:
-            chunks = _chunks(handle, split.file.size)
-            if codec is not None:
-                chunks = decompressed(chunks, codec, limit_bytes=EXPANDED_BYTES_MAX, ratio_max=EXPANSION_MAX)
-            found = self._streamed(chunks if _by_bytes(fmt.encoding) else _transcoded(chunks, fmt.encoding, path))
+    def _blocks(self, handle: ReadHandle, split: Split, chunks: Iterator[bytes] | None, how: Charset) -> _Found:
+        """Return what a split holds as the file has it."""
+        return self._ranges(handle, split, how) if chunks is None else self._streamed(chunks, how)
+
+    def _decoded(self, handle: ReadHandle, split: Split, chunks: Iterator[bytes] | None, how: Charset) -> _Found:
+        """Return what a file holds that is decoded as a stream, offsets in its UTF-8. Raises `BadRecord` without a path."""
+        mark = how.bom if how.bom == UTF_8_CHARSET.bom else b""  # any other comes out as U+FEFF, and is left out then
+        taken, rest = without_bom(chunks or _chunks(handle, split.file.size), mark)
+        text = chain((mark[:taken],), _transcoded(rest, how.codec, self._errors, taken))
+        return self._streamed(text, UTF_8_CHARSET)
+
+    @property
+    def _errors(self) -> str:
+        """Return `encodingErrors` in the words of Python's codecs."""
+        return "strict" if self.format.errors == "fail" else self.format.errors
+
+    def _text(self, data: bytes, offset: int, how: Charset) -> bytes:
+        """Return a block as UTF-8."""
         try:
-            for offset, data in found:
-                yield offset, _utf8(data, fmt.encoding, path, offset) if _by_bytes(fmt.encoding) else data
-        except BadFile as error:
-            msg = f"{path!r}: {error.message}; mend or remove the file {_AGAIN}"
-            raise BadFile(msg) from error
-        except BadRecord as error:
-            if error.path is not None:
-                raise
-            msg = f"{path!r}, byte {error.offset}: {error.message}; mend or remove the record {_AGAIN}"
-            raise BadRecord(msg, path=path, offset=error.offset) from error
+            return to_utf8(data, how.codec, self._errors)
+        except UnicodeDecodeError as error:
+            starts = record_starts(data, sep=self._sep(how), unit=how.unit)
+            begin = int(starts[np.searchsorted(starts, error.start, side="right") - 1])
+            raise _undecodable(data[error.start : error.start + 4], offset + begin, self.format.encoding) from error
 
-    def _ranges(self, handle: ReadHandle, split: Split) -> Iterator[tuple[int, bytes]]:
-        size = split.file.size
-        if self.format.name != "csv":
-            sep = self.format.line_sep
-            return blocks(handle.read, size, split.start, split.end, sep=sep, block_bytes=BLOCK_BYTES)
-        from penstock.formats import delimited
+    def _ranges(self, handle: ReadHandle, split: Split, how: Charset) -> _Found:
+        size, fmt = split.file.size, self.format
+        if fmt.name != "csv":
+            sep, unit, bom, span = self._sep(how), how.unit, how.bom, (split.start, split.end)
+            return b"", blocks(handle.read, size, *span, sep=sep, unit=unit, bom=bom, block_bytes=BLOCK_BYTES)
+        from penstock.formats.csvcut import csv_blocks, csv_header
 
-        start = split.start
-        if self.format.header and start == 0:
-            start = delimited.csv_after_header(handle.read, size, self.format.sep)
+        read = _remembering(handle.read, size)
+        start, header = csv_header(read, size, fmt.csv) if fmt.csv.header else (0, b"")
+        start = max(start, split.start)
         if start >= split.end:
-            return iter(())
-        return delimited.csv_blocks(handle.read, size, start, split.end, BLOCK_BYTES, sep=self.format.sep)
+            return header, iter(())
+        return header, csv_blocks(read, size, start, split.end, BLOCK_BYTES, dialect=fmt.csv)
 
-    def _streamed(self, chunks: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
-        if self.format.name != "csv":
-            return stream_blocks(chunks, sep=self.format.line_sep, block_bytes=BLOCK_BYTES)
-        from penstock.formats import delimited
+    def _streamed(self, chunks: Iterable[bytes], how: Charset) -> _Found:
+        fmt = self.format
+        if fmt.name != "csv":
+            sep = self._sep(how)
+            return b"", stream_blocks(chunks, sep=sep, unit=how.unit, bom=how.bom, block_bytes=BLOCK_BYTES)
+        from penstock.formats.csvcut import csv_stream_blocks, csv_stream_header
 
-        found = delimited.csv_stream_blocks(chunks, BLOCK_BYTES, sep=self.format.sep)
-        return delimited.csv_without_header(found, self.format.sep) if self.format.header else found
+        found = csv_stream_blocks(chunks, BLOCK_BYTES, dialect=fmt.csv)
+        return csv_stream_header(found, fmt.csv) if fmt.csv.header else (b"", found)
+
+    def _columns(self, header: bytes, path: str) -> tuple[str, ...]:
+        """Return the names in a header, once it is known to have those of the schema. Tells, once a process, which are not read."""
+        from penstock.formats.delimited import header_names, header_places
+
+        columns = header_names(header, self.format.csv)
+        places = set(header_places(self.format.schema.names, columns))
+        unread = [name for place, name in enumerate(columns) if place not in places]
+        shown = excerpt(", ".join(unread))
+        if unread and shown not in _told:
+            _told.add(shown)
+            _log.warning("%r has columns that the schema does not have, and that are not read: %s", path, shown)
+        return columns
 
     # -- parquet, binary -----------------------------------------------------------------------------------------
 
@@ -192,8 +382,8 @@ class Reading:
 
         failpoints.hit("source.read")
         path, fmt = self.full_path(split.file), self.format
-        with _open(self.storage, path) as handle:
-            _check(handle, split.file, path)
+        with self._open(split.file, path) as handle:
+            self._check(handle, split.file, path)
             if fmt.name == "binary":
                 size = split.file.size
                 found = binary_batches(handle.read, size, split.start, split.end, fmt.block_size, fmt.schema)
@@ -203,24 +393,21 @@ class Reading:
                 )
             try:
                 for batch in found:
-                    starts = np.zeros(batch.num_rows, np.int64)
-                    yield self._with_metadata(batch, (0, split.file, split.start), starts)
-            except BadFile as error:
-                _check(handle, split.file, path)
-                msg = f"{path!r}: {error.message}; mend or remove the file {_AGAIN}"
+                    starts = np.full(batch.num_rows, split.start)
+                    yield self._with_metadata(checked(batch, fmt.errors), split.file, starts)
+            except (BadFile, OptionError) as error:
+                self._check(handle, split.file, path)
+                msg = f"{path!r}: {error.message}; mend or remove the file {advice.AGAIN}"
                 raise BadFile(msg) from error
-            _check(handle, split.file, path)
+            self._check(handle, split.file, path)
 
     # -- the metadata column -------------------------------------------------------------------------------------
 
-    def _with_metadata(
-        self, batch: pa.RecordBatch, origin: tuple[int, FileVersion, int], starts: npt.NDArray[np.int64]
-    ) -> pa.RecordBatch:
-        """Add the column; `starts` are the rows' places behind the offset of `origin`."""
+    def _with_metadata(self, batch: pa.RecordBatch, file: FileVersion, starts: npt.NDArray[np.int64]) -> pa.RecordBatch:
+        """Add the column; `starts` is where in the file the rows begin."""
         if not self.metadata:
             return batch
-        (_, file, offset), rows = origin, batch.num_rows
-        offsets = pa.array(starts + offset)
+        rows, offsets = batch.num_rows, pa.array(starts)
         values = [_printable(self.full_path(file)), file.modified_ns // 1000, file.size]
         fields = [pa.repeat(pa.scalar(v, f.type), rows) for v, f in zip(values, METADATA_TYPE, strict=False)]
         column = pa.StructArray.from_arrays([*fields, offsets], fields=list(METADATA_TYPE))
@@ -239,39 +426,73 @@ def files_batch(reading: Reading, splits: Iterable[Split]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=FILES_SCHEMA)
 
 
+def in_bytes(fmt: ReadFormat) -> bool:
+    """Tell whether the records of such a file can be found in its bytes, from anywhere in it."""
+    if fmt.name == "csv":
+        # Quotes are followed in plain ASCII behind a mark of UTF-8.
+        how = charset(fmt.encoding, b"")
+        return (how.unit, how.bom) == (UTF_8_CHARSET.unit, UTF_8_CHARSET.bom) and searchable(
+            fmt.encoding, fmt.csv.marks.decode(), plain=True
+        )
+    if fmt.line_sep is None:
+        return searchable(fmt.encoding, "\r\n", plain=True)
+    return len(fmt.line_sep) <= _SEPARATOR_BYTES_MAX and searchable(fmt.encoding, fmt.line_sep.decode())
+
+
+class _Origin(NamedTuple):
+    """What part of a piece came from: the part begins at `place` of the piece and at `offset` of what the file holds.
+
+    `raw` is what the file has there, if the piece has it in another encoding.
+    """
+
+    place: int
+    file: FileVersion
+    offset: int
+    charset: Charset
+    raw: bytes | None
+
+
 @dataclass
 class _Piece:
-    """Bytes of whole records, and where they come from: (place in `data`, file, offset in the file), in order."""
+    """Bytes of whole records, and where they come from, in order."""
 
     data: bytes
-    parts: list[tuple[int, FileVersion, int]]
+    origins: list[_Origin]
+    columns: tuple[str, ...] | None = None  # what the header of a csv file says
 
-    def locate(self, at: int) -> tuple[FileVersion, int]:
-        """Return the file and offset of the byte at `at`."""
-        place, file, offset = self.parts[bisect_right([p[0] for p in self.parts], at) - 1]
-        return file, offset + at - place
+    def origin_of(self, at: int) -> _Origin:
+        """Return where the byte at `at` comes from."""
+        return self.origins[bisect_right([origin.place for origin in self.origins], at) - 1]
+
+    def data_of(self, origin: _Origin) -> bytes:
+        """Return the part that came from there."""
+        later = [other.place for other in self.origins if other.place > origin.place]
+        return self.data[origin.place : min(later, default=len(self.data))]
 
 
 def _joined(pieces: Iterable[_Piece], sep: bytes | None) -> Iterator[_Piece]:
     """Join small pieces to blocks of about `BLOCK_BYTES`; a last line without an end is given one.
 
-    Pieces that would grow together are kept apart: CR before LF, and any where lines end in more than one byte.
+    Pieces that would grow together are kept apart: CR before LF, and any where lines end in more than one byte. So are
+    those of other columns.
     """
     data: list[bytes] = []
-    parts: list[tuple[int, FileVersion, int]] = []
+    origins: list[_Origin] = []
+    columns: tuple[str, ...] | None = None
     size = 0
     for piece in pieces:
-        if size and (size >= BLOCK_BYTES or _grow_together(data[-1], piece.data, sep)):
-            yield _Piece(b"".join(data), parts)
-            data, parts, size = [], [], 0
+        if size and (size >= BLOCK_BYTES or columns != piece.columns or _grow_together(data[-1], piece.data, sep)):
+            yield _Piece(b"".join(data), origins, columns)
+            data, origins, size = [], [], 0
+        columns = piece.columns
         if not size and len(piece.data) >= BLOCK_BYTES // 2:
             yield piece
         elif piece.data:
-            parts += [(size + place, file, offset) for place, file, offset in piece.parts]
+            origins += [_Origin(size + o.place, o.file, o.offset, o.charset, o.raw) for o in piece.origins]
             data.append(_ended(piece.data, sep))
             size += len(data[-1])
     if size:
-        yield _Piece(b"".join(data), parts)
+        yield _Piece(b"".join(data), origins, columns)
 
 
 def _grow_together(left: bytes, right: bytes, sep: bytes | None) -> bool:
@@ -286,27 +507,42 @@ def _ended(data: bytes, sep: bytes | None) -> bytes:
     return data if len(sep) > 1 or data.endswith(sep) else data + sep
 
 
-def _open(storage: Storage, path: str) -> ReadHandle:
-    try:
-        return storage.open(path)
-    except NotThere as error:
-        msg = f"{path!r} was planned and is gone; put it back as it was and run the same command again"
-        raise FileChanged(msg) from error
+def _opened(
+    handle: ReadHandle, size: int, codec: str | None, encoding: str, known: Charset | None
+) -> tuple[Iterator[bytes] | None, Charset]:
+    """Return the bytes of a compressed file, None for one that can be read anywhere; and how it is written, if that is not `known`."""
+    if codec is None:
+        return None, known or charset(encoding, handle.read(0, min(_HEAD_BYTES, size)))
+    chunks = decompressed(_chunks(handle, size), codec, limit_bytes=EXPANDED_BYTES_MAX, ratio_max=EXPANSION_MAX)
+    if known:
+        return chunks, known
+    head, rest = begun(chunks, _HEAD_BYTES)
+    return chain((head,), rest), charset(encoding, head)
 
 
-def _check(handle: ReadHandle, file: FileVersion, path: str) -> None:
-    """Raise `FileChanged` unless the open file is the version that was planned."""
-    now = handle.info()
-    found = (now.size, now.modified_ns, now.identity)
-    planned = (file.size, file.modified_ns, file.identity)
-    if found != planned:
-        names = ("size", "modification time", "identity")
-        changes = [f"{n} {f}, planned {p}" for n, f, p in zip(names, found, planned, strict=True) if f != p]
+def _remembering(read: Callable[[int, int], bytes], size: int) -> Callable[[int, int], bytes]:
+    """Return `read` of a file of `size` bytes that reads its beginning, which is looked at more than once, but once."""
+    head = b""
+
+    def remembering(offset: int, length: int) -> bytes:
+        nonlocal head
+        if offset + length > _HEADER_BYTES:
+            return read(offset, length)
+        head = head or read(0, min(_HEADER_BYTES, size))
+        return head[offset : offset + length]
+
+    return remembering
+
+
+def _check_range(split: Split, *, whole: bool) -> None:
+    """Raise `BadFile` for a range of a file that can only be read whole: each range of it would give all records."""
+    if whole and (split.start, split.end) != (0, split.file.size):
         msg = (
-            f"{path!r} changed after it was planned: {'; '.join(changes)}; put the planned version back (its time "
-            "included) and run the same command again"
+            f"bytes {split.start} to {split.end} of {split.file.size} were planned, and such a file can only be read whole: it was "
+            "planned with another encoding or lineSep, or by an older version; set them as they were, or read it under a new "
+            "checkpoint"
         )
-        raise FileChanged(msg)
+        raise BadFile(msg)
 
 
 def _chunks(handle: ReadHandle, size: int) -> Iterator[bytes]:
@@ -314,44 +550,32 @@ def _chunks(handle: ReadHandle, size: int) -> Iterator[bytes]:
         yield handle.read(offset, min(_CHUNK_BYTES, size - offset))
 
 
-@lru_cache(maxsize=8)
-def _by_bytes(encoding: str) -> bool:
-    """Tell whether line breaks of the encoding can be found in its bytes (all that extend ASCII; not UTF-16)."""
-    ascii_bytes = bytes(range(128))
-    try:
-        return ascii_bytes.decode(encoding) == ascii_bytes.decode("ascii") and "\n".encode(encoding) == b"\n"
-    except UnicodeDecodeError:
-        return False
-
-
-@lru_cache(maxsize=8)
 def _is_utf8_name(encoding: str) -> bool:
     """Tell whether bytes of the encoding are UTF-8 as they are."""
-    return codecs.lookup(encoding).name == "utf-8"
+    return charset(encoding, b"").codec == UTF_8
 
 
-def _utf8(data: bytes, encoding: str, path: str, offset: int) -> bytes:
-    if _is_utf8_name(encoding):
-        return data
-    try:
-        return data.decode(encoding).encode()
-    except UnicodeDecodeError as error:
-        at = offset + error.start
-        msg = f"{path!r}, byte {at}: {data[error.start : error.start + 8]!r} is not {encoding}; set encoding to the file's"
-        raise BadRecord(msg, path=path, offset=at) from error
-
-
-def _transcoded(chunks: Iterable[bytes], encoding: str, path: str) -> Iterator[bytes]:
-    convert = codecs.getincrementaldecoder(encoding)()
-    at = 0
+def _transcoded(chunks: Iterable[bytes], codec: str, errors: str, taken: int) -> Iterator[bytes]:
+    """Yield text as UTF-8. Raises `BadRecord` with the offset of what is no text; `taken` bytes stand in front."""
+    convert = codecs.getincrementaldecoder(codec)(errors)
     try:
         for chunk in chunks:
-            yield convert.decode(chunk).encode()
-            at += len(chunk)
-        yield convert.decode(b"", final=True).encode()
+            taken += len(chunk)
+            yield encoded(convert.decode(chunk), errors)
+        yield encoded(convert.decode(b"", final=True), errors)
     except UnicodeDecodeError as error:
-        msg = f"{path!r}, at about byte {at}: not {encoding} ({error.reason}); set encoding to the file's"
-        raise BadRecord(msg, path=path, offset=at) from error
+        at = taken - len(error.object) + error.start
+        raise _undecodable(error.object[error.start : error.start + 4], at, codec) from error
+    except UnicodeEncodeError as error:
+        found = error.object[error.start].encode("ascii", "backslashreplace")
+        raise _undecodable(found, max(taken - _CHUNK_BYTES, 0), codec) from error
+
+
+def _undecodable(found: bytes, offset: int, encoding: str) -> BadRecord:
+    """Return the error for bytes that are no text; `offset` is where they are, or where their record begins."""
+    shown = excerpt(found.decode("ascii", "backslashreplace"))
+    msg = f"found '{shown}', expected {encoding}; set encoding to what the file has, or encodingErrors=replace"
+    return BadRecord(msg, offset=offset)
 
 
 def _line_feeds(data: bytes, sep: bytes | None) -> bytes:
@@ -360,15 +584,6 @@ def _line_feeds(data: bytes, sep: bytes | None) -> bytes:
     elif b"\r" in data:
         data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
     return data if data.endswith(b"\n") else data + b"\n"
-
-
-def _is_utf8(data: bytes) -> bool:
-    bounds = pa.py_buffer(np.array([0, len(data)], np.int64))
-    try:
-        pa.Array.from_buffers(pa.large_string(), 1, [None, bounds, pa.py_buffer(data)]).validate(full=True)
-    except pa.ArrowInvalid:
-        return False
-    return True
 
 
 def _printable(path: str) -> str:

@@ -1,151 +1,326 @@
-"""Which files behind the cursor have been read: exact, and of constant size.
+"""Which files behind the cursor are done with: exact, and of bounded size.
 
 The cursor alone cannot tell a file that was read from one that appeared behind it later (a rename keeps the
-modification time, so does `cp -p`). So the files read within `lateness` of the cursor are remembered. While the process
-lives they are a plain set of keys. The *offset* must carry them over a restart without growing with their number:
+modification time, so does `cp -p`). So the versions behind the cursor that are *done with* are remembered: those that
+were read, and those that were reported as too late. While the process lives they are plain sets of keys. The *offset*
+must carry them over a restart without growing with their number. The failures, and the rule that kills each:
 
-- up to `_LISTED` keys are written out;
-- more are written as an invertible Bloom look-up table (Goodrich and Mitzenmacher, 2011): each key is XORed, with a
-  checksum and a count, into three cells. After a restart the keys of the files that are there *now* are taken out of
-  the cells; what remains is the difference, which peels off key by key as long as it is small (about 45 of 90 cells):
-  keys with count +1 were read and are gone, keys with count -1 are new.
+1. *A file comes late.* It is renamed in behind the cursor while no query runs. Rule: the keys of the files within
+   `lateness` of the cursor that are there and done with are in the offset: up to `_LISTED` of them written out, more as an
+   invertible Bloom look-up table (Goodrich and Mitzenmacher, 2011): each key is XORed, with a checksum and a count, into
+   three cells. After a restart the keys of the files that are there *now* are taken out of the cells; what remains is the
+   difference, which peels off key by key as long as it is small (about 45 of 90 cells): keys with count +1 are done with
+   and gone, keys with count -1 are new.
+2. *A file goes and comes back.* a, b, c are read; b is taken away; a batch is planned, from an offset that knows only
+   what is there; b is put back with its time: it looks like a file that comes late, and is read twice. Rule: what was done
+   with and is not there stays in the offset for as long as `lateness` asks, as keys with their times.
+3. *It goes while no query runs.* After the restart it peels off as gone. Rule: such a key moves to those of 2. For that
+   the table also has the time of each key.
+4. *Hundreds go.* A consumer takes files away when they were read, so the keys of 2 are as many as files come within
+   `lateness`. Rule: the newest `_AWAY` are written; the offset says from which time on it has them all (`gone_from`). A
+   file that appears behind the cursor with an older time is neither read nor taken for read: it is reported.
+5. *More come or go than a table can tell.* Rule: the answer is `None`, never a guess. The caller falls back on the
+   storage's arrival times, reports what those cannot decide, and from then on a file that appears behind that cursor is
+   reported, since the keys of 2 are not known.
+6. *A file that was read long ago is touched by `chmod`, `chown`, `ln`.* Its arrival time is new, so it looks like one that
+   was moved in, further behind than `lateness`, while no query ran. Rule: what is there and done with, further behind than
+   `lateness`, has a table of its own. It is not mixed with the one of 1, so that old files may be deleted by the
+   thousand without blinding that.
 
 Rejected: a Bloom filter (a false positive would lose a file), the list of all names (grows; 29 MB in Spark's own
-source after 100,000 files), counts and sums a time slice (cannot say which file is new).
+source after 100,000 files), counts and sums a time slice (cannot say which file is new), arrival times alone (not every
+file system has them; a directory that is moved in brings files with old ones; `chmod` changes them).
 
-Caveat: when more files than that vanished or came while no process ran, the difference does not peel. Then the answer
-is `None` and the caller must fall back on the storage's arrival times, and report what those cannot decide.
+A directory that goes away and comes back in the life of one process is recognised however old its files are, up to
+`_OLDER_AWAY` of them: they are remembered in memory alone.
 """
 
 from __future__ import annotations
 
 import base64
 import bisect
+from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import xxhash
+
+from penstock.clock import SECOND_NS
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterable, Mapping
 
     from penstock.source.cursor import FileVersion
 
-    Keys = np.ndarray[Any, Any]
+    Array = np.ndarray[Any, Any]
 
 NEVER_NS = -(1 << 63)  # before every time stamp
 _LISTED = 60  # keys written out: 60 * 16 characters stay below 1 KB
+_AWAY = 500  # of 16 bytes, so 11 KB in base64 at most
+_OLDER_AWAY = 100_000
 _ROWS = 3
 _CELLS = 30  # a row; 90 cells of 20 bytes are 2.4 KB in base64
 _KEY = np.dtype([("low", "<u8"), ("high", "<u4")])  # 96 bits
 _CELL = np.dtype([("count", "<i4"), ("low", "<u8"), ("high", "<u4"), ("check", "<u4")])
+_TIME = np.dtype("<u4")
 
 
-def key_of(file: FileVersion) -> bytes:
-    """Return the key of one version of a file: 96 bits, so that 10^5 files collide once in 10^18 directories.
+class _Table:
+    """An invertible Bloom look-up table of keys, with their times in seconds."""
 
-    A version is path, time and size: a file that is taken away and put back is the same, one that was written anew within
-    a tick of a coarse clock is not.
-    """
-    return xxhash.xxh3_128_digest(file.order[1] + b"\0%d\0%d" % (file.modified_ns, file.size))[: _KEY.itemsize]
+    def __init__(self) -> None:
+        self.cells = np.zeros(_ROWS * _CELLS, _CELL)
+        self.times = np.zeros(_ROWS * _CELLS, _TIME)
+
+    def toggle(self, keys: Collection[bytes], times: Collection[int], sign: int) -> None:
+        """Add keys (`sign` 1) or take them out (-1); `times` in nanoseconds, one for each."""
+        if not keys:
+            return
+        packed = np.frombuffer(b"".join(keys), _KEY)
+        seconds = _seconds(times)
+        check = _check(packed)
+        for row in range(_ROWS):
+            field = (packed["low"] >> np.uint64(20 * row)) & np.uint64(0xFFFFF)
+            places = (field % np.uint64(_CELLS)).astype(np.intp) + row * _CELLS
+            np.add.at(self.cells["count"], places, sign)
+            np.bitwise_xor.at(self.cells["low"], places, packed["low"])
+            np.bitwise_xor.at(self.cells["high"], places, packed["high"])
+            np.bitwise_xor.at(self.cells["check"], places, check)
+            np.bitwise_xor.at(self.times, places, seconds)
+
+    def peel(self, until_ns: int) -> tuple[set[bytes], dict[bytes, int]] | None:
+        """Empty the table; return (keys with count -1, keys with count 1 and their times), `None` if it is too full."""
+        new: set[bytes] = set()
+        gone: dict[bytes, int] = {}
+        while len(pure := self._pure()):
+            cell, seconds = self.cells[pure[0]], int(self.times[pure[0]])
+            key, count = np.array([(cell["low"], cell["high"])], _KEY).tobytes(), int(cell["count"])
+            if count == 1:
+                gone[key] = _time_ns(seconds, until_ns)
+            else:
+                new.add(key)
+            self.toggle([key], [seconds * SECOND_NS], -count)
+        if any(self.cells[name].any() for name in ("count", "low", "high", "check")):
+            return None
+        return new, gone
+
+    def _pure(self) -> Array:
+        """Return the indexes of cells that hold exactly one key."""
+        single = np.abs(self.cells["count"]) == 1
+        return np.flatnonzero(single & (_check(self.cells) == self.cells["check"]))
 
 
 class Recent:
-    """The keys of the files that were read, with the order they leave in. Adding and expiring costs O(what changes)."""
+    """The versions behind the cursor that are done with, there or away. Adding and expiring costs O(what changes).
 
-    def __init__(self) -> None:
-        self._keys: list[tuple[tuple[int, bytes], bytes]] = []
-        self._cells = np.zeros(_ROWS * _CELLS, _CELL)
-        self._from_ns = NEVER_NS
+    Complete from `from_ns` on; what is *away* only from `away_from_ns` on, where that is later.
+    """
+
+    def __init__(
+        self, from_ns: int = NEVER_NS, away: Mapping[bytes, int] | None = None, away_from_ns: int = NEVER_NS
+    ) -> None:
+        self._from_ns = from_ns
+        self._away_from_ns = away_from_ns
+        self._times = dict(away or {})  # of all within `lateness`
+        self._order = sorted((time_ns, key) for key, time_ns in self._times.items())
+        self._away = list(self._order)  # of these, those that are not there
+        self._gone = set(self._times)
+        self._older: set[bytes] = set()  # further behind than `lateness`, and there
+        self._older_away: dict[bytes, None] = {}
+        self._table = _Table()
+        self._older_table = _Table()
 
     def __len__(self) -> int:
-        """Return how many keys there are."""
-        return len(self._keys)
+        """Return how many keys within `lateness` there are."""
+        return len(self._times)
 
     def __contains__(self, file: FileVersion) -> bool:
-        """Tell whether this version of the file was read and is remembered."""
-        item = (file.order, key_of(file))
-        place = bisect.bisect_left(self._keys, item)
-        return place < len(self._keys) and self._keys[place] == item
+        """Tell whether this version of the file is remembered as done with."""
+        key = file.key
+        return key in self._times or key in self._older or key in self._older_away
 
-    def add(self, files: Collection[FileVersion]) -> None:
-        """Remember that these files were read."""
-        added = [(file.order, key_of(file)) for file in files]
-        for item in added:
-            bisect.insort(self._keys, item)
-        _toggle(self._cells, _pack([key for _, key in added]), 1)
+    def is_new(self, file: FileVersion) -> bool:
+        """Tell whether a file that is not in here is known not to be done with: else it may have been, and be back."""
+        return file.modified_ns >= max(self._from_ns, self._away_from_ns)
+
+    def add(self, files: Iterable[FileVersion]) -> None:
+        """Remember that these files are done with, and that they are there, also those that are remembered already."""
+        items = [(file.modified_ns, file.key) for file in files]
+        near = [item for item in items if item[0] >= self._from_ns]
+        older = [item for item in items if item[0] < self._from_ns]
+        self._add_near([item for item in near if item[1] not in self._times or item[1] in self._gone])
+        self._add_older([item for item in older if item[1] not in self._older])
+
+    def _add_near(self, items: list[tuple[int, bytes]]) -> None:
+        for _, key in items:
+            if key in self._gone:  # it is back; of one that an offset had, the time is known to the second only
+                self._gone.discard(key)
+                before = (self._times.pop(key), key)
+                del self._away[bisect.bisect_left(self._away, before)]
+                del self._order[bisect.bisect_left(self._order, before)]
+        items.sort()
+        in_order = not items or not self._order or self._order[-1] <= items[0]
+        self._order += items
+        if not in_order:
+            self._order.sort()
+        self._times.update((key, time_ns) for time_ns, key in items)
+        _toggle(self._table, items, 1)
+
+    def _add_older(self, items: list[tuple[int, bytes]]) -> None:
+        for _, key in items:
+            self._older.add(key)
+            self._older_away.pop(key, None)
+        _toggle(self._older_table, items, 1)
+
+    def leave(self, files: Iterable[FileVersion]) -> None:
+        """Remember that these files are not there any more; those that are not done with are none of this."""
+        near, older = [], []
+        for file in files:
+            key = file.key
+            if key in self._times and key not in self._gone:
+                near.append((file.modified_ns, key))
+            elif key in self._older:
+                older.append((file.modified_ns, key))
+        for item in near:
+            self._gone.add(item[1])
+            bisect.insort(self._away, item)
+        for _, key in older:
+            self._older.discard(key)
+        self._keep_away(key for _, key in older)
+        _toggle(self._table, near, -1)
+        _toggle(self._older_table, older, -1)
 
     def expire(self, horizon_ns: int) -> None:
-        """Forget the files whose modification time is older than `horizon_ns`."""
+        """Let files whose modification time is older than `horizon_ns` be further behind than `lateness`."""
         self._from_ns = max(self._from_ns, horizon_ns)
-        count = bisect.bisect_left(self._keys, ((horizon_ns, b""), b""))
-        _toggle(self._cells, _pack([key for _, key in self._keys[:count]]), -1)
-        del self._keys[:count]
+        count = bisect.bisect_left(self._order, (self._from_ns, b""))
+        there = [item for item in self._order[:count] if item[1] not in self._gone]
+        for _, key in self._order[:count]:
+            del self._times[key]
+        away = bisect.bisect_left(self._away, (self._from_ns, b""))
+        self._gone.difference_update(key for _, key in self._away[:away])
+        self._keep_away(key for _, key in self._away[:away])
+        del self._order[:count], self._away[:away]
+        _toggle(self._table, there, -1)
+        self._add_older(there)
+
+    def _keep_away(self, keys: Iterable[bytes]) -> None:
+        """Remember, in this process alone, what is away and further behind than `lateness`: the latest of it."""
+        self._older_away.update(dict.fromkeys(keys))
+        for key in list(islice(self._older_away, max(len(self._older_away) - _OLDER_AWAY, 0))):
+            del self._older_away[key]
 
     def to_json(self) -> dict[str, Any]:
-        """Return the set for the offset: at most 3 KB, whatever its size.
+        """Return what the offset keeps: at most 6 KB, and 22 bytes for each of up to `_AWAY` files that are away.
 
         `from` is the time from which on it is complete: `lateness` may be another one when the offset is read.
         """
         form: dict[str, Any] = {"from": self._from_ns}
-        if len(self._keys) <= _LISTED:
-            return form | {"keys": base64.b64encode(b"".join(sorted(key for _, key in self._keys))).decode()}
-        return form | {"cells": base64.b64encode(self._cells.tobytes()).decode(), "count": len(self._keys)}
+        there = sorted(self._times.keys() - self._gone) if len(self._times) - len(self._gone) <= _LISTED else None
+        if there is not None:
+            form["keys"] = _text(b"".join(there))
+            form["times"] = _text(_seconds([self._times[key] for key in there]).tobytes())
+        else:
+            form |= {"cells": _text(self._table.cells.tobytes()), "times": _text(self._table.times.tobytes())}
+            form["count"] = len(self._times) - len(self._gone)
+        if len(self._older) > _LISTED:
+            form["older"] = {"cells": _text(self._older_table.cells.tobytes()), "count": len(self._older)}
+        else:
+            form["older"] = {"keys": _text(b"".join(sorted(self._older)))}
+        kept = self._away[-_AWAY:]
+        dropped = self._away[-_AWAY - 1][0] + 1 if len(self._away) > _AWAY else NEVER_NS
+        if kept:
+            seconds = _seconds([time_ns for time_ns, _ in kept])
+            form["gone"] = _text(b"".join(key + time.tobytes() for (_, key), time in zip(kept, seconds, strict=True)))
+        if (away_from_ns := max(self._away_from_ns, dropped)) > self._from_ns:
+            form["gone_from"] = away_from_ns
+        return form
 
 
-def difference(form: dict[str, Any], present: Collection[bytes]) -> tuple[set[bytes], set[bytes]] | None:
+@dataclass(frozen=True)
+class Recalled:
+    """What an offset says of the files that are there: `near` and `older` are the keys of those not done with.
+
+    `None` where that cannot be told. `away` are the keys, with their times, of what is done with and not there; complete
+    from `away_from_ns` on.
+    """
+
+    near: set[bytes] | None
+    older: set[bytes] | None
+    away: dict[bytes, int]
+    away_from_ns: int
+
+
+def recall(form: dict[str, Any], near: Mapping[bytes, int], older: Collection[bytes], until_ns: int) -> Recalled:
+    """Return what the offset's `recent` says of the files behind its cursor that are there, by their keys.
+
+    `near` are those whose time is at least `form["from"]`, with their times, `older` the others; `until_ns` is the cursor's
+    time. What is told is exact: a wrong answer needs a collision of 96-bit keys or of all checksums on the way.
+    """
+    width = _KEY.itemsize + _TIME.itemsize
+    items = _cut(form.get("gone", ""), width)
+    away = {item[: _KEY.itemsize]: _time_ns(int(np.frombuffer(item[-4:], _TIME)[0]), until_ns) for item in items}
+    back = near.keys() & away.keys()
+    away = {key: time_ns for key, time_ns in away.items() if key not in back}
+    there = _difference(form, {key: time_ns for key, time_ns in near.items() if key not in back}, until_ns)
+    behind = _difference(form["older"], dict.fromkeys(older, 0), until_ns) if "older" in form else None
+    new_older = None if behind is None else behind[0]
+    if there is None:
+        return Recalled(None, new_older, away, until_ns + 1)
+    return Recalled(there[0], new_older, away | there[1], form.get("gone_from", NEVER_NS))
+
+
+def _difference(
+    form: dict[str, Any], present: Mapping[bytes, int], until_ns: int
+) -> tuple[set[bytes], dict[bytes, int]] | None:
     """Return (keys in `present` that the set lacks, keys of the set not in `present`); `None` if that is undecidable.
 
-    The answer is exact: a wrong one needs a collision of 96-bit keys or of all checksums on the way.
+    Offsets of before have no times; such a key may be as young as `until_ns`.
     """
+    times = np.frombuffer(base64.b64decode(form.get("times", "")), _TIME)
     if "cells" not in form:
-        raw = base64.b64decode(form["keys"])
-        known = {raw[i : i + _KEY.itemsize] for i in range(0, len(raw), _KEY.itemsize)}
-        return set(present) - known, known - set(present)
-    cells = np.frombuffer(base64.b64decode(form["cells"]), _CELL).copy()
-    _toggle(cells, _pack(list(present)), -1)
-    return _peel(cells)
+        keys = _cut(form["keys"], _KEY.itemsize)
+        known = dict.fromkeys(keys, until_ns)
+        known.update((key, _time_ns(int(seconds), until_ns)) for key, seconds in zip(keys, times, strict=False))
+        return present.keys() - known.keys(), {key: known[key] for key in known.keys() - present.keys()}
+    table = _Table()
+    table.cells = np.frombuffer(base64.b64decode(form["cells"]), _CELL).copy()
+    if len(times):
+        table.times = times.copy()
+    table.toggle(present.keys(), present.values() if len(times) else [0] * len(present), -1)
+    answer = table.peel(until_ns)
+    if answer is None or not answer[0] <= present.keys():
+        return None
+    return answer if len(times) else (answer[0], dict.fromkeys(answer[1], until_ns))
 
 
-def _pack(keys: list[bytes]) -> Keys:
-    return np.frombuffer(b"".join(keys), _KEY)
+def _toggle(table: _Table, items: list[tuple[int, bytes]], sign: int) -> None:
+    table.toggle([key for _, key in items], [time_ns for time_ns, _ in items], sign)
 
 
-def _check(keys: Keys) -> Keys:
+def _check(keys: Array) -> Array:
     """Return a checksum that is not linear in XOR, so that the sum of two keys does not pass for one."""
     mixed = (keys["low"] ^ (keys["high"].astype("<u8") << np.uint64(17))) * np.uint64(0x9E3779B97F4A7C15)
-    check: Keys = (mixed >> np.uint64(32)).astype("<u4")
+    check: Array = (mixed >> np.uint64(32)).astype("<u4")
     return check
 
 
-def _toggle(cells: np.ndarray[Any, Any], keys: Keys, sign: int) -> None:
-    """Add the keys to the table (`sign` 1) or take them out (-1)."""
-    if not len(keys):
-        return
-    check = _check(keys)
-    for row in range(_ROWS):
-        field = (keys["low"] >> np.uint64(20 * row)) & np.uint64(0xFFFFF)
-        places = (field % np.uint64(_CELLS)).astype(np.intp) + row * _CELLS
-        np.add.at(cells["count"], places, sign)
-        np.bitwise_xor.at(cells["low"], places, keys["low"])
-        np.bitwise_xor.at(cells["high"], places, keys["high"])
-        np.bitwise_xor.at(cells["check"], places, check)
+def _seconds(times_ns: Collection[int]) -> Array:
+    """Return times in whole seconds, modulo 2^32."""
+    seconds: Array = (np.fromiter(times_ns, np.int64, len(times_ns)) // SECOND_NS & 0xFFFFFFFF).astype(_TIME)
+    return seconds
 
 
-def _pure(cells: np.ndarray[Any, Any]) -> Keys:
-    """Return the indexes of cells that hold exactly one key."""
-    one = np.abs(cells["count"]) == 1
-    return np.flatnonzero(one & (_check(cells) == cells["check"]))
+def _time_ns(seconds: int, until_ns: int) -> int:
+    """Return the latest time up to `until_ns` that `_seconds` makes this number of."""
+    until = until_ns // SECOND_NS
+    return min(until_ns, (until - (until - seconds) % (1 << 32)) * SECOND_NS + SECOND_NS - 1)
 
 
-def _peel(cells: np.ndarray[Any, Any]) -> tuple[set[bytes], set[bytes]] | None:
-    new: set[bytes] = set()
-    gone: set[bytes] = set()
-    while len(pure := _pure(cells)):
-        cell = cells[pure[0]]
-        key, count = np.array([(cell["low"], cell["high"])], _KEY), int(cell["count"])
-        (gone if count == 1 else new).add(key.tobytes())
-        _toggle(cells, key, -count)
-    if any(cells[name].any() for name in ("count", "low", "high", "check")):
-        return None
-    return new, gone
+def _text(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+def _cut(text: str, width: int) -> list[bytes]:
+    data = base64.b64decode(text)
+    return [data[at : at + width] for at in range(0, len(data), width)]

@@ -1,14 +1,17 @@
-"""From listings to files that are new.
+"""From listings to files that came and files that went.
 
 What is listed, when, and what is remembered:
 
-1. A directory is listed again unless its modification time is unchanged and lies well before its last listing.
+1. A directory is listed again unless its modification time and, where there is one, its change time (which nobody can set
+   back: `touch -d`, `tar`, `cp -a` and `rsync` set the other) are unchanged and lie well before its last listing. All
+   directories are listed in any case every `_ALL_SECONDS`, or after `_ALL_SHARE` times as long as that took: file systems
+   of a network show times that are old, and of a FUSE or an HDFS nothing but the settable one.
 2. Listing a directory means its names and inodes only, and what else a storage's listing shows for nothing; a file is
    looked at (size, time) when its name or inode is new and the listing has not shown that, while it is held back, and
    otherwise once every so many scans (`_LOOK_AGAIN` files a scan), so that a trigger costs O(new), not O(files), and a file
    rewritten in place is noticed some scans later.
 3. A file whose time stamp moved past the cursor is a new version and is read again, whole, as in IBM Streams'
-   directory scan: time and path are a file's identity here. Append to files only with `follow`.
+   directory scan: path, time and size are a file's identity here. Append to files only with `follow`.
 
 What is remembered is an optimisation: a new `Scan` finds the same files.
 
@@ -18,7 +21,8 @@ directory is entered once, by its own name if it has one that is read, so that a
 for that: a listing tells links from files.
 
 Never read: pipes, sockets, devices; names that begin with `.` or `_`, and names that writers give to unfinished files
-(`._COPYING_`, `.tmp`, `.inprogress` at their end); directories with such names are not entered. A directory that cannot be
+(`._COPYING_`, `.tmp`, `.inprogress` at their end); directories with such names are not entered, but for `_k=v` where such are
+columns, as in Spark. A directory that cannot be
 listed is an error, and the scan then returns nothing at all: a partial listing must never move the cursor.
 """
 
@@ -31,6 +35,7 @@ from itertools import compress, islice
 from operator import ne
 from typing import TYPE_CHECKING
 
+from penstock import clock
 from penstock.clock import SECOND_NS
 from penstock.errors import NotThere, OptionError, StorageError
 from penstock.source.cursor import FileVersion
@@ -39,6 +44,7 @@ from penstock.storage import Entry, Link
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 
+    from penstock.options import Options
     from penstock.storage import Storage
 
 _HIDDEN = re.compile(r"[._]|.*(\._COPYING_|\.tmp|\.inprogress)$", re.DOTALL)
@@ -47,11 +53,19 @@ _NESTED = re.compile(r"[\\\[&~|]")  # means something in Python's sets of charac
 _ALTERNATIVES = {"{": "(?:", ",": "|", "}": ")"}
 _TRUST_NS = 2 * SECOND_NS  # coarsest time stamps of file systems in use: 2 s on FAT
 _LOOK_AGAIN = 500
+_ALL_SECONDS = 30.0
+_ALL_SHARE = 100  # so that listing what shows no change takes one percent of the time
+_NEVER = -(1 << 63)
 
 
 def hidden(name: str) -> bool:
     """Tell whether a file or directory of this name is never read."""
     return _HIDDEN.match(name) is not None
+
+
+def is_partition(name: str) -> bool:
+    """Tell whether the name of a directory has the form of a column and its value: `k=v`."""
+    return name.find("=") > 0
 
 
 def name_filter(glob: str | None, pattern: str | None) -> Callable[[str], bool]:
@@ -87,12 +101,28 @@ def _expression(glob: str) -> str:
     return found
 
 
+@dataclass(frozen=True)
+class Changes:
+    """What a scan saw that the one before did not; a file that has another version than before went and came.
+
+    `came` has with each file a time since when it has certainly been there under this name; `None` where nobody knows.
+    """
+
+    came: list[tuple[FileVersion, int | None]] = field(default_factory=list)
+    gone: list[FileVersion] = field(default_factory=list)
+
+
 @dataclass
 class _Directory:
-    """What was seen of one directory: `names` as they were listed, `files` those that count."""
+    """What was seen of one directory: `names` as they were listed, `files` those that count.
+
+    `stamp` is what changes when a name in it does. `arrived_ns` is a time since when it has certainly been there under
+    its path, `None` if that is not known: a file is no older in its place than the directories above it.
+    """
 
     listed_ns: int = -1
-    modified_ns: int = -1
+    stamp: tuple[int, int | None, str] | None = None
+    arrived_ns: int | None = None
     names: Mapping[str, Hashable] = field(default_factory=dict)
     files: dict[str, Entry] = field(default_factory=dict)
     children: set[str] = field(default_factory=set)
@@ -101,112 +131,162 @@ class _Directory:
 class Scan:
     """The files below one path, as of the last `refresh`. Not shared between threads.
 
-    `follow` allows links that lead out of `root`; else `outside` has those that the last `refresh` met.
+    Directories are entered with `recursive`, and those whose names are `k=v` with `partitions`; `passed_over` has the others that
+    the last `refresh` met. `follow` allows links that lead out of `root`; else `outside` has those that it met. `identity` is
+    that of what is at `root`.
     """
 
     def __init__(
-        self, storage: Storage, root: str, *, recursive: bool, follow: bool, accept: Callable[[str], bool]
+        self,
+        storage: Storage,
+        root: str,
+        *,
+        recursive: bool,
+        follow: bool,
+        accept: Callable[[str], bool],
+        partitions: bool = False,
     ) -> None:
         self._storage = storage
         self._root = root
         self._recursive = recursive
+        self._partitions = partitions
         self._follow = follow
         self._accept = accept
         self._directories: dict[str, _Directory] = {}
         self._again: Iterator[tuple[str, str]] = iter(())
         self._inside: str | None = None
+        self._all_at: float | None = None
+        self._changes = Changes()
         self.listed_ns = 0
+        self.identity = ""
         self.outside: set[str] = set()
+        self.passed_over: set[str] = set()
 
-    def refresh(self, look_at: Iterable[str] = ()) -> list[tuple[FileVersion, Entry]]:
-        """List what may have changed; return the files that are new or another version than before.
+    @staticmethod
+    def of(storage: Storage, root: str, options: Options) -> Scan:
+        """Return the scan that a source with these options makes of a path."""
+        return Scan(
+            storage,
+            root,
+            recursive=options["recursiveFileLookup"],
+            follow=options["followSymlinks"],
+            accept=name_filter(options["pathGlobFilter"], options["pattern"]),
+            partitions=options["partitionColumns"] == "auto",
+        )
+
+    def refresh(self, look_at: Iterable[str] = ()) -> Changes:
+        """List what may have changed; return the files that came and went since the last time.
 
         `look_at` are paths that must be looked at in any case (held back last time). Sets `listed_ns`, the storage's
         time when this scan began. Raises `StorageError` if anything cannot be listed; the next refresh then returns all
         files there are, as a new `Scan` would.
         """
+        began, self._changes, self.outside, self.passed_over = clock.monotonic(), Changes(), set(), set()
         listed_ns = self._storage.now_ns()
         root = self._storage.stat(self._root)
-        self.outside = set()
         self._inside = None  # the path itself may be a link, and lead elsewhere by now
+        everything = self._all_at is None or began >= self._all_at
         try:
-            found = self._tree(root, look_at) if root.is_directory else self._single(root)
+            if root.is_directory:
+                self._tree(root, everything=everything)
+                self._look(look_at)
+            else:
+                self._single(root)
         except StorageError:
             self._directories.clear()  # what was updated so far must be found again
+            self._all_at = None
             raise
-        self.listed_ns = listed_ns
-        return found
+        self.listed_ns, self.identity = listed_ns, root.identity
+        if everything:
+            now = clock.monotonic()
+            self._all_at = now + max(_ALL_SECONDS, _ALL_SHARE * (now - began))
+        return self._changes
 
-    def has(self, path: str) -> bool:
-        """Tell whether the file was there at the last refresh."""
+    def has_files(self) -> bool:
+        """Tell whether there was any file at the last refresh."""
+        return any(directory.files for directory in self._directories.values())
+
+    def version(self, path: str) -> FileVersion | None:
+        """Return the version of the file that was there at the last refresh, if there was one."""
         folder, name = _split(path)
-        return folder in self._directories and name in self._directories[folder].files
+        directory = self._directories.get(folder)
+        entry = directory.files.get(name) if directory else None
+        return _version(folder, name, entry) if entry else None
 
-    def files(self) -> Iterator[tuple[FileVersion, Entry]]:
-        """Yield every file as it was last seen."""
-        for folder, directory in self._directories.items():
-            for name, entry in directory.files.items():
-                yield _version(folder, name, entry), entry
+    def _single(self, entry: Entry) -> None:
+        if "" not in self._directories or "" not in self._directories[""].files:
+            for folder in list(self._directories):
+                self._leave(folder)
+        self._directories.setdefault("", _Directory(arrived_ns=_NEVER))
+        self._note("", "", entry)
 
-    def _single(self, entry: Entry) -> list[tuple[FileVersion, Entry]]:
-        directory = self._directories.setdefault("", _Directory())
-        before, directory.files = directory.files, {"": entry}
-        return [] if before.get("") == entry else [(_version("", "", entry), entry)]
-
-    def _tree(self, root: Entry, look_at: Iterable[str]) -> list[tuple[FileVersion, Entry]]:
-        found: list[tuple[FileVersion, Entry]] = []
-        waiting = [(False, "", root)]
+    def _tree(self, root: Entry, *, everything: bool) -> None:
+        if "" in self._directories and "" in self._directories[""].files:
+            self._leave("")  # the path was a file
+        waiting: list[tuple[bool, str, Entry, int | None]] = [(False, "", root, _NEVER)]
         entered: set[str] = set()
         seen: set[str] = set()
         while waiting:
-            linked, folder, entry = heappop(waiting)
-            seen.add(folder)
+            linked, folder, entry, arrived_ns = heappop(waiting)
             if entry.identity and entry.identity in entered:
                 continue  # a loop or a second way by a symbolic link: once is enough
+            seen.add(folder)
             entered.add(entry.identity)
-            found += self._directory(folder, entry)
-            for child in self._children(folder, linked=linked):
+            directory = self._directories.setdefault(folder, _Directory())
+            directory.arrived_ns = arrived_ns
+            self._directory(folder, directory, entry, everything=everything)
+            for child in self._children(folder, directory, linked=linked):
                 heappush(waiting, child)
-        for folder in self._directories.keys() - seen:
-            del self._directories[folder]
-        return found + self._look(look_at)
+        for folder in list(self._directories.keys() - seen):
+            self._leave(folder)
 
-    def _children(self, folder: str, *, linked: bool) -> Iterator[tuple[bool, str, Entry]]:
-        """Yield (reached by a link, path, entry), which sorts directories reached by links behind all others."""
-        directory = self._directories[folder]
-        for name in directory.children if self._recursive else ():
+    def _children(
+        self, folder: str, directory: _Directory, *, linked: bool
+    ) -> Iterator[tuple[bool, str, Entry, int | None]]:
+        """Yield (reached by a link, path, entry, arrival), which sorts directories reached by links behind all others."""
+        for name in directory.children:
+            if not self._recursive and not (self._partitions and is_partition(name)):
+                self.passed_over.add(f"{folder}/{name}" if folder else name)
+                continue
             is_link = isinstance(directory.names[name], Link)
             full = self._followed(folder, name) if is_link else self._full(folder, name)
             if full is not None:
-                yield linked or is_link, f"{folder}/{name}" if folder else name, self._storage.stat(full)
+                entry = self._storage.stat(full)
+                arrived_ns = None if is_link else _later(directory.arrived_ns, entry.arrived_ns)
+                yield linked or is_link, f"{folder}/{name}" if folder else name, entry, arrived_ns
 
-    def _directory(self, folder: str, entry: Entry) -> list[tuple[FileVersion, Entry]]:
-        known = self._directories.setdefault(folder, _Directory())
-        if entry.modified_ns == known.modified_ns and entry.modified_ns < known.listed_ns - _TRUST_NS:
-            return []
+    def _leave(self, folder: str) -> None:
+        for name in list(self._directories[folder].files):
+            self._note(folder, name, None)
+        del self._directories[folder]
+
+    def _directory(self, folder: str, known: _Directory, entry: Entry, *, everything: bool) -> None:
+        stamp = (entry.modified_ns, entry.arrived_ns, entry.identity)
+        newest = max(entry.modified_ns, entry.arrived_ns or entry.modified_ns)
+        if not everything and stamp == known.stamp and newest < known.listed_ns - _TRUST_NS:
+            return
         listed_ns = self._storage.now_ns()
         full = f"{self._root}/{folder}" if folder else self._root
         before, now = known.names, self._storage.names(full)
         known.names, listed = now, len(now)
-        found = self._changed(folder, known, before, now)
+        self._changed(folder, known, before, now)
         for name in before.keys() - now.keys():
-            known.files.pop(name, None)
+            self._note(folder, name, None)
             known.children.discard(name)
         known.listed_ns = listed_ns
-        known.modified_ns = entry.modified_ns if len(now) == listed else -1  # a link that leads nowhere may come to
-        return found
+        known.stamp = stamp if len(now) == listed else None  # a link that leads nowhere may come to
 
     def _changed(
         self, folder: str, known: _Directory, before: Mapping[str, Hashable], now: dict[str, Hashable]
-    ) -> list[tuple[FileVersion, Entry]]:
+    ) -> None:
         """Look at names that are new, or another file's; take out of `now` those with nothing behind them."""
-        found, hollow = [], []
+        hollow = []
         # Comparing 100,000 names to find a new one takes 20 ms: no step of Python is taken for each.
         differs = map(ne, map(before.get, now), now.values())
         for name in compress(now, differs):
-            known.files.pop(name, None)
             known.children.discard(name)
-            if hidden(name):
+            concealed = hidden(name)
+            if concealed and not (self._partitions and name.startswith("_") and is_partition(name)):
                 continue
             listed = now[name]
             entry = listed if isinstance(listed, Entry) else self._stat(folder, name)
@@ -214,28 +294,33 @@ class Scan:
                 hollow.append(name)
             elif entry.is_directory:
                 known.children.add(name)
-            elif entry.is_file and self._accept(name):
-                known.files[name] = entry
-                found.append((_version(folder, name, entry), entry))
+            counts = entry is not None and entry.is_file and not concealed and self._accept(name)
+            self._note(folder, name, entry if counts else None)
         for name in hollow:
             del now[name]
-        return found
 
-    def _look(self, paths: Iterable[str]) -> list[tuple[FileVersion, Entry]]:
+    def _note(self, folder: str, name: str, entry: Entry | None) -> None:
+        """Note what the file is now, `None` if it is not there, and whether that is another version than before."""
+        directory = self._directories[folder]
+        before = directory.files.pop(name, None)
+        if entry is not None:
+            directory.files[name] = entry
+            if before is not None and _version(folder, name, before) == _version(folder, name, entry):
+                return
+        if before is not None:
+            self._changes.gone.append(_version(folder, name, before))
+        if entry is not None:
+            is_link = isinstance(directory.names.get(name), Link)
+            arrived_ns = None if is_link else _later(directory.arrived_ns, entry.arrived_ns)
+            self._changes.came.append((_version(folder, name, entry), arrived_ns))
+
+    def _look(self, paths: Iterable[str]) -> None:
         """Look at `paths` and at some of the rest, in turn."""
-        found = []
         for folder, name in [_split(path) for path in paths] + list(islice(self._turn(), _LOOK_AGAIN)):
             directory = self._directories.get(folder)
             entry = self._stat(folder, name) if directory and name in directory.files else None
-            if directory and entry and entry != directory.files[name]:
-                before, directory.files[name] = directory.files[name], entry
-                if (before.size, before.modified_ns, before.identity) != (
-                    entry.size,
-                    entry.modified_ns,
-                    entry.identity,
-                ):
-                    found.append((_version(folder, name, entry), entry))
-        return found
+            if entry is not None and entry.is_file:
+                self._note(folder, name, entry)
 
     def _turn(self) -> Iterator[tuple[str, str]]:
         yield from self._again
@@ -265,6 +350,10 @@ class Scan:
             return target
         self.outside.add(f"{folder}/{name}" if folder else name)
         return None
+
+
+def _later(one: int | None, other: int | None) -> int | None:
+    return None if one is None or other is None else max(one, other)
 
 
 def _split(path: str) -> tuple[str, str]:

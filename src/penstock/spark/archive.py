@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import subprocess
 import sys
 
 from penstock.errors import DependencyError
-from penstock.storage import cache_directory, is_file
+from penstock.spark.machine import Finding
+from penstock.storage import cache_directory, cached, is_file
 
 QUICK_COMPILER = "-XX:TieredStopAtLevel=1"
+_BLANK = re.compile(r"""[\s"'\\]""")
 _MAKE = """
+from penstock.spark import archive, machine
 from penstock.spark.session import local_session
 import sys, tempfile, penstock
 from pathlib import Path
@@ -19,7 +23,8 @@ temporary = tempfile.TemporaryDirectory()
 folder = Path(temporary.name)
 (folder / "in").mkdir()
 (folder / "in" / "a.json").write_text('{"a": 1}\\n')
-spark = local_session(config={"spark.driver.extraJavaOptions": " ".join(sys.argv[1:])})
+options = archive.as_options([*sys.argv[1:], *machine.java_options()])
+spark = local_session(config={"spark.driver.extraJavaOptions": options})
 source = {"format": "json", "schema": "a bigint"}
 penstock.ingest(spark, str(folder / "in"), str(folder / "out"), source=source, sink={"format": "parquet"})
 spark.stop()
@@ -28,15 +33,33 @@ spark.stop()
 
 def location() -> str:
     """Return where the archive of this Java and PySpark is, or would be."""
-    return f"{cache_directory()}/classes-{_key()}.jsa"
+    name = _name()
+    return cached(name) or f"{cache_directory()}/{name}"
 
 
 def flags() -> list[str]:
     """Return the JVM flags that use the archive; none if it is not there."""
-    path = location()
-    if not is_file(path):
-        return []
-    return [f"-XX:SharedArchiveFile={path}", "-Xshare:auto", "-Xlog:disable", "-Xlog:all=off"]
+    path = cached(_name())
+    return [] if path is None else [f"-XX:SharedArchiveFile={path}", "-Xshare:auto", "-Xlog:disable", "-Xlog:all=off"]
+
+
+def finding() -> Finding:
+    """Say whether starts have the archive."""
+    path = cached(_name())
+    if path is not None:
+        return Finding("archive", "ok", path)
+    slow = "there is no archive of Spark's classes: a start takes some seconds more"
+    return Finding("archive", "note", slow, "make it once with: penstock warmup")
+
+
+def as_options(flags: list[str]) -> str:
+    """Return flags as the text of Spark's Java options, whose words end at a space unless they are quoted."""
+    return " ".join(_quoted(flag) if _BLANK.search(flag) else flag for flag in flags)
+
+
+def _quoted(flag: str) -> str:
+    escaped = flag.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
 
 
 def make() -> str:
@@ -50,14 +73,14 @@ def make() -> str:
     return path
 
 
-def _key() -> str:
-    """Return what an archive depends on: the JVM and the jars. Reading them must not cost a start of Java."""
+def _name() -> str:
+    """Return the name of the archive, which has what it depends on: the JVM and the jars. Reading them must not cost a start of Java."""
     import pyspark
 
     java = os.environ.get("JAVA_HOME") or _java()
     jars = os.path.dirname(os.path.realpath(pyspark.__file__))  # an environment reached by a link is the same one
     facts = f"{pyspark.__version__}:{jars}:{java}"
-    return hashlib.sha256(facts.encode()).hexdigest()[:16]
+    return f"classes-{hashlib.sha256(os.fsencode(facts)).hexdigest()[:16]}.jsa"
 
 
 def _java() -> str:

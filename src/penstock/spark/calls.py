@@ -32,15 +32,21 @@ from pyspark.sql.types import StructType
 
 from penstock import unique
 from penstock.aio.carry import Form
-from penstock.aio.function import Adapted, AsyncFunction, check_arguments
-from penstock.aio.operator import Counts, Operator, Settings, milliseconds
+from penstock.aio.function import Adapted, AsyncFunction
+from penstock.aio.latency import milliseconds
+from penstock.aio.outcome import Counts
 from penstock.aio.retry import Retry
 from penstock.aio.rows import ERROR_COLUMN, Shape
+from penstock.aio.settings import Settings
 from penstock.aio.stage import Carrying, Place, Plan, run
+from penstock.arguments import check_plain, flag, named
 from penstock.errors import OptionError
 from penstock.formats.schema import to_arrow, to_spark
-from penstock.spark import ddl, lanes
-from penstock.spark.checkpoint import task_place
+from penstock.spark import ddl, functions, lanes
+from penstock.spark.border import leaving
+from penstock.spark.checkpoint import task_place, task_run
+from penstock.spark.connect import require_driver
+from penstock.spark.register import register
 from penstock.spark.worker import settle_reader
 from penstock.units import parse_rate
 
@@ -50,12 +56,16 @@ if TYPE_CHECKING:
     from pyspark import Accumulator, SparkContext
     from pyspark.sql import SparkSession
 
+    from penstock.aio.operator import Operator
+
 _log = logging.getLogger("penstock.aio")
 _ON_ERROR = ("fail", "column")
+_LANES = "!lanes"  # how many tasks have told of their lane, beside the counts of a query
 _frames = itertools.count(1)
 _totals: dict[str, Accumulator[dict[str, int]]] = {}
 
 
+@named
 class AsyncMap:
     """The calls that `async_map` makes, checked, before there is a DataFrame: the `transform` of an ingest.
 
@@ -85,7 +95,7 @@ class AsyncMap:
             msg = f"on_error={on_error!r}; expected 'fail', 'column', or a plain function of (row, error) that returns the output"
             raise OptionError(msg)
         if callable(on_error):
-            check_arguments("on_error", on_error, "row", "error")
+            check_plain("on_error", on_error, "row", "error")
         given: object = retry
         if not isinstance(given, (Retry, NoneType)):
             msg = f"retry={retry!r}; expected a penstock.Retry, Retry(max_attempts=3) for example"
@@ -93,7 +103,7 @@ class AsyncMap:
         outputs = to_arrow(ddl.schema_json(schema))
         settings = Settings(
             capacity=capacity,
-            ordered=_flag("ordered", ordered),
+            ordered=flag(ordered, name="ordered"),
             timeout=timeout,
             attempt_timeout=attempt_timeout,
             retry=retry,
@@ -102,10 +112,16 @@ class AsyncMap:
             batch_wait=batch_wait,
             drain=drain,
         )
-        shape = Shape(outputs, _flag("keep_input", keep_input), on_error == "column")
-        self._plan = Plan(
-            unique.token(), Adapted(fn), settings, shape, on_error, _columns("key", key), _columns("share", share)
+        shape = Shape(outputs, flag(keep_input, name="keep_input"), on_error == "column")
+        function = Adapted(fn)
+        self._held_back: OptionError | None = (
+            None  # what keeps `fn` from being sent; to be imported by name it need not be
         )
+        try:
+            name = functions.digest(fn)
+        except OptionError as error:
+            name, self._held_back = unique.token(), error
+        self._plan = Plan(name, function, settings, shape, on_error, _columns("key", key), _columns("share", share))
         names = shape.whole(pa.schema([])).names
         _distinct(names)
         if not names and not keep_input:
@@ -113,6 +129,16 @@ class AsyncMap:
                 "schema has no columns, and keep_input=False: nothing would come out; keep the input, or name a column"
             )
             raise OptionError(msg)
+
+    @property
+    def user_function(self) -> object:
+        """Return the function that was given."""
+        return self._plan.function.given
+
+    def check_sent(self) -> None:
+        """Raise `OptionError` if the function cannot be sent to workers."""
+        if self._held_back is not None:
+            raise self._held_back
 
     @property
     def drain(self) -> float | None:
@@ -132,10 +158,10 @@ class AsyncMap:
     def schema(self, carried: pa.Schema) -> pa.Schema:
         """Return the schema of the output for an input's; `OptionError` if they do not go together."""
         names = list(carried.names)
-        for what, asked in (("key", self._plan.key), ("share", self._plan.share)):
+        for parameter, asked in (("key", self._plan.key), ("share", self._plan.share)):
             for name in asked:
                 if names.count(name) != 1:
-                    msg = f"{what}: there is no column {name!r}; expected one of {', '.join(names) or '(no columns)'}"
+                    msg = f"{parameter}: there is no column {name!r}; expected one of {', '.join(names) or '(no columns)'}"
                     raise OptionError(msg)
         whole = self._plan.shape.whole(carried)
         _distinct(whole.names)
@@ -143,11 +169,12 @@ class AsyncMap:
 
     def shared_by(self, tasks: int) -> AsyncMap:
         """Return the same for one of so many tasks that share the rate."""
-        made = object.__new__(AsyncMap)
+        calls = object.__new__(type(self))
+        calls._held_back = self._held_back
         settings = self._plan.settings
         rate = None if settings.rate is None else settings.rate / max(tasks, 1)
-        made._plan = replace(self._plan, settings=replace(settings, rate=rate))
-        return made
+        calls._plan = replace(self._plan, settings=replace(settings, rate=rate))
+        return calls
 
     def operator_id(self, carried: pa.Schema) -> str:
         """Return what names this operator in the ids of its calls: the same whenever the same program runs."""
@@ -174,16 +201,17 @@ class AsyncMap:
         else:
             prefix = f"{query}-{operator}-{batch}-{partition}-"
         settle_reader()  # the calls of a task make so much garbage that looking at modules is a third of its work
-        place = Place(query, partition, prefix)
+        place = Place(query, partition, prefix, task_run())
 
-        def ended(made: Operator) -> None:
-            counts = {f"{query} {name}": count for name, count in _counted(made).items()}
+        def ended(operator_of_task: Operator) -> None:
+            counts = {f"{query} {name}": count for name, count in _counted(operator_of_task).items()}
             report(counts)
             _log.info("partition %d of batch %s: %s", partition, batch, CallCounts.of(counts, query))
 
         return run(self._plan, place, batches, carrying=carrying, idle=idle, ended=ended)
 
 
+@named
 def async_map(
     df: DataFrame,
     fn: AsyncFunction | Callable[..., Any],
@@ -215,13 +243,13 @@ def async_map(
     if not isinstance(given, DataFrame):
         msg = f"async_map: df is a {type(df).__name__}; expected Spark's DataFrame first, then the function"
         raise OptionError(msg)
-    context = getattr(df.sparkSession, "sparkContext", None)
-    if context is None:
-        msg = "async_map: a session of Spark Connect has no context to count calls with; use a session of its own (local, YARN, Kubernetes)"
-        raise OptionError(msg)
+    require_driver(df, "async_map")
+    context = df.sparkSession.sparkContext
     calls = AsyncMap(fn, schema=schema, **options)
+    calls.check_sent()
     if calls.drain is not None:
         lanes.check(df)
+        register(df.sparkSession)  # whose listener ends a run of what is there
     if not df.columns:
         msg = "async_map: the DataFrame has no columns, and Spark does not tell Python how many such rows there are; select one"
         raise OptionError(msg)
@@ -237,6 +265,10 @@ def async_map(
             batches, operator=operator, otherwise=otherwise, carrying=carrying, idle=_flush, report=totals.add
         )
 
+    def tell() -> None:
+        query, _, _ = task_place()
+        totals.add({f"{query} {_LANES}": 1})
+
     fields, names = _fields(df, calls.shape), df.columns
     places = [f"c{place}" for place in range(len(names))]
     placed = df.toDF(*places)  # to `mapInArrow` the name `a.b` is a part of `a`, and one that is there twice nothing
@@ -248,12 +280,12 @@ def async_map(
         return stage(named(batches))
 
     if calls.drain is None:
-        return placed.mapInArrow(call_each, fields)
+        return placed.mapInArrow(leaving(call_each), fields)
     by = f" by {', '.join(calls.key)}" if calls.key else ""  # another key would have other lanes
     form = Form(calls.shape, f"{df.schema.simpleString()} -> {fields.simpleString()}{by}")
     key = [places[names.index(name)] for name in calls.key]
-    chunks = lanes.carried_map(placed, form, key, operator, calls.drain, named, stage)
-    return chunks.mapInArrow(lanes.unpacked, fields)
+    chunks = lanes.carried_map(placed, form, key, operator, calls.drain, named=named, stream=stage, tell=tell)
+    return chunks.mapInArrow(leaving(lanes.unpacked), fields)
 
 
 _own, _given = inspect.signature(async_map), inspect.signature(AsyncMap)
@@ -262,6 +294,7 @@ async_map.__signature__ = _own.replace(  # type: ignore[attr-defined]  # what he
 )
 
 
+@named
 def split_errors(df: DataFrame) -> tuple[DataFrame, DataFrame]:
     """Return (good, failed): rows without and with an error, of the output of `async_map(..., on_error="column")`.
 
@@ -285,20 +318,22 @@ class CallCounts(Counts):
     @classmethod
     def of(cls, totals: dict[str, int], query: str) -> CallCounts:
         """Return the counts of one query."""
-        found = {name.removeprefix(f"{query} "): n for name, n in totals.items() if name.startswith(f"{query} ")}
-        latencies = {int(name[1:]): n for name, n in found.items() if name[0] == "~"}
-        counts = {name: n for name, n in found.items() if name[0] != "~"}
+        named = {name.removeprefix(f"{query} "): n for name, n in totals.items() if name.startswith(f"{query} ")}
+        latencies = {int(name[1:]): n for name, n in named.items() if name[0] == "~"}
+        counts = {name: n for name, n in named.items() if name[0] not in "~!"}
         return cls(**counts, p50=milliseconds(latencies, 0.5), p99=milliseconds(latencies, 0.99))
 
 
+@named
 def call_counts(spark: SparkSession) -> dict[str, CallCounts]:
     """Return what the calls of each query came to, by the query's id; of a batch frame, by what its calls' ids begin with.
 
     Updated when a task ends. The calls of an ingest are in the executors' logs alone: Spark counts nothing in a sink.
     """
+    require_driver(spark, "call_counts")
     totals = _totals.get(spark.sparkContext.applicationId)
-    found = dict(totals.value) if totals else {}
-    return {query: CallCounts.of(found, query) for query in {name.partition(" ")[0] for name in found}}
+    counts = dict(totals.value) if totals else {}
+    return {query: CallCounts.of(counts, query) for query in {name.partition(" ")[0] for name in counts}}
 
 
 class _Sum(AccumulatorParam[dict[str, int]]):
@@ -321,40 +356,38 @@ def counts_of(query: str) -> CallCounts | None:
     return None
 
 
-def _counted(made: Operator) -> dict[str, int]:
+def has_lanes(query: str) -> bool:
+    """Tell whether tasks of a query have told that it carries calls over."""
+    return any(f"{query} {_LANES}" in totals.value for totals in list(_totals.values()))
+
+
+def _counted(operator: Operator) -> dict[str, int]:
     """Return an operator's counts and latencies under names that can be added up."""
-    return asdict(made.counts) | {f"~{bucket}": n for bucket, n in made.latencies.items()}
+    return asdict(operator.counts) | {f"~{bucket}": n for bucket, n in operator.latencies.items()}
 
 
 def _accumulator(context: SparkContext) -> Accumulator[dict[str, int]]:
     """Return where tasks add up their counts: one for the whole application."""
-    made = _totals.get(context.applicationId)
-    if made is None:
-        made = _totals[context.applicationId] = context.accumulator({}, _Sum())
-    return made
+    totals = _totals.get(context.applicationId)
+    if totals is None:
+        totals = _totals[context.applicationId] = context.accumulator({}, _Sum())
+    return totals
 
 
 def _fields(df: DataFrame, shape: Shape) -> Any:  # noqa: ANN401 - a StructType
     """Return the schema of the output for Spark."""
-    made = StructType.fromJson(json.loads(to_spark(shape.whole(pa.schema([])))))
-    return StructType([*(df.schema.fields if shape.keep_input else ()), *made.fields])
+    outputs = StructType.fromJson(json.loads(to_spark(shape.whole(pa.schema([])))))
+    return StructType([*(df.schema.fields if shape.keep_input else ()), *outputs.fields])
 
 
-def _columns(what: str, names: object) -> tuple[str, ...]:
+def _columns(parameter: str, names: object) -> tuple[str, ...]:
     if names is None:
         return ()
     names = [names] if isinstance(names, str) else names
     if not isinstance(names, (list, tuple)) or not names or not all(isinstance(name, str) for name in names):
-        msg = f"{what}={names!r}; expected the name of a column, or a list of them"
+        msg = f"{parameter}={names!r}; expected the name of a column, or a list of them"
         raise OptionError(msg)
     return tuple(names)
-
-
-def _flag(what: str, value: object) -> bool:
-    if not isinstance(value, bool):
-        msg = f"{what}={value!r}; expected True or False"
-        raise OptionError(msg)
-    return value
 
 
 def _distinct(names: list[str]) -> None:

@@ -4,7 +4,7 @@
 - `<checkpoint>/offsets/<b>` is written before batch b runs and never changes: the batch in flight is the last one there,
   its content is the batch's fingerprint, and its lines from the third on are the sources' offsets.
 - `<checkpoint>/commits/<b>` is there when batch b is done.
-- A task sees the query id and the batch id as local properties.
+- A task sees the query id, the batch id and, as its job group, the id of the query's run as local properties.
 
 `tests/spark/test_contract.py` holds each of these against the installed Spark.
 """
@@ -12,12 +12,14 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
+from dataclasses import dataclass
 from operator import or_
 from typing import TYPE_CHECKING, Any
 
 import xxhash
 
-from penstock.errors import DamagedState, NotThere, OptionError
+from penstock.errors import AlreadyThere, DamagedState, NotThere, OptionError
 from penstock.sink.sink import Batch
 from penstock.source.cursor import check
 from penstock.storage import locate
@@ -27,7 +29,16 @@ if TYPE_CHECKING:
 
 _BATCH_ID = "streaming.sql.batchId"
 _QUERY_ID = "sql.streaming.queryId"
+_RUN_ID = "spark.jobGroup.id"
 _OFFSETS_FROM = 2  # the lines before are the version and Spark's own metadata
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """What a checkpoint says at one moment, as far as it can be read: whose it is, and the batch in flight."""
+
+    query: str | None = None
+    batch: Batch | None = None
 
 
 class Checkpoint:
@@ -61,17 +72,22 @@ class Checkpoint:
         except NotThere:
             return []
 
+    def snapshot(self) -> Snapshot:
+        """Return whose checkpoint it is, and the batch in flight; each file is read once. `DamagedState`."""
+        query = self.query_id()
+        numbers = self.numbers("offsets") if query is not None else []
+        return Snapshot(query, self.batch(query, numbers[-1]) if query is not None and numbers else None)
+
     def current(self) -> Batch | None:
         """Return the batch in flight, `None` if it cannot be read here. `DamagedState`."""
-        query, numbers = self.query_id(), self.numbers("offsets")
-        return self.batch(query, numbers[-1]) if query is not None and numbers else None
+        return self.snapshot().batch
 
     def batch(self, query: str, number: int) -> Batch:
         """Return batch `number` with its fingerprint, and whether its sources say that it is the last of the run."""
         text = self._read(f"offsets/{number}")
         if text is None:
             return Batch(query, number)
-        return Batch(query, number, xxhash.xxh3_64_hexdigest(text), self._is_last(number))
+        return Batch(query, number, xxhash.xxh3_64_hexdigest(text), self._is_last(number, _lines(text)))
 
     def offsets(self, number: int) -> list[dict[str, Any] | None]:
         """Return the end offset of each source of batch `number`, `None` in place of one that is not ours.
@@ -80,20 +96,22 @@ class Checkpoint:
         """
         return [self._ours(line, number) for line in self._lines(number) if line != b"-"]
 
-    def _is_last(self, number: int) -> bool:
+    def _is_last(self, number: int, lines: list[bytes]) -> bool:
         """Tell whether a batch is the last of its run, from its offsets and those of the batch before it.
 
         Each source must say so in its offset, or have had nothing for the batch: in an AvailableNow run it will then have
         nothing for another. What an idle source says is that of an earlier batch, perhaps of an earlier run.
         """
-        lines, earlier = self._lines(number), self._lines(number - 1)
         offsets = [self._ours(line, number) or {} for line in lines]
-        still = [line in {b"-", *earlier[i : i + 1]} or offsets[i].get("plan") == [] for i, line in enumerate(lines)]
         last = [offset.get("last") is True for offset in offsets]
-        return any(last) and all(map(or_, last, still))
+        if not any(last):
+            return False
+        earlier = self._lines(number - 1)
+        still = [line in {b"-", *earlier[i : i + 1]} or offsets[i].get("plan") == [] for i, line in enumerate(lines)]
+        return all(map(or_, last, still))
 
     def _lines(self, number: int) -> list[bytes]:
-        return (self._read(f"offsets/{number}") or b"").splitlines()[_OFFSETS_FROM:]
+        return _lines(self._read(f"offsets/{number}") or b"")
 
     def _ours(self, line: bytes, number: int) -> dict[str, Any] | None:
         try:
@@ -109,11 +127,30 @@ class Checkpoint:
             raise DamagedState(msg) from error
         return form
 
-    def abandon(self, number: int) -> None:
-        """Take the plan of a batch out of Spark's offset log: nothing of it was decided, and it is planned anew."""
+    def entry(self, number: int) -> tuple[list[bytes], list[bytes]]:
+        """Return the lines of a batch's entry in the offset log: Spark's own, and one a source (`-`: it had nothing yet)."""
+        return (self._read(f"offsets/{number}") or b"").splitlines()[:_OFFSETS_FROM], self._lines(number)
+
+    def abandon(self, number: int) -> str | None:
+        """Take the plan of a batch out of Spark's offset log: nothing of it was decided, and it is planned anew.
+
+        Returns where it is kept; `None` if there is none to be taken out, or the checkpoint cannot be reached here.
+        """
+        text = self._read(f"offsets/{number}")
+        if self._storage is None or text is None:
+            return None
+        kept = f"{self._path}/penstock/replanned-{number}-{xxhash.xxh3_64_hexdigest(text)}"
+        self._storage.make_directory(f"{self._path}/penstock")
+        with suppress(AlreadyThere):  # by a try that died before it had deleted the entry
+            self._storage.put_if_absent(kept, text)
         for name in (str(number), f".{number}.crc"):
-            if self._storage is not None:
-                self._storage.delete(f"{self._path}/offsets/{name}")
+            self._storage.delete(f"{self._path}/offsets/{name}")
+        return kept
+
+    def put_offsets(self, number: int, entry: bytes) -> None:
+        """Give a batch that has no entry in the offset log this one."""
+        assert self._storage is not None  # noqa: S101 - the entry was made of another one that was read
+        self._storage.put_if_absent(f"{self._path}/offsets/{number}", entry)
 
     def persist(self, number: int) -> None:
         """Make batch `number` durable in the checkpoint, which Spark does not.
@@ -138,6 +175,11 @@ class Checkpoint:
             return None
 
 
+def _lines(text: bytes) -> list[bytes]:
+    """Return the lines of an offset log's file that are the offsets of sources."""
+    return text.splitlines()[_OFFSETS_FROM:]
+
+
 def task_batch() -> tuple[str, int, int]:
     """Return (query id, batch id, partition) of the task this runs in."""
     query, batch, partition = task_place()
@@ -156,3 +198,13 @@ def task_place() -> tuple[str | None, int | None, int]:
         return None, None, 0
     query, batch = context.getLocalProperty(_QUERY_ID), context.getLocalProperty(_BATCH_ID)
     return query, None if batch is None else int(batch), context.partitionId()
+
+
+def task_run() -> str:
+    """Return the run of the streaming query that the task this runs in is of; "" where it is of none."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    if context is None or context.getLocalProperty(_QUERY_ID) is None:
+        return ""
+    return context.getLocalProperty(_RUN_ID) or ""

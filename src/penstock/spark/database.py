@@ -14,6 +14,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, Writ
 
 from penstock.errors import OptionError
 from penstock.options import DATABASE, Options, parse
+from penstock.spark.border import border
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,12 +24,13 @@ if TYPE_CHECKING:
 
     from penstock.db.database import Database
     from penstock.db.sink import BatchId, DatabaseSink
-    from penstock.db.staging import Staged, Staging
+    from penstock.db.staging import Staged, StagingFiles
     from penstock.sink.sink import Batch
 
 _log = logging.getLogger("penstock.db")
 
 
+@border
 class DatabaseDataSource(DataSource):
     """Tables as exactly-once sinks; the options are `penstock.options.DATABASE`."""
 
@@ -66,6 +68,7 @@ class StagedMessage(WriterCommitMessage):
     staged: Staged
 
 
+@border
 class DatabaseStreamWriter(DataSourceStreamArrowWriter):
     """The sink of one query for one batch; see `db.sink`. It begins the batch when it is pickled, as `PenstockStreamWriter`."""
 
@@ -98,8 +101,8 @@ class DatabaseStreamWriter(DataSourceStreamArrowWriter):
         worker.settle_writer()
         assert self._applied is not None  # noqa: S101 - it was pickled to get here
         if batch <= self._applied:
-            return StagedMessage(query, Staged((), sum(some.num_rows for some in iterator)))
-        rows = (conform(some, self._schema) for some in iterator)
+            return StagedMessage(query, Staged((), sum(batch_of_rows.num_rows for batch_of_rows in iterator)))
+        rows = (conform(batch_of_rows, self._schema) for batch_of_rows in iterator)
         return StagedMessage(query, self._staging(query).write(batch, partition, self._schema, rows))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
@@ -144,8 +147,8 @@ class DatabaseStreamWriter(DataSourceStreamArrowWriter):
         sink = DatabaseSink(self._options, self._sink_id, self._schema)
         return sink, _database(self._options["url"], self._options["password"])
 
-    def _staging(self, query: str) -> Staging:
-        from penstock.db.staging import Staging
+    def _staging(self, query: str) -> StagingFiles:
+        from penstock.db.staging import StagingFiles
 
         location = self._options["stagingLocation"] or self._options["checkpointLocation"]
         if location is None:
@@ -153,13 +156,13 @@ class DatabaseStreamWriter(DataSourceStreamArrowWriter):
                 'the sink needs a place for rows that wait for their transaction: .option("stagingLocation", directory)'
             )
             raise OptionError(msg)
-        return Staging(location, query)
+        return StagingFiles(location, query)
 
 
 @cache
 def _database(url: str, password: str | None) -> Database:
     """Return the database; one a process, so that its connection outlives the batch."""
-    from penstock.db.database import database
+    from penstock.db.databases import database
     from penstock.db.target import secret
 
     return database(url, lambda: secret(password))

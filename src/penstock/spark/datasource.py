@@ -21,7 +21,8 @@ from pyspark.sql.datasource import (
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxFiles, SupportsTriggerAvailableNow
 
 from penstock.errors import OptionError
-from penstock.options import SINK, SOURCE, Options, parse
+from penstock.options import SOURCE, Options, parse
+from penstock.spark.border import border
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -29,11 +30,14 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-    from penstock.sink.sink import Begun, Sink, TaskResult
+    from penstock.sink.batch import Begun, TaskResult
+    from penstock.sink.sink import Sink
     from penstock.source.cursor import Split
     from penstock.source.plan import Planner
+    from penstock.spark.writing import Bound
 
 
+@border
 class PenstockDataSource(DataSource):
     """Files as exactly-once streams; the options are those of `penstock.options`."""
 
@@ -43,9 +47,15 @@ class PenstockDataSource(DataSource):
         return "penstock"
 
     def schema(self) -> StructType | str:
-        """Return the schema of a source that needs none from the user."""
+        """Return the schema of a source that needs none from the user; `OptionError` for a table, which Spark gives an owner."""
         from penstock.spark.ddl import default_schema
 
+        if "owner" in self.options:
+            msg = (
+                "there are no tables of format penstock: expected spark.readStream; what it wrote is a table of its own "
+                "format, such as CREATE TABLE ... USING parquet LOCATION ..."
+            )
+            raise OptionError(msg)
         return default_schema(self._parsed(SOURCE, "source"))
 
     def streamReader(self, schema: StructType) -> PenstockStreamReader:  # noqa: N802 - Spark's name
@@ -57,7 +67,9 @@ class PenstockDataSource(DataSource):
         if overwrite:
             msg = "outputMode('complete') would have finished files replaced; expected append, Spark's default"
             raise OptionError(msg)
-        return PenstockStreamWriter(self._parsed(SINK, "sink"), schema.json())
+        from penstock.spark.fused import LIVE_SINK
+
+        return PenstockStreamWriter(self._parsed(LIVE_SINK, "sink"), schema.json())
 
     def reader(self, schema: StructType) -> NoReturn:  # noqa: ARG002 - Spark's signature
         """Say that files are read as a stream."""
@@ -71,7 +83,7 @@ class PenstockDataSource(DataSource):
         msg = "format penstock is a stream: expected df.writeStream; a batch is written as text, json, csv or parquet"
         raise OptionError(msg)
 
-    def _parsed(self, table: Any, what: str) -> Options:  # noqa: ANN401 - SOURCE or SINK
+    def _parsed(self, table: Any, what: str) -> Options:  # noqa: ANN401 - SOURCE or LIVE_SINK
         return parse(table, dict(self.options), what=what)
 
 
@@ -82,6 +94,7 @@ class SplitsPartition(InputPartition):
     splits: tuple[Split, ...]
 
 
+@border
 class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """The source of one query. Plans in the source's process, reads in tasks; see `source.plan` and `source.read`."""
 
@@ -146,8 +159,10 @@ class Message(WriterCommitMessage):
 
     query: str
     result: TaskResult
+    bound: Bound
 
 
+@border
 class PenstockStreamWriter(DataSourceStreamArrowWriter):
     """The sink of one query for one batch; see `sink.sink`.
 
@@ -160,6 +175,7 @@ class PenstockStreamWriter(DataSourceStreamArrowWriter):
 
         self._options = options
         self._schema = writing.schema(options, schema)
+        self._bound: Bound | None = None
         self._begun: Begun | None = None
         self._sink: Sink | None = None
 
@@ -168,8 +184,9 @@ class PenstockStreamWriter(DataSourceStreamArrowWriter):
         if self._begun is None:
             from penstock.spark import writing
 
-            self._sink = writing.sink(self._options, self._schema)
-            self._begun = writing.begin(self._sink)
+            self._bound = writing.Bound.of(self._options)
+            self._sink = writing.sink(self._options, self._schema, self._bound.sink_id)
+            self._begun = writing.begin(self._sink, self._bound)
         return self.__dict__.copy()
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Message:
@@ -178,8 +195,9 @@ class PenstockStreamWriter(DataSourceStreamArrowWriter):
 
         assert self._begun is not None  # noqa: S101 - it was pickled to get here
         assert self._sink is not None  # noqa: S101 - as above
+        assert self._bound is not None  # noqa: S101 - as above
         query, result = writing.write(self._sink, self._begun, self._schema, iterator)
-        return Message(query, result)
+        return Message(query, result, self._bound)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Decide the batch and publish what it finished."""

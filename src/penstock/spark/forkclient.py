@@ -1,6 +1,6 @@
 """Stands where Spark has started a Python: asks the fork server for one, and lives and ends as that one does.
 
-Run by its path, by `python.sh`, with nothing but the standard library: it is all that a worker's start costs. Where the
+Run by its path, by the launcher, with nothing but the standard library: it is all that a worker's start costs. Where the
 server is not, or is not for this, it becomes the Python that was asked for.
 """
 

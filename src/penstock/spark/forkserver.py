@@ -3,7 +3,7 @@
 Problem. A query of ours needs seven kinds of Python process, and Spark starts most of them one after the other, each when
 it first needs it. Each imports PySpark, pyarrow and us before it does anything: 0.15 to 0.3 s of a core, seven times.
 
-Idea. While the JVM starts, a process imports that once. What Spark starts in place of Python (`python.sh`) then runs
+Idea. While the JVM starts, a process imports that once. What Spark starts in place of Python (`launcher/python3`) then runs
 `forkclient.py`, which hands its arguments, environment and standard streams to this server; the server forks, and the
 child becomes what was asked for. To Spark the client is the process it started: it passes on signals, ends when the child
 ends, with its status, and the child is killed when it is.

@@ -3,6 +3,11 @@
 The source emits the splits of its plan as rows (`emit=splits`), one row a task. The sink's task opens them, reads,
 transforms and writes, as Arrow or bytes in one Python process. Plan and ledger are those of every other query; no record
 crosses into the JVM.
+
+A transform is a function of the user, and whoever runs a query is trusted: the stage of a query that runs travels in its
+options, as a `LiveStage`, and what it names is loaded. Whoever may write to the output is not trusted: what the sink's
+notes have of a stage is a `NotedStage`, and to repeat that takes a transform that the caller names (`Stage.repeated`).
+Nothing here makes the one of the other.
 """
 
 from __future__ import annotations
@@ -11,6 +16,7 @@ import importlib
 import inspect
 import json
 import os
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, cast
@@ -18,7 +24,9 @@ from typing import TYPE_CHECKING, Any, cast
 from penstock.errors import OptionError, PenstockError
 from penstock.formats import LINES, decoder
 from penstock.formats.schema import conform, to_arrow, to_spark
-from penstock.options import SOURCE, Options, parse
+from penstock.formats.strings import checked
+from penstock.options import SINK, SOURCE, Option, Options, parse
+from penstock.sink.existing import STAGE
 from penstock.source.cursor import Split
 from penstock.spark import functions, reading
 
@@ -28,11 +36,34 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from penstock.sink.existing import NotedStage
     from penstock.source.read import Reading
     from penstock.spark.calls import AsyncMap
 
     Transform: TypeAlias = Callable[[Any], Any] | AsyncMap
     Applied: TypeAlias = Callable[[pa.RecordBatch], pa.RecordBatch] | AsyncMap
+
+_PICKLED = "pickle:"
+
+
+@dataclass(frozen=True)
+class LiveStage:
+    """The stage of a query that runs, as text: what `Stage.describe` was given by a live caller, functions included.
+
+    It is made there and out of the options that Spark hands to the processes of its query (`LIVE_SINK`), and nowhere else:
+    text that was read from a file has no way to become one.
+    """
+
+    text: str
+
+    @staticmethod
+    def option(value: str, name: str) -> LiveStage:  # noqa: ARG004 - a parser
+        """Return what an option of a running query holds."""
+        return LiveStage(value)
+
+
+# The options of the sink of a running query: those of users, and the stage of an ingest.
+LIVE_SINK = (*SINK, Option(STAGE, None, LiveStage.option, "the stage of an ingest, set by penstock.ingest"))
 
 
 @dataclass(frozen=True)
@@ -45,7 +76,7 @@ class Stage:
     schema: pa.Schema
 
     @staticmethod
-    def describe(source: dict[str, str], schema: str, transform: Transform | str | None, tasks: int = 1) -> str:
+    def describe(source: dict[str, str], schema: str, transform: Transform | str | None, tasks: int = 1) -> LiveStage:
         """Return the stage as the text that travels in the sink's options.
 
         `schema` is Spark's JSON of what the source reads, `tasks` how many share a rate.
@@ -56,9 +87,10 @@ class Stage:
         packed = _packed(transform)
         try:
             function = _function(packed)
-        except Exception as error:  # loading a user's module may raise anything
-            msg = f"transform {transform!r} cannot be loaded: {_told(error)}; expected a function or 'module:function'"
-            raise OptionError(msg) from error
+        except OptionError:
+            raise
+        except Exception as error:  # what the user's function holds may fail to travel in any way
+            raise _not_loaded(transform, error) from error
         try:
             out = to_spark(_output_schema(function, empty))
         except OptionError:
@@ -66,40 +98,54 @@ class Stage:
         except Exception as error:  # a user's function may raise anything
             msg = f"transform {transform!r} fails on an empty batch, which tells its columns: {_told(error)}; let it take one"
             raise OptionError(msg) from error
-        return json.dumps({"source": source, "schema": schema, "transform": packed, "tasks": tasks, "out": out})
+        form = {"source": source, "schema": schema, "transform": packed, "tasks": tasks, "out": out}
+        return LiveStage(json.dumps(form))
 
     @staticmethod
     @lru_cache(maxsize=8)
-    def of(text: str) -> Stage:
-        """Return the stage that `describe` made."""
-        form = json.loads(text)
+    def of(live: LiveStage) -> Stage:
+        """Return the stage that `describe` made; whatever function it names, or holds, is loaded."""
+        form = json.loads(live.text)
         options, how = _reading(form["source"], form["schema"])
         function = _function(form["transform"])
         if function is not None and not callable(function):
             function = function.shared_by(form.get("tasks", 1))
         return Stage(options, how, function, to_arrow(form["out"]))
 
+    @staticmethod
+    def repeated(noted: NotedStage, source: str, transform: Applied | None) -> Stage:
+        """Return the stage that an ingest noted, over the source `source`, with the transform that the caller has `named`."""
+        options, how = _reading({**noted.source, "path": source}, noted.schema)
+        return Stage(options, how, transform, to_arrow(noted.out))
+
     @property
     def plain_text(self) -> bool:
         """Tell whether lines pass as they are."""
         fmt = self.reading.format
-        return fmt.name == "text" and self.transform is None and self.reading.metadata is None
+        one_column = len(fmt.schema) == 1  # others are those that directories name
+        passes = fmt.name == "text" and self.transform is None and self.reading.metadata is None and one_column
+        return passes and self.reading.gives_utf8
 
-    def rows(self, carried: Iterator[pa.RecordBatch], *, text: bool) -> Iterator[pa.RecordBatch | bytes]:
-        """Yield the rows of the splits that Spark carried here; lines as bytes if `text`."""
+    def rows(self, carried: Iterator[pa.RecordBatch], *, text: bool, errors: str) -> Iterator[pa.RecordBatch | bytes]:
+        """Yield the rows of the splits that Spark carried here; lines as bytes if `text`. `errors` is as in `read`."""
         self._load_libraries()
         entries = [entry for batch in carried for entry in batch.column("splits").to_pylist()]
-        yield from self.read([Split.from_json(split) for entry in entries for split in json.loads(entry)], text=text)
+        splits = [Split.from_json(split) for entry in entries for split in json.loads(entry)]
+        yield from self.read(splits, text=text, errors=errors)
 
     def _load_libraries(self) -> None:
         """Import what the task will need, while what sends its splits still starts."""
         # A task has one core, which Spark tells libraries by this name; polars has one of its own.
         os.environ.setdefault("POLARS_MAX_THREADS", os.environ.get("OMP_NUM_THREADS", "1"))
         if self.reading.format.name in LINES:
-            decoder(self.reading.format)
+            with suppress(OptionError):  # of text whose schema has columns that directories name
+                decoder(self.reading.format)
 
-    def read(self, splits: list[Split], *, text: bool) -> Iterator[pa.RecordBatch | bytes]:
-        """Yield the rows of splits; lines as bytes if `text`."""
+    def read(self, splits: list[Split], *, text: bool, errors: str) -> Iterator[pa.RecordBatch | bytes]:
+        """Yield the rows of splits; lines as bytes if `text`.
+
+        What a transform returns is what its author says; `errors` is what becomes of strings in it that are not UTF-8.
+        """
         if text:
             yield from self.reading.text(splits)
             return
@@ -107,15 +153,16 @@ class Stage:
         if self.transform is None:
             yield from plain
         elif callable(self.transform):
-            yield from (conform(_applied(self.transform, batch), self.schema) for batch in plain)
+            yield from (checked(conform(_applied(self.transform, batch), self.schema), errors) for batch in plain)
         else:
             operator = self.transform.operator_id(reading.expected_schema(self.options, self.reading))
-            yield from (conform(batch, self.schema) for batch in self.transform.stream(plain, operator=operator))
+            answers = self.transform.stream(plain, operator=operator)
+            yield from (checked(conform(batch, self.schema), errors) for batch in answers)
 
 
 def passes_text(sink: Options) -> bool:
     """Tell whether an ingest into this sink neither parses nor buckets, so that lines need not become Arrow."""
-    return sink["format"] == "text" and not sink["bucketBy"] and Stage.of(sink["ingest"]).plain_text
+    return sink["format"] == "text" and not sink["bucketBy"] and Stage.of(sink[STAGE]).plain_text
 
 
 def _applied(function: Callable[[pa.RecordBatch], pa.RecordBatch], batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -162,18 +209,35 @@ def _packed(transform: Transform | str | None) -> str | None:
     """Return a transform as text: `module:function`, or the function itself as Spark would send it to its workers."""
     if transform is None or isinstance(transform, str):
         return transform
-    return "pickle:" + functions.packed(transform)
+    return _PICKLED + functions.packed(transform)
+
+
+def named(transform: str) -> Applied:
+    """Return the function, or `AsyncMap`, that the user of this process has named: `module:function`. `OptionError`."""
+    module, _, name = transform.partition(":")
+    try:
+        return _applicable(getattr(importlib.import_module(module), name))
+    except Exception as error:  # importing a user's module may raise anything
+        raise _not_loaded(transform, error) from error
+
+
+def _not_loaded(transform: object, error: Exception) -> OptionError:
+    return OptionError(
+        f"transform {transform!r} cannot be loaded: {_told(error)}; expected a function or 'module:function'"
+    )
 
 
 def _function(packed: str | None) -> Applied | None:
-    """Return the transform as a function of record batches, or an `AsyncMap`; annotated with a DataFrame it is given polars."""
+    """Return the transform of a live stage, ready to be called."""
     if packed is None:
         return None
-    if packed.startswith("pickle:"):
-        function = functions.unpacked(packed.removeprefix("pickle:"))
-    else:
-        module, _, name = packed.partition(":")
-        function = getattr(importlib.import_module(module), name)
+    if packed.startswith(_PICKLED):
+        return _applicable(functions.unpacked(packed.removeprefix(_PICKLED)))
+    return named(packed)
+
+
+def _applicable(function: Any) -> Applied:  # noqa: ANN401 - what a user gives as a transform
+    """Return a transform as a function of record batches, or an `AsyncMap`; annotated with a DataFrame it is given polars."""
     if hasattr(function, "stream"):
         return cast("AsyncMap", function)  # to import it takes what no other ingest needs
     return _on_polars(function) if _wants_polars(function) else _checked(function)

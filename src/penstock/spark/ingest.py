@@ -3,30 +3,49 @@
 It is a query like any other: `emit=splits` from the source, the fused stage in the sink's options. What it adds is what a
 user would have to think of: where the checkpoint is, how many tasks, that the output does not lie in the input, that the
 last parts are published, and a report of how far it is.
+
+An ingest is a scope: however its call is left, its query has stopped, what was committed is published, and its keeper has
+ended. Two failures shaped how (`_Run`):
+
+Failure: *an answer that is taken for another's.*
+  1. The caller waits for an answer of the JVM, and is interrupted: Ctrl-C, a time-out of its own, any signal that raises.
+  2. The answer comes, and nobody reads it. The next call on the connection takes it for its own, and so do all behind it.
+  3. What stops the query is such a call: it runs on; or the session is of no more use.
+  Rule: all calls into the JVM are made by a thread of the ingest, which nothing interrupts. The caller's thread waits
+  for it, reports, and asks it to end.
+
+Failure: *a query without a handle.*
+  1. The caller is interrupted while the query is started, which takes seconds.
+  2. It starts, and there is nobody who could stop it.
+  Rule: whoever starts it looks whether it should end, before anything else.
 """
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import re
+import threading
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from penstock import errors
+from penstock import errors, unique
+from penstock.arguments import named
 from penstock.errors import CheckpointMismatch, DamagedState, NoSpace, NotThere, OptionError, StorageError
 from penstock.options import SINK, SOURCE, Option, parse
 from penstock.processes import process
-from penstock.sink.existing import sink_ids
+from penstock.sink.existing import STAGE, sink_ids
 from penstock.sink.sink import STATE_DIRECTORY, Sink
-from penstock.source.cursor import Cursor
-from penstock.source.scan import Scan, name_filter
+from penstock.source.cursor import Cursor, is_version
+from penstock.source.scan import Scan
 from penstock.spark import ddl, fused, keeper, reading
 from penstock.spark.checkpoint import Checkpoint
+from penstock.spark.connect import require_driver
+from penstock.spark.replan import in_flight
 from penstock.spark.session import has_ended, require_pyspark
-from penstock.storage import HdfsStorage, locate
+from penstock.storage import TEMPORARY, HdfsStorage, locate
+from penstock.units import parse_duration
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -42,6 +61,7 @@ _log = logging.getLogger("penstock.ingest")
 _FILES_A_BATCH = "100000"  # plans of an ingest have a place beside the offset, so batches need not be small
 _MERGE_BELOW = "4m"  # tasks are as many as cores: their parts are well sized unless the input is small
 _POLL_SECONDS = 0.2
+_WATCHING = "1s"
 _NO_OPTIONS = {
     "path": "src and dst",
     "checkpointlocation": "checkpoint",
@@ -63,7 +83,10 @@ _JVM_ENDED = (
 
 @dataclass(frozen=True)
 class Ingested:
-    """What an ingest has done: input since the checkpoint began, output since the sink began; `batch` is the last one."""
+    """What an ingest has done: input since the checkpoint began, output since the sink began; `batch` is the last one.
+
+    `waiting` says that one that watches has taken all that is there, and waits for more.
+    """
 
     batch: int
     input_files: int
@@ -74,8 +97,10 @@ class Ingested:
     output_files: int
     output_bytes: int
     open_rows: int
+    waiting: bool = False
 
 
+@named
 def ingest(
     spark: SparkSession,
     src: str | os.PathLike[str],
@@ -85,7 +110,7 @@ def ingest(
     sink: Mapping[str, Any] | None = None,
     transform: fused.Transform | str | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
-    watch: bool = False,
+    watch: bool | str = False,
     progress: Callable[[Ingested], None] | None = None,
 ) -> Ingested:
     """Take every record below `src` into finished files below `dst`, exactly once, and return what was done.
@@ -94,49 +119,141 @@ def ingest(
     `transform` takes and returns a `pyarrow.RecordBatch`, or a polars DataFrame by its annotation; it may be a function or
     "module:function", or an `AsyncMap`, given itself. The checkpoint defaults to `DST/_penstock/checkpoint`; the same call
     again takes only what is new.
-    `watch` goes on until it is interrupted. `progress` is called a few times a second.
+    `watch` goes on until it is interrupted, and looks for new files every second, or as often as it says ("10s"). `progress` is
+    called a few times a second, and a last time when all is done.
 
     Raises what went wrong as a `PenstockError`; nothing of the batch in flight is then visible, and the same call goes on
-    from there.
+    from there. What interrupts the call, or `progress` raises, is raised as it is. However it ends, its query has stopped by
+    then and what was committed is published; after a `KeyboardInterrupt` `progress` is told of that, too.
     """
     require_pyspark()
+    require_driver(spark, "ingest")
     where = None if checkpoint is None else os.fspath(checkpoint)
-    job = _Job(spark, os.fspath(src), os.fspath(dst), dict(source or {}), dict(sink or {}), transform, where)
+    paths = os.fspath(src), os.fspath(dst)
+    every = parse_duration(_WATCHING if watch is True else watch, name="watch") if watch else None
+
+    def described() -> _Job:
+        job = _Job(*paths, dict(source or {}), dict(sink or {}), where)
+        job.describe(transform, spark.sparkContext.defaultParallelism)
+        return job
+
+    run = _Run(described, every=every)
     try:
-        query = job.start(watch=watch)
-    except errors.PenstockError:
+        run.follow(spark, progress)
+    except BaseException as error:  # whatever leaves this scope, nothing of it is left behind
+        run.end()
+        with suppress(errors.PenstockError):  # what is raised says more
+            run.publish()
+            if progress is not None and isinstance(error, KeyboardInterrupt):
+                progress(run.state())
         raise
-    except Exception as error:  # whatever Spark wraps it in
-        raise job.told(error) from error
-    try:
-        while not query.awaitTermination(_POLL_SECONDS):  # type: ignore[arg-type]  # - it takes fractions of a second
-            if progress is not None:
-                progress(job.state())
-    except KeyboardInterrupt:
-        query.stop()
-    except Exception as error:  # as above
-        raise job.told(error) from error
-    job.finish(query)
-    done = job.state()
+    run.publish()
+    done = run.state()
     if progress is not None:
         progress(done)
     return done
 
 
+class _Run:
+    """One run of a query of an ingest, in a thread of its own; see the module. `describe` makes the job, in that thread."""
+
+    def __init__(self, describe: Callable[[], _Job], *, every: float | None) -> None:
+        self._describe = describe
+        self._every = every
+        self._job: _Job | None = None
+        self._query: tuple[str, str] | None = None  # once it is started: its id, and what names it and its driver
+        self._thread: threading.Thread | None = None
+        self._waiting = False  # for input
+        self._ending = threading.Event()  # it should end
+        self._over = threading.Event()
+        self._error: BaseException | None = None
+
+    def follow(self, spark: SparkSession, progress: Callable[[Ingested], None] | None) -> None:
+        """Start it, report while it runs, and raise what it ended with."""
+        from pyspark.util import inheritable_thread_target
+
+        target = inheritable_thread_target(spark)(self._run)  # with the caller's pool and tags
+        self._thread = threading.Thread(target=target, args=(spark,), name="penstock-ingest", daemon=True)
+        self._thread.start()
+        while not self._over.wait(_POLL_SECONDS):
+            if progress is not None and self._query is not None:
+                progress(self.state())
+        self._thread.join()
+        if self._error is not None:
+            raise self._error
+
+    def end(self) -> None:
+        """Have it end, and wait for that. Whoever is interrupted here does not wait; it ends all the same."""
+        self._ending.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def publish(self) -> None:
+        """Publish what the query left open, if there is one."""
+        if self._job is not None and self._query is not None:
+            self._job.finish(*self._query)
+
+    def state(self) -> Ingested:
+        """Return how far it is."""
+        return Ingested(-1, 0, 0, 0, 0, 0, 0, 0, 0) if self._job is None else self._job.state(waiting=self._waiting)
+
+    def _run(self, spark: SparkSession) -> None:
+        try:
+            self._job = self._describe()
+            self._await(self._job, spark)
+        except BaseException as error:  # noqa: BLE001 - whatever it is, `follow` raises it
+            self._error = error
+        finally:
+            self._over.set()
+
+    def _await(self, job: _Job, spark: SparkSession) -> None:
+        if self._ending.is_set():
+            return
+        try:
+            query = job.start(spark, every=self._every)
+            try:
+                self._query = job.named(query)
+                while not self._ending.is_set() and not query.awaitTermination(_POLL_SECONDS):  # type: ignore[arg-type]  # - it takes fractions
+                    self._waiting = job.waits(query)
+            finally:
+                self._waiting = False
+                query.stop()
+        except errors.PenstockError:
+            raise
+        except Exception as error:  # whatever Spark wraps it in
+            raise job.told(error) from error
+
+
+def check(
+    src: str,
+    dst: str,
+    *,
+    source: Mapping[str, Any],
+    sink: Mapping[str, Any],
+    transform: fused.Transform | str | None = None,
+    checkpoint: str | None = None,
+) -> None:
+    """Raise what `ingest` would, as far as that can be known without Spark; make the directories of output and checkpoint."""
+    job = _Job(src, dst, dict(source), dict(sink), checkpoint)
+    if ddl.is_known(source.get("schema")):
+        job.describe(transform, tasks=1)
+    job.prepare()
+
+
 class _Job:
-    """One call of `ingest`: its options, checked, and what they start."""
+    """One call of `ingest`: its options, checked, and what they start. Needs Spark only from `start` on."""
+
+    _spark: SparkSession
+    _waiting = False
 
     def __init__(
         self,
-        spark: SparkSession,
         src: str,
         dst: str,
         source: dict[str, Any],
         sink: dict[str, Any],
-        transform: fused.Transform | str | None,
         checkpoint: str | None,
     ) -> None:
-        self._spark = spark
         self._input, src_path = locate(src, name="SRC")
         self._output, self._dst = locate(dst, name="DST")
         check_apart(src, dst, checkpoint)
@@ -145,29 +262,47 @@ class _Job:
         )
         check_reached((self._output, self._dst), (state, where))
         self._checkpoint = Checkpoint(where)
-        schema = source.pop("schema", None)
+        self._given_schema = source.pop("schema", None)
         self._source = {"maxFilesPerTrigger": _FILES_A_BATCH} | _given(SOURCE, source, src_path, "source")
-        self._schema = _schema_json(schema, self._source)
-        tasks = spark.sparkContext.defaultParallelism
-        stage = fused.Stage.describe(self._source, self._schema, transform, tasks)
-        self._sink = {"mergeBelow": _MERGE_BELOW} | _given(SINK, sink, self._dst, "sink") | {"ingest": stage}
-        options = parse(SINK, self._sink, what="sink")
-        Sink(self._output, self._dst, options, options["sinkId"] or "check").check(fused.Stage.of(stage).schema)
+        self._sink = {"mergeBelow": _MERGE_BELOW} | _given(SINK, sink, self._dst, "sink")
+        self.sink("check")
 
-    def start(self, *, watch: bool) -> StreamingQuery:
-        """Start the query."""
-        spark = self._spark
+    def describe(self, transform: fused.Transform | str | None, tasks: int) -> None:
+        """Say what happens between source and sink, in `tasks` tasks; `OptionError` if that cannot be written."""
+        self._stage = fused.Stage.describe(
+            self._source, _schema_json(self._given_schema, self._source), transform, tasks
+        )
+        self._tasks = tasks
+        self.sink("check").check(fused.Stage.of(self._stage).schema)
+
+    def prepare(self) -> None:
+        """Look at what is there, and make what is not; a file that cannot be written is told now, not by a task or in Java."""
         self._check_input()
-        carried = self._source | self._carried() | {"tasks": str(spark.sparkContext.defaultParallelism)}
+        checkpoint, path = locate(self._checkpoint.location)
         self._output.make_directory(f"{self._dst}/{STATE_DIRECTORY}")
-        storage, path = locate(self._checkpoint.location)
-        storage.make_directory(path)  # Spark would, but what it says if it may not is a Java stack
+        checkpoint.make_directory(path)
+        for storage, directory in ((self._output, self._dst), (checkpoint, path)):
+            probe = f"{directory}/{TEMPORARY}{unique.token()}"
+            storage.create(probe).close()
+            storage.delete(probe)
+
+    def start(self, spark: SparkSession, *, every: float | None) -> StreamingQuery:
+        """Start the query: one that looks for new files so many seconds after it last has, or takes what is there.
+
+        Whatever the thread, its session is the job's: Spark finds formats by the active one.
+        """
+        self._spark = spark
+        if (jvm := spark.sparkContext._jvm) is not None:  # noqa: SLF001 - the only way to make a session the active one
+            jvm.SparkSession.setActiveSession(spark._jsparkSession)  # noqa: SLF001 - as above
+        self.prepare()
+        carried = self._source | self._carried() | {"tasks": str(self._tasks)}
         self._abandon_changed_plan()
         keeper.sweep()
         frame = spark.readStream.format("penstock").options(**carried).load()
-        writer = frame.writeStream.format("penstock").options(**self._sink)
+        writer = frame.writeStream.format("penstock").options(**self._sink, **{STAGE: self._stage.text})
         writer = writer.option("checkpointLocation", self._checkpoint.location)
-        writer = writer.trigger(processingTime="1 second") if watch else writer.trigger(availableNow=True)
+        watched = None if every is None else f"{round(every * 1000)} milliseconds"
+        writer = writer.trigger(processingTime=watched) if watched else writer.trigger(availableNow=True)
         return writer.start()
 
     def _check_input(self) -> None:
@@ -194,7 +329,7 @@ class _Job:
                 )
                 raise CheckpointMismatch(msg)
 
-    def _ingests(self) -> Iterator[tuple[Sink, dict[str, str], State]]:
+    def _ingests(self) -> Iterator[tuple[Sink, Mapping[str, str], State]]:
         """Yield the sinks of DST that ingests have given rows to, with their source's options and last record.
 
         Without those whose state is damaged: that is said by whoever needs it.
@@ -205,18 +340,16 @@ class _Job:
         for name in names:
             with suppress(DamagedState):
                 sink = Sink.existing(self._output, self._dst, name)
-                source, head = json.loads(sink.options["ingest"] or "{}").get("source"), sink.ledger.head()
-                if source is not None and head.total_rows:
-                    yield sink, source, head
+                head = sink.ledger.head()
+                if sink.stage is not None and head.total_rows:
+                    yield sink, sink.stage.source, head
 
     def _were_read(self, sink: Sink, committed_ns: int) -> bool:
         """Tell whether there are files that `sink` was given; where its checkpoint is lost, files from before its last commit."""
         options = parse(SOURCE, self._source, what="source")
         if options["startingFrom"] == "latest":
             return False
-        accept = name_filter(options["pathGlobFilter"], options["pattern"])
-        recursive, follow = options["recursiveFileLookup"], options["followSymlinks"]
-        files = Scan(self._input, options["path"], recursive=recursive, follow=follow, accept=accept).refresh()
+        files = Scan.of(self._input, options["path"], options).refresh().came
         before = Checkpoint(sink.options["checkpointLocation"] or self._checkpoint.location)
         offsets = [offset for number in before.numbers("commits")[-1:] for offset in before.offsets(number) if offset]
         cursor = Cursor.from_json(offsets[0]) if offsets else Cursor((committed_ns, b""))
@@ -239,10 +372,9 @@ class _Job:
         visible, so taking its entry out of Spark's offset log loses nothing. A batch that the ledger has is left alone,
         and so is one whose driver still lives.
         """
-        planned, query = self._checkpoint.numbers("offsets"), self._checkpoint.query_id()
-        if not planned or query is None or planned[-1] in self._checkpoint.numbers("commits"):
+        number, query = in_flight(self._checkpoint), self._checkpoint.query_id()
+        if number is None or query is None:
             return
-        number = planned[-1]
         head = self.sink(query).ledger.head()
         if head.last_batch(query) >= number or self._runs(query, head.owner):
             return
@@ -266,7 +398,7 @@ class _Job:
 
     def _splits(self, offset: dict[str, Any]) -> list[Split]:
         options = parse(SOURCE, self._source | self._carried(), what="source")
-        return reading.planner(options, fused.Stage.of(self._sink["ingest"]).reading).splits(offset)
+        return reading.planner(options, fused.Stage.of(self._stage).reading).splits(offset)
 
     def _is_as_planned(self, split: Split) -> bool:
         path = f"{self._source['path']}/{split.file.path}" if split.file.path else self._source["path"]
@@ -274,11 +406,7 @@ class _Job:
             now = self._input.stat(path)
         except NotThere:
             return False
-        return (now.size, now.modified_ns, now.identity) == (
-            split.file.size,
-            split.file.modified_ns,
-            split.file.identity,
-        )
+        return is_version(self._input, now, split.file)
 
     def _carried(self) -> dict[str, str]:
         """Return the source options that make splits of the plan."""
@@ -286,10 +414,10 @@ class _Job:
 
     def told(self, error: Exception) -> errors.PenstockError:
         """Return what an error of Spark means: our own error is in its text, or in that of what caused it."""
+        ours = errors.of(error)
+        if ours is not None:
+            return ours
         text = _with_causes(error)
-        found = errors.from_text(text)
-        if type(found) is not errors.PenstockError:
-            return found
         if any(condition in text for condition in _ANOTHER_DRIVER):
             return errors.Fenced(
                 f"another driver uses the checkpoint {self._checkpoint.location!r} of this ingest; this one has changed nothing "
@@ -308,26 +436,40 @@ class _Job:
             )
         return errors.PenstockError(_JVM_ENDED) if has_ended(self._spark) else errors.PenstockError(str(error))
 
-    def finish(self, query: StreamingQuery) -> None:
-        """Publish what the query left open, as the driver it was."""
-        keeper.finish(self.sink(str(query.id)), self._owner(str(query.id)))
+    def named(self, query: StreamingQuery) -> tuple[str, str]:
+        """Return the id of the query, and what names it with its driver in the ledger."""
+        number = str(query.id)
+        return number, self._owner(number)
+
+    def finish(self, query: str, driver: str) -> None:
+        """Publish what the query left open, as the driver it was, and end its keeper."""
+        keeper.finish(self.sink(query), driver)
 
     def sink(self, query: str) -> Sink:
         """Return the sink that the query writes to."""
         options = parse(SINK, self._sink, what="sink")
         return Sink(self._output, self._dst, options, options["sinkId"] or query)
 
-    def state(self) -> Ingested:
+    def state(self, *, waiting: bool = False) -> Ingested:
         """Return how far it is, from the checkpoint and the ledger."""
         batch = max(self._checkpoint.numbers("commits"), default=-1)
         offset = self._offset(batch) if batch >= 0 else {}
         files, size = offset.get("read", (0, 0))
         left_files, left_size = offset.get("left", (0, 0))
-        query = self._checkpoint.query_id()
-        head = self.sink(query).ledger.head() if query else None
+        name = self._checkpoint.query_id()
+        head = self.sink(name).ledger.head() if name else None
         rows, made, written = (head.total_rows, head.total_files, head.total_bytes) if head else (0, 0, 0)
         open_rows = sum(part.rows for part in head.open) if head else 0
-        return Ingested(batch, files, size, left_files, left_size, rows, made, written, open_rows)
+        return Ingested(batch, files, size, left_files, left_size, rows, made, written, open_rows, waiting)
+
+    def waits(self, query: StreamingQuery) -> bool:
+        """Tell whether the query has found nothing to do: not while it looks for the first time, and on while it looks again."""
+        status = query.status
+        if status["isDataAvailable"]:
+            self._waiting = False
+        elif status["message"].startswith("Waiting for"):
+            self._waiting = True
+        return self._waiting
 
     def _offset(self, number: int) -> dict[str, Any]:
         """Return the end offset of a batch."""
@@ -357,7 +499,8 @@ def check_apart(src: str, dst: str, checkpoint: str | None = None) -> None:
     """
     storage, source = locate(src, name="SRC")
     try:
-        storage.stat(source)
+        if storage.stat(source).is_directory:
+            next(iter(storage.list(source)), None)  # which may not be allowed
     except NotThere as error:
         msg = f"SRC={source!r} does not exist; expected a directory or a file to read"
         raise OptionError(msg) from error

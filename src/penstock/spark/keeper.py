@@ -27,6 +27,7 @@ import xxhash
 
 from penstock import clock
 from penstock.errors import PenstockError
+from penstock.options import SINK, parse
 from penstock.processes import jvm, process
 from penstock.storage import HostFact, locate
 
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from penstock.sink.sink import Sink
 
 _POLL_SECONDS = 0.2
+_ENDING_SECONDS = 5.0
 
 
 def owner(query: str, process: psutil.Process | None) -> str:
@@ -46,6 +48,12 @@ def owner(query: str, process: psutil.Process | None) -> str:
     return f"{socket.gethostname()}:{process.pid}:{int(process.create_time() * 1000)}:{query}"
 
 
+def place(driver: str) -> tuple[str | None, str]:
+    """Return the host and the process of the driver that `owner` named; no host of who is no driver, as `finish`."""
+    host, *rest = driver.split(":", 3)
+    return (host, rest[0]) if len(rest) == len(("process", "time", "query")) else (None, "")
+
+
 def lives(driver: str) -> bool:
     """Tell whether the driver that `owner` named is a process of this host that still runs."""
     import socket
@@ -53,7 +61,7 @@ def lives(driver: str) -> bool:
     host, _, rest = driver.partition(":")
     pid, _, rest = rest.partition(":")
     found = process(int(pid)) if host == socket.gethostname() and pid.isdigit() else None
-    return found is not None and str(int(found.create_time() * 1000)) == rest.partition(":")[0]
+    return found is not None and _alive(found.pid) and str(int(found.create_time() * 1000)) == rest.partition(":")[0]
 
 
 def fact_of(sink: Sink, driver: str) -> HostFact:
@@ -91,7 +99,7 @@ def batch_ends(fact: HostFact, sink: Sink, driver: str, *, parts_open: bool) -> 
 def _description(sink: Sink, driver: str) -> dict[str, Any]:
     process = jvm()
     return {
-        "options": dict(sink.options.given),
+        "options": sink.options.given_of(SINK),  # what rolls parts needs no stage, and a file holds no function
         "sink": sink.sink_id,
         "owner": driver,
         "jvm": [process.pid, process.create_time()] if process else None,
@@ -129,26 +137,39 @@ def _same(process: list[Any] | None) -> bool:
 
 
 def finish(sink: Sink, driver: str) -> None:
-    """Publish what is open, if the sink is still this driver's, and have its keeper end. Waits for what the keeper does."""
-    with fact_of(sink, driver).locked() as state:
+    """Publish what is open, if the sink is still this driver's, and end its keeper. Waits for what the keeper does."""
+    fact = fact_of(sink, driver)
+    with fact.locked() as state:
+        _end(state.get("keeper"), fact)
+        state.clear()
         if sink.ledger.head().owner == driver:
             sink.finish(driver)
-        if _alive(state.get("keeper")):
-            state["ended"] = True
-        else:
-            state.clear()
+
+
+def _end(pid: int | None, fact: HostFact) -> None:
+    """End the keeper of a fact that the caller holds, and so does nothing now.
+
+    The number may be another process's by now, so that one is asked what it is.
+    """
+    with contextlib.suppress(psutil.Error):
+        keeper = psutil.Process(pid) if pid else None
+        if keeper is not None and keeper.cmdline()[-1:] == [fact.name]:
+            keeper.kill()
+            keeper.wait(_ENDING_SECONDS)
 
 
 def query_ended(query: str, is_over: Callable[[], bool]) -> None:
-    """Have the keepers of this query (of this host's user) publish what is open, now.
+    """Publish what this query (of this host's user) has left open, here and now, and have its keepers end.
 
     `is_over` is asked while no batch can begin: ends are heard late, and the query may have been started again.
     """
     for fact in HostFact.all():
         if fact.name.startswith(_named(query)):
             with fact.locked() as state:
-                if "owner" in state and is_over():
+                if "owner" in state and not state.get("ended") and is_over():
                     state["ended"] = True
+                    if "sink" in state:
+                        _act(state, over=True)
 
 
 def run(name: str) -> None:
@@ -171,7 +192,6 @@ def run(name: str) -> None:
 
 def _act(state: dict[str, Any], *, over: bool) -> int:
     """Finish, or roll what is due; return the time of the next look, negative when there is nothing left to keep."""
-    from penstock.options import SINK, parse
     from penstock.sink.sink import Sink
 
     options = parse(SINK, state["options"], what="sink")

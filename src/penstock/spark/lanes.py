@@ -51,7 +51,8 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 from penstock.aio.carry import Form, dumped, id_of, loaded
 from penstock.aio.stage import Carrying
 from penstock.errors import OptionError
-from penstock.spark.checkpoint import task_batch
+from penstock.spark.border import border, leaving
+from penstock.spark.checkpoint import task_batch, task_run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -59,13 +60,12 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.stateful_processor import StatefulProcessorHandle
 
-    from penstock.aio.operator import Carried
+    from penstock.aio.outcome import Carried
 
 _PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 _ROCKS = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 _PARTITIONS = "spark.sql.shuffle.partitions"
 _PARTITIONS_DEFAULT = "200"  # Spark's
-_RUN = "spark.jobGroup.id"  # of a streaming query: its run
 _WATERMARK = "spark.watermarkDelayMs"
 _LANE = "__penstock_lane"
 _PACKED = "lane int, source int, number bigint, chunk binary"
@@ -86,9 +86,9 @@ def check(df: DataFrame) -> None:
             "would drop them as late; leave drain out, or call withWatermark behind async_map with a delay above `timeout`"
         )
         raise OptionError(msg)
-    found = df.sparkSession.conf.get(_PROVIDER)
-    if found is None or not found.endswith("RocksDBStateStoreProvider"):
-        msg = f"drain: Spark keeps such state in RocksDB alone; found {_PROVIDER}={found}; set it to {_ROCKS}"
+    provider = df.sparkSession.conf.get(_PROVIDER)
+    if provider is None or not provider.endswith("RocksDBStateStoreProvider"):
+        msg = f"drain: Spark keeps such state in RocksDB alone; found {_PROVIDER}={provider}; set it to {_ROCKS}"
         raise OptionError(msg)
     try:
         for name in ("pandas", "google.protobuf"):
@@ -104,17 +104,22 @@ def carried_map(
     key: list[str],
     operator: str,
     drain: float,
+    *,
     named: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]],
     stream: Callable[[Iterator[pa.RecordBatch], Carrying], Iterator[pa.RecordBatch]],
+    tell: Callable[[], None],
 ) -> DataFrame:
-    """Return the output of `df`'s rows, for `unpacked`; `stream` is a task's, and `named` gives columns the users' names."""
+    """Return the output of `df`'s rows, for `unpacked`.
+
+    `stream` is a task's, `named` gives columns the users' names, and `tell` is called by every task that has a lane, idle or not.
+    """
     keyed = df.withColumn(_LANE, functions.hash(*key)) if key else df
 
     def pack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return _packed(named(batches), form, operator, keyed=bool(key))
 
-    grouped = keyed.mapInArrow(pack, _PACKED).groupBy("lane")
-    lanes = _Lanes(form, drain, stream)
+    grouped = keyed.mapInArrow(leaving(pack), _PACKED).groupBy("lane")
+    lanes = _Lanes(form, drain, stream, tell)
     return grouped.transformWithStateInPandas(lanes, "chunk binary", "Append", "ProcessingTime")
 
 
@@ -167,18 +172,25 @@ def _split(
         yield lane, whole.filter(pa.array(hashed == lane))
 
 
+@border
 class _Lanes(StatefulProcessor):
     """One task's lanes; in fact one, as each has a partition of its own. Made anew for each task."""
 
     def __init__(
-        self, form: Form, drain: float, stream: Callable[[Iterator[pa.RecordBatch], Carrying], Iterator[pa.RecordBatch]]
+        self,
+        form: Form,
+        drain: float,
+        stream: Callable[[Iterator[pa.RecordBatch], Carrying], Iterator[pa.RecordBatch]],
+        tell: Callable[[], None],
     ) -> None:
         self._form = form
         self._drain = drain
         self._stream = stream
+        self._tell = tell
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         """Ask for the state."""
+        self._tell()
         self._handle = handle
         self._kept = handle.getValueState("carried", "rows binary")
         self._finished = handle.getMapState("finished", "number int", "chunk binary")
@@ -197,30 +209,38 @@ class _Lanes(StatefulProcessor):
         if lane in self._served:
             return
         self._served.add(lane)
-        kept, run = self._kept.get(), _told(_RUN) or ""
+        kept, run = self._kept.get(), task_run()
         earlier, finished = ([], 0) if kept is None else self._form.taken_up(kept[0], run)
+        yield from self._emitted(finished)
+        left: list[Carried] = []
+        chunks_made = 0
+        if earlier or chunks is not None:
+            seconds = self._seconds(earlier, has_input=chunks is not None, emits=finished > 0)
+            carrying = Carrying(self._form.opened, id_of, earlier, left.extend, seconds)
+            for batch in self._stream((packed for chunk in chunks or () for packed in loaded(chunk)), carrying):
+                self._finished.updateValue((chunks_made,), (dumped([batch]),))
+                chunks_made += 1
+                yield _frame()  # whoever waits for output sees that the task lives
+        if left or chunks_made:
+            self._kept.update((self._form.kept(left, chunks_made, run),))
+            self._handle.registerTimer(now_ms + 1)
+        elif kept is not None:
+            self._kept.clear()
+
+    def _emitted(self, finished: int) -> Iterator[Any]:
+        """Yield the chunks of output that the batch before has made, and forget them."""
         for number in range(finished):
             chunk = self._finished.getValue((number,))
             assert chunk is not None  # noqa: S101 - `kept` has counted them
             yield _frame(bytes(chunk[0]))
         if finished:
             self._finished.clear()
-        left: list[Carried] = []
-        made = 0
-        if earlier or chunks is not None:
-            drain = self._drain
-            if chunks is None and not finished:
-                drain = max(drain, min(_IDLE_SECONDS, max(one.age for one in earlier)))
-            carrying = Carrying(self._form.opened, id_of, earlier, left.extend, drain)
-            for batch in self._stream((packed for chunk in chunks or () for packed in loaded(chunk)), carrying):
-                self._finished.updateValue((made,), (dumped([batch]),))
-                made += 1
-                yield _frame()  # whoever waits for output sees that the task lives
-        if left or made:
-            self._kept.update((self._form.kept(left, made, run),))
-            self._handle.registerTimer(now_ms + 1)
-        elif kept is not None:
-            self._kept.clear()
+
+    def _seconds(self, earlier: list[Carried], *, has_input: bool, emits: bool) -> float:
+        """Return how long calls under way have: longer where nobody waits for the end of the batch."""
+        if has_input or emits:
+            return self._drain
+        return max(self._drain, min(_IDLE_SECONDS, max(carried.age for carried in earlier)))
 
     def close(self) -> None:
         """Do nothing: every task's operator is closed when its rows are served."""
@@ -250,12 +270,12 @@ def _in_order(frames: Iterable[Any]) -> Iterator[bytes]:
 
 def _lanes(partitions: int) -> list[int]:
     """Return a key for each partition of state that Spark puts there: a lane has a task of its own."""
-    found: dict[int, int] = {}
+    keys: dict[int, int] = {}
     key = 0
-    while len(found) < partitions:
-        found.setdefault(_hash(key) % partitions, key)
+    while len(keys) < partitions:
+        keys.setdefault(_hash(key) % partitions, key)
         key += 1
-    return [found[partition] for partition in range(partitions)]
+    return [keys[partition] for partition in range(partitions)]
 
 
 def _hash(value: int) -> int:

@@ -1,6 +1,7 @@
 """The listener that `register` adds to a session.
 
-What a query left open is published as soon as the query ends; what its asynchronous calls came to is logged after each batch.
+What a query left open is published as soon as the query ends; what its asynchronous calls came to is logged after each batch; and one
+that reads what is there, and carries calls over, is ended when all of them have come out (`draining`).
 
 Failure: *an end that is heard late.*
   1. A query fails. Its end goes to the listeners by a queue of Spark's.
@@ -14,12 +15,15 @@ from __future__ import annotations
 import logging
 import sys
 from typing import TYPE_CHECKING
+from weakref import ref
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from penstock.spark import keeper
+from penstock.spark.draining import Draining
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
     from pyspark.sql.streaming.listener import (
         QueryIdleEvent,
         QueryProgressEvent,
@@ -33,7 +37,9 @@ _log = logging.getLogger("penstock.aio")
 class EndListener(StreamingQueryListener):
     """Tells the keepers of a query that it has ended, and the log what it called. Spark calls it in the user's driver process."""
 
-    def __init__(self) -> None:
+    def __init__(self, spark: SparkSession) -> None:
+        self._session = ref(spark)
+        self._draining = Draining()
         self._runs: dict[str, str] = {}  # query -> the run of it that was started last
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 - Spark's name
@@ -41,11 +47,15 @@ class EndListener(StreamingQueryListener):
         self._runs[str(event.id)] = str(event.runId)
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802 - Spark's name
-        """Log the counts of its calls, if it makes any."""
+        """Log the counts of its calls, if it makes any, and end it if it carries them over and all have come out."""
         calls = sys.modules.get("penstock.spark.calls")  # where nobody imported it, nothing is called
-        query = str(event.progress.id)
-        if calls is not None and (counts := calls.counts_of(query)) is not None:
+        query, spark = str(event.progress.id), self._session()
+        if calls is None:
+            return
+        if (counts := calls.counts_of(query)) is not None:
             _log.info("query %s, batch %d: %s", query, event.progress.batchId, counts)
+        if spark is not None and calls.has_lanes(query):
+            self._draining.heard(spark, event.progress)
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802 - Spark's name
         """Do nothing."""
@@ -53,6 +63,12 @@ class EndListener(StreamingQueryListener):
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802 - Spark's name
         """Have what the query left open published, unless it was started again."""
         query, run = str(event.id), str(event.runId)
+        self._draining.forget(run)
         keeper.query_ended(query, lambda: self._runs.get(query, run) == run)
         if self._runs.get(query) == run:
             del self._runs[query]
+
+    def ended(self, query: str, run: str) -> None:
+        """Do the same where the end is known before it is heard, if this is the listener of the query."""
+        if self._runs.get(query) == run:
+            keeper.query_ended(query, lambda: self._runs.get(query) == run)

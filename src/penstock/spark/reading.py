@@ -10,9 +10,11 @@ import pyarrow as pa
 
 from penstock.errors import NotThere, OptionError
 from penstock.formats import ReadFormat
+from penstock.formats.charsets import encodable
+from penstock.formats.format import CSV_OPTIONS, Dialect
 from penstock.formats.schema import to_arrow
 from penstock.source.plan import Planner
-from penstock.source.read import FILES_SCHEMA, METADATA_TYPE, Reading, files_batch
+from penstock.source.read import FILES_SCHEMA, METADATA_TYPE, Reading, files_batch, in_bytes
 from penstock.spark import ddl
 from penstock.storage import locate
 
@@ -23,7 +25,13 @@ if TYPE_CHECKING:
     from penstock.source.cursor import Split
 
 SPLITS_SCHEMA = pa.schema([("splits", pa.string())])
-_OF_FORMAT = {"header": ("csv",), "sep": ("csv",), "blockSize": ("binary",), "lineSep": ("text", "json")}
+_OF_FORMAT = {
+    "blockSize": ("binary",),
+    "lineSep": ("text", "json"),
+    "encoding": ("text", "json", "csv"),
+    "encodingErrors": ("text", "json", "csv", "parquet"),
+    **dict.fromkeys(("sep", *CSV_OPTIONS), ("csv",)),
+}
 
 
 def reading(options: Options, schema: str) -> Reading:
@@ -39,14 +47,16 @@ def reading(options: Options, schema: str) -> Reading:
         options["format"],
         data,
         encoding=options["encoding"],
-        line_sep=options["lineSep"].encode(options["encoding"]) if options["lineSep"] else None,
-        header=options["header"],
-        sep=options["sep"],
+        line_sep=options["lineSep"].encode() if options["lineSep"] else None,
+        csv=Dialect.of(options),
         block_size=options["blockSize"],
+        errors=options["encodingErrors"],
     )
+    _check_separator(options)
     if options["emit"] == "records":
-        _check_schema(fmt)
-    return Reading(storage, root, fmt, metadata, tuple(whole.names))
+        _check_schema(fmt, partitions=options["partitionColumns"] == "auto")
+    partitions = options["emit"] == "records" and options["partitionColumns"] == "auto"
+    return Reading(storage, root, fmt, metadata, tuple(whole.names), options["followSymlinks"], partitions)
 
 
 def planner(options: Options, how: Reading) -> Planner:
@@ -57,8 +67,23 @@ def planner(options: Options, how: Reading) -> Planner:
         msg = f"path={options['path']!r}: {how.root!r} does not exist; expected a directory or a file to read"
         raise OptionError(msg) from error
     boundary = how.boundary if how.format.name == "csv" else None
+    divisible = how.divisible if options["emit"] != "files" else _whole  # a row names a whole file
     state = locate(options["stateLocation"], name="stateLocation") if options["stateLocation"] else None
-    return Planner(how.storage, how.root, options, divisible=how.divisible, boundary=boundary, state=state)
+    admit = None if options["emit"] == "files" else how.admit
+    return Planner(
+        how.storage,
+        how.root,
+        options,
+        divisible=divisible,
+        boundary=boundary,
+        reach=how.reach,
+        state=state,
+        admit=admit,
+    )
+
+
+def _whole(path: str) -> bool:  # noqa: ARG001 - what a planner calls
+    return False
 
 
 def rows(options: Options, how: Reading, splits: tuple[Split, ...]) -> Iterator[pa.RecordBatch]:
@@ -113,13 +138,32 @@ def _check_format_options(options: Options) -> None:
         raise OptionError(msg)
 
 
-def _check_schema(fmt: ReadFormat) -> None:
+def _check_separator(options: Options) -> None:
+    sep, encoding = options["lineSep"], options["encoding"]
+    if sep and not (encodable(encoding, sep) and encodable("UTF-8", sep)):
+        msg = f"lineSep={sep!r} does not exist in encoding={encoding}; expected characters that it has, such as ;"
+        raise OptionError(msg)
+    if sep and "\ufffd" in sep and options["encodingErrors"] == "replace":
+        msg = f"lineSep={sep!r} is what encodingErrors=replace puts in place of other bytes; expected another separator"
+        raise OptionError(msg)
+
+
+def _check_schema(fmt: ReadFormat, *, partitions: bool) -> None:
     if not fmt.schema.names:
         msg = "the schema has no column to read; expected one such as 'id bigint, name string'"
         raise OptionError(msg)
     if fmt.name not in ddl.VALUE:
         return
-    kinds = [str(field.type) for field in fmt.schema]
+    # Others may be named by directories, of which nothing is known yet; whether they are is seen with each file.
+    fields = [field for field in fmt.schema if field.name == "value" or not partitions] or list(fmt.schema)
+    kinds = [str(field.type) for field in fields]
     if kinds not in (["string"], ["binary"]):
         msg = f"format={fmt.name} has one column, value {ddl.VALUE[fmt.name]}; found {', '.join(fmt.schema.names) or 'none'}"
+        raise OptionError(msg)
+    if fmt.name == "text" and kinds == ["binary"] and not in_bytes(fmt):
+        sep = "" if fmt.line_sep is None else f" with lineSep={fmt.line_sep.decode()!r}"
+        msg = (
+            f"a binary value is the bytes of a line as the file has them, and where a line ends cannot be told from the bytes of "
+            f"encoding={fmt.encoding}{sep}; expected a column of type string, which is decoded"
+        )
         raise OptionError(msg)

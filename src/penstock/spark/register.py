@@ -3,40 +3,96 @@
 from __future__ import annotations
 
 import atexit
+import functools
 from contextlib import suppress
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
+from penstock.arguments import named
+from penstock.spark.connect import is_remote
 from penstock.spark.session import require_pyspark
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
     from pyspark.sql import SparkSession
-    from pyspark.sql.streaming.listener import StreamingQueryListener
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from penstock.spark.listener import EndListener
 
 _HEARING_MILLISECONDS = 2000
-_registered: WeakKeyDictionary[SparkSession, StreamingQueryListener] = WeakKeyDictionary()
+_registered: WeakKeyDictionary[SparkSession, EndListener] = WeakKeyDictionary()
 
 
+@named
 def register(spark: SparkSession) -> None:
     """Register the formats `penstock`, `penstock-wal` and `penstock-db` with a session. Safe to repeat.
 
-    They are found without this when the package is installed. What this adds: a listener that has the parts
-    a query leaves open published when the query stops, not only when they are idle or the application ends.
+    They are found without this when the package is installed. What this adds: the parts that a query leaves open are
+    published when it ends, and not only when they are idle or the application ends. A listener does that; where the end is
+    waited for (`awaitTermination`, `stop`) it is done before that returns.
     """
     require_pyspark()
-    from penstock.spark.database import DatabaseDataSource
-    from penstock.spark.datasource import PenstockDataSource
     from penstock.spark.listener import EndListener
-    from penstock.spark.wal import LogDataSource
 
     if spark in _registered:
         return
+    register_formats(spark)
+    if is_remote(spark):
+        return  # its queries end elsewhere: their parts are published when they are idle, or their application ends
     if not _registered:
         atexit.register(_leave)
+        _be_there_at_the_end()
+    _registered[spark] = EndListener(spark)
+    spark.streams.addListener(_registered[spark])
+
+
+def register_formats(spark: SparkSession) -> None:
+    """Register the formats alone, for the Python that the session's workers are."""
+    from penstock.spark.database import DatabaseDataSource
+    from penstock.spark.datasource import PenstockDataSource
+    from penstock.spark.wal import LogDataSource
+
     for source in (PenstockDataSource, LogDataSource, DatabaseDataSource):
         spark.dataSource.register(source)
-    _registered[spark] = EndListener()
-    spark.streams.addListener(_registered[spark])
+
+
+@functools.cache
+def _be_there_at_the_end() -> None:
+    """Publish what queries of registered sessions leave open before PySpark says that they have ended.
+
+    Spark tells listeners by a queue, when `awaitTermination` may have returned: who reads the output then would miss the last
+    rows. There is no hook of Spark's in front of that, so PySpark's two methods are wrapped.
+    """
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    for name in ("awaitTermination", "stop"):
+        setattr(StreamingQuery, name, _publishing(getattr(StreamingQuery, name)))
+
+
+def _publishing(method: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(method)
+    def call(query: StreamingQuery, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - PySpark's
+        outcome: Any = False
+        try:
+            outcome = method(query, *arguments, **named)
+        except Exception:  # whatever the query ended with, it has ended
+            outcome = None
+            raise
+        finally:
+            if outcome is not False:
+                _ended(query)
+        return outcome
+
+    return call
+
+
+def _ended(query: StreamingQuery) -> None:
+    with suppress(Exception):  # its JVM may be gone, and then the keeper knows
+        name, run = str(query.id), str(query.runId)
+        for listener in list(_registered.values()):
+            listener.ended(name, run)
 
 
 def _leave() -> None:

@@ -17,15 +17,17 @@ from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
 
 from penstock import clock
 from penstock.aio.function import outputs_of
+from penstock.arguments import check_done, check_plain, named
 from penstock.errors import Locked, OptionError
 from penstock.formats.schema import conform, of_values, to_arrow
 from penstock.spark import ddl, functions
+from penstock.spark.border import border
 from penstock.storage import locate
 from penstock.windows.replay import Replay
 from penstock.windows.store import WindowStore, artifact_at
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.datasource import ReadLimit
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
 _OPENING_TRIES = 50  # a tenth of a second apart: the process of a query that was just stopped may still end
 
 
+@named
 def replayable(
     read: Callable[[pa.Table | None], Any],
     store: str,
@@ -62,14 +65,17 @@ def replayable(
 
     from penstock.spark.register import register
 
-    functions_given: dict[str, object] = {"read": read, "acknowledge": acknowledge or read}
-    for name, given in functions_given.items():
+    functions_given: dict[str, tuple[object, str]] = {"read": (read, "last")}
+    if acknowledge is not None:
+        functions_given["acknowledge"] = acknowledge, "table"
+    for name, (given, parameter) in functions_given.items():
         if not callable(given):
             msg = f"{name}={given!r} is no function: expected one of a table"
             raise OptionError(msg)
-    session = spark or SparkSession.getActiveSession()
-    if session is None:
-        msg = "there is no active Spark session; give one: replayable(..., spark=session)"
+        check_plain(name, given, parameter)
+    session: object = spark or SparkSession.getActiveSession()
+    if not isinstance(session, SparkSession):
+        msg = f"spark={spark!r}: there is no active Spark session; give one: replayable(..., spark=session)"
         raise OptionError(msg)
     _, directory = locate(store, name="store")
     to_arrow(ddl.schema_json(schema))  # a type that we do not know is refused here
@@ -79,6 +85,7 @@ def replayable(
     return reader.option("functions", functions.packed((read, acknowledge))).load(directory)
 
 
+@border
 class ReplayableDataSource(DataSource):
     """What `replayable` reads from; its option `functions` holds the user's."""
 
@@ -99,6 +106,7 @@ class WindowPartition(InputPartition):
     at: Position
 
 
+@border
 class ReplayableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """The source of one query. Reads upstream in the source's process, and the store in tasks."""
 
@@ -141,13 +149,18 @@ class ReplayableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         if self._replay is None:
             read, acknowledge = functions.unpacked(self._functions)
             self._opened = _open(self._store)
-            told = None if acknowledge is None else lambda window: acknowledge(_table(window))
+
+            def tell(window: bytes) -> None:
+                check_done("acknowledge", acknowledge(_table(window)))
+
+            told = None if acknowledge is None else tell
             self._replay = Replay(self._opened, lambda last: self._packed(read(last and _table(last))), told)
         return self._replay
 
-    def _packed(self, found: Any) -> bytes | None:  # noqa: ANN401 - what the user returned
+    def _packed(self, returned: Any) -> bytes | None:  # noqa: ANN401 - what the user returned
         """Return what `read` returned as an Arrow stream; `OptionError` if it does not fit the schema."""
-        batches = [] if found is None else self._batches(found)
+        check_done("read", returned)
+        batches = [] if returned is None else self._batches(returned)
         if not any(batch.num_rows for batch in batches):
             return None
         sink = pa.BufferOutputStream()
@@ -157,13 +170,18 @@ class ReplayableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         packed: bytes = sink.getvalue().to_pybytes()
         return packed
 
-    def _batches(self, found: Any) -> list[pa.RecordBatch]:  # noqa: ANN401 - as above
-        if isinstance(found, pa.RecordBatch):
-            return [conform(found, self._schema)]
-        if hasattr(found, "__arrow_c_stream__"):
-            return [conform(batch, self._schema) for batch in pa.table(found).to_batches()]
+    def _batches(self, returned: Any) -> list[pa.RecordBatch]:  # noqa: ANN401 - as above
+        if hasattr(returned, "__arrow_c_stream__") or isinstance(returned, pa.RecordBatch):
+            table = pa.table(returned)
+            if dropped := list(_unknown(table.schema, self._schema)):
+                msg = (
+                    f"read returned columns that the schema has not: {', '.join(map(repr, dropped))}; expected "
+                    f"{', '.join(self._schema.names)}; name them in schema, or drop them"
+                )
+                raise OptionError(msg)
+            return [conform(batch, self._schema) for batch in table.to_batches()]
         try:
-            rows = outputs_of(found, tuple(self._schema.names))
+            rows = outputs_of(returned, tuple(self._schema.names))
         except (TypeError, ValueError) as error:
             msg = f"what read returned is no rows: {error}"
             raise OptionError(msg) from error
@@ -182,6 +200,29 @@ def _open(store: str) -> WindowStore:
             return WindowStore(store)
         clock.sleep(0.1)
     return WindowStore(store)
+
+
+def _unknown(fields: Iterable[pa.Field], expected: Iterable[pa.Field], path: str = "") -> Iterator[str]:
+    """Yield the names, at any depth, that are found and not expected: what would be dropped."""
+    known = {field.name: field.type for field in expected}
+    for field in fields:
+        kind = known.get(field.name)
+        if kind is None:
+            yield f"{path}{field.name}"
+        else:
+            yield from _unknown(_members(field.type), _members(kind), f"{path}{field.name}.")
+
+
+def _members(kind: pa.DataType) -> list[pa.Field]:
+    """Return the fields of a struct, also of one in lists or as the values of a map; none for other types."""
+    while not pa.types.is_struct(kind):
+        if pa.types.is_map(kind):
+            kind = kind.item_type
+        elif pa.types.is_nested(kind) and hasattr(kind, "value_type"):
+            kind = kind.value_type
+        else:
+            return []
+    return list(kind)
 
 
 def _table(window: bytes) -> pa.Table:

@@ -3,9 +3,9 @@
 Measured (2 cores, 338 MB of JSON to Parquet, whole process): 11.7 s as it comes, 8.5 s when Python workers import
 compiled modules, 7.6 s when the JVM compiles with C1 only, 5.0 s with a class-data archive. So:
 
-- Python workers start through `python.sh`, which drops the zips of PySpark from their path: they hold no compiled
-  files, and each of the seven kinds of worker would compile what it imports, 0.5 s instead of 0.12 s each. And they are
-  forked from a process that imports it all while the JVM starts (`forkserver`): 0.02 s.
+- Python workers start through a launcher (`launch`), which drops the zips of PySpark from their path: they hold no
+  compiled files, and each of the seven kinds of worker would compile what it imports, 0.5 s instead of 0.12 s each. And
+  they are forked from a process that imports it all while the JVM starts (`forkserver`): 0.02 s.
 - C1 only, and no code generation, where no data passes through the JVM, as in an ingest.
 - A class-data archive in the user's cache, made by `penstock warmup`, keyed by Java and PySpark; silently unused where it
   is not there or does not fit.
@@ -17,25 +17,24 @@ compiled modules, 7.6 s when the JVM compiles with C1 only, 5.0 s with a class-d
 
 Rows that do pass reach Python over Unix sockets: a quarter faster than TCP on the loopback. On a cluster the session is
 the user's.
+
+What no session could start with is found before the JVM is started (`machine`); the environment of this process is what
+it was behind the start (`launch`).
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
-import re
 import subprocess
-import sys
 import threading
 from typing import TYPE_CHECKING
 
 from penstock import clock
-from penstock.errors import DependencyError, PenstockError
-from penstock.spark import archive, forkserver
-from penstock.storage import is_file
+from penstock.arguments import named
+from penstock.spark import archive, launch, machine, noise
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from pyspark.sql import SparkSession
 
@@ -43,21 +42,14 @@ _ENDING_SECONDS = 1.0
 _EXECUTORS_SECONDS = 10.0
 _NO_CODE_GENERATION = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 _LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-_LAUNCHER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "python.sh")
 
 
 def require_pyspark() -> None:
     """Raise `DependencyError` unless a PySpark that we work with can be imported."""
-    try:
-        import pyspark
-    except ImportError as error:
-        msg = "PySpark is not installed; install it with: pip install 'penstock[spark]' (a cluster brings its own)"
-        raise DependencyError(msg) from error
-    if tuple(int(part) for part in pyspark.__version__.split(".")[:2]) < (4, 3):
-        msg = f"PySpark {pyspark.__version__} is too old: expected 4.3 or newer; upgrade with: pip install -U 'penstock[spark]'"
-        raise DependencyError(msg)
+    machine.require(machine.pyspark())
 
 
+@named
 def local_session(
     master: str = "local[*]",
     *,
@@ -69,7 +61,10 @@ def local_session(
 
     `config` is Spark configuration, and wins over ours. `rows_in_jvm=False` says that only ingests will run in it: no row
     passes through the JVM, so it need not optimise its code, and is ready sooner; else the format is registered, too, so
-    that what a query leaves open is published when it stops. `quiet` keeps Spark's log to errors.
+    that what a query leaves open is published when it stops. `quiet` keeps Spark's log to errors, and those of ours to a line.
+
+    Raises `DependencyError` where no session can start, with what to do; `penstock doctor` has more. A `PYSPARK_PYTHON` that
+    names another Python than this one is honoured, and told: it takes time.
     """
     require_pyspark()
     from pyspark.sql import SparkSession
@@ -77,22 +72,34 @@ def local_session(
     active = SparkSession.getActiveSession()
     if active is not None:
         return active
-    os.environ.setdefault("PYSPARK_PYTHON", _worker_python(master))
-    threading.Thread(target=_prepare, args=(_fork_server(),), name="penstock-prepare", daemon=True).start()
-    settings = _settings(master, rows_in_jvm=rows_in_jvm) | (config or {})
+    config = config or {}
+    how = launch.plan(master)
+    threading.Thread(target=_prepare, args=(how.beside,), name="penstock-prepare", daemon=True).start()
+    ours = _settings(master, rows_in_jvm=rows_in_jvm, quiet=quiet)
     builder = SparkSession.builder.master(master).appName("penstock")
-    for name, value in settings.items():
+    for name, value in (ours | config).items():
         builder = builder.config(name, value)
-    session = builder.getOrCreate()
+    with how.environment():
+        session = builder.getOrCreate()
+    _keep_from_others(session, ours.keys() - config.keys())
     if quiet:
+        noise.hush()
         session.sparkContext.setLogLevel("ERROR")
-    if not _is_here(master):
+    if not machine.is_here(master):
         _await_executors(session)
-    if rows_in_jvm:
-        from penstock.spark.register import register
+    if rows_in_jvm or how.registers:
+        from penstock.spark.register import register, register_formats
 
-        register(session)
+        (register if rows_in_jvm else register_formats)(session)
     return session
+
+
+def _keep_from_others(session: SparkSession, names: Iterable[str]) -> None:
+    """Take settings of ours out of what a JVM remembers: it gives those with which it was started to each later session."""
+    if (jvm := session.sparkContext._jvm) is not None:  # noqa: SLF001 - has no other name
+        remembered = jvm.java.lang.System.getProperties()
+        for name in names:
+            remembered.remove(name)
 
 
 def _await_executors(spark: SparkSession) -> None:
@@ -120,16 +127,18 @@ def has_ended(spark: SparkSession) -> bool:
     return True
 
 
-def _settings(master: str, *, rows_in_jvm: bool) -> dict[str, str]:
+def _settings(master: str, *, rows_in_jvm: bool, quiet: bool) -> dict[str, str]:
     compiler = [] if rows_in_jvm else [archive.QUICK_COMPILER]
     generator = {} if rows_in_jvm else dict(_NO_CODE_GENERATION)
     return (
         generator
         | _checkpoint_files()
-        | (_LOOPBACK if _is_here(master) else {})  # executors elsewhere would look for the driver in vain
+        | (_LOOPBACK if machine.is_here(master) else {})  # executors elsewhere would look for the driver in vain
         | {
-            "spark.driver.extraJavaOptions": " ".join([*compiler, *archive.flags()]),
-            "spark.python.unix.domain.socket.enabled": "true",
+            "spark.driver.extraJavaOptions": archive.as_options(
+                [*compiler, *archive.flags(), *machine.java_options(), *(noise.jvm_options() if quiet else [])]
+            ),
+            "spark.python.unix.domain.socket.enabled": str(machine.has_sockets()).lower(),
             "spark.ui.enabled": "false",
             "spark.ui.showConsoleProgress": "false",
             "spark.sql.artifact.isolation.enabled": "false",
@@ -147,15 +156,6 @@ def _checkpoint_files() -> dict[str, str]:
     return {name: f"{package}.FileSystemBasedCheckpointFileManager"} if pyspark.__version__.startswith("4.3.") else {}
 
 
-def _fork_server() -> Callable[[], None]:
-    """Return what starts the fork server for workers that start through our launcher; where there can be none, nothing."""
-    if os.environ["PYSPARK_PYTHON"] == _LAUNCHER:
-        with contextlib.suppress(OSError, PenstockError):
-            os.environ[forkserver.VARIABLE], start = forkserver.prepare()
-            return start
-    return lambda: None
-
-
 def _prepare(start: Callable[[], None]) -> None:
     """Import what the session and an ingest will need, then have workers' imports made; a JVM that starts leaves a core free."""
     try:
@@ -164,14 +164,3 @@ def _prepare(start: Callable[[], None]) -> None:
         import penstock.spark.ingest  # noqa: F401 - for its effect
     finally:
         start()
-
-
-def _worker_python(master: str) -> str:
-    """Return the interpreter for workers: ours, through the launcher where it can run, which executors elsewhere cannot."""
-    os.environ["PENSTOCK_PYTHON"] = sys.executable
-    return _LAUNCHER if _is_here(master) and is_file(_LAUNCHER, executable=True) else sys.executable
-
-
-def _is_here(master: str) -> bool:
-    """Tell whether tasks run in the driver's JVM; else their processes may be on other machines."""
-    return re.fullmatch(r"local(\[.*\])?", master) is not None

@@ -6,15 +6,16 @@ the query has committed.
 
 from __future__ import annotations
 
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, SupportsTriggerAvailableNow
 
-from penstock.errors import NotThere, OptionError
+from penstock.errors import NotThere, OptionError, UsageError
 from penstock.options import LOG, Options, parse
+from penstock.spark.border import border
 from penstock.storage import locate
 
 if TYPE_CHECKING:
@@ -24,11 +25,12 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from penstock.wal import Position
-    from penstock.wal.runs import Planner, Run
+    from penstock.wal.runs import LogPlanner, LogRun
 
 SCHEMA = "segment int, offset bigint, record binary"
 
 
+@border
 class LogDataSource(DataSource):
     """A log as rows: the position of each record, and the record; the options are those of `penstock.options`."""
 
@@ -50,9 +52,9 @@ class LogDataSource(DataSource):
         return LogStreamReader(self._parsed(schema))
 
     def _parsed(self, schema: StructType) -> Options:
-        found = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in schema.fields)
-        if found != SCHEMA:
-            msg = f"a log has the columns {SCHEMA}, and no others; found {found}; leave .schema(...) out"
+        columns = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in schema.fields)
+        if columns != SCHEMA:
+            msg = f"a log has the columns {SCHEMA}, and no others; found {columns}; leave .schema(...) out"
             raise OptionError(msg)
         return parse(LOG, dict(self.options), what="log")
 
@@ -61,9 +63,10 @@ class LogDataSource(DataSource):
 class RunPartition(InputPartition):
     """What one task reads."""
 
-    run: Run
+    run: LogRun
 
 
+@border
 class LogReader(DataSourceReader):
     """The log as far as it goes when the query is planned."""
 
@@ -84,13 +87,14 @@ class LogReader(DataSourceReader):
         return rows(self._options, partition)
 
 
+@border
 class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """The source of one query. Plans in the source's process, reads in tasks."""
 
     def __init__(self, options: Options) -> None:
         self._options = options
         self._until: Position | None = None
-        self._planner: Planner | None = None
+        self._planner: LogPlanner | None = None
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """Return where a new query starts."""
@@ -137,28 +141,23 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 def begin(options: Options) -> dict[str, Any]:
     """Return the offset before the first run; `OptionError` if there is no directory at the path, or one of something else."""
     from penstock.wal import runs
-    from penstock.wal.segment import stranger
+    from penstock.wal.segment import check_directory
 
     storage, directory = locate(options["path"])
-    found = "does not exist"
-    with suppress(NotThere):
-        found = "" if storage.stat(directory).is_directory else "is a file"
-        if other := "" if found else stranger(storage, directory):
-            found = f"has {other!r} and no segment of a log"
-    if found:
-        msg = (
-            f"path={options['path']!r}: {directory!r} {found}; expected the directory of a log, which its writer makes"
-        )
-        raise OptionError(msg)
+    try:
+        check_directory(storage, directory)
+    except (NotThere, UsageError) as error:
+        msg = f"path={options['path']!r}: {error.message}"
+        raise OptionError(msg) from error
     return runs.begin(directory, options["startingFrom"], storage)
 
 
-def planner(options: Options) -> Planner:
+def planner(options: Options) -> LogPlanner:
     """Return what plans runs."""
     from penstock.wal import runs
 
     storage, directory = locate(options["path"])
-    return runs.Planner(directory, storage)
+    return runs.LogPlanner(directory, storage)
 
 
 def rows(options: Options, partition: InputPartition) -> Iterator[pa.RecordBatch]:

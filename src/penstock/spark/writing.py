@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import psutil
 
 from penstock.errors import CheckpointMismatch, Fenced, OptionError
 from penstock.formats.schema import conform, to_arrow
+from penstock.formats.strings import checked
 from penstock.processes import jvm
-from penstock.sink.sink import Batch, Begun, Sink, TaskResult
+from penstock.sink.batch import Batch, Begun, TaskResult
+from penstock.sink.existing import STAGE
+from penstock.sink.sink import Sink
 from penstock.spark import fused, keeper, worker
-from penstock.spark.checkpoint import Checkpoint, task_batch
+from penstock.spark.checkpoint import Checkpoint, Snapshot, task_batch
 from penstock.storage import locate
 
 if TYPE_CHECKING:
@@ -32,57 +36,79 @@ if TYPE_CHECKING:
 
 def schema(options: Options, spark_json: str) -> pa.Schema:
     """Return the schema of the rows that reach the sink: Spark's, or in an ingest what its stage makes of the splits."""
-    return fused.Stage.of(options["ingest"]).schema if options["ingest"] else to_arrow(spark_json)
+    return fused.Stage.of(options[STAGE]).schema if options[STAGE] else to_arrow(spark_json)
 
 
-def sink(options: Options, data: pa.Schema) -> Sink:
-    """Return the sink; `UsageError` if data of this schema cannot be written so."""
+@dataclass(frozen=True)
+class Bound:
+    """A batch as it was begun: what the checkpoint said then. It travels to the tasks, and with what they report to the commit.
+
+    So the checkpoint is read once a batch, and a commit decides about the offsets that the tasks were given. `batch` is
+    `None` where the checkpoint cannot be read here.
+    """
+
+    sink_id: str
+    driver: str
+    batch: Batch | None
+
+    @staticmethod
+    def of(options: Options) -> Bound:
+        """Return what the checkpoint says now. `OptionError` if nothing names the sink's state."""
+        checkpoint = checkpoint_of(options)
+        snapshot = checkpoint.snapshot() if checkpoint else Snapshot()
+        name = _sink_id(options, snapshot.query)
+        return Bound(name, _owner(options, name, snapshot.query), snapshot.batch)
+
+
+def sink(options: Options, data: pa.Schema, name: str) -> Sink:
+    """Return the sink of this name; `UsageError` if data of this schema cannot be written so."""
     storage, root = locate(options["path"])
-    made = Sink(storage, root, options, sink_id(options))
+    made = Sink(storage, root, options, name)
     made.check(data)
     return made
 
 
-def begin(made: Sink) -> Begun:
+def begin(made: Sink, bound: Bound) -> Begun:
     """Begin the batch in flight, on the driver, away from the keeper."""
     checkpoint = checkpoint_of(made.options)
-    batch = checkpoint.current() if checkpoint else None
-    if checkpoint and batch:
-        checkpoint.persist(batch.number)
-    driver = owner(made.options, made.sink_id)
-    keeper.batch_begins(keeper.fact_of(made, driver))
-    with overtaken_is_fenced(checkpoint, batch):
-        return made.begin(driver, batch)
+    if checkpoint and bound.batch:
+        checkpoint.persist(bound.batch.number)
+    keeper.batch_begins(keeper.fact_of(made, bound.driver))
+    with overtaken_is_fenced(checkpoint, bound.batch):
+        return made.begin(bound.driver, bound.batch)
 
 
 def write(made: Sink, begun: Begun, data: pa.Schema, rows: Iterator[pa.RecordBatch]) -> tuple[str, TaskResult]:
     """Write a task's rows, on an executor; return the query id with what was staged."""
     query, batch, partition = task_batch()
     worker.settle_writer()
+    errors = made.options["encodingErrors"]
     some: Iterable[pa.RecordBatch | bytes]
     if begun.has(query, batch):
         some = rows  # is only drained: what a committed batch read may be gone by now
-    elif made.options["ingest"]:
-        some = fused.Stage.of(made.options["ingest"]).rows(rows, text=fused.passes_text(made.options))
+    elif made.options[STAGE]:
+        some = fused.Stage.of(made.options[STAGE]).rows(rows, text=fused.passes_text(made.options), errors=errors)
     else:
-        some = (conform(batch, data) for batch in rows)
+        some = (checked(conform(batch, data), errors) for batch in rows)
     return query, made.write(begun, query, batch, partition, data, some)
 
 
 def commit(options: Options, data: pa.Schema, messages: list[Message], number: int) -> None:
-    """Commit batch `number`, on the driver."""
-    made = sink(options, data)
-    driver = owner(made.options, made.sink_id)
+    """Commit batch `number`, on the driver. Where no task has reported, the checkpoint is asked again."""
+    bound = messages[0].bound if messages else Bound.of(options)
+    made = sink(options, data, bound.sink_id)
     checkpoint = checkpoint_of(options)
-    batch = batch_of(checkpoint, messages, number)
+    known = bound.batch is not None and bound.batch.number == number
+    batch = bound.batch if known and bound.batch else batch_of(checkpoint, messages, number)
     with overtaken_is_fenced(checkpoint, batch):
         done = made.commit(batch, [message.result for message in messages])
-    keeper.batch_ends(keeper.fact_of(made, driver), made, driver, parts_open=bool(done.open))
+    keeper.batch_ends(keeper.fact_of(made, bound.driver), made, bound.driver, parts_open=bool(done.open))
 
 
 def abort(options: Options, data: pa.Schema, messages: list[Message]) -> None:
     """Clean up behind a batch that failed, on the driver; the keeper stays away until the next batch or the end."""
-    sink(options, data).abort(message.result for message in messages)
+    if messages:
+        sink(options, data, messages[0].bound.sink_id).abort(message.result for message in messages)
 
 
 @contextlib.contextmanager
@@ -116,21 +142,27 @@ def checkpoint_of(options: Options) -> Checkpoint | None:
 
 def sink_id(options: Options) -> str:
     """Return what names the sink's state: what the user said, else the query's id; `OptionError` if that is unknown."""
+    checkpoint = None if options["sinkId"] else checkpoint_of(options)
+    return _sink_id(options, checkpoint.query_id() if checkpoint else None)
+
+
+def owner(options: Options, name: str) -> str:
+    """Return what names this driver and its query; `name` is that of the sink, where the query is not known."""
+    checkpoint = checkpoint_of(options)
+    return _owner(options, name, checkpoint.query_id() if checkpoint else None)
+
+
+def _sink_id(options: Options, query: str | None) -> str:
     if options["sinkId"]:
         return str(options["sinkId"])
-    location = options["checkpointLocation"]
-    query = Checkpoint(location).query_id() if location else None
     if query is None:
         msg = (
-            f"the query's id cannot be read from checkpointLocation={location!r}; name the sink's state yourself: "
-            '.option("sinkId", "orders")'
+            f"the query's id cannot be read from checkpointLocation={options['checkpointLocation']!r}; name the sink's state "
+            'yourself: .option("sinkId", "orders")'
         )
         raise OptionError(msg)
     return query
 
 
-def owner(options: Options, name: str) -> str:
-    """Return what names this driver and its query; `name` is that of the sink, where the query is not known."""
-    location = options["checkpointLocation"]
-    query = Checkpoint(location).query_id() if location else None
-    return keeper.owner(query or location or name, jvm() or psutil.Process())
+def _owner(options: Options, name: str, query: str | None) -> str:
+    return keeper.owner(query or options["checkpointLocation"] or name, jvm() or psutil.Process())

@@ -102,6 +102,9 @@ class Storage(Protocol):
     reads_open: bool
     """Whether what was synced of a file can be read while its writer has it open; where not, it can when that has closed it."""
 
+    tags_contents: bool
+    """Whether `Entry.identity` follows from a file's contents, as an object's tag does; where not, a copy has another one."""
+
     def create(self, path: str) -> WriteHandle:
         """Create the file exclusively (`AlreadyThere` if the name is taken), readable by its owner alone.
 

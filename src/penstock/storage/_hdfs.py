@@ -297,6 +297,7 @@ class HdfsStorage:
     """
 
     goes_on = True
+    tags_contents = False
     reads_open = False  # hdfs-native does not ask DataNodes how long the block is that is being written
 
     def __init__(self, authority: str = "", system: Hdfs | None = None) -> None:
@@ -487,4 +488,4 @@ class HdfsStorage:
 
 def _entry(found: Status, modified_ns: int | None = None) -> Entry:
     modified_ns = found.modified_ms * _MS if modified_ns is None else modified_ns
-    return Entry(found.name, found.is_directory, found.size, modified_ns, "")
+    return Entry(found.name, found.is_directory, found.size, modified_ns, "", is_file=not found.is_directory)

@@ -1,7 +1,7 @@
-"""Small facts that the processes of one host share while they live: a file each, guarded by flock.
+"""What is this host's alone: its temporary directory, a user's cache, and small facts that processes share while they live.
 
-Not durable and not needed for any promise: when it is lost, nothing is decided wrongly. So one that is damaged, which
-its checksum tells, counts as lost.
+A fact is a file, guarded by flock. None of this is durable or needed for any promise: when it is lost, nothing is decided
+wrongly. So a fact that is damaged, which its checksum tells, counts as lost.
 """
 
 from __future__ import annotations
@@ -18,18 +18,67 @@ import xxhash
 
 from penstock.errors import StorageError
 from penstock.processes import process
+from penstock.storage._refusal import doing
 
 if TYPE_CHECKING:
     import socket
     from collections.abc import Iterator
 
 
+def cached(name: str) -> str | None:
+    """Return the file of this name in this user's cache for Penstock, None if there is none. Makes nothing.
+
+    Where the user's own cache cannot be had it may be in the host's temporary directory, in ours, which must be private.
+    """
+    places = [_user_cache()]
+    with contextlib.suppress(OSError, StorageError):
+        _check_private(_directory())
+        places.append(_directory())
+    paths = [f"{place}/{name}" for place in places if place]
+    return next((path for path in paths if os.path.isfile(path)), None)
+
+
 def cache_directory() -> str:
-    """Return this user's cache directory for Penstock, made if need be."""
-    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    path = f"{base}/penstock"
-    os.makedirs(path, 0o700, exist_ok=True)
-    return path
+    """Return this user's cache directory for Penstock, made if need be; where that cannot be, ours among the temporary ones."""
+    path = _user_cache()
+    if path is not None:
+        with contextlib.suppress(OSError):
+            os.makedirs(path, 0o700, exist_ok=True)
+            if can_write(path):
+                return path
+    return os.path.dirname(_private_path(""))
+
+
+def _user_cache() -> str | None:
+    """Return where the user's cache for Penstock is, or would be; None for a user without a home."""
+    named = os.environ.get("XDG_CACHE_HOME", "")
+    base = named if os.path.isabs(named) else os.path.expanduser("~/.cache")
+    return f"{base}/penstock" if os.path.isabs(base) else None
+
+
+def temporary_directory() -> str:
+    """Return the host's directory for temporary files, that of TMPDIR if it can be written; `StorageError` if there is none."""
+    try:
+        return tempfile.gettempdir()
+    except FileNotFoundError as error:
+        msg = f"no directory for temporary files can be written ({error}); set TMPDIR to one"
+        raise StorageError(msg) from error
+
+
+def can_write(directory: str) -> bool:
+    """Tell whether this process can make a file in the directory, by making one: modes alone do not say."""
+    try:
+        with tempfile.TemporaryFile(dir=directory):
+            return True
+    except OSError:
+        return False
+
+
+def free_bytes(directory: str) -> int:
+    """Return how much this user may still write to the file system of a directory; `StorageError` if that is not told."""
+    with doing("ask for the free space of", directory):
+        found = os.statvfs(directory)
+    return found.f_bavail * found.f_frsize
 
 
 def _private_path(name: str) -> str:
@@ -59,8 +108,12 @@ def listening(kind: str) -> tuple[socket.socket, str]:
             no_longer_listening(f"{folder}/{name}")
     path = f"{folder}/{prefix}{os.getpid()}"
     made = socket.socket(socket.AF_UNIX)
-    made.bind(path)
-    made.listen()
+    try:
+        made.bind(path)  # the directory's name may be too long for one
+        made.listen()
+    except OSError:
+        made.close()
+        raise
     return made, path
 
 
@@ -128,7 +181,7 @@ class HostFact:
 
 
 def _directory() -> str:
-    return f"{tempfile.gettempdir()}/penstock-{os.getuid()}"
+    return f"{temporary_directory()}/penstock-{os.getuid()}"
 
 
 def _check_private(directory: str) -> None:

@@ -265,6 +265,7 @@ class LocalStorage:
 
     goes_on = True
     reads_open = True
+    tags_contents = False
 
     def __init__(self, system: _System | None = None) -> None:
         self._system = system  # None for `os`, which cannot be pickled
@@ -387,22 +388,37 @@ class LocalStorage:
         One that is there may have been made a moment ago by somebody who has not synced it yet, or could not: so its name
         and those above it are synced, too, once a process.
         """
-        made = False
+        mode = 0o700 if private else 0o777
         try:
-            self._os.mkdir(path, 0o700 if private else 0o777)
-            made = True
+            made = self._made(path, mode)
+        except FileNotFoundError:
+            above = os.path.dirname(path)
+            if above not in {"", path}:
+                self.make_directory(above)
+            try:
+                made = self._made(path, mode)
+            except FileNotFoundError as error:  # /proc, for one, says so of every name
+                msg = (
+                    f"cannot make directory {path!r}: no directory can be made in {above or '.'!r}; name another place"
+                )
+                raise StorageError(msg) from error
+        if made or path not in self._durable:
+            self._sync_name(path, made=made)
+
+    def _made(self, path: str, mode: int) -> bool:
+        """Make one directory; tell whether it was not there. `FileNotFoundError` if the one above it is not."""
+        try:
+            self._os.mkdir(path, mode)
         except FileExistsError:
             if not self.stat(path).is_directory:
                 msg = f"{path!r} is a file, expected a directory"
                 raise StorageError(msg) from None
+            return False
         except FileNotFoundError:
-            self.make_directory(os.path.dirname(path))
-            self.make_directory(path, private=private)
-            return
+            raise
         except OSError as error:
             refuse(error, "make directory", path)
-        if made or path not in self._durable:
-            self._sync_name(path, made=made)
+        return True
 
     def _sync_name(self, path: str, *, made: bool) -> None:
         """Make the directory's name durable, and its way; above one that was there, there may be one closed to us."""

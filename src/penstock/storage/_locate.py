@@ -6,7 +6,7 @@ import os
 import posixpath
 import re
 from typing import TYPE_CHECKING
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from penstock.errors import OptionError, without_credentials
 from penstock.storage._hdfs import HdfsStorage
@@ -29,7 +29,12 @@ def locate(
     `OptionError` for an empty location or a scheme that this version does not know; asks no server. On a `storage` that is given the
     location is a path of it, and taken as it is.
     """
-    location = os.fspath(location)
+    given: object = location
+    path = os.fspath(given) if isinstance(given, (str, os.PathLike)) else None
+    if not isinstance(path, str):
+        msg = f"{name}={given!r}: expected a path as text, or of pathlib"
+        raise OptionError(msg)
+    location = path
     if storage is not None:
         return storage, location
     if not location:
@@ -39,7 +44,7 @@ def locate(
     if scheme is None or os.path.exists(location):
         return LocalStorage(), os.path.abspath(location)
     if scheme[0].lower() == "file:":
-        return LocalStorage(), os.path.abspath(unquote(urlsplit(location).path))
+        return LocalStorage(), os.path.abspath(unquote(_of_this_host(location[len(scheme[0]) :], name)))
     if hdfs := _HDFS.fullmatch(location):
         if "@" in (hdfs[1] or ""):
             msg = f"{name}={without_credentials(location)!r}: HDFS takes no user in an address; set HADOOP_USER_NAME"
@@ -51,3 +56,21 @@ def locate(
         "path, file: or hdfs://"
     )
     raise OptionError(msg)
+
+
+def _of_this_host(location: str, name: str) -> str:
+    """Return the path of what is behind `file:`; `OptionError` if it is another host's."""
+    if not location.startswith("//"):
+        return location
+    host, slash, path = location[2:].partition("/")
+    if host.lower() not in {"", "localhost"}:
+        host = host.rpartition("@")[2]
+        msg = (
+            f"{name}: file://{host}{slash}{path} is on the host {host!r}; expected a path of this one, such as "
+            f"file:///{host}{slash}{path} or file:///{path}"
+        )
+        raise OptionError(msg)
+    if not slash:
+        msg = f"{name}={'file:' + location!r} names no path; expected one such as file:///data/in"
+        raise OptionError(msg)
+    return slash + path

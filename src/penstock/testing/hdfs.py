@@ -76,7 +76,7 @@ class CrashHdfs:
         self.omit = omit
         self.calls = 0
         self._names = dict(image.names) if image else {"/": Inode(None, 0)}
-        self._leases: dict[str, _Writer] = {}
+        self._leases: dict[str, _BlockWriter] = {}
 
     def storage(self) -> HdfsStorage:
         """Return a storage on this HDFS: the one of real ones."""
@@ -84,7 +84,7 @@ class CrashHdfs:
 
     # -- what an HDFS has --------------------------------------------------------------------------------------------
 
-    def create(self, path: str, mode: int, replicas: int = 0) -> _Writer:  # noqa: ARG002 - nobody is refused, nothing is kept twice
+    def create(self, path: str, mode: int, replicas: int = 0) -> _BlockWriter:  # noqa: ARG002 - nobody is refused, nothing is kept twice
         """Create the file, open."""
         self._changes("create")
         if path in self._names:
@@ -93,7 +93,7 @@ class CrashHdfs:
         self._names[path] = Inode(b"", self._now(), open=True)
         return self._lend(path)
 
-    def append(self, path: str) -> _Writer:
+    def append(self, path: str) -> _BlockWriter:
         """Open a closed file to append to it."""
         self._changes("append")
         inode = self._file(path)
@@ -109,10 +109,10 @@ class CrashHdfs:
         self._leases.pop(path, None)
         return True
 
-    def open(self, path: str) -> _Reader:
+    def open(self, path: str) -> _BlockReader:
         """Open the file for reading; nothing is seen of one that is being written, as it has no whole block yet."""
         inode = self._file(path)
-        return _Reader(b"" if inode.open else inode.data or b"")
+        return _BlockReader(b"" if inode.open else inode.data or b"")
 
     def stat(self, path: str) -> Status:
         """Return what is at the path."""
@@ -173,21 +173,21 @@ class CrashHdfs:
 
     # -- what its writers ask for ------------------------------------------------------------------------------------
 
-    def append_to(self, writer: _Writer, data: bytes) -> int:
+    def append_to(self, writer: _BlockWriter, data: bytes) -> int:
         """Append to the writer's file."""
         self._changes("write")
         inode = self._held(writer)
         self._names[writer.path] = replace(inode, data=(inode.data or b"") + data)
         return len(data)
 
-    def sync_of(self, writer: _Writer) -> None:
+    def sync_of(self, writer: _BlockWriter) -> None:
         """Make the writer's file durable, unless that is left out."""
         self._changes("hsync")
         inode = self._held(writer)
         if self.omit is None or not self.omit(f"hsync in {call_site()}"):
             self._names[writer.path] = replace(inode, synced=len(inode.data or b""))
 
-    def complete_of(self, writer: _Writer) -> None:
+    def complete_of(self, writer: _BlockWriter) -> None:
         """Close the writer's file."""
         self._changes("close")
         self._names[writer.path] = replace(self._held(writer), open=False, modified_ms=self._now())
@@ -230,8 +230,8 @@ class CrashHdfs:
         if self.watch is not None:
             self.watch(self, call)
 
-    def _lend(self, path: str) -> _Writer:
-        writer = self._leases[path] = _Writer(self, path)
+    def _lend(self, path: str) -> _BlockWriter:
+        writer = self._leases[path] = _BlockWriter(self, path)
         return writer
 
     def _status(self, path: str) -> Status:
@@ -268,14 +268,14 @@ class CrashHdfs:
         """Return the NameNode's time."""
         return clock.now_ns() // _MS
 
-    def _held(self, writer: _Writer) -> Inode:
+    def _held(self, writer: _BlockWriter) -> Inode:
         """Return the writer's file; ESTALE if the lease is not its own any more."""
         if self._leases.get(writer.path) is not writer:
             raise _error(errno.ESTALE, writer.path)
         return self._names[writer.path]
 
 
-class _Writer:
+class _BlockWriter:
     """An open file and its lease."""
 
     def __init__(self, hdfs: CrashHdfs, path: str) -> None:
@@ -295,7 +295,7 @@ class _Writer:
         self._hdfs.complete_of(self)
 
 
-class _Reader:
+class _BlockReader:
     """What a file had when it was opened."""
 
     def __init__(self, data: bytes) -> None:

@@ -242,6 +242,7 @@ class ObjectStorage:
 
     goes_on = False
     reads_open = False
+    tags_contents = True
 
     def __init__(self, system: ObjectStore) -> None:
         self._store = system
@@ -276,7 +277,7 @@ class ObjectStorage:
         """Yield what is directly below the prefix."""
         for name, stored in self._below("list", path).items():
             yield (
-                Entry(name, is_directory=True, size=0, modified_ns=0, identity="")
+                Entry(name, is_directory=True, size=0, modified_ns=0, identity="", is_file=False)
                 if stored is None
                 else _entry(name, stored)
             )
@@ -293,7 +294,7 @@ class ObjectStorage:
             except FileNotFoundError:
                 if not self._store.objects(f"{path}/"):
                     self._store.head(f"{path}/")
-        return Entry(path.rpartition("/")[2], is_directory=True, size=0, modified_ns=0, identity="")
+        return Entry(path.rpartition("/")[2], is_directory=True, size=0, modified_ns=0, identity="", is_file=False)
 
     def resolve(self, path: str) -> str:
         """Return the path: there are no links."""

@@ -4,18 +4,21 @@ What the sinks noted of themselves says how the source was read (the stage of an
 which says how far. Several sinks may have written one directory from one source: they are compared together, for a
 second ingest with a new checkpoint makes each record appear twice, and that is what a reader of the directory sees.
 
-Where the stage is not noted (a query of Spark's own between source and sink) or cannot be repeated (a function that
-was pickled), nothing is guessed but one thing, and that is said: that lines of text pass as they are.
+Where the stage is not noted (a query of Spark's own between source and sink), nothing is guessed but one thing, and that
+is said: that lines of text pass as they are. A transform is never taken from the notes, which whoever may write to the
+output may have forged: it is the one that the caller of `verify` names, or nothing is compared.
 """
 
 from __future__ import annotations
 
-import json
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NoReturn
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, NoReturn
 
 from penstock.errors import OptionError
+from penstock.formats.format import CSV_OPTIONS
 from penstock.options import SOURCE, parse
+from penstock.sink.existing import NotedStage
+from penstock.spark import fused
 from penstock.storage import locate
 from penstock.verify.compare import Sides, examples, sums
 from penstock.verify.records import Feed
@@ -24,13 +27,22 @@ from penstock.verify.taken import last_offset, taken
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from penstock.sink.sink import Sink
     from penstock.source.cursor import Split
     from penstock.verify.compare import Example
     from penstock.verify.files import OutputFiles, SinkView
 
 _TEXT = '{"fields":[{"metadata":{},"name":"value","nullable":true,"type":"string"}],"type":"struct"}'
-_CONTENT = ("format", "encoding", "lineSep", "header", "sep", "blockSize", "metadataColumn", "emit")
+_CONTENT = (
+    "format",
+    "encoding",
+    "encodingErrors",
+    "lineSep",
+    "sep",
+    *CSV_OPTIONS,
+    "blockSize",
+    "metadataColumn",
+    "emit",
+)
 
 
 @dataclass(frozen=True)
@@ -58,11 +70,18 @@ class CannotTellError(Exception):
 
 
 def check_source(
-    files: OutputFiles, views: list[SinkView], source: str, progress: Callable[[int, int], None]
+    files: OutputFiles,
+    views: list[SinkView],
+    source: str,
+    transform: str | None,
+    progress: Callable[[int, int], None],
 ) -> SourceCheck:
-    """Compare the records of an output with those read from `source`; `progress` gets bytes done and bytes in all."""
+    """Compare the records of an output with those read from `source`; `progress` gets bytes done and bytes in all.
+
+    `transform` is the `module:function` that the caller names; `OptionError` if it cannot be loaded, or there was none.
+    """
     try:
-        return _Comparison(files, views, source).run(progress)
+        return _Comparison(files, views, source, transform).run(progress)
     except CannotTellError as error:
         return SourceCheck(source, proved=False, reason=str(error))
 
@@ -74,6 +93,7 @@ class _Comparison:
     files: OutputFiles
     views: list[SinkView]
     source: str
+    transform: str | None = None
     notes: list[str] = field(default_factory=list)
 
     def run(self, progress: Callable[[int, int], None]) -> SourceCheck:
@@ -112,48 +132,62 @@ class _Comparison:
             _refuse(f"files of the output are {' or '.join(sorted(broken))}, so records were not compared")
         if not self.views:
             _refuse("nothing has been written here yet")
-        named = [view for view in self.views if _noted(view.sink).get("source", {}).get("path") == self.source]
-        if not named and len(self.views) > 1:
+        noted = [view for view in self.views if view.sink.stage and view.sink.stage.source.get("path") == self.source]
+        if not noted and len(self.views) > 1:
             names = ", ".join(view.sink.sink_id for view in self.views)
             _refuse(f"none of the sinks {names} has noted that it reads {self.source!r}; name the SRC of the ingest")
-        return named or self.views
+        return noted or self.views
 
     def _feeds(self, views: list[SinkView]) -> list[Feed]:
         """Return how each sink made its output of SRC; they must agree."""
-        stages = [self._stage(view) for view in views]
-        forms = [json.loads(stage) for stage in stages]
-        for form in forms:
-            form["source"] = {name: value for name, value in form["source"].items() if name in _CONTENT}
+        stages = [view.sink.stage or self._assumed(view) for view in views]
+        forms = [
+            replace(stage, source={name: text for name, text in stage.source.items() if name in _CONTENT})
+            for stage in stages
+        ]
         if any(form != forms[0] for form in forms):
             _refuse(f"several sinks read {self.source!r} in different ways; they cannot be compared together")
-        transform = forms[0]["transform"]
-        try:
-            feeds = [Feed(stage, view.sink) for stage, view in zip(stages, views, strict=True)]
-        except (ImportError, AttributeError, OptionError) as error:
-            _refuse(f"the transform {transform!r} cannot be loaded here: {error}")
-        if hasattr(feeds[0].stage.transform, "stream"):
+        transform = self._transform(forms[0])
+        if hasattr(transform, "stream"):
             _refuse(
-                f"the transform {transform!r} makes asynchronous calls, and their answers cannot be had again: no service is called "
-                "to compare; verify DST alone, and count the inputs by their call ids at the service"
+                f"the transform {self.transform!r} makes asynchronous calls, and their answers cannot be had again: no service "
+                "is called to compare; verify DST alone, and count the inputs by their call ids at the service"
             )
-        return feeds
+        try:
+            made = [fused.Stage.repeated(stage, self.source, transform) for stage in stages]
+        except (OptionError, AttributeError, KeyError, TypeError, ValueError) as error:  # the note may say anything
+            told = getattr(error, "message", f"{type(error).__name__}: {error}")
+            _refuse(f"how the ingest read its source is noted in a form that cannot be repeated: {told}")
+        return [Feed(stage, view.sink) for stage, view in zip(made, views, strict=True)]
 
-    def _stage(self, view: SinkView) -> str:
-        """Return the stage between source and sink, reading SRC."""
-        stage = _noted(view.sink)
-        if not stage:
-            return self._assumed(view)
-        if isinstance(stage["transform"], dict):
-            _refuse("the transform was a Python function, which is not noted; 'module:function' can be repeated")
-        return json.dumps({**stage, "source": {**stage["source"], "path": self.source}})
+    def _transform(self, stage: NotedStage) -> fused.Applied | None:
+        """Return the transform that the caller named; a name in the notes is told and not imported."""
+        if self.transform is None:
+            if stage.opaque:
+                _refuse(
+                    "the transform was a Python function, which is not noted; if it can be imported, name it: "
+                    "--transform MODULE:FUNCTION"
+                )
+            if stage.transform is not None:
+                _refuse(
+                    f"the ingest noted a transform, and what a state file names is not imported; if you trust it, name it "
+                    f"yourself: --transform {stage.transform}"
+                )
+            return None
+        if stage.transform is None and not stage.opaque:
+            msg = f"--transform {self.transform!r}: what was written here has noted none; leave it out"
+            raise OptionError(msg)
+        if stage.transform != self.transform:
+            noted = stage.transform or "a function without a name"
+            self.notes.append(f"compared with {self.transform}; the ingest noted {noted}")
+        return fused.named(self.transform)
 
-    def _assumed(self, view: SinkView) -> str:
+    def _assumed(self, view: SinkView) -> NotedStage:
         if view.sink.options["format"] != "text":
             form = view.sink.options["format"]
             _refuse(f"this was no ingest, and it writes {form}: how its rows follow from the source is not noted")
         self.notes.append("this was no ingest: it is assumed that lines of text pass as they are")
-        given = {"path": self.source, "recursiveFileLookup": str(self._descends(view)).lower()}
-        return json.dumps({"source": given, "schema": _TEXT, "transform": None, "out": _TEXT})
+        return NotedStage({"recursiveFileLookup": str(self._descends(view)).lower()}, _TEXT, _TEXT)
 
     def _descends(self, view: SinkView) -> bool:
         """Tell whether the query's source was recursive: it did not say, but its checkpoint has counted the files."""
@@ -181,10 +215,3 @@ class _Comparison:
 
 def _refuse(why: str) -> NoReturn:
     raise CannotTellError(why)
-
-
-def _noted(sink: Sink) -> dict[str, Any]:
-    """Return the stage that the sink noted, nothing if there was none."""
-    text = sink.options["ingest"]
-    stage: dict[str, Any] = json.loads(text) if text else {}
-    return stage

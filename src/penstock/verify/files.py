@@ -63,14 +63,14 @@ class SinkView:
     def of(sink: Sink) -> SinkView:
         """Read the ledger. Raises `DamagedState` if a record is damaged, or the history lacks one."""
         for left in reversed(range(_TRIES)):  # a live query folds and adds records meanwhile
-            head = sink.ledger.head()
+            look = sink.ledger.look()
+            head = sink.ledger.head(look)
             try:
                 files = tuple(sink.ledger.history())
             except NotThere:
                 continue
             if len(files) == head.total_files:
-                published = not (head.finished or head.grown) or sink.ledger.is_published(head.n)
-                return SinkView(sink, head, files, published)
+                return SinkView(sink, head, files, look.is_published(head))
             if not left and sink.ledger.head() == head:
                 _refuse_gap(sink, head, len(files))
         msg = f"the ledger of {sink.state!r} changes faster than it can be read; run the same command again"
@@ -161,7 +161,7 @@ class _Check:
             bytes=sum(file.bytes for file in sizes[0]) + sum(sizes[1]),
             open_rows=sum(part.rows for part in view.head.open),
             owed_files=waiting,
-            unnamed_files=len(unnamed(view.sink, view.head)),
+            unnamed_files=len(unnamed(view.sink, view.head, published=view.published)),
         )
 
     def _finished(self, view: SinkView, file: FinishedFile, *, owed: bool) -> bool:
@@ -257,10 +257,10 @@ class _Check:
         self.problems.append(Problem(kind, path, detail))
 
 
-def unnamed(sink: Sink, head: State) -> list[str]:
+def unnamed(sink: Sink, head: State, *, published: bool) -> list[str]:
     """Return the staged files that no record can name any more; none where the staging directory is not there."""
     try:
-        return sorted(sink.unnamed(head))
+        return sorted(sink.unnamed(head, published=published))
     except NotThere:
         return []
 

@@ -14,22 +14,20 @@ What is committed and not visible yet (staged files that are owed, segments of o
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from penstock.errors import NotThere
-from penstock.formats import ReadFormat, WriteFormat, arrow_batches, decoder, encoder
+from penstock.formats import ReadFormat, WriteFormat, arrow_batches, decoder, encoder, file_header
 from penstock.formats.codecs import decompressed
-from penstock.formats.delimited import csv_stream_blocks
+from penstock.formats.csvcut import csv_stream_blocks
+from penstock.formats.delimited import CsvEncoder
 from penstock.formats.lines import stream_blocks
 from penstock.formats.parquet import parquet_batches
-from penstock.sink.names import template_fields
 from penstock.source.read import EXPANDED_BYTES_MAX, EXPANSION_MAX
-from penstock.spark import fused
 from penstock.storage import SeekableFile
 from penstock.verify.sums import lines
 
@@ -38,6 +36,7 @@ if TYPE_CHECKING:
 
     from penstock.sink.sink import Sink
     from penstock.source.cursor import Split
+    from penstock.spark.fused import Stage
     from penstock.storage import Storage
     from penstock.verify.files import SinkView
 
@@ -60,7 +59,10 @@ class Unit:
 
 @dataclass(frozen=True)
 class Piece:
-    """Bytes [start, end) of an output or staged file, all of one bucket. `form`: bytes, arrow or parquet."""
+    """Bytes [start, end) of an output or staged file, all of one bucket. `form`: bytes, arrow or parquet.
+
+    `whole`: it begins as files of the output do, with a header if they have one.
+    """
 
     path: str
     label: str
@@ -68,22 +70,22 @@ class Piece:
     end: int
     form: str
     bucket: str
+    whole: bool = False
 
 
 class Feed:
-    """How one source becomes one output: the recorded stage, and the sink that wrote what it gave."""
+    """How one source becomes one output: the stage, as it was noted, and the sink that wrote what it gave."""
 
-    def __init__(self, stage_text: str, sink: Sink) -> None:
-        self.stage = fused.Stage.of(stage_text)
+    def __init__(self, stage: Stage, sink: Sink) -> None:
+        self.stage = stage
         self._sink = sink
         self._is_text = sink.options["format"] == "text"
         self._passes_text = self._is_text and not sink.options["bucketBy"] and self.stage.plain_text
         self._buckets = sink.bucket_by(self.stage.schema)
         self._schema, self.dropped = sink.data_schema(self.stage.schema)
-        template = self._buckets
-        self.compares_buckets = template is None or all(
-            name in template.columns for name, _ in template_fields(template.template)
-        )
+        self._form = sink.format(self._schema)
+        self._csv = CsvEncoder(self._form) if self._form.name == "csv" else None
+        self.compares_buckets = self._buckets is None or self._buckets.follows_from_rows
 
     # -- the source ----------------------------------------------------------------------------------------------
 
@@ -120,7 +122,8 @@ class Feed:
             yield type(split)(split.file, start, min(start + _SPLIT_BYTES, split.end))
 
     def _rows(self, splits: list[Split]) -> Records:
-        for some in self.stage.read(splits, text=self._passes_text):
+        # Where the sink fails over strings that are no text, there are none that were committed.
+        for some in self.stage.read(splits, text=self._passes_text, errors="replace"):
             if isinstance(some, bytes):
                 yield "", lines(some)
             else:
@@ -139,10 +142,7 @@ class Feed:
         """Return the records that the sink makes of rows."""
         if self._is_text:
             return lines(encoder(WriteFormat("text", self._schema)).encode(rows))
-        if self._sink.options["format"] == "csv" and rows.num_columns == 1 and pa.types.is_string(rows.schema.types[0]):
-            column = pc.fill_null(rows.column(0), "")  # the one value that csv cannot tell from another
-            return pa.RecordBatch.from_arrays([column], schema=self._schema)
-        return rows
+        return self._csv.readable(rows) if self._csv else rows
 
     # -- the output ----------------------------------------------------------------------------------------------
 
@@ -161,17 +161,22 @@ class Feed:
             elif piece.form == "arrow":
                 found = arrow_batches(handle.read(piece.start, piece.end - piece.start))
             else:
-                found = self._decoded(_plain(_chunks(handle.read, piece.start, piece.end)))
+                found = self._decoded(_plain(_chunks(handle.read, piece.start, piece.end)), whole=piece.whole)
             yield from ((bucket, rows) for rows in found)
 
-    def _decoded(self, chunks: Iterator[bytes]) -> Iterator[pa.RecordBatch]:
+    def _decoded(self, chunks: Iterator[bytes], *, whole: bool) -> Iterator[pa.RecordBatch]:
         if self._is_text:
             yield from map(lines, _line_blocks(chunks))
             return
-        name = self._sink.options["format"]
-        decode = decoder(ReadFormat(name, self._schema)).decode
-        blocks = csv_stream_blocks(chunks) if name == "csv" else stream_blocks(chunks, sep=b"\n")
-        yield from (decode(block) for _, block in blocks)
+        dialect = replace(self._form.csv, comment=None, empty_value=None)
+        decode = decoder(ReadFormat(self._form.name, self._schema, csv=dialect)).decode
+        if self._form.name == "csv":
+            blocks = csv_stream_blocks(chunks, dialect=dialect)
+            header = file_header(self._form)
+        else:
+            blocks, header = stream_blocks(chunks, sep=b"\n"), b""
+        for offset, block in blocks:
+            yield decode(block.removeprefix(header) if whole and not offset else block)
 
 
 def pieces(view: SinkView) -> Iterator[Piece]:
@@ -182,12 +187,12 @@ def pieces(view: SinkView) -> Iterator[Piece]:
     for file in view.files:
         hidden = file.path in owed and not _is_there(view.sink.storage, f"{root}/{file.path}")
         path = f"{staging}/{file.staged}" if hidden else f"{root}/{file.path}"
-        yield Piece(path, file.path, 0, file.bytes, form, file.bucket)
+        yield Piece(path, file.path, 0, file.bytes, form, file.bucket, whole=True)
     growing = {} if view.published else {growth.path: growth for growth in view.head.grown}
     for path, length in view.head.lengths.items():
         end = growing[path].before if path in growing else length
         if end:
-            yield Piece(f"{root}/{path}", path, 0, end, form, path.rpartition("/")[0])
+            yield Piece(f"{root}/{path}", path, 0, end, form, path.rpartition("/")[0], whole=True)
     held: list[Any] = [(part.bucket, part.segments) for part in view.head.open]
     held += [(growth.path.rpartition("/")[0], growth.segments) for growth in growing.values()]
     for bucket, segments in held:

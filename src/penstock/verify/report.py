@@ -36,21 +36,28 @@ class Report:
         return {"ok": self.ok} | asdict(self)
 
 
-def verify(dst: str, source: str | None = None, *, progress: Progress | None = None) -> Report:
+def verify(
+    dst: str, source: str | None = None, *, transform: str | None = None, progress: Progress | None = None
+) -> Report:
     """Compare an output with its ledgers and, if `source` is given, record by record with what was read from it.
 
+    `transform` is the `module:function` of an ingest that had one: it is imported and called, and no other code is.
     Changes nothing. `progress` is called with what is being compared, bytes done and bytes in all. Raises `UsageError`
     when DST is no output or SRC is not there, `DamagedState` for a damaged ledger, and what reading the source raises.
     """
     report = progress or _silent
     storage, root = locate(dst, name="DST")
+    if transform is not None and source is None:
+        msg = f"--transform {transform!r} is for --source: without SRC no record is read; name SRC, too"
+        raise OptionError(msg)
     src = None if source is None else _existing(source)
     files, views = check_files(storage, root, lambda done, total: report("files", done, total))
     if src is None:
         return Report(root, files)
     from penstock.verify.against import check_source  # only who compares records needs what reads them
 
-    return Report(root, files, check_source(files, views, src, lambda done, total: report("records", done, total)))
+    checked = check_source(files, views, src, transform, lambda done, total: report("records", done, total))
+    return Report(root, files, checked)
 
 
 def _silent(what: str, done: int, total: int) -> None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.sink.sink import STATE_DIRECTORY
 from penstock.source import recent
 from penstock.source.cursor import Cursor, FileVersion, Split
-from penstock.source.scan import Scan, name_filter
+from penstock.source.scan import Scan
 from penstock.spark.checkpoint import Checkpoint
 
 if TYPE_CHECKING:
@@ -66,9 +66,7 @@ def taken(storage: Storage, root: str, options: Options, offset: dict[str, Any] 
 
     Raises `StorageError` if it cannot be listed, `DamagedState` if the offset is damaged.
     """
-    accept = name_filter(options["pathGlobFilter"], options["pattern"])
-    recursive, follow = options["recursiveFileLookup"], options["followSymlinks"]
-    listed = Scan(storage, root, recursive=recursive, follow=follow, accept=accept).refresh()
+    listed = Scan.of(storage, root, options).refresh().came
     files = sorted((file for file, _ in listed), key=lambda file: file.order)
     if offset is None:
         return Taken(tuple(Split(file, 0, file.size) for file in files), 0, 0, (_UNTOLD,))
@@ -97,13 +95,14 @@ def _late(files: list[FileVersion], cursor: Cursor, offset: dict[str, Any]) -> t
     if cursor.order is None:
         return set(), []
     since = offset["recent"]["from"]
-    inside = {recent.key_of(f): f for f in files if cursor.passed(f) and f.modified_ns >= since}
-    answer = recent.difference(offset["recent"], inside)
-    if answer is None:
+    inside = {f.key: f for f in files if cursor.passed(f) and f.modified_ns >= since}
+    times = {key: file.modified_ns for key, file in inside.items()}
+    answer = recent.recall(offset["recent"], times, (), cursor.latest_ns)
+    if answer.near is None:
         return set(), ["too many files came or went since to tell which behind the cursor were read: all count as read"]
-    new, gone = answer
-    notes = [f"{len(gone)} files that were read are not there any more, or changed since"] if gone else []
-    return {inside[key].path for key in new}, notes
+    gone = len(answer.away)
+    notes = [f"{gone} files that were read are not there any more, or changed since"] if gone else []
+    return {inside[key].path for key in answer.near}, notes
 
 
 def _uncounted(splits: list[Split], cursor: Cursor) -> list[str]:

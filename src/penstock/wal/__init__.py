@@ -6,10 +6,11 @@ that is restored from checkpoints.
 
 from __future__ import annotations
 
-from penstock.wal.form import RECORD_BYTES_MAX, Batch, Position
+from penstock.wal.form import RECORD_BYTES_MAX, LogBatch, Position
 from penstock.wal.log import Info, Log
 from penstock.wal.manager import Manager
-from penstock.wal.reader import Reader, Skipped
+from penstock.wal.reader import Reader
+from penstock.wal.walk import Skipped
 from penstock.wal.writer import Writer
 
-__all__ = ["RECORD_BYTES_MAX", "Batch", "Info", "Log", "Manager", "Position", "Reader", "Skipped", "Writer"]
+__all__ = ["RECORD_BYTES_MAX", "Info", "Log", "LogBatch", "Manager", "Position", "Reader", "Skipped", "Writer"]

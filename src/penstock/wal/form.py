@@ -93,13 +93,21 @@ class Position(NamedTuple):
         return f"{self.segment}:{self.offset}"
 
     @classmethod
-    def parse(cls, text: str) -> Position:
+    def parse(cls, text: object) -> Position:
         """Return the position that `str` gave; `OptionError` for another text."""
-        found = _POSITION.fullmatch(text)
-        if found is None:
+        match = _POSITION.fullmatch(text) if isinstance(text, str) else None
+        if match is None:
             msg = f"{text!r} is not a position: expected SEGMENT:OFFSET, such as 3:1024"
             raise OptionError(msg)
-        return cls(int(found[1]), int(found[2]))
+        return cls(int(match[1]), int(match[2]))
+
+
+def checked_position(value: object) -> Position:
+    """Return a position that a caller gave; `OptionError` for what is none, such as its text."""
+    if not isinstance(value, Position) or {type(number) for number in value} != {int}:
+        msg = f"{value!r} is no wal.Position: give one as the log gave it; of its text, such as '3:1024', wal.Position.parse makes it"
+        raise OptionError(msg)
+    return value
 
 
 class Header(NamedTuple):
@@ -177,7 +185,7 @@ def _indexes(count: int) -> bytes:
 
 
 @dataclass(slots=True)
-class Batch:
+class LogBatch:
     """A group as it was read: `count` records from `sequence` on, in the segment from byte `at` to `end`."""
 
     segment: int
@@ -193,7 +201,7 @@ class Batch:
     start: int
     first: int = 0
 
-    def rest(self, index: int) -> Batch:
+    def rest(self, index: int) -> LogBatch:
         """Return the batch without its first `index` records."""
         if not index:
             return self
@@ -233,7 +241,7 @@ def group_length(buffer: bytes, start: int) -> int:
     return length if length >= GROUP_BYTES_MIN and not length % 8 else 0
 
 
-def decode_group(header: Header, at: int, buffer: bytes, start: int, length: int) -> Batch | None:
+def decode_group(header: Header, at: int, buffer: bytes, start: int, length: int) -> LogBatch | None:
     """Return the group of this length at `start` of the buffer (`at` in the segment), `None` if it is not right.
 
     The 8 bytes in front of it are in the buffer, too.
@@ -245,4 +253,4 @@ def decode_group(header: Header, at: int, buffer: bytes, start: int, length: int
     if xxhash.xxh3_64_intdigest(body, seed=before ^ header.salt) != check:
         return None
     _, kind, flags, _, sequence, durable, count, _ = _GROUP.unpack_from(buffer, start)
-    return Batch(header.number, at, at + length, kind, flags, sequence, durable, count, check, buffer, start)
+    return LogBatch(header.number, at, at + length, kind, flags, sequence, durable, count, check, buffer, start)

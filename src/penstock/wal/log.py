@@ -26,12 +26,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from penstock.arguments import named
 from penstock.errors import AlreadyThere, DamagedState, Locked, NotSupported, NotThere, StorageError
 from penstock.storage import locate
 from penstock.wal import form
-from penstock.wal.form import Position
+from penstock.wal.form import Position, checked_position
 from penstock.wal.reader import Reader
-from penstock.wal.segment import Segment, copies, follower, interrupted, numbers, path_of
+from penstock.wal.segment import LogSegment, check_directory, copies, follower, interrupted, numbers, path_of
 
 if TYPE_CHECKING:
     import os
@@ -63,28 +64,33 @@ class Info:
         return self.next - self.first
 
 
+@named
 class Log:
-    """The log in `directory`. Reading it needs no lock, so it may be looked at beside a writer."""
+    """The log in `directory`. Reading it needs no lock, so it may be looked at beside a writer.
+
+    Every call: `NotThere` if there is no directory, `UsageError` if it has something else in it; a new one is an empty log.
+    """
 
     def __init__(self, directory: str | os.PathLike[str], *, storage: Storage | None = None) -> None:
         self._storage, self._directory = locate(directory, storage=storage)
 
     def info(self) -> Info:
         """Return what is there; reads the headers of the first segment and the last one, and all of the last one."""
+        check_directory(self._storage, self._directory)
         there = numbers(self._storage, self._directory)
         sizes = {entry.name: entry.size for entry in self._storage.list(self._directory)} if there else {}
         kept = tuple(copies(self._storage, self._directory))
         size = sum(sizes.get(path_of("", number)[1:], 0) for number in there)
         start = end = Position(there[0] if there else 1, form.FIRST_ENTRY)
         first = following = epoch = torn = 0
-        found = False
+        has_header = False
         for number in there:
-            with Segment(self._storage, self._directory, number) as segment:
+            with LogSegment(self._storage, self._directory, number) as segment:
                 if segment.header is not None:
-                    start, first, found = Position(number, form.FIRST_ENTRY), segment.header.sequence, True
+                    start, first, has_header = Position(number, form.FIRST_ENTRY), segment.header.sequence, True
                     break
-        for number in reversed(there) if found else ():
-            with Segment(self._storage, self._directory, number) as segment:
+        for number in reversed(there) if has_header else ():
+            with LogSegment(self._storage, self._directory, number) as segment:
                 if segment.header is not None:
                     at, _, following, _ = segment.end()
                     end, torn = Position(number, at + form.GROUP_HEAD_BYTES), segment.size - at
@@ -101,7 +107,7 @@ class Log:
 
     def purge(self, before: Position) -> list[int]:
         """Delete the segments that end before this position; return their numbers. Fewer if a reader is not that far."""
-        gone: list[int] = []
+        before, gone = checked_position(before), list[int]()
         there = [number for number in numbers(self._storage, self._directory) if number <= before.segment]
         last = next((number for number in reversed(there) if self._has_header(number)), 0)
         for number in there:
@@ -128,13 +134,12 @@ class Log:
 
         `Locked` while somebody writes to it. A torn end is cut, too, though nobody needs that.
         """
+        check_directory(self._storage, self._directory)
         hold: Hold | None = None
         try:
             with suppress(NotSupported):
                 hold = self._storage.lock(self._directory)
             return self._repair()
-        except NotThere:
-            return []
         finally:
             if hold is not None:
                 hold.close()
@@ -146,17 +151,17 @@ class Log:
         damage = self._first_damage()
         if damage is None:
             return []
-        found, partly = damage
+        damaged, partly = damage
         kept = []
-        for later in sorted((n for n in numbers(self._storage, self._directory) if n > found), reverse=True):
+        for later in sorted((n for n in numbers(self._storage, self._directory) if n > damaged), reverse=True):
             kept.append(self._copy(later))
             self._storage.delete(path_of(self._directory, later))
             self._storage.persist(self._directory, [])
-        data = self._storage.read(path_of(self._directory, found))
-        kept.append(self._copy(found))
-        self._storage.delete(path_of(self._directory, found))
+        data = self._storage.read(path_of(self._directory, damaged))
+        kept.append(self._copy(damaged))
+        self._storage.delete(path_of(self._directory, damaged))
         if partly:
-            self._put_back(found, data)
+            self._put_back(damaged, data)
         else:
             self._storage.persist(self._directory, [])
         return sorted(kept)
@@ -176,7 +181,7 @@ class Log:
         if form.decode_header(data, path) is None:
             self._storage.persist(self._directory, [])
             return
-        with Segment(self._storage, self._directory, number, data=data) as segment:
+        with LogSegment(self._storage, self._directory, number, data=data) as segment:
             self._storage.put_if_absent(path, data[: segment.end()[0]])
 
     def _copy(self, number: int) -> str:
@@ -199,7 +204,7 @@ class Log:
         there = numbers(self._storage, self._directory)
         for number in there:
             try:
-                with Segment(self._storage, self._directory, number) as segment:
+                with LogSegment(self._storage, self._directory, number) as segment:
                     if segment.header is None:
                         continue
                     if segment.header.previous in there:
@@ -211,7 +216,7 @@ class Log:
 
     def _damage_from(self, number: int, there: list[int]) -> tuple[int, bool] | None:
         while True:
-            with Segment(self._storage, self._directory, number) as segment:
+            with LogSegment(self._storage, self._directory, number) as segment:
                 at, _, sequence, _ = segment.end()
                 try:
                     following = follower(self._storage, self._directory, number)
@@ -228,5 +233,5 @@ class Log:
                 number = header.number
 
     def _has_header(self, number: int) -> bool:
-        with Segment(self._storage, self._directory, number) as segment:
+        with LogSegment(self._storage, self._directory, number) as segment:
             return segment.header is not None

@@ -22,16 +22,18 @@ committed is gone, and a state that was checkpointed before that cannot be resto
 
 from __future__ import annotations
 
-import os
 import struct
 from typing import TYPE_CHECKING
 
+from penstock.arguments import check_done, check_plain, named, whole
 from penstock.errors import DamagedState, UsageError
+from penstock.storage import locate
 from penstock.wal.log import Log
 from penstock.wal.reader import Reader
-from penstock.wal.writer import Writer
+from penstock.wal.writer import Writer, as_bytes
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Callable, Iterator
 
     from penstock.storage import Storage
@@ -43,18 +45,20 @@ _END = struct.Struct("<BqQq")
 _NUMBERS_END = 1 << 63
 
 
+@named
 class Manager:
     """The log in `directory`; `recover(window, records)` is called by `restore` for each window. Not shared between threads."""
 
     def __init__(
         self,
         directory: str | os.PathLike[str],
-        recover: Callable[[int, list[bytes]], None],
+        recover: Callable[[int, list[bytes]], object],
         *,
         segment_size: str | int = "64m",
         storage: Storage | None = None,
     ) -> None:
-        self._directory, self._storage = os.fspath(directory), storage
+        check_plain("recover", recover, "window", "records")
+        self._storage, self._directory = locate(directory, storage=storage)
         self._recover = recover
         self._segment_size = segment_size
         self._open()
@@ -82,6 +86,7 @@ class Manager:
 
         Called once, before the first `append`, also when nothing was ever written; and again behind `setup`.
         """
+        checkpointed = whole(checkpointed, name="window", example=7)
         if checkpointed > self.flushed:
             msg = (
                 f"{self._directory!r} ends with window {self.flushed}, expected {checkpointed}, at which the state was "
@@ -97,16 +102,21 @@ class Manager:
                         f"window {window}: what is between was committed and purged; restore a later state"
                     )
                     raise DamagedState(msg)
-                self._recover(window, records)
+                check_done("recover", self._recover(window, records))
                 last = window
         return self.flushed
 
     def append(self, record: bytes) -> None:
         """Append a record of the window that is open; it is durable when the window has ended."""
-        self._writer.append(_RECORD + record)
+        try:
+            marked = _RECORD + record
+        except TypeError:
+            marked = _RECORD + as_bytes(record)
+        self._writer.append(marked)
 
     def end_window(self, window: int) -> None:
         """Make the window durable; on return it is. `UsageError` if its number is not higher than the last one's, or has 64 bits."""
+        window = whole(window, name="window", example=self.flushed + 1)
         if window <= self.flushed:
             msg = f"window {window} of {self._directory!r} has ended before: expected one behind {self.flushed}"
             raise UsageError(msg)
@@ -121,6 +131,7 @@ class Manager:
 
     def committed(self, window: int) -> list[int]:
         """Forget what is needed no more now that this window is committed; return the segments that went."""
+        window = whole(window, name="window", example=7)
         behind = [end for number, end in self._ends.items() if number <= window]
         self._ends = {number: end for number, end in self._ends.items() if number > window}
         return Log(self._directory, storage=self._storage).purge(max(behind)) if behind else []

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from penstock.storage import Storage
-    from penstock.wal.form import Batch
+    from penstock.wal.form import LogBatch
 
 SCHEMA = pa.schema([("segment", pa.int32()), ("offset", pa.int64()), ("record", pa.binary())])
 VERSION = 1
@@ -43,7 +43,7 @@ _ARROW_BYTES = 1 << 20  # small groups are put together until they are that long
 
 
 @dataclass(frozen=True)
-class Run:
+class LogRun:
     """Records from `start` up to `end`, of the log with this id (hex; "" if it is not known yet)."""
 
     log: str
@@ -59,7 +59,7 @@ def begin(directory: str, starting: str, storage: Storage) -> dict[str, Any]:
     return _offset("", (info.end if starting == "latest" else info.start) if info.epoch else NO_LOG)
 
 
-class Planner:
+class LogPlanner:
     """Plans one run after the other. It keeps its place in the log, so that a look at an idle log costs no more than that.
 
     Where the storage has locks it holds the segment where it is, which no purge takes away then, nor what is behind it.
@@ -83,20 +83,29 @@ class Planner:
             self._reader = _reader(self._directory, run, self._storage)
         self._at = None
         cuts: list[Position] = []
-        taken, left, log, end = 0, split, "", None
-        for found, behind, batch in _groups(self._reader, self._directory, run):
-            length = batch.end - batch.at
-            late = until is not None and batch.position(0) >= until
-            if late or (size is not None and taken and taken + length > size):
-                break
+        left, log, end = split, "", None
+        for log_id, behind, length in self._within(self._reader, run, size, until):
             if left <= 0 and end is not None:
                 cuts.append(end)
                 left = split
-            taken, left, log, end = taken + length, left - length, found, behind
+            left, log, end = left - length, log_id, behind
         if end is not None:  # what is before the last segment is durable, or that would not be there
             self._storage.persist(self._directory, [path_of("", end.segment)[1:]])
         self._at = start if end is None else _offset(log, end, cuts)
         return self._at
+
+    def _within(
+        self, reader: Reader, run: LogRun, size: int | None, until: Position | None
+    ) -> Iterator[tuple[str, Position, int]]:
+        """Yield the groups that are the next run: the log's id, where the group ends, its bytes; the arguments are those of `plan`."""
+        taken = 0
+        for log, behind, batch in _groups(reader, self._directory, run):
+            length = batch.end - batch.at
+            is_late = until is not None and batch.position(0) >= until
+            if is_late or (size is not None and taken and taken + length > size):
+                break
+            taken += length
+            yield log, behind, length
 
     def close(self) -> None:
         """Let the log go. Idempotent."""
@@ -104,14 +113,14 @@ class Planner:
             self._reader.close()
 
 
-def runs(start: dict[str, Any], end: dict[str, Any]) -> list[Run]:
+def runs(start: dict[str, Any], end: dict[str, Any]) -> list[LogRun]:
     """Return the run between two offsets, in parts for tasks; reads nothing."""
     whole = _run(start, end)
     bounds = [whole.start, *map(Position.parse, end["cuts"]), whole.end]
-    return [Run(whole.log, *bound) for bound in pairwise(bounds)]
+    return [LogRun(whole.log, *bound) for bound in pairwise(bounds)]
 
 
-def read(directory: str, run: Run, storage: Storage) -> Iterator[pa.RecordBatch]:
+def read(directory: str, run: LogRun, storage: Storage) -> Iterator[pa.RecordBatch]:
     """Yield the records of a run with their positions, by `SCHEMA`. `PositionError` or `DamagedState` if it is not all there."""
     ready: list[pa.RecordBatch] = []
     at, size = run.start, 0
@@ -133,11 +142,11 @@ def read(directory: str, run: Run, storage: Storage) -> Iterator[pa.RecordBatch]
     raise DamagedState(msg)
 
 
-def _reader(directory: str, run: Run, storage: Storage) -> Reader:
+def _reader(directory: str, run: LogRun, storage: Storage) -> Reader:
     return Reader(directory, None if run.start == NO_LOG else run.start, storage=storage)
 
 
-def _groups(reader: Reader, directory: str, run: Run) -> Iterator[tuple[str, Position, Batch]]:
+def _groups(reader: Reader, directory: str, run: LogRun) -> Iterator[tuple[str, Position, LogBatch]]:
     """Yield the groups from the start of a run on, each with the log's id and its end; make sure that it is the run's log."""
     start = run.start
     for batch in reader.batches():
@@ -155,7 +164,7 @@ def _groups(reader: Reader, directory: str, run: Run) -> Iterator[tuple[str, Pos
         yield log, start, batch
 
 
-def _arrow(batch: Batch) -> pa.RecordBatch:
+def _arrow(batch: LogBatch) -> pa.RecordBatch:
     at = batch.position(0).offset
     offsets = np.arange(at, at + form.ENTRY_BYTES * batch.count, form.ENTRY_BYTES, dtype=np.int64)
     segments = np.full(batch.count, batch.segment, dtype=np.int32)
@@ -177,9 +186,9 @@ def _offset(log: str, at: Position, cuts: Iterable[Position] = ()) -> dict[str, 
     return {"v": VERSION, "log": log, "position": str(at), "cuts": [str(cut) for cut in cuts]}
 
 
-def _run(start: dict[str, Any], end: dict[str, Any]) -> Run:
+def _run(start: dict[str, Any], end: dict[str, Any]) -> LogRun:
     for offset in (start, end):
         if offset.get("v") != VERSION:
             msg = f"the checkpoint has the offset {offset!r}, expected one of version {VERSION}; restore it from a copy"
             raise DamagedState(msg)
-    return Run(end["log"] or start["log"], Position.parse(start["position"]), Position.parse(end["position"]))
+    return LogRun(end["log"] or start["log"], Position.parse(start["position"]), Position.parse(end["position"]))

@@ -9,7 +9,7 @@ from contextlib import suppress
 from itertools import pairwise
 from typing import TYPE_CHECKING, NoReturn
 
-from penstock.errors import DamagedState, Locked, NotSupported, NotThere, StorageError
+from penstock.errors import DamagedState, Locked, NotSupported, NotThere, StorageError, UsageError
 from penstock.storage import Entry
 from penstock.wal import form
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from penstock.storage import Hold, ReadHandle, Storage
-    from penstock.wal.form import Batch, Header
+    from penstock.wal.form import Header, LogBatch
 
 _NAME = re.compile(r"(\d{12})\.wal")
 _COPY = re.compile(r"(\d{12})\.wal\.broken(?:\.(\d+))?")
@@ -32,11 +32,11 @@ def path_of(directory: str, number: int) -> str:
 def numbers(storage: Storage, directory: str) -> list[int]:
     """Return the numbers of the segments there are, in order. `DamagedState` if a repair stopped half way."""
     names = _names(storage, directory)
-    found = _numbers(names)
+    there = _numbers(names)
     if waiting := _interrupted(storage, directory, names):
         msg = f"{path_of(directory, waiting[0])!r} is missing: its repair was interrupted behind the copy; repair the log again"
         raise DamagedState(msg)
-    return found
+    return there
 
 
 def copies(storage: Storage, directory: str) -> dict[int, str]:
@@ -44,10 +44,29 @@ def copies(storage: Storage, directory: str) -> dict[int, str]:
     return _copies(_names(storage, directory))
 
 
-def stranger(storage: Storage, directory: str) -> str:
-    """Return the name of something in a directory that is no log's; "" if there is a log, or nothing yet."""
+def check_directory(storage: Storage, directory: str) -> None:
+    """Make sure that this is the directory of a log, or a new one, which is an empty log.
+
+    `NotThere` if there is none, `UsageError` if it is a file, or has something else in it and no log.
+    """
     names = [name for name in _names(storage, directory) if not name.startswith(".")]
-    return "" if any(map(_NAME.fullmatch, names)) or _copies(names) else min(names, default="")
+    if not names:
+        _check_is_directory(storage, directory)
+    elif not any(map(_NAME.fullmatch, names)) and not _copies(names):
+        _check_is_directory(storage, directory)  # HDFS lists a file as what is in it
+        msg = f"{directory!r} has {min(names)!r} and no segment of a log, such as 000000000001.wal; name the directory of a log"
+        raise UsageError(msg)
+
+
+def _check_is_directory(storage: Storage, directory: str) -> None:
+    try:
+        is_directory = storage.stat(directory).is_directory
+    except NotThere as error:
+        msg = f"{directory!r} does not exist; expected the directory of a log, which its writer makes"
+        raise NotThere(msg) from error
+    if not is_directory:
+        msg = f"{directory!r} is a file; expected the directory of a log"
+        raise UsageError(msg)
 
 
 def interrupted(storage: Storage, directory: str) -> tuple[int, bytes] | None:
@@ -59,7 +78,8 @@ def _names(storage: Storage, directory: str) -> list[str]:
     try:
         return list(storage.names(directory))
     except NotThere:
-        return []
+        _check_is_directory(storage, directory)
+        raise
 
 
 def _numbers(names: list[str]) -> list[int]:
@@ -67,8 +87,8 @@ def _numbers(names: list[str]) -> list[int]:
 
 
 def _copies(names: list[str]) -> dict[int, str]:
-    found = sorted((int(m[1]), int(m[2] or 1), m[0]) for m in map(_COPY.fullmatch, names) if m)
-    return {number: name for number, _, name in found}
+    copied = sorted((int(m[1]), int(m[2] or 1), m[0]) for m in map(_COPY.fullmatch, names) if m)
+    return {number: name for number, _, name in copied}
 
 
 def _interrupted(storage: Storage, directory: str, names: list[str]) -> tuple[int, bytes] | None:
@@ -82,7 +102,7 @@ def _interrupted(storage: Storage, directory: str, names: list[str]) -> tuple[in
     with suppress(DamagedState):
         header = form.decode_header(data, f"{directory}/{name}")
         if header is not None and header.previous in there:
-            with Segment(storage, directory, header.previous) as segment:
+            with LogSegment(storage, directory, header.previous) as segment:
                 return (min(copied), data) if segment.ends_at(header) else None
         return (min(copied), data) if header is not None and not there else None
     return None
@@ -104,7 +124,7 @@ class _Memory:
         """Do nothing."""
 
 
-class Segment:
+class LogSegment:
     """An open segment. `header` is `None` as long as it has none: whoever made it is at it, or died.
 
     Where the storage has locks it is held, shared with other readers, so that no purge takes it away, until it is closed or dropped.
@@ -169,7 +189,7 @@ class Segment:
         msg = "an open segment of a log cannot be pickled or copied; close the reader first, or open another one at its position"
         raise TypeError(msg)
 
-    def __enter__(self) -> Segment:
+    def __enter__(self) -> LogSegment:
         """Return itself."""
         return self
 
@@ -197,7 +217,7 @@ class Segment:
             index = 0 if len(self._buffer) >= length else -1
         return index
 
-    def batch(self, at: int) -> Batch | None:
+    def batch(self, at: int) -> LogBatch | None:
         """Return the group that begins at this byte, `None` if there is none, or it is not right."""
         start = at - form.CHECK_BYTES
         index = self._load(start, form.CHECK_BYTES + form.GROUP_HEAD_BYTES) if self.header else -1
@@ -234,10 +254,10 @@ class Segment:
     def ends_at(self, follower: Header) -> bool:
         """Tell whether there is, in this segment, the end that the header of the next one names."""
         at = follower.end - form.CHECK_BYTES
-        found = self._file.read(at, form.CHECK_BYTES) if at >= 0 else b""
-        return found == struct.pack("<Q", follower.last)  # which no other log has: its id is in every checksum
+        last = self._file.read(at, form.CHECK_BYTES) if at >= 0 else b""
+        return last == struct.pack("<Q", follower.last)  # which no other log has: its id is in every checksum
 
-    def find(self, at: int, sequence: int) -> Batch | None:
+    def find(self, at: int, sequence: int) -> LogBatch | None:
         """Return the first group behind byte `at` that is right and has this sequence number or a higher one."""
         import numpy as np
 
@@ -247,9 +267,9 @@ class Segment:
         likely = (words[:-1] >> np.uint64(48) == 0) & (lengths >= form.GROUP_BYTES_MIN) & (lengths % np.uint64(8) == 0)
         likely &= (words[1:] >= np.uint64(sequence)) & (words[1:] <= np.uint64(sequence + size))
         for index in np.flatnonzero(likely).tolist():
-            found = self.batch(at + 8 * index)
-            if found is not None:
-                return found
+            batch = self.batch(at + 8 * index)
+            if batch is not None:
+                return batch
         return None
 
     def is_torn(self, at: int, sequence: int) -> bool:
@@ -268,7 +288,7 @@ class Segment:
         return any(not any(data[start:end]) for start, end in pairwise(cuts))
 
 
-def first(storage: Storage, directory: str, *, hold: bool = False) -> Segment | None:
+def first(storage: Storage, directory: str, *, hold: bool = False) -> LogSegment | None:
     """Return the first segment that has a header; `None` if there is none yet. `DamagedState` if there was one before it.
 
     One that is not there any more was purged.
@@ -276,7 +296,7 @@ def first(storage: Storage, directory: str, *, hold: bool = False) -> Segment | 
     there = numbers(storage, directory)
     for number in there:
         with suppress(NotThere, Locked):
-            segment = Segment(storage, directory, number, hold=hold)
+            segment = LogSegment(storage, directory, number, hold=hold)
             if segment.header is not None and segment.header.previous in there:
                 segment.close()
                 path = path_of(directory, segment.header.previous)
@@ -291,12 +311,12 @@ def first(storage: Storage, directory: str, *, hold: bool = False) -> Segment | 
     return None
 
 
-def follower(storage: Storage, directory: str, number: int, *, hold: bool = False) -> Segment | None:
+def follower(storage: Storage, directory: str, number: int, *, hold: bool = False) -> LogSegment | None:
     """Return the segment that counts as the one behind `number`; `None` if there is none yet.
 
     `DamagedState` if there are later ones and none of them was written behind it.
     """
-    chosen: Segment | None = None
+    chosen: LogSegment | None = None
     try:
         for segment, header in _behind(storage, directory, number, hold=hold):
             before, chosen = chosen, segment if header.previous == number else chosen
@@ -317,7 +337,7 @@ def follower(storage: Storage, directory: str, number: int, *, hold: bool = Fals
     return chosen
 
 
-def _behind(storage: Storage, directory: str, number: int, *, hold: bool) -> Iterator[tuple[Segment, Header]]:
+def _behind(storage: Storage, directory: str, number: int, *, hold: bool) -> Iterator[tuple[LogSegment, Header]]:
     """Yield the later segments that have a header.
 
     The next ones by name, so that a long log is not listed for each of its segments. Behind one without a header by a listing
@@ -325,22 +345,22 @@ def _behind(storage: Storage, directory: str, number: int, *, hold: bool) -> Ite
     """
     later = number + 1
     with suppress(NotThere):
-        while (segment := Segment(storage, directory, later, hold=hold)).header is not None:
+        while (segment := LogSegment(storage, directory, later, hold=hold)).header is not None:
             yield segment, segment.header
             later += 1
         segment.close()
     for listed in numbers(storage, directory):
         if listed >= later:
-            segment = Segment(storage, directory, listed, hold=hold)
+            segment = LogSegment(storage, directory, listed, hold=hold)
             if segment.header is None:
                 segment.close()
             else:
                 yield segment, segment.header
 
 
-def _refuse(path: str, expected: str, found: str) -> NoReturn:
+def _refuse(path: str, expected: str, before: str) -> NoReturn:
     msg = (
-        f"{path!r} was written behind {expected!r}, found {found!r} before it: a segment is missing, or was put back; "
+        f"{path!r} was written behind {expected!r}, found {before!r} before it: a segment is missing, or was put back; "
         "restore the log from a copy"
     )
     raise DamagedState(msg)

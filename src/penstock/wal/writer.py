@@ -43,53 +43,33 @@ zeros each time, and what lies behind the end is what tells a torn end from dama
 from __future__ import annotations
 
 import itertools
-import math
 import os
 import sys
 import threading
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, NoReturn
+from typing import TYPE_CHECKING
 
-from penstock import clock, failpoints, unique
-from penstock.errors import AlreadyThere, DamagedState, Fenced, NotSupported, NotThere, OptionError, StorageError
+from penstock import clock
+from penstock.arguments import flag, is_number, named
+from penstock.errors import Fenced, NotSupported, OptionError, StorageError
 from penstock.storage import locate
 from penstock.units import parse_size
 from penstock.wal import form
+from penstock.wal.end import LogEnd, PendingGroup
 from penstock.wal.form import ENTRY_BYTES, Position
-from penstock.wal.segment import Segment, copies, numbers, path_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from penstock.storage import Hold, Storage, WriteHandle
-    from penstock.wal.form import Header
+    from penstock.storage import Hold, Storage
 
 GROUP_BYTES = 1 << 20  # a group is closed before it would be longer: it is what a seek reads
 WAITING_BYTES_MAX = 8 << 20  # what is appended beyond that without a flush is flushed
+DELAY_SECONDS_MAX = 3600
 _ONE_RECORD_BYTES = form.group_bytes(1, 0) + 7  # what a group of one record has around it, at most
 
 
-class _Group(NamedTuple):
-    """Records that are to be one group, and in which segment."""
-
-    segment: int
-    sequence: int
-    records: list[bytes]
-    sizes: list[int]
-
-
-@dataclass
-class _End:
-    """Where the log ends on the storage: the number of a segment, its length so far, its last checksum, what is durable."""
-
-    number: int = 0
-    at: int = 0
-    check: int = 0
-    durable: int = 0
-    salt: int = 0
-
-
+@named
 class Writer:
     """Appends to the log in `directory`, which is made if need be; safe for threads. `Locked` if another process writes to it.
 
@@ -109,19 +89,16 @@ class Writer:
         whole: bool = False,
         storage: Storage | None = None,
     ) -> None:
-        size = parse_size(segment_size, name="segment_size") if isinstance(segment_size, str) else segment_size
-        if size < form.FIRST_ENTRY:
-            msg = f"segment_size={segment_size!r} is too small: expected {form.FIRST_ENTRY} bytes at least, such as 64m"
-            raise OptionError(msg)
-        if not 0 <= delay < math.inf:
-            msg = f"delay={delay!r} is no time to wait for others: expected seconds, 0 or more"
+        size = segment_bytes(segment_size)
+        if not is_number(delay) or not 0 <= delay <= DELAY_SECONDS_MAX:
+            msg = f"delay={delay!r} is no time to wait for others: expected seconds, from 0 to {DELAY_SECONDS_MAX}, such as 0.001"
             raise OptionError(msg)
         self._storage, self._directory = locate(directory, storage=storage)
         self._segment_size, self._delay = size, delay
-        self._whole = whole or not self._storage.goes_on
+        self._whole = flag(whole, name="whole") or not self._storage.goes_on
+        self._end = LogEnd(self._storage, self._directory, whole=self._whole)
         self._lock = threading.Lock()
         self._turn = threading.Condition(self._lock)
-        self._file: WriteHandle | None = None
         self._failed: BaseException | None = None
         self._closed = False
         self._process = os.getpid()
@@ -131,79 +108,33 @@ class Writer:
         with suppress(NotSupported):
             self._hold = self._storage.lock(self._directory)
         try:
-            self._recover()
+            self._first, self._number = self._end.recover(locked=self._hold is not None)
         except BaseException:  # whatever it is, the lock must not outlive it
             self._release()
             raise
-
-    def _recover(self) -> None:
-        """Find out where the log ends, and who we are."""
-        there = numbers(self._storage, self._directory)
-        self._log, self._epoch, self._end = b"", 1, _End()
-        self._durable = 0  # sequence number
-        for number in reversed(there):
-            with Segment(self._storage, self._directory, number) as segment:
-                self._fence(segment)
-                if segment.header is not None:
-                    self._check_chain(segment.path, segment.header, [n for n in there if n < number])
-                    self._go_on_behind(segment, segment.header)
-                    break
-        self._log = self._log or bytes.fromhex(unique.token())
-        self._number, self._at = (
-            max([*there, *copies(self._storage, self._directory)], default=0) + 1,
-            form.HEADER_BYTES,
-        )
-        self._first = self._durable  # sequence number of the first record of the open group
+        # `_first` is the sequence number of the first record of the open group, `_number` and `_at` are where that begins.
+        self._at = form.HEADER_BYTES
+        self._before = self._end.position  # the end of the segment before that one
+        self._durable = self._first  # sequence number
         self._records: list[bytes] = []
         self._left = -1  # how long a record may be that comes into it, too
         self._positions = _positions(*self._place())  # of the next ones
-        self._groups: list[_Group] = []
+        self._groups: list[PendingGroup] = []
         self._waiting = 0  # bytes of those
-
-    def _fence(self, segment: Segment) -> None:
-        """Take the file from whoever has it open; where it is locked, or whole when it is seen, nobody has."""
-        if self._hold is None:
-            with suppress(NotSupported):
-                self._storage.extend(segment.path, 0).close()
-                segment.refresh()
-
-    def _check_chain(self, path: str, header: Header, before: list[int]) -> None:
-        """Make sure that the last segment was written behind what is there: it may be of another log, and no reader gets to it."""
-        for number in reversed(before):
-            with suppress(NotThere), Segment(self._storage, self._directory, number) as segment:
-                if segment.header is None or (header.previous in before and number != header.previous):
-                    continue
-                if not segment.ends_at(header):
-                    msg = (
-                        f"{path!r} was not written behind {segment.path!r} as it is: found another end in its header; one of them "
-                        "was put here, or cut, or one between is missing; restore the log from a copy, or repair it"
-                    )
-                    raise DamagedState(msg)
-                break
-
-    def _go_on_behind(self, segment: Segment, header: Header) -> None:
-        at, check, self._durable, durable = segment.end()
-        if segment.size > at and not segment.is_torn(at, self._durable):
-            msg = (
-                f"{segment.path!r} is damaged at byte {at}: found bytes that do not fit their checksum, expected record "
-                f"{self._durable}; restore it from a copy, or repair the log, which drops what is behind"
-            )
-            raise DamagedState(msg)
-        with suppress(NotSupported):  # see failure 8
-            last = segment.read(durable, at - durable)
-            with self._storage.extend(segment.path, durable) as file:
-                file.write(last)
-                file.sync()
-        self._log, self._epoch = header.log, header.epoch + 1
-        self._end = _End(segment.number, at, check)
 
     # -- what users call -------------------------------------------------------------------------------------------
 
     @property
     def position(self) -> Position:
-        """Return the position that the next record gets, unless it begins a group of its own or a segment."""
+        """Return the end of what was appended so far. The next record is read from there, and has this position unless it begins a segment.
+
+        A reader takes it as soon as what was appended before is flushed. `StorageError` if a flush has failed: nobody knows where
+        the log ends then. It ends the group that is open, so do not ask for each record.
+        """
         with self._lock:
-            return self._place()
+            if self._closed and self._failed is None:
+                return self._end.position
+            return self._boundary()
 
     @property
     def sequence(self) -> int:
@@ -223,10 +154,14 @@ class Writer:
         return self.append_many((record,))
 
     def append_many(self, records: Iterable[bytes]) -> Position:
-        """Append records; return the position of the first one. A call costs little more than an `append`."""
+        """Append records; return the position of the first one, of none the `position`. A call costs little more than an `append`."""
+        given: object = records
+        if isinstance(given, (str, bytes, bytearray, memoryview)):
+            msg = f"append_many was given one {type(given).__name__}; expected several records: append_many([...]), or append for one"
+            raise OptionError(msg)
         records = list(records)
         if not set(map(type, records)) <= {bytes}:
-            records = [bytes(memoryview(record)) for record in records]
+            records = list(map(as_bytes, records))
         count, size = len(records), sum(map(len, records))
         if form.group_bytes(count, size) > min(GROUP_BYTES, self._segment_size - form.HEADER_BYTES):
             _check_length(max(map(len, records), default=0))
@@ -235,7 +170,9 @@ class Writer:
                 self.append_many(records[count // 2 :])
                 return first
         with self._lock:
-            if count and size + ENTRY_BYTES * (count - 1) > self._left:
+            if not count:
+                return self._boundary()
+            if size + ENTRY_BYTES * (count - 1) > self._left:
                 self._make_room(size, count)
             first = self._place()
             behind = _positions(first.segment, first.offset + ENTRY_BYTES * count)
@@ -271,7 +208,7 @@ class Writer:
             with self._lock:
                 groups = self._take()
                 until = self._next
-            self._write(groups)
+            self._end.write(groups)
             durable = until
         except BaseException as error:  # whatever it is, what was to be written is not known to be there
             if leading:
@@ -346,8 +283,22 @@ class Writer:
         self._close_group()
         needed = form.group_bytes(count, size)
         if self._at > form.HEADER_BYTES and self._at + needed > self._segment_size:
-            self._number, self._at = self._number + 1, form.HEADER_BYTES
+            self._next_segment()
         self._left = self._room()
+
+    def _next_segment(self) -> None:
+        self._before = self._place()
+        self._number, self._at = self._number + 1, form.HEADER_BYTES
+
+    def _boundary(self) -> Position:
+        """Return where the next group is to begin, for a place within an open one may never be a record's."""
+        if self._failed is not None:
+            self._check()
+        if self._records:
+            self._left = -1  # and stays so, if this is interrupted
+            self._close_group()
+            self._left, self._positions = self._room(), _positions(*self._place())
+        return self._place() if self._at > form.HEADER_BYTES else self._before
 
     def _room(self) -> int:
         """Return how long a record may be that is the first of a group, here."""
@@ -358,93 +309,21 @@ class Writer:
         if records:
             sizes = list(map(len, records))
             length = form.group_bytes(len(sizes), sum(sizes))
-            group = _Group(self._number, self._first, records, sizes)
+            group = PendingGroup(self._number, self._first, records, sizes)
             behind = self._first + len(records)
             self._groups += (group,)
             self._first, self._records = behind, []
             self._at += length
             self._waiting += length
 
-    def _take(self) -> list[_Group]:
+    def _take(self) -> list[PendingGroup]:
         """Return what is to be written; what is appended from now on belongs to the next flush."""
         self._close_group()
         groups, self._groups, self._waiting = self._groups, [], 0
         if groups and self._whole:
-            self._number, self._at = self._number + 1, form.HEADER_BYTES
+            self._next_segment()
         self._left, self._positions = self._room(), _positions(*self._place())
         return groups
-
-    def _write(self, groups: list[_Group]) -> None:
-        """Write groups, and make them durable."""
-        for group in groups:
-            if group.segment != self._end.number or self._file is None:
-                self._sync()
-                file = self._roll(group)
-            else:
-                file = self._file
-            end = self._end
-            seed = end.check ^ end.salt
-            data, end.check = form.encode_group(group.records, group.sizes, group.sequence, end.durable, seed)
-            end.at += file.write(data)
-        self._sync()
-
-    def _sync(self) -> None:
-        """Make durable what was written to the segment."""
-        if self._file is None or self._end.durable == self._end.at:
-            return
-        self._file.sync()
-        self._end.durable = self._end.at
-        if self._whole:
-            file, self._file = self._file, None
-            file.close()
-        if not self._storage.goes_on:
-            self._check_alone(self._end.number)
-
-    def _roll(self, group: _Group) -> WriteHandle:
-        """Begin the segment of the group: its header decides where the one before it ends. Return its file."""
-        before = self._end
-        if self._file is not None:
-            file, self._file = self._file, None
-            file.close()
-        path = path_of(self._directory, group.segment)
-        previous = before.number, before.at, before.check
-        header = form.encode_header(self._log, group.segment, self._epoch, group.sequence, previous)
-        failpoints.hit("wal.roll")
-        try:
-            self._file = self._storage.create(path)
-        except AlreadyThere as error:
-            self._fenced(f"found {path!r}, which this writer was to make", error)
-        known = form.decode_header(header, path)
-        if known is None:
-            raise AssertionError(path)
-        self._end = _End(group.segment, form.HEADER_BYTES, known.check, 0, known.salt)
-        self._file.write(header)
-        if self._storage.goes_on:
-            self._file.sync()
-            failpoints.hit("wal.rolled")
-            self._check_alone(group.segment)
-            self._end.durable = form.HEADER_BYTES
-        return self._file
-
-    def _check_alone(self, number: int) -> None:
-        """Make sure that no other writer was here while this one stood still (failure 6)."""
-        later = [other for other in numbers(self._storage, self._directory) if other > number]
-        if later:
-            if not self._is_gone_on_behind(number, later):
-                self._storage.delete(path_of(self._directory, number))
-            self._fenced(f"found {path_of(self._directory, later[-1])!r}, expected {number} to be the last one", None)
-
-    def _is_gone_on_behind(self, number: int, later: list[int]) -> bool:
-        """Tell whether one of the later segments names this one. If none has a header yet, it will: who makes it has seen this one."""
-        named = []
-        for other in later:
-            with suppress(NotThere), Segment(self._storage, self._directory, other) as segment:
-                named += [segment.header.previous] if segment.header else []
-        return number in named or not named
-
-    def _fenced(self, found: str, cause: Exception | None) -> NoReturn:
-        msg = f"another writer has taken over the log {self._directory!r}: {found}; end this one, nothing of it was acknowledged since"
-        raise Fenced(msg) from cause
 
     def _end_it(self) -> None:
         """Take no more, wait for whoever is writing, and let the log go: a file is not closed between a write and its sync."""
@@ -457,10 +336,8 @@ class Writer:
         self._release()
 
     def _release(self) -> None:
-        file, self._file = self._file, None
         try:
-            if file is not None:
-                file.close()
+            self._end.close()
         except StorageError:
             if self._failed is None:
                 raise
@@ -470,10 +347,31 @@ class Writer:
                 hold.close()
 
 
+def segment_bytes(size: object) -> int:
+    """Return the length of a segment that a caller gave, a number or a text with a unit; `OptionError` for anything else."""
+    number = parse_size(size, name="segment_size") if isinstance(size, str) else size
+    if isinstance(number, bool) or not isinstance(number, int) or number < form.FIRST_ENTRY:
+        msg = f"segment_size={size!r} is no length of a segment: expected {form.FIRST_ENTRY} bytes at least, such as 64m or 67108864"
+        raise OptionError(msg)
+    return number
+
+
 def _positions(segment: int, offset: int) -> Iterator[Position]:
     """Return the positions of records from this one on. They are made in C: one for each record."""
     offsets = itertools.count(offset, ENTRY_BYTES)
     return map(tuple.__new__, itertools.repeat(Position), zip(itertools.repeat(segment), offsets, strict=False))
+
+
+def as_bytes(record: object) -> bytes:
+    """Return a record as bytes; `OptionError` for what is none, and has no buffer of them."""
+    if isinstance(record, bytes):
+        return record
+    try:
+        return bytes(memoryview(record))  # type: ignore[arg-type]  # - that is what it refuses
+    except TypeError:
+        hint = "; encode it: text.encode()" if isinstance(record, str) else ""
+        msg = f"a record is a {type(record).__name__}; expected bytes, or what has a buffer of them{hint}"
+        raise OptionError(msg) from None
 
 
 def _check_length(size: int) -> None:

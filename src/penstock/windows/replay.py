@@ -101,7 +101,7 @@ class Replay:
             if self._acknowledge is not None:
                 self._acknowledge(self._last)
             failpoints.hit("windows.acknowledged")
-            self._store.committed(window)
+            self._store.committed(window, lazily=True)
         self._committed = window
 
 

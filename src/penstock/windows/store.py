@@ -4,7 +4,8 @@ A *window* is what an engine counts (a batch, a checkpoint interval), an *owner*
 partition), an *artifact* what the owner must have to do the window again: what it read, or where.
 
 *Form.* A frame is one record of the log: a byte, 2; the window, the owner, and the first window that was not forgotten when it was
-written (8 bytes each, little-endian, signed); then the artifact. Because it is one record, a window is whole or not there.
+written (8 bytes each, little-endian, signed); then the artifact. Because it is one record, a window is whole or not there. What
+`committed` writes is the frame of a window before that first one, of owner -2^63, whom nobody can be: it is forgotten as it is read.
 
 The failures, and the rule that kills each:
 
@@ -17,21 +18,26 @@ The failures, and the rule that kills each:
    window is complete when every owner that there was has it (`largest_completed`).
 5. What was forgotten comes back, because whole segments go and a part of one stays. Rule: every frame says what was forgotten
    before it.
+6. Windows are committed and nothing is saved behind that; the store is opened again, and they are there. Rule: `committed` writes a
+   frame of its own, and makes it durable before the first segment goes: a purge that deletes the last frame that knew leaves this one.
 """
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
 from contextlib import closing
+from types import NoneType
 from typing import TYPE_CHECKING
 
-from penstock.errors import DamagedState, UsageError
+from penstock.arguments import flag, named, whole
+from penstock.errors import DamagedState, OptionError, UsageError
 from penstock.storage import locate
 from penstock.wal import Log, Reader, Writer
+from penstock.wal.writer import as_bytes
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterable
 
     from penstock.storage import Storage
     from penstock.wal import Position
@@ -39,9 +45,11 @@ if TYPE_CHECKING:
 NO_WINDOW = -1
 _FRAME = struct.Struct("<Bqqq")
 _KIND = 2
+_NOBODY = -(1 << 63)  # owner of the frame of a window that is forgotten by that frame: what `committed` writes
 _NUMBERS_END = 1 << 63
 
 
+@named
 class WindowStore:
     """The windows in `directory`, which is made if need be. Not shared between threads; `Locked` if another process has it open."""
 
@@ -66,6 +74,7 @@ class WindowStore:
         The same artifact again for its last window is no error. Behind a failure (`StorageError`) the window may be kept or not, and
         nothing more can be saved: open the store again, and look.
         """
+        window, owner, artifact = _window(window), _owner(owner), as_bytes(artifact)
         if max(window, owner, -owner) >= _NUMBERS_END:
             msg = f"window {window} of owner {owner} cannot be saved: expected numbers below 2^63, which is what a frame has room for"
             raise UsageError(msg)
@@ -89,12 +98,12 @@ class WindowStore:
 
     def load_all(self, window: int) -> dict[int, bytes]:
         """Return what each owner has saved of a window, by owner, in order."""
-        kept = sorted(self._at.get(window, {}).items())
+        kept = sorted(self._at.get(_window(window), {}).items())
         return {owner: artifact_at(self._directory, at, storage=self._storage) for owner, at in kept}
 
     def position(self, window: int, owner: int = 0) -> Position | None:
         """Return where the artifact is, for `artifact_at` in another process; `None` as `load`."""
-        return self._at.get(window, {}).get(owner)
+        return self._at.get(_window(window), {}).get(_owner(owner))
 
     def largest_completed(self, owners: Iterable[int] | None = None) -> int:
         """Return the last window that every owner has saved, that is the smallest of their last ones; `NO_WINDOW` if one has none.
@@ -103,15 +112,28 @@ class WindowStore:
         all that have saved a window that is not forgotten. So it is asked after a change of their number: one that is gone still
         counts, until its windows are forgotten, and one that is new does not.
         """
-        asked = self._last if owners is None else owners
+        given: object = owners
+        if not isinstance(given, (Iterable, NoneType)):
+            msg = f"owners={owners!r}; expected several, such as [{owners!r}]"
+            raise OptionError(msg)
+        asked = self._last if owners is None else map(_owner, owners)
         return min((self._last.get(owner, NO_WINDOW) for owner in asked), default=NO_WINDOW)
 
-    def committed(self, window: int) -> list[int]:
-        """Forget the windows before this one, for all owners; return the segments that went.
+    def committed(self, window: int, *, lazily: bool = False) -> list[int]:
+        """Forget the windows before this one, for all owners; return the segments that went. On return they do not come back.
 
-        A forgotten window comes back only if nothing is saved any more before the store is opened again.
+        That takes a flush. `lazily` leaves it to the next `save`: until then a restart may find them again, and whoever has them
+        forgotten again at each start, as `Replay` does, loses nothing by that. Raises as `save` does behind a failure.
         """
-        self._forget(window)
+        window = _window(window)
+        if window > self._first:
+            if window >= _NUMBERS_END:
+                msg = f"window {window} cannot be committed: expected a number below 2^63, which is what a frame has room for"
+                raise UsageError(msg)
+            if not flag(lazily, name="lazily"):
+                self._writer.append(_FRAME.pack(_KIND, window - 1, _NOBODY, window))
+                self._writer.flush()
+            self._forget(window)
         kept = [at for saved in self._at.values() for at in saved.values()]
         return Log(self._directory, storage=self._storage).purge(min(kept, default=self._writer.position))
 
@@ -150,6 +172,14 @@ class WindowStore:
             self._first = first
             self._at = {window: saved for window, saved in self._at.items() if window >= first}
             self._last = {owner: last for owner, last in self._last.items() if last >= first}
+
+
+def _window(number: object) -> int:
+    return whole(number, name="window", example=7)
+
+
+def _owner(number: object) -> int:
+    return whole(number, name="owner", example=0)
 
 
 def artifact_at(directory: str, position: Position, *, storage: Storage | None = None) -> bytes:

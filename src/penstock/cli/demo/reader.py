@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _PAUSE_SECONDS = 0.01
 
 
-class Reader(threading.Thread):
+class Onlooker(threading.Thread):
     """Watches `root` from `start` until `stop`. What it found is in its attributes, to be read behind `stop`.
 
     `expected` are the hashes of all lines of the source. `files` and `records` were seen; `listings` were made.

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock import clock, unique
 from penstock.cli.answer import Answer, console
-from penstock.cli.demo.reader import Reader, source_hashes
+from penstock.cli.demo.reader import Onlooker, source_hashes
 from penstock.cli.demo.run import Ended, Run, is_there, kill_keeper
 from penstock.cli.demo.source import Gathered, gather
 from penstock.cli.process import interrupted_by_signals
@@ -124,7 +124,7 @@ class _Demo:
         self._source, self._output = f"{place}/source", f"{place}/output"
         self._tell = tell
         self.outcome = Outcome(Gathered())
-        self.reader: Reader | None = None
+        self.reader: Onlooker | None = None
 
     def play(self) -> None:
         """Play all of it."""
@@ -147,7 +147,7 @@ class _Demo:
         gathered = self.outcome.gathered = gather(self._storage, self._source)
         expected = source_hashes(self._storage, self._source)
         self.outcome.records = len(expected)
-        self.reader = Reader(self._storage, self._output, expected)
+        self.reader = Onlooker(self._storage, self._output, expected)
         left = ", ".join(f"{count:,} {reason}" for reason, count in gathered.left_out.items())
         size = f"{gathered.files:,} Python files, {format_size(gathered.bytes)}, {len(expected):,} lines"
         self._tell.done(f"gathered {size}" + (f" (left out: {left})" if left else ""))
@@ -194,7 +194,7 @@ class _Demo:
             return
         self._tell.done(f"the third run ended: {ended.facts['rows']:,} lines in {ended.facts['output_files']:,} files")
 
-    def _judge(self, reader: Reader) -> None:
+    def _judge(self, reader: Onlooker) -> None:
         self.outcome.wrong += reader.wrong
         if not reader.complete:
             seen = f"the reader saw {reader.records:,} lines of {self.outcome.records:,}"

@@ -1,0 +1,96 @@
+"""One call of the user's function, for a row or for a batch of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from inspect import iscoroutine
+from typing import TYPE_CHECKING, Any
+
+from penstock.aio.function import Call
+
+if TYPE_CHECKING:
+    from penstock.aio.deadlines import Deadlines
+    from penstock.aio.element import Element
+    from penstock.aio.function import Adapted
+    from penstock.aio.state import OperatorState
+
+
+class Calling:
+    """Makes the calls of one operator. A call's id is `identify` of its row; without that, `prefix` and the row's number."""
+
+    def __init__(
+        self,
+        state: OperatorState,
+        loop: asyncio.AbstractEventLoop,
+        function: Adapted,
+        deadlines: Deadlines[Element] | None,
+        *,
+        batched: bool,
+        prefix: str,
+        identify: Callable[[Any], str] | None,
+    ) -> None:
+        self._state = state
+        self._loop = loop
+        self._function = function
+        self._deadlines = deadlines
+        self._batched = batched
+        self._prefix = prefix
+        self._identify = identify
+
+    def attempt(self, flight: list[Element]) -> Awaitable[Any]:
+        """Make one call; return what its result comes from."""
+        self._state.counts.calls += 1
+        for element in flight:
+            element.attempts += 1
+        return self._batch_called(flight) if self._batched else self._called(flight[0])
+
+    def call(self, element: Element) -> Call:
+        """Return what the function is told of its call."""
+        deadline = None if self._deadlines is None else self._deadlines.of(element)
+        id_ = self._identify(element.row) if self._identify else f"{self._prefix}{element.index}"
+        return Call(id_, element.attempts, deadline, self._loop, self._late)
+
+    def _called(self, element: Element) -> Awaitable[Any]:
+        """Call the function for a row; return what its result comes from."""
+        function = self._function
+        answer: Awaitable[Any]
+        if not function.takes_call:
+            answer = function.call(element.row)
+        elif function.is_async:
+            answer = function.call(element.row, self.call(element))
+        else:
+            call = self.call(element)
+            answer = call.expect()
+            _refuse_output(function.call(element.row, call))
+        return answer
+
+    def _batch_called(self, flight: list[Element]) -> Awaitable[Any]:
+        """Call the function for a batch; return what its results come from."""
+        function = self._function
+        rows = [element.row for element in flight]
+        answers: Awaitable[Any]
+        if not function.takes_call:
+            answers = function.call(rows)
+        elif function.is_async:
+            answers = function.call(rows, [self.call(element) for element in flight])
+        else:
+            calls = [self.call(element) for element in flight]
+            waiting = [call.expect() for call in calls]
+            _refuse_output(function.call(rows, calls))
+            answers = asyncio.gather(*waiting, return_exceptions=True)
+        return answers
+
+    def _late(self) -> None:
+        self._state.counts.late += 1
+
+
+def _refuse_output(returned: Any) -> None:  # noqa: ANN401 - the user's
+    """Refuse what a plain function returns in place of completing its call: nobody would ever complete that."""
+    if isinstance(returned, (dict, tuple, list, Mapping)) or iscoroutine(returned):
+        if iscoroutine(returned):
+            returned.close()
+        msg = (
+            f"the function is no `async def` and returned a {type(returned).__name__}; make it one, or complete `call`"
+        )
+        raise TypeError(msg)

@@ -1,0 +1,62 @@
+"""A row on its way through the operator, and the slot that brings it to its outcome."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from penstock.aio.outcome import RowOutcome
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Hashable
+
+
+class Element(RowOutcome):
+    """A row on its way, and once it is `settled` its outcome.
+
+    It holds its place until it is emitted and nothing of it is on the wire.
+    """
+
+    __slots__ = ("began", "decided", "holds", "key", "settled", "share", "slot")
+
+    __eq__ = object.__eq__  # one of a kind
+    __hash__ = object.__hash__
+
+    def __init__(self, index: int, row: Any, began: float) -> None:  # noqa: ANN401 - the user's row
+        self.index = index
+        self.row = row
+        self.failure = None
+        self.attempts = 0
+        self.began = began
+        self.decided = False  # settled, or `timed_out` is making its outcome
+        self.settled = False  # `outputs` are there
+        self.holds = 2  # reasons: not ended, not emitted
+        self.key: Hashable = None  # that it keeps others of waiting, not one that it waits for
+        self.share: Hashable = None  # as `key`
+        self.slot: Slot | None = None  # while it runs
+
+
+class Slot:
+    """One coroutine of the operator, and the rows that it brings to their outcome now: one, or a batch."""
+
+    __slots__ = ("calling", "cancelled", "expired", "flight", "grace", "task")
+
+    def __init__(self) -> None:
+        self.task: asyncio.Task[None] | None = None
+        self.flight: list[Element] = []
+        self.calling = False  # an attempt is under way; else it waits for the next one
+        self.cancelled = False  # and not revived: a function may swallow that
+        self.expired = False  # the running attempt
+        self.grace: asyncio.TimerHandle | None = None  # that an expired one has
+
+    def cancel(self) -> None:
+        """Cancel what the slot waits for."""
+        if self.task is not None:
+            self.cancelled = True
+            self.task.cancel()
+
+    def revive(self) -> None:
+        """Go on after a cancellation, as if there had been none: the next call may use `asyncio.timeout`."""
+        self.cancelled = False
+        while self.task is not None and getattr(self.task, "cancelling", int)():  # Python 3.10 does not count
+            self.task.uncancel()  # type: ignore[attr-defined]  # as above

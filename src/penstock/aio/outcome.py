@@ -1,0 +1,92 @@
+"""What becomes of a row: outputs or a failure, what is carried to the next batch, and how much of it there was.
+
+These are values that leave the operator. What it works with while a row is on its way is an `Element`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+TIMEOUT, ERROR, RESULT = "timeout", "error", "result"  # kinds of failure
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a row has no outputs. `kind` is timeout, error (the function raised) or result (it returned what does not fit)."""
+
+    kind: str
+    message: str
+    attempts: int
+    elapsed_ms: int
+    cause: BaseException | None = field(default=None, compare=False, repr=False)
+
+    def told(self) -> dict[str, Any]:
+        """Return what the user is told, as the column `_error` has it."""
+        return {name: getattr(self, name) for name in ("kind", "message", "attempts", "elapsed_ms")}
+
+
+@dataclass(slots=True)  # frozen it would cost a microsecond a row
+class RowOutcome:
+    """What became of row number `index`, after so many attempts: its outputs, or the failure. Nobody changes it."""
+
+    index: int
+    row: Any
+    outputs: list[tuple[Any, ...]]
+    failure: Failure | None = None
+    attempts: int = 0
+
+
+@dataclass(frozen=True)
+class Carried:
+    """A row that an operator ended before.
+
+    `attempts` were made to their end, `age` seconds have passed since it was first admitted, and `outcome`, if there is one,
+    only has to be emitted.
+    """
+
+    row: Any
+    attempts: int = 0
+    age: float = 0.0
+    outcome: RowOutcome | None = None
+
+
+@dataclass
+class Counts:
+    """What happened so far.
+
+    `rows` does not count those that came `Carried`; `carried` are those that left so. `late`: completions behind an
+    outcome; `shared`: rows that took another row's result; `failed`: rows without a result; `rejected`: those of them
+    whose result is not one.
+    """
+
+    rows: int = 0
+    calls: int = 0
+    retries: int = 0
+    timeouts: int = 0
+    late: int = 0
+    shared: int = 0
+    failed: int = 0
+    rejected: int = 0
+    carried: int = 0
+
+
+class Misfit(Exception):
+    """A result that is not what the schema says; the same again would not help."""
+
+
+class FallbackError(Exception):
+    """What `timed_out` raised, in words; `__cause__` is that."""
+
+
+def described(error: BaseException) -> str:
+    """Return an error's class and message."""
+    return f"{type(error).__name__}: {message_of(error)}"
+
+
+def message_of(error: BaseException) -> str:
+    """Return an error's message, whatever that is: it goes into a column."""
+    try:
+        return str(error).encode(errors="backslashreplace").decode()
+    except Exception as own:  # noqa: BLE001 - the user's class
+        return f"(its message cannot be had: {type(own).__name__})"

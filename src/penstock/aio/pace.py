@@ -1,0 +1,26 @@
+"""The turns of calls at so many a second."""
+
+from __future__ import annotations
+
+import asyncio
+
+
+class Pace:
+    """Turns that are spread evenly, none saved up. Shared by what calls on one loop.
+
+    Who is cancelled in the line has used no turn: else rows that time out there would take the turns of all that follow.
+    """
+
+    def __init__(self, rate: float) -> None:
+        self._rate = rate
+        self._next = 0.0
+        self._line = asyncio.Lock()
+
+    async def turn(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Wait for the next turn."""
+        async with self._line:
+            now = loop.time()
+            at = max(now, self._next)
+            if at > now:
+                await asyncio.sleep(at - now)
+            self._next = at + 1 / self._rate

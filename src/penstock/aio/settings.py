@@ -1,0 +1,69 @@
+"""What an operator is told to do, checked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from penstock.arguments import is_number, whole
+from penstock.errors import OptionError
+
+if TYPE_CHECKING:
+    from penstock.aio.retry import Retry
+
+BYTES_MAX = 64 << 20  # of outputs that are finished and not taken, and of those that are expected
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the operator does, checked: `OptionError` names what is wrong. `rate` is calls a second, of this operator alone."""
+
+    capacity: int = 100
+    ordered: bool = True
+    timeout: float | None = None
+    attempt_timeout: float | None = None
+    retry: Retry | None = None
+    rate: float | None = None
+    batch_size: int = 1
+    batch_wait: float = 0.01
+    bytes_max: int = BYTES_MAX
+    drain: float | None = None
+
+    def __post_init__(self) -> None:
+        """Check the values, each by itself and then beside the others."""
+        self._check_counts()
+        self._check_seconds()
+        self._check_together()
+
+    def _check_counts(self) -> None:
+        for name, example in (("capacity", 100), ("batch_size", 10)):
+            whole(getattr(self, name), name=name, least=1, example=example)
+
+    def _check_seconds(self) -> None:
+        for name in ("timeout", "attempt_timeout", "rate"):
+            value = getattr(self, name)
+            if value is not None and not (is_number(value) and value > 0):
+                msg = f"{name}={value!r}; expected a number above 0, or None for no limit"
+                raise OptionError(msg)
+        for name, example in (("batch_wait", 0.01), ("drain", 1.0)):
+            value = getattr(self, name)
+            if not (is_number(value) and value >= 0) and (name, value) != ("drain", None):
+                msg = f"{name}={value!r}; expected seconds, {example} for example"
+                raise OptionError(msg)
+
+    def _check_together(self) -> None:
+        if self.timeout is not None and self.attempt_timeout is not None and self.attempt_timeout > self.timeout:
+            msg = (
+                f"attempt_timeout={self.attempt_timeout:g} is above timeout={self.timeout:g}: no attempt would ever take that long; "
+                "leave it out, or lower it"
+            )
+            raise OptionError(msg)
+        if self.drain is not None and self.timeout is None:
+            msg = f"drain={self.drain:g} needs a timeout: without one a call that never ends is carried on for ever; add timeout=60.0"
+            raise OptionError(msg)
+        if self.drain is not None and self.timeout is not None and self.drain >= self.timeout:
+            msg = f"drain={self.drain:g} is not below timeout={self.timeout:g}: no call would be left to carry over; leave drain out"
+            raise OptionError(msg)
+        if self.batch_size > self.capacity:
+            msg = f"batch_size={self.batch_size} is more than capacity={self.capacity}: such a batch would never be full; raise capacity"
+            raise OptionError(msg)

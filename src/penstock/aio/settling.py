@@ -1,0 +1,221 @@
+"""What an attempt, or the end of its time, means for a row: another attempt, or its one outcome."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Set as AbstractSet
+from inspect import isawaitable
+from typing import TYPE_CHECKING, Any
+
+from penstock.aio.function import outputs_of
+from penstock.aio.outcome import ERROR, RESULT, TIMEOUT, Failure, FallbackError, Misfit, described, message_of
+from penstock.errors import without_credentials
+
+if TYPE_CHECKING:
+    from penstock.aio.calling import Calling
+    from penstock.aio.deadlines import Deadlines
+    from penstock.aio.element import Element
+    from penstock.aio.function import Adapted
+    from penstock.aio.latency import Latencies
+    from penstock.aio.outlet import Outlet
+    from penstock.aio.queues import Queues
+    from penstock.aio.settings import Settings
+    from penstock.aio.state import OperatorState
+
+
+class Settling:
+    """Gives rows their outcomes. `settle` is the only place where one gets it, and takes only the first.
+
+    `names` are the columns of an output. `on_error` is `fail`, `column` or a function of (row, error): see `Operator`.
+    """
+
+    def __init__(  # noqa: PLR0913 - the parts that a row meets on its way out
+        self,
+        state: OperatorState,
+        settings: Settings,
+        loop: asyncio.AbstractEventLoop,
+        function: Adapted,
+        names: tuple[str, ...],
+        on_error: str | Callable[[Any, BaseException], Any],
+        *,
+        calling: Calling,
+        deadlines: Deadlines[Element] | None,
+        outlet: Outlet,
+        queues: Queues,
+        latencies: Latencies,
+    ) -> None:
+        self._state = state
+        self._settings = settings
+        self._loop = loop
+        self._function = function
+        self._names = names
+        self._on_error = on_error
+        self._calling = calling
+        self._deadlines = deadlines
+        self._outlet = outlet
+        self._queues = queues
+        self._latencies = latencies
+        self._batched = settings.batch_size > 1
+        self.fallbacks: set[asyncio.Task[None]] = (
+            set()
+        )  # rows whose time is over, and `timed_out` is asked what they become
+
+    # -- after an attempt ------------------------------------------------------------------------------------------
+
+    def failed(self, flight: list[Element], error: BaseException) -> list[Element]:
+        """Decide what a failed attempt means for its rows; return those that are called again."""
+        return [element for element in flight if not element.decided and self._comes_again(element, error)]
+
+    def answered(self, flight: list[Element], results: Any) -> list[Element]:  # noqa: ANN401 - the user's
+        """Give the rows their results; return those that are called again."""
+        if not self._batched:
+            return flight if self._again(flight[0], results) else []
+        unordered = isinstance(results, (str, bytes, Mapping, AbstractSet))  # or no list of results at all
+        if isinstance(results, Iterable) and not unordered:
+            results = list(results)
+        if not isinstance(results, list) or len(results) != len(flight):
+            returned = f"{len(results)} results" if isinstance(results, list) else f"a {type(results).__name__}"
+            misfit = Misfit(
+                f"the function returned {returned} for {len(flight)} rows; expected a result for each, in order"
+            )
+            results = [misfit] * len(flight)
+        return [element for element, result in zip(flight, results, strict=True) if self._again(element, result)]
+
+    def _comes_again(self, element: Element, error: BaseException) -> bool:
+        retry = self._settings.retry
+        try:
+            if retry is not None and not isinstance(error, Misfit) and retry.after_error(element.attempts, error):
+                return True
+        except Exception as own:  # noqa: BLE001 - `on` of the user; there is nobody else to ask
+            error = own
+        self.settle(element, [], error)
+        return False
+
+    def _again(self, element: Element, result: Any) -> bool:  # noqa: ANN401 - as above
+        """Give the row its result; tell whether it is called again instead."""
+        if element.decided:
+            self._state.counts.late += 1
+            return False
+        if isinstance(result, BaseException):  # of a batch: this row's own
+            return self._comes_again(element, result)
+        try:
+            outputs = outputs_of(result, self._names)
+        except Exception as error:  # noqa: BLE001 - also what an iterator of the user's raises
+            return self._comes_again(element, Misfit(str(error)))
+        retry = self._settings.retry
+        try:
+            if retry is not None and retry.after_result(element.attempts, outputs):
+                return True
+        except Exception as own:  # noqa: BLE001 - `on_result` of the user; there is nobody else to ask
+            self.settle(element, [], own)
+        else:
+            self.settle(element, outputs, None)
+        return False
+
+    # -- when its time is over -------------------------------------------------------------------------------------
+
+    def expired(self, element: Element) -> None:
+        """Decide a row whose time is over; its call is cancelled when it has no other row to go on for."""
+        self._state.counts.timeouts += 1
+        element.decided = True
+        error = TimeoutError(f"no outcome within timeout={self._settings.timeout:g} s")
+        if self._function.timed_out is None:
+            self._outcome(element, [], error)
+        else:
+            task = self._loop.create_task(self._fall_back(element, error))
+            self.fallbacks.add(task)
+            task.add_done_callback(self.fallbacks.discard)
+        slot = element.slot
+        if slot is None:
+            self._queues.ended(element)  # it was waiting for its turn
+        elif all(other.decided for other in slot.flight):
+            slot.cancel()
+
+    async def _fall_back(self, element: Element, error: BaseException) -> None:
+        """Let the function say what a row that timed out becomes; it has as long again. Never another attempt."""
+        outputs: list[tuple[Any, ...]] = []
+        failure: BaseException | None = None
+        try:
+            result, failure = await asyncio.wait_for(self._asked(element), self._settings.timeout)
+        except asyncio.TimeoutError:
+            failure = TimeoutError(f"{error}, and none from timed_out within as long again")
+        except asyncio.CancelledError as own:  # of its own making, unless the operator ends
+            if self._state.closed:
+                raise
+            failure = FallbackError(f"timed_out: {described(own)}")
+        if failure is None:
+            try:
+                outputs = outputs_of(result, self._names)
+            except Exception as misfit:  # noqa: BLE001 - also what an iterator of the user's raises
+                failure = Misfit(str(misfit))
+        self._outcome(element, outputs, failure, own=True)
+
+    async def _asked(self, element: Element) -> tuple[Any, BaseException | None]:
+        """Return what `timed_out` returned for a row, or what it raised: whatever that is, it is the row's failure."""
+        assert self._function.timed_out is not None  # noqa: S101 - asked by the caller
+        try:
+            result = self._function.timed_out(element.row, self._calling.call(element))
+            return (await result if isawaitable(result) else result), None
+        except asyncio.CancelledError:
+            raise
+        except BaseException as own:  # noqa: BLE001 - as said
+            failure = FallbackError(f"timed_out: {described(own)}")
+            failure.__cause__ = own
+            return None, failure
+
+    # -- the outcome -----------------------------------------------------------------------------------------------
+
+    def settle(self, element: Element, outputs: list[tuple[Any, ...]], error: BaseException | None) -> None:
+        """Decide the row; the first decision counts."""
+        if element.decided:
+            self._state.counts.late += 1
+            return
+        element.decided = True
+        if self._deadlines is not None:
+            self._deadlines.disarm(element)
+        self._outcome(element, outputs, error)
+
+    def _outcome(
+        self, element: Element, outputs: list[tuple[Any, ...]], error: BaseException | None, *, own: bool = False
+    ) -> None:
+        """Give a decided row its outcome, and emit what is in order by now. What is its `own` is not shared."""
+        elapsed = self._loop.time() - element.began
+        self._latencies.add(elapsed)
+        if error is not None:
+            outputs, element.failure = self._answer(element, error, elapsed)
+        element.outputs = outputs
+        element.settled = True
+        if element.failure is not None and self._on_error == "fail":
+            self._state.fail(element)
+        self._outlet.settled(element)
+        if element.share is not None:
+            self._pass_on(element, outputs, ok=error is None and not own)
+
+    def _answer(
+        self, element: Element, error: BaseException, elapsed: float
+    ) -> tuple[list[tuple[Any, ...]], Failure | None]:
+        """Return what a failed row becomes, by `on_error`."""
+        counts = self._state.counts
+        counts.failed += 1
+        kind = RESULT if isinstance(error, Misfit) else TIMEOUT if isinstance(error, TimeoutError) else ERROR
+        counts.rejected += kind == RESULT
+        message = message_of(error) if isinstance(error, (Misfit, FallbackError)) else described(error)
+        if callable(self._on_error):
+            try:
+                return outputs_of(self._on_error(element.row, error), self._names), None
+            except BaseException as own:  # noqa: BLE001 - the user's function; there is nobody left to ask
+                self._on_error = "fail"
+                message = f"on_error failed: {described(own)}; it was asked about: {message}"
+        return [], Failure(kind, without_credentials(message), element.attempts, round(elapsed * 1000), error)
+
+    def _pass_on(self, element: Element, outputs: list[tuple[Any, ...]], *, ok: bool) -> None:
+        """Give the rows that waited for this one its outputs; after a failure the next of them is called itself."""
+        if not ok:
+            self._queues.promote(element)
+            return
+        for follower in self._queues.followers(element):
+            if not follower.decided:
+                self._state.counts.shared += 1
+                self.settle(follower, list(outputs), None)
+                self._queues.ended(follower)

@@ -1,0 +1,126 @@
+"""What programs hand over, checked before anything is done with it: names of parameters, and numbers.
+
+Options are text, and checked by `options`. What Python is given may be anything; a value that no code of ours expects must not come
+back as an error from deep inside, or be taken for another one: True is no number here, nor is NaN, nor what no float can hold.
+"""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import math
+import operator
+from collections.abc import Callable
+from functools import cache, wraps
+from typing import Any, NoReturn, TypeVar
+
+from penstock.errors import OptionError
+
+_C = TypeVar("_C", bound=Callable[..., Any])
+
+
+def named(called: _C) -> _C:
+    """Have a function, or the constructor of a class, refuse parameters that it has not: `OptionError` with the nearest name it has."""
+    if isinstance(called, type):
+        called.__init__ = _checked(called.__init__, called.__name__, bound=1)  # type: ignore[misc]  # - of the class alone
+        return called
+    return _checked(called, called.__name__, bound=0)  # type: ignore[return-value]  # - it has the same signature
+
+
+def _checked(function: Callable[..., Any], name: str, *, bound: int) -> Callable[..., Any]:
+    """Return the function behind a look at its arguments; the first `bound` are none that a user gives."""
+
+    @cache
+    def signature() -> inspect.Signature:
+        return inspect.signature(checked)
+
+    @wraps(function)
+    def checked(*args: Any, **options: Any) -> Any:  # noqa: ANN401 - those of the function
+        try:
+            signature().bind(*args, **options)
+        except TypeError as error:
+            _refuse(name, list(signature().parameters.values())[bound:], options, error)
+        return function(*args, **options)
+
+    return checked
+
+
+def _refuse(name: str, parameters: list[inspect.Parameter], options: dict[str, Any], error: TypeError) -> NoReturn:
+    known = [each.name for each in parameters if each.kind not in {each.VAR_POSITIONAL, each.VAR_KEYWORD}]
+    for unknown in (option for option in options if option not in known):
+        near = difflib.get_close_matches(unknown.lower(), known, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"expected one of {', '.join(known)}"
+        msg = f"{name}: unknown parameter {unknown!r}; {hint}"
+        raise OptionError(msg) from None
+    msg = f"{name}: {error}; it takes ({', '.join(known)})"
+    raise OptionError(msg) from None
+
+
+def is_number(value: object) -> bool:
+    """Tell whether this is a number that a float can hold, infinity included."""
+    try:
+        return isinstance(value, (int, float)) and not isinstance(value, bool) and not math.isnan(value)
+    except OverflowError:  # a whole number of more than 300 digits
+        return False
+
+
+def whole(value: object, *, name: str, least: int | None = None, most: int | None = None, example: int) -> int:
+    """Return a whole number of these bounds; `OptionError` for anything else, text and True included. `name` is for the message."""
+    try:
+        number = None if isinstance(value, bool) else operator.index(value)  # type: ignore[arg-type]  # - that is what it refuses
+    except TypeError:
+        number = None
+    if number is None or (least is not None and number < least) or (most is not None and number > most):
+        low = "" if least is None else f" of at least {least}"
+        bounds = low if most is None else f" from {least} to {most}"
+        msg = f"{name}={value!r}; expected a whole number{bounds}, {example} for example"
+        raise OptionError(msg)
+    return number
+
+
+def flag(value: object, *, name: str) -> bool:
+    """Return True or False; `OptionError` for anything else, such as the text "false", which is true to Python."""
+    if not isinstance(value, bool):
+        msg = f"{name}={value!r}; expected True or False"
+        raise OptionError(msg)
+    return value
+
+
+def signature_of(fn: Callable[..., Any]) -> inspect.Signature | None:
+    """Return a function's signature, None if it has none that can be known."""
+    try:
+        return inspect.signature(fn)
+    except ValueError:  # some of Python's own have none
+        return None
+
+
+def check_arguments(name: str, fn: object, *given: str) -> None:
+    """Raise `OptionError` for what cannot be called with so many arguments: it would fail every row."""
+    refusal = f"{name} does not take ({', '.join(given)})"
+    if not callable(fn):
+        msg = f"{refusal}: it is a {type(fn).__name__}"
+        raise OptionError(msg)
+    signature = signature_of(fn)
+    try:
+        if signature is not None:
+            signature.bind(*given)
+    except TypeError as error:
+        msg = f"{refusal}: {error}"
+        raise OptionError(msg) from error
+
+
+def check_plain(name: str, fn: object, *given: str) -> None:
+    """Raise `OptionError` for what cannot be called with so many arguments, or would have to be awaited: nobody does that."""
+    check_arguments(name, fn, *given)
+    if inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(getattr(fn, "__call__", None)):  # noqa: B004 - of its class
+        msg = f"{name} is a coroutine function, which nobody would await: expected a plain function"
+        raise OptionError(msg)
+
+
+def check_done(name: str, returned: object) -> None:
+    """Raise `OptionError` for what a plain function returned if it would have to be awaited: what it was called for is not done."""
+    if inspect.isawaitable(returned):
+        if inspect.iscoroutine(returned):
+            returned.close()
+        msg = f"{name} returned a {type(returned).__name__}, which nobody awaits: expected a plain function"
+        raise OptionError(msg)

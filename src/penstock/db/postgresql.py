@@ -1,0 +1,170 @@
+"""PostgreSQL as the sink sees it."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any
+
+from penstock.db.database import STAGED, Column, Database
+from penstock.db.silence import Socket, heard, sockets
+from penstock.db.target import check_length, connection_url
+from penstock.db.types import postgresql_types
+from penstock.errors import TableMismatch
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    import pyarrow as pa
+
+_IDLE_MILLIS = 30_000  # a driver that stands still in a transaction is put out of it
+
+
+class PostgreSQL(Database):
+    """PostgreSQL 12 or newer."""
+
+    begin, for_update = "BEGIN", " FOR UPDATE"
+    number = "bigint GENERATED ALWAYS AS IDENTITY"
+    staged = ("pg_temp", STAGED)
+    has_nan = True
+    days = (-2_440_588, 2**31 - 1)  # from 4714 BC; what is too late it refuses by itself
+    driver = "adbc_driver_postgresql"
+    # Lost connections, shutting down, starting up, too many clients, serialization, deadlock, locked, idle too long.
+    _again = ("08", "57P", "53300", "40001", "40P01", "55P03", "25P03")
+    # Data, constraints, the option of a view, what triggers raise; equal keys in a table's own types; too large for a page or an index.
+    _rows = ("22", "23", "44", "P0", "21000", "54000")
+    # What no waiting mends; where a server speaks another language it is tried a few times for nothing.
+    _for_good = (
+        "authentication failed",
+        "does not exist",
+        "no pg_hba.conf entry",
+        "permission denied",
+        "no password",
+        "URI",
+        "invalid ",
+    )
+    _before: frozenset[Socket] = frozenset()
+    _own: frozenset[Socket] | None = frozenset()  # of the connection; None while it is made
+
+    def types(self, schema: pa.Schema) -> dict[str, str]:
+        """Return the type of each column, by name; `OptionError` for one that PostgreSQL cannot hold."""
+        return postgresql_types(schema)
+
+    def check_name(self, name: str) -> None:
+        """Raise `OptionError` for a name that PostgreSQL would cut off."""
+        check_length(name)
+
+    def columns(self, table: tuple[str, ...]) -> dict[str, Column]:
+        """Return a table's columns, by name; none if there is no table. What a trigger may fill in is not called needed."""
+        # A text is cast only to types that Spark has not, and without a length: that is checked as in any INSERT, and cuts nothing.
+        sql = (
+            "SELECT attname::text, format_type(atttypid, atttypmod), attnotnull AND NOT atthasdef AND attidentity = '' "
+            "AND typdefault IS NULL AND NOT relhastriggers, CASE WHEN typcategory NOT IN ('A', 'B', 'D', 'N', 'S') "
+            "AND 'bytea'::regtype NOT IN (type.oid, typbasetype) THEN format_type(atttypid, -1) END FROM pg_catalog.pg_attribute "
+            "JOIN pg_catalog.pg_type type ON type.oid = atttypid JOIN pg_catalog.pg_class class ON class.oid = attrelid "
+            "WHERE attrelid = to_regclass($1) AND attnum > 0 ORDER BY attnum"  # one that was dropped has no type
+        )
+        return {name: Column(*column) for name, *column in self.execute(sql, self.named(table))}
+
+    def takes(self, table: tuple[str, ...], given: dict[str, str]) -> bool:
+        """Tell whether the types are the same, as binary `COPY` converts nothing, and the table is one for `COPY`, without rules."""
+        columns = self.columns(table)
+        sql = (
+            "SELECT relkind IN ('r', 'p') AND NOT relhasrules AND NOT row_security_active(oid) FROM pg_catalog.pg_class "
+            "WHERE oid = to_regclass($1)"
+        )
+        return self.execute(sql, self.named(table)) == [(True,)] and all(
+            columns[name].type == kind for name, kind in given.items()
+        )
+
+    def check_fate(self, *tables: tuple[str, ...]) -> None:
+        """Raise `TableMismatch` for a table, or a part of one, that a crash of the server empties, or that is kept by another server."""
+        given = ", ".join(f"(${number}::text)" for number in range(1, len(tables) + 1))
+        sql = (
+            f"SELECT given.name, relname::text FROM (VALUES {given}) given (name), "  # noqa: S608 - numbers of parameters alone
+            "LATERAL (SELECT to_regclass(given.name)::oid AS oid UNION SELECT relid::oid FROM pg_partition_tree(to_regclass(given.name))) "
+            "part JOIN pg_catalog.pg_class class ON class.oid = part.oid WHERE relpersistence <> 'p' OR relkind = 'f' LIMIT 1"
+        )
+        for name, relation in self.execute(sql, *map(self.named, tables)):
+            (table,) = (each for each in tables if self.named(each) == name)
+            part = "" if relation == table[-1] else f"partition {relation!r} of "
+            msg = (
+                f"{part}table {'.'.join(table)!r} is UNLOGGED, TEMPORARY or FOREIGN: its rows would not be there exactly when the "
+                "batch is; take a table of the database itself (ALTER TABLE ... SET LOGGED)"
+            )
+            raise TableMismatch(msg)
+
+    def check_table(self, table: tuple[str, ...], keys: tuple[str, ...] = ()) -> None:
+        """Raise `TableMismatch` for one with another fate than a transaction's, or that is unique in `keys` too late."""
+        self.check_fate(table)
+        sql = (
+            "SELECT 1 FROM pg_catalog.pg_index JOIN pg_catalog.pg_attribute ON attrelid = indrelid "
+            "AND attnum = ANY ((indkey::int2[])[0:indnkeyatts - 1]) WHERE indrelid = to_regclass($1) AND NOT indimmediate "
+            "GROUP BY indexrelid HAVING jsonb_agg(attname) @> $2::text::jsonb AND jsonb_agg(attname) <@ $2::text::jsonb"
+        )
+        if keys and self.execute(sql, self.named(table), json.dumps(keys)):
+            msg = (
+                f"table {'.'.join(table)!r} has its keyColumns in a DEFERRABLE constraint, which PostgreSQL takes for no upsert: "
+                "make it NOT DEFERRABLE"
+            )
+            raise TableMismatch(msg)
+
+    def prepared(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the rows as they are."""
+        return batch
+
+    def _connect(self) -> Any:  # noqa: ANN401 - a connection of a library without types
+        from adbc_driver_postgresql import dbapi
+
+        url = connection_url(self._url, self._password())
+        self._before, self._own = sockets(), None
+        return dbapi.connect(url, autocommit=True)
+
+    def _heard(self) -> AbstractContextManager[None]:
+        return heard(lambda: self._new() if self._own is None else self._own)
+
+    def _new(self) -> frozenset[Socket]:
+        # The driver does not tell its socket: it is the new one. Another thread may open one at the same time: then none is.
+        new = sockets() - self._before
+        return new if len(new) == 1 else frozenset()
+
+    def _settle(self) -> None:
+        # Limits, unless there are others. A commit that is acknowledged must be one that a crash of the server does not take. By
+        # the zone it converts between the two kinds of timestamps, so it is not that of a machine. All text in Arrow is UTF-8.
+        sql = (
+            "SELECT set_config(name, CASE name WHEN 'lock_timeout' THEN $1 WHEN 'synchronous_commit' THEN 'on' "
+            "WHEN 'TimeZone' THEN 'UTC' WHEN 'client_encoding' THEN 'UTF8' ELSE $2 END, false) FROM pg_catalog.pg_settings "
+            "WHERE name IN ('lock_timeout', 'idle_in_transaction_session_timeout') AND setting = '0' "
+            "OR name = 'synchronous_commit' AND setting = 'off' OR name = 'TimeZone' AND source <> 'client' "
+            "OR name = 'client_encoding'"
+        )
+        self.execute(sql, str(self._lock_millis), str(_IDLE_MILLIS))
+        # The server knows our socket among the new ones, unless somebody stands between us.
+        ((port,),) = self.execute("SELECT coalesce(inet_client_port()::text, current_setting('port'))")
+        self._own = frozenset(each for each in sockets() - self._before if each.port == port) or self._new()
+
+    def _ingest(self, table: tuple[str, ...], rows: pa.RecordBatchReader) -> None:
+        # Said in full: without a schema the driver would look for the table in the first one of the search path alone.
+        sql = (
+            "SELECT nspname::text FROM pg_catalog.pg_class class JOIN pg_catalog.pg_namespace space "
+            "ON space.oid = relnamespace WHERE class.oid = to_regclass($1)"
+        )
+        schemas = self.execute(sql, self.named(table))
+        self._cursor.adbc_ingest(table[-1], rows, mode="append", db_schema_name=schemas[0][0] if schemas else None)
+
+    def _name(self) -> str:
+        return f"PostgreSQL at {self._url.partition('?')[0]!r}"
+
+    def _words(self, words: str) -> str:
+        return re.sub(r"^.*?(?=ERROR: )| Query was: .*(?=\. SQLSTATE: )", "", words)
+
+    def _once_more(self, error: Any, words: str, *, opening: bool) -> bool:  # noqa: ANN401 - as above
+        if error.sqlstate is None:
+            import adbc_driver_manager as adbc
+
+            for_good = opening and any(text in words for text in self._for_good)
+            return isinstance(error, adbc.OperationalError) and not for_good
+        return bool(error.sqlstate.startswith(self._again))
+
+    def _is_about_rows(self, error: Any, words: str) -> bool:  # noqa: ANN401, ARG002 - as above
+        return bool(error.sqlstate and error.sqlstate.startswith(self._rows))

@@ -1,0 +1,93 @@
+"""SQLite as the sink sees it."""
+
+from __future__ import annotations
+
+import re
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any
+
+from penstock.db.database import STAGED, Column, Database
+from penstock.db.target import SQLITE
+from penstock.db.types import for_sqlite, sqlite_types
+from penstock.errors import OptionError
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    import pyarrow as pa
+
+
+class SQLite(Database):
+    """A file of SQLite."""
+
+    begin, for_update = "BEGIN IMMEDIATE", ""
+    number = "INTEGER PRIMARY KEY"
+    staged = ("temp", STAGED)
+    has_nan = False
+    days = (-719_162, 2_932_896)  # years of four digits: beyond them texts have another order, and no meaning to it
+    driver = "adbc_driver_sqlite"
+    _again = ("database is locked",)
+    _rows = ("constraint failed", "integer overflow", "datatype mismatch", "cannot store")
+
+    def types(self, schema: pa.Schema) -> dict[str, str]:
+        """Return the type of each column, by name; `OptionError` for one that SQLite cannot hold."""
+        return sqlite_types(schema)
+
+    def check_name(self, name: str) -> None:
+        """Raise `OptionError` for a name that would end at a NUL."""
+        if "\0" in name:
+            msg = f"{name!r} is no name for SQLite: it has a NUL in it"
+            raise OptionError(msg)
+
+    def columns(self, table: tuple[str, ...]) -> dict[str, Column]:
+        """Return a table's columns, by name; none if there is no table."""
+        sql = (
+            'SELECT name, type, "notnull" AND dflt_value IS NULL AND NOT pk AND NOT hidden FROM pragma_table_xinfo($1)'
+        )
+        return {name: Column(kind, bool(needed)) for name, kind, needed in self.execute(sql, table[-1])}
+
+    def takes(self, table: tuple[str, ...], given: dict[str, str]) -> bool:  # noqa: ARG002 - as of the base
+        """Say yes: a column of SQLite takes what it is given."""
+        return True
+
+    def check_fate(self, *tables: tuple[str, ...]) -> None:
+        """Do nothing: all tables of a file are in its transactions."""
+
+    def check_table(self, table: tuple[str, ...], keys: tuple[str, ...] = ()) -> None:
+        """Do nothing: all tables of a file are in its transactions, and unique at once."""
+
+    def prepared(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the rows with times as text."""
+        return for_sqlite(batch)
+
+    def _connect(self) -> Any:  # noqa: ANN401 - a connection of a library without types
+        from adbc_driver_sqlite import dbapi
+
+        return dbapi.connect(self._url.removeprefix(SQLITE), autocommit=True)
+
+    def _heard(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def _settle(self) -> None:
+        self.execute(f"PRAGMA busy_timeout = {self._lock_millis}")
+        self.execute("PRAGMA synchronous = EXTRA")  # the removal of the journal is what commits, and is synced too
+        self.execute("PRAGMA foreign_keys = ON")  # it heeds them only where it is told to
+
+    def _ingest(self, table: tuple[str, ...], rows: pa.RecordBatchReader) -> None:
+        catalog = table[0] if len(table) > 1 else None
+        self._cursor.adbc_ingest(table[-1], rows, mode="append", catalog_name=catalog)
+
+    def _name(self) -> str:
+        return f"SQLite at {self._url.removeprefix(SQLITE)!r}"
+
+    def _words(self, words: str) -> str:
+        words = re.sub(r" query was: .*", "", words)
+        return re.sub(
+            "failed to allocate memory$", "see that its directory is there, and that the driver may write in it", words
+        )
+
+    def _once_more(self, error: Any, words: str, *, opening: bool) -> bool:  # noqa: ANN401, ARG002 - as above
+        return any(text in words for text in self._again)
+
+    def _is_about_rows(self, error: Any, words: str) -> bool:  # noqa: ANN401, ARG002 - as above
+        return any(text in words for text in self._rows)

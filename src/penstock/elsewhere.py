@@ -1,0 +1,171 @@
+"""What stands here for options that people know from elsewhere: Spark's file source and sink, its formats, Auto Loader, JDBC.
+
+An option that is unknown here and known there is refused with what is here instead, or why there is nothing. The nearest
+name among ours would mislead: `latestFirst` is not a misspelt `lateness`. A name that becomes an option of ours goes from
+here.
+"""
+
+from __future__ import annotations
+
+_INFERRED = "nothing is inferred from the data: .schema(...) gives the columns"
+_FAIL = "what cannot be parsed fails the batch (badRecords=fail), and never becomes null or is left out without a word"
+_CSV = "fields of csv are taken as they are, white space and all"
+_QUOTED = "fields are quoted where they have to be"
+_JSON = "json has one dialect, that of RFC 8259, one object a line"
+_ODD_NUMBERS = "NaN, Infinity and -Infinity are numbers, and no other words are"
+_TIMES = "times are ISO 8601; others are read as string and converted in the query"
+_TIMES_WRITTEN = "times are written as ISO 8601; others are converted to string in the query"
+_CALENDAR = "dates are taken as Spark writes them since version 3, and not moved between calendars"
+_HIDDEN = (
+    "names that begin with '.' or '_' are never read; pathGlobFilter and pattern choose among the others, and directories "
+    "such as dt=2026-01-31 are no columns: metadataColumn has each record's path"
+)
+_LISTED = "there is nothing to set: what was read is remembered in constant space"
+_CLEANED = "this version leaves files that were read where they are"
+_CODEC = "the name of a file says how it is compressed: .gz, .bz2, .zst"
+_ROLLED = "what a file holds is limited by rollSize and rollRows"
+
+_READ = {
+    "maxFileAge": "how old a new file may be is said by lateness, counted from the newest that was read, not from now",
+    "latestFirst": "files are read from the oldest on, the newest last; startingFrom=latest leaves out what is there",
+    "fileNameOnly": "a file is known by its path, its time and its identity, so that one that was replaced is not missed",
+    "maxCachedFiles": _LISTED,
+    "discardCachedInputRatio": _LISTED,
+    "cleanSource": _CLEANED,
+    "sourceArchiveDir": _CLEANED,
+    "basePath": _HIDDEN,
+    "ignoreInvalidPartitionPaths": _HIDDEN,
+    "ignoredPathSegmentRegex": _HIDDEN,
+    "ignoreCorruptFiles": "a file that cannot be read fails the batch (badFiles=fail), and is never left out without a word",
+    "ignoreMissingFiles": "a planned file that is gone fails the batch (changedFiles=fail), and is never left out without a word",
+    "modifiedAfter": "startingFrom takes a time: older files are not ours",
+    "modifiedBefore": "there is no upper limit of times; pathGlobFilter and pattern choose by name",
+    "wholetext": "format=binary has each file as one value",
+    "mergeSchema": _INFERRED,
+    "inferSchema": _INFERRED,
+    "samplingRatio": _INFERRED,
+    "enforceSchema": "columns of csv are taken by the names in the header, with header=true; else by position",
+    "prefersDecimal": _INFERRED,
+    "primitivesAsString": _INFERRED,
+    "dropFieldIfAllNull": _INFERRED,
+    "inferTimestamp": _INFERRED,
+    "preferDate": _INFERRED,
+    "singleVariantColumn": "files are read into columns with types; format=text has each line as it is",
+    "mode": _FAIL,
+    "columnNameOfCorruptRecord": _FAIL,
+    "enableDateTimeParsingFallback": _FAIL,
+    "unescapedQuoteHandling": _FAIL,
+    "multiLine": "in csv line breaks inside quotes are always data; json is one object a line",
+    "charToEscapeQuoteEscaping": _CSV,
+    "ignoreLeadingWhiteSpace": _CSV,
+    "ignoreTrailingWhiteSpace": _CSV,
+    "nanValue": _ODD_NUMBERS,
+    "positiveInf": _ODD_NUMBERS,
+    "negativeInf": _ODD_NUMBERS,
+    "maxColumns": "the schema says how many there are",
+    "maxCharsPerColumn": "a record has at most 1 GiB",
+    "inputBufferSize": "splitSize says how much a task reads",
+    "columnPruning": "the schema says which columns are read",
+    "allowBackslashEscapingAnyCharacter": _JSON,
+    "allowComments": _JSON,
+    "allowNonNumericNumbers": _ODD_NUMBERS,
+    "allowNumericLeadingZeros": _JSON,
+    "allowSingleQuotes": _JSON,
+    "allowUnquotedControlChars": _JSON,
+    "allowUnquotedFieldNames": _JSON,
+    "explodeEmbeddedArray": _JSON,
+    "useUnsafeRow": "there is nothing of that kind to set",
+    "dateFormat": _TIMES,
+    "timestampFormat": _TIMES,
+    "timestampNTZFormat": _TIMES,
+    "timeFormat": _TIMES,
+    "locale": _TIMES,
+    "datetimeRebaseMode": _CALENDAR,
+    "int96RebaseMode": _CALENDAR,
+    "compression": _CODEC,
+    "codec": _CODEC,
+    "extension": "pathGlobFilter chooses by name, such as *.csv",
+}
+
+_WRITTEN = {
+    "maxRecordsPerFile": "rollRows closes a file at so many rows",
+    "partitionOverwriteMode": "nothing is ever replaced: files are added",
+    "mode": "nothing is ever replaced: files are added",
+    "truncate": "nothing is ever replaced: files are added",
+    "retention": "finished files are never removed",
+    "partitionBy": "bucketBy makes directories, such as bucketBy=dt={ts:%Y-%m-%d}/country={country}",
+    "codec": "compression takes none, gzip, zstd, for parquet also snappy",
+    "parquet.compression": "compression takes none, gzip, zstd, for parquet also snappy",
+    "parquet.block.size": _ROLLED,
+    "mergeSchema": "a query has one schema",
+    "extension": "fileName is the template of names; the ending follows the format",
+    "encoding": "files are written in UTF-8",
+    "charset": "files are written in UTF-8",
+    "lineSep": "lines end with \\n",
+    "sep": "fields are separated by commas",
+    "delimiter": "fields are separated by commas",
+    "quoteAll": _QUOTED,
+    "escapeQuotes": _QUOTED,
+    "charToEscapeQuoteEscaping": _QUOTED,
+    "ignoreLeadingWhiteSpace": _CSV,
+    "ignoreTrailingWhiteSpace": _CSV,
+    "pretty": _JSON,
+    "sortKeys": "keys are in the order of the columns",
+    "ignoreNullFields": "there is nothing to set: readers take a key that is not there for null, and the other way round",
+    "writeNonAsciiCharacterAsCodePoint": "json is written in UTF-8",
+    "dateFormat": _TIMES_WRITTEN,
+    "timestampFormat": _TIMES_WRITTEN,
+    "timestampNTZFormat": _TIMES_WRITTEN,
+    "timeFormat": _TIMES_WRITTEN,
+    "locale": _TIMES_WRITTEN,
+}
+
+_EVERY_BATCH = "there is nothing to set: every batch lists what may have changed"
+_AUTO_LOADER = {
+    "format": "here it is format",
+    "maxFilesPerTrigger": "here it is maxFilesPerTrigger",
+    "maxBytesPerTrigger": "here it is maxBytesPerTrigger",
+    "maxFileAge": _READ["maxFileAge"],
+    "includeExistingFiles": "startingFrom=latest leaves out what is there",
+    "inferColumnTypes": _INFERRED,
+    "schemaLocation": _INFERRED,
+    "schemaHints": _INFERRED,
+    "schemaEvolutionMode": "a query has one schema, which .schema(...) gives",
+    "partitionColumns": _HIDDEN,
+    "allowOverwrites": "a file that has a new time is a new file; one that changes between plan and task fails the batch",
+    "backfillInterval": _EVERY_BATCH,
+    "useIncrementalListing": _EVERY_BATCH,
+    "useNotifications": _EVERY_BATCH,
+    "useManagedFileEvents": _EVERY_BATCH,
+    "cleanSource": _CLEANED,
+    "validateOptions": "there is nothing to set: an unknown option is always refused",
+}
+
+_ONE_TRANSACTION = "there is nothing to set: a batch is one transaction of the driver's"
+_OWN_TABLE = "make the table yourself, and set createTable=false"
+_JDBC = {
+    "dbtable": "here it is table",
+    "user": "the url has it: postgresql://user@host/database",
+    "driver": "there is nothing to set: the url says which database it is",
+    "batchsize": _ONE_TRANSACTION,
+    "isolationLevel": _ONE_TRANSACTION,
+    "numPartitions": _ONE_TRANSACTION,
+    "truncate": "rows are added (mode=append) or brought up to date (mode=upsert, mode=merge), a table is never emptied",
+    "createTableOptions": _OWN_TABLE,
+    "createTableColumnTypes": _OWN_TABLE,
+}
+
+# By the word for what is being set up, as in `options.parse`.
+KNOWN_ELSEWHERE = {
+    "source": _READ | {f"cloudFiles.{name}": instead for name, instead in _AUTO_LOADER.items()},
+    "sink": _WRITTEN,
+    "database sink": _JDBC,
+}
+
+
+def advice(name: str, what: str) -> tuple[str, str] | None:
+    """Return how an option is written elsewhere, and what is here instead; None if it is not known there either."""
+    known = {other.lower(): (other, instead) for other, instead in KNOWN_ELSEWHERE.get(what, {}).items()}
+    if what == "source" and name.lower().startswith("cloudfiles.") and name.lower() not in known:
+        return name, "it is one of Auto Loader, for which there is nothing here"
+    return known.get(name.lower())

@@ -1,0 +1,129 @@
+r"""Strings that are not UTF-8, in columns of Arrow.
+
+An Arrow string is UTF-8 by definition, and nobody looks: Spark's strings are any bytes (its text reader takes lines as they
+are), Parquet files hold what was put into them. What is made of such a string is a file that others refuse whole, or, in
+libraries that rely on it, anything. So they are looked for where strings come in, column by column, at some gigabytes a
+second.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import types
+
+from penstock.errors import OptionError
+from penstock.formats.malformed import excerpt
+from penstock.formats.scalars import contents
+from penstock.formats.schema import map_entries
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+_LF = 10
+_ADVICE = (
+    "set encodingErrors=replace to have U+FFFD in the place of what is no text, or make it a column of type binary"
+)
+
+
+def checked(batch: pa.RecordBatch, errors: str) -> pa.RecordBatch:
+    """Return `batch` with nothing but UTF-8 in its strings, at any depth.
+
+    `errors="replace"` puts U+FFFD for each piece of bytes that is none, `fail` raises `OptionError` that names the column.
+    """
+    wrong = [index for index, column in enumerate(batch.columns) if not _is_valid(column)]
+    if not wrong:
+        return batch
+    if errors == "fail":
+        index = wrong[0]
+        msg = f"column {batch.schema.names[index]!r}: found '{_shown(batch.column(index))}', expected UTF-8; {_ADVICE}"
+        raise OptionError(msg)
+    columns = [_replaced(column) if index in wrong else column for index, column in enumerate(batch.columns)]
+    return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
+
+
+def _is_valid(column: pa.Array) -> bool:
+    """Tell whether all strings of a column are UTF-8."""
+    if not _has_strings(column.type):
+        return True
+    try:
+        column.validate(full=True)
+    except pa.ArrowInvalid as error:
+        if "UTF8" not in str(error):
+            raise
+        # What lies below a null is no value.
+        return types.is_nested(column.type) and all(map(_is_valid, _parts(column)))
+    return True
+
+
+def _parts(column: pa.Array) -> list[pa.Array]:
+    """Return the members of structs, the elements of lists, the keys and items of maps, of all that is not null."""
+    if types.is_struct(column.type):
+        return list(column.flatten())
+    elements = map_entries(column).flatten() if types.is_map(column.type) else column.flatten()
+    return list(elements.flatten()) if types.is_map(column.type) else [elements]
+
+
+def _has_strings(kind: pa.DataType) -> bool:
+    if types.is_nested(kind):
+        return any(_has_strings(kind.field(index).type) for index in range(kind.num_fields))
+    return bool(types.is_string(kind))
+
+
+def _shown(column: pa.Array) -> str:
+    """Return the first wrong string of a column, or of the first row of a nested one that has one, for a message."""
+    first = next(one for row in range(len(column)) if not _is_valid(one := column.slice(row, 1)))
+    while types.is_nested(first.type):
+        first = next(part for part in _parts(first) if not _is_valid(part))
+    return next(excerpt(value) for value in first.cast(pa.binary()).to_pylist() if value and not _is_utf8(value))
+
+
+def _is_utf8(value: bytes) -> bool:
+    try:
+        value.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _replaced(column: pa.Array) -> pa.Array:
+    """Return a column with U+FFFD for what is no text in its strings."""
+    kind = column.type
+    if not _has_strings(kind):
+        return column
+    if types.is_string(kind):
+        return _replaced_text(column)
+    parts, mask = list(map(_replaced, _parts(column))), column.is_null()
+    if types.is_struct(kind):
+        return pa.StructArray.from_arrays(parts, fields=list(kind), mask=mask)
+    lists = map_entries(column) if types.is_map(kind) else column
+    ends = np.cumsum(pc.list_value_length(lists).fill_null(0).to_numpy(zero_copy_only=False))
+    offsets = pa.array(np.concatenate((np.zeros(1, np.int64), ends)), pa.int32())
+    make = pa.MapArray.from_arrays if types.is_map(kind) else pa.ListArray.from_arrays
+    return make(offsets, *parts, type=kind, mask=mask)
+
+
+def _replaced_text(text: pa.Array) -> pa.Array:
+    """Return the strings, decoded all at once: each is ended by a line feed, which no wrong byte can swallow, nor bring."""
+    raw = contents(_ended(text.cast(pa.binary()).fill_null(b"")))
+    sound = bytes(raw).decode("utf-8", "replace").encode()
+    ends = np.cumsum(pc.binary_length(text).fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64) + 1) - 1
+    which = np.searchsorted(_line_feeds(raw), ends)  # of the line feeds, some of which are in the strings
+    ends = _line_feeds(sound)[which]
+    data = np.delete(np.frombuffer(sound, np.uint8), ends)
+    offsets = np.concatenate((np.zeros(1, np.int64), ends - np.arange(len(ends))))
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
+    strings = pa.Array.from_buffers(pa.large_string(), len(text), buffers).cast(pa.string())
+    return pc.if_else(text.is_valid(), strings, None) if text.null_count else strings
+
+
+def _ended(values: pa.Array) -> pa.Array:
+    kind = pa.large_binary()
+    return pc.binary_join_element_wise(values.cast(kind), pa.scalar(b"\n", kind), pa.scalar(b"", kind))
+
+
+def _line_feeds(data: bytes | pa.Buffer) -> npt.NDArray[np.int64]:
+    return np.flatnonzero(np.frombuffer(data, np.uint8) == _LF)

@@ -1,0 +1,95 @@
+"""What travels between driver and tasks in one batch: which it is, what is known when it begins, what was done in it.
+
+These are values: pickled into tasks and back, compared, and never written to disk.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from penstock.sink.ledger import FinishedFile, Kind, OpenPart
+
+DRIVER = -1  # the writer number of what the driver itself does: it assembles parts that are small when they end
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Which batch is being written: Spark's numbers, and a fingerprint of the offsets that define it (`""`: unknown).
+
+    `final`: no batch follows, the query ends with this one.
+    """
+
+    query: str
+    number: int
+    fingerprint: str = ""
+    final: bool = False
+
+
+@dataclass(frozen=True)
+class Begun:
+    """What the driver knew when a batch began; travels to the tasks and back in their results."""
+
+    write: str
+    base: int
+    epoch: int
+    time_ns: int
+    ratio: float
+    done: dict[str, int]
+    open: tuple[OpenPart, ...]
+    final: bool
+
+    def has(self, query: str, batch: int) -> bool:
+        """Tell whether the ledger has the batch already."""
+        return batch <= self.done.get(query, -1)
+
+
+@dataclass(frozen=True)
+class ClosedPart:
+    """A part that is complete: the staged file `staged` holds all of it, in its final form, synced."""
+
+    bucket: str
+    writer: int
+    kind: Kind
+    opened_ns: int
+    first_batch: int
+    last_batch: int
+    host: str
+    pid: int
+    staged: str
+    rows: int
+    bytes: int
+    digest: str
+    arrow_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class TaskResult:
+    """What a task did: `consumed` are the buckets of this writer whose earlier open part its parts continue.
+
+    `write`, `base`, `epoch` and `time_ns` are those of the batch's beginning: the attempt, the record it began from, who
+    may commit, and the one time that all of the batch goes by. `final`: every part that is open ends now.
+    """
+
+    write: str
+    base: int
+    epoch: int
+    time_ns: int
+    final: bool
+    writer: int
+    closed: tuple[ClosedPart, ...] = ()
+    open: tuple[OpenPart, ...] = ()
+    consumed: tuple[str, ...] = ()
+    rows: int = 0
+
+
+@dataclass(frozen=True)
+class Committed:
+    """What a commit, a roll or a finish did."""
+
+    number: int
+    rows: int = 0
+    files: tuple[FinishedFile, ...] = ()
+    repeated: bool = False
+    open: tuple[OpenPart, ...] = field(default=(), repr=False)

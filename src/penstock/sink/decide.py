@@ -1,0 +1,241 @@
+"""What the next record says: a decision, as a function of the last record and of what was reported.
+
+There is no I/O here, no clock and no chance, so that a decision can be tried by itself, and taken again with the same
+outcome. The `Sink` around it reads the last record, does what the decision needs (it assembles the parts that are `due`,
+and looks which names are taken), asks for the decision, and puts it. A batch, a roll between two batches and the end of
+a query are decided by the same rules: the last two are of no batch and have no rows.
+
+    parts that are open in the last record,        consumed by a task ----> gone: they live on in what that task reports
+    and those that the tasks leave open            due                ----> assembled by the driver, and closed
+                                                   all others         ----> open in the next record
+    parts that are closed, by tasks and driver                        ----> finished files, each with a name of its own
+
+**Every row is accounted for**: what was open before and what was written now is open, finished or grown after it, row for
+row. A decision that does not add up is not taken.
+
+The work is linear in the parts that are open and in what was reported. (The record holds all open parts.)
+"""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from penstock.errors import CommitError
+from penstock.sink.ledger import FinishedFile, Growth
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Set as AbstractSet
+
+    from penstock.sink.batch import Batch, ClosedPart, TaskResult
+    from penstock.sink.ledger import OpenPart, State
+    from penstock.sink.names import NameTemplate
+    from penstock.sink.rolling import Limits
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What the options of a sink say about decisions. `growing`: files are not closed, they grow."""
+
+    sink: str
+    limits: Limits
+    names: NameTemplate
+    growing: bool = False
+
+    def path(self, part: OpenPart | ClosedPart, **numbers: object) -> str:
+        """Return where a file of the part's bucket and kind lies, below the output; `numbers` are what the name shows."""
+        name = self.names.render(part.kind.extension, sink=self.sink, **numbers)
+        return f"{part.bucket}/{name}" if part.bucket else name
+
+
+def due(head: State, batch: Batch | None, results: Sequence[TaskResult], rules: Rules) -> list[OpenPart]:
+    """Return the parts that end with this decision and that no task has closed: what the driver has to assemble first.
+
+    `results` are those of the tasks; one at least, of the driver if no task has written. Without `batch` it is a roll,
+    or, if the results are final, the end.
+    """
+    return _parted(head, batch, results, rules)[0]
+
+
+def decide(
+    head: State,
+    batch: Batch | None,
+    results: Sequence[TaskResult],
+    rules: Rules,
+    *,
+    owner: str | None = None,
+    taken: AbstractSet[str] = frozenset(),
+) -> State:
+    """Return the record behind `head`.
+
+    `results` are those that `due` was given and, behind them, what the driver made of the parts that were due. `owner`
+    takes the sink over. `taken` are names, below the output, that no file may be given. Called as often as one likes.
+
+    Raises `CommitError` if rows would be lost or doubled by it.
+    """
+    first = results[0]
+    common: dict[str, Any] = {
+        "owner": head.owner if owner is None else owner,
+        "epoch": first.epoch,
+        "write": first.write,
+        "time_ns": first.time_ns,
+        "batches": head.batches | ({batch.query: (batch.number, batch.fingerprint)} if batch else {}),
+        "total_rows": head.total_rows + sum(result.rows for result in results),
+    }
+    if _grows(batch, rules):
+        growths, lengths = _growths(head, results, rules)
+        _check_rows(head, results, sum(growth.rows for growth in growths) + _rows(head.open))
+        return successor(head, grown=growths, lengths=lengths, **common)
+    left = _parted(head, batch, results, rules)[1]
+    closed = [part for result in results for part in result.closed]
+    _check_rows(head, results, _rows(left) + _rows(closed))
+    files, floor, sequences = _named(head, closed, left, rules, taken)
+    return successor(
+        head, open=tuple(left), finished=files, floor=floor, sequences=sequences, ratio=_ratio(head.ratio, closed), **common
+    )  # fmt: skip
+
+
+def successor(head: State, **changes: Any) -> State:  # noqa: ANN401 - fields of State
+    """Return the record behind `head` that differs in `changes`, its number, parent and totals apart."""
+    finished = changes.get("finished", ())
+    following: dict[str, Any] = {
+        "n": head.n + 1,
+        "parent": head.write,
+        "finished": (),
+        "grown": (),
+        "total_files": head.total_files + len(finished),
+        "total_bytes": head.total_bytes + sum(file.bytes for file in finished),
+    }
+    return replace(head, **(following | changes))
+
+
+def groups(parts: Iterable[OpenPart], limits: Limits) -> Iterator[OpenPart]:
+    """Yield parts to be assembled as one: neighbours of a bucket and kind, as long as they stay within the limits."""
+    group: list[OpenPart] = []
+    size = rows = 0
+    for part in sorted(parts, key=lambda part: (part.bucket, part.kind.schema, part.writer)):
+        part_size, part_rows = part.size, part.rows
+        alike = bool(group) and (group[0].bucket, group[0].kind) == (part.bucket, part.kind)
+        fits = size + part_size <= limits.size and (limits.rows is None or rows + part_rows <= limits.rows)
+        if group and not (alike and fits):
+            yield _merged(group)
+            group, size, rows = [], 0, 0
+        if not group:
+            size = len(part.kind.header_bytes)
+        group.append(part)
+        size, rows = size + part_size, rows + part_rows
+    if group:
+        yield _merged(group)
+
+
+def _merged(group: list[OpenPart]) -> OpenPart:
+    return replace(
+        group[0],
+        segments=tuple(segment for part in group for segment in part.segments),
+        opened_ns=min(part.opened_ns for part in group),
+        first_batch=min(part.first_batch for part in group),
+        last_batch=max(part.last_batch for part in group),
+    )
+
+
+def _parted(
+    head: State, batch: Batch | None, results: Sequence[TaskResult], rules: Rules
+) -> tuple[list[OpenPart], list[OpenPart]]:
+    """Return the parts that end and those that stay open, in the order of the record, new ones behind."""
+    if _grows(batch, rules):
+        return [], list(head.open)
+    first = results[0]
+    consumed = {(bucket, result.writer) for result in results for bucket in result.consumed}
+    reported = [part for result in results for part in result.open]
+    continued = {part.key for part in reported}  # one of the record beside them is of another kind, or its time is up
+    ending: list[OpenPart] = []
+    left: list[OpenPart] = []
+    for part in head.open:
+        if part.key not in consumed:
+            ends = part.key in continued or rules.limits.expired(part, first.time_ns)
+            (ending if ends or _ends_now(part, batch, first, rules) else left).append(part)
+    for part in reported:
+        (ending if _ends_now(part, batch, first, rules) else left).append(part)
+    return ending, left
+
+
+def _grows(batch: Batch | None, rules: Rules) -> bool:
+    """Tell whether what the tasks leave open is gained by growing files; a roll and the end close parts all the same."""
+    return rules.growing and batch is not None
+
+
+def _ends_now(part: OpenPart, batch: Batch | None, first: TaskResult, rules: Rules) -> bool:
+    """Tell whether a part ends with this batch, whatever its age."""
+    return first.final or (batch is not None and rules.limits.ends_with(part.first_batch, batch.number))
+
+
+def _growths(head: State, results: Sequence[TaskResult], rules: Rules) -> tuple[tuple[Growth, ...], dict[str, int]]:
+    """Return what each growing file gains, in the order of the writers, and all lengths after that."""
+    gains: dict[str, list[OpenPart]] = {}
+    for part in sorted((part for result in results for part in result.open), key=lambda part: part.key):
+        gains.setdefault(part.bucket, []).append(part)
+    lengths = dict(head.lengths)
+    growths = []
+    for parts in gains.values():
+        path = rules.path(parts[0])
+        before = lengths.get(path, 0)
+        header = b"" if before else parts[0].kind.header_bytes
+        segments = tuple(segment for part in parts for segment in part.segments)
+        lengths[path] = before + len(header) + sum(segment.size for segment in segments)
+        begins = base64.b64encode(header).decode()
+        growths.append(Growth(path, before, lengths[path], _rows(parts), segments, begins))
+    return tuple(growths), lengths
+
+
+def _named(
+    head: State, closed: list[ClosedPart], left: list[OpenPart], rules: Rules, taken: AbstractSet[str]
+) -> tuple[tuple[FinishedFile, ...], int, dict[str, int]]:
+    """Give each closed part a name of its own; return the files, and the numbering to go on with.
+
+    A writer numbers its files one by one. Where a template leaves the writer out, several count through the same names:
+    `begun` tells them where the others are.
+    """
+    sequences = dict(head.sequences)
+    begun: dict[str, int] = {}  # by the path that number 0 would have
+    files: dict[str, FinishedFile] = {}
+    for part in sorted(closed, key=lambda part: (part.bucket, part.writer, part.first_batch)):
+        writer, origin = str(part.writer), _path(part, 0, rules)
+        number = max(sequences.get(writer, head.floor), begun.get(origin, 0))
+        while (path := _path(part, number, rules)) in taken or path in files:
+            number += 1
+        sequences[writer] = begun[origin] = number + 1
+        files[path] = FinishedFile(
+            path, part.bucket, part.rows, part.bytes, part.digest, part.first_batch, part.last_batch, part.staged
+        )
+    writers = {str(part.writer) for part in left}
+    floor = max([head.floor, *(number for writer, number in sequences.items() if writer not in writers)])
+    return tuple(files.values()), floor, {writer: n for writer, n in sequences.items() if writer in writers}
+
+
+def _path(part: ClosedPart, number: int, rules: Rules) -> str:
+    return rules.path(
+        part, writer=part.writer, seq=number, batch=part.first_batch, host=part.host, pid=part.pid, time=part.opened_ns
+    )
+
+
+def _rows(parts: Iterable[OpenPart | ClosedPart]) -> int:
+    return sum(part.rows for part in parts)
+
+
+def _check_rows(head: State, results: Sequence[TaskResult], after: int) -> None:
+    """Raise `CommitError` unless `after` are as many rows as there were before and have come."""
+    before, come = _rows(head.open), sum(result.rows for result in results)
+    if before + come != after:
+        msg = (
+            f"{before} rows are open and {come} were written, and the next record would account for {after}: nothing was "
+            f"committed; this is a fault of Penstock: keep the output's state, and report it with record {head.n}"
+        )
+        raise CommitError(msg)
+
+
+def _ratio(before: float, closed: list[ClosedPart]) -> float:
+    """Return Parquet bytes a byte of Arrow, as the latest finished files show it."""
+    arrow = sum(part.arrow_bytes for part in closed)
+    return round(sum(part.bytes for part in closed if part.arrow_bytes) / arrow, 4) if arrow else before

@@ -1,0 +1,122 @@
+"""Columns whose values are in the names of directories: `dt=2026-01-01/country=de/a.json`, as Hive and Spark write them.
+
+A directory `k=v` below the source's path is a column of its files if the schema has a column `k` (by its name, or else by its
+name in another case): the value is that of the directory, whatever is in the file, and the file need not have the column. A
+directory that names no column of the schema is a directory. What is in a name is written as Hive does: `%XX` stands for an
+ASCII character, and `__HIVE_DEFAULT_PARTITION__` for null. A value is of the type that the schema has, read as CSV's fields
+are; one that is none of it is an error, not null.
+
+A task reads the files of one directory after those of another, so that files of one are parsed together however they came.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from penstock.errors import BadFile, OptionError
+from penstock.formats.malformed import MalformedError
+from penstock.formats.scalars import is_scalar, parse
+from penstock.source import advice
+from penstock.source.scan import is_partition
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from penstock.source.cursor import Split
+    from penstock.source.read import Reading
+
+NULL = "__HIVE_DEFAULT_PARTITION__"
+_ESCAPE = re.compile("%([0-9A-Fa-f]{2})")
+Values = tuple[tuple[str, str | None], ...]
+
+
+def batches(reading: Reading, splits: Iterable[Split]) -> Iterator[pa.RecordBatch]:
+    """Yield the records of the splits, directory by directory, with the columns that these name.
+
+    Raises what `Reading.batches` does, and `BadFile` for a value that is none of its column's type, or missing.
+    """
+    groups: dict[str, list[Split]] = {}
+    for split in splits:
+        groups.setdefault(split.file.path.rpartition("/")[0], []).append(split)
+    for folder, group in groups.items():
+        values = _values(folder, reading.format.schema)
+        inner = _without(reading, values)
+        place = f"{reading.root}/{folder}" if folder else reading.root
+        try:
+            columns = {name: _scalar(text, reading.format.schema.field(name)) for name, text in values}
+        except MalformedError as error:
+            msg = f"{place!r} names no {error}; rename the directory, or set partitionColumns=none, {advice.AGAIN}"
+            raise BadFile(msg) from error
+        _check_complete(inner, place)
+        for batch in inner.batches(group):
+            yield _with_columns(batch, columns, reading)
+
+
+def _values(folder: str, schema: pa.Schema) -> Values:
+    """Return the columns of the schema that a path names, with the text of their values; the innermost counts."""
+    names = {name.lower(): name for name in reversed(schema.names)} | {name: name for name in schema.names}
+    values: dict[str, str | None] = {}
+    for part in filter(is_partition, folder.split("/")):
+        key, _, text = part.partition("=")
+        key = _unescaped(key)
+        name = names.get(key, names.get(key.lower()))
+        if name is not None and schema.names.count(name) == 1:
+            values[name] = None if text == NULL else _unescaped(text)
+    return tuple(values.items())
+
+
+def _unescaped(text: str) -> str:
+    return _ESCAPE.sub(lambda match: chr(int(match[1], 16)), text)
+
+
+def _scalar(text: str | None, field: pa.Field) -> pa.Scalar:
+    if text is None:
+        if not field.nullable:
+            msg = f"value of column {field.name!r}, which is not nullable"
+            raise MalformedError(msg)
+        return pa.scalar(None, field.type)
+    if not is_scalar(field.type) or pa.types.is_binary(field.type):
+        msg = f"column {field.name!r} is {field.type}, which the name of a directory cannot hold"
+        raise OptionError(msg)
+    try:
+        array = pa.array([text], pa.string())
+    except UnicodeEncodeError as error:
+        msg = f"value of column {field.name!r} in UTF-8"
+        raise MalformedError(msg) from error
+    return parse(array, field.type, field.name)[0] if not pa.types.is_string(field.type) else array[0]
+
+
+def _without(reading: Reading, values: Values) -> Reading:
+    """Return how files of a directory are read: without the columns that it names."""
+    named = {name for name, _ in values}
+    schema = pa.schema([field for field in reading.format.schema if field.name not in named])
+    columns = tuple(name for name in reading.columns if name not in named)
+    return replace(reading, format=replace(reading.format, schema=schema), columns=columns, partitions=False)
+
+
+def _check_complete(inner: Reading, place: str) -> None:
+    """Raise unless what no directory names can be in the files."""
+    names = inner.format.schema.names
+    if not names:
+        msg = f"the directories of {place!r} name all columns of the schema; expected one that is in the files"
+        raise OptionError(msg)
+    if inner.format.name in {"text", "binary"} and len(names) > 1:
+        missing = [name for name in names if name != "value"] if "value" in names else names
+        msg = (
+            f"files in {place!r} have one column, value, and the schema also has {', '.join(missing)}, which no directory of "
+            f"theirs names (as in {missing[-1]}=...); leave it out of the schema, or move the files, {advice.AGAIN}"
+        )
+        raise BadFile(msg)
+
+
+def _with_columns(batch: pa.RecordBatch, columns: dict[str, pa.Scalar], reading: Reading) -> pa.RecordBatch:
+    if not columns:
+        return batch
+    order = reading.columns if reading.metadata else tuple(reading.format.schema.names)
+    fields = [reading.format.schema.field(name) if name in columns else batch.schema.field(name) for name in order]
+    arrays = [pa.repeat(columns[name], batch.num_rows) if name in columns else batch.column(name) for name in order]
+    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))

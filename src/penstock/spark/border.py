@@ -1,0 +1,48 @@
+"""Where our code ends and Spark's begins: errors that pass here are found again on the other side (`penstock.errors.of`).
+
+Spark calls our objects in processes of its own and takes nothing from them but text, which its JVM passes on to the user.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from penstock.errors import PenstockError, leave
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_Kind = TypeVar("_Kind", bound=type)
+_CALLED_BY_SPARK = ("__getstate__", "__init__")
+
+
+def border(kind: _Kind) -> _Kind:
+    """Decorate a class whose methods Spark calls: errors of ours leave each with their note, iterators they return included."""
+    for name, method in list(vars(kind).items()):
+        if inspect.isfunction(method) and (not name.startswith("_") or name in _CALLED_BY_SPARK):
+            setattr(kind, name, leaving(method))
+    return kind
+
+
+def leaving(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorate a function that Spark calls, as `border` does."""
+
+    @functools.wraps(function)
+    def call(*arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - Spark's and ours
+        try:
+            outcome = function(*arguments, **named)
+        except PenstockError as error:
+            raise leave(error) from error.__cause__
+        return _each(outcome) if isinstance(outcome, Iterator) else outcome
+
+    return call
+
+
+def _each(items: Iterator[Any]) -> Iterator[Any]:
+    try:
+        yield from items
+    except PenstockError as error:
+        raise leave(error) from error.__cause__

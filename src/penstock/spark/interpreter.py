@@ -1,0 +1,63 @@
+"""Which Python a command starts: this one, in this environment, or another.
+
+The file alone does not say: the `python` of each virtual environment is a link to the same file, and what is imported
+depends on the name by which it was started. Nor does the name: `python3`, found on the path, may be this very one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+
+_ASKING_SECONDS = 20.0
+_NEEDED = ("penstock", "pyarrow")  # by a worker; PySpark comes from where Spark is
+_PREFIX = "import sys; print(sys.prefix)"
+_SELF = """
+import json, sys
+from importlib.util import find_spec
+print(json.dumps([list(sys.version_info[:3]), [name for name in sys.argv[1:] if not find_spec(name)]]))
+"""
+
+
+@dataclass(frozen=True)
+class Interpreter:
+    """A Python by its path, its version, and which packages that workers need it does not have."""
+
+    path: str
+    version: tuple[int, ...]
+    missing: tuple[str, ...]
+
+
+def is_this(command: str) -> bool:
+    """Tell whether a command starts the Python that runs this, in the same environment."""
+    path = shutil.which(command)
+    if path is None or not sys.executable or os.path.realpath(path) != os.path.realpath(sys.executable):
+        return False
+    if os.path.realpath(os.path.dirname(path)) == os.path.realpath(os.path.dirname(sys.executable)):
+        return True
+    prefix = _said(path, "-IS", "-c", _PREFIX)
+    return prefix is not None and os.path.realpath(prefix.rstrip("\n")) == os.path.realpath(sys.prefix)
+
+
+def ask(command: str) -> Interpreter | None:
+    """Return what a command starts, by asking it; None if it is no Python that runs here."""
+    path = shutil.which(command)
+    said = None if path is None else _said(path, "-c", _SELF, *_NEEDED)
+    try:
+        version, missing = json.loads((said or "").splitlines()[-1])  # a wrapper may say something before
+    except (ValueError, IndexError):
+        return None
+    return Interpreter(path or command, tuple(version), tuple(missing))
+
+
+def _said(*command: str) -> str | None:
+    """Return what a command writes to its standard output, None if it fails."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_ASKING_SECONDS)  # noqa: S603 - what Spark would start
+    except (OSError, subprocess.TimeoutExpired, UnicodeDecodeError):
+        return None
+    return None if done.returncode else done.stdout

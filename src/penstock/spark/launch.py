@@ -1,0 +1,129 @@
+"""How the JVM of a session of ours is started: which Python its workers are, and what it finds in its environment.
+
+Spark takes the Python of its workers from the environment of its JVM and from that of the process that makes the session,
+and from nowhere else. What is set there for good is there, too, for what this process starts later: a session on a
+cluster, whose hosts have no launcher of ours. So it is set while the session is made, and is behind that what it was.
+
+The launcher is what the JVM finds as `python3`, on a path that begins with the launcher's own directory:
+
+- Spark asks a shell whether there is such a command, and does not quote it. A path with a space in it is no command, and
+  Spark then looks for no formats at all (`DATA_SOURCE_NOT_FOUND`); a bare name is one wherever it is found.
+- `python3` is what Spark takes where nothing is said, so what a JVM remembers of it is right for any later session.
+
+Spark finds formats of Python's by asking what the JVM takes for Python. Where that is not the Python of the workers (on a
+cluster, in a JVM that somebody else has started, with a `PYSPARK_PYTHON` of one's own) ours are registered by hand.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import shutil
+import sys
+import threading
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from penstock.errors import PenstockError
+from penstock.spark import forkserver, interpreter, machine
+from penstock.storage import is_file
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+_log = logging.getLogger("penstock.session")
+_FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "launcher")
+_NAME = "python3"
+LAUNCHER = f"{_FOLDER}/{_NAME}"
+_one_at_a_time = threading.RLock()
+_ours: Any = None  # the gateway of the JVM that was started with the launcher
+
+
+def _nothing() -> None:
+    """Do nothing."""
+
+
+@dataclass(frozen=True)
+class Launch:
+    """How a session is started: what the environment is meanwhile (None: not there), and what is started beside the JVM.
+
+    `registers` says that Spark would not find our formats by itself for the Python that the workers are.
+    """
+
+    variables: dict[str, str | None]
+    registers: bool = False
+    has_launcher: bool = False
+    beside: Callable[[], None] = field(default=_nothing)
+
+    @contextlib.contextmanager
+    def environment(self) -> Iterator[None]:
+        """Let the environment of this process be what the session is to be made with, and behind the block what it was."""
+        global _ours  # noqa: PLW0603 - a process has one JVM
+        with _one_at_a_time:
+            before = {name: os.environ.get(name) for name in self.variables}
+            _set(self.variables)
+            try:
+                yield
+            finally:
+                _set(before)
+                if self.has_launcher:
+                    _ours = _gateway()
+
+
+def plan(master: str) -> Launch:
+    """Return how to start a session; `DependencyError` where none can start. Says what will make it slow."""
+    if _has_jvm() and (_ours is None or _gateway() is not _ours):  # it is as it is
+        return Launch({"PYSPARK_PYTHON": _named() or sys.executable}, registers=True)
+    if not _has_jvm():
+        found = machine.before_start(master)
+        machine.require(*found)
+        for note in machine.notes(found):
+            _log.warning("Spark's start: %s", note)
+    return _with_python(master, machine.for_jvm(master))
+
+
+def _with_python(master: str, variables: dict[str, str | None]) -> Launch:
+    named = _named()
+    if not machine.is_here(master):
+        python = named or sys.executable
+        registers = shutil.which(python) is not None  # what only executors have cannot be asked here
+        return Launch(variables | {"PYSPARK_PYTHON": python}, registers=registers)
+    other = named is not None and not interpreter.is_this(named)
+    if other or not is_file(LAUNCHER, executable=True):
+        own = {"PYSPARK_PYTHON": named if other else sys.executable, "PYSPARK_DRIVER_PYTHON": None}
+        return Launch(variables | own, registers=True)
+    variables |= {
+        "PATH": os.pathsep.join([_FOLDER, os.environ.get("PATH") or os.defpath]),
+        "PENSTOCK_PYTHON": sys.executable,
+        "PYSPARK_PYTHON": None,
+        "PYSPARK_DRIVER_PYTHON": None,
+    }
+    beside = _nothing
+    with contextlib.suppress(OSError, PenstockError):  # without it Python starts as usual
+        variables[forkserver.VARIABLE], beside = forkserver.prepare()
+    return Launch(variables, has_launcher=True, beside=beside)
+
+
+def _named() -> str | None:
+    """Return what the user wants workers to be; an empty name is none."""
+    return os.environ.get("PYSPARK_PYTHON") or None
+
+
+def _set(variables: dict[str, str | None]) -> None:
+    for name, value in variables.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
+
+
+def _gateway() -> Any:  # noqa: ANN401 - py4j's
+    from pyspark import SparkContext
+
+    return SparkContext._gateway  # noqa: SLF001 - the only way to know of a JVM
+
+
+def _has_jvm() -> bool:
+    """Tell whether this process has a JVM already: of a session before, or the one that has started it (`spark-submit`)."""
+    return _gateway() is not None or "PYSPARK_GATEWAY_PORT" in os.environ

@@ -1,0 +1,42 @@
+"""What sessions of ours print: `log4j2.properties` says what the JVM does, and this what PySpark's own loggers do."""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+
+from penstock.errors import debugging
+from penstock.storage import is_file
+
+_OURS = Path(__file__).with_name("log4j2.properties")
+_SPARKS_NAMES = ("log4j2.properties", "log4j2.xml", "log4j2.yaml", "log4j2.json")
+_TOLD_TWICE = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")  # log as JSON what PySpark raises at once
+
+
+def jvm_options() -> list[str]:
+    """Return the JVM's options for our own logging; none where the user has some, or PENSTOCK_DEBUG=1."""
+    given = " ".join(
+        os.environ.get(name, "") for name in ("SPARK_SUBMIT_OPTS", "JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS")
+    )
+    if debugging() or "log4j" in given or any(is_file(f"{_configuration()}/{name}") for name in _SPARKS_NAMES):
+        return []
+    return [f"-Dlog4j2.configurationFile={_OURS.as_uri()}"]
+
+
+def hush() -> None:
+    """Take from PySpark's loggers what is raised as well, unless the user has set them."""
+    for name in _TOLD_TWICE:
+        logger = logging.getLogger(name)
+        if logger.level == logging.NOTSET and not debugging():
+            logger.setLevel(logging.CRITICAL)
+
+
+def _configuration() -> str:
+    """Return the directory in which Spark looks for its configuration."""
+    if "SPARK_CONF_DIR" in os.environ:
+        return os.environ["SPARK_CONF_DIR"]
+    import pyspark
+
+    home = os.environ.get("SPARK_HOME") or os.path.dirname(pyspark.__file__)
+    return f"{home}/conf"

@@ -1,0 +1,176 @@
+"""Planning anew what was planned and never committed: an ingest does it by itself, for other queries it is a command.
+
+A batch is its plan, and the plan names versions of files. That is what makes a replay exact, and what makes a bad file a
+dead end. The failures, and the rules:
+
+1. Batch 7 is planned; a record of it is bad, a file corrupt or gone. Mended, it is another version than the planned one,
+   and each start replays the plan. Rule: the entry of a batch that was never committed is taken out of Spark's offset log;
+   Spark then asks the source for another plan behind batch 6.
+2. Batch 7 is committed in the sink, and its driver died before Spark noted that. Without its entry other rows would be
+   batch 7: our sinks refuse them, a sink that passes over the batches it has would lose them, any other could have them
+   twice. Rule: the ledger of the output is asked, and where there is none that knows the query its user has to say that
+   nothing of the batch is written.
+3. The driver of batch 7 lives. Rule: it must have ended, as far as this host can tell; of another host the user has to
+   say so. (If it lives all the same and has our sink, it is fenced there.)
+4. The command dies half way, or was a mistake. Rule: the entry is kept beside the log before it goes.
+5. The file was cut over batches 5 to 8, and the part that batches 5 and 6 have read is not what it begins with now; or it
+   is gone. No plan behind batch 6 has a rest to read (`source.plan`, failure 10). Rule: only by the user's word the rest is
+   given up: batch 7 becomes one without rows, whose end has no file that is cut.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from penstock import clock
+from penstock.errors import Locked, OptionError, UsageError
+from penstock.source.cursor import Split, signed
+from penstock.spark import keeper
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from penstock.sink.ledger import State
+    from penstock.sink.sink import Sink
+    from penstock.spark.checkpoint import Checkpoint
+
+_ENDING_SECONDS = 3.0  # what a JVM may take behind the end of its program
+
+
+@dataclass(frozen=True)
+class Replanned:
+    """What was taken out of Spark's offset log: the batch (`None`: all were committed), its files, where they are kept.
+
+    `given_up` are the files, and from which byte on, whose rest is not read.
+    """
+
+    batch: int | None
+    files: int
+    kept: str | None
+    given_up: tuple[tuple[str, int], ...] = ()
+
+
+def in_flight(checkpoint: Checkpoint) -> int | None:
+    """Return the batch that is planned and that Spark has not noted as committed, if there is one."""
+    planned = checkpoint.numbers("offsets")
+    return planned[-1] if planned and planned[-1] not in checkpoint.numbers("commits") else None
+
+
+def replan(
+    checkpoint: Checkpoint, sinks: Sequence[Sink] | None, *, nothing_written: bool = False, give_up_rest: bool = False
+) -> Replanned:
+    """Have the batch in flight planned anew by the next start of its query.
+
+    `sinks` are those of its output, `None` if it is not known where that is. `nothing_written` is the user's word that nothing
+    of the batch is in the output and that the query does not run, for where neither can be told. Raises `UsageError` if the
+    batch is committed, `Locked` if the query's application runs, `OptionError` if the word is needed and not given.
+    """
+    query, number = checkpoint.query_id(), in_flight(checkpoint)
+    if query is None:
+        msg = f"{checkpoint.location!r} is no checkpoint of a query: it has no metadata; name the one given as checkpointLocation"
+        raise OptionError(msg)
+    if number is None and not give_up_rest:
+        return Replanned(None, 0, None)
+    number = _next(checkpoint) if number is None else number
+    _check_undecided(checkpoint, query, number, sinks, nothing_written=nothing_written)
+    empty, given_up = _without_rest(checkpoint, number) if give_up_rest else (None, ())
+    splits = sum(_count(offset) for offset in checkpoint.offsets(number) if offset)
+    kept = checkpoint.abandon(number)
+    if empty is not None:
+        checkpoint.put_offsets(number, empty)
+    return Replanned(number, splits, kept, given_up)
+
+
+def _next(checkpoint: Checkpoint) -> int:
+    return max(checkpoint.numbers("offsets"), default=-1) + 1
+
+
+def _count(offset: dict[str, Any]) -> int:
+    plan = offset.get("plan", [])
+    files: int = plan["splits"] if isinstance(plan, dict) else len({Split.from_json(entry).file.path for entry in plan})
+    return files
+
+
+def _check_undecided(
+    checkpoint: Checkpoint, query: str, number: int, sinks: Sequence[Sink] | None, *, nothing_written: bool
+) -> None:
+    """Raise unless nobody can have committed the batch, or will."""
+    heads = [(sink, sink.ledger.head()) for sink in sinks or ()]
+    ours = [
+        pair for pair in heads if query in pair[1].batches or pair[0].sink_id == query or _queries(pair[1]) == query
+    ]
+    for sink, head in ours:
+        if head.last_batch(query) >= number:
+            msg = (
+                f"batch {number} of the checkpoint {checkpoint.location!r} is committed in {sink.root!r}: nothing of it is planned "
+                "anew; start the query again, it goes on behind it and reads nothing of it"
+            )
+            raise UsageError(msg)
+    if nothing_written:
+        return
+    for sink, head in ours:
+        host, process = keeper.place(head.owner)
+        if _goes_on(head.owner):
+            msg = (
+                f"the application that last wrote {sink.root!r} runs, as process {process}: end it; or, if the query has ended and "
+                "only its session lives, say --nothing-written"
+            )
+            raise Locked(msg)
+        if host not in {None, socket.gethostname()}:
+            msg = (
+                f"the application that last wrote {sink.root!r} ran on the host {host!r}, and whether it has ended cannot be told "
+                "here; run this there, or see that it has ended and say --nothing-written"
+            )
+            raise OptionError(msg)
+    if not ours:
+        place = "is not known" if sinks is None else f"is not {_named(sinks)}, which has had no batch of it"
+        msg = (
+            f"where the query of the checkpoint {checkpoint.location!r} writes to {place}, so whether batch {number} is written cannot "
+            "be told: rows could then be there twice, or be passed over by a sink that takes the batch for done; name the "
+            "output directory as DST if penstock writes it; else see that the query has ended and that nothing of "
+            f"batch {number} is in its output, and say --nothing-written"
+        )
+        raise OptionError(msg)
+
+
+def _goes_on(driver: str) -> bool:
+    """Tell whether the driver's application runs, and is not just ending."""
+    until = clock.monotonic() + _ENDING_SECONDS
+    while lives := keeper.lives(driver):
+        if clock.monotonic() >= until:
+            break
+        clock.sleep(0.2)
+    return lives
+
+
+def _queries(head: State) -> str:
+    """Return the query of the driver that put the record, which `keeper.owner` has named."""
+    return head.owner.split(":", 3)[-1]
+
+
+def _named(sinks: Sequence[Sink]) -> str:
+    return repr(sinks[0].root) if sinks else "a directory that penstock has written"
+
+
+def _without_rest(checkpoint: Checkpoint, number: int) -> tuple[bytes, tuple[tuple[str, int], ...]]:
+    """Return an entry of the offset log for a batch without rows, behind which no file is cut, and what is given up."""
+    head, lines = checkpoint.entry(number - 1)
+    offsets = checkpoint.offsets(number - 1) if number else []
+    cuts = [(offset["cut"][0], offset["cut"][1]) for offset in offsets if offset and "cut" in offset]
+    if not cuts:
+        msg = f"no file of the checkpoint {checkpoint.location!r} was cut over batches: leave --give-up-rest out"
+        raise OptionError(msg)
+    left = iter(offsets)
+    ends = [line if line == b"-" else _uncut(line, next(left)) for line in lines]
+    return b"\n".join([*head, *ends]), tuple(cuts)
+
+
+def _uncut(line: bytes, offset: dict[str, Any] | None) -> bytes:
+    if offset is None or "cut" not in offset:
+        return line
+    dropped = {"cut", "cut_digest", "last", "sum"}
+    form = {name: value for name, value in offset.items() if name not in dropped} | {"plan": []}
+    return json.dumps(signed(form), separators=(",", ":")).encode()

@@ -1,0 +1,190 @@
+"""The end of a log on its storage: found when the log is opened, then moved on by whole groups.
+
+The rules are those of `wal.writer`, whose failures are named here by their numbers.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
+
+from penstock import failpoints, unique
+from penstock.errors import AlreadyThere, DamagedState, Fenced, NotSupported, NotThere
+from penstock.wal import form
+from penstock.wal.form import Position
+from penstock.wal.segment import LogSegment, copies, numbers, path_of
+
+if TYPE_CHECKING:
+    from penstock.storage import Storage, WriteHandle
+    from penstock.wal.form import Header
+
+
+class PendingGroup(NamedTuple):
+    """Records that are to be one group, and in which segment."""
+
+    segment: int
+    sequence: int
+    records: list[bytes]
+    sizes: list[int]
+
+
+@dataclass
+class _Tail:
+    """The last segment: its number, its length so far, its last checksum, up to where it is durable, and what its groups are mixed with."""
+
+    number: int = 0
+    at: int = 0
+    check: int = 0
+    durable: int = 0
+    salt: int = 0
+
+
+class LogEnd:
+    """Where the log in `directory` ends, after `recover`. For one thread at a time.
+
+    With `whole` a segment is closed with each `write`. An error of `write` leaves it unknown: the log has to be opened again.
+    """
+
+    def __init__(self, storage: Storage, directory: str, *, whole: bool) -> None:
+        self._storage, self._directory, self._whole = storage, directory, whole
+        self._file: WriteHandle | None = None
+        self._log, self._epoch = b"", 1
+        self._tail = _Tail()
+
+    @property
+    def position(self) -> Position:
+        """Return the position of the end of what was written."""
+        tail = self._tail
+        return Position(tail.number, tail.at + form.GROUP_HEAD_BYTES) if tail.number else Position(1, form.FIRST_ENTRY)
+
+    def recover(self, *, locked: bool) -> tuple[int, int]:
+        """Find out where the log ends, and who we are; return the sequence number of the next record, and its segment."""
+        there = numbers(self._storage, self._directory)
+        sequence = 0
+        for number in reversed(there):
+            with LogSegment(self._storage, self._directory, number) as segment:
+                if not locked:
+                    self._fence(segment)
+                if segment.header is not None:
+                    self._check_chain(segment.path, segment.header, [n for n in there if n < number])
+                    sequence = self._go_on_behind(segment, segment.header)
+                    break
+        self._log = self._log or bytes.fromhex(unique.token())
+        return sequence, max([*there, *copies(self._storage, self._directory)], default=0) + 1
+
+    def _fence(self, segment: LogSegment) -> None:
+        """Take the file from whoever has it open; where it is locked, or whole when it is seen, nobody has."""
+        with suppress(NotSupported):
+            self._storage.extend(segment.path, 0).close()
+            segment.refresh()
+
+    def _check_chain(self, path: str, header: Header, before: list[int]) -> None:
+        """Make sure that the last segment was written behind what is there: it may be of another log, and no reader gets to it."""
+        for number in reversed(before):
+            with suppress(NotThere), LogSegment(self._storage, self._directory, number) as segment:
+                if segment.header is None or (header.previous in before and number != header.previous):
+                    continue
+                if not segment.ends_at(header):
+                    msg = (
+                        f"{path!r} was not written behind {segment.path!r} as it is: found another end in its header; one of them "
+                        "was put here, or cut, or one between is missing; restore the log from a copy, or repair it"
+                    )
+                    raise DamagedState(msg)
+                break
+
+    def _go_on_behind(self, segment: LogSegment, header: Header) -> int:
+        """Make what the segment ends with durable; return the sequence number behind it."""
+        at, check, sequence, durable = segment.end()
+        if segment.size > at and not segment.is_torn(at, sequence):
+            msg = (
+                f"{segment.path!r} is damaged at byte {at}: found bytes that do not fit their checksum, expected record "
+                f"{sequence}; restore it from a copy, or repair the log, which drops what is behind"
+            )
+            raise DamagedState(msg)
+        with suppress(NotSupported):  # see failure 8
+            last = segment.read(durable, at - durable)
+            with self._storage.extend(segment.path, durable) as file:
+                file.write(last)
+                file.sync()
+        self._log, self._epoch = header.log, header.epoch + 1
+        self._tail = _Tail(segment.number, at, check)
+        return sequence
+
+    def write(self, groups: list[PendingGroup]) -> None:
+        """Write groups, and make them durable."""
+        for group in groups:
+            if group.segment != self._tail.number or self._file is None:
+                self._sync()
+                file = self._roll(group)
+            else:
+                file = self._file
+            tail = self._tail
+            seed = tail.check ^ tail.salt
+            data, tail.check = form.encode_group(group.records, group.sizes, group.sequence, tail.durable, seed)
+            tail.at += file.write(data)
+        self._sync()
+
+    def _sync(self) -> None:
+        """Make durable what was written to the segment."""
+        if self._file is None or self._tail.durable == self._tail.at:
+            return
+        self._file.sync()
+        self._tail.durable = self._tail.at
+        if self._whole:
+            file, self._file = self._file, None
+            file.close()
+        if not self._storage.goes_on:
+            self._check_alone(self._tail.number)
+
+    def _roll(self, group: PendingGroup) -> WriteHandle:
+        """Begin the segment of the group: its header decides where the one before it ends. Return its file."""
+        before = self._tail
+        if self._file is not None:
+            file, self._file = self._file, None
+            file.close()
+        path = path_of(self._directory, group.segment)
+        previous = before.number, before.at, before.check
+        header = form.encode_header(self._log, group.segment, self._epoch, group.sequence, previous)
+        failpoints.hit("wal.roll")
+        try:
+            self._file = self._storage.create(path)
+        except AlreadyThere as error:
+            self._fenced(f"found {path!r}, which this writer was to make", error)
+        known = form.decode_header(header, path)
+        if known is None:
+            raise AssertionError(path)
+        self._tail = _Tail(group.segment, form.HEADER_BYTES, known.check, 0, known.salt)
+        self._file.write(header)
+        if self._storage.goes_on:
+            self._file.sync()
+            failpoints.hit("wal.rolled")
+            self._check_alone(group.segment)
+            self._tail.durable = form.HEADER_BYTES
+        return self._file
+
+    def _check_alone(self, number: int) -> None:
+        """Make sure that no other writer was here while this one stood still (failure 6)."""
+        later = [other for other in numbers(self._storage, self._directory) if other > number]
+        if later:
+            if not self._is_gone_on_behind(number, later):
+                self._storage.delete(path_of(self._directory, number))
+            self._fenced(f"found {path_of(self._directory, later[-1])!r}, expected {number} to be the last one", None)
+
+    def _is_gone_on_behind(self, number: int, later: list[int]) -> bool:
+        """Tell whether one of the later segments names this one. If none has a header yet, it will: who makes it has seen this one."""
+        named = []
+        for other in later:
+            with suppress(NotThere), LogSegment(self._storage, self._directory, other) as segment:
+                named += [segment.header.previous] if segment.header else []
+        return number in named or not named
+
+    def _fenced(self, evidence: str, cause: Exception | None) -> NoReturn:
+        msg = f"another writer has taken over the log {self._directory!r}: {evidence}; end this one, nothing of it was acknowledged since"
+        raise Fenced(msg) from cause
+
+    def close(self) -> None:
+        """Close what is open, without a sync."""
+        file, self._file = self._file, None
+        if file is not None:
+            file.close()

@@ -1,0 +1,316 @@
+"""What errors of output, ledger and file system advise is done, on a query that is driven without Spark."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from penstock import failpoints, wal
+from penstock.errors import (
+    AlreadyThere,
+    CheckpointMismatch,
+    CommitError,
+    DamagedState,
+    Fenced,
+    Locked,
+    NoSpace,
+    NotSupported,
+    NotThere,
+    PositionError,
+    PublishConflict,
+)
+from penstock.storage import LocalStorage
+from penstock.testing import ObjectStore
+from tests.support.advice import Query, follows, penstock
+
+
+@pytest.fixture(autouse=True)
+def disarmed() -> Iterator[None]:
+    """Leave no failpoint armed."""
+    yield
+    failpoints.arm("")
+
+
+def copied(*places: Path) -> Callable[[], None]:
+    """Copy directories; return what puts them back as they were."""
+    for place in places:
+        shutil.copytree(place, f"{place}.copy")
+
+    def put_back() -> None:
+        for place in places:
+            shutil.rmtree(place, ignore_errors=True)
+            shutil.copytree(f"{place}.copy", place)
+
+    return put_back
+
+
+@follows("PST-300")
+def test_commit_error(tmp_path: Path) -> None:
+    """`CommitError`: the query is started again, and the batch that was not committed is written again."""
+    query = Query(tmp_path, rollInterval="1ms")
+    query.put("a", "1", "2")
+    query.batch()
+    query.put("b", "3")
+    written = query.written()
+    query.sink().roll("driver")  # as the keeper does, whose turn it is not
+    with pytest.raises(CommitError, match="it is written again"):
+        query.commit(*written)
+    query.batch(final=True)
+    assert query.is_whole()
+
+
+@follows("PST-301")
+def test_fenced(tmp_path: Path) -> None:
+    """`Fenced`: a driver whose sink was taken over is started again, and takes it back with the batch it could not commit."""
+    query = Query(tmp_path)
+    query.put("a", "1", "2")
+    query.batch()
+    query.put("b", "3")
+    written = query.written()
+    assert penstock("finish", query.dst)[0] == 0
+    with pytest.raises(Fenced, match="stop it, or let it start again to take the sink over"):
+        query.commit(*written)
+    query.batch(final=True)
+    assert query.is_whole()
+
+
+@follows("PST-302")
+def test_output_that_was_emptied(tmp_path: Path) -> None:
+    """`CheckpointMismatch`: an output that was emptied is restored, and the query goes on; so it does where both begin anew."""
+    query = Query(tmp_path)
+    query.put("a", "1", "2")
+    query.batch()
+    put_back = copied(query.dst)
+    shutil.rmtree(query.dst)
+    query.put("b", "3")
+    with pytest.raises(
+        CheckpointMismatch, match="restore it, or begin anew, with a new checkpoint and an empty directory"
+    ):
+        query.batch()
+    put_back()
+    query.batch(final=True)
+    assert query.is_whole()
+    for place in (query.dst, query.checkpoint):
+        shutil.rmtree(place)
+    query.batch(final=True)
+    assert query.is_whole()
+
+
+@follows("PST-302")
+def test_checkpoint_that_was_put_back(tmp_path: Path) -> None:
+    """`CheckpointMismatch`: to an old copy of the checkpoint the output of that time is restored; or both begin anew."""
+    query = Query(tmp_path)
+    query.put("a", "1")
+    query.batch()
+    put_back = copied(query.checkpoint, query.dst)
+    for number in range(2):
+        query.put(f"b{number}", f"b{number}")
+        query.batch()
+    shutil.rmtree(query.checkpoint)
+    shutil.copytree(f"{query.checkpoint}.copy", query.checkpoint)
+    with pytest.raises(
+        CheckpointMismatch, match="restore the output with it, or begin anew, with a new checkpoint and"
+    ):
+        query.batch()
+    put_back()
+    query.batch(final=True)
+    assert query.is_whole()
+    for place in (query.dst, query.checkpoint):
+        shutil.rmtree(place)
+    query.batch(final=True)
+    assert query.is_whole()
+
+
+def decided(query: Query, point: str) -> Path:
+    """Run a batch that decides one file, and stops at a failpoint; return the file's path."""
+    failpoints.arm(f"{point}=error")
+    with pytest.raises(OSError, match="failpoint"):
+        query.batch()
+    failpoints.arm("")
+    (file,) = query.sink().ledger.head().finished
+    return query.dst / file.path
+
+
+@follows("PST-303")
+def test_name_that_was_taken(tmp_path: Path) -> None:
+    """`PublishConflict`: a foreign file under the name of a finished one is moved away, and the same command goes on."""
+    query = Query(tmp_path, rollBatches="1")
+    query.put("a", "1", "2")
+    target = decided(query, "sink.publish.one")
+    target.write_text("foreign")
+    with pytest.raises(PublishConflict, match="move it away and run the same command again") as caught:
+        query.batch()
+    assert str(target) in caught.value.message
+    target.rename(tmp_path / "foreign")
+    query.batch(final=True)
+    assert query.is_whole()
+
+
+@follows("PST-303")
+def test_file_that_was_taken_away_too_early(tmp_path: Path) -> None:
+    """`PublishConflict`: a file that was taken before it was noted as published is put back for one start, and may go then."""
+    query = Query(tmp_path, rollBatches="1")
+    query.put("a", "1", "2")
+    target = decided(query, "sink.publish.before-note")
+    target.rename(tmp_path / "taken")
+    with pytest.raises(PublishConflict, match="put it back for this start"):
+        query.batch()
+    (tmp_path / "taken").rename(target)
+    query.batch(final=True)
+    assert query.is_whole()
+    target.rename(tmp_path / "taken")
+    query.put("b", "3")
+    query.batch(final=True)
+    assert query.lines() == {"3": 1}
+
+
+@follows("PST-303")
+def test_file_that_was_replaced(tmp_path: Path) -> None:
+    """`PublishConflict`: a file that was replaced before it was noted as published is put back, and the query goes on."""
+    query = Query(tmp_path, rollBatches="1")
+    query.put("a", "1", "2")
+    target = decided(query, "sink.publish.before-note")
+    text = target.read_text()
+    target.write_text("other bytes")
+    with pytest.raises(PublishConflict, match="put back the file that was published"):
+        query.batch()
+    target.write_text(text)
+    query.batch(final=True)
+    assert query.is_whole()
+
+
+@follows("PST-303")
+def test_growing_file_that_somebody_else_wrote_to(tmp_path: Path) -> None:
+    """`PublishConflict`: a growing file that others wrote to is cut to the length that the message names, and grows on."""
+    query = Query(tmp_path, growing="true", fileName="all.txt")
+    query.put("a", "1", "2")
+    query.batch(final=True)
+    query.put("b", "3")
+    failpoints.arm("sink.publish.grow=error")
+    with pytest.raises(OSError, match="failpoint"):
+        query.batch()
+    failpoints.arm("")
+    with (query.dst / "all.txt").open("a") as file:
+        file.write("foreign\n" * 10)
+    with pytest.raises(PublishConflict, match=r"cut it to \d+ bytes and run the same command again") as caught:
+        query.batch()
+    length = re.search(r"cut it to (\d+) bytes", caught.value.message)
+    assert length is not None
+    with (query.dst / "all.txt").open("r+") as file:
+        file.truncate(int(length[1]))
+    query.batch(final=True)
+    assert query.is_whole()
+
+
+DAMAGED = {
+    "the last record": lambda query: max((query.dst / "_penstock" / "s" / "ledger").glob("0*[0-9]")),
+    "a staged file": lambda query: next((query.dst / "_penstock" / "s" / "staging").iterdir()),
+}
+
+
+@pytest.mark.parametrize("what", DAMAGED)
+@follows("PST-400")
+def test_damaged_state(tmp_path: Path, what: str) -> None:
+    """`DamagedState`: the file that the message names is restored from a copy of its directory, and the query goes on."""
+    query = Query(tmp_path)
+    query.put("a", "1", "2")
+    query.batch()
+    copied(query.dst, query.checkpoint)
+    path: Path = DAMAGED[what](query)
+    path.write_bytes(path.read_bytes()[:-2])
+    query.put("b", "3")
+    with pytest.raises(DamagedState, match="restore") as caught:
+        query.batch(final=True)
+    assert str(path) in caught.value.message
+    root = query.dst if path.is_relative_to(query.dst) else query.checkpoint
+    shutil.copy(Path(f"{root}.copy") / path.relative_to(root), path)
+    query.batch(final=True)
+    assert query.is_whole(), (query.lines(), query.put_in)
+
+
+@follows("PST-501")
+def test_name_of_a_segment_that_was_taken(tmp_path: Path) -> None:
+    """`AlreadyThere`: who put a file where one of ours must be is found and the file goes; then the same call works."""
+    storage = LocalStorage()
+    (tmp_path / "name").write_text("foreign")
+    with pytest.raises(AlreadyThere, match="nothing was replaced"):
+        storage.put_if_absent(str(tmp_path / "name"), b"ours")
+    assert (tmp_path / "name").read_text() == "foreign"
+    (tmp_path / "name").unlink()
+    storage.put_if_absent(str(tmp_path / "name"), b"ours")
+    assert (tmp_path / "name").read_bytes() == b"ours"
+
+
+@follows("PST-502")
+def test_directory_that_is_not_there(tmp_path: Path) -> None:
+    """`NotThere`: a directory that exists is named instead."""
+    status, said = penstock("wal", "info", tmp_path / "lgo")
+    assert status == 1
+    assert f"[{NotThere.code}]" in said
+    with wal.Writer(str(tmp_path / "log")) as writer:
+        writer.append(b"x")
+    assert penstock("wal", "info", tmp_path / "log")[0] == 0
+
+
+@follows("PST-503")
+def test_full_disk(tmp_path: Path) -> None:
+    """`NoSpace`: when there is space again the query is run again, and has every row once."""
+    query = Query(tmp_path)
+    query.put("a", "1", "2")
+    query.batch()
+    query.put("b", "3")
+    for point in ("storage.write", "storage.put.sync"):
+        failpoints.arm(f"{point}=nospace")
+        with pytest.raises(NoSpace, match="free some space first"):
+            query.batch()
+        failpoints.arm("")
+    query.batch(final=True)
+    assert query.is_whole()
+
+
+@follows("PST-104")
+def test_position_inside_a_record(tmp_path: Path) -> None:
+    """`PositionError`: a position as the log gave it, or as `wal info` shows it, is taken."""
+    with wal.Writer(str(tmp_path)) as writer:
+        first = writer.append(b"first")
+        writer.append(b"second")
+    with pytest.raises(PositionError):
+        next(iter(wal.Reader(str(tmp_path), start=wal.Position(first.segment, first.offset + 1))))
+    assert next(iter(wal.Reader(str(tmp_path), start=first))) == b"first"
+    start = re.search(r"from (\d+):(\d+) to", penstock("wal", "info", tmp_path)[1])
+    assert start is not None
+    assert list(wal.Reader(str(tmp_path), start=wal.Position(int(start[1]), int(start[2])))) == [b"first", b"second"]
+
+
+@follows("PST-504")
+def test_second_writer(tmp_path: Path) -> None:
+    """`Locked`: when the other process has ended the log can be written, and has what both wrote."""
+    code = (
+        "import sys\nfrom penstock import wal\nw = wal.Writer(sys.argv[1])\nw.append(b'theirs')\nw.flush()\nprint()\n"
+    )
+    code += "sys.stdout.flush()\ninput()"
+    other = subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert other.stdout is not None
+    other.stdout.readline()
+    with pytest.raises(Locked):
+        wal.Writer(str(tmp_path))
+    other.communicate("")
+    with wal.Writer(str(tmp_path)) as writer:
+        writer.append(b"ours")
+    assert list(wal.Reader(str(tmp_path))) == [b"theirs", b"ours"]
+
+
+@follows("PST-505")
+def test_storage_without_the_operation(tmp_path: Path) -> None:
+    """`NotSupported`: on a storage that has the operation the same call works."""
+    with pytest.raises(NotSupported):
+        ObjectStore().storage().extend("/log", 0)
+    LocalStorage().extend(str(tmp_path / "log"), 0).close()

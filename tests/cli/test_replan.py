@@ -1,0 +1,244 @@
+"""`penstock replan`: what was planned and never committed is planned anew; what may be committed is left alone. Without Spark."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import socket
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from penstock.errors import BadFile, BadRecord, FileChanged
+from penstock.spark import keeper
+from penstock.spark.checkpoint import Checkpoint
+from penstock.storage import LocalStorage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.cli.conftest import Pipeline, Said
+
+DEAD = f"{socket.gethostname()}:999999999:1:q"  # no process has this number
+JSON = {"format": "json"}
+IDS = '{"fields":[{"metadata":{},"name":"id","nullable":true,"type":"long"}],"type":"struct"}'
+
+
+@pytest.fixture
+def query(pipeline: Callable[..., Pipeline]) -> Pipeline:
+    """Return a query that has committed one batch, and whose second one met a bad record."""
+    made = pipeline(source=JSON, schema=IDS, owner=DEAD, sink_options={"format": "json"})
+    made.put("a.json", '{"id": 1}')
+    made.run(finish=False)
+    made.put("b.json", '{"id": 2}')
+    made.put("c.json", '{"id": 3}', "{")
+    with pytest.raises(BadRecord):
+        made.run(finish=False)
+    return made
+
+
+def ids(query: Pipeline) -> list[int]:
+    """Return the ids in the output, sorted."""
+    query.sink().finish()
+    lines = [line for path in query.dst.glob("*.json") for line in path.read_text().splitlines()]
+    return sorted(json.loads(line)["id"] for line in lines)
+
+
+def test_batch_that_failed_is_planned_anew(penstock: Callable[..., Said], query: Pipeline) -> None:
+    """Mended, and replanned, the batch holds the mended file; without it the batch would fail for ever."""
+    query.put("c.json", '{"id": 3}', '{"id": 4}')
+    for _ in range(2):
+        with pytest.raises(FileChanged, match="penstock replan CHECKPOINT DST"):
+            query.run()
+    before = (query.checkpoint / "offsets/1").read_bytes()
+    facts = penstock("replan", query.checkpoint, query.dst, "--json").facts
+    assert (facts["batch"], facts["files"], facts["given_up"]) == (1, 2, [])
+    assert Path(facts["kept"]).read_bytes() == before
+    query.run()
+    assert ids(query) == [1, 2, 3, 4]
+    said = penstock("replan", query.checkpoint, query.dst)
+    assert (said.status, said.out) == (0, "every batch that was planned is committed: nothing to plan anew\n")
+
+
+def test_file_that_is_gone_is_left_away(penstock: Callable[..., Said], query: Pipeline) -> None:
+    """A bad file that is removed is not asked for any more."""
+    (query.src / "c.json").unlink()
+    with pytest.raises(FileChanged, match="is gone; put the planned version back.*or leave it away"):
+        query.run()
+    said = penstock("replan", query.checkpoint, query.dst)
+    assert "batch 1 (2 files) is planned anew" in said.out
+    query.run()
+    assert ids(query) == [1, 2]
+
+
+def test_batch_that_the_ledger_has_is_left_alone(penstock: Callable[..., Said], query: Pipeline) -> None:
+    """Spark has not noted it, the ledger has it: nothing is planned anew, whatever the user says."""
+    query.put("c.json", '{"id": 3}')
+    penstock("replan", query.checkpoint, query.dst)
+    query.run(finish=False)
+    (query.checkpoint / "commits/1").unlink()
+    for word in ([], ["--nothing-written"], ["--nothing-written", "--give-up-rest"]):
+        said = penstock("replan", query.checkpoint, query.dst, *word)
+        assert said.status == 2
+        assert "[PST-100] batch 1" in said.err
+        assert "is committed" in said.err
+    assert Checkpoint(str(query.checkpoint)).numbers("offsets") == [0, 1]
+
+
+def test_where_the_output_is_has_to_be_known(penstock: Callable[..., Said], query: Pipeline, tmp_path: Path) -> None:
+    """Without DST, and with one that has had no batch of the query, what may be written cannot be told: the user has to say."""
+    (tmp_path / "other").mkdir()
+    other = query.__class__(tmp_path / "other", owner=DEAD, query="other")
+    other.put("x", "1")
+    other.run()
+    for place in ([], [other.dst]):
+        said = penstock("replan", query.checkpoint, *place)
+        assert said.status == 2
+        assert "rows could then be there twice" in said.err
+        assert "--nothing-written" in said.err
+    assert Checkpoint(str(query.checkpoint)).numbers("offsets") == [0, 1]
+    assert penstock("replan", query.checkpoint, "--nothing-written").status == 0
+    query.put("c.json", '{"id": 3}')
+    query.run()
+    assert ids(query) == [1, 2, 3]
+
+
+def test_checkpoint_of_an_ingest_says_where_its_output_is(penstock: Callable[..., Said], query: Pipeline) -> None:
+    """The checkpoint that an ingest has in its output needs no DST."""
+    usual = query.dst / "_penstock/checkpoint"
+    query.checkpoint.rename(usual)
+    assert "batch 1" in penstock("replan", usual).out
+
+
+def test_query_that_runs_is_left_alone(penstock: Callable[..., Said], query: Pipeline) -> None:
+    """The application that has the sink lives: it may be in the batch. So may one on a host that cannot be looked at."""
+    query.put("c.json", '{"id": 3}')
+    for owner, status, words in (
+        (keeper.owner("q", None), 1, "[PST-504]"),
+        ("elsewhere:1:1:q", 2, "on the host 'elsewhere'"),
+    ):
+        query.owner = owner
+        query.sink().begin(owner, None)
+        said = penstock("replan", query.checkpoint, query.dst)
+        assert said.status == status
+        assert words in said.err
+        assert Checkpoint(str(query.checkpoint)).numbers("offsets") == [0, 1]
+    assert penstock("replan", query.checkpoint, query.dst, "--nothing-written").status == 0
+
+
+def test_first_batch(penstock: Callable[..., Said], pipeline: Callable[..., Pipeline]) -> None:
+    """A first batch that failed is planned anew; its sink is known by the query's id."""
+    query = pipeline(source=JSON, schema=IDS, owner=DEAD, sink_options={"format": "json"})
+    query.put("a.json", "{")
+    with pytest.raises(BadRecord):
+        query.run()
+    query.put("a.json", '{"id": 1}')
+    query.sink().begin(DEAD, None)
+    said = penstock("replan", query.checkpoint, query.dst)
+    assert said.status == 0, said.err
+    query.run()
+    assert ids(query) == [1]
+
+
+def test_what_is_no_checkpoint(penstock: Callable[..., Said], query: Pipeline, tmp_path: Path) -> None:
+    """A directory that is none, or is not there, is refused by name; so is a DST that is no output."""
+    for place in (tmp_path, tmp_path / "nowhere", query.dst):
+        said = penstock("replan", place)
+        assert (said.status, f"{str(place)!r} is no checkpoint" in said.err) == (2, True)
+    assert "is no output of Penstock" in penstock("replan", query.checkpoint, tmp_path).err
+
+
+def test_entry_is_kept_before_it_goes(
+    penstock: Callable[..., Said], query: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed after any step, the command is run again and is done; what was planned is kept once."""
+    steps = ["make_directory", "put_if_absent", "delete", "delete"]
+    for step in range(len(steps)):
+        left = step
+
+        def stops(name: str) -> Callable[..., None]:
+            does = getattr(LocalStorage, name)
+
+            def call(self: LocalStorage, *arguments: object) -> None:
+                nonlocal left
+                if left == 0:
+                    raise KeyboardInterrupt
+                left -= 1
+                does(self, *arguments)
+
+            return call
+
+        with monkeypatch.context() as patch:
+            for name in set(steps):
+                patch.setattr(LocalStorage, name, stops(name))
+            assert penstock("replan", query.checkpoint, query.dst).status == 130
+    assert penstock("replan", query.checkpoint, query.dst).status == 0
+    assert len(os.listdir(query.checkpoint / "penstock")) == 1
+    query.put("c.json", '{"id": 3}')
+    query.run()
+    assert ids(query) == [1, 2, 3]
+
+
+def test_mistake_can_be_taken_back(penstock: Callable[..., Said], query: Pipeline) -> None:
+    """What was planned, put back, is the batch again."""
+    facts = penstock("replan", query.checkpoint, query.dst, "--json").facts
+    os.rename(facts["kept"], query.checkpoint / "offsets/1")
+    with pytest.raises(BadRecord):
+        query.run()
+
+
+@pytest.mark.parametrize("failed", [True, False])
+@pytest.mark.parametrize("change", ["rewritten", "gone"])
+def test_rest_is_given_up(
+    penstock: Callable[..., Said], pipeline: Callable[..., Pipeline], change: str, failed: bool
+) -> None:
+    """A file that was cut is another from its first byte on, or gone: by the user's word what is there is read as a new file."""
+    query = pipeline(
+        source=JSON | {"maxBytesPerTrigger": "20"}, schema=IDS, owner=DEAD, sink_options={"format": "json"}
+    )
+    query.put("a.json", *(f'{{"id": {i}}}' for i in range(10, 15)), "{" if failed else '{"id": 15}')
+    query.put("b.json", '{"id": 1}')
+    for _ in range(2):
+        query.run(finish=False)
+    if failed:
+        with pytest.raises(BadRecord):
+            query.run(finish=False)
+    done = ids(query)
+    assert done == [10, 11, 12, 13]
+    path = query.src / "a.json"
+    path.unlink()
+    if change == "rewritten":
+        path.write_text('{"id": 21}\n{"id": 22}\n')
+        os.utime(path, ns=((now := query.sink().storage.now_ns() - 30 * 10**9), now))
+    if failed:
+        assert penstock("replan", query.checkpoint, query.dst).status == 0
+    with pytest.raises(FileChanged, match="--give-up-rest"):
+        query.run()
+    said = penstock("replan", query.checkpoint, query.dst, "--give-up-rest")
+    assert said.status == 0, said.err
+    assert "given up: 'a.json' from byte" in said.out
+    for _ in range(4):
+        query.run()
+    assert ids(query) == sorted([*done, *([21, 22] if change == "rewritten" else []), 1])
+    said = penstock("replan", query.checkpoint, query.dst, "--give-up-rest")
+    assert "no file of the checkpoint" in said.err
+
+
+def test_corrupt_file_is_mended(penstock: Callable[..., Said], pipeline: Callable[..., Pipeline]) -> None:
+    """PST-202's advice, followed: a corrupt .gz is put anew, and replanned."""
+    query = pipeline(source=JSON, schema=IDS, owner=DEAD, sink_options={"format": "json"})
+    query.put("a.json", '{"id": 1}')
+    query.run(finish=False)
+    good = gzip.compress(b'{"id": 2}\n')
+    path = query.put("b.json.gz", "")
+    path.write_bytes(good[:-9])
+    os.utime(path, (1000, 1 + os.stat(query.src / "a.json").st_mtime))
+    with pytest.raises(BadFile, match="penstock replan CHECKPOINT DST"):
+        query.run(finish=False)
+    path.write_bytes(good)
+    os.utime(path, (1000, 2 + os.stat(query.src / "a.json").st_mtime))
+    assert penstock("replan", query.checkpoint, query.dst).status == 0
+    query.run()
+    assert ids(query) == [1, 2]

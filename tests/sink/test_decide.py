@@ -1,0 +1,296 @@
+"""The decision about the next record, by itself: no storage, no clock, nothing but values.
+
+`tests.support.decisions` checks what holds for every decision; the state machine of `tests/testing` has each of its own
+checked by the same.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.errors import CommitError
+from penstock.options import SINK, parse
+from penstock.sink.batch import DRIVER, Batch, ClosedPart, TaskResult
+from penstock.sink.decide import Rules, decide, due, groups
+from penstock.sink.ledger import Kind, OpenPart, Segment, State
+from penstock.sink.names import NameTemplate
+from penstock.sink.rolling import Limits
+from tests.support.decisions import assembled, checked
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+KINDS = [Kind("text", "none", ".txt", "a"), Kind("text", "none", ".txt", "b")]
+SECOND = 10**9
+_files = count()
+
+
+def rules(template: str = "f-{writer}-{seq}", **options: str) -> Rules:
+    """Return the rules of a sink with these options."""
+    limits = Limits.of(parse(SINK, {"path": "/x", **options}, what="sink"))
+    return Rules("s", limits, NameTemplate.of(template, zone="UTC", growing=False))
+
+
+def part(bucket: str, writer: int, rows: int, *, size: int = 0, **fields: Any) -> OpenPart:
+    """Return an open part of one segment."""
+    segment = Segment(f"{next(_files)}.part", 0, 1, rows, "bytes", size or rows, "")
+    usual: dict[str, Any] = {"kind": KINDS[0], "opened_ns": 0, "written_ns": 0, "first_batch": 0, "last_batch": 0}
+    return OpenPart(bucket, writer, segments=(segment,), **(usual | fields))
+
+
+def closed(bucket: str, writer: int, rows: int, **fields: Any) -> ClosedPart:
+    """Return a part that a task has closed."""
+    staged = f"{next(_files)}.part"
+    usual: dict[str, Any] = {"opened_ns": 0, "first_batch": 0, "last_batch": 0, "host": "h", "pid": 1}
+    return ClosedPart(bucket, writer, KINDS[0], staged=staged, rows=rows, bytes=rows, digest="", **(usual | fields))
+
+
+def result(writer: int, *, final: bool = False, time_ns: int = 0, **fields: Any) -> TaskResult:
+    """Return what a task reports; its rows follow from its parts, if they are not given."""
+    rows = sum(p.rows for name in ("open", "closed") for p in fields.get(name, ()))
+    return TaskResult("w", 0, 1, time_ns, final, writer, **({"rows": rows} | fields))
+
+
+def test_a_part_that_was_not_touched_stays_as_it_is() -> None:
+    """A decision is about what was reported; other parts go into the next record, unchanged and in their order."""
+    head = State("s", n=1, open=(part("b", 1, 3), part("a", 0, 2)))
+    state = checked(head, Batch("q", 0), [result(0, open=(part("c", 0, 1),))], rules())
+    assert [p.bucket for p in state.open] == ["b", "a", "c"]
+    assert state.open[:2] == head.open
+    assert (state.n, state.total_rows, state.batches) == (2, 1, {"q": (0, "")})
+
+
+def test_a_consumed_part_lives_on_in_what_continues_it() -> None:
+    """The record has the part once: as the task has reported it."""
+    before = part("a", 0, 2)
+    after = replace(before, segments=(*before.segments, *part("a", 0, 5).segments))
+    state = checked(
+        State("s", open=(before,)), Batch("q", 0), [result(0, open=(after,), consumed=("a",), rows=5)], rules()
+    )
+    assert state.open == (after,)
+
+
+def test_a_bucket_is_consumed_by_its_own_writer_alone() -> None:
+    """Another writer's part of the same bucket is another part."""
+    head = State("s", open=(part("a", 0, 2), part("a", 1, 3)))
+    results = [result(0, closed=(closed("a", 0, 2),), consumed=("a",), rows=0)]
+    assert checked(head, Batch("q", 0), results, rules()).open == (head.open[1],)
+
+
+def test_a_part_of_another_kind_is_due_when_the_next_one_is_begun() -> None:
+    """There is one open part for a bucket and writer: the one that was there is assembled, though its time is not up."""
+    old, new = part("a", 0, 2), part("a", 0, 3, kind=KINDS[1])
+    head, results = State("s", open=(old,)), [result(0, open=(new,))]
+    assert due(head, Batch("q", 0), results, rules()) == [old]
+    state = checked(head, Batch("q", 0), results, rules())
+    assert state.open == (new,)
+    assert [file.rows for file in state.finished] == [2]
+
+
+@pytest.mark.parametrize("batch", [Batch("q", 0), None])
+def test_time_closes_a_part_in_a_batch_and_between_two(batch: Batch | None) -> None:
+    """A roll is decided by the rules of a batch: what is too old or idle ends, what is not stays."""
+    by = rules(rollInterval="10s", rollInactivity="1h")
+    old, young = part("a", 0, 2), part("b", 0, 2, opened_ns=5 * SECOND)
+    state = checked(State("s", open=(old, young)), batch, [result(0, time_ns=11 * SECOND)], by)
+    assert state.open == (young,)
+    assert [file.bucket for file in state.finished] == ["a"]
+    assert state.batches == ({"q": (0, "")} if batch else {})
+
+
+def test_the_end_closes_everything_and_takes_the_sink_over() -> None:
+    """Without a batch and final: nothing stays open, and the owner is who finished."""
+    head = State("s", n=4, epoch=2, owner="a", write="before", open=(part("a", 0, 2), part("a", 1, 3), part("b", 0, 1)))
+    end = replace(result(DRIVER, final=True), epoch=3)
+    state = checked(head, None, [end], rules(), owner="b")
+    assert (state.open, state.owner, state.epoch, state.parent) == ((), "b", 3, "before")
+    assert [(file.bucket, file.rows) for file in state.finished] == [("a", 5), ("b", 1)]
+    assert (state.total_files, state.total_rows) == (2, 0)
+
+
+def test_parts_end_with_the_batch_that_is_the_last_of_theirs() -> None:
+    """`rollBatches` counts from the batch that opened a part, also for one that a task has just left open."""
+    head = State("s", open=(part("a", 0, 2, first_batch=3), part("b", 0, 2, first_batch=4)))
+    state = checked(head, Batch("q", 4), [result(0, open=(part("c", 0, 1, first_batch=3),))], rules(rollBatches="2"))
+    assert [p.bucket for p in state.open] == ["b"]
+    assert sorted(file.bucket for file in state.finished) == ["a", "c"]
+
+
+def test_rows_that_do_not_add_up_are_not_committed() -> None:
+    """A part that nobody reports, or that is reported twice, is an error before anything is put."""
+    head = State("s", n=7, open=(part("a", 0, 2),))
+    for wrong in (
+        [result(0, consumed=("a",))],  # consumed, and gone
+        [result(0, open=(part("a", 0, 2),), consumed=("a",), rows=2)],  # its rows counted as new ones
+        [result(0, open=(part("b", 0, 1),), rows=2)],  # a row that was written is nowhere
+    ):
+        with pytest.raises(CommitError, match="record 7"):
+            decide(head, Batch("q", 0), wrong, rules())
+    with pytest.raises(CommitError):  # due, and not assembled
+        decide(head, None, [result(0, final=True)], rules())
+
+
+def test_numbers_go_on_where_they_were() -> None:
+    """A writer's files are numbered one by one over all buckets; one that was never seen begins behind all that are forgotten."""
+    parts = (closed("b", 0, 1), closed("a", 0, 1), closed("a", 5, 1))
+    head = State("s", floor=4, sequences={"0": 9}, open=(part("x", 0, 1),))
+    state = checked(head, Batch("q", 0), [result(0, closed=parts)], rules())
+    assert [file.path for file in state.finished] == ["a/f-0-9.txt", "a/f-5-4.txt", "b/f-0-10.txt"]
+    assert (state.sequences, state.floor) == ({"0": 11}, 5)
+
+
+def test_names_that_are_taken_are_passed_over() -> None:
+    """A name that somebody has, and one that was just given, is given to no file; the number counts on."""
+    parts = (closed("a", 0, 1), closed("a", 1, 1), closed("b", 2, 1))
+    state = checked(
+        State("s"), Batch("q", 0), [result(0, closed=parts)], rules("f{seq}"), taken={"a/f0.txt", "b/f1.txt"}
+    )
+    assert [file.path for file in state.finished] == ["a/f1.txt", "a/f2.txt", "b/f0.txt"]
+
+
+def test_names_of_several_numbers_never_meet() -> None:
+    """`{batch}{seq}` writes batch 1, number 11 and batch 11, number 1 alike: the second of them counts on."""
+    parts = (closed("a", 0, 1, first_batch=1), closed("a", 1, 1, first_batch=11))
+    head = State("s", sequences={"0": 11, "1": 1})
+    state = checked(head, Batch("q", 11), [result(0, closed=parts)], rules("f{batch}{seq}"))
+    assert [file.path for file in state.finished] == ["a/f111.txt", "a/f112.txt"]
+
+
+def test_growing_files_gain_what_the_tasks_leave_open() -> None:
+    """Each file gains its segments in the order of the writers, and nothing is closed, whatever the time."""
+    by = Rules("s", Limits.never(), NameTemplate.of("all.log", zone="UTC", growing=True), growing=True)
+    head = State("s", lengths={"a/all.log": 10})
+    results = [result(1, open=(part("a", 1, 3), part("b", 1, 4)), final=True), result(0, open=(part("a", 0, 2),))]
+    state = checked(head, Batch("q", 0), results, by)
+    assert [(growth.path, growth.before, growth.after, growth.rows) for growth in state.grown] == [
+        ("a/all.log", 10, 15, 5), ("b/all.log", 0, 4, 4),
+    ]  # fmt: skip
+    assert [segment.rows for segment in state.grown[0].segments] == [2, 3]
+    assert (state.lengths, state.open) == ({"a/all.log": 15, "b/all.log": 4}, ())
+
+
+def test_merging_stays_within_the_limits() -> None:
+    """Parts of one bucket and kind are assembled as one as long as neither size nor rows pass what a file may have."""
+    by = rules(rollSize="10", rollRows="6").limits
+    parts = [part("a", w, 2, size=4) for w in range(4)] + [
+        part("a", 9, 1, size=1, kind=KINDS[1]),
+        part("b", 0, 6, size=99),
+    ]
+    sizes = [(group.bucket, group.kind.schema, group.size, group.rows) for group in groups(parts, by)]
+    assert sizes == [("a", "a", 8, 4), ("a", "a", 8, 4), ("a", "b", 1, 1), ("b", "a", 99, 6)]
+
+
+# -- any decision --------------------------------------------------------------------------------------------------
+
+_buckets = st.sampled_from(["", "a", "b", "c=1/d=2"])
+_writers = st.integers(0, 2)
+_keys = st.lists(st.tuples(_buckets, _writers), unique=True, max_size=6)
+_amounts = st.integers(1, 5)
+_numbers = st.integers(0, 3)
+
+
+@st.composite
+def decisions(draw: Callable[..., Any]) -> tuple[State, Batch | None, list[TaskResult]]:
+    """Draw a record, and what the tasks of a batch that began from it report; or a roll, or the end."""
+    times = st.integers(0, 100).map(lambda seconds: seconds * SECOND)
+
+    def any_part(key: tuple[str, int]) -> OpenPart:
+        return part(
+            key[0], key[1], draw(_amounts), kind=draw(st.sampled_from(KINDS)), opened_ns=draw(times), written_ns=draw(times),
+            first_batch=draw(_numbers), last_batch=draw(_numbers),
+        )  # fmt: skip
+
+    head = State("s", n=3, write="h", owner="o", open=tuple(map(any_part, draw(_keys))), floor=draw(_numbers))
+    head = replace(head, sequences={str(p.writer): head.floor + draw(_numbers) for p in head.open})
+    final, time_ns = draw(st.booleans()), draw(times)
+    if draw(st.integers(0, 3)) == 0:
+        return head, None, [result(DRIVER, final=final, time_ns=time_ns)]
+    results = []
+    for writer in range(3):
+        own = [p for p in head.open if p.writer == writer]
+        consumed = tuple(p.bucket for p in own if draw(st.booleans()))
+        earlier = {p.bucket: p.rows for p in own if p.bucket in consumed}
+        more = draw(st.lists(_buckets, unique=True, max_size=3))
+        new = {bucket: any_part((bucket, writer)) for bucket in sorted({*more, *consumed})}
+        left = tuple(p for bucket, p in new.items() if draw(st.booleans()) and p.rows >= earlier.get(bucket, 0))
+        shut = tuple(closed(b, writer, p.rows + earlier.get(b, 0)) for b, p in new.items() if p not in left)
+        rows = sum(p.rows for p in left) + sum(p.rows for p in shut) - sum(earlier.values())
+        results.append(
+            result(writer, final=final, time_ns=time_ns, open=left, closed=shut, consumed=consumed, rows=rows)
+        )
+    return head, Batch("q", draw(_numbers), "m", final), results
+
+
+@given(
+    decisions(),
+    st.sampled_from(["f-{writer}-{seq}", "f{seq}", "{batch}{seq}"]),
+    st.sampled_from([{}, {"rollBatches": "2"}, {"rollInterval": "30s"}, {"rollRows": "6"}, {"rollInactivity": "20s"}]),
+    st.sets(st.sampled_from(["f0.txt", "f1.txt", "a/f0.txt", "a/f-0-1.txt", "b/f2.txt", "00.txt"])),
+)
+def test_any_decision_accounts_for_every_row(
+    given_: tuple[State, Batch | None, list[TaskResult]], template: str, options: dict[str, str], taken: set[str]
+) -> None:
+    """Whatever is reported: no row is lost or doubled, keys and names are unique, numbers never come back, nothing is changed."""
+    head, batch, results = given_
+    checked(head, batch, results, rules(template, **options), taken=taken)
+
+
+# -- linear --------------------------------------------------------------------------------------------------------
+
+
+def calls_of(work: Callable[[], object]) -> int:
+    """Return how many functions, of Python or C, the work calls."""
+    calls = 0
+
+    def seen(_: object, event: str, __: object) -> None:
+        nonlocal calls
+        calls += event in {"call", "c_call"}
+
+    before = sys.getprofile()
+    sys.setprofile(seen)
+    try:
+        work()
+    finally:
+        sys.setprofile(before)
+    return calls
+
+
+def many(number: int, how: str) -> tuple[State, Batch | None, list[TaskResult], str]:
+    """Return a decision about `number` open parts."""
+    if how == "of one bucket":
+        head = State("s", open=tuple(part("a", writer, 1) for writer in range(number)))
+        return head, None, [result(DRIVER, final=True)], "f{seq}"
+    head = State("s", open=tuple(part(f"b={i}", i % 2, 1) for i in range(number)))
+    if how == "untouched":
+        return head, Batch("q", 0), [result(0, open=(part("new", 0, 1),))], "f-{writer}-{seq}"
+    if how == "continued":
+        own = [[p for p in head.open if p.writer == writer] for writer in (0, 1)]
+        results = [result(w, open=tuple(own[w]), consumed=tuple(p.bucket for p in own[w]), rows=0) for w in (0, 1)]
+        return head, Batch("q", 0), results, "f-{writer}-{seq}"
+    return head, None, [result(DRIVER, final=True)], "f-{writer}-{seq}"
+
+
+@pytest.mark.parametrize("how", ["untouched", "continued", "ending", "of one bucket"])
+def test_twice_as_many_parts_are_twice_the_work(how: str) -> None:
+    """The driver does a number of steps a part, however many are open; 8,000 of them once took it 14 seconds."""
+
+    def steps(number: int) -> int:
+        head, batch, results, template = many(number, how)
+        by = rules(template)
+        complete = results + assembled(due(head, batch, results, by), results, by)
+
+        def work() -> None:
+            list(groups(due(head, batch, results, by), by.limits))
+            decide(head, batch, complete, by)
+
+        return calls_of(work)
+
+    few, more = steps(200), steps(800)
+    assert more < 4.4 * few

@@ -1,0 +1,228 @@
+"""CSV files as the source reads them: the same records however they are cut, columns by their names, in any encoding."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import logging
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from penstock.errors import BadFile, BadRecord
+from penstock.formats import Dialect
+from penstock.options import SOURCE, parse
+from penstock.source import read
+from penstock.source.cursor import FileVersion, Split
+from penstock.source.plan import Planner
+from penstock.storage import LocalStorage
+from tests.source.test_read import ROWS, Input, cut, values, whole
+
+PAIR = pa.schema([("a", pa.string()), ("b", pa.string())])
+SPARK = Dialect(escape="\\")
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Input:
+    return Input(tmp_path)
+
+
+def rows(
+    source: Input, splits: list[Split], dialect: Dialect, schema: pa.Schema = PAIR, **options: str
+) -> list[object]:
+    """Return the rows of the splits, each read by a task of its own."""
+    reading = source.reading("csv", schema, csv=dialect, **options)
+    batches = (batch for split in splits for batch in reading.batches([split]))
+    return [tuple(row.values()) for batch in batches for row in batch.to_pylist()]
+
+
+def all_cuts(source: Input, file: FileVersion, dialect: Dialect) -> list[Split]:
+    """Return the file in ranges of one record."""
+    reading = source.reading("csv", PAIR, csv=dialect)
+    at = [0]
+    while at[-1] < file.size:
+        at.append(reading.boundary(file, at[-1], at[-1] + 1))
+    return cut(file, at)
+
+
+@pytest.mark.parametrize("options", [{}, {"metadata": "m"}])
+@pytest.mark.parametrize("last", ['"a",', '"b\n",', '"",'])
+def test_the_last_record_of_a_file_means_what_it_means_elsewhere(
+    source: Input, last: str, options: dict[str, str]
+) -> None:
+    """Without a line end, an empty last field behind one in quotes was an empty string, if nothing was joined to it."""
+    reading = source.reading("csv", PAIR, **options)
+    for name, text in (("last", f"x,y\n{last}"), ("ended", f"x,y\n{last}\n"), ("amid", f"x,y\n{last}\nz,z")):
+        file = source.put(name, text.encode())
+        for splits in ([whole(file)], all_cuts(source, file, Dialect())):
+            found = [row["b"] for split in splits for batch in reading.batches([split]) for row in batch.to_pylist()]
+            assert found[:2] == ["y", None], (name, splits)
+
+
+def test_the_last_record_of_a_large_file(source: Input) -> None:
+    """The last piece of a large file is joined to nothing either."""
+    file = source.put("f", b"x,y\n" * (5 << 20) + b'"a",')
+    batches = list(source.reading("csv", PAIR).batches([whole(file)]))
+    assert batches[-1].slice(batches[-1].num_rows - 1).to_pylist() == [{"a": "a", "b": None}]
+
+
+FIELDS = st.text(st.sampled_from("ab ,\"\\'\n\r#\xe4"), max_size=6)
+
+
+@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(table=st.lists(st.tuples(FIELDS, FIELDS), max_size=8), data=st.data())
+def test_files_of_pythons_csv_in_any_splits(tmp_path: Path, table: list[tuple[str, str]], data: st.DataObject) -> None:
+    """What Python's csv writes with escapes is read as the same fields, whatever the ranges."""
+    text = io.StringIO(newline="")
+    csv.writer(text, quoting=csv.QUOTE_ALL, doublequote=False, escapechar="\\", lineterminator="\n").writerows(table)
+    source = Input(tmp_path)
+    file = source.put("f", text.getvalue().encode())
+    reading = source.reading("csv", PAIR, csv=SPARK)
+    targets = sorted(data.draw(st.lists(st.integers(0, file.size), max_size=4)))
+    at = [0]
+    for target in targets:
+        at.append(reading.boundary(file, at[-1], target))
+    assert rows(source, cut(file, at), SPARK) == table
+
+
+@pytest.mark.parametrize("split", [1, 9, 1000])
+@pytest.mark.parametrize("limit", [1, 7, 50, 1000])
+def test_the_same_records_for_every_split_size(source: Input, limit: int, split: int) -> None:
+    """Whatever a batch and a task may hold, and with a new driver a batch: each record once, in order."""
+    table = [("a", "x\n#y"), ("b\\", '"'), ('\\"', "\\\\"), ("#c", ""), ("d", "e\r\n")] * 2
+    lines = [
+        f'"{one}","{two}"\n'
+        for one, two in ([v.replace("\\", "\\\\").replace('"', '\\"') for v in row] for row in table)
+    ]
+    lines[3:3] = ['# "comment\n', "\n", '#\\", "\n']
+    source.put("f", ("#\nb,a\n" + "".join(lines)).encode())
+    given = {"path": str(source.root), "maxBytesPerTrigger": str(limit), "splitSize": str(split), "settle": "0"}
+    reading = source.reading("csv", PAIR, csv=Dialect(escape="\\", comment="#", header=True))
+    options, found, at, end = parse(SOURCE, given, what="source"), [], None, None
+    while at is None or at != end:
+        planner = Planner(
+            LocalStorage(), str(source.root), options, divisible=reading.divisible, boundary=reading.boundary
+        )
+        at = end or planner.initial()
+        end = planner.latest(at)
+        for task in planner.tasks(end) if end != at else []:
+            found += [(row["b"], row["a"]) for batch in reading.batches(task) for row in batch.to_pylist()]
+    assert found == table
+
+
+def test_comments_over_splits(source: Input) -> None:
+    """A comment is none of the records of any range, its quotes are text, and a line in quotes that looks like one is data."""
+    dialect = Dialect(comment="#", header=True)
+    file = source.put("f", b'# "made by\n#\n\nb,a\n#it\'s, "odd\n1,"x\n# "" no comment"\n#end, "\n2,y\n#')
+    assert rows(source, [whole(file)], dialect) == [('x\n# " no comment', "1"), ("y", "2")]
+    assert rows(source, all_cuts(source, file, dialect), dialect) == [('x\n# " no comment', "1"), ("y", "2")]
+
+
+def test_columns_go_by_the_names_of_each_file(source: Input) -> None:
+    """Files with their columns in other orders, joined, cut, compressed or with others more, give the same columns."""
+    dialect = Dialect(header=True)
+    files = [
+        source.put("a", b"id,name\n1,x\n2,y\n"),
+        source.put("b", b"name,id\nz,3\n"),
+        source.put("c", b"id,name\n4,w"),
+        source.put("d.gz", gzip.compress(b'more,"name",ID\n"?\n",v,5\n')),
+        source.put("e", b"\xef\xbb\xbf\r\nname,id\r\n"),
+        source.put("f", b""),
+    ]
+    expected = [(1, "x"), (2, "y"), (3, "z"), (4, "w"), (5, "v")]
+    reading = source.reading("csv", ROWS, csv=dialect)
+    batches = list(reading.batches(map(whole, files)))
+    assert [tuple(row.values()) for batch in batches for row in batch.to_pylist()] == expected
+    assert len(batches) == 4
+    second = reading.boundary(files[0], 0, 9)
+    assert rows(source, [Split(files[0], second, files[0].size)], dialect, ROWS) == [(2, "y")]
+
+
+def test_a_column_that_no_header_has_is_told(source: Input) -> None:
+    """A misspelt column is not a column of nulls: its file is named, with what its header has, by every task."""
+    file = source.put("f", b"id,nam\n" + b"1,x\n" * 10)
+    for split in (whole(file), Split(file, 11, file.size)):
+        with pytest.raises(BadFile) as caught:
+            rows(source, [split], Dialect(header=True), ROWS)
+        assert f"'{source.root}/f': the header has no column 'name' (did you mean 'nam'?)" in caught.value.message
+
+
+def test_columns_that_are_not_read_are_told_once(
+    source: Input, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a header has and the schema has not is named, with the first file that has it, once a process."""
+    monkeypatch.setattr(read, "_told", set())
+    other = source.put("g", b"id,x,name,y\n3,?,c,?\n")
+    file = source.put("f", b"id,x,name,y\n1,?,a,?\n2,?,b,?\n")
+    with caplog.at_level(logging.WARNING, "penstock.source"):
+        splits = [*cut(file, [12, 20]), whole(other)]
+        assert rows(source, splits, Dialect(header=True), ROWS) == [(1, "a"), (2, "b"), (3, "c")]
+    assert [record.getMessage() for record in caplog.records] == [
+        f"'{source.root}/f' has columns that the schema does not have, and that are not read: x, y"
+    ]
+
+
+def test_a_bad_record_behind_a_header(source: Input) -> None:
+    """The offset of a bad record is that of the file, header, comments and byte order mark included."""
+    data = b"\xef\xbb\xbf#\nid,name\n1,x\nsix,y\n"
+    for name, text in (("f", data), ("g.gz", gzip.compress(data))):
+        with pytest.raises(BadRecord) as caught:
+            rows(source, [whole(source.put(name, text))], Dialect(header=True, comment="#"), ROWS)
+        assert caught.value.offset == 17
+
+
+JAPANESE = [("\u540d\u524d", '"\u6771\u4eac", \u5927\u962a'), ("a", "\u30bd|\u8868\\\n"), ("\u304c", "\u3042" * 20)]
+
+
+@pytest.mark.parametrize("encoding", ["ISO-2022-JP", "EUC-JP", "CP932", "UTF-16"])
+@pytest.mark.parametrize(("sep", "escape"), [(",", None), ("|", None), (";", "\\")])
+def test_encodings_whose_characters_hold_quotes_and_separators(
+    source: Input, encoding: str, sep: str, escape: str | None
+) -> None:
+    r"""Quotes and commas are bytes of ISO-2022-JP characters, `|` and `\` of Shift_JIS ones: they are data there."""
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, delimiter=sep, quoting=csv.QUOTE_ALL, doublequote=escape is None, escapechar=escape)
+    writer.writerows(JAPANESE)
+    iconv = shutil.which("iconv")
+    if iconv is None:
+        pytest.skip("no iconv, which writes the files: expected the program of the C library on the path")
+    made = subprocess.run([iconv, "-f", "UTF-8", "-t", encoding], input=text.getvalue().encode(), stdout=-1, check=True)
+    file = source.put("f.csv", made.stdout)
+    dialect = Dialect(sep=sep, escape=escape)
+    reading = source.reading("csv", PAIR, csv=dialect, encoding=encoding)
+    expected = [{"a": a, "b": b} for a, b in JAPANESE]
+    assert [row for batch in reading.batches([whole(file)]) for row in batch.to_pylist()] == expected
+    if reading.divisible("f.csv"):
+        at = [reading.boundary(file, 0, target) for target in range(1, file.size)]
+        assert [row for s in cut(file, at) for batch in reading.batches([s]) for row in batch.to_pylist()] == expected
+    headed = source.reading("csv", pa.schema([(a, pa.string()) for a in JAPANESE[0]]), encoding=encoding)
+    headed = source.reading(
+        "csv", headed.format.schema, csv=Dialect(sep, escape=escape, header=True), encoding=encoding
+    )
+    assert values(headed, [whole(file)], JAPANESE[0][0]) == [a for a, _ in JAPANESE[1:]]
+
+
+def test_small_files_are_read_once(source: Input, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Header, byte order mark and records of a small file are one read."""
+    file = source.put("f", b"id,name\n1,x\n")
+    reading = source.reading("csv", ROWS, csv=Dialect(header=True))
+    counted: list[tuple[int, int]] = []
+    remembering = read._remembering
+
+    def counting(read_at: Callable[[int, int], bytes], size: int) -> Callable[[int, int], bytes]:
+        def call(offset: int, length: int) -> bytes:
+            counted.append((offset, length))
+            return read_at(offset, length)
+
+        return remembering(call, size)
+
+    monkeypatch.setattr(read, "_remembering", counting)
+    assert values(reading, [whole(file)], "id") == [1]
+    assert counted == [(0, file.size)]

@@ -1,0 +1,206 @@
+"""A file that is cut over batches and changes in between: its rest is read once, or the message says what to do. Without Spark."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import random
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from penstock import clock
+from penstock.errors import FileChanged
+from penstock.formats import ReadFormat
+from penstock.options import SOURCE, parse
+from penstock.source import plan
+from penstock.source.cursor import signed
+from penstock.source.plan import Planner
+from penstock.source.read import Reading
+from penstock.storage import LocalStorage
+
+TEXT = pa.schema([("value", pa.string())])
+SECOND = 1_000_000_000
+RECORDS = [f"record {number:02}" for number in range(20)]  # 10 bytes each, with their line feeds
+
+
+class Query:
+    """A query that cuts one file into batches; `rows` are what was read. Each batch is planned by a new driver, or by one."""
+
+    def __init__(self, path: Path, *, restart: bool, **options: str) -> None:
+        self.path = path
+        self.rows: list[str] = []
+        self._restart = restart
+        self._options = parse(
+            SOURCE, {"path": str(path), "maxBytesPerTrigger": "45", "settle": "0"} | options, what="source"
+        )
+        self._reading = Reading(LocalStorage(), str(path), ReadFormat("text", TEXT))
+        self._planner = self._new()
+        self.at: dict[str, Any] = self._planner.initial()
+
+    def _new(self) -> Planner:
+        return Planner(
+            LocalStorage(), str(self.path), self._options, divisible=self._reading.divisible, reach=self._reading.reach
+        )
+
+    def put(self, lines: list[str], seconds: float = 1000) -> Path:
+        """Write the file."""
+        file = self.path / "big"
+        file.write_text("".join(f"{line}\n" for line in lines))
+        os.utime(file, ns=(int(seconds * SECOND),) * 2)
+        return file
+
+    def batch(self) -> bool:
+        """Run one batch; tell whether there was one."""
+        self._planner = self._new() if self._restart else self._planner
+        end = json.loads(json.dumps(self._planner.latest(self.at)))
+        if end == self.at:
+            return False
+        self.rows += [
+            v for task in self._planner.tasks(end) for b in self._reading.batches(task) for v in b.column(0).to_pylist()
+        ]
+        self.at = end
+        return True
+
+    def rest(self) -> None:
+        """Run all the batches that there are."""
+        while self.batch():
+            pass
+
+
+@pytest.fixture(params=[False, True], ids=["one process", "restarts"])
+def query(tmp_path: Path, request: pytest.FixtureRequest) -> Query:
+    """Return a query that has read the first ten records of twenty."""
+    path = tmp_path / "in"
+    path.mkdir()
+    made = Query(path, restart=request.param)
+    made.put(RECORDS)
+    made.batch()
+    made.batch()
+    assert made.rows == RECORDS[:9]
+    return made
+
+
+def test_file_grows_while_it_is_read(query: Query, caplog: pytest.LogCaptureFixture) -> None:
+    """HZ-14: lines are added between two batches of a file: what was read stays read, the rest and the new lines are read once."""
+    more = [f"added {number}" for number in range(5)]
+    with caplog.at_level(logging.WARNING, "penstock.source"):
+        query.put([*RECORDS, *more], 2000)
+        query.batch()
+        query.put([*RECORDS, *more, *more], 3000)
+        query.rest()
+    assert query.rows == [*RECORDS, *more, *more]
+    assert "it has changed behind them, and is read on from there" in caplog.text
+
+
+def test_record_behind_the_cut_is_mended(query: Query) -> None:
+    """A record of the rest is mended, and is longer: each record is read once, the mended one as it is now."""
+    mended = [*RECORDS[:15], "record 15, mended", *RECORDS[16:]]
+    query.put(mended, 2000)
+    query.rest()
+    assert query.rows == mended
+
+
+@pytest.mark.parametrize("change", ["rewritten", "shorter", "gone"])
+def test_what_was_read_is_another(query: Query, change: str) -> None:
+    """The part that was read has changed, or the file is gone: no record is guessed; the advice, followed, ends it well."""
+    file = query.path / "big"
+    if change == "rewritten":
+        query.put(["another", *RECORDS], 2000)
+    elif change == "shorter":
+        query.put(RECORDS[:4], 2000)
+    else:
+        file.unlink()
+    with pytest.raises(FileChanged, match="its first 90 bytes were read in earlier batches.*--give-up-rest") as raised:
+        query.batch()
+    with pytest.raises(FileChanged):
+        query.batch()
+    command = re.search(r"`(touch -d \S+)`", str(raised.value))
+    assert command is not None
+    query.put(RECORDS, 0)
+    subprocess.run([*command[1].split(), str(file)], check=True)
+    query.rest()
+    assert query.rows == RECORDS
+
+
+def test_copy_is_put_back(query: Query) -> None:
+    """Another inode under the same name, with the same size and time, is the file."""
+    file = query.path / "big"
+    file.rename(query.path.parent / "kept")
+    query.put(RECORDS)
+    query.rest()
+    assert query.rows == RECORDS
+
+
+def test_rest_is_waited_for_until_it_stands_still(query: Query) -> None:
+    """While the file is being rewritten nothing is planned of it, and nothing is said of what it begins with meanwhile."""
+    query._options = parse(
+        SOURCE, {"path": str(query.path), "maxBytesPerTrigger": "45", "settle": "300ms"}, what="source"
+    )
+    query._planner = query._new()
+    query.put([], clock.now_ns() / SECOND)
+    assert not query.batch()
+    query.put([*RECORDS, "more"], clock.now_ns() / SECOND)
+    assert not query.batch()
+    clock.sleep(0.35)
+    query.rest()
+    assert query.rows == [*RECORDS, "more"]
+
+
+def test_version_before_comes_back_behind_the_end(query: Query) -> None:
+    """When the rest of the new version was read, the old one is done with, too: put back, it is not read from its begin."""
+    query.put([*RECORDS, "more"], 1001)
+    query.rest()
+    query.put(RECORDS, 1000)
+    query.rest()
+    assert query.rows == [*RECORDS, "more"]
+
+
+def test_offset_that_has_no_digest(query: Query) -> None:
+    """Of an offset of before it cannot be told what was read: refused, and the version that was cut goes on."""
+    query.at = signed({name: value for name, value in query.at.items() if name not in {"cut_digest", "sum"}})
+    query._restart = True
+    query.put([*RECORDS, "more"], 2000)
+    with pytest.raises(FileChanged, match="cannot be told"):
+        query.batch()
+    query.put(RECORDS)
+    query.rest()
+    assert query.rows == RECORDS
+
+
+def test_pattern_that_leaves_the_file_out(query: Query) -> None:
+    """HZ-20: a file that is cut is read to its end, also if another pattern would not let it in any more."""
+    query._options = parse(SOURCE, {"path": str(query.path), "pattern": "other", "settle": "0"}, what="source")
+    query._planner = query._new()
+    query.rest()
+    assert query.rows == RECORDS
+
+
+@pytest.mark.parametrize("seen", [4, 20, plan._SEEN_BYTES])
+@pytest.mark.parametrize("seed", range(20))
+def test_any_changes_of_a_file_that_is_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, seen: int
+) -> None:
+    """Records are added, mended or removed behind the cut, at any time, in any number: what is read is what was there when it was."""
+    monkeypatch.setattr(plan, "_SEEN_BYTES", seen)
+    draw = random.Random(seed)  # noqa: S311 - which records change is no secret
+    lines = [f"{number:03}{'x' * draw.randrange(9)}" for number in range(40)]
+    query = Query(tmp_path, restart=bool(seed % 2))
+    query.put(lines)
+    for step in range(1, 100):
+        if not query.batch():
+            break
+        done = len(query.rows)
+        assert query.rows == lines[:done]
+        if draw.random() < 0.4 and done < len(lines):
+            at = draw.randrange(done, len(lines) + 1)
+            lines[at:] = [
+                f"{number + 1000 * step:05}{'y' * draw.randrange(9)}" for number in range(draw.randrange(1, 20))
+            ]
+            query.put(lines, 1000 + step)
+    assert query.rows == lines

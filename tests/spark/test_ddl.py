@@ -1,0 +1,75 @@
+"""Schemas as DDL: ours and Spark's reading of them are the same."""
+
+from __future__ import annotations
+
+import json
+import os
+from random import Random
+from typing import TYPE_CHECKING
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql.types import StructType
+
+from penstock.errors import OptionError
+from penstock.formats.ddl import parsed
+from penstock.spark import ddl
+from tests.support.ddl import schema
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+TEXTS = 3000
+SEED = int(os.environ.get("PENSTOCK_SEED", "1"))
+
+
+def theirs(text: str) -> str | None:
+    """Return Spark's JSON of a schema; None if it takes it for none."""
+    try:
+        read = StructType.fromDDL(text)
+    except PySparkException:
+        return None
+    return read.json() if isinstance(read, StructType) else None
+
+
+def disagreement(text: str) -> str | None:
+    """Return how the two readings of a text differ; None if they do not, or ours leaves it to Spark."""
+    try:
+        ours = parsed(text)
+    except OptionError as error:
+        return f"{text!r}: {error}; Spark takes it" if theirs(text) is not None else None
+    return None if ours is None or ours == theirs(text) else f"{text!r}: {ours}; Spark: {theirs(text)}"
+
+
+def test_schemas_are_read_as_spark_reads_them(spark: SparkSession) -> None:
+    """What is refused without Spark no Spark takes, and what is read is what Spark reads; PENSTOCK_SEED=N tries others."""
+    random = Random(SEED)  # noqa: S311 - for texts, not for secrets
+    found = [disagreement(schema(random)) for _ in range(TEXTS)]
+    assert not [each for each in found if each is not None]
+
+
+def test_every_word_of_sql_may_name_a_column(spark: SparkSession) -> None:
+    """Keywords are names as Spark takes them, in front of a type and in a struct."""
+    words = [row.keyword for row in spark.sql("SELECT * FROM sql_keywords()").collect()]
+    assert len(words) > 300
+    texts = [
+        text for word in words for text in (f"{word} int", f"a struct<{word.lower()}: {word}>", f"a int {word} int")
+    ]
+    assert not [each for each in map(disagreement, texts) if each is not None]
+
+
+def test_a_timestamp_is_what_the_session_says(spark: SparkSession) -> None:
+    """Where `timestamp` is set to be a time without a zone, it is one in schemas that are given to us."""
+    assert json.loads(ddl.schema_json("a timestamp"))["fields"][0]["type"] == "timestamp"
+    spark.conf.set("spark.sql.timestampType", "TIMESTAMP_NTZ")
+    try:
+        assert json.loads(ddl.schema_json("a timestamp"))["fields"][0]["type"] == "timestamp_ntz"
+    finally:
+        spark.conf.unset("spark.sql.timestampType")
+
+
+def test_what_only_spark_can_say_it_is_asked(spark: SparkSession) -> None:
+    """DDL that is not read here is read by Spark; what it does not take is refused, too."""
+    assert json.loads(ddl.schema_json("a varchar(3), b int -- two"))["fields"][1]["type"] == "integer"
+    with pytest.raises(OptionError, match="not a DDL schema"):
+        ddl.schema_json("a varchar")

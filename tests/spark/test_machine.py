@@ -1,0 +1,459 @@
+"""What cannot start is found before a JVM is started, with advice that works; what can be put right is put right."""
+
+from __future__ import annotations
+
+import locale
+import os
+import pwd
+import resource
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+import pytest
+
+from penstock.errors import DependencyError
+from penstock.spark import archive, interpreter, launch, machine, session
+
+if TYPE_CHECKING:
+    pass
+
+SPARK = [
+    "PYSPARK_PYTHON",
+    "PYSPARK_DRIVER_PYTHON",
+    "PYSPARK_SUBMIT_ARGS",
+    "SPARK_HOME",
+    "SPARK_REMOTE",
+    "SPARK_API_MODE",
+]
+SPARK += ["SPARK_LOCAL_DIRS", "SPARK_CONNECT_MODE_ENABLED", "JAVA_HOME"]
+
+
+@pytest.fixture(autouse=True)
+def plain(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let nothing of Spark's be in the environment."""
+    for name in SPARK:
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def venv(tmp_path: Path) -> Path:
+    """Return a virtual environment of this Python's own base, with nothing in it."""
+    base = os.path.realpath(sys.executable)
+    subprocess.run([base, "-m", "venv", "--without-pip", "--symlinks", str(tmp_path / "venv")], check=True)
+    return tmp_path / "venv" / "bin" / "python"
+
+
+def program(path: Path, text: str) -> Path:
+    """Write a program that can be run."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    path.chmod(0o755)
+    return path
+
+
+def java_home(root: Path, version: str | None, *, says: str = "") -> Path:
+    """Make what looks like an installation of Java."""
+    program(root / "bin" / "java", f"#!/bin/sh\necho '{says}' >&2\n")
+    if version is not None:
+        (root / "release").write_text(f'IMPLEMENTOR="x"\nJAVA_VERSION="{version}"\n')
+    return root
+
+
+# --- Python and PySpark
+
+
+def test_advice_on_python_310_is_no_circle(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The extra has no PySpark for Python 3.10, so to install it again is no advice: a newer Python is."""
+    monkeypatch.setattr(sys, "version_info", (3, 10, 13, "final", 0))
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    with pytest.raises(DependencyError, match=r"no PySpark 4.3 for Python 3.10; .*python3.11 -m venv") as raised:
+        session.require_pyspark()
+    assert "install it with" not in raised.value.message
+    assert machine.python().state == "problem"
+    assert "3.11" in machine.python().advice
+
+
+def test_pyspark_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where it could be installed, that is the advice."""
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    with pytest.raises(DependencyError, match="PySpark is not installed; install it with: pip install 'penstock"):
+        session.require_pyspark()
+    assert machine.spark_home().state == "ok"
+
+
+def test_pyspark_hidden_by_another_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that PYTHONPATH puts in front is not mended by an upgrade, so the advice names the entry."""
+    pyspark = pytest.importorskip("pyspark")
+    monkeypatch.setattr(pyspark, "__version__", "3.5.1")
+    with pytest.raises(DependencyError, match=r"3.5.1 in .* is too old: expected 4.3 or newer; upgrade with: pip"):
+        session.require_pyspark()
+    monkeypatch.setattr(pyspark, "__file__", "/opt/spark/python/pyspark/__init__.py")
+    monkeypatch.setenv("PYTHONPATH", "/elsewhere:/opt/spark/python")
+    with pytest.raises(DependencyError, match=r"take '/opt/spark/python' out of PYTHONPATH"):
+        session.require_pyspark()
+
+
+# --- which Python workers are
+
+
+def test_this_python_by_any_of_its_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A path, a bare name on the path, a link to the environment: each is this Python, and keeps the fast start."""
+    folder = os.path.dirname(sys.executable)
+    monkeypatch.setenv("PATH", folder, prepend=os.pathsep)
+    (tmp_path / "environment").symlink_to(os.path.dirname(folder))
+    for name in (sys.executable, f"{folder}/python3", "python3", "python", str(tmp_path / "environment/bin/python")):
+        monkeypatch.setenv("PYSPARK_PYTHON", name)
+        assert interpreter.is_this(name)
+        assert machine.workers().state == "ok"
+
+
+def test_other_environment_of_the_same_file_is_another_python(venv: Path, tmp_path: Path) -> None:
+    """The Pythons of two virtual environments are links to one file, and import different things."""
+    assert os.path.realpath(venv) == os.path.realpath(sys.executable)
+    assert not interpreter.is_this(str(venv))
+    (tmp_path / "python3").symlink_to(venv)
+    assert not interpreter.is_this(str(tmp_path / "python3"))
+
+
+def test_wrapper_is_another_python(tmp_path: Path) -> None:
+    """A script that ends as this Python may set what only its author knows: it is not passed over."""
+    assert not interpreter.is_this(str(program(tmp_path / "python", f'#!/bin/sh\nexec {sys.executable} "$@"\n')))
+
+
+def test_workers_that_could_not_work(venv: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Python that is not there, is of another version, or lacks what workers import is found before anything is started."""
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    old = program(tmp_path / "old", "#!/bin/sh\necho '[[3, 9, 1], []]'\n")
+    for named, found in {
+        "/nowhere/python": "is no Python that runs here",
+        str(program(tmp_path / "false", "#!/bin/sh\nexit 1\n")): "is no Python that runs here",
+        str(old): "is Python 3.9, this is 3",
+        str(venv): "has no penstock and no pyarrow",
+    }.items():
+        monkeypatch.setenv("PYSPARK_PYTHON", named)
+        with pytest.raises(DependencyError, match=f"PYSPARK_PYTHON='{named}' {found}.*; unset it, or set it to"):
+            launch.plan("local[2]")
+
+
+def test_slow_workers_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Another Python that works is taken; one line says what it costs and how not to pay it."""
+    pytest.importorskip("pyspark")
+    other = program(tmp_path / "other", f'#!/bin/sh\necho welcome\nexec {sys.executable} "$@"\n')
+    monkeypatch.setenv("PYSPARK_PYTHON", str(other))
+    monkeypatch.setattr(launch, "_has_jvm", lambda: False)
+    how = launch.plan("local[2]")
+    assert (how.variables["PYSPARK_PYTHON"], how.has_launcher, how.registers) == (str(other), False, True)
+    (line,) = caplog.messages
+    assert "a start takes twice as long; unset it, or set it to" in line
+
+
+# --- what the JVM is started with
+
+
+@pytest.fixture
+def no_jvm(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let this process have no JVM, though other tests may have started one."""
+    pytest.importorskip("pyspark")
+    monkeypatch.setattr(launch, "_has_jvm", lambda: False)
+
+
+@pytest.mark.usefixtures("no_jvm")
+def test_fast_start_with_the_name_of_this_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PYSPARK_PYTHON, as every image sets it, does not take the launcher away; PYSPARK_DRIVER_PYTHON=jupyter is no worker."""
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
+    monkeypatch.setenv("PYSPARK_DRIVER_PYTHON", "jupyter")
+    before = dict(os.environ)
+    how = launch.plan("local[2]")
+    assert how.has_launcher
+    with how.environment():
+        assert not {"PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"} & set(os.environ)
+        assert shutil.which("python3") == launch.LAUNCHER
+        assert os.environ["PENSTOCK_PYTHON"] == sys.executable
+    assert dict(os.environ) == before
+
+
+@pytest.mark.usefixtures("no_jvm")
+def test_environment_is_restored_behind_a_start_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also what the start took away, or what was empty, is as it was."""
+    monkeypatch.setenv("PYSPARK_PYTHON", "")
+    before = dict(os.environ)
+    with pytest.raises(ZeroDivisionError), launch.plan("local[2]").environment():
+        raise ZeroDivisionError
+    assert dict(os.environ) == before
+
+
+@pytest.mark.usefixtures("no_jvm")
+def test_no_launcher_for_a_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Executors are told a Python that their hosts may have: the user's, else the path of the driver's."""
+    for named in ("python3", ""):
+        monkeypatch.setenv("PYSPARK_PYTHON", named)
+        how = launch.plan("spark://host:7077")
+        assert how.variables["PYSPARK_PYTHON"] == (named or sys.executable)
+        assert how.registers
+        assert "PATH" not in how.variables
+
+
+def test_no_launcher_in_a_jvm_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that spark-submit, or a plain session, has started knows nothing of it: workers start by this Python's path."""
+    pytest.importorskip("pyspark")
+    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
+    monkeypatch.setattr(launch, "_ours", None)
+    how = launch.plan("local[2]")
+    assert how.variables == {"PYSPARK_PYTHON": sys.executable}
+    assert how.registers
+
+
+def test_launcher_keeps_no_trace_of_itself(tmp_path: Path) -> None:
+    """What a worker starts as `python3` is what it always was, and odd names in PYTHONPATH come through as they are."""
+    (tmp_path / "a b").mkdir()
+    (tmp_path / "x*").mkdir()
+    (tmp_path / "xy").mkdir()
+    entries = [str(tmp_path / "a b"), "/spark/pyspark.zip", str(tmp_path / "x*")]
+    folder = os.path.dirname(launch.LAUNCHER)
+    variables = {"PATH": f"{folder}:/usr/bin:/bin", "PENSTOCK_PYTHON": sys.executable, "PYTHONPATH": ":".join(entries)}
+    code = "import os; print(os.environ['PATH']); print(os.environ['PYTHONPATH'])"
+    done = subprocess.run([launch.LAUNCHER, "-c", code], env=variables, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["/usr/bin:/bin", f"{entries[0]}:{entries[2]}"]
+
+
+def test_java_options_with_blanks() -> None:
+    """Spark splits the options of a JVM at blanks unless they are quoted: HOME may hold one."""
+    flags = ["-XX:A=/home/a b/x", "-Dc=1", '-De="\\']
+    assert archive.as_options(flags) == '"-XX:A=/home/a b/x" -Dc=1 "-De=\\"\\\\"'
+
+
+@pytest.mark.parametrize(("codeset", "given"), [("ANSI_X3.4-1968", "C.UTF-8"), ("UTF-8", None)])
+def test_jvm_is_given_a_locale_with_utf8(monkeypatch: pytest.MonkeyPatch, codeset: str, given: str | None) -> None:
+    """With LC_ALL=C Java can name no file that is not named in ASCII."""
+    monkeypatch.setattr(locale, "nl_langinfo", lambda _: codeset)
+    assert machine.for_jvm("local").get("LC_ALL") == given
+    assert (machine.locales().state == "ok") == (given is None)
+
+
+def unknown(*_: object) -> NoReturn:
+    """Stand for a resolver that knows no name."""
+    raise socket.gaierror
+
+
+def test_jvm_is_given_the_name_of_this_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a container without a network nobody knows the host's name, and Java would not start; else the JVM finds it itself."""
+    assert "SPARK_LOCAL_IP" not in machine.for_jvm("local[2]")
+    monkeypatch.setattr(socket, "getaddrinfo", unknown)
+    assert machine.for_jvm("local[2]")["SPARK_LOCAL_IP"] == "127.0.0.1"
+    assert "SPARK_LOCAL_IP" not in machine.for_jvm("spark://host:7077")
+    monkeypatch.setenv("SPARK_LOCAL_IP", "10.0.0.1")
+    assert machine.for_jvm("local[2]")["SPARK_LOCAL_IP"] == "10.0.0.1"
+
+
+# --- Java, Spark, the machine
+
+
+@pytest.mark.parametrize(
+    ("version", "state"),
+    [("17.0.15", "ok"), ("25", "ok"), ("1.8.0_392", "problem"), ("11.0.2", "problem"), (None, "ok")],
+)
+def test_java_is_told_by_what_its_installation_notes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str | None, state: str
+) -> None:
+    """A Java that is too old is found without starting it; one that notes nothing is tried."""
+    monkeypatch.setenv("JAVA_HOME", str(java_home(tmp_path / "java", version)))
+    assert machine.java().state == state
+
+
+def test_java_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A JAVA_HOME that leads nowhere, and none at all, are told apart."""
+    pytest.importorskip("pyspark")
+    monkeypatch.setattr(launch, "_has_jvm", lambda: False)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(DependencyError, match=r"JAVA_HOME='.*' has no bin/java; unset it, or install Java 17"):
+        launch.plan("local")
+    monkeypatch.delenv("JAVA_HOME")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(DependencyError, match=r"there is no Java: .*; install Java 17 or newer"):
+        launch.plan("local")
+
+
+@pytest.mark.parametrize(
+    ("says", "state"), [('openjdk version "21.0.1"', "ok"), ('java version "1.8.0"', "problem"), ("Error", "problem")]
+)
+def test_doctor_asks_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, says: str, state: str) -> None:
+    """The doctor takes Java's own word, and does not believe in one that does not run."""
+    monkeypatch.setenv("JAVA_HOME", str(java_home(tmp_path / "java", "17.0.1", says=says)))
+    assert machine.java_runs().state == state
+
+
+def test_spark_home_of_another_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """PySpark and a JVM of another version fail in odd ways: the one that PySpark brings is taken, and that is said."""
+    pyspark = pytest.importorskip("pyspark")
+    (tmp_path / "jars").mkdir()
+    (tmp_path / "jars" / "spark-core_2.12-3.5.1.jar").touch()
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path))
+    assert machine.spark_home().state == "note"
+    assert "is Spark 3.5.1, PySpark is 4" in machine.spark_home().text
+    assert machine.for_jvm("local")["SPARK_HOME"] == os.path.dirname(pyspark.__file__)
+    ours = tmp_path / "jars" / f"spark-core_2.13-{pyspark.__version__}-vendor-1.jar"
+    (tmp_path / "jars" / "spark-core_2.12-3.5.1.jar").rename(ours)
+    assert machine.spark_home().state == "ok"
+    assert "SPARK_HOME" not in machine.for_jvm("local")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "advice"),
+    [
+        ("SPARK_REMOTE", "sc://host", "unset SPARK_REMOTE"),
+        ("SPARK_API_MODE", "connect", "unset SPARK_API_MODE"),
+        ("PYSPARK_SUBMIT_ARGS", "--packages a:b:1", "end it with pyspark-shell"),
+        ("PYSPARK_SUBMIT_ARGS", "'", "end it with pyspark-shell"),
+    ],
+)
+def test_variables_with_which_nothing_starts(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str, advice: str
+) -> None:
+    """They are named, with what to do."""
+    monkeypatch.setenv(name, value)
+    assert machine.variables().state == "problem"
+    assert advice in machine.variables().advice
+
+
+def test_user_without_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Images run as a number: Hadoop's classes end there with a NullPointerException, so that is told before."""
+
+    def nobody(number: int) -> NoReturn:
+        raise KeyError(number)
+
+    monkeypatch.setattr(pwd, "getpwuid", nobody)
+    found = machine.user()
+    assert found.state == "problem"
+    assert f"spark:x:{os.getuid()}:" in found.advice
+
+
+@pytest.mark.parametrize("odd", ["/opt/a:b/lib", "/opt/\udce9"])
+def test_paths_that_java_cannot_have(monkeypatch: pytest.MonkeyPatch, odd: str) -> None:
+    """A colon ends an entry of a class path, and Java knows no file whose name is not text."""
+    monkeypatch.setattr(machine, "_pyspark_home", lambda: odd)
+    assert machine.paths().state == "problem"
+    monkeypatch.setattr(machine, "_pyspark_home", lambda: "/opt/a b/lib")
+    assert machine.paths().state == "ok"
+
+
+def test_directory_that_was_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A shell may stand in a directory that is gone, in which no process can be started."""
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    assert machine.here().state == "problem"
+
+
+def test_temporary_directories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """None at all stops a start; one with too long a name costs its speed; one that is full is told."""
+    assert machine.temporary().state == "ok"
+    long = tmp_path / ("x" * 90)
+    long.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(long))
+    assert "too long for sockets" in machine.temporary().text
+    monkeypatch.setattr(machine, "free_bytes", lambda _: 1 << 20)
+    assert machine.temporary().state == "problem"
+    monkeypatch.undo()
+    monkeypatch.setenv("TMPDIR", "/proc")
+    assert "since TMPDIR='/proc' cannot be written" in machine.temporary().text
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", "/proc")
+    assert machine.temporary().state == "problem"
+
+    def none() -> NoReturn:
+        raise FileNotFoundError
+
+    monkeypatch.setattr(tempfile, "gettempdir", none)
+    assert machine.temporary().state == "problem"
+
+
+def test_java_is_given_a_directory_that_can_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Java takes /tmp whatever TMPDIR says; where that cannot be written it is told, and does without sockets in a long one."""
+    assert machine.java_options() == []
+    assert machine.has_sockets()
+    long = tmp_path / ("x" * 90)
+    long.mkdir()
+    monkeypatch.setattr(machine, "_JAVA_TEMPORARY", "/proc")
+    monkeypatch.setattr(tempfile, "tempdir", str(long))
+    assert machine.java_options() == [f"-Djava.io.tmpdir={long}"]
+    assert not machine.has_sockets()
+
+
+def test_cache_without_a_home(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A HOME that cannot be written is no reason not to start, nor to have no cache."""
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setenv("HOME", "/proc")
+    assert archive.flags() == []
+    assert machine.cache().state == "ok"
+    assert "HOME='/proc' can be written" in machine.cache().text
+
+
+def test_few_files_and_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Limits that a query under load would meet are named with the command that raises them."""
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (256, 4096))
+    assert "ulimit -n" in machine.limits().advice
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    assert machine.limits().state == "ok"
+
+
+def test_network_of_this_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A host whose name nobody knows is no problem of ours; one whose loopback is down is."""
+    monkeypatch.setattr(socket, "getaddrinfo", unknown)
+    assert machine.network().state == "ok"
+    assert "SPARK_LOCAL_IP" in machine.network().text
+
+    def down(*_: object) -> NoReturn:
+        raise OSError
+
+    monkeypatch.setattr(socket.socket, "bind", down)
+    assert machine.network().state == "problem"
+
+
+def test_time_zone_that_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A misspelt TZ stands for UTC without a word; rules as POSIX has them are zones."""
+    for name, state in {"Europe/Berlin": "ok", "CET-1CEST,M3.5.0,M10.5.0/3": "ok", "Mars/Olympus": "note"}.items():
+        monkeypatch.setenv("TZ", name)
+        assert machine.time_zone().state == state
+
+
+def test_hadoop_without_its_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A HADOOP_CONF_DIR that has no configuration is named; with one, and a user to ask as, all is well."""
+    monkeypatch.setenv("HADOOP_CONF_DIR", str(tmp_path))
+    monkeypatch.setenv("HADOOP_USER_NAME", "etl")
+    assert machine.hadoop().state == "note"
+    (tmp_path / "core-site.xml").touch()
+    assert machine.hadoop().state == "ok"
+    assert "asked as 'etl'" in machine.hadoop().text
+
+
+def test_what_is_not_well_has_advice() -> None:
+    """All checks run on this machine, each says something, and what is not well says what to do."""
+    found = machine.everything()
+    assert len({finding.name for finding in found}) == len(found)
+    assert all(finding.text and (finding.advice or finding.state == "ok") for finding in found)
+    assert [finding.name for finding in found if finding.state == "problem"] == []
+
+
+def test_all_problems_are_told_at_once() -> None:
+    """Who has two things to mend is told both."""
+    a, b = (machine.Finding(name, "problem", f"{name} is wrong", f"mend {name}") for name in "ab")
+    with pytest.raises(DependencyError, match="a is wrong; mend a\nb is wrong; mend b"):
+        machine.require(a, machine.Finding("c", "note", "x", "y"), b)
+
+
+def test_checks_take_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a start looks at starts no process, so that a start that is well is not slower for it."""
+    pytest.importorskip("pyspark")
+
+    def started(*arguments: object, **_: object) -> NoReturn:
+        pytest.fail(f"a process was started: {arguments}")
+
+    monkeypatch.setattr(subprocess, "Popen", started)
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
+    assert machine.before_start("local[*]")

@@ -1,0 +1,268 @@
+"""Positions: one that was given, by whatever gives some, is one that can be read from; and if not, it is told why."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from penstock.errors import OptionError, PositionError, StorageError
+from penstock.storage import Storage
+from penstock.testing import CrashDisk, CrashHdfs, ObjectStore
+from penstock.wal import Log, Position, Reader, Writer, form
+from tests.support.damage import flipped, unsynced
+
+ROOT = "/log"
+SEGMENT_BYTES = 500
+STORAGES: dict[str, Callable[[], Any]] = {"disk": CrashDisk, "hdfs": CrashHdfs, "objects": ObjectStore}
+
+sizes = st.one_of(st.integers(0, 40), st.integers(100, 600))
+steps = st.one_of(
+    st.tuples(st.just("append"), sizes),
+    st.tuples(st.just("many"), st.lists(sizes, max_size=4)),
+    *(st.tuples(st.just(what), st.none()) for what in ("position", "flush", "close", "die", "purge", "read")),
+)
+
+
+@dataclass
+class Story:
+    """A log and its writers, one after another.
+
+    `records` are those that will be read; `given` are places with the number of the record behind each, `appended` the records' own.
+    """
+
+    storage: Storage
+    whole: bool
+    records: list[bytes] = field(default_factory=list)
+    given: list[tuple[Position, int]] = field(default_factory=list)
+    appended: list[tuple[Position, int]] = field(default_factory=list)
+    lost: list[Position] = field(default_factory=list)
+    durable: int = 0
+    writer: Writer = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.open()
+
+    def open(self) -> None:
+        self.writer = Writer(ROOT, segment_size=SEGMENT_BYTES, whole=self.whole, storage=self.storage)
+        assert self.writer.sequence == len(self.records) == self.durable
+
+    def do(self, what: str, how: Any) -> None:
+        getattr(self, what)(*[how] * (how is not None))
+
+    def append(self, size: int) -> None:
+        at = len(self.records)
+        self.records.append(b"%d." % at + bytes(size))
+        self.appended.append((self.writer.append(self.records[-1]), at))
+
+    def many(self, sizes: list[int]) -> None:
+        at = len(self.records)
+        self.records += [b"%d." % (at + n) + bytes(size) for n, size in enumerate(sizes)]
+        (self.appended if sizes else self.given).append((self.writer.append_many(self.records[at:]), at))
+
+    def position(self) -> None:
+        self.given.append((self.writer.position, len(self.records)))
+
+    def flush(self) -> None:
+        self.writer.flush()
+        self.durable = len(self.records)
+
+    def close(self) -> None:
+        self.writer.close()
+        self.durable = len(self.records)
+        self.given.append((self.writer.position, self.durable))
+        self.open()
+
+    def die(self) -> None:
+        self.writer.__exit__(KeyError)  # what a process that is killed leaves of what it has not flushed: nothing
+        self.records = self.records[: self.durable]
+        self.lost += [at for at, number in self.appended if number >= self.durable]
+        self.lost += [at for at, number in self.given if number > self.durable]
+        self.appended = [(at, number) for at, number in self.appended if number < self.durable]
+        self.given = [(at, number) for at, number in self.given if number <= self.durable]
+        self.given.append((self.writer.position, self.durable))
+        self.open()
+
+    def purge(self) -> None:
+        if self.given + self.appended:
+            at, _ = sorted(self.given + self.appended)[len(self.given) // 2]
+            Log(ROOT, storage=self.storage).purge(at)
+
+    def read(self) -> None:
+        with Reader(ROOT, storage=self.storage) as reader:
+            self.given.append((reader.position, Log(ROOT, storage=self.storage).info().first))
+            for batch in reader.batches():
+                self.given += [(batch.position(index), batch.sequence + index) for index in range(batch.count)]
+            self.given.append((reader.position, reader.sequence))
+
+    def check(self, storage: Storage) -> None:
+        """Read from each position; what was purged, and what died with its writer, is told."""
+        first = Log(ROOT, storage=storage).info().first
+        for at, number in self.given + self.appended:
+            if number < first:
+                with pytest.raises(PositionError):
+                    Reader(ROOT, start=at, storage=storage)
+                continue
+            with Reader(ROOT, start=at, storage=storage) as reader:
+                assert reader.sequence == number, at
+                assert list(reader) == self.records[number:], at
+                assert reader.sequence == len(self.records)
+        for at in self.lost:
+            with suppress(PositionError):
+                Reader(ROOT, start=at, storage=storage).close()
+
+
+@pytest.mark.parametrize("whole", [False, True])
+@pytest.mark.parametrize("kind", STORAGES)
+@example(script=[("append", 1), ("position", None), ("append", 400), ("position", None)])
+@example(script=[("position", None), ("many", []), ("die", None), ("position", None), ("append", 3), ("close", None)])
+@example(script=[("append", 1), ("flush", None), ("append", 400), ("position", None), ("die", None), ("append", 9)])
+@settings(max_examples=60, deadline=None)
+@given(script=st.lists(steps, max_size=14))
+def test_a_position_that_was_given_is_one_that_can_be_read_from(
+    kind: str, whole: bool, script: list[tuple[str, Any]]
+) -> None:
+    """Given before a flush or behind it, by a writer, a reader or a batch; over rolls, crashes, restarts, purges and power cuts."""
+    disk = STORAGES[kind]()
+    story = Story(disk.storage(), whole)
+    for what, how in script:
+        story.do(what, how)
+    story.close()
+    story.check(disk.storage())
+    if kind == "disk":
+        story.check(CrashDisk(next(disk.images())).storage())
+    for at, _ in sorted(story.given + story.appended):
+        Log(ROOT, storage=disk.storage()).purge(at)
+        story.check(disk.storage())
+
+
+def test_a_position_ahead_of_the_flush_is_refused_until_then(root: str) -> None:
+    """What is not flushed yet cannot be read, and the error says that; behind the flush it can."""
+    with Writer(root, storage=unsynced()) as writer:
+        writer.append(b"a")
+        writer.flush()
+        writer.append(b"b")
+        second, end = writer.append(b"c"), writer.position
+        for at in (second, end):
+            with pytest.raises(PositionError, match="not flushed yet, or lost with its writer"):
+                Reader(root, start=at)
+        writer.flush()
+        assert list(Reader(root, start=second)) == [b"c"]
+        assert list(Reader(root, start=end)) == []
+
+
+def test_the_next_record_is_where_its_position_was(root: str) -> None:
+    """In one segment the position that was asked for is the next record's own, whatever is open; so a reader may wait there."""
+    with Writer(root, storage=unsynced()) as writer, Reader(root, start=writer.position) as waiting:
+        for number in range(5):
+            at = writer.position
+            assert writer.append(b"%d" % number) == at
+        assert list(waiting) == []
+        writer.flush()
+        assert list(waiting) == [b"0", b"1", b"2", b"3", b"4"]
+
+
+def test_a_writer_that_failed_gives_no_position(root: str) -> None:
+    """What comes behind a failed flush is nowhere: it is not said where."""
+    disk = CrashDisk()
+    writer = Writer(ROOT, storage=disk.storage())
+    writer.append(b"a")
+    writer.flush()
+    end = writer.position
+    writer.append(b"b")
+    writer._failed = OSError("a disk that is full")
+    with pytest.raises(StorageError, match="cannot be appended to"):
+        _ = writer.position
+    writer.close()
+    with Reader(ROOT, start=end, storage=disk.storage()) as reader:
+        assert list(reader) == []
+
+
+def test_a_writer_at_the_end_of_a_segment_says_so(root: str) -> None:
+    """What it says before it begins a segment is the end of the log: readable with that segment not there, without a header, and there."""
+    with Writer(root, segment_size=200, storage=unsynced()) as writer:
+        writer.append(bytes(60))
+    with Writer(root, segment_size=200, storage=unsynced()) as writer:
+        at = writer.position
+    assert at == writer.position == Log(root).info().end
+    assert list(Reader(root, start=at)) == []
+    (Path(root) / "000000000002.wal").touch()  # whoever made it died: failure 7
+    assert list(Reader(root, start=at)) == []
+    with Writer(root, segment_size=200, storage=unsynced()) as writer:
+        assert writer.position == at
+        assert writer.append(b"next") == (3, form.FIRST_ENTRY)
+    assert list(Reader(root, start=at)) == [b"next"]
+
+
+def test_the_begin_of_a_log_without_records_can_be_read_from(root: str) -> None:
+    """Of a directory that is empty, or in which writers died before their first record, reader and writer give one place."""
+    with Writer(root, storage=unsynced()) as writer:
+        begin = writer.position
+    for number in (1, 2):
+        assert (begin, Reader(root).position) == ((1, form.FIRST_ENTRY), (1, form.FIRST_ENTRY))
+        assert list(Reader(root, start=begin)) == []
+        (Path(root) / f"{number:012}.wal").touch()
+    with Writer(root, segment_size=200, storage=unsynced()) as writer:
+        assert writer.position == begin
+        for number in range(3):
+            writer.append(b"%d" % number * 60)
+    assert len(list(Reader(root, start=begin))) == 3
+    Log(root).purge(Position(4, form.FIRST_ENTRY))
+    with pytest.raises(PositionError, match="it was purged"):
+        Reader(root, start=begin)
+    for wrong in (Position(9, form.FIRST_ENTRY), Position(2, 128), Position(0, 0)):
+        with pytest.raises(PositionError):
+            Reader(root, start=wrong)
+
+
+def test_the_end_of_what_was_salvaged_can_be_read_from(root: str) -> None:
+    """A salvage that has passed over damage says where it is; another one goes on there, with what was appended since."""
+    with Writer(root, storage=unsynced()) as writer:
+        for number in range(4):
+            writer.append(b"%d" % number * 100)
+            writer.flush()
+    path = Path(root) / "000000000001.wal"
+    path.write_bytes(flipped(path.read_bytes(), 300))
+    given = []
+    with Reader(root, mode="salvage") as reader:
+        given.append((reader.position, reader.sequence))
+        while reader.advance():
+            given.append((reader.position, reader.sequence))
+    assert len(given) == 4
+    for at, sequence in given:
+        with Reader(root, start=at, mode="salvage") as reader:
+            assert reader.sequence == sequence
+            assert len(list(reader)) == len([number for _, number in given if number > sequence]), at
+
+
+@pytest.mark.parametrize("offset", [-1, -5, -(1 << 70), 0, 119, 1 << 40, (1 << 63) - 1, 1 << 63, 1 << 70])
+@pytest.mark.parametrize("segment", [-1, 0, 1, 2, 10**30])
+def test_a_position_of_no_file_is_refused(root: str, segment: int, offset: int) -> None:
+    """Negative, or larger than any file: it is none of the log, whatever the system would say of it."""
+    with Writer(root, storage=unsynced()) as writer:
+        writer.append(b"a")
+    with pytest.raises(PositionError, match=f"{segment}:{offset} is no position of"):
+        Reader(root, start=Position(segment, offset))
+
+
+ODD: Any = [("1", 120), (1.0, 120), (1, None), (True, 120)]
+
+
+@pytest.mark.parametrize("wrong", ["1:120", (1, 120), 1, b"1:120", [1, 120], *(Position(*each) for each in ODD)])
+def test_what_is_no_position_is_refused_in_words(root: str, wrong: Any) -> None:
+    """A text, a tuple, a number: refused with what makes a position of a text, and nothing is purged."""
+    with Writer(root, storage=unsynced()) as writer:
+        writer.append(b"a")
+    for use in (lambda: Reader(root, start=wrong), lambda: Log(root).purge(wrong), lambda: Reader(root).seek(wrong)):
+        with pytest.raises(OptionError, match=r"Position\.parse"):
+            use()
+    for text in (3, None, "1", "1:2:3", ":", "-1:2"):
+        with pytest.raises(OptionError, match="not a position"):
+            Position.parse(text)
+    assert list(Reader(root, start=Position.parse("1:120"))) == [b"a"]
