@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 NAMES_MAX = 100
 _NAME_CHARACTERS = 100
+_NAMES_SHOWN = 10
 _ALIKE = 0.75
 
 
@@ -87,23 +88,27 @@ class Account:
         nulls = {name: rows for name, times in self.nulls.items() if 0 < rows <= times}
         return Account(rows, nulls, unknown, max(self.more - earlier.more, 0), self.partial)
 
-    def told(self, columns: Iterable[str]) -> list[str]:
-        """Return what is to be said of these rows, a sentence an item; `columns` are the paths that there are.
+    @property
+    def null_columns(self) -> list[str]:
+        """The columns that were null in every one of these rows, of which there are some."""
+        return [name for name, rows in self.nulls.items() if rows >= self.rows > 0]
 
-        Nothing is said of columns that were null for a part of the rows only.
-        """
-        known = list(columns)
-        empty = [name for name, rows in self.nulls.items() if rows >= self.rows > 0]
-        said = [f"no column for {_quoted(self._keys(known))}"] if self.unknown or self.more else []
-        return said + ([f"null in every row: {_quoted(empty)}"] if empty else [])
+    def told(self) -> list[str]:
+        """Return what is to be said of these rows, a sentence an item; nothing of columns that had a value in any of them."""
+        sentences = []
+        if self.null_columns:
+            sentences.append(f"null in every row: {_listed(map(repr, self.null_columns))}")
+        if self.unknown or self.more:
+            least = "at least " if self.partial else ""
+            sentences.append(f"in the data, and in no column: {_listed(self._keys(least))}")
+        return sentences
 
-    def _keys(self, columns: list[str]) -> list[str]:
-        least = "at least " if self.partial else ""
-        keys = []
+    def _keys(self, least: str) -> Iterator[str]:
         for name, times in self.unknown.items():
-            close = difflib.get_close_matches(name, columns, n=1, cutoff=_ALIKE)
-            keys.append(f"{name!r}, {least}{times:,} times{f' (did you mean {close[0]!r}?)' if close else ''}")
-        return keys + ([f"and others, {least}{self.more:,} times"] if self.more else [])
+            close = difflib.get_close_matches(name, self.null_columns, n=1, cutoff=_ALIKE)
+            yield f"{name!r} {least}{times:,} times{f' (is that column {close[0]!r}?)' if close else ''}"
+        if self.more:
+            yield f"others {least}{self.more:,} times"
 
 
 class Watch:
@@ -113,6 +118,12 @@ class Watch:
         self._account = account
         self._empty = dict(_places(schema))
 
+    def through(self, rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows, once seen."""
+        for batch in rows:
+            self.see(batch)
+            yield batch
+
     def see(self, batch: pa.RecordBatch) -> None:
         """Take in rows of the schema."""
         self._account.rows += batch.num_rows
@@ -121,11 +132,6 @@ class Watch:
         if self._empty or self._account.nulls:
             names = [path for path in self._empty if path.rpartition(".")[0] not in self._empty]
             self._account.nulls = dict.fromkeys(map(_shortened, names), self._account.rows)
-
-
-def paths(schema: pa.Schema) -> list[str]:
-    """Return the names of all columns and members, by their path: `user`, `user.name`."""
-    return [path for path, _ in _places(schema)]
 
 
 def _places(schema: pa.Schema) -> Iterator[tuple[str, Place]]:
@@ -157,5 +163,7 @@ def _shortened(name: str) -> str:
     return name if len(name) <= _NAME_CHARACTERS else name[: _NAME_CHARACTERS - 3] + "..."
 
 
-def _quoted(names: list[str]) -> str:
-    return "; ".join(names)
+def _listed(names: Iterable[str]) -> str:
+    shown = list(names)
+    more = [f"and {len(shown) - _NAMES_SHOWN} more"] if len(shown) > _NAMES_SHOWN else []
+    return ", ".join(shown[:_NAMES_SHOWN] + more)

@@ -6,7 +6,8 @@ Arrow is the faster one. polars is as strict about types as we are, but not abou
 1. Of a key that is there twice it takes the first value, Spark the last; keys that no column has are skipped, and nobody
    hears of them. Every value needs a key, and a key ends with `":`. So if the block has that as often as it has values,
    there is one key for each value, and no other. A string may have it, too; that is one too many, and never one too few.
-2. In string columns it writes numbers and arrays in its own way (`1.10` as `1.1`), so no value there may begin like one.
+2. In string columns it writes numbers and arrays in its own way (`1.10` as `1.1`), so no value there may begin like one;
+   nor may a value of a date or time column be one: each must go on with `-` behind four characters, which no number does.
 3. Halves of characters (`\ud83d` alone) become NUL.
 
 Where one of these cannot be ruled out, a value is null or a type is not among the plainest, the block is another reader's.
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 _VERSION_MIN = (2, 1)  # older ones make a value of another type null, or another value
 _COLUMNS_MAX = 8
 _SCAN_BYTES = 1 << 17  # fits in a core's cache together with what is computed of it
+_YEAR_DIGITS = 4
 _QUOTE, _COLON, _SPACE = b'": '
 _LOCAL_MICROS = pa.timestamp("us")
 
@@ -84,6 +86,8 @@ class DenseReader:
         text = column.cast(pa.string())
         if types.is_string(kind):
             return None if _has_odd(text) else text
+        if not _begin_like_dates(text):
+            return None
         return parse(text, kind, field.name, self._zone)
 
 
@@ -129,6 +133,15 @@ def _has_odd(text: pa.Array) -> bool:
         return False
     first = np.frombuffer(text.buffers()[2], np.uint8)[begins]
     return bool((((first >= ord("-")) & (first <= ord("9"))) | (first | 32 == ord("{"))).any())
+
+
+def _begin_like_dates(text: pa.Array) -> bool:
+    """Tell whether each value has a hyphen behind its first four characters."""
+    offsets = np.frombuffer(text.buffers()[1], np.int32)[text.offset : text.offset + len(text) + 1]
+    data = np.frombuffer(text.buffers()[2], np.uint8)
+    if not len(text) or int(np.diff(offsets).min()) <= _YEAR_DIGITS:
+        return False
+    return bool((data[offsets[:-1] + _YEAR_DIGITS] == ord("-")).all())
 
 
 @cache

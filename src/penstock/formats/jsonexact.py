@@ -27,7 +27,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
-from penstock.formats.jsonlines import BACKSLASH, BYTES_MAX, COLON, COMMA, QUOTE, Lines, escapes, no_object, unescaped_quotes
+from penstock.formats.jsonlines import (
+    BYTES_MAX,
+    COLON,
+    COMMA,
+    QUOTE,
+    Lines,
+    escapes,
+    no_object,
+    unescaped_quotes,
+)
 from penstock.formats.malformed import MalformedError
 from penstock.formats.scalars import contents, joined, misfit, parse, seconds
 from penstock.formats.zones import UTC
@@ -52,7 +61,9 @@ _WORDS = {
     **dict.fromkeys(("-Infinity", "-INF", '"-Infinity"', '"-INF"'), "-Infinity"),
 }
 _FLOAT_FORMS = {**_WORDS, "-0": "0"}  # a whole number has no negative zero
-_TOKEN = np.isin(np.arange(256), np.frombuffer(b"+-.0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ", np.uint8))
+_TOKEN = np.isin(
+    np.arange(256), np.frombuffer(b"+-.0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ", np.uint8)
+)
 _NUMBER = r"^(?:-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?|NaN|[+-]?Infinity|[+-]INF)$"
 _TEXT = pa.schema([("", pa.string())])
 _NOTHING = pa.schema([])
@@ -334,15 +345,17 @@ def _unescaped(inner: pa.Array) -> pa.Array:
 
 def _check_json(data: bytes) -> None:
     """Raise `MalformedError` unless each line is one JSON object; numbers may have any size, and be words of Spark's."""
+    if _is_json(data) or _is_json(_with_plain_numbers(data)):
+        return
+    raise no_object()
+
+
+def _is_json(data: bytes) -> bool:
     try:
         Lines(data).table(_NOTHING, unknown=True)
-        return
     except MalformedError:
-        plain = _with_plain_numbers(data)
-    try:
-        Lines(plain).table(_NOTHING, unknown=True)
-    except MalformedError as error:
-        raise no_object() from error
+        return False
+    return True
 
 
 def _with_plain_numbers(data: bytes) -> bytes:

@@ -20,7 +20,6 @@ import pyarrow.compute as pc
 from pyarrow import types
 
 from penstock.errors import OptionError
-from penstock.formats.account import Account
 from penstock.formats.jsonread import JsonReader
 from penstock.formats.lines import BOM, not_blank, record_starts, value_ends
 from penstock.formats.malformed import MalformedError, raise_bad_record
@@ -30,6 +29,7 @@ from penstock.formats.schema import map_entries, spark_name
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from penstock.formats.account import Account
     from penstock.formats.format import ReadFormat, WriteFormat
 
 _TEXT = pa.large_string()
@@ -41,18 +41,15 @@ _ESCAPES.update({"\b": "\\b", "\t": "\\t", "\n": "\\n", "\f": "\\f", "\r": "\\r"
 
 
 class JsonDecoder:
-    """Lines to rows: by name, strictly typed. Blank lines are no records, nor is a byte order mark in front of one.
+    """Lines to rows: by name, strictly typed. Blank lines are no records, nor is a byte order mark in front of one."""
 
-    `account` is what was seen besides the rows, by all calls; it is the caller's to read and to replace.
-    """
-
-    def __init__(self, fmt: ReadFormat) -> None:
+    def __init__(self, fmt: ReadFormat, account: Account) -> None:
         for field in fmt.schema:
             _check(field.type, field.name)
         self._schema = fmt.schema
         self._sep = fmt.line_sep
         self._reader = JsonReader(fmt.schema, fmt.zone)
-        self.account = Account()
+        self._account = account
 
     def decode(self, block: bytes, *, first: bool = False) -> pa.RecordBatch:  # noqa: ARG002 - no line is special
         """Return the objects of `block`; see `Decoder`."""
@@ -76,7 +73,7 @@ class JsonDecoder:
         data = _line_feeds(block, self._sep)
         if not data or data.isspace():
             return pa.RecordBatch.from_pylist([], self._schema)
-        return self._reader.read(data, self.account)
+        return self._reader.read(data, self._account)
 
 
 class JsonEncoder:

@@ -15,6 +15,7 @@ bytes, at a small part of the cost of parsing them:
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -92,7 +93,7 @@ class Lines:
         wanted = np.arange(size, len(self.data), size)
         last = np.unique(np.searchsorted(self.ends, wanted))
         cuts = [0, *(self.ends[last[last < len(self.ends) - 1]] + 1).tolist(), len(self.data)]
-        return [Lines(self.data[begin:end]) for begin, end in zip(cuts, cuts[1:], strict=False)]
+        return [Lines(self.data[begin:end]) for begin, end in pairwise(cuts)]
 
     def check_words(self) -> None:
         """Raise `MalformedError` if there is a `-NaN` or `Inf` outside of strings."""

@@ -55,21 +55,20 @@ class QuickReader:
 
         Raises `MalformedError` where it is not certain that `exact` would return the same, or return at all.
         """
-        for _ in range(_ATTEMPTS_MAX):
-            try:
-                table = lines.table(self._form, unknown=unknown)
-            except MalformedError as error:
-                if not self._learned(str(error)):
-                    raise
-            else:
-                break
-        else:
-            msg = "columns of one kind"
-            raise MalformedError(msg)
+        table = self._table(lines, unknown=unknown)
         convert = _Conversion(lines.data, self._zone)
         columns = [column.chunk(0) if column.num_chunks == 1 else column.combine_chunks() for column in table.columns]
         arrays = [convert.column(column, field) for column, field in zip(columns, self._schema, strict=True)]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+    def _table(self, lines: Lines, *, unknown: bool, attempts: int = _ATTEMPTS_MAX) -> pa.Table:
+        """Return what Arrow reads, asked for other kinds of columns as often as a refusal says of which kind they are."""
+        try:
+            return lines.table(self._form, unknown=unknown)
+        except MalformedError as error:
+            if attempts == 1 or not self._learned(str(error)):
+                raise
+        return self._table(lines, unknown=unknown, attempts=attempts - 1)
 
     def _learned(self, refusal: str) -> bool:
         """Tell whether the refusal says something about a column by which the block may be read after all."""
@@ -151,10 +150,10 @@ class _Conversion:
     def _leaf(self, read: pa.Array, kind: pa.DataType, name: str) -> pa.Array:
         if types.is_floating(kind):
             self._check_floats(read)
-        if read.type == kind:
-            return read
         if types.is_decimal(kind):
             return _decimals(read, kind)
+        if read.type == kind:
+            return read
         if types.is_string(read.type):
             return parse(read, kind, name, self._zone)
         if types.is_timestamp(kind):
@@ -165,7 +164,7 @@ class _Conversion:
 
     def _check_floats(self, read: pa.Array) -> None:
         values = read.fill_null(1.0).to_numpy(zero_copy_only=False)
-        bits = values.view(np.int64 if values.itemsize == 8 else np.int32)
+        bits = values.view(np.int64 if values.dtype == np.float64 else np.int32)
         if (bits == np.iinfo(bits.dtype).min).any():
             self._check_bare(b"-0")
         if not np.isfinite(values).all():
@@ -179,7 +178,14 @@ class _Conversion:
 
 
 def _decimals(read: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Return decimals of the type: a half is rounded away from zero, as in Spark."""
+    """Return decimals of the type: a half is rounded away from zero, as in Spark.
+
+    Arrow holds numbers to the precision of their type before it gives them its scale, and not behind it: what was read may have
+    more digits than its type says, and is given one that has them all, so that what follows looks for itself.
+    """
+    wide = pa.decimal128 if types.is_decimal128(read.type) else pa.decimal256
+    most = _DIGITS_128 if wide is pa.decimal128 else _DIGITS_256
+    read = pa.Array.from_buffers(wide(most, read.type.scale), len(read), read.buffers(), read.null_count, read.offset)
     if read.type.scale > kind.scale:
         read = pc.round(read, ndigits=kind.scale, round_mode="half_towards_infinity")
     return read.cast(kind)

@@ -28,7 +28,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _PIECE_BYTES = 256 << 10
-_PROBE_BYTES = 64 << 10  # the reader for dense records is asked for so much first: most data is dense throughout, or nowhere
+_PROBE_BYTES = (
+    64 << 10
+)  # the reader for dense records is asked for so much first: most data is dense throughout, or nowhere
 _PIECES_WITH_UNKNOWN = 4  # one after the other: the rest has some, too
 _BLOCKS_AFTER_A_MISS = 8  # what kept a faster reader from one block is likely to be in the next ones, too
 

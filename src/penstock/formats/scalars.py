@@ -247,7 +247,8 @@ def _plain_times(text: pa.Array) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.
 
     def byte(at: npt.NDArray[np.int64], character: str) -> npt.NDArray[np.bool_]:
         """Tell where a character stands at these places, anything for a place in front of the values or behind them."""
-        return data.take(at, mode="clip") == ord(character)
+        same: npt.NDArray[np.bool_] = data.take(at, mode="clip") == ord(character)
+        return same
 
     utc = byte(ends - 1, "Z")
     suffix = utc.astype(np.int64)
@@ -311,7 +312,8 @@ def _any_time(text: pa.Array, zone: str) -> pa.Array:
     offset = pc.add(pc.multiply(hours, 3600), pc.multiply(minutes, 60))
     signed = pc.if_else(pc.equal(groups["sign"], "-"), pc.negate(offset), offset)
     whole = pc.subtract(local.view(pa.int64()), pc.multiply(signed, _MICROS_PER_SECOND)).view(UTC_MICROS)
-    return pc.if_else(pc.equal(groups["zone"], ""), instants(local, zone), whole)
+    none = pc.equal(groups["zone"], "")
+    return pc.coalesce(instants(pc.if_else(none, local, None), zone), whole)
 
 
 def _clock_text(groups: dict[str, pa.Array]) -> pa.Array:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     Seconds = npt.NDArray[np.int64]
 
 UTC = "UTC"
+_UNSAID = "?"
 _UTC_NAMES = {"Etc/UTC", "Etc/UCT", "Etc/GMT", "Etc/Zulu", "Etc/Universal", "Etc/Greenwich", "Zulu", "UCT", "Universal"}
 _OFFSET = re.compile(r"(?:UTC|GMT|UT)?(?:([+-])(\d{1,2})(?::?([0-5]\d))?)?|Z")
 _OFFSET_HOURS_MAX = 18  # Java's
@@ -49,16 +50,33 @@ def zone_name(name: str, said_by: str) -> str:
     """
     try:
         zone = _zone(name)
-        return UTC if name in _UTC_NAMES or zone == timezone.utc else name
     except (KeyError, ValueError, OSError) as error:
         msg = f"{said_by}={name!r} is not a time zone; expected one such as UTC, Europe/Berlin or +05:30"
         raise OptionError(msg) from error
+    return UTC if name in _UTC_NAMES or zone == timezone.utc else name
+
+
+def unsaid(session: str) -> str:
+    """Return what stands for a zone that nobody has said, while that of the session is `session`, which is not UTC.
+
+    `instants` raises an `OptionError` that says what to do for the first time that it would need the zone for.
+    """
+    return _UNSAID + session
 
 
 def instants(local: pa.Array, zone: str) -> pa.Array:
     """Return the instants (UTC microseconds) at which a clock of `zone` shows the times `local` (microseconds, no zone)."""
     if zone == UTC:
         return local.view(UTC_MICROS)
+    if zone.startswith(_UNSAID):
+        if local.null_count == len(local):
+            return local.view(UTC_MICROS)
+        msg = (
+            f"a time that says no zone, and which one it is in was not said either: it would be UTC, and the zone of Spark's "
+            f"session is {zone.removeprefix(_UNSAID)}; call penstock.register(spark) before readStream, and it is the session's, or "
+            'set .option("timeZone", "UTC") or another one of the source'
+        )
+        raise OptionError(msg)
     micros = local.view(pa.int64())
     shown = micros.fill_null(0).to_numpy(zero_copy_only=False)
     known = micros.is_valid().to_numpy(zero_copy_only=False)
