@@ -155,7 +155,7 @@ def _is_empty(batch: pa.RecordBatch, place: Place) -> bool:
     for index in place[1:]:
         while types.is_list(column.type):
             column = column.flatten()
-        column = column.field(index)
+        column = column.flatten()[index]  # null, too, where the struct is
     return bool(column.null_count == len(column))
 
 

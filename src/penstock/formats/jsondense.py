@@ -122,7 +122,11 @@ def _count_keys(data: bytes) -> int:
 
 def _has_half(data: bytes) -> bool:
     """Tell whether an escape stands for half a character, without the other half."""
-    return b"\\" in data and len(pairs(data, b"\\u")) > 0 and len(unpaired(data)) > 0
+    if b"\\" not in data:
+        return False
+    codes = np.frombuffer(data, np.uint8)
+    surrogates = codes.take(pairs(data, b"\\u") + 2, mode="clip") | 32 == ord("d")
+    return bool(surrogates.any()) and len(unpaired(data)) > 0
 
 
 def _has_odd(text: pa.Array) -> bool:

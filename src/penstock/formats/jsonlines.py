@@ -88,6 +88,11 @@ class Lines:
             self._check_depth()
         return table
 
+    def first(self, size: int) -> Lines:
+        """Return the first lines, about `size` bytes of them."""
+        last = np.searchsorted(self.ends, min(size, len(self.data) - 1))
+        return Lines(self.data[: int(self.ends[last]) + 1])
+
     def pieces(self, size: int) -> list[Lines]:
         """Return the lines in pieces of about `size` bytes, in order."""
         wanted = np.arange(size, len(self.data), size)

@@ -8,7 +8,7 @@ half a character. Where most pieces need the exact reader, the next blocks are g
 The quick reader is first asked to refuse keys that no column has: that costs nothing where there are none, so none is
 ever missed. A piece in which there are some is read without them, and they are counted besides, which takes about as long
 again. Where piece after piece has some (a schema that leaves columns out on purpose), the blocks are read without them
-from then on, and in each of them the first piece is looked at; the account then says that it is partial.
+from then on, and in each of them the first lines are looked at; the account then says that it is partial.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ _PIECE_BYTES = 256 << 10
 _PROBE_BYTES = (
     64 << 10
 )  # the reader for dense records is asked for so much first: most data is dense throughout, or nowhere
+_LOOK_BYTES = 64 << 10  # of each block, where there are so many with keys that no column has
 _PIECES_WITH_UNKNOWN = 4  # one after the other: the rest has some, too
 _BLOCKS_AFTER_A_MISS = 8  # what kept a faster reader from one block is likely to be in the next ones, too
 
@@ -113,7 +114,7 @@ class JsonReader:
 
     def _look_at_some(self, lines: Lines, account: Account) -> None:
         """Count the unknown keys of the first piece of a block; where it has none, the next block is asked for them again."""
-        first = lines.pieces(_PIECE_BYTES)[0]
+        first = lines.first(_LOOK_BYTES)
         seen = Account()
         count_unknown(first.data, self._schema, seen)
         account.count(seen.unknown.items(), seen.more)

@@ -381,7 +381,7 @@ class Sink:
         except BaseException:  # also a simulated crash: release what is open, then let it pass
             staging.discard()
             raise
-        return [replace(first, writer=DRIVER, closed=closed, open=(), consumed=(), rows=0)]
+        return [replace(first, writer=DRIVER, closed=closed, open=(), consumed=(), rows=0, account=Account())]
 
     def _names_in(self, directory: str) -> set[str]:
         folder = f"{self.root}/{directory}" if directory else self.root
