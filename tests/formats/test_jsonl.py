@@ -11,16 +11,22 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.errors import BadRecord, OptionError
 from penstock.formats import ReadFormat, WriteFormat, decoder, encoder, jsonexact, jsonl
+from penstock.formats.account import Account
+from penstock.formats.jsondense import DenseReader, is_strict
+from penstock.formats.jsonlines import Lines
+from penstock.formats.jsonquick import QuickReader
+from penstock.formats.jsonread import JsonReader
 from penstock.formats.malformed import MalformedError
 from tests.formats.batches import VALUES, flat_batches, same_rows
 from tests.formats.spark import ANSWERS, REFUSED, TYPES, cast_to_string, same
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 UTC = pa.timestamp("us", tz="UTC")
@@ -405,7 +411,7 @@ def test_types_without_a_text_are_refused(kind: pa.DataType, message: str) -> No
             make()
 
 
-# -- the quick reader
+# -- the quick readers
 
 FLAT = pa.schema(
     [(f"c{index}", kind) for index, kind in enumerate(VALUES)] + [("a", pa.int64()), ("\xe9", pa.binary())]
@@ -437,6 +443,122 @@ MEMBERS = st.one_of(
 LINES = st.lists(MEMBERS, max_size=6).map(
     lambda members: "{" + ",".join(f"{key}:{value}" for key, value in members) + "}"
 )
+
+NESTED = pa.schema(
+    [(f"{kind}", TYPES[kind]) for kind in ("struct<x:bigint,y:string>", "array<bigint>", "decimal(10,4)", "date")]
+)
+DENSE = pa.schema(
+    [(kind, TYPES[kind]) for kind in ("bigint", "double", "boolean", "string", "date", "timestamp", "smallint")]
+)
+ODD = [
+    *RAW,
+    "1",
+    "2024",
+    '"2024"',
+    "12345678.12345",
+    "-0",
+    "-0.0",
+    "1e400",
+    '"2024-01-02"',
+    '"x"',
+    '"\\ud83d"',
+    "[1,2]",
+    '{"x":1,"y":"z"}',
+]
+
+
+def complete(schema: pa.Schema) -> st.SearchStrategy[str]:
+    """Return lines that have every column, nearly all with a value of its type, and seldom a key more or less."""
+    usual = {
+        "struct<x:bigint,y:string>": ['{"x":1,"y":"z"}', '{"y":null}'], "array<bigint>": ["[1,2]", "[]"], "decimal(10,4)": ["1.5", "2"],
+        "date": ['"2024-01-02"'], "bigint": ["1", "-5"], "double": ["1.5", "1e3"], "boolean": ["true"], "string": ['"a"', '"\\":"'],
+        "timestamp": ['"2024-01-02T03:04:05Z"', '"2024-01-02"'], "smallint": ["7"],
+    }  # fmt: skip
+    values = [st.sampled_from(usual[name]) for name in schema.names]
+    odd = st.lists(st.tuples(st.sampled_from([*schema.names, "more"]), st.sampled_from(ODD)), max_size=1)
+    return st.tuples(st.tuples(*values), odd).map(
+        lambda drawn: (
+            "{"
+            + ",".join(
+                f"{json.dumps(key)}:{value}" for key, value in [*zip(schema.names, drawn[0], strict=True), *drawn[1]]
+            )
+            + "}"
+        )
+    )
+
+
+def read_by(read: Callable[[], pa.RecordBatch | None]) -> pa.RecordBatch | None:
+    """Return what a reader makes of a block; nothing where it leaves that alone."""
+    try:
+        return read()
+    except MalformedError:
+        return None
+
+
+READ = {"any": (FLAT, LINES), "nested": (NESTED, complete(NESTED)), "dense": (DENSE, complete(DENSE))}
+
+
+@pytest.mark.parametrize(("schema", "lines"), READ.values(), ids=READ)
+@settings(max_examples=200)
+@given(data=st.data())
+def test_the_quick_readers_are_right_or_say_nothing(
+    schema: pa.Schema, lines: st.SearchStrategy[str], data: st.DataObject
+) -> None:
+    """Where a quick reader answers at all, its rows are those of the exact one, whatever the keys and values."""
+    block = "".join(f"{line}\n" for line in data.draw(st.lists(lines, min_size=1, max_size=3))).encode()
+    exactly = read_by(lambda: jsonexact.exact(block, schema, "Europe/Berlin"))
+    quick = QuickReader(schema, "Europe/Berlin")
+    answers = [read_by(lambda: quick.read(Lines(block), unknown=False)) for _ in range(2)]
+    answers.append(read_by(lambda: quick.read(Lines(block), unknown=True)))
+    if DenseReader.takes(schema):
+        answers.append(DenseReader(schema, "Europe/Berlin").read(block))
+    for answer in answers:
+        if answer is not None:
+            answer.validate(full=True)
+            assert exactly is not None
+            assert same_rows(answer, exactly)
+
+
+USUAL = {
+    "plain": '{"a":1,"s":"x"}\n{"a":2,"s":"y"}',
+    "nulls and missing keys": '{"a":null,"s":"x"}\n{}\n{"s":null}',
+    "unknown keys": '{"x":{"q":1},"a":1,"y":[1,"a"]}',
+    "whole numbers in a string column": '{"s":12}\n{"s":34}',
+    "colons and escapes": '{"s":": \\n :\\"","a":1}',
+    "emoji escapes": '{"s":"\\ud83d\\ude00"}',
+    "blank lines": '\n{"a":1}\n\n',
+}
+
+
+@pytest.mark.parametrize("block", USUAL.values(), ids=USUAL)
+def test_what_is_usual_does_not_need_the_exact_reader(block: str) -> None:
+    """Usual files do not fall to the slower reader; nor does more than a piece of a file because of one odd line."""
+    schema = pa.schema([("a", pa.int64()), ("s", pa.string())])
+    reader = JsonReader(schema, "UTC")
+    assert reader.read(f"{block}\n".encode(), Account()).equals(jsonexact.exact(block.encode(), schema))
+    assert reader.exact_bytes == 0
+    many = b'{"a":1,"s":"some words"}\n' * 100_000
+    assert reader.read(many + b'{"a":1,"a":2}\n', Account()).num_rows == 100_001
+    assert 0 < reader.exact_bytes < len(many) / 4
+
+
+def test_an_odd_block_does_not_change_the_next_ones() -> None:
+    """After a block that was left to the exact reader, blocks give the rows they always give."""
+    decode = decoder(ReadFormat("json", STRING)).decode
+    for _ in range(3):
+        for block in (b'{"a":1.10}\n', b'{"a":7}\n', *[b'{"a":"x"}\n'] * 10):
+            assert decode(block).equals(jsonexact.exact(block, STRING))
+
+
+def test_polars_is_as_strict_as_it_must_be() -> None:
+    """The polars installed here refuses each value of a wrong type; an older one that does not is not asked."""
+    wrong = {"bigint": ["1.5", '"1"', "true", "[1]", "1e3"], "double": ['"1.5"', "true"], "boolean": ["1", '"true"']}
+    for kind, values in wrong.items():
+        reader = DenseReader(pa.schema([("a", TYPES[kind])]), "UTC")
+        assert [value for value in values if reader.read(f'{{"a":{value}}}\n'.encode()) is not None] == []
+    assert not any(is_strict(version) for version in ("1.20.0", "2.0.3", "0.9"))
+    assert is_strict("2.1.0")
+    assert is_strict("10.0.0rc1")
 
 
 VALUE = st.recursive(
