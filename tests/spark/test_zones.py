@@ -150,6 +150,7 @@ def test_where_nobody_says_a_zone(one_time: Stage, monkeypatch: pytest.MonkeyPat
     source = reader(one_time)
     end = source.latestOffset(source.initialOffset(), ReadMaxFiles(1))
     assert end["zone"] is None
+    assert instants(reader(one_time, timeZone="Europe/Berlin"), end) == ["2026-07-01 10:00:00"]
     monkeypatch.setattr(worker, "_is_utc_here", lambda: True)
     assert instants(source, end) == ["2026-07-01 12:00:00"]
     monkeypatch.setattr(worker, "_is_utc_here", lambda: False)

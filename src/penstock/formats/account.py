@@ -106,9 +106,9 @@ class Account:
     def _keys(self, least: str) -> Iterator[str]:
         for name, times in self.unknown.items():
             close = difflib.get_close_matches(name, self.null_columns, n=1, cutoff=_ALIKE)
-            yield f"{name!r} {least}{times:,} times{f' (is that column {close[0]!r}?)' if close else ''}"
+            yield f"{name!r} {least}{_times(times)}{f' (is that column {close[0]!r}?)' if close else ''}"
         if self.more:
-            yield f"others {least}{self.more:,} times"
+            yield f"others {least}{_times(self.more)}"
 
 
 class Watch:
@@ -161,6 +161,10 @@ def _is_empty(batch: pa.RecordBatch, place: Place) -> bool:
 
 def _shortened(name: str) -> str:
     return name if len(name) <= _NAME_CHARACTERS else name[: _NAME_CHARACTERS - 3] + "..."
+
+
+def _times(count: int) -> str:
+    return f"{count:,} time{'s' * (count != 1)}"
 
 
 def _listed(names: Iterable[str]) -> str:

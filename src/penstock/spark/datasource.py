@@ -135,7 +135,7 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         worker.settle_reader()
         assert isinstance(partition, SplitsPartition)  # noqa: S101 - what `partitions` made
-        return told(self._options, in_zone(self._reading, partition.zone), partition.splits)
+        return told(self._options, in_zone(self._options, self._reading, partition.zone), partition.splits)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Forget what no replay can ask for; called one batch late."""

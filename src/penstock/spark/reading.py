@@ -129,14 +129,17 @@ def told(options: Options, how: Reading, splits: tuple[Split, ...]) -> Iterator[
         )
 
 
-def in_zone(how: Reading, zone: str | None) -> Reading:
+def in_zone(options: Options, how: Reading, zone: str | None) -> Reading:
     """Return how the splits of a plan are read, in the zone that the plan has; called in a task.
 
-    `None`: nobody had said a zone. That is UTC where the session's is UTC, too. Where it is another one, a time that says no
-    zone is not read: Spark would read it in that, which this session's next run need not have.
+    `None`: nobody had said a zone. What is said by now counts, so that who was told to say it can go on; else it is UTC where
+    the session is in UTC, too. Where that is in another one, a time that says no zone is not read: Spark would read it in
+    that, which this session's next run need not have.
     """
     if zone is not None:
         return how.in_zone(zone)
+    if _zone(options) is not None:
+        return how
     session = session_zone()
     return how if session == UTC else how.in_zone(unsaid(session))
 
