@@ -444,7 +444,7 @@ LINES = st.lists(MEMBERS, max_size=6).map(
     lambda members: "{" + ",".join(f"{key}:{value}" for key, value in members) + "}"
 )
 
-NESTED = pa.schema(
+SHAPED = pa.schema(
     [(f"{kind}", TYPES[kind]) for kind in ("struct<x:bigint,y:string>", "array<bigint>", "decimal(10,4)", "date")]
 )
 DENSE = pa.schema(
@@ -495,7 +495,7 @@ def read_by(read: Callable[[], pa.RecordBatch | None]) -> pa.RecordBatch | None:
         return None
 
 
-READ = {"any": (FLAT, LINES), "nested": (NESTED, complete(NESTED)), "dense": (DENSE, complete(DENSE))}
+READ = {"any": (FLAT, LINES), "nested": (SHAPED, complete(SHAPED)), "dense": (DENSE, complete(DENSE))}
 
 
 @pytest.mark.parametrize(("schema", "lines"), READ.values(), ids=READ)
