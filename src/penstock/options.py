@@ -255,6 +255,8 @@ SOURCE = (
     Option("comment", None, _character, "csv records that begin with it are none"),
     Option("nullValue", None, _any_text, "a csv field without quotes that is null, as an empty one is"),
     Option("emptyValue", None, _any_text, "what an empty csv field in quotes stands for; unset: the empty string"),
+    Option("timeZone", None, _text, "zone of times that say none; unset: that of Spark's session, else UTC"),
+    Option("sessionTimeZone", None, _text, "zone of Spark's session, set by penstock.register and penstock.ingest"),
     Option("blockSize", None, _size, "cut binary files into blocks of this size"),
     Option("stateLocation", None, _text, "directory for plans too long for an offset; unset: they stay in the offset"),
     Option("tasks", None, _count, "pack a batch into at most that many tasks; unset: by splitSize"),

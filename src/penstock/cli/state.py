@@ -134,6 +134,9 @@ def _sink_facts(sink: Sink) -> dict[str, Any]:
         "bytes": head.total_bytes,
         "owed_files": 0 if published else len(head.finished) + len(head.grown),
         "growing": head.lengths,
+        "null_columns": head.account.null_columns,
+        "unknown_fields": head.account.unknown,
+        "notes": head.account.told(),
         "open": [_part_facts(part) for part in sorted(head.open, key=lambda part: part.key)],
         "unnamed_files": len(unnamed(sink, head, published=published)),
     }
@@ -200,6 +203,8 @@ def _show_sink(sink: dict[str, Any], out: Console) -> None:
     out.print(f"  {counted(sink['rows'], 'row')} committed in all; finished: {finished}")
     record = f"record {sink['record']} of {sink['committed'] or 'no batch yet'}"
     out.print(f"  {record}, epoch {sink['epoch']}, owner {sink['owner']}")
+    for note in sink["notes"]:
+        out.print(f"  {note}", soft_wrap=True)
     for path, length in sink["growing"].items():
         out.print(f"  growing: {path}, {format_size(length)}")
     if sink["owed_files"]:

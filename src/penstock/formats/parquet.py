@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
     import pyarrow.parquet as pq
 
+    from penstock.formats.account import Account
+
 __all__ = [
     "ParquetWriter",
     "arrow_batches",
@@ -64,8 +66,11 @@ def parquet_batches(
     end: int,
     schema: pa.Schema,
     batch_rows: int = 65536,
+    account: Account | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of the row groups that begin in [start, end), in order, as exactly `schema`.
+
+    Columns of the file that are not in `schema` are entered into the account.
 
     Columns are found by name, exactly or else by case, as Spark does; a column the file lacks is null. Numbers may be
     narrower in the file, times of another unit, a time without zone is UTC; bytes may be text, and numbers intervals, which
@@ -76,8 +81,12 @@ def parquet_batches(
     """
     opened = _opened(file)
     names = _names(opened.schema_arrow, schema)
+    taken = set(names.values())
     for index, begin in enumerate(_begins(opened.metadata, file.seek(0, SEEK_END))):
         if start <= begin < end:
+            if account is not None:
+                others = [name for name in opened.schema_arrow.names if name not in taken]
+                account.count((name, opened.metadata.row_group(index).num_rows) for name in others)
             yield from (_conformed(batch, schema, names) for batch in _group(opened, index, names, batch_rows))
 
 

@@ -17,6 +17,7 @@ from penstock.formats.schema import spark_name
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from penstock.formats.account import Account
     from penstock.formats.format import ReadFormat, WriteFormat
 
 
@@ -27,7 +28,7 @@ class TextDecoder:
     and code units of the file.
     """
 
-    def __init__(self, fmt: ReadFormat) -> None:
+    def __init__(self, fmt: ReadFormat, account: Account) -> None:  # noqa: ARG002 - a line has nothing else
         self._schema = fmt.schema
         self._sep = fmt.line_sep
         self._unit = fmt.unit

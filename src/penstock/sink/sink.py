@@ -53,6 +53,7 @@ from penstock.errors import (
     UsageError,
 )
 from penstock.formats import WriteFormat, encoder, file_header
+from penstock.formats.account import Account
 from penstock.formats.format import CSV_OPTIONS, Dialect
 from penstock.options import SINK, parse
 from penstock.sink.batch import DRIVER, Batch, Begun, Committed, TaskResult
@@ -198,11 +199,13 @@ class Sink:
         writer: int,
         schema: pa.Schema,
         rows: Iterable[pa.RecordBatch | bytes],
+        account: Account | None = None,
     ) -> TaskResult:
         """Write a task's rows to staged files; nothing becomes visible. Called on executors.
 
         `rows` are Arrow batches of `schema`, or, for text without buckets, lines as bytes. A batch that the ledger has
-        is drained and not written. After an error nothing staged here counts, and it will be swept.
+        is drained and not written. `account` is what whoever yields the rows has to tell of
+        them. After an error nothing staged here counts, and it will be swept.
         """
         template = begun.write, begun.base, begun.epoch, begun.time_ns, begun.final, writer
         if begun.has(query, batch):
@@ -219,7 +222,7 @@ class Sink:
         except BaseException:  # also a simulated crash: release what is open, then let it pass
             task.discard()
             raise
-        return TaskResult(*template, tuple(closed), tuple(left), tuple(consumed), count)
+        return TaskResult(*template, tuple(closed), tuple(left), tuple(consumed), count, account or Account())
 
     def _task(self, begun: Begun, batch: int, writer: int, schema: pa.Schema) -> TaskWriter:
         bucket_by = self.bucket_by(schema)
@@ -390,7 +393,7 @@ class Sink:
         except BaseException:  # also a simulated crash: release what is open, then let it pass
             staging.discard()
             raise
-        return [replace(first, writer=DRIVER, closed=closed, open=(), consumed=(), rows=0)]
+        return [replace(first, writer=DRIVER, closed=closed, open=(), consumed=(), rows=0, account=Account())]
 
     def _names_in(self, directory: str) -> set[str]:
         folder = f"{self.root}/{directory}" if directory else self.root

@@ -27,6 +27,7 @@ from penstock.source.scan import is_partition
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from penstock.formats.account import Account
     from penstock.source.cursor import Split
     from penstock.source.read import Reading
 
@@ -35,7 +36,7 @@ _ESCAPE = re.compile("%([0-9A-Fa-f]{2})")
 Values = tuple[tuple[str, str | None], ...]
 
 
-def batches(reading: Reading, splits: Iterable[Split]) -> Iterator[pa.RecordBatch]:
+def batches(reading: Reading, splits: Iterable[Split], account: Account) -> Iterator[pa.RecordBatch]:
     """Yield the records of the splits, directory by directory, with the columns that these name.
 
     Raises what `Reading.batches` does, and `BadFile` for a value that is none of its column's type, or missing.
@@ -48,7 +49,9 @@ def batches(reading: Reading, splits: Iterable[Split]) -> Iterator[pa.RecordBatc
         inner = _without(reading, values)
         place = f"{reading.root}/{folder}" if folder else reading.root
         try:
-            columns = {name: _scalar(text, reading.format.schema.field(name)) for name, text in values}
+            columns = {
+                name: _scalar(text, reading.format.schema.field(name), reading.format.zone) for name, text in values
+            }
         except MalformedError as error:
             msg = (
                 f"{place!r} names no {error}; rename the directory, or set partitionColumns=none and recursiveFileLookup=true to "
@@ -56,7 +59,7 @@ def batches(reading: Reading, splits: Iterable[Split]) -> Iterator[pa.RecordBatc
             )
             raise BadFile(msg) from error
         _check_complete(inner, place)
-        for batch in inner.batches(group):
+        for batch in inner.batches(group, account):
             yield _with_columns(batch, columns, reading)
 
 
@@ -77,7 +80,7 @@ def _unescaped(text: str) -> str:
     return _ESCAPE.sub(lambda match: chr(int(match[1], 16)), text)
 
 
-def _scalar(text: str | None, field: pa.Field) -> pa.Scalar:
+def _scalar(text: str | None, field: pa.Field, zone: str) -> pa.Scalar:
     if text is None:
         if not field.nullable:
             msg = f"value of column {field.name!r}, which is not nullable"
@@ -94,7 +97,7 @@ def _scalar(text: str | None, field: pa.Field) -> pa.Scalar:
     except UnicodeEncodeError as error:
         msg = f"value of column {field.name!r} in UTF-8"
         raise MalformedError(msg) from error
-    return parse(array, field.type, field.name)[0] if not pa.types.is_string(field.type) else array[0]
+    return parse(array, field.type, field.name, zone)[0] if not pa.types.is_string(field.type) else array[0]
 
 
 def _without(reading: Reading, values: Values) -> Reading:

@@ -89,9 +89,10 @@ class PenstockDataSource(DataSource):
 
 @dataclass
 class SplitsPartition(InputPartition):
-    """The splits that one task reads."""
+    """The splits that one task reads, and the zone of times that say none; `None` if nobody had said it."""
 
     splits: tuple[Split, ...]
+    zone: str | None
 
 
 @border
@@ -123,16 +124,18 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:  # noqa: ARG002 - Spark's signature
         """Return the tasks of a batch, from its end offset alone; the first call after a restart."""
-        return [SplitsPartition(tuple(task)) for task in self._planning().tasks(end)]
+        planner = self._planning()
+        zone = planner.zone(end)
+        return [SplitsPartition(tuple(task), zone) for task in planner.tasks(end)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the records of one task."""
         from penstock.spark import worker
-        from penstock.spark.reading import rows
+        from penstock.spark.reading import in_zone, told
 
         worker.settle_reader()
         assert isinstance(partition, SplitsPartition)  # noqa: S101 - what `partitions` made
-        return rows(self._options, self._reading, partition.splits)
+        return told(self._options, in_zone(self._options, self._reading, partition.zone), partition.splits)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Forget what no replay can ask for; called one batch late."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import psutil
 
 from penstock.errors import CheckpointMismatch, Fenced, OptionError
+from penstock.formats.account import Account, Watch
 from penstock.formats.schema import conform, to_arrow
 from penstock.formats.strings import checked
 from penstock.processes import jvm
@@ -87,14 +88,16 @@ def write(made: Sink, begun: Begun, data: pa.Schema, rows: Iterator[pa.RecordBat
     query, batch, partition = task_batch()
     worker.settle_writer()
     errors = made.options["encodingErrors"]
+    account = Account()
     some: Iterable[pa.RecordBatch | bytes]
     if begun.has(query, batch):
         some = rows  # is only drained: what a committed batch read may be gone by now
     elif made.options[STAGE]:
-        some = fused.Stage.of(made.options[STAGE]).rows(rows, text=fused.passes_text(made.options), errors=errors)
+        text = fused.passes_text(made.options)
+        some = fused.Stage.of(made.options[STAGE]).rows(rows, account, text=text, errors=errors)
     else:
-        some = (checked(conform(batch, data), errors) for batch in rows)
-    return query, made.write(begun, query, batch, partition, data, some)
+        some = Watch(data, account).through(checked(conform(batch, data), errors) for batch in rows)
+    return query, made.write(begun, query, batch, partition, data, some, account)
 
 
 def commit(options: Options, messages: list[Message], number: int) -> None:
