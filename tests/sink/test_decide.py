@@ -6,6 +6,7 @@ checked by the same.
 
 from __future__ import annotations
 
+import json
 import sys
 from dataclasses import replace
 from itertools import count
@@ -15,17 +16,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.errors import CommitError
+from penstock.errors import CommitError, DamagedState
+from penstock.formats.account import Account
 from penstock.options import SINK, parse
 from penstock.sink.batch import DRIVER, Batch, ClosedPart, TaskResult
 from penstock.sink.decide import Rules, decide, due, groups
-from penstock.sink.ledger import Kind, OpenPart, Segment, State
+from penstock.sink.ledger import Kind, Ledger, OpenPart, Segment, State, signed
 from penstock.sink.names import NameTemplate
 from penstock.sink.rolling import Limits
+from penstock.storage import LocalStorage
 from tests.support.decisions import assembled, checked
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
 KINDS = [Kind("text", "none", ".txt", "a"), Kind("text", "none", ".txt", "b")]
 SECOND = 10**9
@@ -294,3 +298,37 @@ def test_twice_as_many_parts_are_twice_the_work(how: str) -> None:
 
     few, more = steps(200), steps(800)
     assert more < 4.4 * few
+
+
+def test_what_is_told_of_rows_adds_up_over_tasks_and_batches() -> None:
+    """Tasks of a batch are told of together, batches one after the other; a roll, the end and the driver's own work add nothing."""
+    tasks = [
+        result(0, open=(part("a", 0, 2),), account=Account(2, {"x": 2, "y": 2}, {"k": 2})),
+        result(1, account=Account()),
+        result(2, open=(part("a", 2, 3),), account=Account(3, {"x": 3}, {"k": 1, "other": 1})),
+    ]
+    first = decide(State("s"), Batch("q", 0), tasks, rules())
+    assert first.account == Account(5, {"x": 5}, {"k": 3, "other": 1})
+    second = decide(first, Batch("q", 1), [result(0, open=(part("b", 0, 1),), account=Account(1, {"x": 1}))], rules())
+    assert second.account == Account(6, {"x": 6}, {"k": 3, "other": 1})
+    assert decide(second, None, [result(DRIVER)], rules()).account == second.account
+    third = decide(second, Batch("q", 2), [result(0, open=(part("c", 0, 1),), account=Account(1, {"y": 1}))], rules())
+    assert third.account.null_columns == []
+
+
+def test_a_record_keeps_what_is_told_and_older_ones_have_nothing_to_tell(tmp_path: Path) -> None:
+    """A record has the account only where there is one, and is read without; so what older versions wrote stays as it is."""
+    ledger = Ledger(LocalStorage(), str(tmp_path), "s")
+    told = State("s", n=2, account=Account(5, {"x": 5}, {"k": 3}, 7, partial=True))
+    ledger.put(State("s", n=1))
+    ledger.put(told)
+    assert ledger.read(1).account == Account()
+    assert '"account"' not in (tmp_path / f"{1:012d}").read_text()
+    assert ledger.read(2) == told
+    record = json.loads((tmp_path / f"{2:012d}").read_text())["record"]
+    for wrong in ({"rows": 1, "never": 1}, ["rows"]):
+        (tmp_path / f"{2:012d}").write_bytes(
+            signed({name: value for name, value in record.items() if name != "v"} | {"account": wrong})
+        )
+        with pytest.raises(DamagedState, match="is not a ledger record"):
+            ledger.read(2)

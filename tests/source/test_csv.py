@@ -18,10 +18,12 @@ from hypothesis import strategies as st
 
 from penstock.errors import BadFile, BadRecord
 from penstock.formats import Dialect
+from penstock.formats.account import Account
 from penstock.options import SOURCE, parse
 from penstock.source import read
 from penstock.source.cursor import FileVersion, Split
 from penstock.source.plan import Planner
+from penstock.source import configured
 from penstock.storage import LocalStorage
 from tests.source.test_read import ROWS, Input, cut, values, whole
 
@@ -154,19 +156,23 @@ def test_a_column_that_no_header_has_is_told(source: Input) -> None:
         assert f"'{source.root}/f': the header has no column 'name' (did you mean 'nam'?)" in caught.value.message
 
 
-def test_columns_that_are_not_read_are_told_once(
+def test_columns_that_are_not_read_are_told(
     source: Input, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What a header has and the schema has not is named, with the first file that has it, once a process."""
-    monkeypatch.setattr(read, "_told", set())
+    """What a header has and the schema has not is counted in records; a query that has no place for it logs it once a process."""
+    monkeypatch.setattr(binding, "_logged", set())
     other = source.put("g", b"id,x,name,y\n3,?,c,?\n")
     file = source.put("f", b"id,x,name,y\n1,?,a,?\n2,?,b,?\n")
+    how = source.reading("csv", ROWS, csv=Dialect(header=True))
+    splits, account = [*cut(file, [12, 20]), whole(other)], Account()
+    assert sum(batch.num_rows for batch in how.batches(splits, account)) == 3
+    assert account.unknown == {"x": 3, "y": 3}
+    options = parse(SOURCE, {"path": str(source.root), "format": "csv", "header": "true"}, what="source")
     with caplog.at_level(logging.WARNING, "penstock.source"):
-        splits = [*cut(file, [12, 20]), whole(other)]
-        assert rows(source, splits, Dialect(header=True), ROWS) == [(1, "a"), (2, "b"), (3, "c")]
-    assert [record.getMessage() for record in caplog.records] == [
-        f"'{source.root}/f' has columns that the schema does not have, and that are not read: x, y"
-    ]
+        for split in splits:
+            list(configured.told(options, how, (split,)))
+    told = [record.getMessage() for record in caplog.records]
+    assert told == [f"'{source.root}': in the data, and in no column: 'x' 1 time, 'y' 1 time"]
 
 
 def test_a_bad_record_behind_a_header(source: Input) -> None:

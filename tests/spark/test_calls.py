@@ -489,9 +489,9 @@ def test_async_map_is_named_as_a_transform(spark: SparkSession, stage: Stage) ->
 
 def test_ddl_where_no_session_runs_is_refused() -> None:
     """The answer is what to do about it, and not that the schema is wrong."""
-    code = "import penstock\nasync def f(row): return row\npenstock.AsyncMap(f, schema='out long')"
+    code = "import penstock\nasync def f(row): return row\npenstock.AsyncMap(f, schema='out varchar(9)')"
     done = run_python(code)
-    assert "none runs in this process; give a StructType here" in done.stderr
+    assert "no session runs in this process; give a StructType here" in done.stderr
 
 
 async def plus(row: Any) -> dict[str, int]:

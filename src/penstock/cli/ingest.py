@@ -231,6 +231,8 @@ def _show(facts: dict[str, Any], out: Console) -> None:
         )
     else:
         out.print("nothing new to read")
+    for note in facts["notes"]:
+        out.print(f"note     {note}", soft_wrap=True)
     total = f"{counted(facts['rows'], 'row')} in {counted(facts['output_files'], 'file')}, {format_size(facts['output_bytes'])}"
     out.print(f"in all   {total}, in {facts['path']}", soft_wrap=True)
     if facts["interrupted"]:

@@ -64,7 +64,7 @@ def files(dst: str) -> Answer:
     return Answer(facts, lambda out: _show_files(facts, out))
 
 
-def finish(dst: str, sink_id: str | None) -> Answer:
+def finish(dst: str, sink_id: str | None, *, as_text: bool = False) -> Answer:
     """Publish what is committed and open in each sink of DST, or in one; `OptionError` if it has none of that name."""
     storage, root = locate(dst, name="DST")
     sinks = existing_sinks(storage, root)
@@ -75,7 +75,7 @@ def finish(dst: str, sink_id: str | None) -> Answer:
             msg = f"--sink {sink_id!r} is not in {root!r}; there are: {names}"
             raise OptionError(msg)
         sinks = chosen
-    done = [(sink.sink_id, _finished(sink)) for sink in sinks]
+    done = [(sink.sink_id, _finished(sink, as_text=as_text)) for sink in sinks]
     listed = [{"sink": name} | _file_facts(file) for name, found in done for file in found]
     facts = {"ok": True, "path": root, "files": listed, "rows": sum(file["rows"] for file in listed)}
 
@@ -134,6 +134,9 @@ def _sink_facts(sink: Sink) -> dict[str, Any]:
         "bytes": head.total_bytes,
         "owed_files": 0 if published else len(head.finished) + len(head.grown),
         "growing": head.lengths,
+        "null_columns": head.account.null_columns,
+        "unknown_fields": head.account.unknown,
+        "notes": head.account.told(),
         "open": [_part_facts(part) for part in sorted(head.open, key=lambda part: part.key)],
         "unnamed_files": len(unnamed(sink, head, published=published)),
     }
@@ -160,8 +163,8 @@ def _file_facts(file: FinishedFile) -> dict[str, Any]:
     return facts | {"batches": [first, last]}
 
 
-def _finished(sink: Sink) -> tuple[FinishedFile, ...]:
-    done = sink.finish()
+def _finished(sink: Sink, *, as_text: bool) -> tuple[FinishedFile, ...]:
+    done = sink.finish(as_text=as_text)
     return done.files if done else ()
 
 
@@ -200,6 +203,8 @@ def _show_sink(sink: dict[str, Any], out: Console) -> None:
     out.print(f"  {counted(sink['rows'], 'row')} committed in all; finished: {finished}")
     record = f"record {sink['record']} of {sink['committed'] or 'no batch yet'}"
     out.print(f"  {record}, epoch {sink['epoch']}, owner {sink['owner']}")
+    for note in sink["notes"]:
+        out.print(f"  {note}", soft_wrap=True)
     for path, length in sink["growing"].items():
         out.print(f"  growing: {path}, {format_size(length)}")
     if sink["owed_files"]:

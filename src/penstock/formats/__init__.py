@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.errors import OptionError
+from penstock.formats.account import Account
 from penstock.formats.format import Decoder, Dialect, Encoder, ReadFormat, WriteFormat
 from penstock.formats.staged import arrow_batches, arrow_stream
 
@@ -35,12 +36,12 @@ __all__ = [
 LINES = ("text", "json", "csv")
 
 
-def decoder(fmt: ReadFormat) -> Decoder:
-    """Return what turns blocks of `fmt` (text, json or csv) into rows.
+def decoder(fmt: ReadFormat, account: Account | None = None) -> Decoder:
+    """Return what turns blocks of `fmt` (text, json or csv) into rows, and enters what no column has into `account`.
 
     Raises `OptionError` when the schema or an option is not for this format, or the format has no decoder.
     """
-    return _made_by(fmt.name, "read")[0](fmt)
+    return _made_by(fmt.name, "read")[0](fmt, Account() if account is None else account)
 
 
 def encoder(fmt: WriteFormat) -> Encoder:
@@ -60,7 +61,7 @@ def file_header(fmt: WriteFormat) -> bytes:
     return header_record(fmt)
 
 
-def _made_by(name: str, done: str) -> tuple[Callable[[ReadFormat], Decoder], Callable[[WriteFormat], Encoder]]:
+def _made_by(name: str, done: str) -> tuple[Callable[[ReadFormat, Account], Decoder], Callable[[WriteFormat], Encoder]]:
     """Return what makes a format's decoder and encoder; imported when asked for, as most processes of a query need none."""
     if name == "text":
         from penstock.formats.text import TextDecoder, TextEncoder

@@ -30,12 +30,13 @@ from penstock.errors import BadFile, OptionError
 from penstock.formats.csvcut import Scan, record_starts, row_starts, with_doubled_quotes, without_comments
 from penstock.formats.lines import BOM
 from penstock.formats.malformed import MalformedError, excerpt, raise_bad_record
-from penstock.formats.scalars import codes, contents, is_scalar, joined, joined_filled, parse, render
+from penstock.formats.scalars import codes, contents, digits, is_scalar, joined, joined_filled, parse, render
 from penstock.formats.schema import spark_name
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from penstock.formats.account import Account
     from penstock.formats.format import Dialect, ReadFormat, WriteFormat
 
 _ARROW_BLOCK_MAX = (1 << 31) - 1
@@ -54,12 +55,14 @@ class CsvDecoder:
     have each column of the schema.
     """
 
-    def __init__(self, fmt: ReadFormat) -> None:
+    def __init__(self, fmt: ReadFormat, account: Account) -> None:
         _check(fmt.schema)
         if fmt.line_sep not in {None, b"\n", b"\r\n", b"\r"}:
             msg = f"lineSep={fmt.line_sep!r} is not for csv, whose records end with \\n, \\r\\n or \\r; leave it out"
             raise OptionError(msg)
         self._schema = fmt.schema
+        self._zone = fmt.zone
+        self._account = account
         self._dialect = fmt.csv
         fields = fmt.schema.names if fmt.columns is None else fmt.columns
         count = f"{len(fields)} field{'s' * (len(fields) != 1)}"
@@ -67,6 +70,7 @@ class CsvDecoder:
         self._names = [str(place) for place in range(len(fields))]  # names may be there twice; positions are not
         places = range(len(fields)) if fmt.columns is None else header_places(fmt.schema.names, fmt.columns)
         taken = [self._names[place] for place in places]
+        self._unread = [name for place, name in enumerate(fields) if place not in set(places)]
         self._parsing = _parsing(fmt.csv)
         self._converting = csv.ConvertOptions(
             column_types=dict.fromkeys(taken, pa.string()),
@@ -79,9 +83,12 @@ class CsvDecoder:
     def decode(self, block: bytes) -> pa.RecordBatch:
         """Return the records of `block`; see `Decoder`."""
         try:
-            return self._decode(block)
+            batch = self._decode(block)
         except MalformedError as error:
             raise_bad_record(block, record_starts(block, self._dialect), self._decode, error)
+        if self._unread:
+            self._account.count((name, batch.num_rows) for name in self._unread)
+        return batch
 
     def starts(self, block: bytes) -> npt.NDArray[np.int64]:
         """Return where each record begins; see `Decoder`."""
@@ -111,7 +118,7 @@ class CsvDecoder:
             text = pc.if_else(pc.equal(text, ""), None, text)
             if null and not _is_value(null, field.type):
                 text = pc.if_else(pc.equal(text, null), None, text)
-            text = parse(text, field.type, field.name)
+            text = parse(text, field.type, field.name, self._zone)
         if text.null_count and not field.nullable:
             msg = f"a value in column {field.name!r}, which is not nullable"
             raise MalformedError(msg)
@@ -239,7 +246,7 @@ class CsvEncoder:
 
     def _fields(self, column: pa.Array, name: str, *, first: bool) -> pa.Array:
         """Return the fields of a column, null where one is null and nothing stands for that."""
-        text = render(column, name)
+        text = digits(column) if types.is_decimal(column.type) else render(column, name)
         null = self._dialect.null_value
         if types.is_string(column.type) or not _PLAIN.isdisjoint(self._special):
             quoted = self._to_be_quoted(text, first=first)

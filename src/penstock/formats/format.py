@@ -86,6 +86,7 @@ class ReadFormat:
     line_sep: bytes | None = None
     csv: Dialect = Dialect()
     block_size: int | None = None
+    zone: str = "UTC"
     errors: str = "fail"
     unit: str = "u1"
     columns: tuple[str, ...] | None = None

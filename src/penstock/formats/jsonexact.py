@@ -10,7 +10,11 @@ cumulative sum gives each its depth. At depth 1 of an object a colon separates a
 next comma or closing bracket of that depth. Slices of the block are then the values of a column.
 
 Nested values take the same step again: the text of a struct, array or map column, one value a line, is a block of its
-own. Whether the text is JSON at all is asked of polars, once for a block, before anything else; finding relies on it.
+own. Whether the text is JSON at all is asked of Arrow's parser (`jsonlines`), once for a block, before anything else;
+finding relies on it. What Arrow does not take and Spark does is made plain before: numbers of any size, `-INF`, and
+escapes of half a character.
+
+All keys pass by here, so those that no column has are counted; `count_unknown` does nothing else.
 """
 
 from __future__ import annotations
@@ -23,17 +27,27 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
-from penstock.formats import ndjson
+from penstock.formats.jsonlines import (
+    BYTES_MAX,
+    COLON,
+    COMMA,
+    QUOTE,
+    Lines,
+    escapes,
+    no_object,
+    unescaped_quotes,
+)
 from penstock.formats.malformed import MalformedError
 from penstock.formats.scalars import contents, joined, misfit, parse, seconds
+from penstock.formats.zones import UTC
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from penstock.formats.account import Account
+
     Positions = npt.NDArray[np.int64]
 
-_BYTES_MAX = (1 << 31) - 1  # what offsets of 32 bits reach, which Spark's string and binary columns have
-_QUOTE, _COMMA, _COLON, _BACKSLASH = b'",:\\'
 _STRUCTURE = bytes(byte in b'",:\n{}[]' for byte in range(256))
 _WHITE = np.isin(np.arange(256), np.frombuffer(b" \t\r\n", np.uint8))
 _STEPS = np.zeros(256, np.int8)
@@ -47,26 +61,39 @@ _WORDS = {
     **dict.fromkeys(("-Infinity", "-INF", '"-Infinity"', '"-INF"'), "-Infinity"),
 }
 _FLOAT_FORMS = {**_WORDS, "-0": "0"}  # a whole number has no negative zero
-_BARE_WORDS = sorted((word.encode() for word in _WORDS if '"' not in word), key=len, reverse=True)
+_TOKEN = np.isin(
+    np.arange(256), np.frombuffer(b"+-.0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ", np.uint8)
+)
+_NUMBER = r"^(?:-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?|NaN|[+-]?Infinity|[+-]INF)$"
+_TEXT = pa.schema([("", pa.string())])
+_NOTHING = pa.schema([])
+_NAMES_MAX = 1000  # of keys in a block that no column has; of more than these the less frequent ones are not told apart
 
 
-def exact(data: bytes, schema: pa.Schema) -> pa.RecordBatch:
+def exact(data: bytes, schema: pa.Schema, zone: str = UTC, account: Account | None = None) -> pa.RecordBatch:
     """Return the rows of `data`, one JSON object a line, blank lines being none, as exactly `schema`.
 
+    `zone` is that of times without one; keys that no column has are entered into the account.
     Raises `MalformedError` when a line is no JSON object, or has a value that does not fit its column.
     """
-    if len(data) > _BYTES_MAX:
-        msg = f"a block of at most {_BYTES_MAX} bytes"
+    if len(data) > BYTES_MAX:
+        msg = f"a block of at most {BYTES_MAX} bytes"
         raise MalformedError(msg)
-    data = _with_whole_characters(data)
+    data = _with_whole_characters(Lines(data).data)
     _check_json(data)
-    return pa.RecordBatch.from_arrays(_members_of(_Text(data), list(schema)), schema=schema)
+    columns = _Reader(zone, account).members(_Text(data), list(schema), "")
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def count_unknown(data: bytes, schema: pa.Schema, account: Account) -> None:
+    """Enter into the account the keys of `data`, whole JSON objects one a line, that no column has."""
+    _count(_Text(data), list(schema), "", account)
 
 
 def unpaired(data: bytes) -> Positions:
     r"""Return where in `data` escapes like `\ud83d` stand that are half a character without the other half."""
     codes = np.frombuffer(data, np.uint8)
-    at = _escapes(codes)
+    at = escapes(codes)
     at = at[at + 6 <= len(codes)]
     at = at[(codes[at + 1] == ord("u")) & (codes[at + 2] | 32 == ord("d"))]
     high = np.isin(codes[at + 3], np.frombuffer(b"89abAB", np.uint8))
@@ -99,17 +126,17 @@ class _Text:
         at = np.flatnonzero(np.frombuffer(data.translate(_STRUCTURE), np.bool_))
         if b"\\" in data:
             escaped = np.zeros(len(data) + 1, np.bool_)
-            escaped[_escapes(self._codes) + 1] = True
+            escaped[escapes(self._codes) + 1] = True
             at = at[~escaped[at]]
         kinds = self._codes[at]
-        quotes = kinds == _QUOTE
+        quotes = kinds == QUOTE
         outside = quotes | (np.cumsum(quotes, dtype=np.uint8) & 1 == 0)
         self._at, self._kinds = at[outside], kinds[outside]
         steps = _STEPS[self._kinds]
         depths = np.cumsum(steps, dtype=np.int32)
         self._opens = (steps == 1) & (depths == 1)
-        self._commas = (self._kinds == _COMMA) & (depths == 1)
-        self._colons = (self._kinds == _COLON) & (depths == 1)
+        self._commas = (self._kinds == COMMA) & (depths == 1)
+        self._colons = (self._kinds == COLON) & (depths == 1)
         self._ends = np.flatnonzero(self._commas | ((steps == -1) & (depths == 0)))
         self.lines = int(np.count_nonzero(self._opens))
 
@@ -130,13 +157,7 @@ class _Text:
 
     def values(self, spans: _Spans) -> pa.Array:
         """Return the text of each span, as binary."""
-        bounds = np.empty(2 * len(spans.starts), np.int32)
-        if not len(bounds):
-            return pa.array([], pa.binary())
-        bounds[0::2], bounds[1::2] = spans.starts, spans.ends
-        buffers = [None, pa.py_buffer(bounds), pa.py_buffer(self.data)]
-        slices = pa.Array.from_buffers(pa.binary(), len(bounds) - 1, buffers)  # values, and what is between them
-        return slices.take(pa.array(np.arange(0, len(bounds), 2)))
+        return _slices(self.data, spans.starts, spans.ends)
 
     def _rows(self, tokens: Positions) -> Positions:
         return np.searchsorted(np.flatnonzero(self._opens), tokens, side="right") - 1
@@ -150,76 +171,132 @@ class _Text:
         return _Spans(starts, ends, spans.rows)
 
 
-def _members_of(text: _Text, fields: list[pa.Field]) -> list[pa.Array]:
-    """Return the columns of the objects in `text`; of a key that is there twice the last value counts, as in Spark."""
-    keys, values = text.members()
-    named = text.values(keys).dictionary_encode()
-    names, indices = _unescaped(named.dictionary), named.indices.to_numpy()
-    columns = []
-    for field in fields:
-        same = pc.equal(names, field.name.encode()).to_numpy(zero_copy_only=False)
-        chosen = values.of(np.flatnonzero(same[indices]))
+class _Named:
+    """The members of the objects of a text, by their names."""
+
+    def __init__(self, text: _Text) -> None:
+        keys, self._values = text.members()
+        named = text.values(keys).dictionary_encode()
+        self._names, self._indices = _unescaped(named.dictionary), named.indices.to_numpy()
+
+    def values(self, name: str) -> _Spans:
+        """Return the values of a member; of a key that is there twice the last one counts, as in Spark."""
+        same = pc.equal(self._names, name.encode()).to_numpy(zero_copy_only=False)
+        chosen = self._values.of(np.flatnonzero(same[self._indices]))
         last = np.append(chosen.rows[1:] != chosen.rows[:-1], np.ones(min(len(chosen.rows), 1), np.bool_))
-        chosen = chosen.of(last)
-        columns.append(_column(_scattered(text.values(chosen), chosen.rows, text.lines), field))
-    return columns
+        return chosen.of(last)
+
+    def count(self, fields: list[pa.Field], path: str, account: Account) -> None:
+        """Enter the names that none of the fields has into the account."""
+        known = pc.is_in(self._names, _binary([field.name for field in fields])).to_numpy(zero_copy_only=False)
+        others = np.flatnonzero(~known)
+        if not len(others):
+            return
+        times = np.bincount(self._indices, minlength=len(known))[others]
+        most = np.argsort(-times, kind="stable")[:_NAMES_MAX]
+        names = self._names.take(pa.array(others[most])).to_pylist()
+        keys = [f"{path}{name.decode('utf-8', 'replace')}" for name in names]
+        account.count(zip(keys, times[most].tolist(), strict=True), int(times.sum() - times[most].sum()))
 
 
-def _column(raw: pa.Array, field: pa.Field) -> pa.Array:
-    """Return the values whose JSON text is `raw` (null: there is none) as the type of `field`."""
-    raw = pc.if_else(pc.equal(raw, b"null"), None, raw)
-    if raw.null_count and not field.nullable:
-        msg = f"a value in {field.name!r}, which is not nullable"
-        raise MalformedError(msg)
-    kind = field.type
-    if types.is_struct(kind) or types.is_map(kind) or types.is_list(kind):
-        return _nested(raw, field)
-    if types.is_string(kind):
-        return _strings(raw).cast(kind)
-    if types.is_timestamp(kind) and kind.tz:
-        return _instants(raw, field)
-    return parse(_scalar_text(raw, field).cast(pa.string()), kind, field.name)
+@dataclass(frozen=True)
+class _Reader:
+    """Reads values as columns; `path` is what the names of their members begin with in the account."""
+
+    zone: str
+    account: Account | None
+
+    def members(self, text: _Text, fields: list[pa.Field], path: str) -> list[pa.Array]:
+        """Return the columns of the objects in `text`."""
+        named = _Named(text)
+        if self.account is not None:
+            named.count(fields, path, self.account)
+        columns = []
+        for field in fields:
+            chosen = named.values(field.name)
+            raw = _scattered(text.values(chosen), chosen.rows, text.lines)
+            columns.append(self.column(raw, field, f"{path}{field.name}."))
+        return columns
+
+    def column(self, raw: pa.Array, field: pa.Field, path: str) -> pa.Array:
+        """Return the values whose JSON text is `raw` (null: there is none) as the type of `field`."""
+        raw = pc.if_else(pc.equal(raw, b"null"), None, raw)
+        if raw.null_count and not field.nullable:
+            msg = f"a value in {field.name!r}, which is not nullable"
+            raise MalformedError(msg)
+        kind = field.type
+        if _is_nested(kind):
+            return self._nested(raw, field, path)
+        if types.is_string(kind):
+            return _strings(raw).cast(kind)
+        if types.is_timestamp(kind) and kind.tz:
+            return self._instants(raw, field)
+        text = _scalar_text(raw, field).cast(pa.string())
+        values = parse(text, kind, field.name, self.zone)
+        if types.is_floating(kind):
+            _check_range(text, values, field)
+        return values
+
+    def _nested(self, raw: pa.Array, field: pa.Field, path: str) -> pa.Array:
+        kind, present = field.type, raw.drop_null()
+        if not _are_nested(present, kind).all():
+            raise misfit(raw, kind, field.name)
+        text = _Text(bytes(contents(joined(present, "\n"))))
+        make = self._structs if types.is_struct(kind) else self._maps if types.is_map(kind) else self._lists
+        rows = np.flatnonzero(raw.is_valid().to_numpy(zero_copy_only=False))
+        return _scattered(make(text, kind, path), rows, len(raw))
+
+    def _structs(self, text: _Text, kind: pa.DataType, path: str) -> pa.Array:
+        members = self.members(text, list(kind), path)
+        return pa.StructArray.from_buffers(kind, text.lines, [None], children=members)
+
+    def _lists(self, text: _Text, kind: pa.DataType, path: str) -> pa.Array:
+        spans = text.elements()
+        elements = self.column(text.values(spans), kind.value_field, path)
+        return pa.ListArray.from_arrays(_offsets(spans.rows, text.lines), elements, type=kind)
+
+    def _maps(self, text: _Text, kind: pa.DataType, path: str) -> pa.Array:
+        keys, values = text.members()
+        names = _unescaped(text.values(keys)).cast(pa.string())
+        items = self.column(text.values(values), kind.item_field, path)
+        return pa.MapArray.from_arrays(_offsets(keys.rows, text.lines), names, items, type=kind)
+
+    def _instants(self, raw: pa.Array, field: pa.Field) -> pa.Array:
+        """Return times: a string is one as `scalars.parse` reads it, a whole number the seconds since 1970."""
+        quoted = _quoted(raw)
+        text = _strings(pc.if_else(quoted, raw, None)).cast(pa.string())
+        times = parse(text, field.type, field.name, self.zone)
+        if pc.all(quoted).as_py() is not False:
+            return times
+        try:
+            return pc.coalesce(times, seconds(pc.if_else(quoted, None, raw).cast(pa.string())))
+        except pa.ArrowInvalid as error:
+            raise misfit(raw, field.type, field.name) from error
 
 
-def _nested(raw: pa.Array, field: pa.Field) -> pa.Array:
-    kind, present = field.type, raw.drop_null()
+def _count(text: _Text, fields: list[pa.Field], path: str, account: Account) -> None:
+    """Enter the keys of the objects in `text` that no field has, and those of objects in fields, into the account."""
+    named = _Named(text)
+    named.count(fields, path, account)
+    for field in fields:
+        kind, raw = field.type, text.values(named.values(field.name))
+        while types.is_list(kind):
+            lists = _Text(bytes(contents(joined(raw.filter(pa.array(_are_nested(raw, kind))), "\n"))))
+            kind, raw = kind.value_type, lists.values(lists.elements())
+        if types.is_struct(kind):
+            objects = raw.filter(pa.array(_are_nested(raw, kind)))
+            _count(_Text(bytes(contents(joined(objects, "\n")))), list(kind), f"{path}{field.name}.", account)
+
+
+def _is_nested(kind: pa.DataType) -> bool:
+    return bool(types.is_struct(kind) or types.is_map(kind) or types.is_list(kind))
+
+
+def _are_nested(raw: pa.Array, kind: pa.DataType) -> npt.NDArray[np.bool_]:
+    """Tell which values, none of which is null, begin like one of this type."""
     opening = ord("[" if types.is_list(kind) else "{")
-    if (_first_bytes(present) != opening).any():
-        raise misfit(raw, kind, field.name)
-    text = _Text(bytes(contents(joined(present, "\n"))))
-    make = _structs if types.is_struct(kind) else _maps if types.is_map(kind) else _lists
-    rows = np.flatnonzero(raw.is_valid().to_numpy(zero_copy_only=False))
-    return _scattered(make(text, kind), rows, len(raw))
-
-
-def _structs(text: _Text, kind: pa.DataType) -> pa.Array:
-    members = _members_of(text, list(kind))
-    return pa.StructArray.from_buffers(kind, text.lines, [None], children=members)
-
-
-def _lists(text: _Text, kind: pa.DataType) -> pa.Array:
-    spans = text.elements()
-    elements = _column(text.values(spans), kind.value_field)
-    return pa.ListArray.from_arrays(_offsets(spans.rows, text.lines), elements, type=kind)
-
-
-def _maps(text: _Text, kind: pa.DataType) -> pa.Array:
-    keys, values = text.members()
-    names = _unescaped(text.values(keys)).cast(pa.string())
-    items = _column(text.values(values), kind.item_field)
-    return pa.MapArray.from_arrays(_offsets(keys.rows, text.lines), names, items, type=kind)
-
-
-def _instants(raw: pa.Array, field: pa.Field) -> pa.Array:
-    """Return times: a string is one as `scalars.parse` reads it, a whole number the seconds since 1970."""
-    quoted = _quoted(raw)
-    times = parse(_strings(pc.if_else(quoted, raw, None)).cast(pa.string()), field.type, field.name)
-    if pc.all(quoted).as_py() is not False:
-        return times
-    try:
-        return pc.coalesce(times, seconds(pc.if_else(quoted, None, raw).cast(pa.string())))
-    except pa.ArrowInvalid as error:
-        raise misfit(raw, field.type, field.name) from error
+    nested: npt.NDArray[np.bool_] = _first_bytes(raw) == opening
+    return nested
 
 
 def _scalar_text(raw: pa.Array, field: pa.Field) -> pa.Array:
@@ -234,6 +311,15 @@ def _scalar_text(raw: pa.Array, field: pa.Field) -> pa.Array:
     if pc.all(_quoted(raw)).as_py() is False:
         raise misfit(raw, kind, field.name)
     return _strings(raw)
+
+
+def _check_range(text: pa.Array, values: pa.Array, field: pa.Field) -> None:
+    """Raise `MalformedError` for a number that no double is near; a float may be infinite by its rounding."""
+    infinite = pc.is_inf(values).fill_null(fill_value=False)
+    if pc.any(infinite).as_py():
+        numbers = pc.replace_substring_regex(text.filter(infinite), "^.*Inf.*$", "0")
+        if pc.any(pc.is_inf(numbers.cast(pa.float64()))).as_py():
+            raise misfit(text, field.type, field.name)
 
 
 def _with_words(raw: pa.Array) -> pa.Array:
@@ -253,44 +339,43 @@ def _unescaped(inner: pa.Array) -> pa.Array:
     if not pc.any(escaped).as_py():
         return inner
     lines = joined('{"":"', inner.filter(escaped), '"}\n')
-    parsed = ndjson.read(bytes(contents(lines)), {"": "String"})
-    if parsed is None:
-        msg = "characters in escapes"
-        raise MalformedError(msg)
-    return pc.replace_with_mask(inner, escaped, parsed.to_series().to_arrow().cast(pa.string()).cast(pa.binary()))
+    parsed = Lines(bytes(contents(lines))).table(_TEXT, unknown=False).column(0).combine_chunks()
+    return pc.replace_with_mask(inner, escaped, parsed.cast(pa.binary()))
 
 
 def _check_json(data: bytes) -> None:
-    """Raise `MalformedError` unless each line is blank or one JSON object; `_BARE_WORDS` count as numbers."""
-    column = {"": "String"}  # any, and one that takes all values
-    if ndjson.read(data, column) is not None:
+    """Raise `MalformedError` unless each line is one JSON object; numbers may have any size, and be words of Spark's."""
+    if _is_json(data) or _is_json(_with_plain_numbers(data)):
         return
-    if (b"N" in data or b"I" in data) and ndjson.read(_without_words(data), column) is not None:
-        return
-    msg = "one JSON object on a line"
-    raise MalformedError(msg)
+    raise no_object()
 
 
-def _without_words(data: bytes) -> bytes:
-    """Return `data` with a number of the same length in the place of each bare word."""
+def _is_json(data: bytes) -> bool:
+    try:
+        Lines(data).table(_NOTHING, unknown=True)
+    except MalformedError:
+        return False
+    return True
+
+
+def _with_plain_numbers(data: bytes) -> bytes:
+    """Return `data` with `0` and spaces in the place of each number and word for one; `MalformedError` for no such thing."""
     codes = np.frombuffer(bytearray(data), np.uint8)
-    escaped = np.zeros(len(data) + 1, np.bool_)
-    escaped[_escapes(codes) + 1] = True
-    quotes = np.flatnonzero((codes == _QUOTE) & ~escaped[:-1])
-    for word in _BARE_WORDS:
-        at = _found(codes, word)
-        at = at[np.searchsorted(quotes, at) % 2 == 0]
-        at = at[np.isin(codes[at - 1], np.frombuffer(b" \t:,[\n", np.uint8))]
-        for index in range(len(word)):
-            codes[at + index] = ord("0" if index == 0 else " ")
+    quotes = unescaped_quotes(codes)
+    tokens = np.flatnonzero(np.diff(np.concatenate(([False], _TOKEN[codes], [False])).astype(np.int8)))
+    starts, ends = tokens[0::2], tokens[1::2]
+    outside = np.searchsorted(quotes, starts) % 2 == 0
+    starts, ends = starts[outside], ends[outside]
+    text = _slices(data, starts, ends)
+    numbers = pc.match_substring_regex(text, _NUMBER).to_numpy(zero_copy_only=False)
+    literal = pc.is_in(text, _binary(["true", "false", "null"])).to_numpy(zero_copy_only=False)
+    if not (numbers | literal).all():
+        raise no_object()
+    marks = np.zeros(len(codes) + 1, np.int8)
+    marks[starts[numbers]], marks[ends[numbers]] = 1, -1
+    codes[np.cumsum(marks[:-1], dtype=np.int8) == 1] = ord(" ")
+    codes[starts[numbers]] = ord("0")
     return codes.tobytes()
-
-
-def _found(codes: npt.NDArray[np.uint8], word: bytes) -> Positions:
-    at = np.flatnonzero(codes[: max(len(codes) - len(word) + 1, 0)] == word[0])
-    for index in range(1, len(word)):
-        at = at[codes[at + index] == word[index]]
-    return at[at > 0]
 
 
 def _with_whole_characters(data: bytes) -> bytes:
@@ -304,17 +389,8 @@ def _with_whole_characters(data: bytes) -> bytes:
     return codes.tobytes() if len(at) else data
 
 
-def _escapes(codes: npt.NDArray[np.uint8]) -> Positions:
-    """Return where a backslash begins an escape: every second one of a run, from its first one on."""
-    at = np.flatnonzero(codes == _BACKSLASH)
-    begins = np.flatnonzero(np.diff(at, prepend=-2) != 1)
-    run = np.repeat(begins, np.diff(begins, append=len(at)))
-    escapes: Positions = at[(np.arange(len(at)) - run) % 2 == 0]
-    return escapes
-
-
 def _quoted(raw: pa.Array) -> pa.Array:
-    return pa.array(_first_bytes(raw) == _QUOTE, mask=raw.is_null().to_numpy(zero_copy_only=False))
+    return pa.array(_first_bytes(raw) == QUOTE, mask=raw.is_null().to_numpy(zero_copy_only=False))
 
 
 def _first_bytes(raw: pa.Array) -> npt.NDArray[np.uint8]:
@@ -325,6 +401,17 @@ def _first_bytes(raw: pa.Array) -> npt.NDArray[np.uint8]:
         offsets = np.frombuffer(raw.buffers()[1], np.int32)[raw.offset : raw.offset + len(raw)]
         first[valid] = np.frombuffer(raw.buffers()[2], np.uint8)[offsets[valid]]
     return first
+
+
+def _slices(data: bytes, starts: Positions, ends: Positions) -> pa.Array:
+    """Return `data[start:end]` for each of them, which rise, as binary."""
+    bounds = np.empty(2 * len(starts), np.int32)
+    if not len(bounds):
+        return pa.array([], pa.binary())
+    bounds[0::2], bounds[1::2] = starts, ends
+    buffers = [None, pa.py_buffer(bounds), pa.py_buffer(data)]
+    slices = pa.Array.from_buffers(pa.binary(), len(bounds) - 1, buffers)  # values, and what is between them
+    return slices.take(pa.array(np.arange(0, len(bounds), 2)))
 
 
 def _scattered(values: pa.Array, rows: Positions, count: int) -> pa.Array:

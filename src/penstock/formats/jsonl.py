@@ -1,8 +1,7 @@
 r"""JSON lines: a record is a line that holds one object, a row its members by name.
 
 Reading is what Spark's reader does in FAILFAST mode: a missing key is null, an unknown one is skipped, a value of
-another type is an error and never null. Two readers give the same rows: `jsonquick`, which leaves alone what it cannot
-vouch for, and `jsonexact`.
+another type is an error and never null; see `jsonread`.
 
 Writing is what Spark's writer does: a null member is left out, a null in an array or map is written; times are ISO 8601
 in UTC (with six digits of a second where three do not hold them, which Spark cuts off), bytes Base64, NaN and the
@@ -21,20 +20,20 @@ import pyarrow.compute as pc
 from pyarrow import types
 
 from penstock.errors import OptionError
-from penstock.formats import jsonexact, jsonquick, ndjson
+from penstock.formats.jsonread import JsonReader
 from penstock.formats.lines import BOM, not_blank, record_starts, value_ends
 from penstock.formats.malformed import MalformedError, raise_bad_record
 from penstock.formats.scalars import codes, contents, is_scalar, joined, joined_filled, render
-from penstock.formats.schema import map_entries, spark_name
+from penstock.formats.schema import check_distinct, map_entries, spark_name
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from penstock.formats.account import Account
     from penstock.formats.format import ReadFormat, WriteFormat
 
 _TEXT = pa.large_string()
 _ENCODED_BYTES_MAX = 256 << 20  # of Arrow data that is turned into text at once
-_BLOCKS_AFTER_A_MISS = 8  # what kept the quick reader from one block is likely to be in the next ones too
 _WHITE = bytes.maketrans(b"\n\r", b"  ")
 _ESCAPES = {"\\": "\\\\", '"': '\\"'}  # the backslash first: the others bring new ones
 _ESCAPES.update((chr(code), f"\\u{code:04x}") for code in range(32))
@@ -42,17 +41,15 @@ _ESCAPES.update({"\b": "\\b", "\t": "\\t", "\n": "\\n", "\f": "\\f", "\r": "\\r"
 
 
 class JsonDecoder:
-    """Lines to rows: by name, strictly typed. Blank lines are no records, nor is a byte order mark in front."""
+    """Lines to rows: by name, strictly typed. Blank lines are no records, nor is a byte order mark in front of one."""
 
-    def __init__(self, fmt: ReadFormat) -> None:
+    def __init__(self, fmt: ReadFormat, account: Account) -> None:
         for field in fmt.schema:
             _check(field.type, field.name)
         self._schema = fmt.schema
         self._sep = fmt.line_sep
-        self._flat = jsonquick.is_flat(fmt.schema)
-        if self._flat:
-            ndjson.load()
-        self._blocks_to_skip = 0
+        self._reader = JsonReader(fmt.schema, fmt.zone)
+        self._account = account
 
     def decode(self, block: bytes, *, first: bool = False) -> pa.RecordBatch:  # noqa: ARG002 - no line is special
         """Return the objects of `block`; see `Decoder`."""
@@ -65,25 +62,25 @@ class JsonDecoder:
         """Return where each line that is not blank begins; see `Decoder`."""
         starts = record_starts(block, sep=self._sep)
         ends = None if self._sep is None else value_ends(block, starts, sep=self._sep)
+        marks = np.flatnonzero(np.frombuffer(block, np.uint8)[starts] == BOM[0])
+        if len(marks):
+            codes = np.frombuffer(bytearray(block), np.uint8)
+            codes[starts[marks] + np.arange(len(BOM))[:, None]] = ord(" ")
+            block = codes.tobytes()
         return not_blank(block, starts, b" \t\r\n", ends)
 
     def _decode(self, block: bytes) -> pa.RecordBatch:
-        data = _line_feeds(block.removeprefix(BOM), self._sep)
+        data = _line_feeds(block, self._sep)
         if not data or data.isspace():
             return pa.RecordBatch.from_pylist([], self._schema)
-        if self._flat and not self._blocks_to_skip:
-            found = jsonquick.quick(data, self._schema)
-            if found is not None:
-                return found
-            self._blocks_to_skip = _BLOCKS_AFTER_A_MISS
-        self._blocks_to_skip = max(self._blocks_to_skip - 1, 0)
-        return jsonexact.exact(data, self._schema)
+        return self._reader.read(data, self._account)
 
 
 class JsonEncoder:
     """Rows to lines, one object each."""
 
     def __init__(self, fmt: WriteFormat) -> None:
+        check_distinct(fmt.schema)
         for field in fmt.schema:
             _check(field.type, field.name)
         self.extension = fmt.extension
@@ -98,6 +95,12 @@ class JsonEncoder:
     def ends(self, batch: pa.RecordBatch, data: pa.Buffer | bytes) -> npt.NDArray[np.int64]:  # noqa: ARG002 - the bytes say it
         """Return where each row ends; see `Encoder`."""
         return np.flatnonzero(np.frombuffer(data, np.uint8) == ord("\n")).astype(np.int64) + 1
+
+
+def json_text(column: pa.Array, name: str) -> pa.Array:
+    """Return the JSON of each value as text, null where it is null. `OptionError` for a type that JSON cannot hold."""
+    _check(column.type, name)
+    return _value(column, name).cast(pa.string())
 
 
 def _line_feeds(block: bytes, sep: bytes | None) -> bytes:

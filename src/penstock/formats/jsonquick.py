@@ -1,28 +1,20 @@
-r"""JSON by polars, where what it makes of a block can be proven to be right.
+"""JSON by Arrow's parser: every block that it reads as we do, and no other.
 
-polars parses JSON lines three to five times faster than anything else at hand, and is strict about types: it refuses a
-fraction, a boolean or a string where a whole number belongs. In six ways it differs from Spark and from the text,
-silently, so each is looked for, cheaply, and where it cannot be ruled out the block is left to `jsonexact`:
+Arrow is given a schema that says what each value must look like, and `scalars` makes of that what it means: a date, a
+time or bytes are read as strings, whatever Arrow would make of them. What is left to Arrow is a string, a whole number
+in its range, a double, a boolean, and which object has which members. A block that it refuses, or that may mean something
+else to us, is left to `jsonexact`:
 
-1. *Keys that are there twice*: polars takes the first value, Spark the last. Every value needs a key, so if the block
-   spells a key as often as its column has values, none is there twice. Keys end with `":`; their last eight bytes are
-   compared as one number, which may count too many, never too few. Where it counts more (nulls, nested objects with
-   such a key) no line may hold two.
-2. *Other values in string columns*: polars writes numbers and objects in its own way (`1.10` as `1.1`). Where a string
-   column has a value that looks like a number or a bracket, no key of that column may be followed by a fraction or a
-   bracket.
-3. *Numbers in decimal columns*: they came through a double, which is exact up to 15 digits.
-4. *Numbers in date and time columns* would look like years; only whole dates and times are taken here, and no number is
-   one.
-5. *Halves of characters* (`\ud83d` alone) become NUL.
-6. *Floats*: a double that lies in the middle of two floats may have been rounded twice.
+- *decimals* are read with more digits than their type has, so that none can wrap around, and rounded to it as Spark does;
+- a double *minus zero* may have been written `-0`, a whole number, which has none;
+- a double that is *not finite* may have been written `Inf` or `-NaN`.
 
-Some spellings would break the counting: white space before a colon, or escapes in keys. They are looked for, too.
+A string or time column whose values are all whole numbers (an id that is a string to some) is read as numbers: after the
+first block that was refused for it.
 """
 
 from __future__ import annotations
 
-import json
 import re
 from typing import TYPE_CHECKING
 
@@ -31,172 +23,169 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
-from penstock.formats import ndjson
-from penstock.formats.jsonexact import unpaired
+from penstock.formats.jsonlines import has_bare
 from penstock.formats.malformed import MalformedError
-from penstock.formats.scalars import is_scalar, parse, whole_times
+from penstock.formats.scalars import parse, seconds
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
+    from penstock.formats.jsonlines import Lines
 
-    Positions = npt.NDArray[np.int64]
-
-_WORD_BYTES = 8
-_SCAN_BYTES = 1 << 17  # fits in a core's cache together with what is computed of it
-_ESCAPED_KEY = r'\\(?:[^"\\]|\\.)*"\s*:'
-_SPACED_KEY = r'"[ \t\r]+:'
-_INEXACT_TEXT = r"[\[{]|-?[0-9]*[.eE]|-0|-?[0-9]{20}"
-_INEXACT_DECIMAL = r"-?[0-9.]+[eE]|-?[0-9.]{17}"
-_NOT_A_STRING = r'[^"n\s]'
-_FLOAT_TAIL, _FLOAT_TIE = (1 << 29) - 1, 1 << 28
+_OTHER_KIND = re.compile(r"Column\((.*)\) changed from (\w+) to (\w+)")
+_DIGITS_128, _DIGITS_256, _DIGITS = 38, 76, 38
+_ATTEMPTS_MAX = 8  # at other kinds of columns, for one block
 
 
-def is_flat(schema: pa.Schema) -> bool:
-    """Tell whether `quick` can be tried for this schema."""
-    # A name with NUL in it would make polars panic when it hands over the column.
-    return len(schema) > 0 and all(is_scalar(field.type) and "\0" not in field.name for field in schema)
+class QuickReader:
+    """Reads blocks of one schema. What it has learned of the data changes how fast it is, and nothing else."""
+
+    def __init__(self, schema: pa.Schema, zone: str) -> None:
+        self._schema = schema
+        self._zone = zone
+        self._numbers: dict[str, bool] = {}  # paths of string and time columns that hold whole numbers; False: some do
+        self._rounds = False  # whether decimals have more digits behind the point than their type
+        self._form = self._read_as()
+
+    @staticmethod
+    def takes(schema: pa.Schema) -> bool:
+        """Tell whether blocks of this schema can be read: Arrow has no maps here, and finds a column by its name."""
+        return len(schema) > 0 and _is_plain(list(schema))
+
+    def read(self, lines: Lines, *, unknown: bool) -> pa.RecordBatch:
+        """Return the rows as `jsonexact.exact` would; keys that no column has are left out if `unknown`, else refused.
+
+        Raises `MalformedError` where it is not certain that `exact` would return the same, or return at all.
+        """
+        table = self._table(lines, unknown=unknown)
+        convert = _Conversion(lines.data, self._zone)
+        columns = [column.chunk(0) if column.num_chunks == 1 else column.combine_chunks() for column in table.columns]
+        arrays = [convert.column(column, field) for column, field in zip(columns, self._schema, strict=True)]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+    def _table(self, lines: Lines, *, unknown: bool, attempts: int = _ATTEMPTS_MAX) -> pa.Table:
+        """Return what Arrow reads, asked for other kinds of columns as often as a refusal says of which kind they are."""
+        try:
+            return lines.table(self._form, unknown=unknown)
+        except MalformedError as error:
+            if attempts == 1 or not self._learned(str(error)):
+                raise
+        return self._table(lines, unknown=unknown, attempts=attempts - 1)
+
+    def _learned(self, refusal: str) -> bool:
+        """Tell whether the refusal says something about a column by which the block may be read after all."""
+        changed = _OTHER_KIND.search(refusal)
+        if changed is None:
+            learned = "requires scale" in refusal and not self._rounds
+            self._rounds |= learned
+        else:
+            path, before, after = changed.groups()
+            learned = path not in self._numbers if after == "number" else self._numbers.get(path, False)
+            learned &= {before, after} == {"string", "number"}
+            if learned:
+                self._numbers[path] = after == "number"
+        if learned:
+            self._form = self._read_as()
+        return learned
+
+    def _read_as(self) -> pa.Schema:
+        return pa.schema([self._field(field, "") for field in self._schema])
+
+    def _field(self, field: pa.Field, parent: str) -> pa.Field:
+        return field.with_type(self._kind(field.type, f"{parent}/{field.name}"))
+
+    def _kind(self, kind: pa.DataType, path: str) -> pa.DataType:
+        """Return the type that Arrow shall read values of a type as."""
+        if types.is_struct(kind):
+            return pa.struct([self._field(field, path) for field in kind])
+        if types.is_list(kind):
+            return pa.list_(kind.value_field.with_type(self._kind(kind.value_type, f"{path}/[]")))
+        if types.is_decimal(kind):
+            return self._decimal(kind)
+        if types.is_boolean(kind) or types.is_integer(kind) or types.is_floating(kind):
+            return kind
+        numbers = self._numbers.get(path, False) and (types.is_string(kind) or (types.is_timestamp(kind) and kind.tz))
+        return pa.int64() if numbers else pa.string()
+
+    def _decimal(self, kind: pa.DataType) -> pa.DataType:
+        """Return a decimal that has room for any number of as many digits as its precision, wherever their point is."""
+        if self._rounds:
+            return pa.decimal256(_DIGITS, _DIGITS)
+        if kind.precision + kind.scale <= _DIGITS_128:
+            return pa.decimal128(_DIGITS_128 - kind.scale, kind.scale)
+        return pa.decimal256(_DIGITS_256 - kind.scale, kind.scale)
 
 
-def quick(data: bytes, schema: pa.Schema) -> pa.RecordBatch | None:
-    """Return the rows of `data`, one JSON object a line, as `jsonexact.exact` would; None where that is not certain."""
-    frame = ndjson.read(data, {field.name: _read_as(field.type) for field in schema})
-    if frame is None:
-        return None
-    columns = [column.combine_chunks() for column in frame.to_arrow().columns]
-    if not _keys_are_single(data, schema.names, columns) or not _text_is_whole(data, schema, columns):
-        return None
-    try:
-        converted = list(map(_converted, columns, schema))
-    except (MalformedError, pa.ArrowInvalid):
-        return None
-    if any(column is None for column in converted):
-        return None
-    return pa.RecordBatch.from_arrays(converted, schema=schema)
-
-
-def _read_as(kind: pa.DataType) -> str:
-    if types.is_integer(kind):
-        return "Int64"
-    if types.is_floating(kind):
-        return "Float64"
-    return "Boolean" if types.is_boolean(kind) else "String"
-
-
-def _converted(column: pa.Array, field: pa.Field) -> pa.Array | None:
-    """Return the column as the type of its field; None, or an error of the value, when that needs a closer look."""
-    kind = field.type
-    if column.null_count and not field.nullable:
-        return None
-    if types.is_float32(kind):
-        bits = column.fill_null(0.0).to_numpy(zero_copy_only=False).view(np.int64)
-        return None if (bits & _FLOAT_TAIL == _FLOAT_TIE).any() else column.cast(kind, safe=False)
-    if _read_as(kind) != "String":
-        return column.cast(kind)
-    text = column.cast(pa.string())
-    if types.is_timestamp(kind):
-        return whole_times(text, kind)
-    return parse(text, kind, field.name) if types.is_binary(kind) or types.is_decimal(kind) else text.cast(kind)
-
-
-def _keys_are_single(data: bytes, names: list[str], columns: list[pa.Array]) -> bool:
-    """Tell whether no line has a key of the schema twice, for certain."""
-    keys, spaced = _count_keys(data)
-    if spaced and _matches(data, _SPACED_KEY):
+def _is_plain(fields: list[pa.Field]) -> bool:
+    if len({field.name for field in fields}) < len(fields):
         return False
-    if b"\\" in data and _matches(data, _ESCAPED_KEY):
-        return False
-    if keys == sum(len(column) - column.null_count for column in columns):
-        return True  # one for each value: there are no other keys at all
-    at = _ends_of_keys(data)
-    tails = _words_before(data, at)
-    lines: Positions | None = None
-    for name, column in zip(names, columns, strict=True):
-        found = at[_ends_with(tails, json.dumps(name, ensure_ascii=False).encode()[:-1])]
-        spare = len(found) - (len(column) - column.null_count)
-        if spare < 0:
+    for field in fields:
+        kind = field.type
+        while types.is_list(kind):
+            kind = kind.value_type
+        if types.is_map(kind) or (types.is_struct(kind) and not _is_plain(list(kind))):
             return False
-        if spare:
-            lines = np.flatnonzero(np.frombuffer(data, np.uint8) == ord("\n")) if lines is None else lines
-            rows = np.searchsorted(lines, found)
-            if (rows[1:] == rows[:-1]).any():
-                return False
     return True
 
 
-def _count_keys(data: bytes) -> tuple[int, bool]:
-    """Return how often `":` stands in the data, and whether white space stands in front of any colon."""
-    codes = np.frombuffer(data, np.uint8)
-    keys, spaced = 0, False
-    for begin in range(0, len(codes), _SCAN_BYTES):
-        piece = codes[begin : begin + _SCAN_BYTES + 1]
-        before, colons = piece[:-1], piece[1:] == ord(":")
-        keys += int(np.count_nonzero((before == ord('"')) & colons))
-        spaced = spaced or bool(((before <= ord(" ")) & colons).any())
-    return keys, spaced
+class _Conversion:
+    """From what Arrow has read of a block to columns of the schema. Raises `MalformedError` and `pa.ArrowInvalid`."""
+
+    def __init__(self, data: bytes, zone: str) -> None:
+        self._data = data
+        self._zone = zone
+
+    def column(self, read: pa.Array, field: pa.Field) -> pa.Array:
+        """Return the column as the type of its field."""
+        kind = field.type
+        if types.is_struct(kind):
+            members = [self.column(read.field(index), member) for index, member in enumerate(kind)]
+            return pa.StructArray.from_buffers(kind, len(read), read.buffers()[:1], children=members)
+        if types.is_list(kind):
+            elements = self.column(read.values, kind.value_field)
+            return pa.ListArray.from_buffers(kind, len(read), read.buffers()[:2], children=[elements])
+        try:
+            return self._leaf(read, kind, field.name)
+        except pa.ArrowInvalid as error:
+            raise MalformedError(str(error)) from error
+
+    def _leaf(self, read: pa.Array, kind: pa.DataType, name: str) -> pa.Array:
+        if types.is_floating(kind):
+            self._check_floats(read)
+        if types.is_decimal(kind):
+            return _decimals(read, kind)
+        if read.type == kind:
+            return read
+        if types.is_string(read.type):
+            return parse(read, kind, name, self._zone)
+        if types.is_timestamp(kind):
+            return seconds(read)
+        if pc.any(pc.equal(read, 0)).as_py():
+            self._check_bare(b"-0")
+        return read.cast(kind)
+
+    def _check_floats(self, read: pa.Array) -> None:
+        values = read.fill_null(1.0).to_numpy(zero_copy_only=False)
+        bits = values.view(np.int64 if values.dtype == np.float64 else np.int32)
+        if (bits == np.iinfo(bits.dtype).min).any():
+            self._check_bare(b"-0")
+        if not np.isfinite(values).all():
+            for word in (b"-NaN", b"Inf", b"-Inf"):
+                self._check_bare(word)
+
+    def _check_bare(self, word: bytes) -> None:
+        if has_bare(self._data, word):
+            msg = f"no {word.decode()}"
+            raise MalformedError(msg)
 
 
-def _ends_of_keys(data: bytes) -> Positions:
-    """Return where `":` stands; at some of the places a string begins with a colon."""
-    codes = np.frombuffer(data, np.uint8)
-    found = [np.zeros(0, np.int64)]
-    for begin in range(0, len(codes), _SCAN_BYTES):
-        piece = codes[begin : begin + _SCAN_BYTES + 1]
-        found.append(np.flatnonzero((piece[:-1] == ord('"')) & (piece[1:] == ord(":"))) + begin)
-    return np.concatenate(found)
+def _decimals(read: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return decimals of the type: a half is rounded away from zero, as in Spark.
 
-
-def _has_pair(data: bytes, pair: bytes) -> bool:
-    """Tell whether two bytes stand side by side, four times faster than `bytes.find`."""
-    wanted = np.frombuffer(pair, np.uint16)[0]
-    whole = np.frombuffer(data, np.uint16, len(data) // 2)
-    shifted = np.frombuffer(data, np.uint16, max(len(data) - 1, 0) // 2, min(len(data), 1))
-    return bool((whole == wanted).any() or (shifted == wanted).any())
-
-
-def _words_before(data: bytes, at: Positions) -> npt.NDArray[np.uint64]:
-    """Return the eight bytes in front of each position as a number; what is in front of the data counts as zeros."""
-    near = at[at < _WORD_BYTES]
-    first = [int.from_bytes(data[: int(end)].rjust(_WORD_BYTES, b"\0"), "little") for end in near]
-    words = np.ndarray(max(len(data) - _WORD_BYTES + 1, 0), np.dtype("<u8"), data, strides=(1,))
-    return np.concatenate((np.array(first, np.uint64), words[at[len(near) :] - _WORD_BYTES]))
-
-
-def _ends_with(words: npt.NDArray[np.uint64], tail: bytes) -> npt.NDArray[np.bool_]:
-    tail = tail[-_WORD_BYTES:]
-    shift = np.uint64(8 * (_WORD_BYTES - len(tail)))
-    ends: npt.NDArray[np.bool_] = (words >> shift) == np.uint64(int.from_bytes(tail, "little"))
-    return ends
-
-
-def _text_is_whole(data: bytes, schema: pa.Schema, columns: list[pa.Array]) -> bool:
-    """Tell whether the text of strings, decimals and binary values is what the file has, for certain."""
-    if b"\\" in data and _has_pair(data, b"\\u") and len(unpaired(data)):
-        return False
-    texts = [field.name for field, column in zip(schema, columns, strict=True) if _looks_odd(field.type, column)]
-    decimals = [field.name for field in schema if types.is_decimal(field.type)]
-    others = [field.name for field in schema if types.is_binary(field.type)]
-    doubts = ((texts, _INEXACT_TEXT), (decimals, _INEXACT_DECIMAL), (others, _NOT_A_STRING))
-    forms = [rf'"(?:{"|".join(map(_quoted, names))})"\s*:\s*(?:{form})' for names, form in doubts if names]
-    return not forms or not _matches(data, "|".join(forms))
-
-
-def _quoted(name: str) -> str:
-    return re.escape(json.dumps(name, ensure_ascii=False)[1:-1])
-
-
-def _looks_odd(kind: pa.DataType, column: pa.Array) -> bool:
-    """Tell whether a string column has a value that begins like a number or a bracket, so polars may have made it."""
-    if not types.is_string(kind):
-        return False
-    text = column.cast(pa.string())
-    offsets = np.frombuffer(text.buffers()[1], np.int32)[text.offset : text.offset + len(text) + 1]
-    begins = offsets[:-1][offsets[1:] > offsets[:-1]]
-    if not len(begins):
-        return False
-    first = np.frombuffer(text.buffers()[2], np.uint8)[begins]
-    return bool((((first >= ord("-")) & (first <= ord("9"))) | (first | 32 == ord("{"))).any())
-
-
-def _matches(data: bytes, form: str) -> bool:
-    """Tell whether the regular expression matches anywhere, in one pass, whatever the data."""
-    return bool(pc.match_substring_regex(pa.array([data], pa.large_binary()), form)[0].as_py())
+    Arrow holds numbers to the precision of their type before it gives them its scale, and not behind it: what was read may have
+    more digits than its type says, and is given one that has them all, so that what follows looks for itself.
+    """
+    wide = pa.decimal128 if types.is_decimal128(read.type) else pa.decimal256
+    most = _DIGITS_128 if wide is pa.decimal128 else _DIGITS_256
+    read = pa.Array.from_buffers(wide(most, read.type.scale), len(read), read.buffers(), read.null_count, read.offset)
+    if read.type.scale > kind.scale:
+        read = pc.round(read, ndigits=kind.scale, round_mode="half_towards_infinity")
+    return read.cast(kind)

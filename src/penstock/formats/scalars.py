@@ -1,8 +1,10 @@
 """Single values and their text, a column at a time: what json and csv share.
 
 `parse` accepts what Spark's readers accept of a type, less what changes a value or depends on the day of the reading,
-and refuses everything else: nothing becomes null because it does not fit. `render` writes what Spark's writers write,
-but for times, which keep their microseconds. `parse(render(column)) == column` for every column that can be rendered.
+and refuses everything else: nothing becomes null because it does not fit. What a text means, or that it means nothing,
+depends on that text alone: where a quick way is taken for a whole column, it takes only forms that the slow way reads
+alike, and leaves others to it one by one. `render` writes what Spark's writers write, but for times, which keep their
+microseconds. `parse(render(column)) == column` for every column that can be rendered.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from pyarrow import types
 from penstock.errors import OptionError
 from penstock.formats.malformed import MalformedError, excerpt
 from penstock.formats.schema import UTC_MICROS, spark_name
+from penstock.formats.zones import UTC, instants
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,12 +32,16 @@ LOCAL_MICROS = pa.timestamp("us")
 _MICROS_PER_SECOND = 1_000_000
 
 _DATE = r"(?P<year>\d{4})(?:-(?P<month>\d{1,2})(?:-(?P<day>\d{1,2})"
-_ZONE = r"(?P<zone>Z|(?:UTC|GMT)?(?:(?P<sign>[+-])(?P<zone_hour>\d{1,2})(?::?(?P<zone_minute>\d{2}))?)?)"
-_TIME = rf"(?P<hour>\d{{1,2}}):(?P<minute>\d{{1,2}})(?::(?P<second>\d{{1,2}})(?:\.(?P<fraction>\d*))?)? ?{_ZONE}"
+_ZONE = r"(?P<zone>Z|(?:UTC|GMT)?(?:(?P<sign>[+-])(?P<zone_hour>\d{1,2})(?::?(?P<zone_minute>[0-5]\d))?)?)"
+_SECOND = r"(?::(?P<second>\d{1,2})(?:\.(?P<fraction>\d*))?)?"
+_TIME = rf"(?P<hour>\d{{1,2}})(?::(?P<minute>\d{{1,2}}){_SECOND})? ?{_ZONE}"
 _DATE_FORM = rf"^\s*{_DATE}(?:[ T].*)?)?)?\s*$"
 _TIME_FORM = rf"^\s*{_DATE}(?:[ T]{_TIME})?)?)?\s*$"
 _NUMBER_FORM = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _DECIMAL_DIGITS = 38
+_OFFSET_HOURS_MAX = 23  # as Arrow has it; Java's zones have 18
+_DAY_LENGTH, _TIME_LENGTH = len("2024-01-31"), len("2024-01-31T12:00:00")
+_OFFSET_LENGTH = len("+01:00")
 _NOT_A_NUMBER_FORM = r"^(?:NaN|[+-]?Inf(?:inity)?)$"
 
 # Years 0000 to 9999, which is what the text forms have room for.
@@ -56,13 +63,13 @@ def is_scalar(kind: pa.DataType) -> bool:
     return bool(any(check(kind) for check in checks) or floats or kind in {UTC_MICROS, LOCAL_MICROS})
 
 
-def parse(text: pa.Array, kind: pa.DataType, name: str) -> pa.Array:
-    """Return the values of type `kind` that the strings (or nulls) of `text` stand for.
+def parse(text: pa.Array, kind: pa.DataType, name: str, zone: str = UTC) -> pa.Array:
+    """Return the values of type `kind` that the strings (or nulls) of `text` stand for; `zone` is that of times without one.
 
     Raises `MalformedError`, which names the column as `name`, when any of them stands for none.
     """
     try:
-        return _parsed(text, kind)
+        return _parsed(text, kind, zone)
     except (pa.ArrowInvalid, MalformedError) as error:
         raise misfit(text, kind, name) from error
 
@@ -91,6 +98,27 @@ def render(column: pa.Array, name: str) -> pa.Array:
     return column.cast(pa.large_string())
 
 
+def digits(column: pa.Array) -> pa.Array:
+    """Return the text of decimals without an exponent, which `render` has, as Java does, where six zeros are behind the point."""
+    kind = column.type
+    text = column.cast(pa.large_string())
+    if not np.any(codes(text) == ord("E")):
+        return text
+    unscaled = pa.Array.from_buffers(
+        pa.decimal128(kind.precision, 0), len(column), column.buffers(), column.null_count, column.offset
+    )
+    text = unscaled.cast(pa.large_string())
+    sign = pc.if_else(pc.starts_with(text, "-"), "-", "").cast(pa.large_string())
+    unsigned = pc.utf8_ltrim(text, "-")
+    if kind.scale <= 0:
+        return joined(
+            sign, unsigned, pc.if_else(pc.equal(unsigned, "0"), "", "0" * -kind.scale).cast(pa.large_string())
+        )
+    padded = pc.utf8_lpad(unsigned, kind.scale + 1, "0")
+    whole = pc.utf8_slice_codeunits(padded, 0, -kind.scale)
+    return joined(sign, whole, ".", pc.utf8_slice_codeunits(padded, -kind.scale))
+
+
 def seconds(numbers: pa.Array) -> pa.Array:
     """Return the times that whole seconds since 1970 stand for; `pa.ArrowInvalid` for a time Arrow cannot hold."""
     return pc.multiply_checked(numbers.cast(pa.int64()), _MICROS_PER_SECOND).view(UTC_MICROS)
@@ -109,7 +137,9 @@ def parse_base64(text: pa.Array) -> pa.Array:
     return decoded.to_arrow().cast(pa.binary())
 
 
-def _parsed(text: pa.Array, kind: pa.DataType) -> pa.Array:
+def _parsed(text: pa.Array, kind: pa.DataType, zone: str) -> pa.Array:
+    if types.is_timestamp(kind):
+        return _times(text, zone) if kind.tz else _clock_times(text)
     if types.is_boolean(kind):
         return _booleans(text)
     if types.is_binary(kind):
@@ -199,24 +229,88 @@ def _dates(text: pa.Array, kind: pa.DataType) -> pa.Array:
         return _day_text(_groups(text, _DATE_FORM)).cast(kind)
 
 
-def whole_times(text: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Return the times that text of one form stands for, with zones or without; `pa.ArrowInvalid` for any other."""
+def _times(text: pa.Array, zone: str) -> pa.Array:
+    plain, zoned = _plain_times(text)
+    if not plain.all():
+        return _either(plain, text, lambda usual: _times(usual, zone), lambda odd: _any_time(odd, zone))
     try:
-        return text.cast(kind)
+        if zoned.all():
+            return text.cast(UTC_MICROS)
+        if zoned.any():
+            return _either(zoned, text, lambda whole: whole.cast(UTC_MICROS), lambda local: _times(local, zone))
+        return instants(text.cast(LOCAL_MICROS), zone)
     except pa.ArrowInvalid:
-        if kind.tz is None:
-            raise
-        return text.cast(LOCAL_MICROS).view(kind)
+        return _any_time(text, zone)
 
 
-def _times(text: pa.Array, kind: pa.DataType) -> pa.Array:
+def _clock_times(text: pa.Array) -> pa.Array:
+    plain, zoned = _plain_times(text)
     try:
-        return whole_times(text, kind)
+        if (plain & ~zoned).all():
+            return text.cast(LOCAL_MICROS)
     except pa.ArrowInvalid:
-        groups = _groups(text, _TIME_FORM)
-        if kind.tz is None and pc.any(pc.not_equal(groups["zone"], "")).as_py():
-            raise
-        return _any_time(groups).view(kind)
+        pass
+    groups = _groups(text, _TIME_FORM)
+    if pc.any(pc.not_equal(groups["zone"], "")).as_py():
+        msg = "a time without a zone"
+        raise MalformedError(msg)
+    return _clock_text(groups).cast(LOCAL_MICROS)
+
+
+def _plain_times(text: pa.Array) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+    """Tell which values have a form that Arrow reads as we do where it reads it at all, and which of those have a zone.
+
+    These are days, and days with a time of hour, minute and second, a fraction of up to six digits or none, and Z, an
+    offset like +01:00, or no zone. Nulls are plain, and count as of either kind.
+    """
+    starts, lengths, data = _extents(text)
+    ends = starts + lengths
+
+    def byte(at: npt.NDArray[np.int64], character: str) -> npt.NDArray[np.bool_]:
+        """Tell where a character stands at these places, anything for a place in front of the values or behind them."""
+        same: npt.NDArray[np.bool_] = data.take(at, mode="clip") == ord(character)
+        return same
+
+    utc = byte(ends - 1, "Z")
+    suffix = utc.astype(np.int64)
+    if not utc.all():
+        sign = byte(ends - _OFFSET_LENGTH, "+") | byte(ends - _OFFSET_LENGTH, "-")
+        suffix[sign & byte(ends - 3, ":") & (lengths > _TIME_LENGTH)] = _OFFSET_LENGTH
+    core = lengths - suffix
+    time = byte(starts + 13, ":") & byte(starts + 16, ":")
+    if not (core == _TIME_LENGTH).all():
+        fraction = (core > _TIME_LENGTH + 1) & (core <= _TIME_LENGTH + 7) & byte(starts + _TIME_LENGTH, ".")
+        time &= (core == _TIME_LENGTH) | fraction
+    plain, zoned = time | (lengths == _DAY_LENGTH), time & (suffix > 0)
+    if text.null_count:
+        missing = text.is_null().to_numpy(zero_copy_only=False)
+        plain, zoned = plain | missing, zoned | missing
+    return plain, zoned
+
+
+def _extents(text: pa.Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
+    """Return where each value of a string array begins in the bytes that are returned, too, and how long it is."""
+    large = types.is_large_string(text.type) or types.is_large_binary(text.type)
+    offsets, data = text.buffers()[1:]
+    if not len(text) or not data:
+        zeros = np.zeros(len(text), np.int64)
+        return zeros, zeros, np.zeros(1, np.uint8)
+    bounds = np.frombuffer(offsets, np.int64 if large else np.int32)[text.offset : text.offset + len(text) + 1]
+    bounds = bounds.astype(np.int64)
+    return bounds[:-1], np.diff(bounds), np.frombuffer(data, np.uint8)
+
+
+def _either(
+    mask: npt.NDArray[np.bool_],
+    text: pa.Array,
+    yes: Callable[[pa.Array], pa.Array],
+    no: Callable[[pa.Array], pa.Array],
+) -> pa.Array:
+    """Return what `yes` makes of the values under `mask` and `no` of the others, in their places."""
+    places = np.empty(len(mask), np.int64)
+    places[np.concatenate((np.flatnonzero(mask), np.flatnonzero(~mask)))] = np.arange(len(mask))
+    parts = [yes(text.filter(pa.array(mask))), no(text.filter(pa.array(~mask)))]
+    return pa.concat_arrays(parts).take(pa.array(places))
 
 
 _PARSERS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.Array, pa.DataType], pa.Array]], ...] = (
@@ -224,19 +318,30 @@ _PARSERS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.Array, pa.Data
     (types.is_floating, _floats),
     (types.is_decimal, _decimals),
     (types.is_date32, _dates),
-    (types.is_timestamp, _times),
 )
 
 
-def _any_time(groups: dict[str, pa.Array]) -> pa.Array:
-    """Return the times of matched text, by bringing it into the one form that Arrow reads with a zone."""
+def _any_time(text: pa.Array, zone: str) -> pa.Array:
+    """Return the times of text of any form, by bringing each into the one form that Arrow reads, and its zone besides."""
+    groups = _groups(text, _TIME_FORM)
+    local = _clock_text(groups).cast(LOCAL_MICROS)
+    number = {part: pc.if_else(pc.equal(groups[part], ""), "0", groups[part]) for part in ("zone_hour", "zone_minute")}
+    hours, minutes = (number[part].cast(pa.int64()) for part in ("zone_hour", "zone_minute"))
+    if pc.any(pc.greater(hours, _OFFSET_HOURS_MAX)).as_py():
+        msg = "an offset of less than a day"
+        raise MalformedError(msg)
+    offset = pc.add(pc.multiply(hours, 3600), pc.multiply(minutes, 60))
+    signed = pc.if_else(pc.equal(groups["sign"], "-"), pc.negate(offset), offset)
+    whole = pc.subtract(local.view(pa.int64()), pc.multiply(signed, _MICROS_PER_SECOND)).view(UTC_MICROS)
+    none = pc.equal(groups["zone"], "")
+    return pc.coalesce(instants(pc.if_else(none, local, None), zone), whole)
+
+
+def _clock_text(groups: dict[str, pa.Array]) -> pa.Array:
+    """Return the wall-clock times of matched text in one form."""
     hour, minute, second = (_two_digits(groups[part], "0") for part in ("hour", "minute", "second"))
     fraction = pc.utf8_rpad(pc.utf8_slice_codeunits(groups["fraction"], 0, 6), 6, "0")
-    clock = joined(hour, ":", minute, ":", second)
-    sign = pc.if_else(pc.equal(groups["sign"], ""), "+", groups["sign"])
-    zone_hour, zone_minute = (_two_digits(groups[part], "0") for part in ("zone_hour", "zone_minute"))
-    day = _day_text(groups)
-    return joined(day, "T", clock, ".", fraction, sign, zone_hour, ":", zone_minute).cast(UTC_MICROS)
+    return joined(_day_text(groups), "T", joined(hour, ":", minute, ":", second), ".", fraction)
 
 
 def _day_text(groups: dict[str, pa.Array]) -> pa.Array:

@@ -12,10 +12,12 @@ from penstock.errors import BadRecord, OptionError
 from penstock.formats.lines import record_starts, value_ends
 from penstock.formats.malformed import excerpt
 from penstock.formats.scalars import contents
+from penstock.formats.schema import spark_name
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from penstock.formats.account import Account
     from penstock.formats.format import ReadFormat, WriteFormat
 
 
@@ -26,7 +28,7 @@ class TextDecoder:
     and code units of the file.
     """
 
-    def __init__(self, fmt: ReadFormat) -> None:
+    def __init__(self, fmt: ReadFormat, account: Account) -> None:  # noqa: ARG002 - a line has nothing else
         self._schema = fmt.schema
         self._sep = fmt.line_sep
         self._unit = fmt.unit
@@ -90,7 +92,7 @@ class TextEncoder:
 def _one_column(schema: pa.Schema) -> pa.Field:
     if len(schema) == 1 and schema.field(0).type in {pa.string(), pa.binary()}:
         return schema.field(0)
-    found = ", ".join(f"{field.name} {field.type}" for field in schema) or "no column"
+    found = ", ".join(f"{field.name} {spark_name(field.type)}" for field in schema) or "no column"
     msg = f"text needs one string column, found {found}; join the columns into one, or use json or csv"
     raise OptionError(msg)
 

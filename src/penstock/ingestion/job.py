@@ -27,12 +27,13 @@ import os
 import re
 import threading
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from penstock import errors, unique
 from penstock.arguments import named
 from penstock.errors import CheckpointMismatch, DamagedState, NoSpace, NotThere, OptionError, StorageError
+from penstock.formats.account import Account
 from penstock.ingestion.replan import in_flight
 from penstock.ingestion.stage import Stage
 from penstock.options import SINK, SOURCE, Option, parse
@@ -48,6 +49,7 @@ from penstock.source import configured, schemas
 from penstock.source.cursor import Cursor, is_version
 from penstock.source.scan import Scan
 from penstock.spark.checkpoint import Checkpoint
+from penstock.session.zone import time_zone
 from penstock.storage import TEMPORARY, locate
 from penstock.units import parse_duration
 
@@ -90,7 +92,9 @@ _JVM_ENDED = (
 class Ingested:
     """What an ingest has done: input since the checkpoint began, output since the sink began; `batch` is the last one.
 
-    `waiting` says that one that watches has taken all that is there, and waits for more.
+    `waiting` says that one that watches has taken all that is there, and waits for more. Of what this call has read:
+    `null_columns` are the columns that were null in every row, `unknown_fields` what the data had under names that no column
+    has, by name with how often, a hundred names at most; `notes` say both to people, and are empty where there is nothing to say.
     """
 
     batch: int
@@ -103,6 +107,9 @@ class Ingested:
     output_bytes: int
     open_rows: int
     waiting: bool = False
+    null_columns: tuple[str, ...] = ()
+    unknown_fields: Mapping[str, int] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
 
 @named
@@ -132,13 +139,15 @@ def ingest(
     then and what was committed is published; after a `KeyboardInterrupt` `progress` is told of that, too.
     """
     require_pyspark()
+    require_session(spark, "ingest")
     require_driver(spark, "ingest")
     where = None if checkpoint is None else os.fspath(checkpoint)
     paths = os.fspath(src), os.fspath(dst)
     every = parse_duration(_WATCHING if watch is True else watch, name="watch") if watch else None
 
     def described() -> _Job:
-        job = _Job(*paths, dict(source or {}), dict(sink or {}), where)
+        zone = {"sessionTimeZone": time_zone(spark)}
+        job = _Job(*paths, zone | dict(source or {}), dict(sink or {}), where)
         job.describe(transform, spark.sparkContext.defaultParallelism)
         return job
 
@@ -250,6 +259,7 @@ class _Job:
 
     _spark: SparkSession
     _waiting = False
+    _accounted = Account()  # before this call
 
     def __init__(
         self,
@@ -300,6 +310,8 @@ class _Job:
         self.prepare()
         carried = self._source | self._carried() | {"tasks": str(self._tasks)}
         self._abandon_changed_plan()
+        if name := self._checkpoint.query_id():
+            self._accounted = self.sink(name).ledger.head().account
         keeper.sweep()
         frame = spark.readStream.format("penstock").options(**carried).load()
         writer = frame.writeStream.format("penstock").options(**self._sink, **{STAGE: self._stage.text})
@@ -463,7 +475,9 @@ class _Job:
         head = self.sink(name).ledger.head() if name else None
         rows, made, written = (head.total_rows, head.total_files, head.total_bytes) if head else (0, 0, 0)
         open_rows = sum(part.rows for part in head.open) if head else 0
-        return Ingested(batch, files, size, left_files, left_size, rows, made, written, open_rows, waiting)
+        new = head.account.since(self._accounted) if head else Account()
+        told = tuple(new.null_columns), dict(new.unknown), tuple(new.told())
+        return Ingested(batch, files, size, left_files, left_size, rows, made, written, open_rows, waiting, *told)
 
     def waits(self, query: StreamingQuery) -> bool:
         """Tell whether the query has found nothing to do: not while it looks for the first time, and on while it looks again."""

@@ -17,12 +17,13 @@ import inspect
 import json
 import os
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, cast
 
 from penstock.errors import OptionError, PenstockError
 from penstock.formats import LINES, decoder
+from penstock.formats.account import Watch
 from penstock.formats.schema import conform, to_arrow, to_spark
 from penstock.formats.strings import checked
 from penstock.options import SINK, SOURCE, Option, Options, parse
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from penstock.formats.account import Account
     from penstock.sink.existing import NotedStage
     from penstock.source.read import Reading
 
@@ -145,12 +147,18 @@ class Stage:
         passes = fmt.name == "text" and self.transform is None and self.reading.metadata is None and one_column
         return passes and self.reading.gives_utf8
 
-    def rows(self, carried: Iterator[pa.RecordBatch], *, text: bool, errors: str) -> Iterator[pa.RecordBatch | bytes]:
-        """Yield the rows of the splits that Spark carried here; lines as bytes if `text`. `errors` is as in `read`."""
+    def rows(
+        self, carried: Iterator[pa.RecordBatch], account: Account, *, text: bool, errors: str
+    ) -> Iterator[pa.RecordBatch | bytes]:
+        """Yield the rows of the splits that Spark carried here; lines as bytes if `text`. `errors` is as in `read`.
+
+        What is to be told of the records that were read is entered into `account`.
+        """
         self._load_libraries()
-        entries = [entry for batch in carried for entry in batch.column("splits").to_pylist()]
-        splits = [Split.from_json(split) for entry in entries for split in json.loads(entry)]
-        yield from self.read(splits, text=text, errors=errors)
+        plan = [json.loads(entry) for batch in carried for entry in batch.column("splits").to_pylist()]
+        splits = [Split.from_json(split) for entry in plan for split in entry["splits"]]
+        how = self.reading.in_zone(plan[0]["zone"]) if plan else self.reading
+        yield from replace(self, reading=how).read(splits, account, text=text, errors=errors)
 
     def _load_libraries(self) -> None:
         """Import what the task will need, while what sends its splits still starts."""
@@ -160,7 +168,9 @@ class Stage:
             with suppress(OptionError):  # of text whose schema has columns that directories name
                 decoder(self.reading.format)
 
-    def read(self, splits: list[Split], *, text: bool, errors: str) -> Iterator[pa.RecordBatch | bytes]:
+    def read(
+        self, splits: list[Split], account: Account | None = None, *, text: bool, errors: str
+    ) -> Iterator[pa.RecordBatch | bytes]:
         """Yield the rows of splits; lines as bytes if `text`.
 
         What a transform returns is what its author says; `errors` is what becomes of strings in it that are not UTF-8.
@@ -168,7 +178,9 @@ class Stage:
         if text:
             yield from self.reading.text(splits)
             return
-        plain = configured.rows(self.options, self.reading, tuple(splits))
+        plain = configured.rows(self.options, self.reading, tuple(splits), account)
+        if account is not None:
+            plain = Watch(configured.expected_schema(self.options, self.reading), account).through(plain)
         if self.transform is None:
             yield from plain
         elif callable(self.transform):

@@ -52,6 +52,8 @@ SOURCE = (
     Option("comment", None, character, "csv records that begin with it are none"),
     Option("nullValue", None, any_text, "a csv field without quotes that is null, as an empty one is"),
     Option("emptyValue", None, any_text, "what an empty csv field in quotes stands for; unset: the empty string"),
+    Option("timeZone", None, text, "zone of times that say none; unset: that of Spark's session, else UTC"),
+    Option("sessionTimeZone", None, text, "zone of Spark's session, set by penstock.register and penstock.ingest"),
     Option("blockSize", None, size, "cut binary files into blocks of this size"),
     Option("stateLocation", None, text, "directory for plans too long for an offset; unset: they stay in the offset"),
     Option("tasks", None, count, "pack a batch into at most that many tasks; unset: by splitSize"),

@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from penstock.formats.account import Account
+
 if TYPE_CHECKING:
     from penstock.sink.ledger import FinishedFile, Kind, OpenPart
 
@@ -69,7 +71,8 @@ class TaskResult:
     """What a task did: `consumed` are the buckets of this writer whose earlier open part its parts continue.
 
     `write`, `base`, `epoch` and `time_ns` are those of the batch's beginning: the attempt, the record it began from, who
-    may commit, and the one time that all of the batch goes by. `final`: every part that is open ends now.
+    may commit, and the one time that all of the batch goes by. `final`: every part that is open ends now. `account`
+    is what is to be told of the task's rows.
     """
 
     write: str
@@ -82,6 +85,7 @@ class TaskResult:
     open: tuple[OpenPart, ...] = ()
     consumed: tuple[str, ...] = ()
     rows: int = 0
+    account: Account = field(default_factory=Account)
 
 
 @dataclass(frozen=True)

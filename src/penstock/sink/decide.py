@@ -20,9 +20,11 @@ from __future__ import annotations
 
 import base64
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import CommitError
+from penstock.formats.account import Account
 from penstock.sink.ledger import FinishedFile, Growth
 
 if TYPE_CHECKING:
@@ -83,6 +85,7 @@ def decide(
         "time_ns": first.time_ns,
         "batches": head.batches | ({batch.query: (batch.number, batch.fingerprint)} if batch else {}),
         "total_rows": head.total_rows + sum(result.rows for result in results),
+        "account": head.account.followed_by(reduce(Account.beside, (result.account for result in results))),
     }
     if _grows(batch, rules):
         growths, lengths = _growths(head, results, rules)

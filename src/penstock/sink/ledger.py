@@ -57,6 +57,7 @@ import xxhash
 
 from penstock import failpoints
 from penstock.errors import AlreadyThere, DamagedState, NotThere
+from penstock.formats.account import Account
 from penstock.formats.codecs import compress
 
 if TYPE_CHECKING:
@@ -175,7 +176,7 @@ class State:
     """What one record says.
 
     `n` is its number, `write` the id of the attempt that put it, `parent` that of record n - 1. The totals are rows
-    committed, files finished and their bytes since the sink began.
+    committed, files finished and their bytes since the sink began; `account` is of all these rows.
     """
 
     sink: str
@@ -196,6 +197,7 @@ class State:
     total_bytes: int = 0
     lengths: dict[str, int] = field(default_factory=dict)
     grown: tuple[Growth, ...] = ()
+    account: Account = field(default_factory=Account)
 
     def last_batch(self, query: str) -> int:
         """Return the last batch of the query that is committed here, -1 if none is."""
@@ -285,7 +287,7 @@ class Ledger:
     def put(self, state: State) -> None:
         """Put record `state.n`: the commit. `AlreadyThere` if the number is taken; nothing has happened then."""
         failpoints.hit("sink.ledger.before-put")
-        self._storage.put_if_absent(self._path(state.n), signed(asdict(state)))
+        self._storage.put_if_absent(self._path(state.n), signed(_form(state)))
         failpoints.hit("sink.ledger.after-put")
 
     def persist(self, n: int) -> None:
@@ -410,6 +412,13 @@ def checked(data: bytes, path: str) -> dict[str, Any]:
     return record
 
 
+def _form(state: State) -> dict[str, Any]:
+    account = state.account.to_json()
+    form = asdict(state)
+    del form["account"]
+    return form | ({"account": account} if account else {})
+
+
 def _state(record: dict[str, Any], path: str) -> State:
     fields = {name: value for name, value in record.items() if name != "v"}
     try:
@@ -417,6 +426,7 @@ def _state(record: dict[str, Any], path: str) -> State:
         fields["finished"] = tuple(FinishedFile(**file) for file in fields["finished"])
         fields["grown"] = tuple(Growth(**(g | {"segments": _segments(g)})) for g in fields["grown"])
         _check_relative(_paths_in(fields))
+        fields["account"] = Account.from_json(fields.get("account", {}))
         fields["batches"] = {query: (batch, mark) for query, (batch, mark) in fields["batches"].items()}
         return State(**fields)
     except (AttributeError, KeyError, TypeError, ValueError) as error:

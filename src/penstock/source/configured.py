@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,20 +11,24 @@ import pyarrow as pa
 
 from penstock.errors import NotThere, OptionError
 from penstock.formats import ReadFormat
+from penstock.formats.account import NAMES_MAX, Account
 from penstock.formats.charsets import encodable
 from penstock.formats.format import CSV_OPTIONS, Dialect
 from penstock.formats.schema import to_arrow
+from penstock.formats.zones import UTC, unsaid, zone_name
 from penstock.source import schemas
 from penstock.source.plan import Planner
 from penstock.source.read import FILES_SCHEMA, METADATA_TYPE, Reading, files_batch, in_bytes
 from penstock.storage import locate
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from penstock.options import Options
     from penstock.source.cursor import Split
 
+_log = logging.getLogger("penstock.source")
+_logged: set[str] = set()  # names that no column has, of which it was told
 SPLITS_SCHEMA = pa.schema([("splits", pa.string())])
 _OF_FORMAT = {
     "blockSize": ("binary",),
@@ -51,6 +56,7 @@ def reading(options: Options, schema: str) -> Reading:
         csv=Dialect.of(options),
         block_size=options["blockSize"],
         errors=options["encodingErrors"],
+        zone=_zone(options) or UTC,
     )
     _check_separator(options)
     if options["emit"] == "records":
@@ -79,26 +85,67 @@ def planner(options: Options, how: Reading) -> Planner:
         reach=how.reach,
         state=state,
         admit=admit,
+        zone=_zone(options),
     )
+
+
+def _zone(options: Options) -> str | None:
+    """Return the zone of times that say none, as the user or the session has said it. Raises `OptionError`."""
+    name = options["timeZone"] or options["sessionTimeZone"]
+    return zone_name(name, "timeZone" if options["timeZone"] else "spark.sql.session.timeZone") if name else None
 
 
 def _whole(path: str) -> bool:  # noqa: ARG001 - what a planner calls
     return False
 
 
-def rows(options: Options, how: Reading, splits: tuple[Split, ...]) -> Iterator[pa.RecordBatch]:
-    """Yield what one task emits, by `emit`."""
+def rows(
+    options: Options, how: Reading, splits: tuple[Split, ...], account: Account | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Yield what one task emits, by `emit`; what is to be told of records is entered into `account`."""
     if options["emit"] == "files":
         yield files_batch(how, splits)
     elif options["emit"] == "splits":
-        yield carried(splits)
+        yield carried(splits, how.format.zone)
     else:
-        yield from how.batches(splits)
+        yield from how.batches(splits, account)
 
 
-def carried(splits: Iterable[Split]) -> pa.RecordBatch:
-    """Return the splits of one task as the row that carries them to the stage of an ingest."""
-    text = json.dumps([split.to_json() for split in splits]).encode()
+def told(options: Options, how: Reading, splits: tuple[Split, ...]) -> Iterator[pa.RecordBatch]:
+    """Yield what one task emits; log, once a process, the names that the data has and no column has.
+
+    Spark has no place for what a source in Python has to tell.
+    """
+    account = Account()
+    yield from rows(options, how, splits, account)
+    names = account.unknown.keys() - _logged
+    if names and len(_logged) < NAMES_MAX:
+        _logged.update(names)
+        _log.warning(
+            "%r: %s",
+            how.root,
+            "; ".join(Account(unknown={name: account.unknown[name] for name in sorted(names)}).told()),
+        )
+
+
+def in_zone(options: Options, how: Reading, zone: str | None, session_zone: Callable[[], str]) -> Reading:
+    """Return how the splits of a plan are read, in the zone that the plan has; called in a task.
+
+    `None`: nobody had said a zone. What is said by now counts, so that who was told to say it can go on; else it is UTC where
+    the session is in UTC, too. Where that is in another one, a time that says no zone is not read: Spark would read it in
+    that, which this session's next run need not have.
+    """
+    if zone is not None:
+        return how.in_zone(zone)
+    if _zone(options) is not None:
+        return how
+    session = session_zone()
+    return how if session == UTC else how.in_zone(unsaid(session))
+
+
+def carried(splits: Iterable[Split], zone: str) -> pa.RecordBatch:
+    """Return the splits of one task, and their zone, as the row that carries them to the stage of an ingest."""
+    text = json.dumps({"splits": [split.to_json() for split in splits], "zone": zone}).encode()
     ends = np.array([0, len(text)], np.int32)
     # Not `pa.array([...])`, which imports pandas where it is installed: a fifth of a second in a process that needs none.
     column = pa.StringArray.from_buffers(1, pa.py_buffer(ends), pa.py_buffer(text))

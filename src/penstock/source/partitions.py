@@ -20,12 +20,14 @@ import pyarrow as pa
 from penstock.errors import BadFile, OptionError
 from penstock.formats.malformed import MalformedError
 from penstock.formats.scalars import is_scalar, parse
+from penstock.formats.schema import spark_name
 from penstock.source import advice
 from penstock.source.scan import is_partition
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from penstock.formats.account import Account
     from penstock.source.cursor import Split
     from penstock.source.read import Reading
 
@@ -34,7 +36,7 @@ _ESCAPE = re.compile("%([0-9A-Fa-f]{2})")
 Values = tuple[tuple[str, str | None], ...]
 
 
-def batches(reading: Reading, splits: Iterable[Split]) -> Iterator[pa.RecordBatch]:
+def batches(reading: Reading, splits: Iterable[Split], account: Account) -> Iterator[pa.RecordBatch]:
     """Yield the records of the splits, directory by directory, with the columns that these name.
 
     Raises what `Reading.batches` does, and `BadFile` for a value that is none of its column's type, or missing.
@@ -47,12 +49,17 @@ def batches(reading: Reading, splits: Iterable[Split]) -> Iterator[pa.RecordBatc
         inner = _without(reading, values)
         place = f"{reading.root}/{folder}" if folder else reading.root
         try:
-            columns = {name: _scalar(text, reading.format.schema.field(name)) for name, text in values}
+            columns = {
+                name: _scalar(text, reading.format.schema.field(name), reading.format.zone) for name, text in values
+            }
         except MalformedError as error:
-            msg = f"{place!r} names no {error}; rename the directory, or set partitionColumns=none, {advice.AGAIN}"
+            msg = (
+                f"{place!r} names no {error}; rename the directory, or set partitionColumns=none and recursiveFileLookup=true to "
+                f"have it taken for a name like others, {advice.AGAIN}"
+            )
             raise BadFile(msg) from error
         _check_complete(inner, place)
-        for batch in inner.batches(group):
+        for batch in inner.batches(group, account):
             yield _with_columns(batch, columns, reading)
 
 
@@ -73,21 +80,24 @@ def _unescaped(text: str) -> str:
     return _ESCAPE.sub(lambda match: chr(int(match[1], 16)), text)
 
 
-def _scalar(text: str | None, field: pa.Field) -> pa.Scalar:
+def _scalar(text: str | None, field: pa.Field, zone: str) -> pa.Scalar:
     if text is None:
         if not field.nullable:
             msg = f"value of column {field.name!r}, which is not nullable"
             raise MalformedError(msg)
         return pa.scalar(None, field.type)
     if not is_scalar(field.type) or pa.types.is_binary(field.type):
-        msg = f"column {field.name!r} is {field.type}, which the name of a directory cannot hold"
+        msg = (
+            f"column {field.name!r} is {spark_name(field.type)}, which the name of a directory cannot hold; set "
+            "partitionColumns=none and recursiveFileLookup=true, and the files have it"
+        )
         raise OptionError(msg)
     try:
         array = pa.array([text], pa.string())
     except UnicodeEncodeError as error:
         msg = f"value of column {field.name!r} in UTF-8"
         raise MalformedError(msg) from error
-    return parse(array, field.type, field.name)[0] if not pa.types.is_string(field.type) else array[0]
+    return parse(array, field.type, field.name, zone)[0] if not pa.types.is_string(field.type) else array[0]
 
 
 def _without(reading: Reading, values: Values) -> Reading:
@@ -102,7 +112,10 @@ def _check_complete(inner: Reading, place: str) -> None:
     """Raise unless what no directory names can be in the files."""
     names = inner.format.schema.names
     if not names:
-        msg = f"the directories of {place!r} name all columns of the schema; expected one that is in the files"
+        msg = (
+            f"the directories of {place!r} name all columns of the schema; expected one that is in the files, or "
+            "partitionColumns=none"
+        )
         raise OptionError(msg)
     if inner.format.name in {"text", "binary"} and len(names) > 1:
         missing = [name for name in names if name != "value"] if "value" in names else names

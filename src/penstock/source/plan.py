@@ -55,6 +55,7 @@ import xxhash
 from penstock import clock, failpoints
 from penstock.clock import SECOND_NS
 from penstock.errors import AlreadyThere, DamagedState, FileChanged, FileTooLate, NotThere, StorageError
+from penstock.formats.zones import UTC
 from penstock.source import advice, recent
 from penstock.source.cursor import VERSION, Cursor, FileVersion, Split, check, is_version, signed
 from penstock.source.scan import Scan
@@ -101,7 +102,8 @@ class Planner:
     cut there (csv); `None` means that any byte will do. `reach(open file, size, at)` returns how far the records reach
     that begin before a cut. `divisible(path)` tells whether a file may be cut at all. `state` is where plans go that are
     too long for an offset, beside the checkpoint. `admit(path)` raises for a file that can never be read, before it is
-    planned: whoever moves it away can go on.
+    planned: whoever moves it away can go on. `zone` is that of times that say none, `None` if nobody has said it; a plan keeps
+    the one that it was made with.
     """
 
     def __init__(
@@ -115,6 +117,7 @@ class Planner:
         reach: Callable[[ReadHandle, int, int], int | None] = lambda _, __, at: at,
         state: tuple[Storage, str] | None = None,
         admit: Callable[[str], None] | None = None,
+        zone: str | None = None,
     ) -> None:
         self._storage = storage
         self._root = root
@@ -124,6 +127,7 @@ class Planner:
         self._admit = admit
         self._reach = reach
         self._state = state
+        self._zone = zone
         self._limits = Limits(options["maxFilesPerTrigger"], options["maxBytesPerTrigger"])
         self._bounded = False
         self._frozen = False
@@ -184,6 +188,16 @@ class Planner:
         entries = self._load(plan) if isinstance(plan, dict) else plan
         return [Split.from_json(entry) for entry in entries]
 
+    @staticmethod
+    def zone(end: dict[str, Any]) -> str | None:
+        """Return the zone of times that say none in the batch that ends at `end`; `None` if nobody had said it.
+
+        What was planned before plans had a zone was read in UTC.
+        """
+        check(end)
+        zone: str | None = end.get("zone", UTC)
+        return zone
+
     def tasks(self, end: dict[str, Any]) -> list[list[Split]]:
         """Return the plan packed into tasks: by `tasks` if that is set, else so that each reads about `splitSize`."""
         splits = self.splits(end)
@@ -210,6 +224,7 @@ class Planner:
     def _offset(self, cursor: Cursor, splits: list[Split], *, last: bool, unkept: bool = False) -> dict[str, Any]:
         form = {"v": VERSION} | cursor.to_json()
         form["root"] = self._mark
+        form["zone"] = self._zone
         form["listed"] = self._scan.listed_ns
         form["sure"] = [self._decided_until(), self._circumstances()]
         form["recent"] = self._recent.to_json()

@@ -15,7 +15,6 @@ offsets are those of the file. Where it does not, the file is decoded as a strea
 from __future__ import annotations
 
 import codecs
-import logging
 from bisect import bisect_right
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -27,6 +26,7 @@ import pyarrow as pa
 from penstock import failpoints
 from penstock.errors import BadFile, BadRecord, FileChanged, NotThere, OptionError
 from penstock.formats import LINES, ReadFormat, decoder
+from penstock.formats.account import Account
 from penstock.formats.charsets import (
     UTF_8,
     UTF_8_CHARSET,
@@ -38,7 +38,8 @@ from penstock.formats.charsets import (
     searchable,
     to_utf8,
 )
-from penstock.formats.codecs import codec_of, decompressed, unreadable
+from penstock.formats.codecs import COMPRESSED_NAMES, codec_of, decompressed, unreadable
+from penstock.formats.format import TEXT_EXTENSIONS
 from penstock.formats.lines import begun, blocks, record_at, record_starts, stream_blocks, without_bom
 from penstock.formats.malformed import excerpt
 from penstock.formats.strings import checked
@@ -60,8 +61,6 @@ if TYPE_CHECKING:
         "tuple[bytes, Iterator[tuple[int, bytes]]]"  # header of csv, and offset and bytes of whole records
     )
 
-_log = logging.getLogger("penstock.source")
-_told: set[str] = set()  # the columns of headers of which it was told that they are not read
 BLOCK_BYTES = 8 << 20
 _HEAD_BYTES = 4  # the longest byte order mark
 _HEADER_BYTES = 64 << 10  # of a csv file, which may have a header there
@@ -103,6 +102,10 @@ class Reading:
         """Return the file's path on the storage."""
         return f"{self.root}/{file.path}" if file.path else self.root
 
+    def in_zone(self, zone: str) -> Reading:
+        """Return how the same is read with the times that say no zone in this one."""
+        return self if zone == self.format.zone else replace(self, format=replace(self.format, zone=zone))
+
     def divisible(self, path: str) -> bool:
         """Tell whether a file of this name may be read in byte ranges."""
         name = self.format.name
@@ -118,9 +121,9 @@ class Reading:
         if found:
             name = f"{self.root}/{path}" if path else self.root
             msg = (
-                f"{name!r}: found {found} by its name, expected a file of {self.format.name}, plain or compressed as .gz, .bz2, "
-                ".xz, .zst, .br, .lz4, .snappy or .deflate; unpack it, or move it away, or say what is to be read, such as "
-                f"pathGlobFilter='*.{self.format.name}'"
+                f"{name!r}: found {found} by its name, expected a file of {self.format.name}, plain or compressed "
+                f"({COMPRESSED_NAMES}); unpack it, or move it away, or say what is to be read, such as "
+                f"pathGlobFilter='*{TEXT_EXTENSIONS[self.format.name]}'"
             )
             raise BadFile(msg)
 
@@ -152,20 +155,21 @@ class Reading:
             return size if found is None and limit >= size else found
         return None
 
-    def batches(self, splits: Iterable[Split]) -> Iterator[pa.RecordBatch]:
-        """Yield the records of the splits, in order.
+    def batches(self, splits: Iterable[Split], account: Account | None = None) -> Iterator[pa.RecordBatch]:
+        """Yield the records of the splits, in order; what they have and no column has is entered into `account`.
 
         Raises `FileChanged`, `BadRecord`, `BadFile` or `StorageError`; what was yielded before must then be dropped.
         """
+        account = Account() if account is None else account
         if self.partitions:
             from penstock.source import partitions
 
-            yield from partitions.batches(self, splits)
+            yield from partitions.batches(self, splits, account)
         elif self.format.name in LINES:
-            yield from self._lines(splits)
+            yield from self._lines(splits, account)
         else:
             for split in splits:
-                yield from self._whole(split)
+                yield from self._whole(split, account)
 
     def text(self, splits: Iterable[Split]) -> Iterator[bytes]:
         """Yield the lines of text splits as UTF-8 bytes, each line ended by a line feed: nothing is parsed.
@@ -219,14 +223,14 @@ class Reading:
 
     # -- text, json, csv -----------------------------------------------------------------------------------------
 
-    def _lines(self, splits: Iterable[Split]) -> Iterator[pa.RecordBatch]:
+    def _lines(self, splits: Iterable[Split], account: Account) -> Iterator[pa.RecordBatch]:
         alone = self.metadata or not self.gives_utf8
         decoders: dict[tuple[Charset, tuple[str, ...] | None], Decoder] = {}
         pieces = self._pieces(splits)
         for piece in pieces if alone else _joined(pieces, self.format.line_sep):
             origin = piece.origins[0]
             key = origin.charset, piece.columns
-            how = decoders.get(key) or decoders.setdefault(key, self._decoder(*key))
+            how = decoders.get(key) or decoders.setdefault(key, self._decoder(*key, account))
             batch = self._decode(how, piece)
             if batch.num_rows and self.metadata:
                 starts = self._in_file(how.starts(piece.data), piece.data, origin)
@@ -244,10 +248,10 @@ class Reading:
         """Tell whether values are text, and not the bytes of the file as they are."""
         return self.format.name != "text" or not pa.types.is_binary(self.format.schema.field(0).type)
 
-    def _decoder(self, how: Charset, columns: tuple[str, ...] | None) -> Decoder:
+    def _decoder(self, how: Charset, columns: tuple[str, ...] | None, account: Account) -> Decoder:
         """Return what makes rows of the blocks of a file that is written so, with these columns in its header."""
         fmt = self.format if columns is None else replace(self.format, columns=columns)
-        return decoder(fmt if self._as_text else replace(fmt, line_sep=self._sep(how), unit=how.unit))
+        return decoder(fmt if self._as_text else replace(fmt, line_sep=self._sep(how), unit=how.unit), account)
 
     def _sep(self, how: Charset) -> bytes | None:
         """Return `lineSep` as files have it that are written so."""
@@ -297,7 +301,7 @@ class Reading:
                     )
                     columns = None
                     if header:
-                        columns = self._columns(self._text(header, 0, how) if decodes else header, path)
+                        columns = self._columns(self._text(header, 0, how) if decodes else header)
                     for offset, data in found:
                         text = self._text(data, offset, how) if decodes else data
                         origin = _Origin(0, split.file, offset, how, None if text is data else data)
@@ -361,22 +365,17 @@ class Reading:
         found = csv_stream_blocks(chunks, BLOCK_BYTES, dialect=fmt.csv)
         return csv_stream_header(found, fmt.csv) if fmt.csv.header else (b"", found)
 
-    def _columns(self, header: bytes, path: str) -> tuple[str, ...]:
-        """Return the names in a header, once it is known to have those of the schema. Tells, once a process, which are not read."""
+    def _columns(self, header: bytes) -> tuple[str, ...]:
+        """Return the names in a header, once it is known to have those of the schema."""
         from penstock.formats.delimited import header_names, header_places
 
         columns = header_names(header, self.format.csv)
-        places = set(header_places(self.format.schema.names, columns))
-        unread = [name for place, name in enumerate(columns) if place not in places]
-        shown = excerpt(", ".join(unread))
-        if unread and shown not in _told:
-            _told.add(shown)
-            _log.warning("%r has columns that the schema does not have, and that are not read: %s", path, shown)
+        header_places(self.format.schema.names, columns)
         return columns
 
     # -- parquet, binary -----------------------------------------------------------------------------------------
 
-    def _whole(self, split: Split) -> Iterator[pa.RecordBatch]:
+    def _whole(self, split: Split, account: Account) -> Iterator[pa.RecordBatch]:
         from penstock.formats.binary import binary_batches
         from penstock.formats.parquet import parquet_batches
 
@@ -389,7 +388,11 @@ class Reading:
                 found = binary_batches(handle.read, size, split.start, split.end, fmt.block_size, fmt.schema)
             else:
                 found = parquet_batches(
-                    pa.PythonFile(SeekableFile(handle, split.file.size), "r"), split.start, split.end, fmt.schema
+                    pa.PythonFile(SeekableFile(handle, split.file.size), "r"),
+                    split.start,
+                    split.end,
+                    fmt.schema,
+                    account=account,
                 )
             try:
                 for batch in found:

@@ -90,9 +90,10 @@ class PenstockDataSource(DataSource):
 
 @dataclass
 class SplitsPartition(InputPartition):
-    """The splits that one task reads."""
+    """The splits that one task reads, and the zone of times that say none; `None` if nobody had said it."""
 
     splits: tuple[Split, ...]
+    zone: str | None
 
 
 @border
@@ -124,16 +125,18 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:  # noqa: ARG002 - Spark's signature
         """Return the tasks of a batch, from its end offset alone; the first call after a restart."""
-        return [SplitsPartition(tuple(task)) for task in self._planning().tasks(end)]
+        planner = self._planning()
+        zone = planner.zone(end)
+        return [SplitsPartition(tuple(task), zone) for task in planner.tasks(end)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the records of one task."""
-        from penstock.source.configured import rows
+        from penstock.source.configured import in_zone, told
         from penstock.spark import worker
 
         worker.settle_reader()
         assert isinstance(partition, SplitsPartition)  # noqa: S101 - what `partitions` made
-        return rows(self._options, self._reading, partition.splits)
+        return told(self._options, in_zone(self._options, self._reading, partition.zone, worker.session_zone), partition.splits)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Forget what no replay can ask for; called one batch late."""
@@ -204,10 +207,10 @@ class PenstockStreamWriter(DataSourceStreamArrowWriter):
         """Decide the batch and publish what it finished."""
         from penstock.spark import writing
 
-        writing.commit(self._options, self._schema, [m for m in messages if isinstance(m, Message)], batchId)
+        writing.commit(self._options, [m for m in messages if isinstance(m, Message)], batchId)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803 - Spark's signature
         """Remove what is known to be staged for nothing."""
         from penstock.spark import writing
 
-        writing.abort(self._options, self._schema, [m for m in messages if isinstance(m, Message)])
+        writing.abort(self._options, [m for m in messages if isinstance(m, Message)])

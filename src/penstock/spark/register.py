@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from penstock.arguments import named
-from penstock.session.connect import is_remote
+from penstock.session.connect import is_remote, require_session
 from penstock.session.local import require_pyspark
+from penstock.session.zone import say_zone
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,16 +30,19 @@ _registered: WeakKeyDictionary[SparkSession, EndListener] = WeakKeyDictionary()
 def register(spark: SparkSession) -> None:
     """Register the formats `penstock`, `penstock-wal` and `penstock-db` with a session. Safe to repeat.
 
-    They are found without this when the package is installed. What this adds: the parts that a query leaves open are
+    They are found without this when the package is installed. What this adds: times that say no zone are read in that of the
+    session, as Spark reads them (it is asked for when the format is named); and the parts that a query leaves open are
     published when it ends, and not only when they are idle or the application ends. A listener does that; where the end is
     waited for (`awaitTermination`, `stop`) it is done before that returns.
     """
     require_pyspark()
     from penstock.spark.listener import EndListener
 
+    require_session(spark, "register")
     if spark in _registered:
         return
     register_formats(spark)
+    say_zone()
     if is_remote(spark):
         return  # its queries end elsewhere: their parts are published when they are idle, or their application ends
     if not _registered:

@@ -112,6 +112,7 @@ class _Comparison:
             parallel=feeds[0].stage.transform is None,  # a user's function may not be made for several threads
             progress=progress,
         )
+        self.notes += [note for view in views for note in view.head.account.told()]
         there, here = sums(sides)
         return SourceCheck(
             self.source,

@@ -1,0 +1,173 @@
+"""What is to be told of records besides their rows: keys that no column has, and columns that have no value.
+
+A key that is misspelt in the schema is a column of nulls, and a key of the data that is dropped; neither is an error, and
+both are what somebody wants to know. So whoever reads keeps an account, tasks hand theirs on with what they wrote, and
+the sink adds them up for as long as it lives. An account is small whatever the data: it has a hundred names at most, cut
+off at a hundred characters, the most frequent ones; the others are a number.
+
+`unknown` counts the keys of records that no column has, by their path (`user.nme`). Where counting all of them would slow
+the reading down a part of the records is looked at, and `partial` says that the numbers are the least there can be.
+`nulls` has, for each column that was null in every row of the last batch, for how many rows in a row it has been null by
+now; a column that never had a value has been for all `rows`.
+"""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from pyarrow import types
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    import pyarrow as pa
+
+    Place = tuple[int, ...]
+
+NAMES_MAX = 100
+_NAME_CHARACTERS = 100
+_NAMES_SHOWN = 10
+_ALIKE = 0.75
+
+
+@dataclass
+class Account:
+    """What was seen in some records, or in all that a sink has taken; `more`: keys that had no room among the names."""
+
+    rows: int = 0
+    nulls: dict[str, int] = field(default_factory=dict)
+    unknown: dict[str, int] = field(default_factory=dict)
+    more: int = 0
+    partial: bool = False
+
+    def count(self, keys: Iterable[tuple[str, int]], others: int = 0) -> None:
+        """Add keys that no column has, each with how often it was there, and how often yet others were."""
+        for key, times in keys:
+            name = _shortened(key)
+            self.unknown[name] = self.unknown.get(name, 0) + times
+        kept = sorted(self.unknown.items(), key=lambda item: (-item[1], item[0]))
+        self.more += others + sum(times for _, times in kept[NAMES_MAX:])
+        self.partial |= len(kept) > NAMES_MAX  # what had no room once and comes back is counted from then on
+        self.unknown = dict(kept[:NAMES_MAX])
+
+    def beside(self, other: Account) -> Account:
+        """Return the account of the rows of both, which are of one batch: a null column is one in each that has rows."""
+        if not (self.rows and other.rows):
+            return self if self.rows else other
+        rows = self.rows + other.rows
+        return self._together(other, {name: rows for name in self.nulls if name in other.nulls})
+
+    def followed_by(self, batch: Account) -> Account:
+        """Return the account of these rows and those of the next batch."""
+        if not batch.rows:
+            return self
+        return self._together(batch, {name: self.nulls.get(name, 0) + batch.rows for name in batch.nulls})
+
+    def _together(self, other: Account, nulls: dict[str, int]) -> Account:
+        both = Account(self.rows + other.rows, nulls, dict(self.unknown), self.more, self.partial or other.partial)
+        both.count(other.unknown.items(), other.more)
+        return both
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the account as it is kept, without what is empty."""
+        form = asdict(self) | {"nulls": dict(list(self.nulls.items())[:NAMES_MAX])}
+        return {name: value for name, value in form.items() if value}
+
+    @staticmethod
+    def from_json(form: Mapping[str, Any]) -> Account:
+        """Return the account that was kept. Raises `TypeError` for what is none."""
+        return Account(**form)
+
+    def since(self, earlier: Account) -> Account:
+        """Return the account of the rows behind those of an earlier one of the same sink."""
+        rows = self.rows - earlier.rows
+        unknown = {name: times - earlier.unknown.get(name, 0) for name, times in self.unknown.items()}
+        unknown = {name: times for name, times in unknown.items() if times > 0}
+        nulls = {name: rows for name, times in self.nulls.items() if 0 < rows <= times}
+        return Account(rows, nulls, unknown, max(self.more - earlier.more, 0), self.partial)
+
+    @property
+    def null_columns(self) -> list[str]:
+        """The columns that were null in every one of these rows, of which there are some."""
+        return [name for name, rows in self.nulls.items() if rows >= self.rows > 0]
+
+    def told(self) -> list[str]:
+        """Return what is to be said of these rows, a sentence an item; nothing of columns that had a value in any of them."""
+        sentences = []
+        if self.null_columns:
+            sentences.append(f"null in every row: {_listed(map(repr, self.null_columns))}")
+        if self.unknown or self.more:
+            least = "at least " if self.partial else ""
+            sentences.append(f"in the data, and in no column: {_listed(self._keys(least))}")
+        return sentences
+
+    def _keys(self, least: str) -> Iterator[str]:
+        for name, times in self.unknown.items():
+            close = difflib.get_close_matches(name, self.null_columns, n=1, cutoff=_ALIKE)
+            yield f"{name!r} {least}{_times(times)}{f' (is that column {close[0]!r}?)' if close else ''}"
+        if self.more:
+            yield f"others {least}{_times(self.more)}"
+
+
+class Watch:
+    """Sees the rows of one task, and enters into its account which columns had no value in any of them."""
+
+    def __init__(self, schema: pa.Schema, account: Account) -> None:
+        self._account = account
+        self._empty = dict(_places(schema))
+
+    def through(self, rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows, once seen."""
+        for batch in rows:
+            self.see(batch)
+            yield batch
+
+    def see(self, batch: pa.RecordBatch) -> None:
+        """Take in rows of the schema."""
+        self._account.rows += batch.num_rows
+        if batch.num_rows and self._empty:
+            self._empty = {path: place for path, place in self._empty.items() if _is_empty(batch, place)}
+        if self._empty or self._account.nulls:
+            names = [path for path in self._empty if path.rpartition(".")[0] not in self._empty]
+            self._account.nulls = dict.fromkeys(map(_shortened, names), self._account.rows)
+
+
+def _places(schema: pa.Schema) -> Iterator[tuple[str, Place]]:
+    """Yield each column and each member of one, and the indices that lead there."""
+    for index, column in enumerate(schema):
+        yield from _below(column, column.name, (index,))
+
+
+def _below(column: pa.Field, path: str, place: Place) -> Iterator[tuple[str, Place]]:
+    yield path, place
+    kind = column.type
+    while types.is_list(kind):
+        kind = kind.value_type
+    if types.is_struct(kind):
+        for index, member in enumerate(kind):
+            yield from _below(member, f"{path}.{member.name}", (*place, index))
+
+
+def _is_empty(batch: pa.RecordBatch, place: Place) -> bool:
+    column = batch.column(place[0])
+    for index in place[1:]:
+        while types.is_list(column.type):
+            column = column.flatten()
+        column = column.flatten()[index]  # null, too, where the struct is
+    return bool(column.null_count == len(column))
+
+
+def _shortened(name: str) -> str:
+    return name if len(name) <= _NAME_CHARACTERS else name[: _NAME_CHARACTERS - 3] + "..."
+
+
+def _times(count: int) -> str:
+    return f"{count:,} time{'s' * (count != 1)}"
+
+
+def _listed(names: Iterable[str]) -> str:
+    shown = list(names)
+    more = [f"and {len(shown) - _NAMES_SHOWN} more"] if len(shown) > _NAMES_SHOWN else []
+    return ", ".join(shown[:_NAMES_SHOWN] + more)

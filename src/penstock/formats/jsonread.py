@@ -1,0 +1,132 @@
+"""Blocks of JSON lines to rows: quickly where that is certain to be right, exactly where it is not.
+
+Three readers give the same rows. `jsondense` takes flat records without nulls, fastest; `jsonquick` takes all that is
+usual, at the speed of Arrow's parser; `jsonexact` takes everything, at a quarter of that. A block that the quick one
+leaves alone is cut into pieces, so that what is unusual costs what it takes of the block: a bad value, a repeated key,
+half a character. Where most pieces need the exact reader, the next blocks are given to it as they are.
+
+The quick reader is first asked to refuse keys that no column has: that costs nothing where there are none, so none is
+ever missed. A piece in which there are some is read without them, and they are counted besides, which takes about as long
+again. Where piece after piece has some (a schema that leaves columns out on purpose), the blocks are read without them
+from then on, and in each of them the first lines are looked at; the account then says that it is partial.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from penstock.formats.account import Account
+from penstock.formats.jsondense import DenseReader
+from penstock.formats.jsonexact import count_unknown, exact
+from penstock.formats.jsonlines import Lines
+from penstock.formats.jsonquick import QuickReader
+from penstock.formats.malformed import MalformedError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_PIECE_BYTES = 256 << 10
+_PROBE_BYTES = (
+    64 << 10
+)  # the reader for dense records is asked for so much first: most data is dense throughout, or nowhere
+_LOOK_BYTES = 64 << 10  # of each block, where there are so many with keys that no column has
+_PIECES_WITH_UNKNOWN = 4  # one after the other: the rest has some, too
+_BLOCKS_AFTER_A_MISS = 8  # what kept a faster reader from one block is likely to be in the next ones, too
+
+
+class JsonReader:
+    """Reads blocks of one schema. What it remembers changes how fast it is and what it counts, never a row."""
+
+    def __init__(self, schema: pa.Schema, zone: str) -> None:
+        self._schema = schema
+        self._zone = zone
+        self._dense = DenseReader(schema, zone) if DenseReader.takes(schema) else None
+        self._quick = QuickReader(schema, zone) if QuickReader.takes(schema) else None
+        self._is_dense = False  # as the block before was
+        self._not_dense = self._not_quick = 0  # blocks for which they are not asked
+        self._unknown_pieces = 0
+        self.exact_bytes = 0
+        self.bytes = 0
+
+    def read(self, data: bytes, account: Account) -> pa.RecordBatch:
+        """Return the rows of `data`, lines each ended by a line feed, and enter the keys no column has into the account.
+
+        Raises `MalformedError`; what is in the account then is of no use.
+        """
+        self.bytes += len(data)
+        dense = self._densely(data)
+        if dense is not None:
+            return dense
+        if self._quick is None or self._not_quick:
+            self._not_quick = max(self._not_quick - 1, 0)
+            return self._exactly(data, account)
+        try:
+            lines = Lines(data)
+        except MalformedError:
+            return self._exactly(data, account)
+        before = self.exact_bytes
+        batches = list(self._batches(self._quick, lines, account))
+        if 2 * (self.exact_bytes - before) > len(data) > _PIECE_BYTES:
+            self._not_quick = _BLOCKS_AFTER_A_MISS
+        return batches[0] if len(batches) == 1 else _joined(batches, self._schema)
+
+    def _densely(self, data: bytes) -> pa.RecordBatch | None:
+        if self._dense is None or self._not_dense:
+            self._not_dense = max(self._not_dense - 1, 0)
+            return None
+        first = b"" if self._is_dense else data[: data.rfind(b"\n", 0, _PROBE_BYTES) + 1]
+        batch = None if first and self._dense.read(first) is None else self._dense.read(data)
+        self._is_dense = batch is not None
+        self._not_dense = 0 if self._is_dense else _BLOCKS_AFTER_A_MISS
+        return batch
+
+    def _batches(self, quick: QuickReader, lines: Lines, account: Account) -> Iterator[pa.RecordBatch]:
+        many = self._unknown_pieces >= _PIECES_WITH_UNKNOWN
+        try:
+            whole = quick.read(lines, unknown=many)
+        except MalformedError:
+            whole = None
+        if whole is not None:
+            if many:
+                self._look_at_some(lines, account)
+            yield whole
+            return
+        rest = lines.pieces(_PIECE_BYTES)
+        while rest:
+            yield self._piece(quick, rest.pop(0), account)
+            if not many and self._unknown_pieces >= _PIECES_WITH_UNKNOWN and rest:
+                yield from self._batches(quick, Lines(b"".join(piece.data for piece in rest)), account)
+                return
+
+    def _piece(self, quick: QuickReader, piece: Lines, account: Account) -> pa.RecordBatch:
+        for unknown in (False, True):
+            try:
+                batch = quick.read(piece, unknown=unknown)
+            except MalformedError:
+                continue
+            self._unknown_pieces = self._unknown_pieces + 1 if unknown else 0
+            if unknown:
+                count_unknown(piece.data, self._schema, account)
+            return batch
+        return self._exactly(piece.data, account)
+
+    def _look_at_some(self, lines: Lines, account: Account) -> None:
+        """Count the unknown keys of the first piece of a block; where it has none, the next block is asked for them again."""
+        first = lines.first(_LOOK_BYTES)
+        seen = Account()
+        count_unknown(first.data, self._schema, seen)
+        account.count(seen.unknown.items(), seen.more)
+        account.partial = account.partial or len(first) < len(lines)
+        if not seen.unknown:
+            self._unknown_pieces = 0
+
+    def _exactly(self, data: bytes, account: Account) -> pa.RecordBatch:
+        self.exact_bytes += len(data)
+        return exact(data, self._schema, self._zone, account)
+
+
+def _joined(batches: list[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
+    whole = pa.Table.from_batches(batches, schema).combine_chunks().to_batches()
+    return whole[0] if whole else schema.empty_table().to_batches()[0]

@@ -1,0 +1,141 @@
+"""Wall-clock times of a zone to instants, a column at a time, as Java resolves them, and so Spark.
+
+A clock that is put forward skips an hour, one that is put back shows an hour twice. Java takes the time that is shown
+twice for the earlier instant, and one that is skipped for as much later as the clock was put forward. Both mean: the
+offset from before the change holds until the clock shows what no clock with that offset still to come could show. Python's
+`zoneinfo` says the same of a `datetime` with `fold=0`. So the offset of a zone is a step function of the wall clock, and
+a column needs the steps of the years it has times in, and one binary search.
+
+Not Arrow's `assume_timezone`: it knows no rule behind 2037, only what is listed, and has other answers for what is skipped.
+
+The rules are those of the machine's tz database, or of the package `tzdata`; those of coming years change when a state
+changes its mind.
+"""
+
+from __future__ import annotations
+
+import re
+from calendar import isleap
+from datetime import MINYEAR, datetime, timedelta, timezone, tzinfo
+from functools import lru_cache
+from typing import TYPE_CHECKING
+from zoneinfo import ZoneInfo
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.errors import OptionError
+from penstock.formats.schema import UTC_MICROS
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Seconds = npt.NDArray[np.int64]
+
+UTC = "UTC"
+_UNSAID = "?"
+_UTC_NAMES = {"Etc/UTC", "Etc/UCT", "Etc/GMT", "Etc/Zulu", "Etc/Universal", "Etc/Greenwich", "Zulu", "UCT", "Universal"}
+_OFFSET = re.compile(r"(?:UTC|GMT|UT)?(?:([+-])(\d{1,2})(?::?([0-5]\d))?)?|Z")
+_OFFSET_HOURS_MAX = 18  # Java's
+_MICROS = 1_000_000
+_YEARS_CACHED = 20_000
+_DAY = 86_400
+_EPOCH_YEAR = 1970
+
+
+def zone_name(name: str, said_by: str) -> str:
+    """Return the name of a zone, `UTC` for all that mean it: an IANA name (`Europe/Berlin`) or an offset (`+05:30`, `UTC-3`).
+
+    Raises `OptionError`, which names `said_by` as where the name was given, for anything else.
+    """
+    try:
+        zone = _zone(name)
+    except (KeyError, ValueError, OSError) as error:
+        msg = f"{said_by}={name!r} is not a time zone; expected one such as UTC, Europe/Berlin or +05:30"
+        raise OptionError(msg) from error
+    return UTC if name in _UTC_NAMES or zone == timezone.utc else name
+
+
+def unsaid(session: str) -> str:
+    """Return what stands for a zone that nobody has said, while that of the session is `session`, which is not UTC.
+
+    `instants` raises an `OptionError` that says what to do for the first time that it would need the zone for.
+    """
+    return _UNSAID + session
+
+
+def instants(local: pa.Array, zone: str) -> pa.Array:
+    """Return the instants (UTC microseconds) at which a clock of `zone` shows the times `local` (microseconds, no zone)."""
+    if zone == UTC:
+        return local.view(UTC_MICROS)
+    if zone.startswith(_UNSAID):
+        if local.null_count == len(local):
+            return local.view(UTC_MICROS)
+        msg = (
+            f"a time that says no zone, and which one it is in was not said either: it would be UTC, and the zone of Spark's "
+            f"session is {zone.removeprefix(_UNSAID)}; call penstock.register(spark) before readStream, and it is the session's, or "
+            'set .option("timeZone", "UTC") or another one of the source'
+        )
+        raise OptionError(msg)
+    micros = local.view(pa.int64())
+    shown = micros.fill_null(0).to_numpy(zero_copy_only=False)
+    known = micros.is_valid().to_numpy(zero_copy_only=False)
+    return pa.array(shown - _offsets(shown, zone), mask=~known).view(UTC_MICROS)
+
+
+def _offsets(shown: Seconds, zone: str) -> Seconds:
+    """Return the offset from UTC of each wall-clock time, all in microseconds."""
+    if not len(shown):
+        return shown
+    years = shown.view("datetime64[us]").astype("datetime64[Y]").astype(np.int64) + _EPOCH_YEAR
+    first = int(years.min())
+    needed = np.flatnonzero(np.bincount(years - first)) + first
+    steps = [_steps(zone, int(year)) for year in needed]
+    since, offsets = (np.concatenate(part) for part in zip(*steps, strict=True))
+    found: Seconds = offsets[np.searchsorted(since, shown, side="right") - 1]
+    return found
+
+
+@lru_cache(maxsize=64)
+def _zone(name: str) -> tzinfo:
+    match = _OFFSET.fullmatch(name) if name else None
+    if match is None:
+        if not name or name == "localtime":  # the machine's, which another machine has not
+            raise ValueError(name)
+        return ZoneInfo(name)
+    sign, hours, minutes = match.groups()
+    offset = timedelta(hours=int(hours or 0), minutes=int(minutes or 0))
+    if offset > timedelta(hours=_OFFSET_HOURS_MAX):
+        raise ValueError(name)
+    return timezone(-offset if sign == "-" else offset)
+
+
+@lru_cache(maxsize=_YEARS_CACHED)
+def _steps(name: str, year: int) -> tuple[Seconds, Seconds]:
+    """Return the steps of a year: wall-clock times since which an offset holds, from the year's beginning on, and these.
+
+    Between two midnights the offset changes once or not at all. There is no year 0 in Python; no clock changed in it.
+    """
+    zone = _zone(name)
+    first = datetime(max(year, MINYEAR), 1, 1)  # noqa: DTZ001 - a wall clock's
+    start = int(np.datetime64(f"{year:04d}", "s").astype(np.int64))
+    since, offsets = [0], [_offset(zone, first)]
+    days = 0 if year < MINYEAR else 366 if isleap(year) else 365
+    for day in range(days):
+        low, high = day * _DAY, min((day + 1) * _DAY, days * _DAY - 1)
+        after = _offset(zone, first + timedelta(seconds=high))
+        if after == offsets[-1]:
+            continue
+        while high - low > 1:
+            middle = (low + high) // 2
+            changed = _offset(zone, first + timedelta(seconds=middle)) == after
+            low, high = (low, middle) if changed else (middle, high)
+        since.append(high)
+        offsets.append(after)
+    return (np.array(since, np.int64) + start) * _MICROS, np.array(offsets, np.int64) * _MICROS
+
+
+def _offset(zone: tzinfo, shown: datetime) -> int:
+    offset = shown.replace(tzinfo=zone).utcoffset()
+    assert offset is not None  # noqa: S101 - every zone made here has one
+    return int(offset.total_seconds())

@@ -1,0 +1,243 @@
+"""Times as text, in JSON and CSV: what one means depends on that text alone, and on the zone; and it is what Spark says."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from contextlib import suppress
+from typing import Any
+from zoneinfo import ZoneInfo, available_timezones
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.errors import BadRecord, OptionError
+from penstock.formats import ReadFormat, decoder
+from penstock.formats.scalars import LOCAL_MICROS
+from penstock.formats.zones import instants, zone_name
+from tests.formats.spark import ANSWERS, REFUSED, TYPES, cast_to_string
+
+TEXTS: list[str] = ANSWERS["time texts"]
+KINDS = ("timestamp", "timestamp_ntz", "date")
+FORMATS = ("json", "csv")
+
+# Where Spark wants more than ISO 8601: it refuses a zone behind an hour or a minute, we read it.
+_SHORT = ("T10", "T1", "T10:11", "T1:2", " 10", " 10:11")
+_ZONES = ("Z", "+01", "+1", "+0100", "+01:00", "-18:00", " UTC", "UTC", "GMT+1", " +01:00", " Z")
+READ_HERE = {f"2026-01-31{time}{zone}" for time in _SHORT for zone in _ZONES}
+# Offsets beyond 18 hours are none to Java, and are read here as Arrow reads them.
+READ_HERE |= {text for text in TEXTS if text.endswith(("+18:01", "+19:00", "+23:59"))}
+NOT_READ_HERE = {"-2026-01-31", "+2026-01-31", "12026-01-31"}  # a year of other than four digits
+
+
+def line(form: str, text: str, number: int = 0) -> bytes:
+    """Return one record of a number and a text."""
+    if form == "json":
+        return json.dumps({"i": number, "a": text}).encode() + b"\n"
+    return f'{number},"{text.replace(chr(34), chr(34) * 2)}"\n'.encode()
+
+
+def values(form: str, kind: pa.DataType, texts: list[str], zone: str = "UTC") -> list[Any]:
+    """Return what the texts mean as one block, or raise `BadRecord`."""
+    schema = pa.schema([("i", pa.int64()), ("a", kind)])
+    block = b"".join(line(form, text) for text in texts)
+    column = decoder(ReadFormat(form, schema, zone=zone)).decode(block).column(1)
+    return [cast_to_string(value) for value in column]
+
+
+def alone(form: str, kind: pa.DataType, text: str) -> str | None:
+    """Return what a text means by itself."""
+    try:
+        return str(values(form, kind, [text])[0])
+    except BadRecord:
+        return REFUSED
+
+
+@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_text_is_read_as_spark_reads_it(form: str, kind: str) -> None:
+    """Each form of a time is read as Spark reads it, or refused, but for the deviations listed."""
+    wrong = []
+    for text in TEXTS:
+        expected = REFUSED if text in NOT_READ_HERE else ANSWERS["time answers"][kind].get(text, REFUSED)
+        found = alone(form, TYPES[kind], text)
+        if found != expected and not (expected == REFUSED and kind == "timestamp" and text in READ_HERE):
+            wrong.append((text, found, expected))
+    assert wrong == []
+
+
+ALONE = {(form, kind): {text: alone(form, TYPES[kind], text) for text in TEXTS} for form in FORMATS for kind in KINDS}
+
+
+@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("kind", KINDS)
+@given(texts=st.lists(st.sampled_from(TEXTS), min_size=2, max_size=3))
+def test_neighbours_do_not_matter(form: str, kind: str, texts: list[str]) -> None:
+    """Two or three texts in one block mean what each means by itself, and the one that is refused is the one that was."""
+    expected = [ALONE[form, kind][text] for text in texts]
+    if REFUSED not in expected:
+        assert values(form, TYPES[kind], texts) == expected
+        return
+    with pytest.raises(BadRecord) as caught:
+        values(form, TYPES[kind], texts)
+    assert caught.value.offset == sum(len(line(form, text)) for text in texts[: expected.index(REFUSED)])
+
+
+@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_good_text_is_good_beside_every_other(form: str, kind: str) -> None:
+    """Each ordered pair of texts that are read alone is read, and all of them together, in both orders."""
+    good = {text: meaning for text, meaning in ALONE[form, kind].items() if meaning != REFUSED}
+    for texts in (list(good), list(good)[::-1]):
+        assert values(form, TYPES[kind], texts) == [good[text] for text in texts]
+    shapes = {meaning: text for text, meaning in good.items()}.values()  # one of each meaning: the pairs are thousands
+    for first in list(shapes)[:25]:
+        for second in list(shapes)[:25]:
+            assert values(form, TYPES[kind], [first, second]) == [good[first], good[second]]
+
+
+def test_an_hour_alone_is_read_beside_a_whole_time() -> None:
+    """The pair that was found: an hour alone, in front of a good record, had the good one refused."""
+    pair = ["2026-01-31T10", "2026-01-31T10:11:12Z"]
+    for form in FORMATS:
+        for texts in (pair, pair[::-1]):
+            read = dict(zip(texts, values(form, TYPES["timestamp"], texts), strict=True))
+            assert read == {pair[0]: "2026-01-31 10:00:00", pair[1]: "2026-01-31 10:11:12"}
+
+
+# -- the relatives: all other types
+
+SCALARS = [kind for kind in ANSWERS["csv answers"] if kind != "string"]
+CSV_VALUES = [value for value in ANSWERS["csv values"] if "\n" not in value]
+JSON_VALUES = ANSWERS["json values"] + ANSWERS["more json values, of scalar types"]
+
+
+def one_by_one(form: str, kind: pa.DataType, raw: list[str]) -> list[Any]:
+    """Return what each of the raw values means in a block of its own; where one is refused, the list ends with that."""
+    read: list[Any] = []
+    with suppress(BadRecord):
+        for value in raw:
+            read += raw_values(form, kind, [value])
+    return read if len(read) == len(raw) else [*read, REFUSED]
+
+
+def raw_values(form: str, kind: pa.DataType, raw: list[str]) -> list[Any]:
+    """Return what raw values mean in one block, or raise `BadRecord`."""
+    schema = pa.schema([("i", pa.int64()), ("a", kind)])
+    lines = [f'{{"i":1,"a":{value}}}\n' if form == "json" else f"1,{value}\n" for value in raw]
+    column = decoder(ReadFormat(form, schema)).decode("".join(lines).encode()).column(1)
+    return [cast_to_string(value) for value in column]
+
+
+@pytest.mark.parametrize("kind", SCALARS)
+@given(raw=st.lists(st.sampled_from(CSV_VALUES), min_size=2, max_size=3))
+def test_neighbours_do_not_matter_in_csv_of_any_type(kind: str, raw: list[str]) -> None:
+    """Numbers, booleans and decimals, too, mean what they mean alone, or are refused as they are alone."""
+    expected = one_by_one("csv", TYPES[kind], raw)
+    if REFUSED in expected:
+        with pytest.raises(BadRecord):
+            raw_values("csv", TYPES[kind], raw)
+    else:
+        assert raw_values("csv", TYPES[kind], raw) == expected
+
+
+@pytest.mark.parametrize("kind", ANSWERS["json answers"])
+@given(raw=st.lists(st.sampled_from(JSON_VALUES), min_size=2, max_size=3))
+def test_neighbours_do_not_matter_in_json_of_any_type(kind: str, raw: list[str]) -> None:
+    """The same of JSON, nested types and strings included."""
+    expected = one_by_one("json", TYPES[kind], raw)
+    if REFUSED in expected:
+        with pytest.raises(BadRecord):
+            raw_values("json", TYPES[kind], raw)
+    else:
+        assert raw_values("json", TYPES[kind], raw) == expected
+
+
+# -- zones
+
+
+@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("zone", ANSWERS["zone answers"])
+def test_times_without_a_zone_are_those_of_the_zone(form: str, zone: str) -> None:
+    """In gaps and overlaps, long ago and far ahead, a time or day without a zone is the instant that Spark says."""
+    answers = ANSWERS["zone answers"][zone]
+    texts = ANSWERS["times in zones"]
+    assert values(form, TYPES["timestamp"], texts, zone) == [
+        answers[text].lstrip("+") for text in texts
+    ]  # +10000-01-01
+
+
+@pytest.mark.parametrize("form", FORMATS)
+@given(
+    texts=st.lists(
+        st.sampled_from([*ANSWERS["times in zones"][:-1], "2026-03-29T02:30Z", "2026-3-29", " 2026-03-29T2"]),
+        min_size=2,
+        max_size=4,
+    )
+)
+def test_neighbours_do_not_matter_in_a_zone(form: str, texts: list[str]) -> None:
+    """With and without a zone, of any form, beside each other: each is what it is alone."""
+    kind = TYPES["timestamp"]
+    expected = [values(form, kind, [text], "Europe/Berlin")[0] for text in texts]
+    assert values(form, kind, texts, "Europe/Berlin") == expected
+
+
+def test_a_clock_without_a_zone_has_none() -> None:
+    """A timestamp_ntz and a date are the same in every zone."""
+    texts = ["2026-03-29T02:30:00", "2026-07-01"]
+    for form in FORMATS:
+        assert values(form, TYPES["timestamp_ntz"], texts, "Europe/Berlin") == [
+            "2026-03-29 02:30:00",
+            "2026-07-01 00:00:00",
+        ]
+        assert values(form, TYPES["date"], texts, "Pacific/Apia") == ["2026-03-29", "2026-07-01"]
+
+
+@given(
+    zone=st.sampled_from(sorted(available_timezones() - {"localtime"})),
+    shown=st.lists(
+        st.one_of(
+            st.datetimes(dt.datetime(1, 1, 1), dt.datetime(9999, 12, 31)),
+            st.datetimes(dt.datetime(1880, 1, 1), dt.datetime(2040, 1, 1)),
+        ),
+        max_size=4,
+    ),
+)
+def test_every_zone_is_as_python_has_it(zone: str, shown: list[dt.datetime]) -> None:
+    """Of every zone there is, any wall clock's time is the instant that Python gives for the first of two."""
+    offsets = [time.replace(tzinfo=ZoneInfo(zone)).utcoffset() for time in shown]
+    expected = pa.array(
+        [time - offset for time, offset in zip(shown, offsets, strict=True) if offset is not None], LOCAL_MICROS
+    )
+    assert instants(pa.array(shown, LOCAL_MICROS), zone).view(LOCAL_MICROS).equals(expected)
+
+
+def test_the_hour_that_is_shown_twice_and_the_one_that_is_not() -> None:
+    """Of an hour that is shown twice the first counts; one that is skipped is as much later as the clock went forward."""
+    shown = pa.array([dt.datetime(2026, 3, 29, 2, 30), None, dt.datetime(2026, 10, 25, 2, 30)], LOCAL_MICROS)
+    found = instants(shown, "Europe/Berlin").view(LOCAL_MICROS).to_pylist()
+    assert found == [dt.datetime(2026, 3, 29, 1, 30), None, dt.datetime(2026, 10, 25, 0, 30)]
+    assert instants(shown.slice(2), "Europe/Berlin").view(LOCAL_MICROS).to_pylist() == [
+        dt.datetime(2026, 10, 25, 0, 30)
+    ]
+    assert len(instants(shown[:0], "Europe/Berlin")) == 0
+
+
+@pytest.mark.parametrize(
+    "name", ["", "localtime", "Mars/Olympus", "+19:00", "UTC+1:7", "PST", "../etc/passwd", "/etc/localtime"]
+)
+def test_what_is_no_zone_is_refused(name: str) -> None:
+    """A name that is no zone, or that means another one on another machine, is refused with what is expected."""
+    with pytest.raises(
+        OptionError, match=r"timeZone='.*' is not a time zone; expected one such as UTC, Europe/Berlin or \+05:30"
+    ):
+        zone_name(name, "timeZone")
+
+
+def test_all_names_of_utc_are_one() -> None:
+    """Names that mean UTC are one name, so that a session that calls it otherwise does not count as another zone."""
+    for name in ("UTC", "Z", "GMT", "UT", "+00:00", "UTC+0", "Etc/UTC", "Etc/GMT", "Zulu"):
+        assert zone_name(name, "timeZone") == "UTC"
+    assert zone_name("Europe/Berlin", "timeZone") == "Europe/Berlin"

@@ -1,0 +1,171 @@
+"""Times that say no zone: those of the session, of the option, or of the plan; on a real Spark, against its own readers."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.datasource import ReadMaxFiles
+from pyspark.sql.types import StructField, StructType, TimestampType
+
+import penstock
+from penstock.errors import OptionError
+from penstock.options import SOURCE, parse
+from penstock.source.cursor import signed
+from penstock.spark import worker
+from penstock.spark.datasource import PenstockStreamReader
+from tests.support.stage import Stage
+
+SCHEMA = "i bigint, t timestamp, n timestamp_ntz, d date"
+TIMES = [
+    "2026-07-01T12:00:00",
+    "2026-01-01 12:00:00.25",
+    "2026-03-29T02:30:00",  # is not shown in Berlin
+    "2026-10-25T02:30:00",  # is shown there twice
+    "2026-07-01",
+    "1890-01-01T00:00:00",
+    "2026-07-01T12:00:00Z",
+    "2026-07-01T12:00:00+05:00",
+]
+
+
+def lines(form: str) -> str:
+    """Return a record a time."""
+    records = [(number, time, time.removesuffix("Z").removesuffix("+05:00")) for number, time in enumerate(TIMES)]
+    if form == "csv":
+        return "".join(f"{number},{time},{local},{local}\n" for number, time, local in records)
+    return "".join(f'{{"i":{number},"t":"{time}","n":"{local}","d":"{local}"}}\n' for number, time, local in records)
+
+
+def put(stage: Stage, form: str) -> None:
+    """Write an input file that has settled."""
+    path = stage.src / f"a.{form}"
+    path.write_text(lines(form))
+    os.utime(path, (1, 1))
+
+
+def in_zone(spark: SparkSession, name: str) -> SparkSession:
+    """Return a session of the same application that is in a zone."""
+    session = spark.newSession()
+    session.conf.set("spark.sql.session.timeZone", name)
+    return session
+
+
+def shown(rows: Any) -> list[tuple[Any, ...]]:
+    """Return rows of Spark with instants as text in UTC."""
+    columns = "i", "cast(cast(t as decimal(30, 6)) as string) t", "cast(n as string) n", "cast(d as string) d"
+    return sorted(tuple(row) for row in rows.selectExpr(*columns).collect())
+
+
+@pytest.mark.parametrize("form", ["json", "csv"])
+def test_times_are_those_of_the_session(spark: SparkSession, stage: Stage, form: str) -> None:
+    """An ingest under Europe/Berlin reads what Spark reads there, days in gaps and overlaps included; written and read back, too."""
+    session = in_zone(spark, "Europe/Berlin")
+    put(stage, form)
+    source = {"format": form, "schema": SCHEMA}
+    penstock.ingest(session, stage.src, stage.dst, source=source, sink={"format": form})
+    theirs = shown(session.read.schema(SCHEMA).format(form).load(str(stage.src)))
+    assert shown(session.read.schema(SCHEMA).format(form).load(str(stage.dst))) == theirs
+    assert shown(in_zone(spark, "Asia/Kolkata").read.schema(SCHEMA).format(form).load(str(stage.dst))) == theirs
+
+
+def test_a_plain_query_reads_times_in_its_session_or_as_it_is_told(spark: SparkSession, stage: Stage) -> None:
+    """The zone of a registered session, the option where it is given; without both nobody guesses, and the advice works."""
+    session = in_zone(spark, "Europe/Berlin")
+    penstock.register(session)
+    put(stage, "json")
+    table = stage.dst
+
+    def run(name: str, *, said: bool = True, **options: str) -> list[tuple[Any, ...]]:
+        reader = session.readStream.format("penstock")
+        reader = reader if said else session.readStream.__class__(session)
+        if not said:
+            reader._jreader.format("penstock")  # as PySpark does, and as it would if nobody had told the zone
+        frame = reader.options(path=str(stage.src), format="json", **options).schema(SCHEMA).load()
+        writer = frame.writeStream.format("penstock").option("format", "parquet").trigger(availableNow=True)
+        query = writer.option("checkpointLocation", f"{stage.checkpoint}-{name}").start(f"{table}/{name}")
+        query.awaitTermination()
+        return shown(session.read.parquet(f"{table}/{name}"))
+
+    def theirs(**options: str) -> list[tuple[Any, ...]]:
+        return shown(session.read.schema(SCHEMA).options(**options).json(str(stage.src)))
+
+    assert run("session") == theirs()
+    assert run("option", timeZone="Asia/Kolkata") == theirs(timeZone="Asia/Kolkata")
+    with pytest.raises(Exception, match="a time that says no zone") as caught:
+        run("unsaid", said=False)
+    told = penstock.errors.of(caught.value)
+    assert isinstance(told, OptionError)
+    assert "zone of Spark's session is Europe/Berlin; call penstock.register(spark)" in told.message
+    assert run("unsaid", said=False, timeZone="UTC") == theirs(timeZone="UTC")  # as advised, from the same checkpoint
+
+
+# -- without Spark: what a plan says
+
+
+def reader(stage: Stage, **options: str) -> PenstockStreamReader:
+    """Return the source of one query."""
+    given = {"path": str(stage.src), "format": "json", "settle": "0s", **options}
+    schema = StructType([StructField("t", TimestampType())]).json()
+    return PenstockStreamReader(parse(SOURCE, given, what="source"), schema)
+
+
+def instants(source: PenstockStreamReader, end: dict[str, Any]) -> list[str]:
+    """Return the times of a batch in UTC."""
+    batches = [batch for part in source.partitions({}, end) for batch in source.read(part)]
+    return [str(value) for batch in batches for value in batch.column(0).cast(pa.timestamp("s")).to_pylist()]
+
+
+@pytest.fixture
+def one_time(stage: Stage) -> Stage:
+    (stage.src / "a.json").write_text('{"t":"2026-07-01T12:00:00"}\n')
+    os.utime(stage.src / "a.json", (1, 1))
+    return stage
+
+
+def test_a_replay_is_in_the_zone_of_its_plan(one_time: Stage) -> None:
+    """What was planned in a zone is read in that, whatever the session of the replay is in, and whatever its options say."""
+    first = reader(one_time, sessionTimeZone="Europe/Berlin")
+    end = first.latestOffset(first.initialOffset(), ReadMaxFiles(1))
+    assert end["zone"] == "Europe/Berlin"
+    for again in (reader(one_time), reader(one_time, sessionTimeZone="Asia/Kolkata"), reader(one_time, timeZone="UTC")):
+        assert instants(again, end) == ["2026-07-01 10:00:00"]
+    assert reader(one_time, sessionTimeZone="Asia/Kolkata", timeZone="+01:00").initialOffset()["zone"] == "+01:00"
+
+
+def test_an_old_plan_means_utc(one_time: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plan from before plans had a zone was read in UTC, and is so in any session."""
+    monkeypatch.setattr(worker, "_is_utc_here", lambda: False)
+    source = reader(one_time, sessionTimeZone="Europe/Berlin")
+    end = source.latestOffset(source.initialOffset(), ReadMaxFiles(1))
+    old = signed({name: value for name, value in end.items() if name not in {"zone", "sum"}})
+    assert instants(source, old) == ["2026-07-01 12:00:00"]
+
+
+def test_where_nobody_says_a_zone(one_time: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is UTC on a machine that is; on one that is not, which Spark's session is then, too, times with a zone alone are read."""
+    source = reader(one_time)
+    end = source.latestOffset(source.initialOffset(), ReadMaxFiles(1))
+    assert end["zone"] is None
+    assert instants(reader(one_time, timeZone="Europe/Berlin"), end) == ["2026-07-01 10:00:00"]
+    monkeypatch.setattr(worker, "_is_utc_here", lambda: True)
+    assert instants(source, end) == ["2026-07-01 12:00:00"]
+    monkeypatch.setattr(worker, "_is_utc_here", lambda: False)
+    with pytest.raises(
+        OptionError, match=r"the zone of Spark's session is that of this machine; call penstock\.register"
+    ):
+        instants(source, end)
+    (one_time.src / "a.json").write_text('{"t":"2026-07-01T12:00:00Z"}\n{}\n{"t":"2026-7-1 1:0:0 +01"}\n')
+    os.utime(one_time.src / "a.json", (2, 2))
+    end = source.latestOffset(source.initialOffset(), ReadMaxFiles(1))
+    assert instants(source, end) == ["2026-07-01 12:00:00", "None", "2026-07-01 00:00:00"]
+
+
+def test_the_zone_that_is_asked_for_is_one(stage: Stage) -> None:
+    """A zone that is none is refused by the name of who said it."""
+    for name, said_by in (("timeZone", "timeZone"), ("sessionTimeZone", r"spark\.sql\.session\.timeZone")):
+        with pytest.raises(OptionError, match=f"{said_by}='Mars/Olympus' is not a time zone"):
+            reader(stage, **{name: "Mars/Olympus"})
