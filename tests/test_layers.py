@@ -3,7 +3,7 @@
     cli          on top: commands
     spark        bindings; with pyspark_penstock the only code that knows Spark
     source  sink  aio  windows  db       side by side: none knows another; `spark` joins them
-    wal  formats                         side by side
+    wal  formats  query                  side by side
     storage                              and beside it `testing`, which users import and we do not
     options  failpoints
     units  arguments
@@ -33,7 +33,7 @@ SOURCE = Path(__file__).resolve().parent.parent / "src"
 _BOTTOM = {"errors", "units", "arguments", "clock", "unique", "options", "elsewhere", "failpoints", "processes"}
 _BYTES = _BOTTOM | {"storage"}
 _OPERATORS = {"source", "sink", "aio", "windows", "db"}
-_RECORDS = _BYTES | {"wal", "formats"}
+_RECORDS = _BYTES | {"wal", "formats", "query"}
 _BINDINGS = _RECORDS | _OPERATORS | {"spark"}
 _PLUGINS = {"pyspark_penstock", "pyspark_penstock_wal", "pyspark_penstock_db"}
 ROOT = "penstock"  # the package itself: what its `__init__` re-exports
@@ -53,6 +53,7 @@ BELOW: dict[str, set[str]] = {
     "testing": _BYTES,
     "formats": _BYTES,
     "wal": _BYTES,
+    "query": _BYTES,
     **dict.fromkeys(_OPERATORS, _RECORDS),
     "spark": _RECORDS | _OPERATORS,
     "verify": _BINDINGS,
@@ -139,6 +140,8 @@ BAD = [
     ("penstock.options", "from penstock.storage import Storage"),
     ("penstock.storage._local", "from penstock import wal"),
     ("penstock.formats.text", "from penstock.wal import Writer"),
+    ("penstock.query.order", "from penstock.sink.ledger import Ledger"),
+    ("penstock.query.checkpoint", "from pyspark import TaskContext"),
     ("penstock.source.plan", "def f():\n    from penstock.windows import WindowStore"),
     ("penstock.source.plan", "from ..sink import ledger"),
     ("penstock.sink.sink", "if TYPE_CHECKING:\n    from penstock.source.plan import Plan"),
@@ -154,6 +157,7 @@ GOOD = [
     ("penstock.units", "from penstock.errors import OptionError"),
     ("penstock.failpoints", "from penstock import clock"),
     ("penstock.source.plan", "from penstock.source.cursor import Cursor\nfrom . import scan"),
+    ("penstock.db.sink", "from penstock.query.order import place"),
     ("penstock.windows.store", "from penstock import wal\nimport pyarrow"),
     ("penstock.spark.ingest", "from penstock.sink import Sink\nfrom pyspark.sql import SparkSession"),
     ("penstock.cli.status", "import typer, penstock\nfrom penstock import ingest"),

@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 
 from penstock.errors import CommitError
 from penstock.options import SINK, parse
-from penstock.sink.batch import DRIVER, Batch, ClosedPart, TaskResult
+from penstock.query.batch import Batch
+from penstock.sink.batch import DRIVER, ClosedPart, TaskResult
 from penstock.sink.decide import Rules, decide, due, groups
 from penstock.sink.ledger import Kind, OpenPart, Segment, State
 from penstock.sink.names import NameTemplate

@@ -382,7 +382,7 @@ def _mark_of(process: psutil.Process) -> str:
 def _kind(command: list[str]) -> str:
     text = " ".join(command)
     for part, kind in (
-        ("penstock.spark.keeper", "keeper"),
+        ("penstock.sink.keeper", "keeper"),
         ("tests.soak.driver", "driver"),
         ("CoarseGrainedExecutorBackend", "executor"),
         ("java", "jvm"),

@@ -12,8 +12,8 @@ from pyspark.errors import PySparkException
 
 import penstock
 from penstock.options import SINK, parse
+from penstock.sink import keeper
 from penstock.sink.sink import Sink
-from penstock.spark import keeper
 from penstock.spark.listener import EndListener
 from penstock.storage import HostFact, LocalStorage
 from tests.support.stage import run_python

@@ -53,7 +53,7 @@ def left_over(spark: SparkSession, stage: Stage) -> list[str]:
         with fact.locked() as state:
             facts += [fact.name] if str(stage.dst) in str(state) else []
     commands = (process.info["cmdline"] or [] for process in psutil.process_iter(["cmdline"]))
-    keepers = [command[-1] for command in commands if "penstock.spark.keeper" in command and command[-1] in facts]
+    keepers = [command[-1] for command in commands if "penstock.sink.keeper" in command and command[-1] in facts]
     return [*(str(query.id) for query in spark.streams.active), *threads, *facts, *keepers]
 
 

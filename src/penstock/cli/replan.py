@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.cli.answer import Answer, counted
+from penstock.query.checkpoint import Checkpoint
 from penstock.sink.sink import STATE_DIRECTORY
-from penstock.spark.checkpoint import Checkpoint
 from penstock.spark.replan import replan as plan_anew
 from penstock.storage import locate
 from penstock.verify.files import existing_sinks

@@ -58,11 +58,13 @@ from penstock.db.types import is_number
 from penstock.errors import (
     CheckpointMismatch,
     DatabaseError,
-    Fenced,
     OptionError,
     RowRefused,
     TableMismatch,
 )
+from penstock.query import fence
+from penstock.query.fence import Claim
+from penstock.query.order import Last, Nouns, Place, place
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -71,6 +73,7 @@ if TYPE_CHECKING:
 
     from penstock.db.database import Database
     from penstock.options import Options
+    from penstock.query.batch import Batch
 
 _BATCHES = {
     "sink_id": "text",
@@ -79,15 +82,6 @@ _BATCHES = {
     "fingerprint": "text NOT NULL",
     "driver": "text NOT NULL",
 }
-
-
-@dataclass(frozen=True)
-class BatchId:
-    """Which batch it is: Spark's numbers, and a fingerprint of the offsets that define it (`""`: unknown)."""
-
-    query: str
-    number: int
-    fingerprint: str = ""
 
 
 @dataclass(frozen=True)
@@ -118,6 +112,8 @@ class DatabaseSink:
         self._table = table_name(options["table"], option="table")
         self._batches = table_name(options["batchTable"], option="batchTable")
         self._rejected = (*self._table[:-1], f"{self._table[-1]}_rejected")
+        row = f"the row {sink_id!r} of {'.'.join(self._batches)}"
+        self._nouns = Nouns(row, "the database", "another sinkId", f"take another sinkId, or delete {row}")
         self._check_columns()
         if options["url"].startswith(SQLITE) and (options["password"] or len(self._table + self._batches) > 2):  # noqa: PLR2004 - two names
             msg = (
@@ -153,7 +149,7 @@ class DatabaseSink:
             database.check_name(name)
         database.types(self._schema)
 
-    def begin(self, database: Database, driver: str, batch: BatchId | None) -> int:
+    def begin(self, database: Database, driver: str, batch: Batch | None) -> int:
         """Take the sink over for `driver`, and return the last batch that is applied; -1 for none.
 
         `batch` is `None` where it is not known before the tasks run. Called again by the same driver it changes nothing.
@@ -162,7 +158,7 @@ class DatabaseSink:
         return database.run(lambda db: self._begin(db, driver, batch))
 
     def commit(
-        self, database: Database, driver: str, batch: BatchId, rows: Callable[[], Iterable[pa.RecordBatch]]
+        self, database: Database, driver: str, batch: Batch, rows: Callable[[], Iterable[pa.RecordBatch]]
     ) -> Applied:
         """Apply a batch, once. `rows` gives its rows anew at each call, all of the schema.
 
@@ -179,12 +175,12 @@ class DatabaseSink:
         failpoints.hit("db.commit.done")
         return applied
 
-    def _begin(self, db: Database, driver: str, batch: BatchId | None) -> int:
+    def _begin(self, db: Database, driver: str, batch: Batch | None) -> int:
         if not db.columns(self._batches):
             db.create(self._batches, _BATCHES, ("sink_id",))
         state = self._state(db) or self._entered(db)
         if batch is not None:
-            self._is_applied(state, batch)
+            self._place(state, batch)
         if self._options["badRows"] == "quarantine":
             if not db.columns(self._rejected):  # who has mended the rows may have dropped it
                 db.create(self._rejected, REJECTED)
@@ -216,35 +212,9 @@ class DatabaseSink:
         )
         return CheckpointMismatch(msg)
 
-    def _is_applied(self, state: _SinkRow, batch: BatchId) -> bool:
-        """Tell whether a batch is the last one of the database (else it is the next); `CheckpointMismatch` if neither."""
-        last = state.batch
-        if last >= 0 and state.query != batch.query:
-            msg = (
-                f"sink {self._sink_id!r} was written by query {state.query} up to batch {last}, and this is query "
-                f"{batch.query}, batch {batch.number}: its checkpoint was deleted, or is another one. Put the checkpoint back; or, if "
-                f"the rows of this query shall come behind those, take another sinkId, or delete the row {self._sink_id!r} of "
-                f"{'.'.join(self._batches)}"
-            )
-            raise CheckpointMismatch(msg)
-        if batch.number not in {last, last + 1}:
-            cause = (
-                "the database has been put back from an older copy"
-                if batch.number > last
-                else "the checkpoint has been put back"
-            )
-            msg = (
-                f"batch {batch.number} of query {batch.query}, but sink {self._sink_id!r} is at batch {last}: {cause}, or is another "
-                "one; restore both from the same time, or start with a new checkpoint and another sinkId"
-            )
-            raise CheckpointMismatch(msg)
-        if batch.number == last and not _agree(state.fingerprint, batch.fingerprint):
-            msg = (
-                f"batch {last} of query {batch.query} is in the database, but Spark's offset log has another batch of that "
-                "number: the checkpoint has been put back from an older copy; restore both from the same time"
-            )
-            raise CheckpointMismatch(msg)
-        return batch.number == last
+    def _place(self, state: _SinkRow, batch: Batch) -> Place:
+        """Return where a batch stands to the last one of the database; `CheckpointMismatch` if it fits nowhere."""
+        return place(Last(state.query, state.batch, state.fingerprint), batch, self._nouns)
 
     def _prepare(self, db: Database, last: int) -> None:
         """See that the tables are there and are such that the batches behind `last` can be loaded."""
@@ -279,20 +249,13 @@ class DatabaseSink:
         quarantine = self._rejected if self._options["badRows"] == "quarantine" else None
         return Loading(db, self._table, self._schema, self._mode, self._keys, Rejects(quarantine, self._sink_id, batch))
 
-    def _commit(
-        self, db: Database, driver: str, batch: BatchId, rows: Callable[[], Iterable[pa.RecordBatch]]
-    ) -> Applied:
+    def _commit(self, db: Database, driver: str, batch: Batch, rows: Callable[[], Iterable[pa.RecordBatch]]) -> Applied:
         failpoints.hit("db.commit.begun")
         state = self._state(db)
         if state is None:
             raise self._gone()
-        if state.driver != driver:
-            msg = (
-                f"batch {batch.number} of query {batch.query}: sink {self._sink_id!r} belongs to driver {state.driver} by now, "
-                f"this is {driver}; it has changed nothing; stop it"
-            )
-            raise Fenced(msg)
-        if self._is_applied(state, batch):
+        fence.check(self._nouns.state, Claim(state.driver), Claim(driver))
+        if self._place(state, batch) is Place.APPLIED:
             return Applied(0, 0, skipped=True)
         loading = self._loading(db, batch.number)
         loading.load(rows())
@@ -308,7 +271,3 @@ class DatabaseSink:
         db.check_fate(self._table, self._batches, *quarantine)  # it may be another one than at the begin: failure 8
         failpoints.hit("db.commit.before-commit")
         return Applied(loading.stored, loading.rejected)
-
-
-def _agree(mine: str, other: str) -> bool:
-    return not mine or not other or mine == other

@@ -44,9 +44,9 @@ from penstock.errors import OptionError
 from penstock.formats.schema import to_arrow, to_spark
 from penstock.spark import ddl, functions, lanes
 from penstock.spark.border import leaving
-from penstock.spark.checkpoint import task_place, task_run
 from penstock.spark.connect import require_driver
 from penstock.spark.register import register
+from penstock.spark.task import task_place, task_run
 from penstock.spark.worker import settle_reader
 from penstock.units import parse_rate
 

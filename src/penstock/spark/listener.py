@@ -19,7 +19,7 @@ from weakref import ref
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
-from penstock.spark import keeper
+from penstock.sink import keeper
 from penstock.spark.draining import Draining
 
 if TYPE_CHECKING:

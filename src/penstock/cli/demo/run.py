@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock import clock, failpoints
 from penstock.errors import NotThere, PenstockError
-from penstock.spark import keeper
+from penstock.sink import keeper
 
 if TYPE_CHECKING:
     from collections.abc import Callable
