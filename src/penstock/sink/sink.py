@@ -356,7 +356,7 @@ class Sink:
             with self._reading_of(head.n, head.epoch), self.storage.workers(_ASSEMBLERS) as pool:
                 for _ in pool.map(lambda g: new_part(desk, g.bucket, g.kind, g).close(), groups(parts, self.limits)):
                     pass
-            staging.finish()
+                staging.finish()
             closed = tuple(describe() for describe in desk.closed)
         except BaseException:  # also a simulated crash: release what is open, then let it pass
             staging.discard()
@@ -481,10 +481,10 @@ class Sink:
 
     @contextmanager
     def _reading_of(self, base: int, epoch: int) -> Iterator[None]:
-        """Say that this driver was overtaken, rather than that what record `base` names is gone, where that is so."""
+        """Say that this driver was overtaken, where that is why what record `base` names, or what it stages itself, is gone."""
         try:
             yield
-        except DamagedState:
+        except (DamagedState, NotThere):
             head = self.ledger.head()
             if head.n == base:
                 raise
