@@ -131,6 +131,23 @@ def test_stale_driver_is_fenced(place: Place) -> None:
     other.run(3, ten(3))
 
 
+def test_interrupt_while_rows_are_loaded(place: Place) -> None:
+    """Ctrl-C in the middle of the rows ends the batch as what it is, not as an error of the database; nothing is applied."""
+    driver = Driver(place)
+    driver.run(0, ten(0))
+    driver.begin(1)
+
+    def rows() -> Iterator[pa.RecordBatch]:
+        yield ten(1)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        driver.commit(1, rows)
+    assert (place.last(), len(place.rows())) == (0, 10)
+    driver.run(1, ten(1))
+    assert len(place.rows()) == 20
+
+
 def test_batch_without_rows_is_noted(place: Place) -> None:
     """D7: an empty batch has its id in the database, and the next one follows."""
     driver = Driver(place)

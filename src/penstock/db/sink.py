@@ -21,12 +21,13 @@ Failure 2, a crash at any point, of the driver or the server.
 Failure 3, a stale driver.
   1. Driver A is stopped in front of its commit of batch 1 (SIGSTOP, a paused machine). Spark does not fence it.
   2. Driver B takes over, repeats batch 1 and commits 2. A goes on.
-  Rule: `begin` writes its driver into the row; a commit by another one is `Fenced`. The comparison is made under the row's
+  Rule: `begin` writes its driver into the row; a commit by another one is `Fenced` (`query.fence`). The comparison is made under the row's
   lock, and again by the UPDATE, which must hit one row. (`test_stopped_driver_is_fenced`)
 
 Failure 4, ids that begin anew.
   1. The checkpoint is deleted; the new query counts from 0. By id alone 57 batches would be skipped.
-  Rule: a row of another query is `CheckpointMismatch`, unless nothing was ever applied. (`test_deleted_checkpoint_is_refused`)
+  Rule: a row of another query is `CheckpointMismatch`, unless nothing was ever applied; see `query.order` for this failure
+  and the next. (`test_deleted_checkpoint_is_refused`)
 
 Failure 5, the database, or the checkpoint, is put back from an older copy.
   1. The row says 5, Spark goes on with 8: two batches are missing. Or the row says 8 and Spark repeats 6, with other rows.
