@@ -30,7 +30,7 @@ from penstock.errors import CheckpointMismatch, Fenced, PenstockError, StorageEr
 from penstock.query import checkpoint as reader
 from penstock.query import driver as drivers
 from penstock.query.batch import Task
-from penstock.query.writing import BatchSink, Bound, QueryWriting, Report, Started
+from penstock.query.writing import BatchSink, Bound, QueryWriting, Started, TaskReport
 from penstock.testing import CrashDisk, FakeClock, SimulatedCrash
 from tests.support.counting import CountingStorage
 
@@ -141,23 +141,23 @@ class Driver:
         with self.kit.running(self.name):
             return self.writing.begin(bound)
 
-    def write(self, started: Started[Any, Any], number: int, *rows: str, partition: int = 0) -> Report[Any]:
+    def write(self, started: Started[Any, Any], number: int, *rows: str, partition: int = 0) -> TaskReport[Any]:
         """Write the rows of a task; what it reports has travelled."""
         batch = pa.record_batch({"value": list(rows)}, schema=TEXT)
         with self.kit.running(f"{self.name} {partition}"):
             return started.write(Task(self.spark.query, number, partition), iter([batch]))
 
-    def commit(self, reports: Sequence[Report[Any]], number: int) -> None:
+    def commit(self, reports: Sequence[TaskReport[Any]], number: int) -> None:
         """Commit a batch."""
         with self.kit.running(self.name):
             self.writing.commit(reports, number)
 
-    def abort(self, reports: Sequence[Report[Any]]) -> None:
+    def abort(self, reports: Sequence[TaskReport[Any]]) -> None:
         """Abort a batch."""
         with self.kit.running(self.name):
             self.writing.abort(reports)
 
-    def tasks(self, started: Started[Any, Any], number: int) -> list[Report[Any]]:
+    def tasks(self, started: Started[Any, Any], number: int) -> list[TaskReport[Any]]:
         """Run the two tasks that each batch of these tests has."""
         return [self.write(started, number, *rows, partition=each) for each, rows in enumerate(rows_of(number))]
 
@@ -349,7 +349,7 @@ class SinkContract:
         assert step > _STEPS_AT_LEAST
 
     @staticmethod
-    def _tried(stale: Driver, started: Started[Any, Any], taken: list[bool]) -> list[Report[Any]]:
+    def _tried(stale: Driver, started: Started[Any, Any], taken: list[bool]) -> list[TaskReport[Any]]:
         """Run the tasks of a stale driver; run them again, as Spark does, where one finds that its files were swept."""
         try:
             return stale.tasks(started, 1)

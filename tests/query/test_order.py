@@ -10,17 +10,17 @@ from penstock.errors import CheckpointMismatch, Fenced
 from penstock.query import fence
 from penstock.query.batch import Batch
 from penstock.query.fence import Claim
-from penstock.query.order import Last, Nouns, Place, place
+from penstock.query.order import Last, Nouns, Standing, place
 
 NOUNS = Nouns("sink 's'", "the shelf", "an empty shelf", "take another shelf")
 FIRST, LAST = Last(""), Last("q", 4, "m4")
 
 PLACES = [
-    (FIRST, Batch("q", 0), Place.NEXT),
-    (LAST, Batch("q", 5, "m5"), Place.NEXT),
-    (LAST, Batch("q", 4, "m4"), Place.APPLIED),
-    (LAST, Batch("q", 4), Place.APPLIED),
-    (Last("q", 4), Batch("q", 4, "m4"), Place.APPLIED),
+    (FIRST, Batch("q", 0), Standing.NEXT),
+    (LAST, Batch("q", 5, "m5"), Standing.NEXT),
+    (LAST, Batch("q", 4, "m4"), Standing.APPLIED),
+    (LAST, Batch("q", 4), Standing.APPLIED),
+    (Last("q", 4), Batch("q", 4, "m4"), Standing.APPLIED),
 ]
 
 REFUSED = [
@@ -34,7 +34,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("last", "batch", "expected"), PLACES)
-def test_place(last: Last, batch: Batch, expected: Place) -> None:
+def test_place(last: Last, batch: Batch, expected: Standing) -> None:
     """The next batch is the next one; the last one with the same offsets, or with unknown ones, is applied."""
     assert place(last, batch, NOUNS) is expected
 
@@ -54,7 +54,7 @@ def test_nothing_is_passed_over(last: int, number: int, had: str, has: str) -> N
     except CheckpointMismatch:
         assert number not in {last, last + 1} or (number == last and "" not in {had, has} and had != has)
     else:
-        assert number == (last if found is Place.APPLIED else last + 1)
+        assert number == (last if found is Standing.APPLIED else last + 1)
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ import pytest
 from penstock.clock import use
 from penstock.errors import PenstockError
 from penstock.query import checkpoint, fence, writing
-from penstock.query.order import Place, place
+from penstock.query.order import Standing, place
 from penstock.testing import FakeClock
 from tests.query import toy
 from tests.query.kits import FileKit, TableKit, ToyKit
@@ -87,12 +87,14 @@ def _any_driver(patch: pytest.MonkeyPatch) -> None:
 
 
 def _any_number(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(toy, "place", lambda *_: Place.NEXT)
+    patch.setattr(toy, "place", lambda *_: Standing.NEXT)
 
 
 def _older_is_applied(patch: pytest.MonkeyPatch) -> None:
     """Pass over every batch that is not newer, as sinks do that know nothing but a number."""
-    patch.setattr(toy, "place", lambda last, batch, _: Place.NEXT if batch.number > last.number else Place.APPLIED)
+    patch.setattr(
+        toy, "place", lambda last, batch, _: Standing.NEXT if batch.number > last.number else Standing.APPLIED
+    )
 
 
 def _any_offsets(patch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from penstock import failpoints
 from penstock.errors import DatabaseAway
 from penstock.query import fence
 from penstock.query.fence import Claim
-from penstock.query.order import Last, Nouns, Place, place
+from penstock.query.order import Last, Nouns, Standing, place
 from penstock.query.writing import BatchSink
 from penstock.spark.writer import StreamWriter
 
@@ -58,7 +58,7 @@ class ToySink(BatchSink[None, list[str]]):
         with self.transaction() as db:
             held, last = self.state(db)
             fence.check(self.nouns.state, held, Claim(driver))
-            if place(last, batch, self.nouns) is Place.APPLIED:
+            if place(last, batch, self.nouns) is Standing.APPLIED:
                 return
             db.executemany("INSERT INTO toy VALUES (?)", [(value,) for result in results for value in result])
             failpoints.hit("toy.rows")

@@ -65,7 +65,7 @@ from penstock.errors import (
 )
 from penstock.query import fence
 from penstock.query.fence import Claim
-from penstock.query.order import Last, Nouns, Place, place
+from penstock.query.order import Last, Nouns, Standing, place
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -213,7 +213,7 @@ class DatabaseSink:
         )
         return CheckpointMismatch(msg)
 
-    def _place(self, state: _SinkRow, batch: Batch) -> Place:
+    def _place(self, state: _SinkRow, batch: Batch) -> Standing:
         """Return where a batch stands to the last one of the database; `CheckpointMismatch` if it fits nowhere."""
         return place(Last(state.query, state.batch, state.fingerprint), batch, self._nouns)
 
@@ -256,7 +256,7 @@ class DatabaseSink:
         if state is None:
             raise self._gone()
         fence.check(self._nouns.state, Claim(state.driver), Claim(driver))
-        if self._place(state, batch) is Place.APPLIED:
+        if self._place(state, batch) is Standing.APPLIED:
             return Applied(0, 0, skipped=True)
         loading = self._loading(db, batch.number)
         loading.load(rows())

@@ -19,7 +19,7 @@ How a batch goes, from top to bottom, and what travels:
                                   persist                          -> begin(driver, batch)
       | Started: bound, sink, what begin returned
     write, in tasks            -> Started.write                    -> write(begun, task, rows)
-      | Report: query, bound, what write returned
+      | TaskReport: query, bound, what write returned
     commit                     -> commit                           -> commit(driver, batch, results)
     abort                      -> abort                            -> abort(query, results)
 

@@ -39,8 +39,12 @@ def lives(driver: str) -> bool:
     """Tell whether the driver that `owner` named is a process of this host that still runs."""
     host, _, rest = driver.partition(":")
     pid, _, rest = rest.partition(":")
-    found = process(int(pid)) if host == socket.gethostname() and pid.isdigit() else None
-    return found is not None and is_alive(found.pid) and str(int(found.create_time() * 1000)) == rest.partition(":")[0]
+    running = process(int(pid)) if host == socket.gethostname() and pid.isdigit() else None
+    return (
+        running is not None
+        and is_alive(running.pid)
+        and str(int(running.create_time() * 1000)) == rest.partition(":")[0]
+    )
 
 
 def is_alive(pid: int | None) -> bool:

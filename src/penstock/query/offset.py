@@ -37,10 +37,10 @@ def check(form: object) -> None:
             "another source or a newer Penstock; use that one, or a new checkpoint"
         )
         raise DamagedState(msg)
-    found = _sum({name: value for name, value in form.items() if name != "sum"})
-    if found != form.get("sum"):
+    expected = _sum({name: value for name, value in form.items() if name != "sum"})
+    if expected != form.get("sum"):
         msg = (
-            f"the offset in the checkpoint is damaged: checksum {form.get('sum')!r}, expected {found!r}; restore the "
+            f"the offset in the checkpoint is damaged: checksum {form.get('sum')!r}, expected {expected!r}; restore the "
             "checkpoint from a copy, nothing was changed"
         )
         raise DamagedState(msg)

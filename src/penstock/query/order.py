@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from penstock.query.batch import Batch
 
 
-class Place(Enum):
+class Standing(Enum):
     """Where a batch stands to what a sink has: it is the last one there, again, or it follows that one."""
 
     APPLIED = "applied"
@@ -59,7 +59,7 @@ class Nouns:
     behind: str = "take another sinkId"
 
 
-def place(last: Last, batch: Batch, nouns: Nouns) -> Place:
+def place(last: Last, batch: Batch, nouns: Nouns) -> Standing:
     """Return where `batch` stands to the last batch of a sink; `CheckpointMismatch` where they tell different stories."""
     if last.number >= 0 and last.query != batch.query:
         _refuse_query(last, batch, nouns)
@@ -69,12 +69,12 @@ def place(last: Last, batch: Batch, nouns: Nouns) -> Place:
     if batch.number < last.number:
         _refuse_number(last, batch, nouns, "the checkpoint was restored from an older copy, or is another one")
     if batch.number > last.number:
-        return Place.NEXT
+        return Standing.NEXT
     if last.fingerprint and batch.fingerprint and last.fingerprint != batch.fingerprint:
         cause = "and Spark's offset log has other offsets for it: the checkpoint was restored from an older copy and read on"
         msg = f"{nouns.state} has batch {batch.number} of query {batch.query}, {cause}; {_remedy(nouns)}"
         raise CheckpointMismatch(msg)
-    return Place.APPLIED
+    return Standing.APPLIED
 
 
 def _refuse_query(last: Last, batch: Batch, nouns: Nouns) -> NoReturn:

@@ -5,7 +5,7 @@
     driver     commit    have the sink decide: all of the batch counts, or nothing of it
     driver     abort     have the sink clean up behind a batch that failed
 
-Each may run in another process. What one learns travels to the next: `Started` to the tasks, a `Report` of each task back
+Each may run in another process. What one learns travels to the next: `Started` to the tasks, a `TaskReport` of each task back
 to the commit. Nothing else does. So the checkpoint is read once a batch, when it begins, and a commit decides about the
 offsets that the tasks were given.
 
@@ -96,7 +96,7 @@ class Bound:
 
 
 @dataclass(frozen=True)
-class Report(Generic[ResultT]):
+class TaskReport(Generic[ResultT]):
     """What a task tells the commit; `query` is the one that Spark told the task of."""
 
     query: str
@@ -112,9 +112,9 @@ class Started(Generic[BegunT, ResultT]):
     sink: BatchSink[BegunT, ResultT]
     begun: BegunT
 
-    def write(self, task: Task, rows: Iterator[pa.RecordBatch]) -> Report[ResultT]:
+    def write(self, task: Task, rows: Iterator[pa.RecordBatch]) -> TaskReport[ResultT]:
         """Write the rows of a task."""
-        return Report(task.query, self.bound, self.sink.write(self.begun, task, rows))
+        return TaskReport(task.query, self.bound, self.sink.write(self.begun, task, rows))
 
 
 class QueryWriting(Generic[BegunT, ResultT]):
@@ -147,7 +147,7 @@ class QueryWriting(Generic[BegunT, ResultT]):
         with _overtaken_is_fenced(checkpoint, bound.batch):
             return Started(bound, sink, sink.begin(bound.driver, bound.batch))
 
-    def commit(self, reports: Sequence[Report[ResultT]], number: int) -> None:
+    def commit(self, reports: Sequence[TaskReport[ResultT]], number: int) -> None:
         """Commit batch `number`, on the driver. Where no task has reported, the checkpoint is asked again."""
         bound = reports[0].bound if reports else self.bound()
         checkpoint, batch = self._checkpoint(), bound.batch
@@ -156,7 +156,7 @@ class QueryWriting(Generic[BegunT, ResultT]):
         with _overtaken_is_fenced(checkpoint, batch):
             self._opens(bound.sink_id).commit(bound.driver, batch, [report.result for report in reports])
 
-    def abort(self, reports: Sequence[Report[ResultT]]) -> None:
+    def abort(self, reports: Sequence[TaskReport[ResultT]]) -> None:
         """Clean up behind a batch that failed, on the driver."""
         if reports:
             sink = self._opens(reports[0].bound.sink_id)
@@ -176,7 +176,7 @@ class QueryWriting(Generic[BegunT, ResultT]):
         raise OptionError(msg)
 
 
-def _named(checkpoint: Checkpoint | None, reports: Iterable[Report[ResultT]], number: int) -> Batch:
+def _named(checkpoint: Checkpoint | None, reports: Iterable[TaskReport[ResultT]], number: int) -> Batch:
     """Return the batch that is committed; the tasks know the query where the checkpoint cannot be read."""
     query = (checkpoint and checkpoint.query_id()) or next((report.query for report in reports), "")
     return checkpoint.batch(query, number) if checkpoint else Batch(query, number)

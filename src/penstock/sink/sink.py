@@ -56,7 +56,7 @@ from penstock.options import SINK, parse
 from penstock.query import fence
 from penstock.query.batch import Batch
 from penstock.query.fence import Claim
-from penstock.query.order import Last, Nouns, Place, place
+from penstock.query.order import Last, Nouns, Standing, place
 from penstock.sink.batch import DRIVER, Begun, Committed, TaskResult
 from penstock.sink.buckets import BucketTemplate
 from penstock.sink.decide import Rules, decide, due, groups, successor
@@ -167,7 +167,7 @@ class Sink:
                 if name.startswith(TEMPORARY):
                     yield directory, name
 
-    def _place(self, head: State, batch: Batch) -> Place:
+    def _place(self, head: State, batch: Batch) -> Standing:
         """Return where a batch stands to the last one of its query; `CheckpointMismatch` if it fits nowhere."""
         number, mark = head.batches.get(batch.query, (-1, ""))
         return place(Last(batch.query, number, mark), batch, self._nouns)
@@ -297,7 +297,7 @@ class Sink:
         head = self.ledger.head(look)
         if results:
             fence.check(self._name, _claim(head), Claim(epoch=results[0].epoch))
-        if self._place(head, batch) is Place.APPLIED:
+        if self._place(head, batch) is Standing.APPLIED:
             self.ledger.persist(head.n)  # who put it may not have come to that (failure 7)
             self._publish(head, look)
             return Committed(batch.number, repeated=True, open=head.open)

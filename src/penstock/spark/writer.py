@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from penstock.query.writing import BatchSink, Report, Started
+    from penstock.query.writing import BatchSink, Started, TaskReport
 
 
 @dataclass
 class TaskMessage(WriterCommitMessage):
     """What Spark takes from a task to the commit."""
 
-    report: Report[Any]
+    report: TaskReport[Any]
 
 
 @border
@@ -71,6 +71,6 @@ class StreamWriter(DataSourceStreamArrowWriter):
         self._writing.abort(_reports(messages))
 
 
-def _reports(messages: list[WriterCommitMessage | None]) -> list[Report[Any]]:
+def _reports(messages: list[WriterCommitMessage | None]) -> list[TaskReport[Any]]:
     """Return what the tasks reported, in their order; a task that was lost has no message."""
     return [message.report for message in messages if isinstance(message, TaskMessage)]
