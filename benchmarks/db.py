@@ -24,9 +24,10 @@ from rich.console import Console
 
 import penstock
 from penstock.db.databases import database
-from penstock.db.sink import BatchId, DatabaseSink
+from penstock.db.sink import DatabaseSink
 from penstock.db.staging import StagingFiles
 from penstock.options import DATABASE, parse
+from penstock.query.batch import Batch
 from tests.support.postgres import Postgres, running
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ def sink_seconds(url: str, table: pa.Table, name: str) -> float:
     client = database(url, lambda: None)
     options = parse(DATABASE, {"url": url, "table": name, "batchTable": f"{name}_batches"}, what="database sink")
     sink = DatabaseSink(options, "s", table.schema)
-    sink.begin(client, "d", BatchId("q", 0))
+    sink.begin(client, "d", Batch("q", 0))
     with tempfile.TemporaryDirectory() as directory:
         staging = StagingFiles(directory, "q")
         seconds = timed(lambda: _stage_and_commit(sink, client, staging, table))
@@ -87,7 +88,7 @@ def _stage_and_commit(sink: DatabaseSink, client: Database, staging: StagingFile
         staging.write(0, task, table.schema, table.slice(task * share, share).to_batches(BATCH_ROWS))
         for task in range(TASKS)
     ]
-    done = sink.commit(client, "d", BatchId("q", 0), lambda: staging.read(staged))
+    done = sink.commit(client, "d", Batch("q", 0), lambda: staging.read(staged))
     assert done.rows == ROWS
 
 

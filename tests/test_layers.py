@@ -5,7 +5,7 @@
     spark        bindings; with session and pyspark_penstock the only code that knows Spark
     ingestion    the stage and the job of an ingest
     source  sink  aio  windows  db  session     side by side: none knows another
-    wal  formats                         side by side
+    wal  formats  query                  side by side
     storage                              and beside it `testing`, which users import and we do not
     options  failpoints
     units  arguments
@@ -36,7 +36,7 @@ _BOTTOM = {"errors", "units", "arguments", "clock", "unique", "options", "failpo
 _BYTES = _BOTTOM | {"storage"}
 _OPERATORS = {"source", "sink", "aio", "windows", "db"}
 _JOINED = _OPERATORS | {"session"}
-_RECORDS = _BYTES | {"wal", "formats"}
+_RECORDS = _BYTES | {"wal", "formats", "query"}
 _BINDINGS = _RECORDS | _JOINED | {"ingestion", "spark"}
 _PLUGINS = {"pyspark_penstock", "pyspark_penstock_wal", "pyspark_penstock_db"}
 ROOT = "penstock"  # the package itself: what its `__init__` re-exports
@@ -55,6 +55,7 @@ BELOW: dict[str, set[str]] = {
     "testing": _BYTES,
     "formats": _BYTES,
     "wal": _BYTES,
+    "query": _BYTES,
     **dict.fromkeys(_OPERATORS, _RECORDS),
     "session": _RECORDS,
     "ingestion": _RECORDS | _JOINED,
@@ -143,6 +144,8 @@ BAD = [
     ("penstock.options", "from penstock.storage import Storage"),
     ("penstock.storage._local", "from penstock import wal"),
     ("penstock.formats.text", "from penstock.wal import Writer"),
+    ("penstock.query.order", "from penstock.sink.ledger import Ledger"),
+    ("penstock.query.checkpoint", "from pyspark import TaskContext"),
     ("penstock.source.plan", "def f():\n    from penstock.windows import WindowStore"),
     ("penstock.source.plan", "from ..sink import ledger"),
     ("penstock.sink.sink", "if TYPE_CHECKING:\n    from penstock.source.plan import Plan"),
@@ -158,6 +161,7 @@ GOOD = [
     ("penstock.units", "from penstock.errors import OptionError"),
     ("penstock.failpoints", "from penstock import clock"),
     ("penstock.source.plan", "from penstock.source.cursor import Cursor\nfrom . import scan"),
+    ("penstock.db.sink", "from penstock.query.order import place"),
     ("penstock.windows.store", "from penstock import wal\nimport pyarrow"),
     ("penstock.ingestion.job", "from penstock.sink import Sink\nfrom pyspark.sql import SparkSession"),
     ("penstock.cli.status", "import typer, penstock\nfrom penstock import ingest"),

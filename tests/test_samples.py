@@ -11,8 +11,8 @@ import pytest
 from penstock import clock
 from penstock.cli import state
 from penstock.options import SOURCE, parse
+from penstock.query.checkpoint import Checkpoint
 from penstock.source.plan import Planner
-from penstock.spark.checkpoint import Checkpoint
 from penstock.storage import LocalStorage
 from penstock.testing import FakeClock
 from penstock.verify import verify

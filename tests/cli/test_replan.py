@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from penstock.errors import BadFile, BadRecord, FileChanged
-from penstock.sink import keeper
-from penstock.spark.checkpoint import Checkpoint
+from penstock.query import driver
+from penstock.query.checkpoint import Checkpoint
 from penstock.storage import LocalStorage
 from tests.support.follows import follows
 
@@ -118,7 +118,7 @@ def test_query_that_runs_is_left_alone(penstock: Callable[..., Said], query: Pip
     """The application that has the sink lives: it may be in the batch. So may one on a host that cannot be looked at."""
     query.put("c.json", '{"id": 3}')
     for owner, status, words in (
-        (keeper.owner("q", None), 1, "[PST-504]"),
+        (driver.owner("q", None), 1, "[PST-504]"),
         ("elsewhere:1:1:q", 2, "on the host 'elsewhere'"),
     ):
         query.owner = owner

@@ -110,7 +110,7 @@ def test_stopped_driver_is_fenced(place: Place) -> None:
     stopped.send_signal(signal.SIGCONT)
     out, err = stopped.communicate(timeout=60)
     assert "DONE" not in out
-    assert "is at batch 1" in err
+    assert "ends with batch 1" in err
     assert len(place.rows()) == 20
 
 
@@ -124,7 +124,7 @@ def test_driver_stopped_in_its_transaction(at: At, postgres: Postgres) -> None:
     stopped.send_signal(signal.SIGCONT)
     out, err = stopped.communicate(timeout=60)
     assert "DONE" not in out
-    assert re.search(r"Fenced: \[PST-301\] .* belongs to driver d2", err)
+    assert re.search(r"Fenced: \[PST-301\] .* belongs to driver 'd2'", err)
     assert len(place.rows()) == 10
 
 

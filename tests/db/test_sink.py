@@ -13,7 +13,6 @@ import pytest
 from penstock import failpoints
 from penstock.clock import use
 from penstock.db import database
-from penstock.db.sink import BatchId
 from penstock.errors import (
     CheckpointMismatch,
     DatabaseAway,
@@ -23,6 +22,7 @@ from penstock.errors import (
     RowRefused,
     TableMismatch,
 )
+from penstock.query.batch import Batch
 from penstock.testing import FakeClock
 from tests.support.database import At, Driver, Place, batch, ten
 from tests.support.follows import follows
@@ -77,9 +77,9 @@ def test_batch_that_only_its_commit_knows(place: Place) -> None:
     driver = Driver(place)
     for number in range(2):
         assert driver.sink.begin(driver.db, f"d{number}", None) == number - 1
-        driver.sink.commit(driver.db, f"d{number}", BatchId("q", number), lambda number=number: [ten(number)])  # type: ignore[misc]  # - a lambda of no arguments
+        driver.sink.commit(driver.db, f"d{number}", Batch("q", number), lambda number=number: [ten(number)])  # type: ignore[misc]  # - a lambda of no arguments
     driver.sink.begin(driver.db, "d2", None)
-    for other in (BatchId("another", 0), BatchId("q", 3)):
+    for other in (Batch("another", 0), Batch("q", 3)):
         with pytest.raises(CheckpointMismatch):
             driver.sink.commit(driver.db, "d2", other, lambda: [ten(5)])
     assert len(place.rows()) == 20
@@ -90,9 +90,9 @@ def test_restored_checkpoint_is_refused(place: Place) -> None:
     driver = Driver(place)
     for number in range(3):
         driver.run(number, ten(number), mark=f"m{number}")
-    with pytest.raises(CheckpointMismatch, match="is at batch 2: the checkpoint has been put back"):
+    with pytest.raises(CheckpointMismatch, match="ends with batch 2: the checkpoint was restored"):
         driver.begin(1, "m1")
-    with pytest.raises(CheckpointMismatch, match="another batch of that number"):
+    with pytest.raises(CheckpointMismatch, match="other offsets"):
         driver.commit(2, lambda: [ten(7)], "other")
     assert (place.last(), len(place.rows())) == (2, 30)
     assert driver.run(2, ten(2), mark="m2").skipped
@@ -105,10 +105,12 @@ def test_restored_database_is_refused(place: Place) -> None:
     """F-D12: the id went back, or the row has gone: Spark's next batch does not go on over the gap."""
     driver = Driver(place)
     driver.run(0, ten(0))
-    with pytest.raises(CheckpointMismatch, match="batch 2 of query q, but sink 's' is at batch 0: the database"):
+    with pytest.raises(
+        CheckpointMismatch, match=r"batch 2 of query q, but the row 's' of \w+ ends with batch 0: the database"
+    ):
         driver.run(2, ten(2))
     place.query("DELETE FROM {b}")
-    with pytest.raises(CheckpointMismatch, match="at batch -1"):
+    with pytest.raises(CheckpointMismatch, match="has none of it"):
         driver.run(1, ten(1))
     assert len(place.rows()) == 10
 
@@ -119,16 +121,33 @@ def test_stale_driver_is_fenced(place: Place) -> None:
     stale.run(0, ten(0))
     stale.begin(1)
     other.begin(1)
-    with pytest.raises(Fenced, match="belongs to driver d2"):
+    with pytest.raises(Fenced, match="belongs to driver 'd2'"):
         stale.commit(1, lambda: [ten(1, of="b")])
     other.run(1, ten(1))
     other.run(2, ten(2))
-    with pytest.raises(Fenced, match="belongs to driver d2"):
+    with pytest.raises(Fenced, match="belongs to driver 'd2'"):
         stale.commit(1, lambda: [ten(1, of="b")])
-    with pytest.raises(CheckpointMismatch, match="is at batch 2"):
+    with pytest.raises(CheckpointMismatch, match="ends with batch 2"):
         stale.begin(1)
     assert {row[1][0] for row in place.rows()} == {"a"}
     other.run(3, ten(3))
+
+
+def test_interrupt_while_rows_are_loaded(place: Place) -> None:
+    """Ctrl-C in the middle of the rows ends the batch as what it is, not as an error of the database; nothing is applied."""
+    driver = Driver(place)
+    driver.run(0, ten(0))
+    driver.begin(1)
+
+    def rows() -> Iterator[pa.RecordBatch]:
+        yield ten(1)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        driver.commit(1, rows)
+    assert (place.last(), len(place.rows())) == (0, 10)
+    driver.run(1, ten(1))
+    assert len(place.rows()) == 20
 
 
 def test_batch_without_rows_is_noted(place: Place) -> None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.sink.ledger import checked
+from penstock.query.records import checked
 from tests.docs.markdown import DOCS, REPOSITORY, anchors, blocks, commands, documents, links, name
 
 if TYPE_CHECKING:

@@ -18,8 +18,9 @@ import penstock as penstock_package
 from penstock.errors import DamagedState, OptionError
 from penstock.ingestion import stage as stages
 from penstock.options import SINK, parse
+from penstock.query.records import signed
 from penstock.sink.existing import NotedStage, note_options, noted
-from penstock.sink.ledger import FinishedFile, Growth, Segment, signed
+from penstock.sink.ledger import FinishedFile, Growth, Segment
 from penstock.source.cursor import Split
 from penstock.storage import LocalStorage
 from tests.cli.conftest import Pipeline, Said, penstock, pipeline

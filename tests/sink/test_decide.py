@@ -19,9 +19,11 @@ from hypothesis import strategies as st
 from penstock.errors import CommitError, DamagedState
 from penstock.formats.account import Account
 from penstock.options import SINK, parse
-from penstock.sink.batch import DRIVER, Batch, ClosedPart, TaskResult
+from penstock.query.batch import Batch
+from penstock.query.records import signed
+from penstock.sink.batch import DRIVER, ClosedPart, TaskResult
 from penstock.sink.decide import Rules, decide, due, groups
-from penstock.sink.ledger import Kind, Ledger, OpenPart, Segment, State, signed
+from penstock.sink.ledger import Kind, Ledger, OpenPart, Segment, State
 from penstock.sink.names import NameTemplate
 from penstock.sink.rolling import Limits
 from penstock.storage import LocalStorage

@@ -328,7 +328,7 @@ def test_other_checkpoint_with_the_same_sink_id(output: Output) -> None:
 
 def test_emptied_directory_is_refused(output: Output) -> None:
     """F7: the checkpoint is at batch 3 and the directory has no ledger: refused at once, with what to do."""
-    with pytest.raises(CheckpointMismatch, match=r"has no record.*emptied"):
+    with pytest.raises(CheckpointMismatch, match=r"has none of it.*emptied"):
         output.sink().begin("d1", Batch(QUERY, 3))
 
 

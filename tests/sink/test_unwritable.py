@@ -16,8 +16,9 @@ import pytest
 from penstock.errors import OptionError, Unwritable
 from penstock.formats.schema import to_arrow
 from penstock.formats.stored import SPARK_KEY, Stored
+from penstock.query.batch import Batch
 from penstock.sink import parts
-from penstock.sink.batch import Batch, Committed
+from penstock.sink.batch import Committed
 from penstock.sink.sink import Sink
 from penstock.verify import verify
 from tests.support.advice import penstock

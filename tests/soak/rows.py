@@ -30,8 +30,8 @@ import zstandard
 from penstock import clock
 from penstock.formats.schema import to_arrow
 from penstock.options import SINK, parse
+from penstock.query.batch import Batch
 from penstock.sink import parts
-from penstock.sink.batch import Batch
 from penstock.sink.sink import Sink
 from penstock.storage import LocalStorage
 from penstock.testing import FakeClock

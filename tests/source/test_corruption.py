@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from penstock.errors import DamagedState
+from penstock.query.checkpoint import Checkpoint
 from penstock.source import plan
-from penstock.spark.checkpoint import Checkpoint
 from tests.source.test_plan import Folder
 from tests.support.damage import damages
 

@@ -20,10 +20,9 @@ from penstock.errors import BadFile, BadRecord
 from penstock.formats import Dialect
 from penstock.formats.account import Account
 from penstock.options import SOURCE, parse
-from penstock.source import read
+from penstock.source import configured, read
 from penstock.source.cursor import FileVersion, Split
 from penstock.source.plan import Planner
-from penstock.source import configured
 from penstock.storage import LocalStorage
 from tests.source.test_read import ROWS, Input, cut, values, whole
 
@@ -160,7 +159,7 @@ def test_columns_that_are_not_read_are_told(
     source: Input, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What a header has and the schema has not is counted in records; a query that has no place for it logs it once a process."""
-    monkeypatch.setattr(binding, "_logged", set())
+    monkeypatch.setattr(configured, "_logged", set())
     other = source.put("g", b"id,x,name,y\n3,?,c,?\n")
     file = source.put("f", b"id,x,name,y\n1,?,a,?\n2,?,b,?\n")
     how = source.reading("csv", ROWS, csv=Dialect(header=True))

@@ -18,8 +18,8 @@ from penstock import clock
 from penstock.errors import FileChanged
 from penstock.formats import ReadFormat
 from penstock.options import SOURCE, parse
+from penstock.query.offset import summed
 from penstock.source import plan
-from penstock.source.cursor import signed
 from penstock.source.plan import Planner
 from penstock.source.read import Reading
 from penstock.storage import LocalStorage
@@ -165,7 +165,7 @@ def test_version_before_comes_back_behind_the_end(query: Query) -> None:
 
 def test_offset_that_has_no_digest(query: Query) -> None:
     """Of an offset of before it cannot be told what was read: refused, and the version that was cut goes on."""
-    query.at = signed({name: value for name, value in query.at.items() if name not in {"cut_digest", "sum"}})
+    query.at = summed({name: value for name, value in query.at.items() if name not in {"cut_digest", "sum"}})
     query._restart = True
     query.put([*RECORDS, "more"], 2000)
     with pytest.raises(FileChanged, match="cannot be told"):

@@ -17,8 +17,9 @@ import pytest
 
 from penstock import clock
 from penstock.errors import FileTooLate, StorageError
+from penstock.query.offset import summed
 from penstock.source import recent
-from penstock.source.cursor import FileVersion, signed
+from penstock.source.cursor import FileVersion
 from penstock.storage import LocalStorage
 from tests.source.test_plan import Folder, names, through_json
 from tests.support.follows import follows
@@ -511,7 +512,7 @@ def test_offsets_of_before_are_gone_on_from(folder: Folder, tmp_path: Path) -> N
         old["recent"] = {
             name: at["recent"][name] for name in ("from", "keys", "cells", "count") if name in at["recent"]
         }
-        at = through_json(signed(old))
+        at = through_json(summed(old))
         (folder.path / f"{many}-1").rename(tmp_path / "away")
         folder.put("late", 5999)
         folder.put("next", 6010)

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from penstock.source.cursor import signed
-from penstock.spark.checkpoint import Checkpoint
+from penstock.query.checkpoint import Checkpoint
+from penstock.query.offset import summed
 
 OURS: dict[str, object] = {"v": 1, "read": [0, 0], "recent": {}}
-IDLE = signed(OURS | {"cursor": None, "plan": []})
-MORE = signed(OURS | {"cursor": [5, "a"], "plan": [["a", 0, 1, 1, 5, "7"]]})
-NEXT = signed(OURS | {"cursor": [6, "b"], "plan": [["b", 0, 1, 1, 6, "8"]]})
-LAST = signed(OURS | {"cursor": [6, "b"], "plan": [["b", 0, 1, 1, 6, "8"]], "last": True})
+IDLE = summed(OURS | {"cursor": None, "plan": []})
+MORE = summed(OURS | {"cursor": [5, "a"], "plan": [["a", 0, 1, 1, 5, "7"]]})
+NEXT = summed(OURS | {"cursor": [6, "b"], "plan": [["b", 0, 1, 1, 6, "8"]]})
+LAST = summed(OURS | {"cursor": [6, "b"], "plan": [["b", 0, 1, 1, 6, "8"]], "last": True})
 FOREIGN, FURTHER = {"logOffset": 3}, {"logOffset": 4}
 
 

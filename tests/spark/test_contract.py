@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
+from penstock.query.checkpoint import Checkpoint
 from penstock.sink.existing import noted
 from penstock.sink.sink import Sink
-from penstock.spark.checkpoint import Checkpoint, task_batch
+from penstock.spark.task import task_batch
 from penstock.storage import LocalStorage
 
 pytest.importorskip("pyspark")

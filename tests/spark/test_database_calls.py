@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import logging
 import os
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
-from penstock.errors import CheckpointMismatch, Fenced, NotThere, OptionError
+from penstock.errors import CheckpointMismatch, NotThere, OptionError
 from penstock.options import DATABASE, parse
-from penstock.spark.checkpoint import Checkpoint
-from penstock.spark.database import DatabaseStreamWriter, StagedMessage
+from penstock.query.batch import Task
+from penstock.spark.database import open_table
+from penstock.spark.writer import StreamWriter, TaskMessage
 from tests.support.database import Place
 
 SCHEMA = pa.schema([("v", pa.string())])
@@ -29,21 +31,23 @@ class Query:
         (self.checkpoint / "metadata").write_text('{"id": "q"}')
         self.place = Place(f"sqlite://{root}/x.db", "t")
 
-    def writer(self, number: int, offset: int | None = None, **options: str) -> DatabaseStreamWriter:
+    def writer(self, number: int, offset: int | None = None, **options: str) -> StreamWriter:
         """Have Spark plan a batch, and begin it."""
         planned = json.dumps({"offset": number if offset is None else offset})
         (self.checkpoint / "offsets" / str(number)).write_text(f"v1\n{{}}\n{planned}")
         given = {"url": self.place.url, "table": "t", "checkpointLocation": str(self.checkpoint)} | options
-        made = DatabaseStreamWriter(
-            parse(DATABASE, given, what="sink"), json.dumps({"type": "struct", "fields": FIELDS})
+        opens = partial(
+            open_table, parse(DATABASE, given, what="sink"), json.dumps({"type": "struct", "fields": FIELDS})
         )
-        made.__getstate__()
+        made = StreamWriter(opens, checkpoint=str(self.checkpoint), sink_id=None)
+        made.begin()
         return made
 
-    def staged(self, writer: DatabaseStreamWriter, number: int) -> StagedMessage:
+    def staged(self, writer: StreamWriter, number: int) -> TaskMessage:
         """Stage three rows, as a task would."""
         rows = pa.RecordBatch.from_pydict({"v": [f"{number} {i}" for i in range(3)]}, schema=SCHEMA)
-        return StagedMessage("q", writer._staging("q").write(number, 0, SCHEMA, [rows]))
+        assert writer._started is not None
+        return TaskMessage(writer._started.write(Task("q", number, 0), iter([rows])))
 
     def files(self) -> list[str]:
         """Return what is staged."""
@@ -88,7 +92,7 @@ def test_another_batch_of_the_last_number_is_refused(query: Query) -> None:
     """The offset log was put back, and Spark has planned the batch anew: it is told by what defines the batch."""
     writer = query.writer(0)
     writer.commit([query.staged(writer, 0)], 0)
-    with pytest.raises(CheckpointMismatch, match="another batch of that number"):
+    with pytest.raises(CheckpointMismatch, match="other offsets"):
         query.writer(0, offset=7)
 
 
@@ -118,32 +122,3 @@ def test_batch_that_failed_leaves_nothing_staged(query: Query) -> None:
     query.staged(writer, 0)
     writer.abort([message, None], 0)
     assert len(query.files()) == 1
-
-
-def test_driver_that_is_overtaken_before_its_batch_begins_is_fenced(
-    query: Query, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It has read the checkpoint, stands still, and finds the database further on: that is `Fenced`, not a restored checkpoint."""
-    persist = Checkpoint.persist
-
-    def stand_still(self: Checkpoint, number: int) -> None:
-        monkeypatch.setattr(Checkpoint, "persist", persist)
-        for later in range(number, 3):
-            writer = query.writer(later)
-            writer.commit([query.staged(writer, later)], later)
-
-    monkeypatch.setattr(Checkpoint, "persist", stand_still)
-    with pytest.raises(Fenced, match="batch 0 of query q is not the last one"):
-        query.writer(0)
-    assert len(query.place.rows()) == 9
-
-
-def test_restored_checkpoint_is_not_fenced(query: Query) -> None:
-    """A checkpoint that is older than the database, and that nobody moves, is a mismatch."""
-    for number in range(3):
-        writer = query.writer(number)
-        writer.commit([query.staged(writer, number)], number)
-    for number in (1, 2):
-        (query.checkpoint / "offsets" / str(number)).unlink()
-    with pytest.raises(CheckpointMismatch, match="has been put back"):
-        query.writer(0)

@@ -9,7 +9,7 @@ import pytest
 
 from penstock.formats.parquet import parquet_batches
 from penstock.formats.schema import conform, to_arrow
-from penstock.sink.batch import Batch
+from penstock.query.batch import Batch
 from penstock.testing import FakeClock
 from tests.support.output import Output
 

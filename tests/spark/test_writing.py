@@ -1,8 +1,9 @@
-"""Spark's calls to the sink, made by hand: what a checkpoint tells a driver that is not the only one."""
+"""The one writer of Spark's, made as Spark makes it: how often its processes ask the storage, and what travels between them."""
 
 from __future__ import annotations
 
 import json
+import pickle
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -11,133 +12,109 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import StringType, StructField, StructType
 
-from penstock.errors import CheckpointMismatch, Fenced
-from penstock.ingestion.stage import LIVE_SINK
-from penstock.options import parse
-from penstock.sink.sink import Sink
-from penstock.spark import writing
-from penstock.spark.checkpoint import Checkpoint
-from penstock.spark.datasource import PenstockDataSource, PenstockStreamWriter
-from penstock.spark.writing import Bound
+from penstock.query.batch import Task
+from penstock.spark.database import DatabaseDataSource
+from penstock.spark.datasource import PenstockDataSource
+from penstock.spark.writer import StreamWriter
 from penstock.storage import LocalStorage
 from tests.support.counting import CountingStorage
 
 TEXT = pa.schema([("value", pa.string())])
-
-
-class Query:
-    """A checkpoint as Spark keeps it, and the sink of its query."""
-
-    def __init__(self, root: Path) -> None:
-        self.offsets = root / "checkpoint" / "offsets"
-        self.offsets.mkdir(parents=True)
-        (root / "checkpoint" / "metadata").write_text('{"id": "q"}')
-        given = {"path": str(root / "out"), "checkpointLocation": str(root / "checkpoint")}
-        self.options = parse(LIVE_SINK, given, what="sink")
-        self.sink: Sink = writing.sink(self.options, TEXT, "q")
-
-    def plan(self, number: int) -> None:
-        """Have Spark plan a batch."""
-        (self.offsets / str(number)).write_text(f"v1\n{{}}\n{json.dumps({'offset': number})}")
-
-    def run(self, number: int, owner: str) -> None:
-        """Have a driver plan, write and commit a batch of one row."""
-        self.plan(number)
-        batch = Checkpoint(str(self.offsets.parent)).batch("q", number)
-        begun = self.sink.begin(owner, batch)
-        self.sink.commit(batch, [self.sink.write(begun, "q", number, 0, TEXT, [b"row\n"])])
-
-
-@pytest.fixture
-def query(tmp_path: Path) -> Query:
-    made = Query(tmp_path)
-    made.run(0, "first")
-    made.plan(1)
-    return made
-
-
-def test_driver_that_is_overtaken_before_its_batch_begins_is_fenced(
-    query: Query, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It has read the checkpoint, stands still in the sync that follows, and finds the sink further on: that is `Fenced`."""
-    persist = Checkpoint.persist
-
-    def stand_still(self: Checkpoint, number: int) -> None:
-        persist(self, number)
-        for later in range(1, 4):
-            query.run(later, "second")
-
-    monkeypatch.setattr(Checkpoint, "persist", stand_still)
-    with pytest.raises(Fenced, match="batch 1 of query q is not the last one"):
-        writing.begin(query.sink, Bound.of(query.options))
-    assert query.sink.ledger.head().owner == "second"
-
-
-def test_restored_checkpoint_is_not_fenced(query: Query) -> None:
-    """A checkpoint that is older than the output, and that nobody moves, is a mismatch."""
-    for later in range(1, 4):
-        query.run(later, "second")
-    for later in range(2, 4):
-        (query.offsets / str(later)).unlink()
-    with pytest.raises(CheckpointMismatch, match="restored from an older copy"):
-        writing.begin(query.sink, Bound.of(query.options))
+STRUCT = StructType([StructField("value", StringType())])
 
 
 class Process:
     """The processes of a query's driver and its tasks, as Spark makes the objects in them; the storage counts."""
 
-    def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch, **options: str) -> None:
         self.number = -1
         self.storage = CountingStorage(LocalStorage(), str(root))
-        monkeypatch.setattr("penstock.spark.writing.locate", self._locate)
-        monkeypatch.setattr("penstock.spark.checkpoint.locate", self._locate)
-        monkeypatch.setattr("penstock.spark.writing.task_batch", lambda: ("q", self.number, 0))
+        for module in ("spark.writing", "query.checkpoint", "db.staging"):
+            monkeypatch.setattr(f"penstock.{module}.locate", self._locate)
+        monkeypatch.setattr("penstock.spark.task.task_batch", lambda: Task("q", self.number, 0))
         monkeypatch.setattr("penstock.sink.keeper._start", lambda _: 0)
         self.checkpoint = root / "checkpoint"
         (self.checkpoint / "offsets").mkdir(parents=True)
         (self.checkpoint / "metadata").write_text('{"id": "q"}')
-        options = {"path": str(root / "out"), "checkpointLocation": str(self.checkpoint), "rollRows": "3"}
-        self.source = PenstockDataSource(options)
+        self.options = {"checkpointLocation": str(self.checkpoint)} | options
 
     def _locate(self, location: str, **_: object) -> tuple[Any, str]:
         return self.storage, location
+
+    def writer(self) -> StreamWriter:
+        """Return what Spark makes of the data source in a new process."""
+        source = DatabaseDataSource(self.options) if "url" in self.options else PenstockDataSource(self.options)
+        return source.streamWriter(STRUCT, overwrite=False)
 
     def batch(self, *rows: str) -> tuple[Counter[tuple[str, str]], Counter[tuple[str, str]]]:
         """Run the next batch; return what its beginning and its commit asked of the storage."""
         self.number += 1
         (self.checkpoint / "offsets" / str(self.number)).write_text(f"v1\n{{}}\n{json.dumps({'offset': self.number})}")
         self.storage.asked.clear()
-        begins = self._writer()
+        begins = self.writer()
         begins.__getstate__()  # Spark pickles it
         begun = self.storage.asked.copy()
         message = begins.write(iter([pa.record_batch({"value": list(rows)}, schema=TEXT)]))
         self.storage.asked.clear()
-        self._writer().commit([message], self.number)
+        self.writer().commit([message, None], self.number)
         return begun, self.storage.asked.copy()
 
-    def _writer(self) -> PenstockStreamWriter:
-        return self.source.streamWriter(StructType([StructField("value", StringType())]), overwrite=False)
+
+def files(root: Path, monkeypatch: pytest.MonkeyPatch) -> Process:
+    """Return a query that writes files."""
+    return Process(root, monkeypatch, path=str(root / "out"), rollRows="3")
+
+
+def table(root: Path, monkeypatch: pytest.MonkeyPatch) -> Process:
+    """Return a query that writes into a table."""
+    return Process(root, monkeypatch, url=f"sqlite://{root}/x.db", table="t")
 
 
 LEDGER = "out/_penstock/q/ledger"
+BATCHES = (("a",), ("b", "c"), ("d", "e", "f", "g"), ())
 
 
-def test_a_batch_reads_the_checkpoint_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("to", [files, table])
+def test_a_batch_reads_the_checkpoint_once(to: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What it says is read when the batch begins, each file once, and travels with the batch; a commit reads none of it."""
-    process = Process(tmp_path, monkeypatch)
-    for rows in (("a",), ("b", "c"), ("d", "e", "f", "g")):
+    process = to(tmp_path, monkeypatch)
+    for rows in BATCHES:
         begun, committed = process.batch(*rows)
-    assert (begun["names", "checkpoint/offsets"], begun["read", "checkpoint"]) == (1, 1)
-    assert begun["read", "checkpoint/offsets"] == 1
-    assert not [place for _, place in committed if place.startswith("checkpoint")]
+        assert (begun["names", "checkpoint/offsets"], begun["read", "checkpoint"]) == (1, 1)
+        assert begun["read", "checkpoint/offsets"] == 1
+        assert not {place for _, place in committed} & {"checkpoint", "checkpoint/offsets"}
 
 
 def test_a_batch_lists_the_ledger_once_a_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Once when it begins, once before the decision, once behind the put; and the last record is read in the first two."""
-    process = Process(tmp_path, monkeypatch)
-    for number, rows in enumerate((("a",), ("b", "c"), ("d", "e", "f", "g"), ())):
+    process = files(tmp_path, monkeypatch)
+    for number, rows in enumerate(BATCHES):
         begun, committed = process.batch(*rows)
         if number:  # the first one claims the sink
             assert (begun["names", LEDGER], begun["read", LEDGER]) == (1, 1)
         assert (committed["names", LEDGER], committed["read", LEDGER]) == (2, 1)
         assert committed["names", "out/_penstock/q/staging"] == 1
+
+
+def test_a_batch_lists_staged_rows_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """When a batch of a table is applied, what was staged for it is listed once, to be swept; a beginning lists none of it."""
+    process = table(tmp_path, monkeypatch)
+    for rows in BATCHES:
+        begun, committed = process.batch(*rows)
+        assert begun["names", "checkpoint/penstock-db-q"] == 0
+        assert committed["names", "checkpoint/penstock-db-q"] == 1
+
+
+@pytest.mark.parametrize("to", [files, table])
+def test_a_writer_that_is_not_pickled_begins_nothing(to: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark makes one in the process that commits: it must not take the sink over. Of one that is pickled twice the batch begins once."""
+    process = to(tmp_path, monkeypatch)
+    process.storage.asked.clear()
+    process.writer()
+    assert not process.storage.asked
+    monkeypatch.setattr("penstock.query.checkpoint.locate", lambda location, **_: (LocalStorage(), location))
+    monkeypatch.setattr("penstock.spark.writing.locate", lambda location, **_: (LocalStorage(), location))
+    (process.checkpoint / "offsets/0").write_text('v1\n{}\n{"offset":0}')
+    writer = process.writer()
+    first, second = (pickle.loads(pickle.dumps(writer)) for _ in range(2))  # noqa: S301 - our own bytes
+    assert first._started.begun == second._started.begun == writer._started.begun

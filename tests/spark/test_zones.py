@@ -14,7 +14,7 @@ from pyspark.sql.types import StructField, StructType, TimestampType
 import penstock
 from penstock.errors import OptionError
 from penstock.options import SOURCE, parse
-from penstock.source.cursor import signed
+from penstock.query.offset import summed
 from penstock.spark import worker
 from penstock.spark.datasource import PenstockStreamReader
 from tests.support.stage import Stage
@@ -141,7 +141,7 @@ def test_an_old_plan_means_utc(one_time: Stage, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(worker, "_is_utc_here", lambda: False)
     source = reader(one_time, sessionTimeZone="Europe/Berlin")
     end = source.latestOffset(source.initialOffset(), ReadMaxFiles(1))
-    old = signed({name: value for name, value in end.items() if name not in {"zone", "sum"}})
+    old = summed({name: value for name, value in end.items() if name not in {"zone", "sum"}})
     assert instants(source, old) == ["2026-07-01 12:00:00"]
 
 

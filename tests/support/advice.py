@@ -13,10 +13,10 @@ from typer.testing import CliRunner
 from penstock.cli.app import app
 from penstock.formats.schema import to_arrow
 from penstock.options import SINK, SOURCE, parse
+from penstock.query.checkpoint import Checkpoint
 from penstock.sink.sink import Sink, TaskResult
 from penstock.source import configured
 from penstock.source.plan import Planner
-from penstock.spark.checkpoint import Checkpoint
 from penstock.storage import locate
 
 TEXT = '{"fields":[{"metadata":{},"name":"value","nullable":true,"type":"string"}],"type":"struct"}'

@@ -11,8 +11,9 @@ import pyarrow as pa
 from penstock import unique
 from penstock.db.database import Database
 from penstock.db.databases import database
-from penstock.db.sink import Applied, BatchId, DatabaseSink
+from penstock.db.sink import Applied, DatabaseSink
 from penstock.options import DATABASE, parse
+from penstock.query.batch import Batch
 
 SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.string()), ("n", pa.int64())])
 
@@ -100,11 +101,11 @@ class Driver:
 
     def begin(self, number: int, mark: str = "") -> int:
         """Begin a batch."""
-        return self.sink.begin(self.db, self.name, BatchId(self.query, number, mark))
+        return self.sink.begin(self.db, self.name, Batch(self.query, number, mark))
 
     def commit(self, number: int, rows: Callable[[], Iterable[pa.RecordBatch]], mark: str = "") -> Applied:
         """Commit a batch."""
-        return self.sink.commit(self.db, self.name, BatchId(self.query, number, mark), rows)
+        return self.sink.commit(self.db, self.name, Batch(self.query, number, mark), rows)
 
     def run(self, number: int, *rows: pa.RecordBatch, mark: str = "") -> Applied:
         """Begin and commit a batch."""

@@ -8,7 +8,8 @@ from dataclasses import replace
 from itertools import count
 from typing import Any
 
-from penstock.sink.batch import DRIVER, Batch, ClosedPart, TaskResult
+from penstock.query.batch import Batch
+from penstock.sink.batch import DRIVER, ClosedPart, TaskResult
 from penstock.sink.decide import Rules, decide, due, groups
 from penstock.sink.ledger import OpenPart, State
 

@@ -27,8 +27,8 @@ from penstock import clock
 from penstock.clock import SECOND_NS
 from penstock.errors import FileChanged, FileTooLate, StorageError
 from penstock.options import SOURCE, parse
+from penstock.query.offset import summed
 from penstock.source import plan
-from penstock.source.cursor import signed
 from penstock.source.plan import Planner
 from penstock.testing import FakeClock
 from tests.testing.tree import Node, Tree
@@ -385,7 +385,7 @@ class SourceMachine(RuleBasedStateMachine):
             self._exempt |= {(path, int.from_bytes(self._cut[i : i + WIDTH], "big")) for i in range(0, at, WIDTH)}
             dropped = {"cut", "cut_digest", "last", "sum"}
             form = {name: value for name, value in self.at.items() if name not in dropped} | {"plan": []}
-            self.at = json.loads(json.dumps(signed(form)))
+            self.at = json.loads(json.dumps(summed(form)))
         self._planner = None
 
     def reported(self, file: FileVersion, why: str, horizon_ns: int) -> None:

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from penstock.cli.answer import Answer, counted
 from penstock.ingestion.replan import replan as plan_anew
+from penstock.query.checkpoint import Checkpoint
 from penstock.sink.sink import STATE_DIRECTORY
-from penstock.spark.checkpoint import Checkpoint
 from penstock.storage import locate
 from penstock.verify.files import existing_sinks
 

@@ -96,14 +96,14 @@ class Database(ABC):
 
     def load(self, table: tuple[str, ...], schema: pa.Schema, rows: Iterable[pa.RecordBatch]) -> None:
         """Append rows to a table, by name of column."""
-        failed: list[Exception] = []
+        failed: list[BaseException] = []
 
         def watched() -> Iterator[pa.RecordBatch]:
             try:
                 for batch in rows:
                     yield batch
                     failpoints.hit("db.commit.some-rows")
-            except Exception as error:  # kept: ADBC hands on no more than its text
+            except BaseException as error:  # kept, as is one that ends the process: ADBC hands on no more than its text
                 failed.append(error)
                 raise
 

@@ -21,12 +21,13 @@ Failure 2, a crash at any point, of the driver or the server.
 Failure 3, a stale driver.
   1. Driver A is stopped in front of its commit of batch 1 (SIGSTOP, a paused machine). Spark does not fence it.
   2. Driver B takes over, repeats batch 1 and commits 2. A goes on.
-  Rule: `begin` writes its driver into the row; a commit by another one is `Fenced`. The comparison is made under the row's
+  Rule: `begin` writes its driver into the row; a commit by another one is `Fenced` (`query.fence`). The comparison is made under the row's
   lock, and again by the UPDATE, which must hit one row. (`test_stopped_driver_is_fenced`)
 
 Failure 4, ids that begin anew.
   1. The checkpoint is deleted; the new query counts from 0. By id alone 57 batches would be skipped.
-  Rule: a row of another query is `CheckpointMismatch`, unless nothing was ever applied. (`test_deleted_checkpoint_is_refused`)
+  Rule: a row of another query is `CheckpointMismatch`, unless nothing was ever applied; see `query.order` for this failure
+  and the next. (`test_deleted_checkpoint_is_refused`)
 
 Failure 5, the database, or the checkpoint, is put back from an older copy.
   1. The row says 5, Spark goes on with 8: two batches are missing. Or the row says 8 and Spark repeats 6, with other rows.
@@ -58,11 +59,13 @@ from penstock.db.types import is_number
 from penstock.errors import (
     CheckpointMismatch,
     DatabaseError,
-    Fenced,
     OptionError,
     RowRefused,
     TableMismatch,
 )
+from penstock.query import fence
+from penstock.query.fence import Claim
+from penstock.query.order import Last, Nouns, Standing, place
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -71,12 +74,9 @@ if TYPE_CHECKING:
 
     from penstock.db.database import Database
     from penstock.options import Options
+    from penstock.query.batch import Batch
 
-# What to do where checkpoint and database are of different times.
-_BOTH = (
-    "restore both from the same time; or begin anew, with a new checkpoint, another sinkId and an empty table, or its rows are "
-    "there twice"
-)
+_ANEW = "another sinkId and an empty table, or its rows are there twice"
 _BATCHES = {
     "sink_id": "text",
     "query_id": "text NOT NULL",
@@ -84,15 +84,6 @@ _BATCHES = {
     "fingerprint": "text NOT NULL",
     "driver": "text NOT NULL",
 }
-
-
-@dataclass(frozen=True)
-class BatchId:
-    """Which batch it is: Spark's numbers, and a fingerprint of the offsets that define it (`""`: unknown)."""
-
-    query: str
-    number: int
-    fingerprint: str = ""
 
 
 @dataclass(frozen=True)
@@ -123,6 +114,8 @@ class DatabaseSink:
         self._table = table_name(options["table"], option="table")
         self._batches = table_name(options["batchTable"], option="batchTable")
         self._rejected = (*self._table[:-1], f"{self._table[-1]}_rejected")
+        row = f"the row {sink_id!r} of {'.'.join(self._batches)}"
+        self._nouns = Nouns(row, "the database", _ANEW, f"take another sinkId, or delete {row}")
         self._check_columns()
         if options["url"].startswith(SQLITE) and (options["password"] or len(self._table + self._batches) > 2):  # noqa: PLR2004 - two names
             msg = (
@@ -158,7 +151,7 @@ class DatabaseSink:
             database.check_name(name)
         database.types(self._schema)
 
-    def begin(self, database: Database, driver: str, batch: BatchId | None) -> int:
+    def begin(self, database: Database, driver: str, batch: Batch | None) -> int:
         """Take the sink over for `driver`, and return the last batch that is applied; -1 for none.
 
         `batch` is `None` where it is not known before the tasks run. Called again by the same driver it changes nothing.
@@ -167,7 +160,7 @@ class DatabaseSink:
         return database.run(lambda db: self._begin(db, driver, batch))
 
     def commit(
-        self, database: Database, driver: str, batch: BatchId, rows: Callable[[], Iterable[pa.RecordBatch]]
+        self, database: Database, driver: str, batch: Batch, rows: Callable[[], Iterable[pa.RecordBatch]]
     ) -> Applied:
         """Apply a batch, once. `rows` gives its rows anew at each call, all of the schema.
 
@@ -184,12 +177,12 @@ class DatabaseSink:
         failpoints.hit("db.commit.done")
         return applied
 
-    def _begin(self, db: Database, driver: str, batch: BatchId | None) -> int:
+    def _begin(self, db: Database, driver: str, batch: Batch | None) -> int:
         if not db.columns(self._batches):
             db.create(self._batches, _BATCHES, ("sink_id",))
         state = self._state(db) or self._entered(db)
         if batch is not None:
-            self._is_applied(state, batch)
+            self._place(state, batch)
         if self._options["badRows"] == "quarantine":
             if not db.columns(self._rejected):  # who has mended the rows may have dropped it
                 db.create(self._rejected, REJECTED)
@@ -221,35 +214,9 @@ class DatabaseSink:
         )
         return CheckpointMismatch(msg)
 
-    def _is_applied(self, state: _SinkRow, batch: BatchId) -> bool:
-        """Tell whether a batch is the last one of the database (else it is the next); `CheckpointMismatch` if neither."""
-        last = state.batch
-        if last >= 0 and state.query != batch.query:
-            msg = (
-                f"sink {self._sink_id!r} was written by query {state.query} up to batch {last}, and this is query "
-                f"{batch.query}, batch {batch.number}: its checkpoint was deleted, or is another one. Put the checkpoint back; or, if "
-                f"the rows of this query shall come behind those, take another sinkId, or delete the row {self._sink_id!r} of "
-                f"{'.'.join(self._batches)}"
-            )
-            raise CheckpointMismatch(msg)
-        if batch.number not in {last, last + 1}:
-            cause = (
-                "the database has been put back from an older copy"
-                if batch.number > last
-                else "the checkpoint has been put back"
-            )
-            msg = (
-                f"batch {batch.number} of query {batch.query}, but sink {self._sink_id!r} is at batch {last}: {cause}, or is another "
-                f"one; {_BOTH}"
-            )
-            raise CheckpointMismatch(msg)
-        if batch.number == last and not _agree(state.fingerprint, batch.fingerprint):
-            msg = (
-                f"batch {last} of query {batch.query} is in the database, but Spark's offset log has another batch of that "
-                f"number: the checkpoint has been put back from an older copy; {_BOTH}"
-            )
-            raise CheckpointMismatch(msg)
-        return batch.number == last
+    def _place(self, state: _SinkRow, batch: Batch) -> Standing:
+        """Return where a batch stands to the last one of the database; `CheckpointMismatch` if it fits nowhere."""
+        return place(Last(state.query, state.batch, state.fingerprint), batch, self._nouns)
 
     def _prepare(self, db: Database, last: int) -> None:
         """See that the tables are there and are such that the batches behind `last` can be loaded."""
@@ -284,20 +251,13 @@ class DatabaseSink:
         quarantine = self._rejected if self._options["badRows"] == "quarantine" else None
         return Loading(db, self._table, self._schema, self._mode, self._keys, Rejects(quarantine, self._sink_id, batch))
 
-    def _commit(
-        self, db: Database, driver: str, batch: BatchId, rows: Callable[[], Iterable[pa.RecordBatch]]
-    ) -> Applied:
+    def _commit(self, db: Database, driver: str, batch: Batch, rows: Callable[[], Iterable[pa.RecordBatch]]) -> Applied:
         failpoints.hit("db.commit.begun")
         state = self._state(db)
         if state is None:
             raise self._gone()
-        if state.driver != driver:
-            msg = (
-                f"batch {batch.number} of query {batch.query}: sink {self._sink_id!r} belongs to driver {state.driver} by now, "
-                f"this is {driver}; it has changed nothing; stop it"
-            )
-            raise Fenced(msg)
-        if self._is_applied(state, batch):
+        fence.check(self._nouns.state, Claim(state.driver), Claim(driver))
+        if self._place(state, batch) is Standing.APPLIED:
             return Applied(0, 0, skipped=True)
         loading = self._loading(db, batch.number)
         loading.load(rows())
@@ -313,7 +273,3 @@ class DatabaseSink:
         db.check_fate(self._table, self._batches, *quarantine)  # it may be another one than at the begin: failure 8
         failpoints.hit("db.commit.before-commit")
         return Applied(loading.stored, loading.rejected)
-
-
-def _agree(mine: str, other: str) -> bool:
-    return not mine or not other or mine == other

@@ -39,17 +39,18 @@ from penstock.ingestion.stage import Stage
 from penstock.options import SINK, SOURCE, Option, parse
 from penstock.options.internal import LIVE_SOURCE, SPLITS
 from penstock.processes import process
+from penstock.query import driver as drivers
+from penstock.query.checkpoint import Checkpoint
 from penstock.session import ddl
-from penstock.session.connect import require_driver
+from penstock.session.connect import require_driver, require_session
 from penstock.session.local import has_ended, require_pyspark
+from penstock.session.zone import time_zone
 from penstock.sink import keeper
 from penstock.sink.existing import STAGE, sink_ids
 from penstock.sink.sink import STATE_DIRECTORY, Sink
 from penstock.source import configured, schemas
 from penstock.source.cursor import Cursor, is_version
 from penstock.source.scan import Scan
-from penstock.spark.checkpoint import Checkpoint
-from penstock.session.zone import time_zone
 from penstock.storage import TEMPORARY, locate
 from penstock.units import parse_duration
 
@@ -404,12 +405,12 @@ class _Job:
         """Tell whether the query runs, in this application or in another one on this host."""
         if driver == self._owner(query):
             return any(str(active.id) == query for active in self._spark.streams.active)
-        return keeper.lives(driver)
+        return drivers.lives(driver)
 
     def _owner(self, query: str) -> str:
         jvm = self._spark.sparkContext._jvm  # noqa: SLF001 - the only way to its process id
         pid = int(jvm.java.lang.ProcessHandle.current().pid()) if jvm else 0
-        return keeper.owner(query, process(pid))
+        return drivers.owner(query, process(pid))
 
     def _splits(self, offset: dict[str, Any]) -> list[Split]:
         options = parse(LIVE_SOURCE, self._source | self._carried(), what="source")

@@ -27,15 +27,15 @@ from typing import TYPE_CHECKING, Any
 
 from penstock import clock
 from penstock.errors import Locked, OptionError, UsageError
-from penstock.sink import keeper
-from penstock.source.cursor import Split, signed
+from penstock.query import driver as drivers
+from penstock.query.offset import summed
+from penstock.source.cursor import Split
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from penstock.sink.ledger import State
+    from penstock.query.checkpoint import Checkpoint
     from penstock.sink.sink import Sink
-    from penstock.spark.checkpoint import Checkpoint
 
 _ENDING_SECONDS = 3.0  # what a JVM may take behind the end of its program
 
@@ -100,7 +100,9 @@ def _check_undecided(
     """Raise unless nobody can have committed the batch, or will."""
     heads = [(sink, sink.ledger.head()) for sink in sinks or ()]
     ours = [
-        pair for pair in heads if query in pair[1].batches or pair[0].sink_id == query or _queries(pair[1]) == query
+        pair
+        for pair in heads
+        if query in pair[1].batches or pair[0].sink_id == query or drivers.query_of(pair[1].owner) == query
     ]
     for sink, head in ours:
         if head.last_batch(query) >= number:
@@ -112,7 +114,7 @@ def _check_undecided(
     if nothing_written:
         return
     for sink, head in ours:
-        host, process = keeper.place(head.owner)
+        host, process = drivers.place(head.owner)
         if _goes_on(head.owner):
             msg = (
                 f"the application that last wrote {sink.root!r} runs, as process {process}: end it; or, if the query has ended and "
@@ -139,16 +141,11 @@ def _check_undecided(
 def _goes_on(driver: str) -> bool:
     """Tell whether the driver's application runs, and is not just ending."""
     until = clock.monotonic() + _ENDING_SECONDS
-    while lives := keeper.lives(driver):
+    while lives := drivers.lives(driver):
         if clock.monotonic() >= until:
             break
         clock.sleep(0.2)
     return lives
-
-
-def _queries(head: State) -> str:
-    """Return the query of the driver that put the record, which `keeper.owner` has named."""
-    return head.owner.split(":", 3)[-1]
 
 
 def _named(sinks: Sequence[Sink]) -> str:
@@ -173,4 +170,4 @@ def _uncut(line: bytes, offset: dict[str, Any] | None) -> bytes:
         return line
     dropped = {"cut", "cut_digest", "last", "sum"}
     form = {name: value for name, value in offset.items() if name not in dropped} | {"plan": []}
-    return json.dumps(signed(form), separators=(",", ":")).encode()
+    return json.dumps(summed(form), separators=(",", ":")).encode()

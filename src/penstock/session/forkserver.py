@@ -60,6 +60,7 @@ _IMPORTED = [
     "pyspark_penstock",
     "penstock.spark.datasource",
     "penstock.source.configured",
+    "penstock.spark.writer",
     "penstock.spark.writing",
 ]
 _FREE = {b"PYTHONUNBUFFERED", b"PYTHONDONTWRITEBYTECODE", b"PYTHONSTARTUP"}

@@ -1,4 +1,4 @@
-"""What travels between driver and tasks in one batch: which it is, what is known when it begins, what was done in it.
+"""What travels between driver and tasks in one batch of files: what is known when it begins, what was done in it.
 
 These are values: pickled into tasks and back, compared, and never written to disk.
 """
@@ -14,19 +14,6 @@ if TYPE_CHECKING:
     from penstock.sink.ledger import FinishedFile, Kind, OpenPart
 
 DRIVER = -1  # the writer number of what the driver itself does: it assembles parts that are small when they end
-
-
-@dataclass(frozen=True)
-class Batch:
-    """Which batch is being written: Spark's numbers, and a fingerprint of the offsets that define it (`""`: unknown).
-
-    `final`: no batch follows, the query ends with this one.
-    """
-
-    query: str
-    number: int
-    fingerprint: str = ""
-    final: bool = False
 
 
 @dataclass(frozen=True)

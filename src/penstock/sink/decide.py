@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from collections.abc import Set as AbstractSet
 
-    from penstock.sink.batch import Batch, ClosedPart, TaskResult
+    from penstock.query.batch import Batch
+    from penstock.sink.batch import ClosedPart, TaskResult
     from penstock.sink.ledger import OpenPart, State
     from penstock.sink.names import NameTemplate
     from penstock.sink.rolling import Limits

@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import AlreadyThere, DamagedState, NotThere, without_credentials
-from penstock.sink.ledger import checked, signed
+from penstock.query.records import checked, signed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

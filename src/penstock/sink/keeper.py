@@ -28,7 +28,8 @@ import xxhash
 from penstock import clock
 from penstock.errors import PenstockError
 from penstock.options import SINK, parse
-from penstock.processes import jvm, process
+from penstock.processes import jvm
+from penstock.query.driver import is_alive, query_of
 from penstock.storage import HostFact, locate
 
 if TYPE_CHECKING:
@@ -40,33 +41,9 @@ _POLL_SECONDS = 0.2
 _ENDING_SECONDS = 5.0
 
 
-def owner(query: str, process: psutil.Process | None) -> str:
-    """Return what names a driver and its query in the ledger: the same in all processes below one JVM."""
-    import socket
-
-    process = process or psutil.Process()
-    return f"{socket.gethostname()}:{process.pid}:{int(process.create_time() * 1000)}:{query}"
-
-
-def place(driver: str) -> tuple[str | None, str]:
-    """Return the host and the process of the driver that `owner` named; no host of who is no driver, as `finish`."""
-    host, *rest = driver.split(":", 3)
-    return (host, rest[0]) if len(rest) == len(("process", "time", "query")) else (None, "")
-
-
-def lives(driver: str) -> bool:
-    """Tell whether the driver that `owner` named is a process of this host that still runs."""
-    import socket
-
-    host, _, rest = driver.partition(":")
-    pid, _, rest = rest.partition(":")
-    found = process(int(pid)) if host == socket.gethostname() and pid.isdigit() else None
-    return found is not None and _alive(found.pid) and str(int(found.create_time() * 1000)) == rest.partition(":")[0]
-
-
 def fact_of(sink: Sink, driver: str) -> HostFact:
     """Return the fact that the processes of one driver share about one sink; its name begins with that of the query."""
-    return HostFact(_named(driver.split(":", 3)[-1]) + _named(json.dumps([sink.root, sink.sink_id, driver])))
+    return HostFact(_named(query_of(driver)) + _named(json.dumps([sink.root, sink.sink_id, driver])))
 
 
 def _named(text: str) -> str:
@@ -89,7 +66,7 @@ def batch_ends(fact: HostFact, sink: Sink, driver: str, *, parts_open: bool) -> 
     """Let the keeper act again; start it if there is something to keep."""
     with fact.locked() as state:
         state["busy"] = False
-        if parts_open and not _alive(state.get("keeper")):
+        if parts_open and not is_alive(state.get("keeper")):
             state.update(_description(sink, driver))
             state["keeper"] = _start(fact)
         elif not parts_open and not state.get("keeper"):
@@ -117,15 +94,8 @@ def sweep() -> None:
     """Remove the facts of drivers that died between `batch_begins` and a keeper. What is held belongs to a living one."""
     for fact in HostFact.all():
         with contextlib.suppress(BlockingIOError), fact.locked(wait=False) as state:
-            if not _alive(state.get("keeper")) and not _same(state.get("jvm")):
+            if not is_alive(state.get("keeper")) and not _same(state.get("jvm")):
                 state.clear()
-
-
-def _alive(pid: int | None) -> bool:
-    try:
-        return pid is not None and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
 
 
 def _same(process: list[Any] | None) -> bool:
@@ -192,7 +162,7 @@ def run(name: str) -> None:
 
 def _act(state: dict[str, Any], *, over: bool) -> int:
     """Finish, or roll what is due; return the time of the next look, negative when there is nothing left to keep."""
-    from penstock.sink.sink import Sink
+    from penstock.sink.sink import Sink  # who asks after a keeper needs none of it, and it takes its time
 
     options = parse(SINK, state["options"], what="sink")
     storage, root = locate(options["path"])

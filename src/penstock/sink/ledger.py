@@ -46,26 +46,23 @@ Rejected: one record a part (O(history) to find the head); append to one file (n
 
 from __future__ import annotations
 
-import json
 import re
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-import xxhash
-
 from penstock import failpoints
 from penstock.errors import AlreadyThere, DamagedState, NotThere
 from penstock.formats.account import Account
 from penstock.formats.codecs import compress
+from penstock.query.records import checked, signed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from penstock.storage import Storage
 
-VERSION = 1
 FOLD = 128
 _RECORD = re.compile(r"\d{12}")
 _NOTE = re.compile(r"\d{12}\.published")
@@ -380,36 +377,6 @@ class Ledger:
 def _last_folded(names: Iterable[str]) -> int:
     """Return the last record that is in a fold. What still has this number or a smaller one counts no more."""
     return max((int(match[1]) for name in names if (match := _FOLDED.fullmatch(name))), default=0)
-
-
-def _canonical(record: dict[str, Any]) -> bytes:
-    return json.dumps(record, sort_keys=True, separators=(",", ":")).encode()
-
-
-def signed(record: dict[str, Any]) -> bytes:
-    """Return a state record as it is kept: one line of canonical JSON with version and checksum."""
-    text = _canonical({"v": VERSION} | record)
-    return b'{"checksum":"%b","record":%b}\n' % (xxhash.xxh3_128_hexdigest(text).encode(), text)
-
-
-def checked(data: bytes, path: str) -> dict[str, Any]:
-    """Return the record that `signed` was given; `DamagedState` that names `path` if it is not what was put."""
-    try:
-        whole = json.loads(data)
-        record: dict[str, Any] = whole["record"]
-        intact = signed(record) == data
-    except (ValueError, KeyError, TypeError, RecursionError):
-        intact, record = False, {}
-    if not intact:
-        msg = (
-            f"{path!r} is damaged ({len(data)} bytes, checksum or form does not fit); restore it from a copy of the "
-            "directory, nothing was changed"
-        )
-        raise DamagedState(msg)
-    if record.get("v") != VERSION:
-        msg = f"{path!r} has format version {record.get('v')!r}, expected {VERSION}: use the Penstock that wrote it, or newer"
-        raise DamagedState(msg)
-    return record
 
 
 def _form(state: State) -> dict[str, Any]:

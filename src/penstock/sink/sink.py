@@ -34,7 +34,7 @@ import re
 import socket
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import pyarrow as pa
 import xxhash
@@ -42,10 +42,8 @@ import xxhash
 from penstock import clock, failpoints, unique
 from penstock.errors import (
     AlreadyThere,
-    CheckpointMismatch,
     CommitError,
     DamagedState,
-    Fenced,
     NotThere,
     OptionError,
     PublishConflict,
@@ -56,7 +54,11 @@ from penstock.formats import WriteFormat, encoder, file_header
 from penstock.formats.account import Account
 from penstock.formats.format import CSV_OPTIONS, Dialect
 from penstock.options import SINK, parse
-from penstock.sink.batch import DRIVER, Batch, Begun, Committed, TaskResult
+from penstock.query import fence
+from penstock.query.batch import Batch
+from penstock.query.fence import Claim
+from penstock.query.order import Last, Nouns, Standing, place
+from penstock.sink.batch import DRIVER, Begun, Committed, TaskResult
 from penstock.sink.buckets import BucketTemplate
 from penstock.sink.decide import Rules, decide, due, groups, successor
 from penstock.sink.existing import NotedStage, note_options, noted
@@ -103,6 +105,8 @@ class Sink:
         self.state = f"{root}/{STATE_DIRECTORY}/{sink_id}"
         self.staging = f"{self.state}/staging"
         self.ledger = Ledger(storage, f"{self.state}/ledger", sink_id)
+        self._name = f"sink {sink_id!r} in {root!r}"
+        self._nouns = Nouns(f"the ledger of {self.state!r}", "the output directory", "an empty directory")
 
     @staticmethod
     def existing(storage: Storage, root: str, sink_id: str) -> Sink:
@@ -131,7 +135,7 @@ class Sink:
         look = self.ledger.look()
         head = self.ledger.head(look)
         if batch is not None:
-            self._check_order(head, batch)
+            self._place(head, batch)
         if head.open and self.options["growing"]:
             msg = (
                 f"growing=true, but sink {self.sink_id!r} has {len(head.open)} open parts of a run without it; publish them "
@@ -164,30 +168,10 @@ class Sink:
                 if name.startswith(TEMPORARY):
                     yield directory, name
 
-    def _check_order(self, head: State, batch: Batch) -> None:
-        last, mark = head.batches.get(batch.query, (-1, ""))
-        if batch.number > last + 1:
-            has = f"ends with batch {last}" if last >= 0 else "has none of it" if head.n else "has no record"
-            msg = (
-                f"batch {batch.number} of query {batch.query}, but the ledger of {self.state!r} {has}: the output directory "
-                "was emptied, moved, put back from an older copy, or is another one; restore it, or begin anew, with a new "
-                "checkpoint and an empty directory"
-            )
-            raise CheckpointMismatch(msg)
-        if batch.number < last:
-            msg = (
-                f"the checkpoint is at batch {batch.number} of query {batch.query}, the ledger of {self.root!r} has batch "
-                f"{last}: the checkpoint was restored from an older copy; restore the output with it, or begin anew, with a "
-                "new checkpoint and an empty directory"
-            )
-            raise CheckpointMismatch(msg)
-        if batch.number == last and mark and batch.fingerprint and mark != batch.fingerprint:
-            msg = (
-                f"batch {batch.number} of query {batch.query} was committed to {self.root!r} with other offsets: the "
-                "checkpoint was restored from a copy and read on; restore the output with it, or begin anew, with a "
-                "new checkpoint and an empty directory"
-            )
-            raise CheckpointMismatch(msg)
+    def _place(self, head: State, batch: Batch) -> Standing:
+        """Return where a batch stands to the last one of its query; `CheckpointMismatch` if it fits nowhere."""
+        number, mark = head.batches.get(batch.query, (-1, ""))
+        return place(Last(batch.query, number, mark), batch, self._nouns)
 
     # -- write ---------------------------------------------------------------------------------------------------
 
@@ -318,10 +302,9 @@ class Sink:
         """
         look = self.ledger.look()
         head = self.ledger.head(look)
-        if results and head.epoch != results[0].epoch:
-            self._fenced(head, results[0].epoch)
-        self._check_order(head, batch)
-        if batch.number <= head.last_batch(batch.query):
+        if results:
+            fence.check(self._name, _claim(head), Claim(epoch=results[0].epoch))
+        if self._place(head, batch) is Standing.APPLIED:
             self.ledger.persist(head.n)  # who put it may not have come to that (failure 7)
             self._publish(head, look)
             return Committed(batch.number, repeated=True, open=head.open)
@@ -388,7 +371,7 @@ class Sink:
             with self._reading_of(head.n, head.epoch), self.storage.workers(_ASSEMBLERS) as pool:
                 for _ in pool.map(lambda g: new_part(desk, g.bucket, g.kind, g).close(), groups(parts, self.limits)):
                     pass
-            staging.finish()
+                staging.finish()
             closed = tuple(describe() for describe in desk.closed)
         except BaseException:  # also a simulated crash: release what is open, then let it pass
             staging.discard()
@@ -427,8 +410,7 @@ class Sink:
         """Close the parts whose time is up. Called while no batch is in flight; `Fenced` if `owner` is not."""
         look = self.ledger.look()
         head = self.ledger.head(look)
-        if head.owner != owner:
-            self._fenced(head, head.epoch)
+        fence.check(self._name, _claim(head), Claim(owner))
         step = self._step(head, head.epoch, final=False)
         if not due(head, None, [step], self.rules):
             return None
@@ -445,8 +427,8 @@ class Sink:
         """
         look = self.ledger.look()
         head = self.ledger.head(look)
-        if owner is not None and head.owner != owner:
-            self._fenced(head, head.epoch)
+        if owner is not None:
+            fence.check(self._name, _claim(head), Claim(owner))
         published = self._publish_owed(head, look)
         if head.open:
             step = self._step(head, head.epoch + 1, final=True)
@@ -492,12 +474,8 @@ class Sink:
     def _mine(self, state: State) -> bool:
         return state.n in self.ledger.numbers() and self.ledger.read(state.n).write == state.write
 
-    def _fenced(self, head: State, epoch: int) -> None:
-        msg = (
-            f"sink {self.sink_id!r} in {self.root!r} belongs to {head.owner!r} (epoch {head.epoch}); this driver has epoch "
-            f"{epoch} and has changed nothing; stop it, or let it start again to take the sink over"
-        )
-        raise Fenced(msg)
+    def _fenced(self, head: State, epoch: int) -> NoReturn:
+        raise fence.overtaken(self._name, _claim(head), Claim(epoch=epoch))
 
     def _publish_owed(self, head: State, look: Look) -> int:
         """Publish what a record that was found names; it may never have become durable, and its files may have changed."""
@@ -520,10 +498,10 @@ class Sink:
 
     @contextmanager
     def _reading_of(self, base: int, epoch: int) -> Iterator[None]:
-        """Say that this driver was overtaken, rather than that what record `base` names is gone, where that is so."""
+        """Say that this driver was overtaken, where that is why what record `base` names, or what it stages itself, is gone."""
         try:
             yield
-        except DamagedState:
+        except (DamagedState, NotThere):
             head = self.ledger.head()
             if head.n == base:
                 raise
@@ -555,3 +533,7 @@ class Sink:
             match = _STAGED.fullmatch(name)
             if match and int(match[1]) < head.n and name not in named:
                 yield name
+
+
+def _claim(head: State) -> Claim:
+    return Claim(head.owner, head.epoch)

@@ -21,13 +21,11 @@ planned to its end; a file that is cut by a byte limit is carried beside it unti
 Spark writes the offset to its offset log before the batch runs: it is the write-ahead record of the batch. A replay
 reads `plan` out of it and never looks at the directory. Its size is O(1) plus the batch's own plan.
 
-Spark keeps that log as text and does not check it, and a digit that changed would be other rows, or fewer, without a
-word. So the offset has a checksum, of its canonical JSON: Spark may space and order the fields as it likes.
+What keeps an offset from being altered is in `query.offset`.
 """
 
 from __future__ import annotations
 
-import json
 import os
 from dataclasses import dataclass
 from functools import cached_property
@@ -36,11 +34,11 @@ from typing import TYPE_CHECKING, Any
 import xxhash
 
 from penstock.errors import DamagedState
+from penstock.query.offset import check
 
 if TYPE_CHECKING:
     from penstock.storage import Entry, Storage
 
-VERSION = 1
 KEY_BYTES = 12
 
 
@@ -156,30 +154,3 @@ def is_version(storage: Storage, entry: Entry | FileVersion, file: FileVersion) 
     """
     alike = (entry.size, entry.modified_ns) == (file.size, file.modified_ns)
     return alike and (entry.identity == file.identity or not storage.tags_contents)
-
-
-def signed(form: dict[str, Any]) -> dict[str, Any]:
-    """Return the offset with its checksum."""
-    return form | {"sum": _sum(form)}
-
-
-def check(form: object) -> None:
-    """Raise `DamagedState` unless `form` is an offset of a version this code reads, as it was given to Spark."""
-    if not isinstance(form, dict) or form.get("v") != VERSION:
-        version = form.get("v") if isinstance(form, dict) else form
-        msg = (
-            f"the offset in the checkpoint has version {version!r}, expected {VERSION}: it was written by "
-            "another source or a newer Penstock; use that one, or a new checkpoint"
-        )
-        raise DamagedState(msg)
-    found = _sum({name: value for name, value in form.items() if name != "sum"})
-    if found != form.get("sum"):
-        msg = (
-            f"the offset in the checkpoint is damaged: checksum {form.get('sum')!r}, expected {found!r}; restore the "
-            "checkpoint from a copy, nothing was changed"
-        )
-        raise DamagedState(msg)
-
-
-def _sum(form: dict[str, Any]) -> str:
-    return xxhash.xxh3_64_hexdigest(json.dumps(form, sort_keys=True, separators=(",", ":")).encode())

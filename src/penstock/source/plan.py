@@ -56,8 +56,9 @@ from penstock import clock, failpoints
 from penstock.clock import SECOND_NS
 from penstock.errors import AlreadyThere, DamagedState, FileChanged, FileTooLate, NotThere, StorageError
 from penstock.formats.zones import UTC
+from penstock.query.offset import VERSION, check, summed
 from penstock.source import advice, recent
-from penstock.source.cursor import VERSION, Cursor, FileVersion, Split, check, is_version, signed
+from penstock.source.cursor import Cursor, FileVersion, Split, is_version
 from penstock.source.scan import Scan
 from penstock.storage import TEMPORARY
 
@@ -237,7 +238,7 @@ class Planner:
             form["last"] = True
         if unkept:
             form["unkept"] = True
-        return signed(form)
+        return summed(form)
 
     def _store(self, plan: list[Any]) -> Any:  # noqa: ANN401 - a list, or the reference to one
         text = json.dumps(plan, separators=(",", ":")).encode()

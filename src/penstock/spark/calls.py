@@ -46,8 +46,8 @@ from penstock.session import ddl, functions
 from penstock.session.connect import require_driver
 from penstock.spark import lanes
 from penstock.spark.border import leaving
-from penstock.spark.checkpoint import task_place, task_run
 from penstock.spark.register import register
+from penstock.spark.task import task_place, task_run
 from penstock.spark.worker import settle_reader
 from penstock.units import parse_rate
 

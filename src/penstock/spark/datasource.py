@@ -9,14 +9,13 @@ decides nothing.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from pyspark.sql.datasource import (
     DataSource,
-    DataSourceStreamArrowWriter,
     DataSourceStreamReader,
     InputPartition,
-    WriterCommitMessage,
 )
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxFiles, SupportsTriggerAvailableNow
 
@@ -31,11 +30,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-    from penstock.sink.batch import Begun, TaskResult
-    from penstock.sink.sink import Sink
     from penstock.source.cursor import Split
     from penstock.source.plan import Planner
-    from penstock.spark.writing import Bound
+    from penstock.spark.writer import StreamWriter
 
 
 @border
@@ -63,14 +60,18 @@ class PenstockDataSource(DataSource):
         """Return the source."""
         return PenstockStreamReader(self._parsed(LIVE_SOURCE, "source"), schema.json())
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> PenstockStreamWriter:  # noqa: FBT001, N802 - Spark's signature
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: FBT001, N802 - Spark's signature
         """Return the sink; `OptionError` in complete mode, which replaces at every batch what was written."""
         if overwrite:
             msg = "outputMode('complete') would have finished files replaced; expected append, Spark's default"
             raise OptionError(msg)
         from penstock.ingestion.stage import LIVE_SINK
+        from penstock.spark.writer import StreamWriter
+        from penstock.spark.writing import open_files
 
-        return PenstockStreamWriter(self._parsed(LIVE_SINK, "sink"), schema.json())
+        options = self._parsed(LIVE_SINK, "sink")
+        opens = partial(open_files, options, schema.json())
+        return StreamWriter(opens, checkpoint=options["checkpointLocation"], sink_id=options["sinkId"])
 
     def reader(self, schema: StructType) -> NoReturn:  # noqa: ARG002 - Spark's signature
         """Say that files are read as a stream."""
@@ -136,7 +137,9 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         worker.settle_reader()
         assert isinstance(partition, SplitsPartition)  # noqa: S101 - what `partitions` made
-        return told(self._options, in_zone(self._options, self._reading, partition.zone, worker.session_zone), partition.splits)
+        return told(
+            self._options, in_zone(self._options, self._reading, partition.zone, worker.session_zone), partition.splits
+        )
 
     def commit(self, end: dict[str, Any]) -> None:
         """Forget what no replay can ask for; called one batch late."""
@@ -155,62 +158,3 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __getstate__(self) -> dict[str, Any]:
         """Travel to tasks without the planner."""
         return self.__dict__ | {"_planner": None}
-
-
-@dataclass
-class Message(WriterCommitMessage):
-    """What a task reports to the commit."""
-
-    query: str
-    result: TaskResult
-    bound: Bound
-
-
-@border
-class PenstockStreamWriter(DataSourceStreamArrowWriter):
-    """The sink of one query for one batch; see `sink.sink`.
-
-    It *begins* the batch when it is pickled, that is when it travels to the tasks: Spark also makes one in the process
-    that commits, and that one must not begin anything.
-    """
-
-    def __init__(self, options: Options, schema: str) -> None:
-        from penstock.spark import writing
-
-        self._options = options
-        self._schema = writing.schema(options, schema)
-        self._bound: Bound | None = None
-        self._begun: Begun | None = None
-        self._sink: Sink | None = None
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Begin the batch, once, and travel with what the tasks must know."""
-        if self._begun is None:
-            from penstock.spark import writing
-
-            self._bound = writing.Bound.of(self._options)
-            self._sink = writing.sink(self._options, self._schema, self._bound.sink_id)
-            self._begun = writing.begin(self._sink, self._bound)
-        return self.__dict__.copy()
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Message:
-        """Write one task's rows; runs on an executor."""
-        from penstock.spark import writing
-
-        assert self._begun is not None  # noqa: S101 - it was pickled to get here
-        assert self._sink is not None  # noqa: S101 - as above
-        assert self._bound is not None  # noqa: S101 - as above
-        query, result = writing.write(self._sink, self._begun, self._schema, iterator)
-        return Message(query, result, self._bound)
-
-    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        """Decide the batch and publish what it finished."""
-        from penstock.spark import writing
-
-        writing.commit(self._options, [m for m in messages if isinstance(m, Message)], batchId)
-
-    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803 - Spark's signature
-        """Remove what is known to be staged for nothing."""
-        from penstock.spark import writing
-
-        writing.abort(self._options, [m for m in messages if isinstance(m, Message)])

@@ -52,7 +52,7 @@ from penstock.aio.carry import Form, dumped, id_of, loaded
 from penstock.aio.stage import Carrying
 from penstock.errors import OptionError
 from penstock.spark.border import border, leaving
-from penstock.spark.checkpoint import task_batch, task_run
+from penstock.spark.task import task_batch, task_run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

@@ -1,177 +1,43 @@
-"""From sink options to a `Sink`, and each of Spark's calls to the call of the sink that it means."""
+"""What `format("penstock")` writes to: the sink of files, for rows of Spark's, or for splits in an ingest."""
 
 from __future__ import annotations
 
-import contextlib
-from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
-import psutil
-
-from penstock.errors import CheckpointMismatch, Fenced, OptionError
 from penstock.formats.account import Account, Watch
 from penstock.formats.schema import conform, to_arrow
 from penstock.formats.strings import checked
 from penstock.ingestion.stage import Stage, passes_text
-from penstock.processes import jvm
-from penstock.sink import keeper
-from penstock.sink.batch import Batch, Begun, TaskResult
+from penstock.sink.batches import FileBatches
 from penstock.sink.existing import STAGE
 from penstock.sink.sink import Sink
-from penstock.spark import worker
-from penstock.spark.checkpoint import Checkpoint, Snapshot, task_batch
 from penstock.storage import locate
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-    from typing import Protocol
+    from collections.abc import Iterable, Iterator
 
     import pyarrow as pa
 
     from penstock.options import Options
-    from penstock.spark.datasource import Message
-
-    class FromTask(Protocol):
-        """What tasks report to a commit."""
-
-        query: str
 
 
-def schema(options: Options, spark_json: str) -> pa.Schema:
-    """Return the schema of the rows that reach the sink: Spark's, or in an ingest what its stage makes of the splits."""
-    return Stage.of(options[STAGE]).schema if options[STAGE] else to_arrow(spark_json)
-
-
-@dataclass(frozen=True)
-class Bound:
-    """A batch as it was begun: what the checkpoint said then. It travels to the tasks, and with what they report to the commit.
-
-    So the checkpoint is read once a batch, and a commit decides about the offsets that the tasks were given. `batch` is
-    `None` where the checkpoint cannot be read here.
-    """
-
-    sink_id: str
-    driver: str
-    batch: Batch | None
-
-    @staticmethod
-    def of(options: Options) -> Bound:
-        """Return what the checkpoint says now. `OptionError` if nothing names the sink's state."""
-        checkpoint = checkpoint_of(options)
-        snapshot = checkpoint.snapshot() if checkpoint else Snapshot()
-        name = _sink_id(options, snapshot.query)
-        return Bound(name, _owner(options, name, snapshot.query), snapshot.batch)
-
-
-def sink(options: Options, data: pa.Schema, name: str) -> Sink:
-    """Return the sink of this name; `UsageError` if data of this schema cannot be written so."""
-    made = _sink(options, name)
-    made.check(data)
-    return made
-
-
-def _sink(options: Options, name: str) -> Sink:
+def open_files(options: Options, schema: str, sink_id: str) -> FileBatches:
+    """Return the sink of this name for rows of this schema, Spark's JSON."""
+    stage = options[STAGE]
+    arrow = Stage.of(stage).schema if stage else to_arrow(schema)
     storage, root = locate(options["path"])
-    return Sink(storage, root, options, name)
+    sink = Sink(storage, root, options, sink_id)
+    return FileBatches(sink, arrow, partial(_of_splits, options) if stage else partial(_of_spark, options, arrow))
 
 
-def begin(made: Sink, bound: Bound) -> Begun:
-    """Begin the batch in flight, on the driver, away from the keeper."""
-    checkpoint = checkpoint_of(made.options)
-    if checkpoint and bound.batch:
-        checkpoint.persist(bound.batch.number)
-    keeper.batch_begins(keeper.fact_of(made, bound.driver))
-    with overtaken_is_fenced(checkpoint, bound.batch):
-        return made.begin(bound.driver, bound.batch)
+def _of_spark(
+    options: Options, schema: pa.Schema, rows: Iterator[pa.RecordBatch], account: Account
+) -> Iterable[pa.RecordBatch]:
+    """Return Spark's rows in the schema of the sink, with strings that are text."""
+    return Watch(schema, account).through(checked(conform(batch, schema), options["encodingErrors"]) for batch in rows)
 
 
-def write(made: Sink, begun: Begun, data: pa.Schema, rows: Iterator[pa.RecordBatch]) -> tuple[str, TaskResult]:
-    """Write a task's rows, on an executor; return the query id with what was staged."""
-    query, batch, partition = task_batch()
-    worker.settle_writer()
-    errors = made.options["encodingErrors"]
-    account = Account()
-    some: Iterable[pa.RecordBatch | bytes]
-    if begun.has(query, batch):
-        some = rows  # is only drained: what a committed batch read may be gone by now
-    elif made.options[STAGE]:
-        text = passes_text(made.options)
-        some = Stage.of(made.options[STAGE]).rows(rows, account, text=text, errors=errors)
-    else:
-        some = Watch(data, account).through(checked(conform(batch, data), errors) for batch in rows)
-    return query, made.write(begun, query, batch, partition, data, some, account)
-
-
-def commit(options: Options, messages: list[Message], number: int) -> None:
-    """Commit batch `number`, on the driver. Where no task has reported, the checkpoint is asked again."""
-    bound = messages[0].bound if messages else Bound.of(options)
-    made = _sink(options, bound.sink_id)  # it was checked when the batch was begun
-    checkpoint = checkpoint_of(options)
-    known = bound.batch is not None and bound.batch.number == number
-    batch = bound.batch if known and bound.batch else batch_of(checkpoint, messages, number)
-    with overtaken_is_fenced(checkpoint, batch):
-        done = made.commit(batch, [message.result for message in messages])
-    keeper.batch_ends(keeper.fact_of(made, bound.driver), made, bound.driver, parts_open=bool(done.open))
-
-
-def abort(options: Options, messages: list[Message]) -> None:
-    """Clean up behind a batch that failed, on the driver; the keeper stays away until the next batch or the end."""
-    if messages:
-        _sink(options, messages[0].bound.sink_id).abort(message.result for message in messages)
-
-
-@contextlib.contextmanager
-def overtaken_is_fenced(checkpoint: Checkpoint | None, batch: Batch | None) -> Iterator[None]:
-    """Tell a driver that stood still while another went on from a checkpoint that was restored.
-
-    To the ledger both are behind. But the checkpoint of the first has moved on since it was read.
-    """
-    try:
-        yield
-    except CheckpointMismatch as error:
-        if checkpoint is None or batch is None or checkpoint.current() == batch:
-            raise
-        msg = (
-            f"batch {batch.number} of query {batch.query} is not the last one of its checkpoint {checkpoint.location!r} any "
-            "more: another driver of this query has gone on from it; this one has changed nothing; stop it"
-        )
-        raise Fenced(msg) from error
-
-
-def batch_of(checkpoint: Checkpoint | None, messages: Sequence[FromTask], number: int) -> Batch:
-    """Return the batch that is committed; the tasks know the query where the checkpoint cannot be read."""
-    query = (checkpoint and checkpoint.query_id()) or (messages[0].query if messages else "")
-    return checkpoint.batch(query, number) if checkpoint else Batch(query, number)
-
-
-def checkpoint_of(options: Options) -> Checkpoint | None:
-    """Return the query's checkpoint, if it has one."""
-    return Checkpoint(options["checkpointLocation"]) if options["checkpointLocation"] else None
-
-
-def sink_id(options: Options) -> str:
-    """Return what names the sink's state: what the user said, else the query's id; `OptionError` if that is unknown."""
-    checkpoint = None if options["sinkId"] else checkpoint_of(options)
-    return _sink_id(options, checkpoint.query_id() if checkpoint else None)
-
-
-def owner(options: Options, name: str) -> str:
-    """Return what names this driver and its query; `name` is that of the sink, where the query is not known."""
-    checkpoint = checkpoint_of(options)
-    return _owner(options, name, checkpoint.query_id() if checkpoint else None)
-
-
-def _sink_id(options: Options, query: str | None) -> str:
-    if options["sinkId"]:
-        return str(options["sinkId"])
-    if query is None:
-        msg = (
-            f"the query's id cannot be read from checkpointLocation={options['checkpointLocation']!r}; name the sink's state "
-            'yourself: .option("sinkId", "orders")'
-        )
-        raise OptionError(msg)
-    return query
-
-
-def _owner(options: Options, name: str, query: str | None) -> str:
-    return keeper.owner(query or options["checkpointLocation"] or name, jvm() or psutil.Process())
+def _of_splits(options: Options, rows: Iterator[pa.RecordBatch], account: Account) -> Iterable[pa.RecordBatch | bytes]:
+    """Return what the stage of an ingest makes of the splits that Spark's rows carry."""
+    return Stage.of(options[STAGE]).rows(rows, account, text=passes_text(options), errors=options["encodingErrors"])

@@ -14,11 +14,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from penstock.query.checkpoint import Checkpoint
 from penstock.sink.sink import STATE_DIRECTORY
 from penstock.source import recent
 from penstock.source.cursor import Cursor, FileVersion, Split
 from penstock.source.scan import Scan
-from penstock.spark.checkpoint import Checkpoint
 
 if TYPE_CHECKING:
     from penstock.options import Options

@@ -1,10 +1,9 @@
-"""What Spark's checkpoint and task context tell a sink: read here, in one place, because none of it is documented.
+"""What the checkpoint of a query tells: read here, in one place, because none of it is documented by Spark, who writes it.
 
 - `<checkpoint>/metadata` holds the query id, before any batch.
 - `<checkpoint>/offsets/<b>` is written before batch b runs and never changes: the batch in flight is the last one there,
   its content is the batch's fingerprint, and its lines from the third on are the sources' offsets.
 - `<checkpoint>/commits/<b>` is there when batch b is done.
-- A task sees the query id, the batch id and, as its job group, the id of the query's run as local properties.
 
 `tests/spark/test_contract.py` holds each of these against the installed Spark.
 """
@@ -20,16 +19,13 @@ from typing import TYPE_CHECKING, Any
 import xxhash
 
 from penstock.errors import AlreadyThere, DamagedState, NotThere, OptionError
-from penstock.sink.sink import Batch
-from penstock.source.cursor import check
+from penstock.query.batch import Batch
+from penstock.query.offset import check, is_ours
 from penstock.storage import locate
 
 if TYPE_CHECKING:
     from penstock.storage import Storage
 
-_BATCH_ID = "streaming.sql.batchId"
-_QUERY_ID = "sql.streaming.queryId"
-_RUN_ID = "spark.jobGroup.id"
 _OFFSETS_FROM = 2  # the lines before are the version and Spark's own metadata
 
 
@@ -118,14 +114,15 @@ class Checkpoint:
             form = json.loads(line)
         except ValueError:
             return None
-        if not isinstance(form, dict) or not {"v", "cursor", "recent", "read"} <= form.keys():
+        if not is_ours(form):
             return None
         try:
             check(form)
         except DamagedState as error:
             msg = f"{self._path}/offsets/{number}: {error.message}"
             raise DamagedState(msg) from error
-        return form
+        ours: dict[str, Any] = form
+        return ours
 
     def entry(self, number: int) -> tuple[list[bytes], list[bytes]]:
         """Return the lines of a batch's entry in the offset log: Spark's own, and one a source (`-`: it had nothing yet)."""
@@ -178,33 +175,3 @@ class Checkpoint:
 def _lines(text: bytes) -> list[bytes]:
     """Return the lines of an offset log's file that are the offsets of sources."""
     return text.splitlines()[_OFFSETS_FROM:]
-
-
-def task_batch() -> tuple[str, int, int]:
-    """Return (query id, batch id, partition) of the task this runs in."""
-    query, batch, partition = task_place()
-    if query is None or batch is None:
-        msg = "not in a task of a streaming query: the penstock sink is used with writeStream"
-        raise OptionError(msg)
-    return query, batch, partition
-
-
-def task_place() -> tuple[str | None, int | None, int]:
-    """Return (query id, batch id, partition) of the task this runs in; without ids where it is of no streaming query."""
-    from pyspark import TaskContext
-
-    context = TaskContext.get()
-    if context is None:
-        return None, None, 0
-    query, batch = context.getLocalProperty(_QUERY_ID), context.getLocalProperty(_BATCH_ID)
-    return query, None if batch is None else int(batch), context.partitionId()
-
-
-def task_run() -> str:
-    """Return the run of the streaming query that the task this runs in is of; "" where it is of none."""
-    from pyspark import TaskContext
-
-    context = TaskContext.get()
-    if context is None or context.getLocalProperty(_QUERY_ID) is None:
-        return ""
-    return context.getLocalProperty(_RUN_ID) or ""

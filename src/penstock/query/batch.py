@@ -1,0 +1,27 @@
+"""Which batch of which query it is, and which task of it: values that travel, and are never written to disk as such."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Which batch is being written: Spark's numbers, and a fingerprint of the offsets that define it (`""`: unknown).
+
+    `final`: no batch follows, the query ends with this one.
+    """
+
+    query: str
+    number: int
+    fingerprint: str = ""
+    final: bool = False
+
+
+class Task(NamedTuple):
+    """Which task of a batch it is: the query's id, the batch's number, the partition whose rows it has."""
+
+    query: str
+    batch: int
+    partition: int

@@ -1,0 +1,55 @@
+"""Who is the driver of a query: a name for it that all processes below one JVM agree on, and that no other JVM has.
+
+The name is `host:process:start of the process in milliseconds:query`. It is what sinks keep beside their last batch, to
+say who may commit the next one.
+"""
+
+from __future__ import annotations
+
+import socket
+
+import psutil
+
+from penstock.processes import jvm, process
+
+
+def owner(query: str, process: psutil.Process | None) -> str:
+    """Return what names the driver of a query; `process` is its JVM, `None` stands for this process."""
+    process = process or psutil.Process()
+    return f"{socket.gethostname()}:{process.pid}:{int(process.create_time() * 1000)}:{query}"
+
+
+def this(query: str) -> str:
+    """Return the name of the driver that this process belongs to: that of the JVM above it, if there is one."""
+    return owner(query, jvm())
+
+
+def place(driver: str) -> tuple[str | None, str]:
+    """Return the host and the process of the driver that `owner` named; no host of who is no driver, as `finish`."""
+    host, *rest = driver.split(":", 3)
+    return (host, rest[0]) if len(rest) == len(("process", "time", "query")) else (None, "")
+
+
+def query_of(driver: str) -> str:
+    """Return the query of the driver that `owner` named."""
+    return driver.split(":", 3)[-1]
+
+
+def lives(driver: str) -> bool:
+    """Tell whether the driver that `owner` named is a process of this host that still runs."""
+    host, _, rest = driver.partition(":")
+    pid, _, rest = rest.partition(":")
+    running = process(int(pid)) if host == socket.gethostname() and pid.isdigit() else None
+    return (
+        running is not None
+        and is_alive(running.pid)
+        and str(int(running.create_time() * 1000)) == rest.partition(":")[0]
+    )
+
+
+def is_alive(pid: int | None) -> bool:
+    """Tell whether a process of this number runs; one that has ended and was not waited for does not."""
+    try:
+        return pid is not None and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False

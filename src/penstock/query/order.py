@@ -1,0 +1,96 @@
+"""Which batch a sink may take: the one behind its last one, or its last one again. Pure: the sink reads and writes, this decides.
+
+A sink keeps three things of the last batch that it has: of which query it was, its number, and its fingerprint. Spark's
+checkpoint has those of the batch that it runs. If both tell one story, the batch is the next one, or it is the last one
+again, because Spark had not noted that it was done. The failures, and what tells them:
+
+1. *Deleted checkpoint.* The query begins anew, with a new id and batch 0. By numbers alone all that the old query wrote
+   would be passed over in silence. The query is another one.
+2. *The sink was put back, emptied, or is another one.* Batches between its last one and this one are missing. The number
+   is further on than the next one.
+3. *The checkpoint was put back.* The numbers have been here, and mean other rows now. The number is older than the last.
+4. *The checkpoint was put back, and Spark read on.* The number is the last one, with other offsets. The fingerprint is
+   another. (Where one side could not read the offset log there is no fingerprint, and the numbers have to do.)
+
+All four are `CheckpointMismatch`. A driver that stood still while another one went on sees failure 3, too: who knows the
+checkpoint tells the two apart (`query.writing`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, NoReturn
+
+from penstock.errors import CheckpointMismatch
+
+if TYPE_CHECKING:
+    from penstock.query.batch import Batch
+
+
+class Standing(Enum):
+    """Where a batch stands to what a sink has: it is the last one there, again, or it follows that one."""
+
+    APPLIED = "applied"
+    NEXT = "next"
+
+
+@dataclass(frozen=True)
+class Last:
+    """The last batch that a sink has; number -1 if it has none. `query` is whose it is."""
+
+    query: str
+    number: int = -1
+    fingerprint: str = ""
+
+
+@dataclass(frozen=True)
+class Nouns:
+    """What a sink calls its things, in messages.
+
+    `state` has the last batch, as "the ledger of '/out'". `whole` is what is copied and put back as one, as "the output
+    directory". `anew` is what a query that begins anew needs beside a new checkpoint. `behind` is what lets another
+    query write behind the rows that are there.
+    """
+
+    state: str
+    whole: str
+    anew: str
+    behind: str = "take another sinkId"
+
+
+def place(last: Last, batch: Batch, nouns: Nouns) -> Standing:
+    """Return where `batch` stands to the last batch of a sink; `CheckpointMismatch` where they tell different stories."""
+    if last.number >= 0 and last.query != batch.query:
+        _refuse_query(last, batch, nouns)
+    if batch.number > last.number + 1:
+        cause = f"{nouns.whole} was emptied, moved, put back from an older copy, or is another one"
+        _refuse_number(last, batch, nouns, cause)
+    if batch.number < last.number:
+        _refuse_number(last, batch, nouns, "the checkpoint was restored from an older copy, or is another one")
+    if batch.number > last.number:
+        return Standing.NEXT
+    if last.fingerprint and batch.fingerprint and last.fingerprint != batch.fingerprint:
+        cause = "and Spark's offset log has other offsets for it: the checkpoint was restored from an older copy and read on"
+        msg = f"{nouns.state} has batch {batch.number} of query {batch.query}, {cause}; {_remedy(nouns)}"
+        raise CheckpointMismatch(msg)
+    return Standing.APPLIED
+
+
+def _refuse_query(last: Last, batch: Batch, nouns: Nouns) -> NoReturn:
+    msg = (
+        f"{nouns.state} was written by query {last.query} up to batch {last.number}, and this is query {batch.query}, batch "
+        f"{batch.number}: its checkpoint was deleted, or is another one; put the checkpoint back; or, if the rows of this "
+        f"query shall come behind those, {nouns.behind}"
+    )
+    raise CheckpointMismatch(msg)
+
+
+def _refuse_number(last: Last, batch: Batch, nouns: Nouns, cause: str) -> NoReturn:
+    has = "has none of it" if last.number < 0 else f"ends with batch {last.number}"
+    msg = f"batch {batch.number} of query {batch.query}, but {nouns.state} {has}: {cause}; {_remedy(nouns)}"
+    raise CheckpointMismatch(msg)
+
+
+def _remedy(nouns: Nouns) -> str:
+    return f"restore both from the same time, or begin anew, with a new checkpoint and {nouns.anew}"

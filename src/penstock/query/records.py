@@ -1,0 +1,51 @@
+"""JSON that tells when it was altered: a flipped byte, a cut, or a line that was put together from two.
+
+State files are one line each: `{"checksum":"...","record":{...,"v":1}}`, and a newline. The record is canonical JSON (keys
+sorted, no spaces), the checksum is XXH3 of 128 bits over its bytes. Whoever reads one signs again what was read and
+compares all bytes, so that nothing can be added outside of the record either.
+
+What lies in a file of somebody else, who may space and order fields as he likes, has a checksum among its fields instead:
+see `query.offset`. Both sum canonical JSON.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import xxhash
+
+from penstock.errors import DamagedState
+
+VERSION = 1
+
+
+def canonical(form: dict[str, Any]) -> bytes:
+    """Return the one spelling of a JSON object that checksums are taken of."""
+    return json.dumps(form, sort_keys=True, separators=(",", ":")).encode()
+
+
+def signed(record: dict[str, Any]) -> bytes:
+    """Return a state record as it is kept: one line of canonical JSON with version and checksum."""
+    text = canonical({"v": VERSION} | record)
+    return b'{"checksum":"%b","record":%b}\n' % (xxhash.xxh3_128_hexdigest(text).encode(), text)
+
+
+def checked(data: bytes, path: str) -> dict[str, Any]:
+    """Return the record that `signed` was given; `DamagedState` that names `path` if it is not what was put."""
+    try:
+        whole = json.loads(data)
+        record: dict[str, Any] = whole["record"]
+        intact = signed(record) == data
+    except (ValueError, KeyError, TypeError, RecursionError):
+        intact, record = False, {}
+    if not intact:
+        msg = (
+            f"{path!r} is damaged ({len(data)} bytes, checksum or form does not fit); restore it from a copy of the "
+            "directory, nothing was changed"
+        )
+        raise DamagedState(msg)
+    if record.get("v") != VERSION:
+        msg = f"{path!r} has format version {record.get('v')!r}, expected {VERSION}: use the Penstock that wrote it, or newer"
+        raise DamagedState(msg)
+    return record

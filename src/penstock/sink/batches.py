@@ -1,0 +1,55 @@
+"""The sink of files as a query writes to it, with its keeper held off while a batch is in flight."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.formats.account import Account
+from penstock.query.writing import BatchSink
+from penstock.sink import keeper
+from penstock.sink.batch import Begun, TaskResult
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from typing import TypeAlias
+
+    import pyarrow as pa
+
+    from penstock.query.batch import Batch, Task
+    from penstock.sink.sink import Sink
+
+    Conversion: TypeAlias = Callable[[Iterator[pa.RecordBatch], Account], Iterable[pa.RecordBatch | bytes]]
+
+
+class FileBatches(BatchSink[Begun, TaskResult]):
+    """A `Sink` for rows of one schema.
+
+    `converts` makes them of what Spark hands to a task, lazily, and enters into an account what is to be told of them; it is
+    picklable.
+    """
+
+    def __init__(self, sink: Sink, schema: pa.Schema, converts: Conversion) -> None:
+        self.sink = sink
+        self._schema = schema
+        self._converts = converts
+
+    def begin(self, driver: str, batch: Batch | None) -> Begun:
+        """Begin a batch, away from the keeper; `UsageError` if the rows cannot be written as the options say."""
+        self.sink.check(self._schema)
+        keeper.batch_begins(keeper.fact_of(self.sink, driver))
+        return self.sink.begin(driver, batch)
+
+    def write(self, begun: Begun, task: Task, rows: Iterator[pa.RecordBatch]) -> TaskResult:
+        """Stage a task's rows. Of a batch that was committed they are only drained: what they stand for may be gone."""
+        account = Account()
+        given = rows if begun.has(task.query, task.batch) else self._converts(rows, account)
+        return self.sink.write(begun, task.query, task.batch, task.partition, self._schema, given, account)
+
+    def commit(self, driver: str, batch: Batch, results: Sequence[TaskResult]) -> None:
+        """Decide the batch, publish what it finished, and let the keeper act again."""
+        done = self.sink.commit(batch, list(results))
+        keeper.batch_ends(keeper.fact_of(self.sink, driver), self.sink, driver, parts_open=bool(done.open))
+
+    def abort(self, query: str, results: Sequence[TaskResult]) -> None:  # noqa: ARG002 - as of the base
+        """Remove what was staged for nothing; the keeper stays away until the next batch or the end."""
+        self.sink.abort(results)

@@ -1,0 +1,44 @@
+"""What Spark tells a task of the query that it is of: undocumented, so it is read here, in one place.
+
+A task sees the query id, the batch id and, as its job group, the id of the query's run as local properties.
+`tests/spark/test_contract.py` holds that against the installed Spark.
+"""
+
+from __future__ import annotations
+
+from penstock.errors import OptionError
+from penstock.query.batch import Task
+
+_BATCH_ID = "streaming.sql.batchId"
+_QUERY_ID = "sql.streaming.queryId"
+_RUN_ID = "spark.jobGroup.id"
+
+
+def task_batch() -> Task:
+    """Return which task of which batch this runs in; `OptionError` where it is of no streaming query."""
+    query, batch, partition = task_place()
+    if query is None or batch is None:
+        msg = "not in a task of a streaming query: the penstock sink is used with writeStream"
+        raise OptionError(msg)
+    return Task(query, batch, partition)
+
+
+def task_place() -> tuple[str | None, int | None, int]:
+    """Return (query id, batch id, partition) of the task this runs in; without ids where it is of no streaming query."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    if context is None:
+        return None, None, 0
+    query, batch = context.getLocalProperty(_QUERY_ID), context.getLocalProperty(_BATCH_ID)
+    return query, None if batch is None else int(batch), context.partitionId()
+
+
+def task_run() -> str:
+    """Return the run of the streaming query that the task this runs in is of; "" where it is of none."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    if context is None or context.getLocalProperty(_QUERY_ID) is None:
+        return ""
+    return context.getLocalProperty(_RUN_ID) or ""

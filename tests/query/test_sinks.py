@@ -1,0 +1,167 @@
+"""Files, a table of a database, and a third sink by hand, each put through the same crashes, fences and replays."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import sqlite3
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.clock import use
+from penstock.errors import PenstockError
+from penstock.query import checkpoint, fence, writing
+from penstock.query.order import Standing, place
+from penstock.testing import FakeClock
+from tests.query import toy
+from tests.query.kits import FileKit, TableKit, ToyKit
+from tests.query.suite import Kit, SinkContract
+
+_LINES_MAX = 100
+
+
+def made(kind: type[Kit], root: Path) -> Iterator[Callable[[], Kit]]:
+    """Yield what makes a fresh kit, whose query has a checkpoint of its own; what is open is closed behind the test."""
+    kits: list[Kit] = []
+    with pytest.MonkeyPatch.context() as patch:
+
+        def new() -> Kit:
+            if kits:
+                kits[-1].close()
+            patch.undo()
+            home = root / str(len(kits))
+            home.mkdir()
+            kits.append(kind(home, patch))
+            patch.setattr(checkpoint, "locate", lambda location, **_: (kits[-1].spark.storage, location))
+            return kits[-1]
+
+        yield new
+        for kit in kits[-1:]:
+            kit.close()
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Iterator[Path]:
+    """Return a directory, in memory where there is one: no power is lost here, and to sync is what takes the time."""
+    memory = "/dev/shm"  # noqa: S108 - what is made in it is a directory of its own
+    if not os.path.isdir(memory):
+        yield tmp_path
+        return
+    with tempfile.TemporaryDirectory(dir=memory) as directory:
+        yield Path(directory)
+
+
+class TestFiles(SinkContract):
+    @pytest.fixture
+    def new(self, root: Path) -> Iterator[Callable[[], Kit]]:
+        yield from made(FileKit, root)
+
+
+class TestTable(SinkContract):
+    @pytest.fixture
+    def new(self, root: Path) -> Iterator[Callable[[], Kit]]:
+        yield from made(TableKit, root)
+
+
+class TestToy(SinkContract):
+    @pytest.fixture
+    def new(self, root: Path) -> Iterator[Callable[[], Kit]]:
+        yield from made(ToyKit, root)
+
+
+def test_a_third_sink_takes_less_than_a_hundred_lines() -> None:
+    """What keeps a sink right is in `penstock.query`: a sink by hand, its data source of Spark included, is a page."""
+    lines = inspect.getsource(toy.ToySink) + inspect.getsource(toy.ToyDataSource)
+    assert len(lines.splitlines()) < _LINES_MAX
+
+
+def _any_driver(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(fence, "check", lambda *_: None)
+
+
+def _any_number(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(toy, "place", lambda *_: Standing.NEXT)
+
+
+def _older_is_applied(patch: pytest.MonkeyPatch) -> None:
+    """Pass over every batch that is not newer, as sinks do that know nothing but a number."""
+    patch.setattr(
+        toy, "place", lambda last, batch, _: Standing.NEXT if batch.number > last.number else Standing.APPLIED
+    )
+
+
+def _any_offsets(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(toy, "place", lambda last, batch, nouns: place(replace(last, fingerprint=""), batch, nouns))
+
+
+def _any_query(patch: pytest.MonkeyPatch) -> None:
+    """Take the batches of all queries for those of one, which also passes over every batch that is not newer."""
+    patch.setattr(toy, "place", lambda last, batch, nouns: place(replace(last, query=batch.query), batch, nouns))
+
+
+def _restored_or_overtaken(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(writing, "_overtaken_is_fenced", lambda *_: nullcontext())
+
+
+def _plan_is_not_durable(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(checkpoint.Checkpoint, "persist", lambda *_: None)
+
+
+def _checkpoint_read_again(patch: pytest.MonkeyPatch) -> None:
+    commit = writing.QueryWriting.commit
+
+    def changed(self: Any, reports: list[Any], number: int) -> None:
+        commit(self, [replace(report, bound=self.bound()) for report in reports], number)
+
+    patch.setattr(writing.QueryWriting, "commit", changed)
+
+
+class _Piecewise(sqlite3.Connection):
+    """Has no transactions."""
+
+    def execute(self, sql: str, *values: Any) -> sqlite3.Cursor:
+        """Run a statement, at once."""
+        return super().execute("SELECT 1" if sql in {"BEGIN IMMEDIATE", "COMMIT"} else sql, *values)
+
+
+def _committed_in_two_steps(patch: pytest.MonkeyPatch) -> None:
+    """Commit rows first, then the number."""
+    patch.setattr(sqlite3, "connect", partial(sqlite3.connect, factory=_Piecewise))
+
+
+TAKEN_OUT: dict[Callable[[pytest.MonkeyPatch], None], str] = {
+    _any_driver: "test_stale_driver_is_fenced",
+    _any_number: "test_commit_that_is_called_twice",
+    _older_is_applied: "test_restored_sink_is_refused",
+    _any_offsets: "test_restored_checkpoint_that_read_on_is_refused",
+    _any_query: "test_deleted_checkpoint_passes_over_nothing",
+    _restored_or_overtaken: "test_driver_that_is_overtaken_before_it_begins_is_fenced",
+    _plan_is_not_durable: "test_checkpoint_is_read_once_a_batch",
+    _checkpoint_read_again: "test_checkpoint_is_read_once_a_batch",
+    _committed_in_two_steps: "test_crash_at_every_step_and_again_in_the_recovery",
+}
+
+
+@pytest.mark.parametrize("without", TAKEN_OUT, ids=lambda rule: rule.__name__.strip("_"))
+def test_every_rule_is_needed(without: Callable[[pytest.MonkeyPatch], None], root: Path) -> None:
+    """The suite notices a sink by hand from which any one rule was taken out, and the test of that failure fails."""
+    test = getattr(SinkContract(), TAKEN_OUT[without])
+    wanted = next(iter(inspect.signature(test).parameters))
+
+    def run(home: Path, change: Callable[[pytest.MonkeyPatch], None]) -> None:
+        home.mkdir()
+        with contextmanager(made)(ToyKit, home) as new, pytest.MonkeyPatch.context() as patch, use(FakeClock()):
+            given = new() if wanted == "kit" else new
+            change(patch)
+            test(given)
+
+    run(root / "with", lambda _: None)
+    with pytest.raises((AssertionError, PenstockError, pytest.fail.Exception)):
+        run(root / "without", without)
