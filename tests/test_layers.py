@@ -131,6 +131,60 @@ def test_imports_point_down() -> None:
     assert not found, "\n".join(["", *found])
 
 
+def files_of(text: str, module: str, known: set[str], *, package: bool = False) -> set[str]:
+    """Return the modules of `known` that a module imports, wherever the import stands."""
+    targets = (target for _, target in imports(ast.parse(text), module, package=package))
+    found = {target if target in known else target.rpartition(".")[0] for target in targets}
+    return found & known - {module}
+
+
+def circles(graph: dict[str, set[str]]) -> list[set[str]]:
+    """Return the groups of modules that reach each other, those of one apart."""
+    order: list[str] = []
+    seen: set[str] = set()
+
+    def visit(module: str, ways: dict[str, set[str]], done: list[str]) -> None:
+        seen.add(module)
+        for other in sorted(ways[module] - seen):
+            if other not in seen:
+                visit(other, ways, done)
+        done.append(module)
+
+    for module in graph:
+        if module not in seen:
+            visit(module, graph, order)
+    back: dict[str, set[str]] = {module: set() for module in graph}
+    for module, others in graph.items():
+        for other in others:
+            back[other].add(module)
+    seen.clear()
+    groups: list[set[str]] = []
+    for module in reversed(order):
+        if module not in seen:
+            group: list[str] = []
+            visit(module, back, group)
+            groups.append(set(group))
+    return [group for group in groups if len(group) > 1]
+
+
+def test_no_files_import_each_other() -> None:
+    """There is an order in which the files can be read: no file imports one that imports it, for types or in a function either."""
+    texts = {module: path for module, path in modules() if module != ROOT}  # whose names load when they are asked for
+    graph = {
+        module: files_of(path.read_text(encoding="utf-8"), module, set(texts), package=path.name == "__init__.py")
+        for module, path in texts.items()
+    }
+    assert not circles(graph)
+
+
+def test_circles_are_found() -> None:
+    """Two that import each other, and three in a ring; what only one of them imports is in none."""
+    graph = {"a": {"b", "e"}, "b": {"a"}, "c": {"d"}, "d": {"e"}, "e": {"f"}, "f": {"d"}}
+    assert sorted(map(sorted, circles(graph))) == [["a", "b"], ["d", "e", "f"]]
+    assert files_of("if TYPE_CHECKING:\n    from p.b import B", "p.a", {"p.a", "p.b"}) == {"p.b"}
+    assert files_of("def f():\n    from p import b", "p.a", {"p.a", "p.b"}) == {"p.b"}
+
+
 def test_every_module_has_a_layer() -> None:
     """A new module at the top of the package is given its place in `BELOW` before anything can import it."""
     placed = {*BELOW, "__init__"}

@@ -78,7 +78,7 @@ class Input:
         planner = configured.planner(checked, how)
         splits = planner.splits(planner.latest(planner.initial()))
         expected = configured.expected_schema(checked, how)
-        batches = list(how.batches(splits))
+        batches = list(configured.rows(checked, how, tuple(splits)))
         assert all(batch.schema.equals(expected) for batch in batches)
         return [row for batch in batches for row in batch.to_pylist()]
 

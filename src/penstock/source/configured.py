@@ -16,7 +16,7 @@ from penstock.formats.charsets import encodable
 from penstock.formats.format import CSV_OPTIONS, Dialect
 from penstock.formats.schema import to_arrow
 from penstock.formats.zones import UTC, unsaid, zone_name
-from penstock.source import schemas
+from penstock.source import partitions, schemas
 from penstock.source.plan import Planner
 from penstock.source.read import FILES_SCHEMA, METADATA_TYPE, Reading, files_batch, in_bytes
 from penstock.storage import locate
@@ -60,9 +60,8 @@ def reading(options: Options, schema: str) -> Reading:
     )
     _check_separator(options)
     if options["emit"] == "records":
-        _check_schema(fmt, partitions=options["partitionColumns"] == "auto")
-    partitions = options["emit"] == "records" and options["partitionColumns"] == "auto"
-    return Reading(storage, root, fmt, metadata, tuple(whole.names), options["followSymlinks"], partitions)
+        _check_schema(fmt, partitions=_has_partitions(options))
+    return Reading(storage, root, fmt, metadata, tuple(whole.names), options["followSymlinks"])
 
 
 def planner(options: Options, how: Reading) -> Planner:
@@ -95,6 +94,10 @@ def _zone(options: Options) -> str | None:
     return zone_name(name, "timeZone" if options["timeZone"] else "spark.sql.session.timeZone") if name else None
 
 
+def _has_partitions(options: Options) -> bool:
+    return bool(options["partitionColumns"] == "auto")
+
+
 def _whole(path: str) -> bool:  # noqa: ARG001 - what a planner calls
     return False
 
@@ -108,7 +111,8 @@ def rows(
     elif options["emit"] == "splits":
         yield carried(splits, how.format.zone)
     else:
-        yield from how.batches(splits, account)
+        batches = partitions.batches if _has_partitions(options) else Reading.batches
+        yield from batches(how, splits, Account() if account is None else account)
 
 
 def told(options: Options, how: Reading, splits: tuple[Split, ...]) -> Iterator[pa.RecordBatch]:

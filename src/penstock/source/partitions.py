@@ -105,7 +105,7 @@ def _without(reading: Reading, values: Values) -> Reading:
     named = {name for name, _ in values}
     schema = pa.schema([field for field in reading.format.schema if field.name not in named])
     columns = tuple(name for name in reading.columns if name not in named)
-    return replace(reading, format=replace(reading.format, schema=schema), columns=columns, partitions=False)
+    return replace(reading, format=replace(reading.format, schema=schema), columns=columns)
 
 
 def _check_complete(inner: Reading, place: str) -> None:

@@ -87,7 +87,7 @@ class Reading:
     """How the splits of one source are read; picklable, travels to tasks.
 
     `format.schema` is the schema of the data; with `metadata` a column of that name is added where `columns` puts it.
-    `follow` allows links that lead out of `root`; with `partitions` directories `k=v` are columns (see `source.partitions`).
+    `follow` allows links that lead out of `root`. Of columns that directories name it knows nothing (see `source.partitions`).
     """
 
     storage: Storage
@@ -96,7 +96,6 @@ class Reading:
     metadata: str | None = None
     columns: tuple[str, ...] = ()
     follow: bool = False
-    partitions: bool = False
 
     def full_path(self, file: FileVersion) -> str:
         """Return the file's path on the storage."""
@@ -161,11 +160,7 @@ class Reading:
         Raises `FileChanged`, `BadRecord`, `BadFile` or `StorageError`; what was yielded before must then be dropped.
         """
         account = Account() if account is None else account
-        if self.partitions:
-            from penstock.source import partitions
-
-            yield from partitions.batches(self, splits, account)
-        elif self.format.name in LINES:
+        if self.format.name in LINES:
             yield from self._lines(splits, account)
         else:
             for split in splits:
