@@ -8,6 +8,7 @@ import pytest
 
 from penstock.elsewhere import KNOWN_ELSEWHERE
 from penstock.errors import OptionError
+from penstock.formats.codecs import COMPRESSED_NAMES
 from penstock.options import DATABASE, LOG, SINK, SOURCE, parse
 
 
@@ -98,10 +99,15 @@ def test_options_known_elsewhere_are_told_what_is_here(what: str, name: str, say
 def test_options_known_elsewhere_are_none_here() -> None:
     """What has become an option here needs no answer that it is none: its entry goes."""
     for what, answers in KNOWN_ELSEWHERE.items():
-        names = {option.name.lower() for option in TABLES[what]}
+        names = {name.lower() for option in TABLES[what] for name in (option.name, *option.aliases)}
         assert not [name for name in answers if name.lower() in names], (
             f"options of the {what} now: take them out of elsewhere.py"
         )
+
+
+def test_answers_know_all_compressed_files() -> None:
+    """What stands for `compression` of the source names every kind of file that is decompressed."""
+    assert KNOWN_ELSEWHERE["source"]["compression"].endswith(f": {COMPRESSED_NAMES}")
 
 
 @pytest.mark.parametrize("name", ["cleanSource", "sourceArchiveDir", "follow"])

@@ -18,17 +18,17 @@ _TIMES_WRITTEN = "times are written as ISO 8601; others are converted to string 
 _CALENDAR = "dates are taken as Spark writes them since version 3, and not moved between calendars"
 _HIDDEN = (
     "names that begin with '.' or '_' are never read; pathGlobFilter and pattern choose among the others, and directories "
-    "such as dt=2026-01-31 are no columns: metadataColumn has each record's path"
+    "such as dt=2026-01-31 are columns where the schema has them, partitionColumns=auto"
 )
 _LISTED = "there is nothing to set: what was read is remembered in constant space"
 _CLEANED = "this version leaves files that were read where they are"
-_CODEC = "the name of a file says how it is compressed: .gz, .bz2, .zst"
+_CODEC = "the name of a file says how it is compressed: .gz, .zst, .bz2, .xz, .br, .deflate, .snappy, .lz4"
 _ROLLED = "what a file holds is limited by rollSize and rollRows"
 
 _READ = {
     "maxFileAge": "how old a new file may be is said by lateness, counted from the newest that was read, not from now",
     "latestFirst": "files are read from the oldest on, the newest last; startingFrom=latest leaves out what is there",
-    "fileNameOnly": "a file is known by its path, its time and its identity, so that one that was replaced is not missed",
+    "fileNameOnly": "a file is known by its path, its time and its size, so that one that was replaced is not missed",
     "maxCachedFiles": _LISTED,
     "discardCachedInputRatio": _LISTED,
     "cleanSource": _CLEANED,
@@ -94,7 +94,6 @@ _WRITTEN = {
     "truncate": "nothing is ever replaced: files are added",
     "retention": "finished files are never removed",
     "partitionBy": "bucketBy makes directories, such as bucketBy=dt={ts:%Y-%m-%d}/country={country}",
-    "codec": "compression takes none, gzip, zstd, for parquet also snappy",
     "parquet.compression": "compression takes none, gzip, zstd, for parquet also snappy",
     "parquet.block.size": _ROLLED,
     "mergeSchema": "a query has one schema",

@@ -169,6 +169,12 @@ class PublishConflict(CommitError):
     code = "PST-303"
 
 
+class Unwritable(CommitError):
+    """Rows that an earlier version took have a column that their files cannot hold; they are staged, and none is lost."""
+
+    code = "PST-304"
+
+
 class DamagedState(PenstockError):
     """A state file is empty, cut, altered or missing. Nothing was guessed, nothing was changed."""
 

@@ -22,12 +22,14 @@ from penstock.errors import (
     NoSpace,
     NotSupported,
     NotThere,
+    OptionError,
     PositionError,
     PublishConflict,
 )
 from penstock.storage import LocalStorage
 from penstock.testing import ObjectStore
-from tests.support.advice import Query, follows, penstock
+from tests.support.advice import Query, penstock
+from tests.support.follows import follows
 
 
 @pytest.fixture(autouse=True)
@@ -204,6 +206,75 @@ def test_growing_file_that_somebody_else_wrote_to(tmp_path: Path) -> None:
     assert length is not None
     with (query.dst / "all.txt").open("r+") as file:
         file.truncate(int(length[1]))
+    query.batch(final=True)
+    assert query.is_whole()
+
+
+@follows("PST-303")
+def test_growing_file_that_somebody_else_cut(tmp_path: Path) -> None:
+    """`PublishConflict`: a growing file that others cut is restored, and grows on."""
+    query = Query(tmp_path, growing="true", fileName="all.txt")
+    query.put("a", "1", "2")
+    query.batch()
+    query.put("b", "3")
+    text = (query.dst / "all.txt").read_text()
+    (query.dst / "all.txt").write_text(text[:1])
+    with pytest.raises(PublishConflict, match="it was cut by somebody else; restore it"):
+        query.batch()
+    (query.dst / "all.txt").write_text(text)
+    query.batch(final=True)
+    assert query.is_whole()
+
+
+@pytest.mark.parametrize("remedy", ["moved away", "another name"])
+@follows("PST-303")
+def test_growing_file_whose_name_is_taken(tmp_path: Path, remedy: str) -> None:
+    """`PublishConflict`: a foreign file in the place of a growing one is moved away, or another name is taken."""
+    query = Query(tmp_path, growing="true", fileName="all.txt")
+    query.dst.mkdir()
+    (query.dst / "all.txt").write_text("foreign\n")
+    query.put("a", "1", "2")
+    with pytest.raises(PublishConflict, match="move it away, or set another fileName"):
+        query.batch()
+    if remedy == "moved away":
+        (query.dst / "all.txt").rename(tmp_path / "foreign")
+    else:
+        query.options["fileName"] = "ours.txt"
+        query.put_in["foreign"] = 1
+    query.batch(final=True)
+    assert query.is_whole()
+
+
+@follows("PST-303")
+def test_link_in_the_place_of_a_bucket(tmp_path: Path) -> None:
+    """`PublishConflict`: with the symbolic link removed the same command publishes what was decided."""
+    query = Query(tmp_path, bucketBy="v={value}", rollBatches="1")
+    query.dst.mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    (query.dst / "v=1").symlink_to(tmp_path / "elsewhere")
+    query.put("a", "1", "2")
+    with pytest.raises(PublishConflict, match="remove the symbolic link") as caught:
+        query.batch()
+    assert str(query.dst / "v=1") in caught.value.message
+    (query.dst / "v=1").unlink()
+    query.batch(final=True)
+    assert query.is_whole()
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
+@follows("PST-101")
+def test_growing_behind_parts_that_are_open(tmp_path: Path) -> None:
+    """`OptionError`: published by the command that the message names, open parts are in nobody's way."""
+    query = Query(tmp_path)
+    query.put("a", "1")
+    query.batch()
+    query.put("b", "2")
+    query.options |= {"growing": "true", "fileName": "all.txt"}
+    with pytest.raises(OptionError, match=r"publish them first: penstock (\w+) (\S+)") as caught:
+        query.batch()
+    command = re.search(r"publish them first: penstock (\w+) (\S+)", caught.value.message)
+    assert command is not None
+    assert penstock(*command.groups())[0] == 0
     query.batch(final=True)
     assert query.is_whole()
 

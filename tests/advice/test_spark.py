@@ -27,8 +27,9 @@ from penstock.errors import (
     of,
 )
 from penstock.storage import locate
-from tests.support.advice import Lines, follows
+from tests.support.advice import Lines
 from tests.support.advice import penstock as command
+from tests.support.follows import follows
 
 
 @pytest.fixture
@@ -211,3 +212,31 @@ def test_call_that_fails(spark: SparkSession, place: Lines, remedy: str) -> None
     assert done.rows == 3
     values = [re.search(r'"value":"(\d)"', line) for line in place.lines().elements()]
     assert sorted(match[1] for match in values if match) == ["1", "2", "3"]
+
+
+class Client(penstock.AsyncFunction):
+    """A client of a service that is there when its file is."""
+
+    def __init__(self, service: Path) -> None:
+        self.service = str(service)
+
+    async def open(self, _: Any) -> None:
+        """Connect."""
+        with open(self.service):  # noqa: ASYNC230 - a connection, to a test
+            pass
+
+    async def invoke(self, row: Any, _: Any) -> dict[str, str]:
+        """Answer."""
+        return {"out": row.value}
+
+
+@follows("PST-600")
+def test_service_that_is_away(spark: SparkSession, place: Lines) -> None:
+    """`CallFailed` of a function that cannot be opened: when what it connects to is there the same command has every row once."""
+    place.put("a", "1", "2")
+    function = penstock.AsyncMap(Client(place.root / "service"), schema="out string", keep_input=False)
+    with pytest.raises(CallFailed, match="mend it, or what it connects to, and start again"):
+        penstock.ingest(spark, place.src, place.dst, transform=function)
+    (place.root / "service").touch()
+    penstock.ingest(spark, place.src, place.dst, transform=function)
+    assert place.is_whole()

@@ -52,7 +52,9 @@ class Place:
         command = [sys.executable, "-m", "penstock.cli", *arguments]
         environment = os.environ | {"PENSTOCK_FAILPOINTS": failpoints}
         pipe = subprocess.PIPE
-        return subprocess.Popen(command, cwd=self.root, env=environment, stdout=pipe, stderr=pipe, text=True)
+        return subprocess.Popen(
+            command, cwd=self.root, env=environment, stdout=pipe, stderr=pipe, text=True, start_new_session=True
+        )
 
     def run(self, *arguments: str, failpoints: str = "") -> tuple[int, str, str]:
         running = self.start(*arguments, failpoints=failpoints)
@@ -180,6 +182,21 @@ class TestProcess:
         assert place.run("verify", "out", "--source", "in")[0] == 0
         assert place.ingest()[1]["rows"] == 3000
         assert len(set(place.lines())) == len(place.lines()) == 3000
+
+    def test_all_its_processes_are_stopped(self, place: Place) -> None:
+        """SIGTERM to the JVM and the workers, too, as `timeout` and systemd send it: a watch ends as if it alone had been told."""
+        place.put("a.txt", "one\n")
+        running = place.start("ingest", "in", "out", "--watch", "--json")
+        assert running.stdout is not None
+        while json.loads(running.stdout.readline())["batch"] < 0:
+            pass
+        os.killpg(running.pid, signal.SIGTERM)
+        out, err = running.communicate(timeout=60)
+        assert (running.returncode, err) == (0, "")
+        assert json.loads(out.splitlines()[-1])["interrupted"] is True
+        place.put("b.txt", "two\n")
+        assert place.ingest()[0] == 0
+        assert place.lines() == ["one", "two"]
 
     def test_watching(self, place: Place) -> None:
         """--watch takes files as they come, and ends with 0 at Ctrl-C, with everything visible."""

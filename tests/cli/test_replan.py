@@ -15,6 +15,7 @@ from penstock.errors import BadFile, BadRecord, FileChanged
 from penstock.spark import keeper
 from penstock.spark.checkpoint import Checkpoint
 from penstock.storage import LocalStorage
+from tests.support.follows import follows
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,6 +47,7 @@ def ids(query: Pipeline) -> list[int]:
     return sorted(json.loads(line)["id"] for line in lines)
 
 
+@follows("PST-203")
 def test_batch_that_failed_is_planned_anew(penstock: Callable[..., Said], query: Pipeline) -> None:
     """Mended, and replanned, the batch holds the mended file; without it the batch would fail for ever."""
     query.put("c.json", '{"id": 3}', '{"id": 4}')
@@ -191,6 +193,7 @@ def test_mistake_can_be_taken_back(penstock: Callable[..., Said], query: Pipelin
 
 @pytest.mark.parametrize("failed", [True, False])
 @pytest.mark.parametrize("change", ["rewritten", "gone"])
+@follows("PST-203")
 def test_rest_is_given_up(
     penstock: Callable[..., Said], pipeline: Callable[..., Pipeline], change: str, failed: bool
 ) -> None:
@@ -226,6 +229,7 @@ def test_rest_is_given_up(
     assert "no file of the checkpoint" in said.err
 
 
+@follows("PST-202")
 def test_corrupt_file_is_mended(penstock: Callable[..., Said], pipeline: Callable[..., Pipeline]) -> None:
     """PST-202's advice, followed: a corrupt .gz is put anew, and replanned."""
     query = pipeline(source=JSON, schema=IDS, owner=DEAD, sink_options={"format": "json"})

@@ -25,6 +25,7 @@ from penstock.errors import (
 )
 from penstock.testing import FakeClock
 from tests.support.database import At, Driver, Place, batch, ten
+from tests.support.follows import follows
 from tests.support.postgres import Postgres
 from tests.support.wait import wait_for
 
@@ -52,6 +53,7 @@ def test_batches_again_with_other_rows_are_skipped(place: Place) -> None:
     assert {row[1][0] for row in place.rows()} == {"a"}
 
 
+@follows("PST-302")
 def test_deleted_checkpoint_is_refused(place: Place) -> None:
     """D6: another query with the same sinkId, whose ids begin anew, is refused with the remedy; no row changes."""
     Driver(place).run(0, ten(0))

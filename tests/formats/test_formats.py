@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import subprocess
 import sys
+from decimal import Context, Decimal
 
 import numpy as np
 import pyarrow as pa
@@ -103,3 +104,24 @@ def test_a_block_whose_records_are_all_fine() -> None:
     """Should no single record be refused, the error of the block is told, at its last record; nothing is swallowed."""
     with pytest.raises(BadRecord, match="expected the block"):
         raise_bad_record(b"a\nb\n", np.array([0, 2]), lambda _: None, MalformedError("the block"))
+
+
+def test_decimals_are_written_without_an_exponent() -> None:
+    """`1E-38` is no number to DuckDB's CSV: small decimals, zeros of many digits and negative scales are written digit by digit."""
+    texts = {
+        (38, 38): [
+            "0.00000000000000000000000000000000000001",
+            "-0.99999999999999999999999999999999999999",
+            "0." + "0" * 38,
+        ],
+        (18, 9): ["0.000000001", "-123456789.000000000", "0.000000000"],
+        (5, -2): ["12300", "-100", "0"],
+        (9, 2): ["1.20", "-0.01", "0.00"],
+    }
+    for (precision, scale), expected in texts.items():
+        kind = pa.decimal128(precision, scale)
+        values = [Decimal(text).quantize(Decimal(1).scaleb(-scale), context=Context(prec=60)) for text in expected]
+        column = pa.array([None, values[0], *values], kind).slice(2)
+        schema = pa.schema([("a", kind)])
+        data = encoder(WriteFormat("csv", schema, "none")).encode(pa.RecordBatch.from_arrays([column], schema=schema))
+        assert bytes(data).decode().splitlines() == expected

@@ -62,23 +62,36 @@ SCHEMAS = [
 ]
 
 
+EXACT = b"penstock.spark"
+
+
+def without_exact(fields: Any) -> Any:
+    """Return a schema, or fields, without what is carried of types that say more in Spark than in Arrow."""
+    plain = []
+    for field in fields:
+        metadata = {key: value for key, value in (field.metadata or {}).items() if key != EXACT}
+        kind = pa.struct(without_exact(field.type)) if pa.types.is_struct(field.type) else field.type
+        plain.append(field.with_type(kind).with_metadata(metadata or None))
+    return pa.schema(plain)
+
+
 @pytest.mark.parametrize("schema", SCHEMAS, ids=json.dumps)
 def test_to_arrow_is_what_pyspark_demands(schema: dict[str, Any]) -> None:
     """The Arrow schema equals PySpark's for a Python data source: types, field names, nullability and metadata."""
     types = pytest.importorskip("pyspark.sql.types")
     pandas_types = pytest.importorskip("pyspark.sql.pandas.types")
     expected = pandas_types.to_arrow_schema(types.StructType.fromJson(schema), timezone="UTC")
-    found = to_arrow(json.dumps(schema))
+    found = without_exact(to_arrow(json.dumps(schema)))
     assert found.equals(expected, check_metadata=True)
     assert found.to_string() == expected.to_string()
 
 
 @pytest.mark.parametrize("schema", SCHEMAS, ids=json.dumps)
 def test_to_spark_is_what_pyspark_writes(schema: dict[str, Any]) -> None:
-    """Spark's JSON of an Arrow schema equals what PySpark makes of it, and leads back to the same Arrow schema."""
-    pandas_types = pytest.importorskip("pyspark.sql.pandas.types")
+    """Spark's JSON of an Arrow schema is the one that it was made of, as PySpark writes it, and leads back to the same."""
+    types = pytest.importorskip("pyspark.sql.types")
     arrow = to_arrow(json.dumps(schema))
-    assert to_spark(arrow) == pandas_types.from_arrow_schema(arrow).json()
+    assert to_spark(arrow) == types.StructType.fromJson(schema).json()
     assert to_arrow(to_spark(arrow)).equals(arrow, check_metadata=True)
 
 
@@ -99,7 +112,56 @@ def test_other_names_of_types(name: Any, expected: pa.DataType) -> None:
 def test_collations_are_no_metadata() -> None:
     """A column with a collation, which Spark's JSON keeps in the metadata, is a plain string."""
     schema = struct(("a", "string"), metadata={"__COLLATIONS": {"a": "icu.UNICODE"}})
-    assert to_arrow(json.dumps(schema)).equals(pa.schema([("a", pa.string())]), check_metadata=True)
+    arrow = to_arrow(json.dumps(schema))
+    assert without_exact(arrow).equals(pa.schema([("a", pa.string())]), check_metadata=True)
+    assert json.loads(to_spark(arrow)) == schema
+
+
+@pytest.mark.parametrize("change", [{"type": pa.int64()}, {"name": "other"}])
+def test_a_column_that_became_another_one_is_what_it_is_now(change: dict[str, Any]) -> None:
+    """What a column carries of its type in Spark is not believed of one that a transform has renamed, or given another type."""
+    field = to_arrow(json.dumps(struct(("a", "interval day")))).field("a")
+    field = field.with_type(change.get("type", field.type)).with_name(change.get("name", field.name))
+    expected = "long" if "type" in change else "interval day to second"
+    assert json.loads(to_spark(pa.schema([field])))["fields"][0]["type"] == expected
+
+
+def test_user_defined_types_are_what_they_are_stored_as() -> None:
+    """The name of a class, which whoever reads a schema would load, is not carried on, at any depth."""
+    udt = {
+        "type": "udt",
+        "class": "x",
+        "pyClass": "os.system",
+        "serializedClass": "cG93bmVk",
+        "sqlType": "interval day",
+    }
+    for kind in (udt, array(udt), mapping("string", udt), struct(("inner", udt)), array(struct(("inner", udt)))):
+        arrow = to_arrow(json.dumps(struct(("a", kind))))
+        assert "pyClass" not in to_spark(arrow)
+        assert '"interval day"' in to_spark(arrow)
+        assert b"pyClass" not in arrow.serialize().to_pybytes()
+
+
+def test_nulls_of_structs_whose_members_may_not_be_null() -> None:
+    """A null struct has no members, so it is none of theirs: also where only metadata, or the order of columns, differ."""
+    member = pa.field("x", pa.int32(), nullable=False)
+    column = pa.StructArray.from_arrays(
+        [pa.array([1, None], pa.int32())], fields=[member], mask=pa.array([False, True])
+    )
+    for metadata in ({b"k": b"v"}, None):
+        inner = pa.struct([member.with_metadata(metadata)])
+        for schema in (
+            pa.schema([pa.field("a", pa.int64()), pa.field("s", inner)]),
+            pa.schema([pa.field("s", inner), pa.field("a", pa.int64())]),
+            pa.schema([pa.field("s", pa.struct([pa.field("x", pa.int64(), nullable=False)]))]),
+        ):
+            found = conform(pa.RecordBatch.from_arrays([pa.array([1, 2]), column], names=["a", "s"]), schema)
+            found.validate(full=True)
+            assert found.schema.equals(schema, check_metadata=True)
+            assert found.column("s").to_pylist() == [{"x": 1}, None]
+    missing = pa.StructArray.from_arrays([pa.array([1, None], pa.int32())], names=["x"])
+    with pytest.raises(OptionError, match="nulls where the schema allows none"):
+        conform(pa.RecordBatch.from_arrays([missing], names=["s"]), pa.schema([pa.field("s", pa.struct([member]))]))
 
 
 @pytest.mark.parametrize("kind", ["array<void>", "map<void, void>"])
@@ -276,3 +338,32 @@ def test_conform_allows_nulls_around_values_that_must_not_be_null() -> None:
     schema = pa.schema([("s", pa.struct([NO_NULL])), ("l", pa.list_(NO_NULL))])
     batch = pa.RecordBatch.from_pylist([{"s": None, "l": None}, {"s": {"element": 1}, "l": [1]}])
     assert conform(batch, schema).to_pylist() == batch.to_pylist()
+
+
+LISTS_OF_NULLS = [[None, None, None], [], None, [None]]
+
+
+@pytest.mark.parametrize("begin", range(4))
+def test_nulls_in_lists_and_slices_are_cast_as_they_are(begin: int) -> None:
+    """Lists and maps of nothing but nulls, and slices of nested columns, keep their lengths where a neighbour has another type."""
+
+    def kind(number: pa.DataType) -> pa.DataType:
+        member = pa.struct([("l", pa.list_(pa.null())), ("m", pa.map_(pa.string(), pa.null())), ("n", number)])
+        return pa.struct([("inner", pa.list_(member)), ("by", pa.map_(number, pa.list_(pa.null()))), ("n", number)])
+
+    value = [{"l": nulls, "m": [("a", None), ("b", None)], "n": 7} for nulls in LISTS_OF_NULLS]
+    rows = [{"inner": value, "by": [(1, [None, None]), (2, [])], "n": count} for count in range(3)] + [None]
+    column = pa.array(rows, kind(pa.int32()))
+    for length in range(1, 5 - begin):
+        batch = pa.RecordBatch.from_arrays([column.slice(begin, length)], names=["c"])
+        [found] = conform(batch, pa.schema([("c", kind(pa.int64()))])).columns
+        found.validate(full=True)
+        assert found.to_pylist() == rows[begin : begin + length]
+
+
+def test_null_structs_as_values_of_a_map() -> None:
+    """A map whose values are null structs, of which a member may not be null, has no null where none may be."""
+    kind = pa.map_(pa.string(), pa.struct([pa.field("x", pa.int64(), nullable=False)]))
+    batch = pa.RecordBatch.from_arrays([pa.array([[("a", None), ("b", {"x": 1})]], kind)], names=["m"])
+    found = conform(batch, pa.schema([pa.field("m", kind, nullable=False)]))
+    assert found.column("m").to_pylist() == [[("a", None), ("b", {"x": 1})]]

@@ -1,4 +1,4 @@
-"""`python -m tests.soak [PHASE...]`: crash the sink in simulation, read random files, run the tests marked soak, kill real queries.
+"""`python -m tests.soak [PHASE...]`: simulate crashes, read random files, write random rows, run the tests marked soak, kill queries.
 
 All that is random follows from the seed, which is printed; script and round number n of a run have the seed plus n. The
 first failure ends it, with the command that repeats it. Each round is a line of `artifacts/soak.jsonl`.
@@ -18,18 +18,23 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from itertools import count
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
+from tests.soak import rows as rows_module
+from tests.soak import texts as texts_module
 from tests.soak.round import Outcome, Round
 from tests.soak.scripts import STATES_MAX, script
-from tests.soak.texts import Case
 
-PHASES = ("explore", "texts", "tests", "kills")
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+PHASES = ("explore", "texts", "rows", "tests", "kills")
 ARTIFACTS = Path(__file__).resolve().parent.parent.parent / "artifacts"
 _SEEDS = 1_000_000
 _say = typer.echo
+_Case = TypeVar("_Case", texts_module.Case, rows_module.Case)
 
 
 @dataclass(frozen=True)
@@ -50,7 +55,7 @@ def main(
     *,
     seed: Annotated[int | None, typer.Option(help="Of all that is random. Default: another one each time.")] = None,
     minutes: Annotated[
-        float, typer.Option(help="No round of kills, and no case of texts, begins after that time.")
+        float, typer.Option(help="No round of kills, and no case of texts or rows, begins after that time.")
     ] = 60,
     rounds: Annotated[int | None, typer.Option(help="At most that many rounds.")] = None,
     seconds_per_round: Annotated[
@@ -73,7 +78,7 @@ def main(
     ARTIFACTS.mkdir(exist_ok=True)
     _say(f"seed {asked.seed}")
     for phase in phases or PHASES:
-        {"explore": explore, "texts": texts, "tests": tests, "kills": kills}[phase](asked)
+        {"explore": explore, "texts": texts, "rows": rows, "tests": tests, "kills": kills}[phase](asked)
 
 
 def explore(asked: Asked) -> None:
@@ -97,22 +102,39 @@ def explore(asked: Asked) -> None:
 
 def texts(asked: Asked) -> None:
     """Read random files in random encodings until the time is over."""
-    started, found = time.monotonic(), Counter[str]()
+    _cases("texts", asked, texts_module.Case, lambda case, directory: case.run(directory))
+
+
+def rows(asked: Asked) -> None:
+    """Write random rows of random types until the time is over, and have Spark, too, read the files."""
+    from penstock import local_session  # noqa: PLC0415 - the other phases need no Spark in this process
+
+    session = local_session()
+    for name, value in rows_module.SPARK_CONFIGURATION.items():
+        session.conf.set(name, value)
+    try:
+        _cases("rows", asked, rows_module.Case, lambda case, directory: case.run(directory, session))
+    finally:
+        session.stop()
+
+
+def _cases(phase: str, asked: Asked, case_of: Callable[[int], _Case], run: Callable[[_Case, Path], None]) -> None:
+    started, formats = time.monotonic(), Counter[str]()
     for number in count(asked.seed):
-        if time.monotonic() - started > asked.minutes * 60 or found.total() == asked.rounds:
+        if time.monotonic() - started > asked.minutes * 60 or formats.total() == asked.rounds:
             break
-        case = Case(number)
+        case = case_of(number)
         try:
             with tempfile.TemporaryDirectory() as directory:
-                case.run(Path(directory))
+                run(case, Path(directory))
         except Exception as error:  # noqa: BLE001 - whatever it is, it must be told how to repeat it
-            _note("texts", {"seed": number, "failure": str(error)})
+            _note(phase, {"seed": number, "failure": str(error)})
             _say(f"{case}\n{error!r}")
-            _fail(f"texts --seed {number} --rounds 1")
-        found[case.format] += 1
+            _fail(f"{phase} --seed {number} --rounds 1")
+        formats[case.format] += 1
     seconds = round(time.monotonic() - started, 1)
-    _note("texts", {"seed": asked.seed, "cases": found, "seconds": seconds})
-    _say(f"texts: {found.total():,} cases of {', '.join(found)}, {seconds:.0f} s; nothing is wrong")
+    _note(phase, {"seed": asked.seed, "cases": formats, "seconds": seconds})
+    _say(f"{phase}: {formats.total():,} cases of {', '.join(formats)}, {seconds:.0f} s; nothing is wrong")
 
 
 def tests(asked: Asked) -> None:

@@ -23,6 +23,7 @@ from penstock.source.cursor import signed
 from penstock.source.plan import Planner
 from penstock.source.read import Reading
 from penstock.storage import LocalStorage
+from tests.support.follows import follows
 
 TEXT = pa.schema([("value", pa.string())])
 SECOND = 1_000_000_000
@@ -107,6 +108,7 @@ def test_record_behind_the_cut_is_mended(query: Query) -> None:
 
 
 @pytest.mark.parametrize("change", ["rewritten", "shorter", "gone"])
+@follows("PST-203")
 def test_what_was_read_is_another(query: Query, change: str) -> None:
     """The part that was read has changed, or the file is gone: no record is guessed; the advice, followed, ends it well."""
     file = query.path / "big"

@@ -21,6 +21,7 @@ from penstock.source import recent
 from penstock.source.cursor import FileVersion, signed
 from penstock.storage import LocalStorage
 from tests.source.test_plan import Folder, names, through_json
+from tests.support.follows import follows
 
 
 @pytest.fixture
@@ -386,6 +387,7 @@ def test_old_files_are_deleted_by_the_thousand(folder: Folder, caplog: pytest.Lo
     assert caplog.text == ""
 
 
+@follows("PST-204")
 def test_advice_of_a_late_file(folder: Folder) -> None:
     """PST-204's advice, followed: touched, a file that came too late is read, once, and nothing else is."""
     for i in range(3):
@@ -400,6 +402,7 @@ def test_advice_of_a_late_file(folder: Folder) -> None:
     assert run(folder, at, tooLate="fail") == ([], at)
 
 
+@follows("PST-204")
 def test_advice_where_it_cannot_be_told(folder: Folder, tmp_path: Path) -> None:
     """PST-204's advice, followed, where late and read files cannot be told apart: look, touch what is missing, report once."""
     for i in range(500):

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -21,6 +22,7 @@ from penstock.errors import OptionError
 from penstock.spark import calls as asynchronous
 from penstock.spark import lanes
 from penstock.spark.draining import Draining
+from tests.support.follows import follows
 from tests.support.lookup import Lookup
 from tests.support.service import Service
 from tests.support.stage import Stage, run_python
@@ -387,6 +389,29 @@ def test_another_key_is_another_form(rocks: SparkSession, stage: Stage, monkeypa
         penstock.async_map(frame, Gate(stage.root), schema="call string", drain=1.0, timeout=9.0, key=key)
     whole = "struct<value:string,n:int> -> struct<value:string,n:int,call:string>"
     assert forms == [whole, f"{whole} by value", f"{whole} by value, n"]
+
+
+@follows("PST-400")
+def test_carried_rows_of_another_program_come_out_of_their_own(
+    rocks: SparkSession, stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`DamagedState` of a program with another key: when the one that carried rows has run to their end it goes on, each row once."""
+    stage.put("a", "1", "slow-2")
+    query = start(gated(rocks, stage, ordered=False), stage)
+    wait_for(lambda: values(stage) == ["1"], query)
+    query.stop()
+    stage.put("b", "3")
+    with pytest.raises(PySparkException) as caught:
+        start(gated(rocks, stage, ordered=False, key="value"), stage, availableNow=True).awaitTermination()
+    error = penstock.errors.of(caught.value)
+    assert isinstance(error, penstock.errors.DamagedState)
+    assert "run the program that carried them once more until all has come out" in error.message
+    monkeypatch.setattr(asynchronous, "_totals", {})  # what another process knows of that run
+    (stage.root / "open-slow-2").touch()
+    start(gated(rocks, stage, ordered=False), stage, availableNow=True).awaitTermination(PATIENCE_SECONDS)
+    stage.put("c", "4")
+    start(gated(rocks, stage, ordered=False, key="value"), stage, availableNow=True).awaitTermination(PATIENCE_SECONDS)
+    assert values(stage) == ["1", "3", "4", "slow-2"]
 
 
 def test_where_nothing_can_be_carried_drain_is_refused(rocks: SparkSession, stage: Stage) -> None:

@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 import penstock
 from penstock.cli.app import app
 from penstock.errors import OptionError
+from tests.support.follows import follows
 from tests.support.stage import Stage
 
 LINES = [b"good", b"caf\xe9", b"\xf0\x9f\x98x", b"cut \xc3", "säy \U0001f600".encode(), b""]
@@ -56,6 +57,7 @@ def strangers(form: str, path: Path) -> list[list[str | None]]:
 
 
 @pytest.mark.parametrize("form", ["text", "json", "csv", "parquet"])
+@follows("PST-101")
 def test_strings_of_spark_that_are_no_text(spark: SparkSession, stage: Stage, form: str) -> None:
     """Spark's text source gives any bytes as strings: the sink refuses them by name, or writes what every reader takes.
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import traceback
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException, StreamingQueryException
+from pyspark.serializers import CloudPickleSerializer
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 import penstock
 from penstock.errors import BadRecord, NotThere, OptionError, PenstockError, of
+from penstock.spark.border import border
 from tests.support.stage import run_python
 
 if TYPE_CHECKING:
@@ -232,3 +235,29 @@ def test_errors_of_ours_are_not_shouted(stage: Stage) -> None:
     assert " WARN " not in ours
     assert "\tat org.apache.spark" in foreign
     assert "[PST-301] forged" in foreign
+
+
+@border
+class Writer:
+    """What begins a batch when it is pickled, as our sinks do."""
+
+    def __getstate__(self) -> dict[str, object]:
+        """Refuse the batch."""
+        msg = "bad, '{x}'"
+        raise BadRecord(msg, path="/a", offset=7)
+
+
+@pytest.mark.parametrize("debug", ["0", "1"])
+def test_refused_batch_is_told_once(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], debug: str
+) -> None:
+    """What refuses a batch while PySpark pickles the sink is neither printed with a stack nor wrapped; PENSTOCK_DEBUG=1 shows it."""
+    monkeypatch.setenv("PENSTOCK_DEBUG", debug)
+    with pytest.raises(Exception, match="bad, ") as caught:
+        CloudPickleSerializer().dumps(Writer())  # type: ignore[no-untyped-call]  # - PySpark's
+    assert isinstance(caught.value, BadRecord) == (debug == "0")
+    assert ("Traceback" in capsys.readouterr().err) == (debug == "1")
+    text = "".join(traceback.format_exception_only(caught.value))
+    error = of(text) if debug == "0" else of(caught.value)
+    assert isinstance(error, BadRecord)
+    assert (error.message, error.path, error.offset) == ("bad, '{x}'", "/a", 7)

@@ -28,9 +28,10 @@ from penstock.errors import (
     of,
 )
 from penstock.verify import verify
+from tests.support.follows import follows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from pyspark.sql import SparkSession
@@ -86,6 +87,7 @@ def test_same_call_again_takes_only_what_is_new(spark: SparkSession, stage: Stag
     assert stage.lines() == {"1": 1, "2": 1}
 
 
+@follows("PST-302")
 def test_other_input_under_the_checkpoint_of_one_is_refused(spark: SparkSession, stage: Stage) -> None:
     """A cursor says nothing about another directory, whose older files would be passed over; a renamed one goes on."""
     stage.put("a", "1")
@@ -111,6 +113,7 @@ def test_other_input_under_the_checkpoint_of_one_is_refused(spark: SparkSession,
         ("offsets/0", "gone", "batch 0"),
     ],
 )
+@follows("PST-400")
 def test_damaged_checkpoint_is_told(spark: SparkSession, stage: Stage, log: str, change: str, found: str) -> None:
     """What Spark says of a damaged file of its checkpoint, which holds our plans, is `DamagedState`; nothing is changed."""
     for name in ("a", "b", "c"):
@@ -130,6 +133,7 @@ def test_damaged_checkpoint_is_told(spark: SparkSession, stage: Stage, log: str,
     assert stage.lines() == {"a": 1, "b": 1, "c": 1}
 
 
+@follows("PST-302")
 def test_new_checkpoint_where_the_input_was_ingested_is_refused(spark: SparkSession, stage: Stage) -> None:
     """Under a new checkpoint, also where the old one is lost, files that were read would be there twice; others are taken."""
     stage.put("a", "1")
@@ -310,6 +314,7 @@ def read_text(path: str) -> str:
     return text
 
 
+@follows("PST-201")
 def test_bad_record_is_named_and_mended(spark: SparkSession, stage: Stage) -> None:
     """A malformed record fails the batch with file and offset; nothing is visible; mended, the same call loses nothing."""
     put_json(stage, "a.json", range(5))
@@ -326,6 +331,7 @@ def test_bad_record_is_named_and_mended(spark: SparkSession, stage: Stage) -> No
 
 
 @pytest.mark.parametrize("change", ["delete", "grow"])
+@follows("PST-203")
 def test_batch_that_was_never_committed_is_planned_anew_when_its_files_changed(
     spark: SparkSession, stage: Stage, change: str
 ) -> None:
@@ -493,3 +499,16 @@ def test_what_caused_an_error_of_spark_is_told() -> None:
 
     error = Failed("[STREAM_FAILED] Writing job failed.", Failed("Writing job failed.", Failed("[PST-503] quota")))
     assert type(of(error)) is NoSpace
+
+
+@pytest.mark.parametrize("call", [penstock.register, lambda session: penstock.ingest(session, "/in", "/out")])
+def test_what_is_no_session_is_told(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, call: Callable[[Any], Any]
+) -> None:
+    """None, a name or a session that was stopped in the place of one is an error of ours, not Python's from deep inside."""
+    for session in (None, "local[2]"):
+        with pytest.raises(OptionError, match="expected a session, such as penstock.local_session"):
+            call(session)
+    monkeypatch.setattr(spark.sparkContext, "_jsc", None)
+    with pytest.raises(OptionError, match="the session was stopped; make a new one"):
+        call(spark)

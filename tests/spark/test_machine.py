@@ -5,6 +5,7 @@ from __future__ import annotations
 import locale
 import os
 import pwd
+import re
 import resource
 import shutil
 import socket
@@ -12,15 +13,13 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 import pytest
 
 from penstock.errors import DependencyError
 from penstock.spark import archive, interpreter, launch, machine, session
-
-if TYPE_CHECKING:
-    pass
+from tests.support.follows import follows
 
 SPARK = [
     "PYSPARK_PYTHON",
@@ -320,6 +319,39 @@ def test_variables_with_which_nothing_starts(
     monkeypatch.setenv(name, value)
     assert machine.variables().state == "problem"
     assert advice in machine.variables().advice
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("SPARK_REMOTE", "sc://host"),
+        ("PYSPARK_SUBMIT_ARGS", "--packages a:b:1"),
+        ("PYSPARK_PYTHON", "/no/python"),
+        ("JAVA_HOME", "/no/java"),
+        ("SPARK_LOCAL_DIRS", "/proc/no"),
+    ],
+)
+@follows("PST-103")
+def test_advice_on_variables_is_followed(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
+    """`DependencyError` before a start: unset, or set to what the message names, the variable is in nobody's way."""
+
+    def problems() -> list[str]:
+        findings = machine.before_start("local[2]")
+        return [str(finding) for finding in findings if finding.state == "problem" and name in finding.text]
+
+    monkeypatch.setenv(name, value)
+    with pytest.raises(DependencyError, match=name) as caught:
+        machine.require(*machine.before_start("local[2]"))
+    assert "unset" in caught.value.message
+    assert problems()
+    if python := re.search(r"set it to '([^']+)'", caught.value.message):
+        monkeypatch.setenv(name, python[1])
+        assert not problems()
+    if "end it with pyspark-shell" in caught.value.message:
+        monkeypatch.setenv(name, f"{value} pyspark-shell")
+        assert not problems()
+    monkeypatch.delenv(name)
+    assert not problems()
 
 
 def test_user_without_a_name(monkeypatch: pytest.MonkeyPatch) -> None:

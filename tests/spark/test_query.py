@@ -15,6 +15,7 @@ from pyspark.errors import PySparkException
 
 from penstock.cli import replan as commands
 from penstock.errors import Locked
+from tests.support.follows import follows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -316,6 +317,7 @@ def test_planned_file_that_changed_fails_the_batch(spark: SparkSession, stage: S
 
 
 @pytest.mark.parametrize("change", ["mend", "remove the record", "remove the file", "put a corrupt file anew"])
+@follows("PST-201")
 def test_advice_of_a_bad_input_is_followed(spark: SparkSession, stage: Stage, change: str) -> None:
     """PST-201, PST-202, PST-203: a batch that met a bad input goes on as its message says, each record once."""
     stage.put("a.json", '{"id": 1}')
@@ -359,6 +361,7 @@ def test_advice_of_a_bad_input_is_followed(spark: SparkSession, stage: Stage, ch
 
 
 @pytest.mark.parametrize("change", ["mended behind the cut", "another file"])
+@follows("PST-203")
 def test_file_that_was_cut_goes_on(spark: SparkSession, stage: Stage, change: str) -> None:
     """PST-203 of a file that was cut: mended behind the cut it goes on from there; another file is read whole, by the user's word."""
     lines = [f'{{"id": {number}}}' for number in range(1000, 1300)]

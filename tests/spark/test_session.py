@@ -116,3 +116,46 @@ def test_odd_machine(odd_python: Path, stage: Stage) -> None:
     assert [path.read_text() for path in out.glob("part-*")] == ["1\n2\n"]
     assert "is Spark 3.5.1, PySpark is" in done.stderr
     assert sorted(path.name for path in stage.root.iterdir()) == sorted(["a b [1]'s $HOME é", "aus é", "in", "spark"])
+
+
+LOST_JVM = """
+import os, socket, sys, threading
+from py4j.clientserver import ClientServer, JavaParameters, PythonParameters
+from py4j.protocol import Py4JError
+from penstock.spark import noise
+
+server = socket.create_server(("127.0.0.1", 0))
+
+def hang_up():
+    while True:
+        client, _ = server.accept()
+        client.recv(1)
+        client.close()
+
+threading.Thread(target=hang_up, daemon=True).start()
+noise.hush()
+gateway = ClientServer(JavaParameters(port=server.getsockname()[1]), PythonParameters(port=0))
+try:
+    gateway.jvm.java
+except Py4JError:
+    print("raised", flush=True)
+sys.stderr.flush()
+os._exit(0)
+"""
+
+
+@pytest.mark.parametrize("debug", ["0", "1"])
+def test_a_jvm_that_is_lost_is_told_once(tmp_path: Path, debug: str) -> None:
+    """What py4j raises when the JVM has ended it does not log as well, with a stack; with PENSTOCK_DEBUG=1 it does."""
+    environment = os.environ | {"PENSTOCK_DEBUG": debug}
+    ended = subprocess.run(
+        [sys.executable, "-c", LOST_JVM],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert ended.stdout == "raised\n"
+    assert ("Traceback" in ended.stderr) == (debug == "1"), ended.stderr

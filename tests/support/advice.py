@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from typer.testing import CliRunner
 
@@ -20,14 +19,7 @@ from penstock.spark import reading
 from penstock.spark.checkpoint import Checkpoint
 from penstock.storage import locate
 
-_SCHEMA = '{"fields":[{"metadata":{},"name":"value","nullable":true,"type":"string"}],"type":"struct"}'
-_Test = TypeVar("_Test", bound=Callable[..., None])
-
-
-def follows(code: str) -> Callable[[_Test], _Test]:
-    """Mark a test that provokes the error of this code, and follows its advice; `test_every_code.py` looks for these marks."""
-    assert code.startswith("PST-")
-    return lambda test: test
+TEXT = '{"fields":[{"metadata":{},"name":"value","nullable":true,"type":"string"}],"type":"struct"}'
 
 
 def penstock(*arguments: object) -> tuple[int, str]:
@@ -70,8 +62,9 @@ class Lines:
 class Query(Lines):
     """A query of our source and sink, driven as Spark drives it, checkpoint and replays included."""
 
-    def __init__(self, root: Path, **options: str) -> None:
+    def __init__(self, root: Path, source: dict[str, str] | None = None, schema: str = TEXT, **options: str) -> None:
         super().__init__(root)
+        self.source, self.schema = source or {}, schema
         self.options = options
         self.checkpoint = root / "checkpoint"
 
@@ -83,12 +76,12 @@ class Query(Lines):
 
     def batch(self, owner: str = "driver", *, final: bool = False) -> None:
         """Run a batch: that which was planned and is not committed to Spark's log, as a restart does, else the next, if any."""
-        if self._planned():
+        if self.planned():
             self.commit(*self.written(owner))
         if final:
             self.sink().finish()
 
-    def _planned(self) -> bool:
+    def planned(self) -> bool:
         """Plan the next batch, unless one is; tell whether there is any."""
         log = Checkpoint(str(self.checkpoint))
         done, planned = log.numbers("commits"), log.numbers("offsets")
@@ -104,14 +97,14 @@ class Query(Lines):
 
     def written(self, owner: str = "driver") -> tuple[Sink, int, list[TaskResult]]:
         """Run a batch up to its commit."""
-        assert self._planned()
+        assert self.planned()
         log = Checkpoint(str(self.checkpoint))
         number = log.numbers("offsets")[-1]
         how, planner = self._source()
         sink = self.sink()
         begun = sink.begin(owner, log.batch("q", number))
         rows = how.batches(planner.splits(self._offset(number)))
-        result = sink.write(begun, "q", number, 0, to_arrow(_SCHEMA), rows)
+        result = sink.write(begun, "q", number, 0, to_arrow(self.schema), rows)
         return sink, number, [result]
 
     def commit(self, sink: Sink, number: int, results: list[TaskResult]) -> None:
@@ -120,8 +113,8 @@ class Query(Lines):
         self._log("commits", number, "v1\n{}\n")
 
     def _source(self) -> tuple[Any, Planner]:
-        options = parse(SOURCE, {"path": str(self.src)}, what="source")
-        how = reading.reading(options, _SCHEMA)
+        options = parse(SOURCE, {"path": str(self.src)} | self.source, what="source")
+        how = reading.reading(options, self.schema)
         return how, reading.planner(options, how)
 
     def _offset(self, number: int) -> dict[str, Any]:

@@ -115,8 +115,9 @@ class Form:
         if (about.get("version"), about.get("columns")) != (VERSION, self.columns):
             msg = (
                 f"async_map: rows carried over in the query's state are of another form; found version {about.get('version', '?')}, "
-                f"{about.get('columns', '?')}; expected version {VERSION}, {self.columns}; let the program that carried them "
-                "finish, or begin a new checkpoint"
+                f"{about.get('columns', '?')}; expected version {VERSION}, {self.columns}; run the program that carried them "
+                "once more until all has come out (trigger availableNow ends then), or begin anew, with a new checkpoint and an "
+                "empty output"
             )
             raise DamagedState(msg)
         same_run = about["run"] == run

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
@@ -19,8 +19,6 @@ from typing import Any
 from penstock.arguments import check_arguments, named, signature_of, whole
 from penstock.errors import OptionError
 from penstock.formats.schema import names_of
-
-Invoke = Callable[[Any, Any], Awaitable[Any]]
 
 
 class Context:

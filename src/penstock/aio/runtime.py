@@ -116,7 +116,8 @@ class Runtime:
                 raise
             except BaseException as error:  # whatever the user's function raises
                 self._forget()
-                msg = without_credentials(f"the function could not be opened: {type(error).__name__}: {error}")
+                why = without_credentials(f"{type(error).__name__}: {error}")
+                msg = f"the function could not be opened: {why}; mend it, or what it connects to, and start again"
                 raise CallFailed(msg) from error
             self._opened = True
 

@@ -141,12 +141,15 @@ def finish(
     *,
     dst: Output,
     sink: Annotated[Text, typer.Option(metavar="ID", help="This sink only.")] = None,
+    as_text: Annotated[
+        bool, typer.Option("--as-text", help="Columns that a file cannot hold (PST-304) as JSON text.")
+    ] = False,
     as_json: Json = False,  # noqa: ARG001 - `command` reads it
 ) -> Answer:
     """Publish what is committed and still open, for a query that will not come back. One that runs ends, fenced."""
     from penstock.cli import state
 
-    return state.finish(dst, sink)
+    return state.finish(dst, sink, as_text=as_text)
 
 
 @app.command()

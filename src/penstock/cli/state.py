@@ -64,7 +64,7 @@ def files(dst: str) -> Answer:
     return Answer(facts, lambda out: _show_files(facts, out))
 
 
-def finish(dst: str, sink_id: str | None) -> Answer:
+def finish(dst: str, sink_id: str | None, *, as_text: bool = False) -> Answer:
     """Publish what is committed and open in each sink of DST, or in one; `OptionError` if it has none of that name."""
     storage, root = locate(dst, name="DST")
     sinks = existing_sinks(storage, root)
@@ -75,7 +75,7 @@ def finish(dst: str, sink_id: str | None) -> Answer:
             msg = f"--sink {sink_id!r} is not in {root!r}; there are: {names}"
             raise OptionError(msg)
         sinks = chosen
-    done = [(sink.sink_id, _finished(sink)) for sink in sinks]
+    done = [(sink.sink_id, _finished(sink, as_text=as_text)) for sink in sinks]
     listed = [{"sink": name} | _file_facts(file) for name, found in done for file in found]
     facts = {"ok": True, "path": root, "files": listed, "rows": sum(file["rows"] for file in listed)}
 
@@ -163,8 +163,8 @@ def _file_facts(file: FinishedFile) -> dict[str, Any]:
     return facts | {"batches": [first, last]}
 
 
-def _finished(sink: Sink) -> tuple[FinishedFile, ...]:
-    done = sink.finish()
+def _finished(sink: Sink, *, as_text: bool) -> tuple[FinishedFile, ...]:
+    done = sink.finish(as_text=as_text)
     return done.files if done else ()
 
 

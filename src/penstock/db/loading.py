@@ -59,8 +59,8 @@ def check_columns(columns: Mapping[str, Column], names: Iterable[str], table: tu
     needed = [name for name, column in columns.items() if column.needed and name not in names]
     if needed:
         msg = (
-            f"table {'.'.join(table)!r} needs a value for {', '.join(map(repr, needed))} in every row, and has no default: give it one, "
-            "let it be null, or add the column to the query"
+            f"table {'.'.join(table)!r} needs a value for {', '.join(map(repr, needed))} in every row, and has no default: "
+            "give it a default, let it be null, or add the column to the query"
         )
         raise TableMismatch(msg)
 

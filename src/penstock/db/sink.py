@@ -72,6 +72,11 @@ if TYPE_CHECKING:
     from penstock.db.database import Database
     from penstock.options import Options
 
+# What to do where checkpoint and database are of different times.
+_BOTH = (
+    "restore both from the same time; or begin anew, with a new checkpoint, another sinkId and an empty table, or its rows are "
+    "there twice"
+)
 _BATCHES = {
     "sink_id": "text",
     "query_id": "text NOT NULL",
@@ -235,13 +240,13 @@ class DatabaseSink:
             )
             msg = (
                 f"batch {batch.number} of query {batch.query}, but sink {self._sink_id!r} is at batch {last}: {cause}, or is another "
-                "one; restore both from the same time, or start with a new checkpoint and another sinkId"
+                f"one; {_BOTH}"
             )
             raise CheckpointMismatch(msg)
         if batch.number == last and not _agree(state.fingerprint, batch.fingerprint):
             msg = (
                 f"batch {last} of query {batch.query} is in the database, but Spark's offset log has another batch of that "
-                "number: the checkpoint has been put back from an older copy; restore both from the same time"
+                f"number: the checkpoint has been put back from an older copy; {_BOTH}"
             )
             raise CheckpointMismatch(msg)
         return batch.number == last

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from penstock.errors import BadFile, OptionError
 from penstock.formats.lines import reads
+from penstock.formats.schema import spark_name
 from penstock.units import format_size
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def binary_batches(
 def check_schema(schema: pa.Schema) -> None:
     """Raise `OptionError` unless `schema` is one binary column."""
     if len(schema) != 1 or schema.field(0).type != pa.binary():
-        found = ", ".join(f"{field.name} {field.type}" for field in schema) or "no column"
+        found = ", ".join(f"{field.name} {spark_name(field.type)}" for field in schema) or "no column"
         msg = f"binary needs one binary column, found {found}"
         raise OptionError(msg)
 

@@ -45,6 +45,7 @@ _BY_NAME = {
     ".snappy": "snappy",
     ".lz4": "lz4",
 }
+COMPRESSED_NAMES = ", ".join(name for name in _BY_NAME if name not in {".gzip", ".zstd"})
 _UNREADABLE = {
     **dict.fromkeys((".tar", ".tgz", ".tbz", ".tbz2", ".txz", ".tzst", ".taz"), "a tar archive"),
     ".zip": "a ZIP archive",

@@ -30,7 +30,7 @@ from penstock.errors import BadFile, OptionError
 from penstock.formats.csvcut import Scan, record_starts, row_starts, with_doubled_quotes, without_comments
 from penstock.formats.lines import BOM
 from penstock.formats.malformed import MalformedError, excerpt, raise_bad_record
-from penstock.formats.scalars import codes, contents, is_scalar, joined, joined_filled, parse, render
+from penstock.formats.scalars import codes, contents, digits, is_scalar, joined, joined_filled, parse, render
 from penstock.formats.schema import spark_name
 
 if TYPE_CHECKING:
@@ -246,7 +246,7 @@ class CsvEncoder:
 
     def _fields(self, column: pa.Array, name: str, *, first: bool) -> pa.Array:
         """Return the fields of a column, null where one is null and nothing stands for that."""
-        text = render(column, name)
+        text = digits(column) if types.is_decimal(column.type) else render(column, name)
         null = self._dialect.null_value
         if types.is_string(column.type) or not _PLAIN.isdisjoint(self._special):
             quoted = self._to_be_quoted(text, first=first)

@@ -24,7 +24,7 @@ from penstock.formats.jsonread import JsonReader
 from penstock.formats.lines import BOM, not_blank, record_starts, value_ends
 from penstock.formats.malformed import MalformedError, raise_bad_record
 from penstock.formats.scalars import codes, contents, is_scalar, joined, joined_filled, render
-from penstock.formats.schema import map_entries, spark_name
+from penstock.formats.schema import check_distinct, map_entries, spark_name
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -80,6 +80,7 @@ class JsonEncoder:
     """Rows to lines, one object each."""
 
     def __init__(self, fmt: WriteFormat) -> None:
+        check_distinct(fmt.schema)
         for field in fmt.schema:
             _check(field.type, field.name)
         self.extension = fmt.extension
@@ -94,6 +95,12 @@ class JsonEncoder:
     def ends(self, batch: pa.RecordBatch, data: pa.Buffer | bytes) -> npt.NDArray[np.int64]:  # noqa: ARG002 - the bytes say it
         """Return where each row ends; see `Encoder`."""
         return np.flatnonzero(np.frombuffer(data, np.uint8) == ord("\n")).astype(np.int64) + 1
+
+
+def json_text(column: pa.Array, name: str) -> pa.Array:
+    """Return the JSON of each value as text, null where it is null. `OptionError` for a type that JSON cannot hold."""
+    _check(column.type, name)
+    return _value(column, name).cast(pa.string())
 
 
 def _line_feeds(block: bytes, sep: bytes | None) -> bytes:

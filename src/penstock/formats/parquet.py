@@ -17,8 +17,9 @@ import pyarrow as pa
 from pyarrow import types
 
 from penstock.errors import BadFile, OptionError
-from penstock.formats.schema import castable, fitted, spark_name
+from penstock.formats.schema import castable, fitted, nullable, recast, spark_name
 from penstock.formats.staged import arrow_batches, arrow_stream
+from penstock.formats.stored import SPARK_KEY, Stored, schema_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -51,6 +52,14 @@ def parquet_schema(file: Any) -> pa.Schema:  # noqa: ANN401 - a seekable binary 
     return _opened(file).schema_arrow.remove_metadata()
 
 
+def written_schema(file: Any) -> pa.Schema:  # noqa: ANN401 - as above
+    """Return the schema of the rows that a `ParquetWriter` was given; of another file the Arrow schema. Raises `BadFile`."""
+    opened = _opened(file)
+    stored = opened.schema_arrow.remove_metadata()
+    told = schema_of(opened.metadata.metadata)
+    return told if told is not None and Stored.of(told).file.equals(stored) else stored
+
+
 def parquet_batches(
     file: Any,  # noqa: ANN401 - as above
     start: int,
@@ -64,7 +73,8 @@ def parquet_batches(
     Columns of the file that are not in `schema` are entered into the account.
 
     Columns are found by name, exactly or else by case, as Spark does; a column the file lacks is null. Numbers may be
-    narrower in the file, times of another unit, a time without zone is UTC.
+    narrower in the file, times of another unit, a time without zone is UTC; bytes may be text, and numbers intervals, which
+    Spark stores without saying so.
 
     Raises `BadFile` when the file is corrupt, has a column of another type, or a value or null that does not fit. What
     the file object raises comes through unchanged.
@@ -83,7 +93,8 @@ def parquet_batches(
 class ParquetWriter:
     """Writes batches to one Parquet file in row groups of about `row_group_bytes` of Arrow data.
 
-    The file is readable by Spark, DuckDB, polars, Trino and Arrow alike: format 2.6, times in microseconds, no INT96.
+    The file is readable by Spark, DuckDB, polars, Trino and Arrow alike: format 2.6, times in microseconds, no INT96, and
+    Spark's own schema in the footer (see `stored`).
     `file` gets bytes appended and is neither flushed nor closed. After an error the writer is done for, and so is the
     file.
     """
@@ -93,13 +104,20 @@ class ParquetWriter:
     ) -> None:
         self._sink = _Sink(file)
         self._schema = schema
+        self._stored = Stored.of(schema)
         self._ratio = ratio
         self._row_group_bytes = row_group_bytes
         import pyarrow.parquet as pq  # as long as a small process takes for all the rest
 
         self._writer = pq.ParquetWriter(
-            pa.PythonFile(self._sink, "w"), schema, compression=codec, version="2.6", coerce_timestamps="us"
+            pa.PythonFile(self._sink, "w"),
+            self._stored.file,
+            compression=codec,
+            version="2.6",
+            coerce_timestamps="us",
         )
+        if self._stored.spark is not None:
+            self._writer.add_key_value_metadata({SPARK_KEY: self._stored.spark.encode()})
         self._buffered: list[pa.RecordBatch] = []
         self._buffered_bytes = 0
         self._buffered_rows = 0
@@ -145,7 +163,8 @@ class ParquetWriter:
     def _flush(self) -> None:
         if not self._buffered:
             return
-        table = pa.Table.from_batches(self._buffered, schema=self._schema)
+        rows = [self._stored.rows(batch) for batch in self._buffered]
+        table = pa.Table.from_batches(rows, schema=self._stored.file)
         self._writer.write_table(table, row_group_size=max(table.num_rows, 1))
         self._encoded_of_bytes += self._buffered_bytes
         self._buffered, self._buffered_bytes, self._buffered_rows = [], 0, 0
@@ -225,14 +244,28 @@ def _names(found: pa.Schema, schema: pa.Schema) -> dict[str, str]:
 
 
 def _check_type(kind: pa.DataType, field: pa.Field) -> None:
-    if not castable(_as_text(kind, field.type), field.type):
+    if not castable(_meant(kind, field.type), field.type):
         msg = f"column {field.name!r} has another type: found {spark_name(kind)}, expected {spark_name(field.type)}"
         raise BadFile(msg)
 
 
-def _as_text(found: pa.DataType, expected: pa.DataType) -> pa.DataType:
-    """Bytes may be read as text, since old writers do not mark it; whether they are UTF-8 is checked value by value."""
-    return pa.string() if types.is_string(expected) and types.is_binary(found) else found
+def _meant(found: pa.DataType, expected: pa.DataType) -> pa.DataType:
+    """Return what a type of a file stands for, at any depth, where the file does not say it.
+
+    Old writers do not mark text: whether bytes are UTF-8 is checked value by value. Spark stores a day-time interval as a
+    number of microseconds, and says so in its own key alone.
+    """
+    if types.is_struct(found) and types.is_struct(expected):
+        known = {member.name: member.type for member in expected}
+        return pa.struct([m.with_type(_meant(m.type, known[m.name])) if m.name in known else m for m in found])
+    if types.is_list(found) and types.is_list(expected):
+        return pa.list_(found.value_field.with_type(_meant(found.value_type, expected.value_type)))
+    if types.is_map(found) and types.is_map(expected):
+        key = found.key_field.with_type(_meant(found.key_type, expected.key_type))
+        return pa.map_(key, found.item_field.with_type(_meant(found.item_type, expected.item_type)))
+    if types.is_string(expected) and types.is_binary(found):
+        return pa.string()
+    return expected if types.is_duration(expected) and types.is_int64(found) else found
 
 
 def _group(opened: pq.ParquetFile, index: int, names: dict[str, str], batch_rows: int) -> Iterator[pa.RecordBatch]:
@@ -269,6 +302,7 @@ def _conformed_column(batch: pa.RecordBatch, field: pa.Field, name: str | None) 
     if name is None:
         return fitted(pa.nulls(batch.num_rows, field.type), field)
     column = batch.column(batch.schema.get_field_index(name))
-    if _as_text(column.type, field.type) != column.type:
-        column = column.cast(pa.string())
+    meant = _meant(column.type, field.type)
+    if meant != column.type:
+        column = recast(column, nullable(meant))
     return fitted(column, field)

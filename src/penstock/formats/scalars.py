@@ -98,6 +98,27 @@ def render(column: pa.Array, name: str) -> pa.Array:
     return column.cast(pa.large_string())
 
 
+def digits(column: pa.Array) -> pa.Array:
+    """Return the text of decimals without an exponent, which `render` has, as Java does, where six zeros are behind the point."""
+    kind = column.type
+    text = column.cast(pa.large_string())
+    if not np.any(codes(text) == ord("E")):
+        return text
+    unscaled = pa.Array.from_buffers(
+        pa.decimal128(kind.precision, 0), len(column), column.buffers(), column.null_count, column.offset
+    )
+    text = unscaled.cast(pa.large_string())
+    sign = pc.if_else(pc.starts_with(text, "-"), "-", "").cast(pa.large_string())
+    unsigned = pc.utf8_ltrim(text, "-")
+    if kind.scale <= 0:
+        return joined(
+            sign, unsigned, pc.if_else(pc.equal(unsigned, "0"), "", "0" * -kind.scale).cast(pa.large_string())
+        )
+    padded = pc.utf8_lpad(unsigned, kind.scale + 1, "0")
+    whole = pc.utf8_slice_codeunits(padded, 0, -kind.scale)
+    return joined(sign, whole, ".", pc.utf8_slice_codeunits(padded, -kind.scale))
+
+
 def seconds(numbers: pa.Array) -> pa.Array:
     """Return the times that whole seconds since 1970 stand for; `pa.ArrowInvalid` for a time Arrow cannot hold."""
     return pc.multiply_checked(numbers.cast(pa.int64()), _MICROS_PER_SECOND).view(UTC_MICROS)

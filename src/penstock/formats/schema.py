@@ -2,6 +2,9 @@
 
 The mapping is PySpark's own (`pyspark.sql.pandas.types`, version 4.3), written down here because this layer knows no
 Spark. A test compares the two for every type.
+
+Some types say more in Spark than Arrow can: how long a `char` is, which parts an interval has, how many digits a `time`, how
+text is collated. A field carries that beside its metadata, for whoever writes for Spark.
 """
 
 from __future__ import annotations
@@ -20,10 +23,11 @@ from pyarrow import types
 from penstock.errors import OptionError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
 UTC_MICROS = pa.timestamp("us", tz="UTC")
 _METADATA = b"SPARK::metadata::json"
+_EXACT = b"penstock.spark"  # Spark's type of a field whose Arrow type says less, as JSON
 _COLLATIONS = "__COLLATIONS"  # in Spark's JSON the metadata of a field also carries its collations
 _DECIMAL_DIGITS_MAX = 38
 _WHOLE = frozenset({int, type(None)})  # types of values of which an integer column cuts nothing off
@@ -72,6 +76,35 @@ def to_spark(schema: pa.Schema) -> str:
     return json.dumps({"fields": fields, "type": "struct"}, separators=(",", ":"), sort_keys=True)
 
 
+def spark_type(field: pa.Field) -> Any:  # noqa: ANN401 - JSON: a name, or what a nested type is made of
+    """Return the type of one field as Spark's JSON has it. Raises `OptionError`."""
+    return _from_field(field, (field.name,))["type"]
+
+
+def check_distinct(fields: Iterable[pa.Field], path: str = "") -> None:
+    """Raise `OptionError` if a name is there twice among columns, or members of a struct, at any depth: readers take one."""
+    seen: set[str] = set()
+    for field in fields:
+        name = f"{path}{field.name}"
+        if name in seen:
+            msg = f"column {name!r} is there twice, and most readers would see one of them; give the columns names of their own"
+            raise OptionError(msg)
+        seen.add(name)
+        for members in _structs(field.type):
+            check_distinct(members, f"{name}.")
+
+
+def _structs(kind: pa.DataType) -> Iterator[pa.StructType]:
+    """Yield the structs that values of this type consist of, not those inside of these."""
+    if types.is_struct(kind):
+        yield kind
+    elif types.is_map(kind):
+        yield from _structs(kind.key_type)
+        yield from _structs(kind.item_type)
+    elif types.is_list(kind):
+        yield from _structs(kind.value_type)
+
+
 def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """Return `batch` as exactly `schema`: its columns by name, in its order, with its types.
 
@@ -82,8 +115,68 @@ def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """
     if batch.schema.equals(schema, check_metadata=True):
         return batch
+    if batch.schema.equals(schema):
+        return relabelled(batch, schema)
     columns = [fitted(_column(batch, field), field) for field in schema]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+class _Relabelled:
+    """An array or batch that is handed to Arrow under another schema of the same layout, by Arrow's own protocol."""
+
+    def __init__(self, data: pa.Array | pa.RecordBatch, schema: pa.DataType | pa.Schema) -> None:
+        self._data = data
+        self._schema = schema
+
+    def __arrow_c_array__(self, requested_schema: object = None) -> tuple[object, object]:
+        """Return the schema, and the data as it is."""
+        return self._schema.__arrow_c_schema__(), self._data.__arrow_c_array__()[1]
+
+
+def relabelled(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Return the rows as `schema`, which differs in metadata and in what may be null, at any depth, and in nothing else.
+
+    Nothing is copied or checked. Arrow's own way to do that looks at each nested column, and refuses a null struct whose
+    members may not be null, though such a struct has none.
+    """
+    return pa.record_batch(_Relabelled(batch, schema))
+
+
+def recast(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return the column cast to this type, in which all may be null that is; Arrow's errors where a value does not fit.
+
+    Arrow's cast of a nested column takes too much of slices, and too little of nulls in lists (of the type that has nothing
+    else). So it gets the values inside, and only those that change.
+    """
+    if column.type == kind:
+        return column
+    if not types.is_nested(column.type):
+        return column.cast(kind)
+    batch = pa.RecordBatch.from_arrays([column], names=[""])
+    return _recast(pa.ipc.read_record_batch(batch.serialize(), batch.schema).column(0), kind)
+
+
+def _recast(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """As `recast`, for a column with buffers of its own."""
+    found, length, buffers = column.type, len(column), column.buffers()
+    if found == kind:
+        return column
+    if types.is_list(found) and types.is_list(kind):
+        children = [_recast(column.values, kind.value_type)]
+        return pa.Array.from_buffers(kind, length, buffers[:2], column.null_count, children=children)
+    if types.is_map(found) and types.is_map(kind):
+        members = [_recast(column.keys, kind.key_type), _recast(column.items, kind.item_type)]
+        entry = pa.struct([kind.key_field, kind.item_field])
+        entries = pa.Array.from_buffers(entry, len(members[0]), [None], 0, children=members)
+        return pa.Array.from_buffers(kind, length, buffers[:2], column.null_count, children=[entries])
+    if types.is_struct(found) and types.is_struct(kind) and [m.name for m in found] == [m.name for m in kind]:
+        members = [_recast(column.field(index), member.type) for index, member in enumerate(kind)]
+        return pa.Array.from_buffers(kind, length, buffers[:1], column.null_count, children=members)
+    return column.cast(kind)
+
+
+def _relabelled_column(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    return pa.array(_Relabelled(column, kind)) if types.is_nested(kind) else column
 
 
 def fitted(column: pa.Array, field: pa.Field) -> pa.Array:
@@ -92,6 +185,7 @@ def fitted(column: pa.Array, field: pa.Field) -> pa.Array:
         if not castable(column.type, field.type):
             raise OptionError(_mismatch(field, spark_name(column.type)))
         column = _cast(column, field)
+    column = _relabelled_column(column, field.type)
     if has_null(column, field):
         msg = f"column {field.name!r} has nulls where the schema allows none; expected a value in every row"
         raise OptionError(msg)
@@ -203,14 +297,18 @@ def has_null(column: pa.Array, field: pa.Field) -> bool:
 def map_entries(column: pa.Array) -> pa.Array:
     """Return a map column as lists of structs of key and value."""
     entry = pa.struct([column.type.key_field, column.type.item_field])
-    return column.cast(pa.list_(pa.field("entries", entry, nullable=False)))
+    return pa.array(_Relabelled(column, pa.list_(pa.field("entries", entry, nullable=False))))  # the layout is the same
 
 
 def _to_field(field: dict[str, Any], path: tuple[str, ...]) -> pa.Field:
-    name = field["name"]
-    metadata = {key: value for key, value in field.get("metadata", {}).items() if key != _COLLATIONS}
-    carried = {_METADATA: json.dumps(metadata).encode()} if metadata else None
-    return _member(name, field["type"], (*path, name), nullable=field["nullable"]).with_metadata(carried)
+    name, given = field["name"], field.get("metadata", {})
+    member, carried = _member(name, field["type"], (*path, name), nullable=field["nullable"]), {}
+    if metadata := {key: value for key, value in given.items() if key != _COLLATIONS}:
+        carried[_METADATA] = json.dumps(metadata).encode()
+    exact, collations = _plain(field["type"]), given.get(_COLLATIONS, {})
+    if collations or _from_type(member.type, (*path, name)) != exact:
+        carried[_EXACT] = json.dumps({"name": name, "type": exact, "collations": collations}, sort_keys=True).encode()
+    return member.with_metadata(carried or None)
 
 
 def _member(name: str, kind: str | dict[str, Any], path: tuple[str, ...], *, nullable: bool) -> pa.Field:
@@ -222,6 +320,19 @@ def _member(name: str, kind: str | dict[str, Any], path: tuple[str, ...], *, nul
         )
         raise OptionError(msg)
     return pa.field(name, _to_type(kind, path), nullable=nullable)
+
+
+def _plain(kind: Any) -> Any:  # noqa: ANN401 - Spark's JSON of a type
+    """Return a type without user-defined ones: what they are stored as. Those name classes, which whoever reads would load."""
+    if not isinstance(kind, dict):
+        return "decimal(10,0)" if kind == "decimal" else kind
+    if kind["type"] == "udt":
+        return _plain(kind["sqlType"])
+    inner = {key: _plain(kind[key]) for key in ("elementType", "keyType", "valueType") if key in kind}
+    if "fields" in kind:
+        members = [_from_field(_to_field(field, ()), ()) for field in kind["fields"]]
+        inner["fields"] = members
+    return kind | inner
 
 
 def _to_type(kind: str | dict[str, Any], path: tuple[str, ...]) -> pa.DataType:
@@ -261,7 +372,23 @@ def _unsupported(path: tuple[str, ...], kind: str) -> str:
 def _from_field(field: pa.Field, path: tuple[str, ...]) -> dict[str, Any]:
     carried = (field.metadata or {}).get(_METADATA)
     metadata = json.loads(carried) if carried else {}
-    return {"metadata": metadata, "name": field.name, "nullable": field.nullable, "type": _from_type(field.type, path)}
+    exact = _exact(field)
+    if exact is None:
+        kind = _from_type(field.type, path)
+    else:
+        kind, collations = exact["type"], exact["collations"]
+        metadata |= {_COLLATIONS: collations} if collations else {}
+    return {"metadata": metadata, "name": field.name, "nullable": field.nullable, "type": kind}
+
+
+def _exact(field: pa.Field) -> dict[str, Any] | None:
+    """Return what a field carries of its type in Spark; `None` if nothing, or if it was made another field since."""
+    carried = (field.metadata or {}).get(_EXACT)
+    if carried is None:
+        return None
+    exact: dict[str, Any] = json.loads(carried)
+    same = exact["name"] == field.name and _to_type(exact["type"], ()) == field.type
+    return exact if same else None
 
 
 def _from_type(kind: pa.DataType, path: tuple[str, ...]) -> str | dict[str, Any]:
@@ -316,6 +443,7 @@ _LEAVES: tuple[tuple[Callable[[pa.DataType], bool], str], ...] = (
     (_is_text, "string"),
     (_is_bytes, "binary"),
     (types.is_date, "date"),
+    (lambda kind: types.is_time(kind) and kind.unit == "ns", "time(9)"),
     (types.is_time, "time(6)"),
     (lambda kind: types.is_timestamp(kind) and kind.tz is None, "timestamp_ntz"),
     (types.is_timestamp, "timestamp"),
@@ -380,14 +508,28 @@ def _column(batch: pa.RecordBatch, field: pa.Field) -> pa.Array:
 
 
 def _cast(column: pa.Array, field: pa.Field) -> pa.Array:
+    """Return the column as the type of the field but for what may be null in it, which is looked at afterwards."""
     found = spark_name(column.type)
     if types.is_run_end_encoded(column.type):
         column = pc.run_end_decode(column)
-    roomy = _roomy(field.type)
+    target = nullable(field.type)
+    column = _relabelled_column(column, nullable(column.type))
     try:
-        return (column if roomy == field.type else column.cast(roomy)).cast(field.type)
+        return column if column.type == target else recast(recast(column, _roomy(target)), target)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise OptionError(_mismatch(field, f"{found} ({error})")) from error
+
+
+def nullable(kind: pa.DataType) -> pa.DataType:
+    """Return a type in which all that may be null at all, at any depth, may be."""
+    if types.is_struct(kind):
+        return pa.struct([member.with_type(nullable(member.type)).with_nullable(True) for member in kind])  # noqa: FBT003 - Arrow's signature
+    if types.is_map(kind):
+        item = kind.item_field.with_type(nullable(kind.item_type)).with_nullable(True)  # noqa: FBT003 - as above
+        return pa.map_(kind.key_field.with_type(nullable(kind.key_type)), item)
+    if types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(nullable(kind.value_type)).with_nullable(True))  # noqa: FBT003 - as above
+    return kind
 
 
 def _roomy(kind: pa.DataType) -> pa.DataType:

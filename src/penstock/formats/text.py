@@ -12,6 +12,7 @@ from penstock.errors import BadRecord, OptionError
 from penstock.formats.lines import record_starts, value_ends
 from penstock.formats.malformed import excerpt
 from penstock.formats.scalars import contents
+from penstock.formats.schema import spark_name
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -91,7 +92,7 @@ class TextEncoder:
 def _one_column(schema: pa.Schema) -> pa.Field:
     if len(schema) == 1 and schema.field(0).type in {pa.string(), pa.binary()}:
         return schema.field(0)
-    found = ", ".join(f"{field.name} {field.type}" for field in schema) or "no column"
+    found = ", ".join(f"{field.name} {spark_name(field.type)}" for field in schema) or "no column"
     msg = f"text needs one string column, found {found}; join the columns into one, or use json or csv"
     raise OptionError(msg)
 

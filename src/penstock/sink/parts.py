@@ -31,10 +31,12 @@ import pyarrow as pa
 import xxhash
 
 from penstock import failpoints, unique
-from penstock.errors import StorageError
+from penstock.errors import StorageError, Unwritable
 from penstock.formats.codecs import compress
-from penstock.formats.parquet import ParquetWriter, parquet_batches, parquet_schema
+from penstock.formats.parquet import ParquetWriter, parquet_batches, written_schema
+from penstock.formats.schema import spark_name
 from penstock.formats.staged import arrow_batches, arrow_stream
+from penstock.formats.trial import as_text, refused, text_schema
 from penstock.sink.batch import ClosedPart
 from penstock.sink.ledger import Kind, OpenPart, Segment
 from penstock.sink.segments import check_segment, segment_bytes
@@ -252,6 +254,8 @@ class Desk:
     origin: Origin
     limits: Limits
     ratio: float
+    root: str  # of the output, for messages
+    as_text: bool = False  # columns that the format cannot hold
     own_files: int = 0
     buffered: int = 0
     closed: list[Callable[[], ClosedPart]] = field(default_factory=list)
@@ -541,6 +545,7 @@ class ArrowPart(Part[ArrowRows]):
     def __init__(self, desk: Desk, bucket: str, kind: Kind, before: OpenPart | None) -> None:
         super().__init__(desk, bucket, kind, before)
         self._writer: ParquetWriter | None = None
+        self._refused: tuple[str, ...] = ()  # columns that Parquet cannot hold
         self._arrow_bytes = 0
 
     def settle(self) -> bool:
@@ -607,12 +612,28 @@ class ArrowPart(Part[ArrowRows]):
 
     def _copy(self, segment: Segment, writer: ParquetWriter) -> int:
         for batch in read_batches(self._desk.staging, segment):
-            writer.write(batch)
+            writer.write(as_text(batch, self._refused))
         return segment.rows
 
     def _new_writer(self, output: Output) -> ParquetWriter:
+        codec = self.opened.kind.compression
         schema = self._held[0].batch.schema if self._held else read_schema(self._desk.staging, self._segments[0])
-        return ParquetWriter(output, schema, self.opened.kind.compression, _ROW_GROUP_BYTES, ratio=self._desk.ratio)
+        if not self._held:  # an earlier version may have staged them, which has not tried their schema
+            self._refused = refused(schema, codec)
+            self._check_refused(schema)
+            schema = text_schema(schema, self._refused)
+        return ParquetWriter(output, schema, codec, _ROW_GROUP_BYTES, ratio=self._desk.ratio)
+
+    def _check_refused(self, schema: pa.Schema) -> None:
+        """Raise `Unwritable` if columns cannot be written, and nobody has said that their text shall be."""
+        if self._refused and not self._desk.as_text:
+            name = self._refused[0]
+            msg = (
+                f"{self.rows} rows of bucket {self.opened.bucket!r} were staged by an earlier version, with column {name!r} of type "
+                f"{spark_name(schema.field(name).type)}, which parquet cannot hold; none is lost. Publish them with such columns "
+                f"as JSON text: penstock finish {self._desk.root} --as-text"
+            )
+            raise Unwritable(msg)
 
 
 def read_batches(staging: Staging, segment: Segment) -> Iterator[pa.RecordBatch]:
@@ -621,12 +642,19 @@ def read_batches(staging: Staging, segment: Segment) -> Iterator[pa.RecordBatch]
         yield from arrow_batches(pa.py_buffer(b"".join(staging.read(segment))))
         return
     with staging.open(segment) as (file, size):
-        yield from parquet_batches(file, 0, size, parquet_schema(file))
+        yield from parquet_batches(file, 0, size, written_schema(file))
 
 
 def read_schema(staging: Staging, segment: Segment) -> pa.Schema:
     """Return the schema of a staged segment."""
     return next(iter(read_batches(staging, segment))).schema
+
+
+def unwritable(staging: Staging, part: OpenPart) -> tuple[str, ...]:
+    """Return the columns of an open part that its format cannot hold: an earlier version took them."""
+    if part.kind.format != "parquet":
+        return ()
+    return refused(read_schema(staging, part.segments[0]), part.kind.compression)
 
 
 def new_part(desk: Desk, bucket: str, kind: Kind, before: OpenPart | None) -> BytePart | ArrowPart:

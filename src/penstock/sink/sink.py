@@ -62,7 +62,7 @@ from penstock.sink.decide import Rules, decide, due, groups, successor
 from penstock.sink.existing import NotedStage, note_options, noted
 from penstock.sink.ledger import Kind, Ledger
 from penstock.sink.names import NameTemplate
-from penstock.sink.parts import Desk, Origin, Staging, TaskWriter, new_part
+from penstock.sink.parts import Desk, Origin, Staging, TaskWriter, new_part, unwritable
 from penstock.sink.publish import publish
 from penstock.sink.rolling import Limits
 from penstock.sink.segments import check_staged
@@ -231,7 +231,7 @@ class Sink:
         encode = None if form.name == "parquet" else encoder(form)
         origin = Origin(writer, batch, begun.base, begun.time_ns, socket.gethostname(), os.getpid())
         staging = Staging(self.storage, self.staging, base=begun.base, batch=batch, writer=writer)
-        desk = Desk(staging, origin, self.limits, begun.ratio)
+        desk = Desk(staging, origin, self.limits, begun.ratio, self.root)
         before = [part for part in begun.open if part.writer == writer]
         return TaskWriter(desk, self.kind(data_schema), before=before, bucket_by=bucket_by, drop=drop, encode=encode)
 
@@ -272,9 +272,13 @@ class Sink:
         form = self.format(data_schema)
         if form.name != "parquet":
             encoder(form)
-        elif self.options["growing"]:
+            return
+        if self.options["growing"]:
             msg = "growing=true is for text, json and csv: a Parquet file cannot grow under its readers"
             raise OptionError(msg)
+        from penstock.formats.trial import check_parquet  # it needs what only a driver that writes Parquet has loaded
+
+        check_parquet(data_schema, form.compression)
 
     def kind(self, schema: pa.Schema) -> Kind:
         """Return what the files of this sink are."""
@@ -338,12 +342,18 @@ class Sink:
         return TaskResult(unique.token(), head.n, epoch, clock.now_ns(), final, DRIVER)
 
     def _decided(
-        self, head: State, batch: Batch | None, results: list[TaskResult], *, owner: str | None = None
+        self,
+        head: State,
+        batch: Batch | None,
+        results: list[TaskResult],
+        *,
+        owner: str | None = None,
+        as_text: bool = False,
     ) -> State:
         """Return the next record: assembles what is due, and sees to it that nobody has the names it gives."""
         ending = due(head, batch, results, self.rules)
         number = batch.number if batch else max((part.last_batch for part in ending), default=0)
-        results = results + self._assembled(head, ending, results[0], number)
+        results = results + self._assembled(head, ending, results[0], number, as_text=as_text)
         taken: set[str] = set()
         free: set[str] = set()
         looked: set[str] = set()
@@ -365,13 +375,15 @@ class Sink:
                 raise PublishConflict(msg)
         return state
 
-    def _assembled(self, head: State, parts: list[OpenPart], first: TaskResult, batch: int) -> list[TaskResult]:
+    def _assembled(
+        self, head: State, parts: list[OpenPart], first: TaskResult, batch: int, *, as_text: bool
+    ) -> list[TaskResult]:
         """Assemble parts whose end has come, those of one bucket together; return what the driver has done, if anything."""
         if not parts:
             return []
         origin = Origin(DRIVER, batch, head.n, clock.now_ns(), socket.gethostname(), os.getpid())
         staging = Staging(self.storage, self.staging, base=head.n, batch=batch, writer=DRIVER)
-        desk = Desk(staging, origin, self.limits, head.ratio)
+        desk = Desk(staging, origin, self.limits, head.ratio, self.root, as_text)
         try:
             with self._reading_of(head.n, head.epoch), self.storage.workers(_ASSEMBLERS) as pool:
                 for _ in pool.map(lambda g: new_part(desk, g.bucket, g.kind, g).close(), groups(parts, self.limits)):
@@ -423,8 +435,10 @@ class Sink:
         self._publish_owed(head, look)
         return self._closed(head, step, owner)
 
-    def finish(self, owner: str | None = None) -> Committed | None:
+    def finish(self, owner: str | None = None, *, as_text: bool = False) -> Committed | None:
         """Publish everything that is committed and still open. `owner`: only if the sink is still this driver's.
+
+        `as_text`: columns that the files cannot hold, which an earlier version took, as JSON text; else `Unwritable`.
 
         Without `owner` parts that are open are taken from whoever has the sink: a driver that still runs ends with
         `Fenced`. `None`: there was nothing, and nothing has changed.
@@ -436,12 +450,12 @@ class Sink:
         published = self._publish_owed(head, look)
         if head.open:
             step = self._step(head, head.epoch + 1, final=True)
-            return self._closed(head, step, owner or f"finish:{unique.token()}")
+            return self._closed(head, step, owner or f"finish:{unique.token()}", as_text=as_text)
         return Committed(-1, files=head.finished) if published else None
 
-    def _closed(self, head: State, step: TaskResult, owner: str) -> Committed:
+    def _closed(self, head: State, step: TaskResult, owner: str, *, as_text: bool = False) -> Committed:
         """Decide, put and publish what is due without a batch."""
-        state = self._decided(head, None, [step], owner=owner)
+        state = self._decided(head, None, [step], owner=owner, as_text=as_text)
         self._carry_out(state)
         return Committed(-1, sum(file.rows for file in state.finished), state.finished, open=state.open)
 
@@ -514,6 +528,16 @@ class Sink:
             if head.n == base:
                 raise
             self._fenced(head, epoch)
+
+    def unwritable(self, head: State) -> Iterator[tuple[OpenPart, tuple[str, ...]]]:
+        """Yield the open parts that have columns which their format cannot hold, with these; those of a kind are alike."""
+        columns: dict[Kind, tuple[str, ...]] = {}
+        for part in head.open:
+            if part.kind not in columns:
+                staging = Staging(self.storage, self.staging, base=head.n, batch=0, writer=DRIVER)
+                columns[part.kind] = unwritable(staging, part)
+            if columns[part.kind]:
+                yield part, columns[part.kind]
 
     def _sweep(self, head: State, *, published: bool) -> None:
         for name in self.unnamed(head, published=published):

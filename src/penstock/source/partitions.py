@@ -20,6 +20,7 @@ import pyarrow as pa
 from penstock.errors import BadFile, OptionError
 from penstock.formats.malformed import MalformedError
 from penstock.formats.scalars import is_scalar, parse
+from penstock.formats.schema import spark_name
 from penstock.source import advice
 from penstock.source.scan import is_partition
 
@@ -52,7 +53,10 @@ def batches(reading: Reading, splits: Iterable[Split], account: Account) -> Iter
                 name: _scalar(text, reading.format.schema.field(name), reading.format.zone) for name, text in values
             }
         except MalformedError as error:
-            msg = f"{place!r} names no {error}; rename the directory, or set partitionColumns=none, {advice.AGAIN}"
+            msg = (
+                f"{place!r} names no {error}; rename the directory, or set partitionColumns=none and recursiveFileLookup=true to "
+                f"have it taken for a name like others, {advice.AGAIN}"
+            )
             raise BadFile(msg) from error
         _check_complete(inner, place)
         for batch in inner.batches(group, account):
@@ -83,7 +87,10 @@ def _scalar(text: str | None, field: pa.Field, zone: str) -> pa.Scalar:
             raise MalformedError(msg)
         return pa.scalar(None, field.type)
     if not is_scalar(field.type) or pa.types.is_binary(field.type):
-        msg = f"column {field.name!r} is {field.type}, which the name of a directory cannot hold"
+        msg = (
+            f"column {field.name!r} is {spark_name(field.type)}, which the name of a directory cannot hold; set "
+            "partitionColumns=none and recursiveFileLookup=true, and the files have it"
+        )
         raise OptionError(msg)
     try:
         array = pa.array([text], pa.string())
@@ -105,7 +112,10 @@ def _check_complete(inner: Reading, place: str) -> None:
     """Raise unless what no directory names can be in the files."""
     names = inner.format.schema.names
     if not names:
-        msg = f"the directories of {place!r} name all columns of the schema; expected one that is in the files"
+        msg = (
+            f"the directories of {place!r} name all columns of the schema; expected one that is in the files, or "
+            "partitionColumns=none"
+        )
         raise OptionError(msg)
     if inner.format.name in {"text", "binary"} and len(names) > 1:
         missing = [name for name in names if name != "value"] if "value" in names else names

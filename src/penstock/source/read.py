@@ -38,7 +38,8 @@ from penstock.formats.charsets import (
     searchable,
     to_utf8,
 )
-from penstock.formats.codecs import codec_of, decompressed, unreadable
+from penstock.formats.codecs import COMPRESSED_NAMES, codec_of, decompressed, unreadable
+from penstock.formats.format import TEXT_EXTENSIONS
 from penstock.formats.lines import begun, blocks, record_at, record_starts, stream_blocks, without_bom
 from penstock.formats.malformed import excerpt
 from penstock.formats.strings import checked
@@ -120,9 +121,9 @@ class Reading:
         if found:
             name = f"{self.root}/{path}" if path else self.root
             msg = (
-                f"{name!r}: found {found} by its name, expected a file of {self.format.name}, plain or compressed as .gz, .bz2, "
-                ".xz, .zst, .br, .lz4, .snappy or .deflate; unpack it, or move it away, or say what is to be read, such as "
-                f"pathGlobFilter='*.{self.format.name}'"
+                f"{name!r}: found {found} by its name, expected a file of {self.format.name}, plain or compressed "
+                f"({COMPRESSED_NAMES}); unpack it, or move it away, or say what is to be read, such as "
+                f"pathGlobFilter='*{TEXT_EXTENSIONS[self.format.name]}'"
             )
             raise BadFile(msg)
 

@@ -10,20 +10,21 @@ import inspect
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from penstock.errors import PenstockError, leave
+from penstock.errors import PenstockError, debugging, leave
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 _Kind = TypeVar("_Kind", bound=type)
-_CALLED_BY_SPARK = ("__getstate__", "__init__")
+_PICKLING = "__getstate__"
+_CALLED_BY_SPARK = (_PICKLING, "__init__")
 
 
 def border(kind: _Kind) -> _Kind:
     """Decorate a class whose methods Spark calls: errors of ours leave each with their note, iterators they return included."""
     for name, method in list(vars(kind).items()):
         if inspect.isfunction(method) and (not name.startswith("_") or name in _CALLED_BY_SPARK):
-            setattr(kind, name, leaving(method))
+            setattr(kind, name, leaving(_quietly(method) if name == _PICKLING else method))
     return kind
 
 
@@ -39,6 +40,30 @@ def leaving(function: Callable[..., Any]) -> Callable[..., Any]:
         return _each(outcome) if isinstance(outcome, Iterator) else outcome
 
     return call
+
+
+def _quietly(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorate what is called while an object is pickled: what is not an error of that PySpark prints, with its stack, and wraps."""
+
+    @functools.wraps(function)
+    def call(*arguments: Any) -> Any:  # noqa: ANN401 - as above
+        try:
+            return function(*arguments)
+        except PenstockError as error:
+            if not debugging():
+                kind = type(error)
+                error.__class__ = type(kind.__name__, (kind, _pickling_error()), {"__module__": kind.__module__})
+            raise
+
+    return call
+
+
+def _pickling_error() -> type[Exception]:
+    """Return Python's own error of that, without the module, which can run what it reads."""
+    from pyspark.errors import PySparkException, PySparkPicklingError
+
+    bases = (base for base in PySparkPicklingError.__bases__ if issubclass(base, Exception))
+    return next(base for base in bases if not issubclass(base, PySparkException))
 
 
 def _each(items: Iterator[Any]) -> Iterator[Any]:

@@ -1,4 +1,4 @@
-"""Sessions of Spark Connect, whose driver is somewhere else: what works with them, and what needs a driver of its own."""
+"""Sessions that callers give: whether they are any, and what works with those of Spark Connect, whose driver is elsewhere."""
 
 from __future__ import annotations
 
@@ -8,6 +8,19 @@ from penstock.errors import OptionError
 def is_remote(session: object) -> bool:
     """Tell whether a session, or a DataFrame, is one of Spark Connect."""
     return type(session).__module__.startswith("pyspark.sql.connect.")
+
+
+def require_session(session: object, what: str) -> None:
+    """Raise `OptionError` for what is no session, or one that was stopped."""
+    if not is_remote(session):
+        from pyspark.sql import SparkSession
+
+        if not isinstance(session, SparkSession):
+            msg = f"{what}: spark={session!r}; expected a session, such as penstock.local_session()"
+            raise OptionError(msg)
+        if session.sparkContext._jsc is None:  # noqa: SLF001 - PySpark says it nowhere else
+            msg = f"{what}: the session was stopped; make a new one, such as penstock.local_session()"
+            raise OptionError(msg)
 
 
 def require_driver(session: object, what: str) -> None:

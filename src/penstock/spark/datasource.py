@@ -206,10 +206,10 @@ class PenstockStreamWriter(DataSourceStreamArrowWriter):
         """Decide the batch and publish what it finished."""
         from penstock.spark import writing
 
-        writing.commit(self._options, self._schema, [m for m in messages if isinstance(m, Message)], batchId)
+        writing.commit(self._options, [m for m in messages if isinstance(m, Message)], batchId)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803 - Spark's signature
         """Remove what is known to be staged for nothing."""
         from penstock.spark import writing
 
-        writing.abort(self._options, self._schema, [m for m in messages if isinstance(m, Message)])
+        writing.abort(self._options, [m for m in messages if isinstance(m, Message)])

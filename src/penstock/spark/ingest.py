@@ -42,7 +42,7 @@ from penstock.source.cursor import Cursor, is_version
 from penstock.source.scan import Scan
 from penstock.spark import ddl, fused, keeper, reading
 from penstock.spark.checkpoint import Checkpoint
-from penstock.spark.connect import require_driver
+from penstock.spark.connect import require_driver, require_session
 from penstock.spark.replan import in_flight
 from penstock.spark.session import has_ended, require_pyspark
 from penstock.spark.zone import time_zone
@@ -134,6 +134,7 @@ def ingest(
     then and what was committed is published; after a `KeyboardInterrupt` `progress` is told of that, too.
     """
     require_pyspark()
+    require_session(spark, "ingest")
     require_driver(spark, "ingest")
     where = None if checkpoint is None else os.fspath(checkpoint)
     paths = os.fspath(src), os.fspath(dst)

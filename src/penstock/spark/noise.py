@@ -12,6 +12,7 @@ from penstock.storage import is_file
 _OURS = Path(__file__).with_name("log4j2.properties")
 _SPARKS_NAMES = ("log4j2.properties", "log4j2.xml", "log4j2.yaml", "log4j2.json")
 _TOLD_TWICE = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")  # log as JSON what PySpark raises at once
+_LOST = "Exception while sending command."  # by py4j, with a stack, of a connection that is lost
 
 
 def jvm_options() -> list[str]:
@@ -25,11 +26,18 @@ def jvm_options() -> list[str]:
 
 
 def hush() -> None:
-    """Take from PySpark's loggers what is raised as well, unless the user has set them."""
+    """Take from the loggers of PySpark and py4j what is raised as well, unless the user has set them."""
+    if debugging():
+        return
     for name in _TOLD_TWICE:
         logger = logging.getLogger(name)
-        if logger.level == logging.NOTSET and not debugging():
+        if logger.level == logging.NOTSET:
             logger.setLevel(logging.CRITICAL)
+    logging.getLogger().addFilter(_is_told_once)  # where py4j logs what it raises when the JVM has ended
+
+
+def _is_told_once(record: logging.LogRecord) -> bool:
+    return record.msg != _LOST or "py4j" not in record.pathname
 
 
 def _configuration() -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from penstock.arguments import named
-from penstock.spark.connect import is_remote
+from penstock.spark.connect import is_remote, require_session
 from penstock.spark.session import require_pyspark
 from penstock.spark.zone import say_zone
 
@@ -38,6 +38,7 @@ def register(spark: SparkSession) -> None:
     require_pyspark()
     from penstock.spark.listener import EndListener
 
+    require_session(spark, "register")
     if spark in _registered:
         return
     register_formats(spark)

@@ -63,10 +63,14 @@ class Bound:
 
 def sink(options: Options, data: pa.Schema, name: str) -> Sink:
     """Return the sink of this name; `UsageError` if data of this schema cannot be written so."""
-    storage, root = locate(options["path"])
-    made = Sink(storage, root, options, name)
+    made = _sink(options, name)
     made.check(data)
     return made
+
+
+def _sink(options: Options, name: str) -> Sink:
+    storage, root = locate(options["path"])
+    return Sink(storage, root, options, name)
 
 
 def begin(made: Sink, bound: Bound) -> Begun:
@@ -96,10 +100,10 @@ def write(made: Sink, begun: Begun, data: pa.Schema, rows: Iterator[pa.RecordBat
     return query, made.write(begun, query, batch, partition, data, some, account)
 
 
-def commit(options: Options, data: pa.Schema, messages: list[Message], number: int) -> None:
+def commit(options: Options, messages: list[Message], number: int) -> None:
     """Commit batch `number`, on the driver. Where no task has reported, the checkpoint is asked again."""
     bound = messages[0].bound if messages else Bound.of(options)
-    made = sink(options, data, bound.sink_id)
+    made = _sink(options, bound.sink_id)  # it was checked when the batch was begun
     checkpoint = checkpoint_of(options)
     known = bound.batch is not None and bound.batch.number == number
     batch = bound.batch if known and bound.batch else batch_of(checkpoint, messages, number)
@@ -108,10 +112,10 @@ def commit(options: Options, data: pa.Schema, messages: list[Message], number: i
     keeper.batch_ends(keeper.fact_of(made, bound.driver), made, bound.driver, parts_open=bool(done.open))
 
 
-def abort(options: Options, data: pa.Schema, messages: list[Message]) -> None:
+def abort(options: Options, messages: list[Message]) -> None:
     """Clean up behind a batch that failed, on the driver; the keeper stays away until the next batch or the end."""
     if messages:
-        sink(options, data, messages[0].bound.sink_id).abort(message.result for message in messages)
+        _sink(options, messages[0].bound.sink_id).abort(message.result for message in messages)
 
 
 @contextlib.contextmanager

@@ -8,6 +8,7 @@ What can be wrong with a file that readers see, and what it is called here:
 | cut, altered | it is there with other bytes than were decided: shorter, or of another length or digest |
 | doubled | two ledger entries name it, or it is a copy of a file that a ledger names |
 | foreign | no ledger names it |
+| unwritable | rows that are open have a column that their files cannot hold; versions before 0.2 took such |
 
 Names that begin with `.` or `_` are hidden from readers (Spark, Hive, Trino leave them out), so such files are counted
 and not called foreign. Files that are decided and not yet visible (a crash between commit and publishing; the next
@@ -21,6 +22,7 @@ shows is in the ledger by then.
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -151,6 +153,7 @@ class _Check:
         owed = {file.path for file in view.owed}
         waiting = sum(self._finished(view, file, owed=file.path in owed) for file in view.files)
         waiting += sum(self._grown(view, path, length) for path, length in view.head.lengths.items())
+        self._unwritable(view)
         for segment in (segment for part in view.head.open for segment in part.segments):
             self._staged(view, segment)
         sizes = view.files, view.head.lengths.values()
@@ -204,6 +207,16 @@ class _Check:
                 self._report("missing", path, f"{segment.rows} rows, committed and not visible yet")
         else:
             self._judge(path, found, (segment.end - segment.start, segment.digest))
+
+    def _unwritable(self, view: SinkView) -> None:
+        """Report open parts that can never become files; of segments that are gone or damaged `_staged` tells."""
+        with suppress(NotThere, DamagedState):
+            for part, columns in view.sink.unwritable(view.head):
+                column = ", ".join(columns)
+                detail = f"{part.rows} rows, column {column}: {part.kind.format} cannot hold it; penstock finish DST --as-text"
+                self._report(
+                    "unwritable", f"{STATE_DIRECTORY}/{view.sink.sink_id}/staging/{part.segments[0].file}", detail
+                )
 
     def _grown(self, view: SinkView, path: str, length: int) -> bool:
         """Compare the length of a growing file; tell whether some of it is still owed."""

@@ -158,7 +158,10 @@ def _groups(reader: Reader, directory: str, run: LogRun) -> Iterator[tuple[str, 
             )
             raise PositionError(msg)
         if start == NO_LOG and batch.sequence:
-            msg = f"the log {directory!r} begins with record {batch.sequence}, expected 0: it was purged before it was read"
+            msg = (
+                f"the log {directory!r} begins with record {batch.sequence}, expected 0: it was purged before it was read; restore it, "
+                "or give it a new checkpoint, which begins with what is kept"
+            )
             raise PositionError(msg)
         start = Position(batch.segment, batch.end + form.GROUP_HEAD_BYTES)
         yield log, start, batch

@@ -1,0 +1,103 @@
+"""What of a schema a Parquet file has: the types it stores, and what it tells Spark.
+
+Spark reads more out of a file than its columns if the footer has the key that its own writer puts there: intervals, which are
+stored as numbers, comments and other metadata, the length of a `char`, collations. And two things are stored otherwise than
+Arrow has them:
+
+- *Times* of at most six digits, as all but `time(7)` to `time(9)` are, in microseconds, as Spark stores them; other engines
+  do not know others. Arrow has them in nanoseconds, for so Spark hands them over.
+- *Members of a struct that may be null* may be null themselves, though the schema says they may not. A null struct has no
+  members, but Arrow's writer takes their places for nulls, and refuses them.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyarrow import types
+
+from penstock.errors import OptionError
+from penstock.formats.schema import recast, relabelled, spark_type, to_arrow, to_spark
+
+SPARK_KEY = b"org.apache.spark.sql.parquet.row.metadata"
+_TIME = re.compile(r"time\(([0-6])\)")
+
+
+@dataclass(frozen=True)
+class Stored:
+    """How rows of `schema` are stored: as `file`, with `spark` in the footer, `None` where Spark has no such types."""
+
+    schema: pa.Schema
+    file: pa.Schema
+    spark: str | None
+
+    @staticmethod
+    def of(schema: pa.Schema) -> Stored:
+        """Return how rows of this schema are stored."""
+        try:
+            spark = to_spark(schema)
+        except OptionError:
+            return Stored(schema, schema, None)
+        kinds = [_stored(field.type, spark_type(field), held=field.nullable) for field in schema]
+        fields = [field.with_type(kind) for field, kind in zip(schema, kinds, strict=True)]
+        return Stored(schema, pa.schema(fields), spark)
+
+    def rows(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return rows of the schema as they are stored. `OptionError` for a time with more digits than its type has."""
+        if self.file.equals(self.schema):
+            return batch
+        loose = pa.schema([_loose(field, stored) for field, stored in zip(self.schema, self.file, strict=True)])
+        columns = relabelled(batch, loose).columns
+        try:
+            stored = [recast(column, field.type) for column, field in zip(columns, self.file, strict=True)]
+            return pa.RecordBatch.from_arrays(stored, schema=self.file)
+        except pa.ArrowInvalid as error:
+            msg = f"a time has more digits than its type: {error}; expected at most six, or a column of type time(9)"
+            raise OptionError(msg) from error
+
+
+def schema_of(metadata: dict[bytes, bytes] | None) -> pa.Schema | None:
+    """Return the schema that the footer of a file of ours tells Spark, as Arrow has it; `None` if it tells none."""
+    told = (metadata or {}).get(SPARK_KEY)
+    return None if told is None else to_arrow(told.decode())
+
+
+def _stored(kind: pa.DataType, spark: Any, *, held: bool) -> pa.DataType:  # noqa: ANN401 - Spark's JSON of the type
+    """Return the type that a value is stored as; `held`: it, or a struct that it is a member of, may be null."""
+    if types.is_struct(kind):
+        members = zip(kind, spark["fields"], strict=True)
+        return pa.struct([_member(member, told["type"], held=held) for member, told in members])
+    if types.is_list(kind):
+        element = kind.value_field
+        return pa.list_(element.with_type(_stored(element.type, spark["elementType"], held=element.nullable)))
+    if types.is_map(kind):
+        key, item = kind.key_field, kind.item_field
+        return pa.map_(
+            key.with_type(_stored(key.type, spark["keyType"], held=False)),
+            item.with_type(_stored(item.type, spark["valueType"], held=item.nullable)),
+        )
+    short = types.is_time64(kind) and kind.unit == "ns" and _TIME.fullmatch(str(spark))
+    return pa.time64("us") if short else kind
+
+
+def _member(field: pa.Field, spark: Any, *, held: bool) -> pa.Field:  # noqa: ANN401 - as above
+    kind = _stored(field.type, spark, held=held or field.nullable)
+    return field.with_type(kind).with_nullable(held or field.nullable)
+
+
+def _loose(field: pa.Field, stored: pa.Field) -> pa.Field:
+    """Return the field with its own types, in which may be null what may be null in the stored one."""
+    return field.with_type(_loose_type(field.type, stored.type)).with_nullable(stored.nullable)
+
+
+def _loose_type(kind: pa.DataType, stored: pa.DataType) -> pa.DataType:
+    if types.is_struct(kind):
+        return pa.struct([_loose(*pair) for pair in zip(kind, stored, strict=True)])
+    if types.is_list(kind):
+        return pa.list_(_loose(kind.value_field, stored.value_field))
+    if types.is_map(kind):
+        return pa.map_(_loose(kind.key_field, stored.key_field), _loose(kind.item_field, stored.item_field))
+    return kind

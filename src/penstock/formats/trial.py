@@ -1,0 +1,102 @@
+"""A schema is tried before rows come: an empty Parquet file of it is staged, written and read again.
+
+Rows wait as Arrow, which holds more than Parquet does (a struct without members, a decimal whose scale is negative). So a
+query would run, batch by batch, until a file is due, and could neither write it nor go on. Which types these are Arrow knows
+better than a list here would; the trial takes the ways that a part takes.
+
+What an earlier version has staged of such a schema is written all the same when somebody asks for it: the columns that
+Parquet cannot hold as their text in JSON, which loses no value.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from io import BytesIO
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyarrow import types
+
+from penstock.errors import OptionError, PenstockError
+from penstock.formats.parquet import ParquetWriter, parquet_batches, written_schema
+from penstock.formats.schema import check_distinct, spark_name
+from penstock.formats.staged import arrow_batches, arrow_stream
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+_REFUSALS = (pa.ArrowException, OSError, ValueError, PenstockError)
+
+
+def check_parquet(schema: pa.Schema, codec: str) -> None:
+    """Raise `OptionError`, which names the column, unless rows of this schema can be staged and written as Parquet."""
+    check_distinct(schema)
+    reason = _refusal(schema, codec)
+    if reason is None:
+        return
+    if columns := refused(schema, codec):
+        name = columns[0]
+        reason = _refusal(_alone(schema, name), codec)
+        msg = (
+            f"column {name!r} is {spark_name(schema.field(name).type)}, which parquet cannot hold ({reason}); leave it out, or "
+            "make it a string, for example with to_json"
+        )
+        raise OptionError(msg)
+    msg = f"parquet cannot hold these columns together: {reason}"
+    raise OptionError(msg)
+
+
+@lru_cache(maxsize=16)
+def refused(schema: pa.Schema, codec: str) -> tuple[str, ...]:
+    """Return the columns that Parquet cannot hold, each by itself."""
+    if _refusal(schema, codec) is None:
+        return ()
+    return tuple(name for name in schema.names if _refusal(_alone(schema, name), codec))
+
+
+def as_text(batch: pa.RecordBatch, columns: Collection[str]) -> pa.RecordBatch:
+    """Return the rows with these columns as their JSON. `OptionError` if one has a type that JSON cannot hold either."""
+    if not columns:
+        return batch
+    from penstock.formats.jsonl import json_text  # few need it, and all that write load this module
+
+    arrays = [
+        json_text(column, name) if name in columns else column
+        for name, column in zip(batch.schema.names, batch, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=text_schema(batch.schema, columns))
+
+
+def text_schema(schema: pa.Schema, columns: Collection[str]) -> pa.Schema:
+    """Return the schema of what `as_text` makes of such rows."""
+    return pa.schema([pa.field(f.name, pa.string(), nullable=f.nullable) if f.name in columns else f for f in schema])
+
+
+def _alone(schema: pa.Schema, name: str) -> pa.Schema:
+    return pa.schema([field for field in schema if field.name == name])
+
+
+def _is_known(kind: pa.DataType) -> bool:
+    checks = types.is_integer, types.is_floating, types.is_boolean, types.is_string, types.is_binary, types.is_date32
+    return any(check(kind) for check in checks) or (types.is_timestamp(kind) and kind.unit == "us")
+
+
+def _refusal(schema: pa.Schema, codec: str) -> str | None:
+    """Return why rows of this schema cannot become a file, `None` if they can.
+
+    A table of a thousand numbers and strings is not tried at each batch: those are Parquet's own types.
+    """
+    if all(_is_known(field.type) for field in schema):
+        return None
+    nothing = pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)
+    file = BytesIO()
+    try:
+        list(arrow_batches(arrow_stream([nothing], schema)))
+        writer = ParquetWriter(file, schema, codec)
+        writer.write(nothing)
+        writer.close()
+        written = written_schema(file)
+        list(parquet_batches(file, 0, len(file.getbuffer()), written))
+    except _REFUSALS as error:
+        return str(getattr(error, "message", error))
+    return None if written.equals(schema) else f"it would be read as {written}"
