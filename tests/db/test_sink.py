@@ -106,7 +106,7 @@ def test_restored_database_is_refused(place: Place) -> None:
     driver = Driver(place)
     driver.run(0, ten(0))
     with pytest.raises(
-        CheckpointMismatch, match=r"batch 2 of query q, but the row 's' of \w+ ends with batch 0: the database"
+        CheckpointMismatch, match=r"batch 2 of query q, but sink 's' in \w+ ends with batch 0: the database"
     ):
         driver.run(2, ten(2))
     place.query("DELETE FROM {b}")

@@ -103,6 +103,8 @@ class Database(ABC):
                 for batch in rows:
                     yield batch
                     failpoints.hit("db.commit.some-rows")
+            except GeneratorExit:  # nobody asks for the rest
+                raise
             except BaseException as error:  # kept, as is one that ends the process: ADBC hands on no more than its text
                 failed.append(error)
                 raise

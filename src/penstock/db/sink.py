@@ -114,8 +114,9 @@ class DatabaseSink:
         self._table = table_name(options["table"], option="table")
         self._batches = table_name(options["batchTable"], option="batchTable")
         self._rejected = (*self._table[:-1], f"{self._table[-1]}_rejected")
-        row = f"the row {sink_id!r} of {'.'.join(self._batches)}"
-        self._nouns = Nouns(row, "the database", _ANEW, f"take another sinkId, or delete {row}")
+        batches = ".".join(self._batches)
+        behind = f"take another sinkId, or delete the row {sink_id!r} of {batches}"
+        self._nouns = Nouns(f"sink {sink_id!r} in {batches}", "the database", _ANEW, behind)
         self._check_columns()
         if options["url"].startswith(SQLITE) and (options["password"] or len(self._table + self._batches) > 2):  # noqa: PLR2004 - two names
             msg = (
