@@ -128,6 +128,7 @@ def test_wrapper_is_another_python(tmp_path: Path) -> None:
 def test_workers_that_could_not_work(venv: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A Python that is not there, is of another version, or lacks what workers import is found before anything is started."""
     monkeypatch.delenv("PYTHONPATH", raising=False)
+    monkeypatch.setattr(launch, "_has_jvm", lambda: False)  # which this process may have by now
     old = program(tmp_path / "old", "#!/bin/sh\necho '[[3, 9, 1], []]'\n")
     for named, found in {
         "/nowhere/python": "is no Python that runs here",

@@ -7,7 +7,7 @@ else to us, is left to `jsonexact`:
 
 - *decimals* are read with more digits than their type has, so that none can wrap around, and rounded to it as Spark does;
 - a double *minus zero* may have been written `-0`, a whole number, which has none;
-- a double that is *not finite* may have been written `Inf` or `-NaN`.
+- a double that is *infinite* may have been written `Inf`, or as digits without end, and one that is none as `-NaN`.
 
 A string or time column whose values are all whole numbers (an id that is a string to some) is read as numbers: after the
 first block that was refused for it.
@@ -167,9 +167,11 @@ class _Conversion:
         bits = values.view(np.int64 if values.dtype == np.float64 else np.int32)
         if (bits == np.iinfo(bits.dtype).min).any():
             self._check_bare(b"-0")
-        if not np.isfinite(values).all():
-            for word in (b"-NaN", b"Inf", b"-Inf"):
-                self._check_bare(word)
+        if np.isinf(values).any():
+            msg = "infinities, which may have been digits without end"
+            raise MalformedError(msg)
+        if np.isnan(values).any():
+            self._check_bare(b"-NaN")
 
     def _check_bare(self, word: bytes) -> None:
         if has_bare(self._data, word):

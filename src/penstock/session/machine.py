@@ -523,7 +523,9 @@ def time_zone() -> Finding:
     return Finding(
         "time",
         "ok",
-        f"TZ={named!r}" if named else "the machine's zone; what is read and written takes UTC unless told otherwise",
+        f"TZ={named!r}"
+        if named
+        else "the machine's zone, which a session of Spark takes, too, unless it is told another",
     )
 
 
