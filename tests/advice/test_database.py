@@ -20,7 +20,7 @@ from tests.support.database import Driver, Place, batch, ten
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Wait for locks for a moment, and not at all between tries."""
-    monkeypatch.setattr(database, "_LOCK_MILLIS", 100)
+    monkeypatch.setattr(database.Database, "_lock_millis", 100)
     with use(FakeClock()):
         yield
 
