@@ -10,17 +10,17 @@ from pathlib import Path
 import pytest
 
 from penstock.clock import use
-from penstock.db.database import Database
-from penstock.errors import CheckpointMismatch, DatabaseAway, DatabaseError, OptionError, RowRefused, TableMismatch
+from penstock.db import database
+from penstock.errors import DatabaseAway, DatabaseError, RowRefused, TableMismatch
 from penstock.testing import FakeClock
+from tests.support.advice import follows
 from tests.support.database import Driver, Place, batch, ten
-from tests.support.follows import follows
 
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Wait for locks for a moment, and not at all between tries."""
-    monkeypatch.setattr(Database, "_lock_millis", 100)
+    monkeypatch.setattr(database, "_LOCK_MILLIS", 100)
     with use(FakeClock()):
         yield
 
@@ -71,81 +71,6 @@ def test_database_that_is_locked(place: Place, tmp_path: Path) -> None:
     holder.communicate("")
     Driver(place, "d2").run(1, ten(1))
     assert has_batches(place, 0, 1)
-
-
-@pytest.mark.parametrize("remedy", ["put back", "another sinkId", "deleted row"])
-@follows("PST-302")
-def test_another_checkpoint(place: Place, remedy: str) -> None:
-    """`CheckpointMismatch`: the query that wrote goes on, or the rows of the other one come behind: each row once."""
-    for number in range(2):
-        Driver(place).run(number, ten(number))
-    with pytest.raises(CheckpointMismatch, match="Put the checkpoint back.*take another sinkId, or delete the row 's'"):
-        Driver(place, "d2", "another").begin(0)
-    if remedy == "put back":
-        Driver(place, "d2").run(2, ten(2))
-    elif remedy == "another sinkId":
-        Driver(place, "d2", "another", sink_id="s2").run(0, ten(2))
-    else:
-        place.query("DELETE FROM {b} WHERE sink_id = 's'")
-        Driver(place, "d2", "another").run(0, ten(2))
-    assert has_batches(place, 0, 1, 2)
-
-
-@pytest.mark.parametrize("older", ["database", "checkpoint"])
-@pytest.mark.parametrize("remedy", ["restored", "begun anew"])
-@follows("PST-302")
-def test_database_and_checkpoint_of_different_times(place: Place, older: str, remedy: str) -> None:
-    """`CheckpointMismatch`: both of one time go on; both begun anew, with an empty table, have every row once."""
-    for number in range(3):
-        Driver(place).run(number, ten(number))
-    with pytest.raises(CheckpointMismatch, match="restore both from the same time; or begin anew, .* an empty table"):
-        Driver(place, "d2").begin(1 if older == "checkpoint" else 4)
-    if remedy == "restored":
-        Driver(place, "d2").run(3, ten(3))
-    else:
-        place.query("DELETE FROM {t}")
-        for number in range(4):
-            Driver(place, "d2", "another", sink_id="s2").run(number, ten(number))
-    assert has_batches(place, 0, 1, 2, 3)
-
-
-@follows("PST-702")
-def test_table_that_is_not_to_be_created(place: Place) -> None:
-    """`TableMismatch`: with the table created, or the option left out, the batch goes in."""
-    with pytest.raises(TableMismatch, match="createTable=false: create it, or leave that option out"):
-        Driver(place, options={"createTable": "false"}).begin(0)
-    place.query("CREATE TABLE {t} (k bigint, v text, n bigint)")
-    Driver(place, options={"createTable": "false"}).run(0, ten(0))
-    place.query("DROP TABLE {t}")
-    with pytest.raises(TableMismatch, match="or create it if it shall have no more than what comes next"):
-        Driver(place, "d2").begin(1)
-    place.query("CREATE TABLE {t} (k bigint, v text, n bigint)")
-    Driver(place, "d3").run(1, ten(1))
-    assert has_batches(place, 1)
-
-
-@follows("PST-702")
-def test_column_that_needs_a_value(place: Place) -> None:
-    """`TableMismatch`: each of the three ways that it names lets the batch in."""
-    place.query("CREATE TABLE {t} (k bigint, v text, n bigint, x bigint NOT NULL)")
-    with pytest.raises(TableMismatch, match="give it a default, let it be null, or add the column to the query"):
-        Driver(place).run(0, ten(0))
-    place.query("ALTER TABLE {t} DROP COLUMN x")
-    place.query("ALTER TABLE {t} ADD COLUMN x bigint NOT NULL DEFAULT 7")
-    Driver(place).run(0, ten(0))
-    place.query("ALTER TABLE {t} DROP COLUMN x")
-    place.query("ALTER TABLE {t} ADD COLUMN x bigint")
-    Driver(place).run(1, ten(1))
-    assert has_batches(place, 0, 1)
-
-
-@follows("PST-101")
-def test_sum_without_keys(place: Place) -> None:
-    """`OptionError` of `mode=merge`: the key that the message asks for is given, and the batch is added up."""
-    with pytest.raises(OptionError, match=r"mode=merge needs keyColumns that the rows have \(k, v, n\)"):
-        Driver(place, options={"mode": "merge"}).begin(0)
-    Driver(place, options={"mode": "merge", "keyColumns": "k,v"}).run(0, batch((1, "a", 1), (1, "a", 2)))
-    assert place.rows() == [(1, "a", 3)]
 
 
 @follows("PST-702")

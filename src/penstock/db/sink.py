@@ -76,6 +76,7 @@ if TYPE_CHECKING:
     from penstock.options import Options
     from penstock.query.batch import Batch
 
+_ANEW = "a new checkpoint, another sinkId and an empty table, or its rows are there twice"
 _BATCHES = {
     "sink_id": "text",
     "query_id": "text NOT NULL",
@@ -115,7 +116,7 @@ class DatabaseSink:
         self._rejected = (*self._table[:-1], f"{self._table[-1]}_rejected")
         batches = ".".join(self._batches)
         behind = f"take another sinkId, or delete the row {sink_id!r} of {batches}"
-        self._nouns = Nouns(f"sink {sink_id!r} in {batches}", "the database", "another sinkId", behind)
+        self._nouns = Nouns(f"sink {sink_id!r} in {batches}", "the database", _ANEW, behind)
         self._check_columns()
         if options["url"].startswith(SQLITE) and (options["password"] or len(self._table + self._batches) > 2):  # noqa: PLR2004 - two names
             msg = (

@@ -22,12 +22,11 @@ if TYPE_CHECKING:
 
 
 def open_files(options: Options, schema: str, sink_id: str) -> FileBatches:
-    """Return the sink of this name for rows of this schema, Spark's JSON; `UsageError` if they cannot be written so."""
+    """Return the sink of this name for rows of this schema, Spark's JSON."""
     stage = options[STAGE]
     arrow = fused.Stage.of(stage).schema if stage else to_arrow(schema)
     storage, root = locate(options["path"])
     sink = Sink(storage, root, options, sink_id)
-    sink.check(arrow)
     return FileBatches(sink, arrow, partial(_of_splits, options) if stage else partial(_of_spark, options, arrow))
 
 
