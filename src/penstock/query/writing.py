@@ -127,7 +127,8 @@ class Started(Generic[BegunT, ResultT]):
 class QueryWriting(Generic[BegunT, ResultT]):
     """The writing of one query to one sink. Cheap to make and picklable; Spark makes one for each batch and each commit.
 
-    `opens` makes the sink of the name that it is given; it is cheap and picklable. `checkpoint` is where the query's is, `sink_id` what the user calls the state of the sink.
+    `opens` makes the sink of the name that it is given; it is cheap and picklable. `checkpoint` is where the query's is,
+    `sink_id` what the user calls the state of the sink.
     """
 
     def __init__(
