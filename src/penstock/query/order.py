@@ -80,7 +80,7 @@ def place(last: Last, batch: Batch, nouns: Nouns) -> Standing:
 def _refuse_query(last: Last, batch: Batch, nouns: Nouns) -> NoReturn:
     msg = (
         f"{nouns.state} was written by query {last.query} up to batch {last.number}, and this is query {batch.query}, batch "
-        f"{batch.number}: its checkpoint was deleted, or is another one; put the checkpoint back; or, if the rows of this "
+        f"{batch.number}: its checkpoint was deleted, or is another one. Put the checkpoint back; or, if the rows of this "
         f"query shall come behind those, {nouns.behind}"
     )
     raise CheckpointMismatch(msg)
@@ -93,4 +93,4 @@ def _refuse_number(last: Last, batch: Batch, nouns: Nouns, cause: str) -> NoRetu
 
 
 def _remedy(nouns: Nouns) -> str:
-    return f"restore both from the same time, or begin anew, with {nouns.anew}"
+    return f"restore both from the same time; or begin anew, with {nouns.anew}"
