@@ -92,7 +92,8 @@ def test_output_that_was_emptied(tmp_path: Path) -> None:
     shutil.rmtree(query.dst)
     query.put("b", "3")
     with pytest.raises(
-        CheckpointMismatch, match="restore it, or begin anew, with a new checkpoint and an empty directory"
+        CheckpointMismatch,
+        match="restore both from the same time; or begin anew, with a new checkpoint and an empty directory",
     ):
         query.batch()
     put_back()
@@ -117,7 +118,7 @@ def test_checkpoint_that_was_put_back(tmp_path: Path) -> None:
     shutil.rmtree(query.checkpoint)
     shutil.copytree(f"{query.checkpoint}.copy", query.checkpoint)
     with pytest.raises(
-        CheckpointMismatch, match="restore the output with it, or begin anew, with a new checkpoint and"
+        CheckpointMismatch, match="restore both from the same time; or begin anew, with a new checkpoint and"
     ):
         query.batch()
     put_back()

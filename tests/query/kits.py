@@ -138,9 +138,7 @@ class TableKit(Kit):
     @staticmethod
     def _open(url: str, sink_id: str) -> TableBatches:
         given = {"url": url, "table": "t", "stagingLocation": "/staging"}
-        sink = TableBatches(parse(DATABASE, given, what="database sink"), sink_id, TEXT)
-        sink.check()
-        return sink
+        return TableBatches(parse(DATABASE, given, what="database sink"), sink_id, TEXT)
 
     def rows(self) -> list[str]:
         """Return the table."""

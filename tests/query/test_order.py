@@ -12,7 +12,7 @@ from penstock.query.batch import Batch
 from penstock.query.fence import Claim
 from penstock.query.order import Last, Nouns, Standing, place
 
-NOUNS = Nouns("sink 's'", "the shelf", "an empty shelf", "take another shelf")
+NOUNS = Nouns("sink 's'", "the shelf", "a new checkpoint and an empty shelf", "take another shelf")
 FIRST, LAST = Last(""), Last("q", 4, "m4")
 
 PLACES = [

@@ -36,7 +36,10 @@ class ToySink(BatchSink[None, list[str]]):
 
     def __init__(self, path: str, sink_id: str) -> None:
         self.path, self.sink_id = path, sink_id
-        self.nouns = Nouns(f"sink {sink_id!r} of {path!r}", "the database", "another sinkId")
+        self.nouns = Nouns(f"sink {sink_id!r} of {path!r}", "the database", "a new checkpoint and another sinkId")
+
+    def check(self) -> None:
+        """Do nothing: any string can be written."""
 
     def begin(self, driver: str, batch: Batch | None) -> None:
         """Take the sink over."""

@@ -76,7 +76,7 @@ if TYPE_CHECKING:
     from penstock.options import Options
     from penstock.query.batch import Batch
 
-_ANEW = "another sinkId and an empty table, or its rows are there twice"
+_ANEW = "a new checkpoint, another sinkId and an empty table, or its rows are there twice"
 _BATCHES = {
     "sink_id": "text",
     "query_id": "text NOT NULL",

@@ -5,7 +5,7 @@
 driver may commit it (`fence`), state that tells when it was altered (`records`), and the calls in their order (`writing`).
 
 *What may be touched.* The checkpoint of the query, through `storage`: it is read, and made durable. What is in a sink is
-the sink's own. It gives four verbs, `writing.BatchSink`, keeps three values with its last batch (`order.Last`) and one of
+the sink's own. It gives four verbs and a check, `writing.BatchSink`, keeps three values with its last batch (`order.Last`) and one of
 who may commit (`fence.Claim`), and asks `order.place` and `fence.check` under the lock, or before the conditional put,
 that commits.
 
@@ -16,7 +16,7 @@ How a batch goes, from top to bottom, and what travels:
 
     spark.writer.StreamWriter     writing.QueryWriting                the sink, a BatchSink
     begin                      -> bound: checkpoint read once
-                                  persist                          -> begin(driver, batch)
+                                  persist                          -> check(), begin(driver, batch)
       | Started: bound, sink, what begin returned
     write, in tasks            -> Started.write                    -> write(begun, task, rows)
       | TaskReport: query, bound, what write returned

@@ -49,7 +49,7 @@ class Nouns:
     """What a sink calls its things, in messages.
 
     `state` has the last batch, as "the ledger of '/out'". `whole` is what is copied and put back as one, as "the output
-    directory". `anew` is what a query that begins anew needs beside a new checkpoint. `behind` is what lets another
+    directory". `anew` is what a query that begins anew needs, as "a new checkpoint and an empty directory". `behind` is what lets another
     query write behind the rows that are there.
     """
 
@@ -80,7 +80,7 @@ def place(last: Last, batch: Batch, nouns: Nouns) -> Standing:
 def _refuse_query(last: Last, batch: Batch, nouns: Nouns) -> NoReturn:
     msg = (
         f"{nouns.state} was written by query {last.query} up to batch {last.number}, and this is query {batch.query}, batch "
-        f"{batch.number}: its checkpoint was deleted, or is another one; put the checkpoint back; or, if the rows of this "
+        f"{batch.number}: its checkpoint was deleted, or is another one. Put the checkpoint back; or, if the rows of this "
         f"query shall come behind those, {nouns.behind}"
     )
     raise CheckpointMismatch(msg)
@@ -93,4 +93,4 @@ def _refuse_number(last: Last, batch: Batch, nouns: Nouns, cause: str) -> NoRetu
 
 
 def _remedy(nouns: Nouns) -> str:
-    return f"restore both from the same time, or begin anew, with a new checkpoint and {nouns.anew}"
+    return f"restore both from the same time; or begin anew, with {nouns.anew}"

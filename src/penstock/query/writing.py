@@ -50,6 +50,13 @@ class BatchSink(ABC, Generic[BegunT, ResultT]):
     """
 
     @abstractmethod
+    def check(self) -> None:
+        """Raise `UsageError` where rows cannot be written so. Touches nothing.
+
+        Called on the driver before each batch begins, and nowhere else: it may take its time.
+        """
+
+    @abstractmethod
     def begin(self, driver: str, batch: Batch | None) -> BegunT:
         """Take the sink over for `driver` if another one had it; return what the tasks must know.
 
@@ -120,8 +127,8 @@ class Started(Generic[BegunT, ResultT]):
 class QueryWriting(Generic[BegunT, ResultT]):
     """The writing of one query to one sink. Cheap to make and picklable; Spark makes one for each batch and each commit.
 
-    `opens` makes the sink of the name that it is given, and raises `UsageError` where rows cannot be written so; it is
-    picklable. `checkpoint` is where the query's is, `sink_id` what the user calls the state of the sink.
+    `opens` makes the sink of the name that it is given; it is cheap and picklable. `checkpoint` is where the query's is,
+    `sink_id` what the user calls the state of the sink.
     """
 
     def __init__(
@@ -142,6 +149,7 @@ class QueryWriting(Generic[BegunT, ResultT]):
         """Begin the batch in flight, on the driver. `bound` is what the checkpoint said, if that has been asked."""
         bound = bound or self.bound()
         sink, checkpoint = self._opens(bound.sink_id), self._checkpoint()
+        sink.check()
         if checkpoint and bound.batch:
             checkpoint.persist(bound.batch.number)
         with _overtaken_is_fenced(checkpoint, bound.batch):

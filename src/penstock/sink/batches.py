@@ -33,6 +33,10 @@ class FileBatches(BatchSink[Begun, TaskResult]):
         self._schema = schema
         self._converts = converts
 
+    def check(self) -> None:
+        """Raise `UsageError` unless rows of this schema can be written as the options say."""
+        self.sink.check(self._schema)
+
     def begin(self, driver: str, batch: Batch | None) -> Begun:
         """Begin a batch, away from the keeper; `UsageError` if the rows cannot be written as the options say."""
         self.sink.check(self._schema)

@@ -106,7 +106,9 @@ class Sink:
         self.staging = f"{self.state}/staging"
         self.ledger = Ledger(storage, f"{self.state}/ledger", sink_id)
         self._name = f"sink {sink_id!r} in {root!r}"
-        self._nouns = Nouns(f"the ledger of {self.state!r}", "the output directory", "an empty directory")
+        self._nouns = Nouns(
+            f"the ledger of {self.state!r}", "the output directory", "a new checkpoint and an empty directory"
+        )
 
     @staticmethod
     def existing(storage: Storage, root: str, sink_id: str) -> Sink:
