@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from penstock.cli.app import app
 from penstock.formats.schema import to_arrow
-from penstock.options import SINK, SOURCE, parse
+from penstock.options import SINK, SOURCE, Options, parse
 from penstock.query.checkpoint import Checkpoint
 from penstock.sink.sink import Sink, TaskResult
 from penstock.source import configured
@@ -87,7 +87,7 @@ class Query(Lines):
         done, planned = log.numbers("commits"), log.numbers("offsets")
         if planned[len(done) :]:
             return True
-        _, planner = self._source()
+        _, _, planner = self._source()
         start = self._offset(done[-1]) if done else planner.initial()
         end = planner.latest(start)
         if end == start:
@@ -100,10 +100,10 @@ class Query(Lines):
         assert self.planned()
         log = Checkpoint(str(self.checkpoint))
         number = log.numbers("offsets")[-1]
-        how, planner = self._source()
+        options, how, planner = self._source()
         sink = self.sink()
         begun = sink.begin(owner, log.batch("q", number))
-        rows = how.batches(planner.splits(self._offset(number)))
+        rows = configured.rows(options, how, tuple(planner.splits(self._offset(number))))
         result = sink.write(begun, "q", number, 0, to_arrow(self.schema), rows)
         return sink, number, [result]
 
@@ -112,10 +112,10 @@ class Query(Lines):
         sink.commit(Checkpoint(str(self.checkpoint)).batch("q", number), results)
         self._log("commits", number, "v1\n{}\n")
 
-    def _source(self) -> tuple[Any, Planner]:
+    def _source(self) -> tuple[Options, Any, Planner]:
         options = parse(SOURCE, {"path": str(self.src)} | self.source, what="source")
         how = configured.reading(options, self.schema)
-        return how, configured.planner(options, how)
+        return options, how, configured.planner(options, how)
 
     def _offset(self, number: int) -> dict[str, Any]:
         offset = Checkpoint(str(self.checkpoint)).offsets(number)[0]
