@@ -61,7 +61,9 @@ def test_every_word_of_sql_may_name_a_column(spark: SparkSession) -> None:
 def test_a_timestamp_is_what_the_session_says(spark: SparkSession) -> None:
     """Where `timestamp` is set to be a time without a zone, it is one in schemas that are given to us."""
     assert spark._jvm is not None
-    spark._jvm.SparkSession.setActiveSession(spark._jsparkSession)  # another test may have left a session of its own active
+    spark._jvm.SparkSession.setActiveSession(
+        spark._jsparkSession
+    )  # another test may have left a session of its own active
     assert json.loads(ddl.schema_json("a timestamp"))["fields"][0]["type"] == "timestamp"
     spark.conf.set("spark.sql.timestampType", "TIMESTAMP_NTZ")
     try:

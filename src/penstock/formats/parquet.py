@@ -11,14 +11,13 @@ from __future__ import annotations
 
 from io import SEEK_END
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyarrow import types
 
 from penstock.errors import BadFile, OptionError
 from penstock.formats.schema import castable, fitted, nullable, recast, spark_name
-from penstock.formats.staged import arrow_batches, arrow_stream
 from penstock.formats.stored import SPARK_KEY, Stored, schema_of
 
 if TYPE_CHECKING:
@@ -27,24 +26,16 @@ if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
     from penstock.formats.account import Account
+    from penstock.formats.families import WritableFile
 
 __all__ = [
     "ParquetWriter",
-    "arrow_batches",
-    "arrow_stream",
     "parquet_batches",
     "parquet_schema",
 ]
 
 _ROWS_PER_GROUP_MAX = 1 << 20
 _SPARSE = 2  # a batch that pins more than this times its own bytes is copied before it is kept
-
-
-class WritableFile(Protocol):
-    """What a Parquet file is written to: bytes are only ever appended. It is not closed by the writer."""
-
-    def write(self, data: Any, /) -> Any:  # noqa: ANN401 - bytes-like objects of Arrow; the result is not used
-        """Append all of `data`."""
 
 
 def parquet_schema(file: Any) -> pa.Schema:  # noqa: ANN401 - a seekable binary file object, or pyarrow's
