@@ -91,7 +91,7 @@ def test_same_seed_same_rows() -> None:
     """A case of rows follows from its seed alone, and they differ in all that can be chosen."""
     assert str(rows_module.Case(3)) == str(rows_module.Case(3)) != str(rows_module.Case(4))
     cases = [rows_module.Case(seed) for seed in range(100)]
-    assert {case.format for case in cases} == {"text", "json", "csv", "parquet"}
+    assert {case.format for case in cases} == {"text", "json", "csv", "parquet", "orc"}
     assert {case.compression for case in cases} == {"none", "gzip", "zstd", "snappy"}
     assert all(sum(case.expected.values()) == case.count for case in cases)
 

@@ -23,6 +23,7 @@ FORMATS = (
     KnownFormat("json"),
     KnownFormat("csv"),
     KnownFormat("parquet"),
+    KnownFormat("orc"),
     KnownFormat("binary", value="binary", written=False),
 )
 DEFAULT = FORMATS[0].name
