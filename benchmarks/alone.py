@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 
 from benchmarks.data import schema
 from penstock.formats import ReadFormat, decoder
-from penstock.formats.lines import blocks
+from penstock.formats.lines import BLOCK_BYTES, blocks
 from penstock.formats.parquet import ParquetWriter
 from penstock.formats.schema import to_arrow
-from penstock.source.read import BLOCK_BYTES
 from penstock.storage import LocalStorage
 
 if TYPE_CHECKING:

@@ -220,7 +220,7 @@ def test_every_record_once(penstock: Callable[..., Said], pipeline: Callable[...
         ({"encodingErrors": "replace"}, b"caf\xe9\n\xf0\x9f\x98\n", 2),
     ],
 )
-@pytest.mark.parametrize("form", ["text", "json", "parquet"])
+@pytest.mark.parametrize("form", ["text", "json", "parquet", "orc"])
 def test_every_record_of_another_encoding_once(
     pipeline: Callable[..., Pipeline], options: dict[str, str], content: bytes, count: int, form: str
 ) -> None:
@@ -362,6 +362,7 @@ FORMATS: dict[str, dict[str, str]] = {
     "csv empty is null": {"format": "csv", "emptyValue": ""},
     "csv growing": {"format": "csv", "header": "true", "growing": "true", "fileName": "all.csv"},
     "parquet": {"format": "parquet"},
+    "orc": {"format": "orc"},
     "buckets": {"format": "parquet", "bucketBy": "{at:%Y-%m}/city={city}"},
     "dropped": {"format": "csv", "bucketBy": "at={at:%Y}/city={city}", "dropBucketColumns": "true"},
     "batch time": {"format": "json", "bucketBy": "d={time:%Y}", "dropBucketColumns": "true"},

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.errors import BadFile, BadRecord, OptionError
-from penstock.formats import Dialect, ReadFormat, WriteFormat, decoder, encoder, file_header
+from penstock.formats import Dialect, ReadFormat, WriteFormat, decoder, encoder, file_extension, file_header
 from penstock.formats.csvcut import csv_blocks, csv_cut, csv_stream_blocks
 from penstock.formats.delimited import CsvEncoder, header_names
 from tests.formats.batches import flat_batches, same_rows
@@ -492,7 +492,7 @@ def test_a_single_null_is_a_record() -> None:
 @pytest.mark.parametrize(("compression", "name"), [("none", ".csv"), ("gzip", ".csv.gz"), ("zstd", ".csv.zst")])
 def test_extension(compression: str, name: str) -> None:
     """The extension tells the format and the compression."""
-    assert encoder(WriteFormat("csv", TWO, compression)).extension == name
+    assert file_extension(WriteFormat("csv", TWO, compression)) == name
 
 
 WRITTEN = st.builds(

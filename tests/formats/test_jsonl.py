@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.errors import BadRecord, OptionError
-from penstock.formats import ReadFormat, WriteFormat, decoder, encoder, jsonexact, jsonl
+from penstock.formats import ReadFormat, WriteFormat, decoder, encoder, file_extension, jsonexact, jsonl
 from penstock.formats.account import Account
 from penstock.formats.jsondense import DenseReader, is_strict
 from penstock.formats.jsonlines import Lines
@@ -690,7 +690,7 @@ def test_years_beyond_four_digits_are_refused(kind: pa.DataType, beyond: int) ->
 @pytest.mark.parametrize(("compression", "name"), [("none", ".json"), ("gzip", ".json.gz"), ("zstd", ".json.zst")])
 def test_extension(compression: str, name: str) -> None:
     """The extension tells the format and the compression."""
-    assert encoder(WriteFormat("json", LONG, compression)).extension == name
+    assert file_extension(WriteFormat("json", LONG, compression)) == name
 
 
 @given(batch=flat_batches(others={pa.binary(): st.binary(max_size=8)}))

@@ -119,7 +119,7 @@ def test_other_engines_read_the_file(tmp_path: Path) -> None:
 def test_every_cut_gives_each_row_group_once() -> None:
     """At any cut each row group comes once, from the range it begins in."""
     batch = pa.RecordBatch.from_pydict({"a": list(range(60))}, NUMBERS)
-    data = written(batch, row_group_bytes=100, codec="none")
+    data = written(batch, group_bytes=100, codec="none")
     for cut in range(len(data) + 1):
         left, right = (
             [
@@ -252,17 +252,17 @@ def test_batches_are_bounded() -> None:
     assert [value for batch in batches for value in batch.column(0).to_pylist()] == list(range(1_000))
 
 
-@given(sizes=st.lists(st.integers(0, 400), max_size=8), row_group_bytes=st.integers(1, 4_000))
-def test_any_batches_make_row_groups_of_about_the_size(sizes: list[int], row_group_bytes: int) -> None:
+@given(sizes=st.lists(st.integers(0, 400), max_size=8), group_bytes=st.integers(1, 4_000))
+def test_any_batches_make_row_groups_of_about_the_size(sizes: list[int], group_bytes: int) -> None:
     """Batches of any sizes are cut and joined to row groups of the size asked for; no row is lost or moved."""
     whole = pa.RecordBatch.from_pydict({"a": list(range(sum(sizes)))}, NUMBERS)
     bounds = itertools.pairwise(itertools.accumulate(sizes, initial=0))
     batches = [whole.slice(0, 0), *(whole.slice(start, end - start) for start, end in bounds)]
-    data = written(*batches, row_group_bytes=row_group_bytes)
+    data = written(*batches, group_bytes=group_bytes)
     assert read(data, NUMBERS).column(0).to_pylist() == list(range(sum(sizes)))
     groups = group_rows(data)
-    assert all(count <= max(row_group_bytes // 8 + 1, 1) for count in groups)
-    assert all(8 * count >= row_group_bytes - 8 for count in groups[:-1])
+    assert all(count <= max(group_bytes // 8 + 1, 1) for count in groups)
+    assert all(8 * count >= group_bytes - 8 for count in groups[:-1])
 
 
 def test_a_small_view_does_not_pin_its_batch() -> None:
@@ -285,7 +285,7 @@ def test_the_estimate_follows_the_file() -> None:
     """The size is estimated by the ratio given, then by the one the file has shown; when closed it is the file's size."""
     file = io.BytesIO()
     batch = pa.RecordBatch.from_pydict({"a": list(range(100_000))}, NUMBERS)
-    writer = ParquetWriter(file, NUMBERS, "zstd", row_group_bytes=2 * batch.nbytes, ratio=0.5)
+    writer = ParquetWriter(file, NUMBERS, "zstd", group_bytes=2 * batch.nbytes, ratio=0.5)
     assert writer.bytes_estimate == file.tell() == 4
     writer.write(batch)
     assert writer.bytes_estimate == 4 + batch.nbytes // 2

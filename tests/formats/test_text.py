@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import BadRecord, OptionError
-from penstock.formats import ReadFormat, WriteFormat, decoder, encoder
+from penstock.formats import ReadFormat, WriteFormat, decoder, encoder, file_extension
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -174,7 +174,7 @@ def test_any_bytes_are_read_or_refused(block: bytes) -> None:
 @pytest.mark.parametrize(("compression", "name"), [("none", ".txt"), ("gzip", ".txt.gz"), ("zstd", ".txt.zst")])
 def test_extension(compression: str, name: str) -> None:
     """The extension tells the format and the compression."""
-    assert encoder(WriteFormat("text", STRING, compression)).extension == name
+    assert file_extension(WriteFormat("text", STRING, compression)) == name
 
 
 def test_real_logs(loghub: Path) -> None:

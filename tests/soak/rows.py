@@ -26,6 +26,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import zstandard
+from pyarrow import orc
 
 from penstock import clock
 from penstock.formats.schema import to_arrow
@@ -108,6 +109,11 @@ _SCALARS = (
 )
 _WITH_TIMES = (*_SCALARS, "date", "timestamp", "timestamp_ntz")
 _PARQUET_ONLY = ("binary", "void", "time(0)", "time(6)", "interval day to second", "interval hour")
+_ONLY = {
+    "parquet": _PARQUET_ONLY,
+    "orc": ("binary",),
+}
+_TABLES = tuple(_ONLY)
 _DUCKDB = {
     "byte": "tinyint",
     "short": "smallint",
@@ -143,8 +149,8 @@ class Case:
     def __init__(self, seed: int) -> None:
         self.seed = seed
         self._chance = chance = random.Random(f"{seed} rows")  # noqa: S311 - repeatable
-        self.format = chance.choice(("parquet", "parquet", "json", "csv", "text"))
-        self.compression = chance.choice(("none", "gzip", "zstd", *(["snappy"] if self.format == "parquet" else [])))
+        self.format = chance.choice(("parquet", "parquet", "orc", "json", "csv", "text"))
+        self.compression = chance.choice(("none", "gzip", "zstd", *(["snappy"] if self.format in _TABLES else [])))
         self.schema: Spark = self._schema()
         self.arrow = to_arrow(json.dumps(self.schema))
         many = self.format != "text" and chance.random() < 0.1  # a directory for each row
@@ -222,7 +228,7 @@ class Case:
         if self.format == "csv":
             return self._chance.choice(_WITH_TIMES)
         if depth == 0 or self._chance.random() > _NESTED:
-            return self._chance.choice(_WITH_TIMES + (_PARQUET_ONLY if self.format == "parquet" else ()))
+            return self._chance.choice(_WITH_TIMES + _ONLY.get(self.format, ()))
         kind = self._chance.choice(("struct", "array", "map"))
         null = self._chance.random() < 0.7
         if kind == "array":
@@ -300,12 +306,14 @@ class Case:
             return Decimal(whole * chance.choice((1, -1))).scaleb(-scale, _EXACT)
         if kind == "string":
             return "".join(chance.choice(_WORDS) for _ in range(chance.randint(0, 3)))[:9]
+        # Arrow reads the times of ORC in nanoseconds, which do not go further.
+        times = [at for at in _TIMES if self.format != "orc" or 1677 < at.year < 2262]
         drawn: dict[str, Callable[[], Any]] = {
             "boolean": lambda: chance.random() < 0.5,
             "binary": lambda: chance.randbytes(chance.randint(0, 5)),
             "date": lambda: chance.choice(_DAYS),
-            "timestamp_ntz": lambda: chance.choice(_TIMES),
-            "timestamp": lambda: chance.choice(_TIMES).replace(tzinfo=timezone.utc),
+            "timestamp_ntz": lambda: chance.choice(times),
+            "timestamp": lambda: chance.choice(times).replace(tzinfo=timezone.utc),
             "time(0)": lambda: time(chance.randrange(24), 59, 59),
             "time(6)": lambda: time(chance.randrange(24), 0, 1, chance.randrange(1_000_000)),
             "interval hour": lambda: timedelta(hours=chance.randint(-100, 100)),
@@ -326,6 +334,8 @@ class Case:
                 tables = (_of_duckdb("select * from read_parquet(?)", path) for path in files)
                 yield "DuckDB", self._of_arrow(tables)
                 yield "polars", self._of_arrow(pl.read_parquet(path).to_arrow() for path in files)
+        elif self.format == "orc":
+            yield "Arrow", self._of_arrow(orc.ORCFile(path).read() for path in files)
         elif self.format == "json":
             lines = (json.loads(line, parse_float=Decimal) for path in files for line in _text(path).split("\n")[:-1])
             yield "Python", ([_of_json(line.get(f["name"]), f["type"]) for f in fields] for line in lines)

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.formats import families
 from penstock.sink import parts
-from penstock.source import read
 from tests.soak import rows as rows_module
 from tests.soak import texts
 from tests.soak.reader import Reader
@@ -67,7 +67,7 @@ def test_same_seed_same_text() -> None:
 
 def test_texts_see_a_reader_that_is_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A reader that looks for its separator in bytes, whatever they mean, is found out by one of the first cases."""
-    monkeypatch.setattr(read, "in_bytes", lambda fmt: True)
+    monkeypatch.setattr(families.RecordFormat, "in_bytes", lambda _, fmt: True)
     found = 0
     for seed in range(200):
         directory = tmp_path / str(seed)
@@ -91,7 +91,7 @@ def test_same_seed_same_rows() -> None:
     """A case of rows follows from its seed alone, and they differ in all that can be chosen."""
     assert str(rows_module.Case(3)) == str(rows_module.Case(3)) != str(rows_module.Case(4))
     cases = [rows_module.Case(seed) for seed in range(100)]
-    assert {case.format for case in cases} == {"text", "json", "csv", "parquet"}
+    assert {case.format for case in cases} == {"text", "json", "csv", "parquet", "orc"}
     assert {case.compression for case in cases} == {"none", "gzip", "zstd", "snappy"}
     assert all(sum(case.expected.values()) == case.count for case in cases)
 

@@ -30,7 +30,8 @@ import pyarrow as pa
 import zstandard
 
 from penstock.errors import BadFile, BadRecord, OptionError
-from penstock.formats import csvcut, lines
+from penstock.formats import csvcut, families, lines
+from penstock.formats.known import csv as known_csv
 from penstock.options import SOURCE, parse
 from penstock.source import configured, read
 
@@ -329,6 +330,8 @@ class Case:
     def _small_blocks(self) -> ExitStack:
         sizes = [
             (read, "BLOCK_BYTES"),
+            (families, "BLOCK_BYTES"),
+            (known_csv, "BLOCK_BYTES"),
             (read, "_CHUNK_BYTES"),
             (lines, "_PEEK_BYTES"),
             (csvcut, "_SCAN_BYTES"),

@@ -19,8 +19,9 @@ from hypothesis import strategies as st
 from penstock.errors import BadFile, BadRecord
 from penstock.formats import Dialect
 from penstock.formats.account import Account
+from penstock.formats.known import csv as known_csv
 from penstock.options import SOURCE, parse
-from penstock.source import configured, read
+from penstock.source import configured
 from penstock.source.cursor import FileVersion, Split
 from penstock.source.plan import Planner
 from penstock.storage import LocalStorage
@@ -219,7 +220,7 @@ def test_small_files_are_read_once(source: Input, monkeypatch: pytest.MonkeyPatc
     file = source.put("f", b"id,name\n1,x\n")
     reading = source.reading("csv", ROWS, csv=Dialect(header=True))
     counted: list[tuple[int, int]] = []
-    remembering = read._remembering
+    remembering = known_csv._remembering
 
     def counting(read_at: Callable[[int, int], bytes], size: int) -> Callable[[int, int], bytes]:
         def call(offset: int, length: int) -> bytes:
@@ -228,6 +229,6 @@ def test_small_files_are_read_once(source: Input, monkeypatch: pytest.MonkeyPatc
 
         return remembering(call, size)
 
-    monkeypatch.setattr(read, "_remembering", counting)
+    monkeypatch.setattr(known_csv, "_remembering", counting)
     assert values(reading, [whole(file)], "id") == [1]
     assert counted == [(0, file.size)]

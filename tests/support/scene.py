@@ -11,6 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyarrow import orc
 
 from penstock import failpoints
 from penstock.errors import PenstockError
@@ -31,6 +32,7 @@ FORMS = {
     "arrow": _ROLLS | {"format": "parquet"},
     "own-file-of-bytes": _ROLLS,
     "own-file-of-parquet": _ROLLS | {"format": "parquet"},
+    "own-file-of-orc": _ROLLS | {"format": "orc"},
     "growing": {"growing": "true", "fileName": "all.txt"},
     "csv": _ROLLS | _CSV,
     "growing-csv": {"growing": "true", "fileName": "all.csv", "compression": "gzip"} | _CSV,
@@ -107,6 +109,8 @@ def rows(files: dict[str, bytes]) -> Counter[str]:
     for name, data in files.items():
         if name.endswith(".parquet"):
             found.update(pq.read_table(pa.BufferReader(data)).column(0).to_pylist())
+        elif name.endswith(".orc"):
+            found.update(orc.ORCFile(pa.BufferReader(data)).read().column(0).to_pylist())
         else:
             codec = {".gz": "gzip", ".zst": "zstd"}.get(Path(name).suffix)
             with pa.input_stream(pa.BufferReader(data), compression=codec) as stream:

@@ -19,6 +19,7 @@ from penstock.cli.process import importable_here, session, status_of, stop_signa
 from penstock.cli.progress import Course, reporter, starting
 from penstock.errors import OptionError
 from penstock.options import SOURCE, parse
+from penstock.options.formats import DEFAULT, READ, VALUES, WRITTEN
 from penstock.storage import locate
 from penstock.units import format_duration, format_size, parse_duration
 
@@ -41,7 +42,6 @@ _BY_OTHER_MEANS = {
     "statelocation": "--checkpoint",
     "tasks": "--master",
 }
-_NEED_SCHEMA = ("json", "csv", "parquet")
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class Request:
         from penstock.ingestion.job import check
 
         options = parse(SOURCE, _without_schema(self.source) | {"path": self.src}, what="source")
-        if "schema" not in self.source and options["emit"] == "records" and options["format"] in _NEED_SCHEMA:
+        if "schema" not in self.source and options["emit"] == "records" and options["format"] not in VALUES:
             msg = f"--schema is needed for format={options['format']}, such as --schema 'id bigint, name string'"
             raise OptionError(msg)
         if self.transform is not None:
@@ -193,12 +193,11 @@ def _merged(flags: dict[str, str | None], pairs: list[str], flag: str) -> dict[s
 
 def _same_format(source: dict[str, str]) -> str:
     """Return the output format where none is given: that of the source, if it can be written."""
-    found = source.get("format", "text").lower()
-    if found == "binary":
-        msg = "--to is needed: binary files cannot be written as such; choose parquet"
+    name = source.get("format", DEFAULT).lower()
+    if name in READ and name not in WRITTEN:
+        msg = f"--to is needed: {name} files cannot be written as such; choose parquet"
         raise OptionError(msg)
-    known = found in {"text", "json", "csv", "parquet"}
-    return found if known else "text"  # an unknown format is refused by the source's own check
+    return name if name in WRITTEN else DEFAULT  # an unknown format is refused by the source's own check
 
 
 def _check_transform(text: str) -> None:

@@ -25,7 +25,6 @@ from pyarrow import types
 from penstock.db.database import ROW
 from penstock.db.target import quoted
 from penstock.errors import OptionError, RowRefused, TableMismatch
-from penstock.formats import WriteFormat, encoder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -252,8 +251,10 @@ def _is_no_text(column: pa.Array) -> pa.Array:
 
 def _lines(rows: pa.RecordBatch) -> list[str]:
     """Return rows as JSON. Times of years without four digits, which it has not, are counts of days or microseconds from 1970."""
+    from penstock.formats.jsonl import json_lines  # for rows that are refused, and those are few
+
     try:
-        text = encoder(WriteFormat("json", rows.schema)).encode(rows)
+        text = json_lines(rows)
     except OptionError:
         return _lines(rows.cast(pa.schema([field.with_type(_counted(field.type)) for field in rows.schema])))
     return bytes(text).decode(errors="replace").split("\n")[:-1]

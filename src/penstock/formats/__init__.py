@@ -1,8 +1,9 @@
 """Records and bytes, with Arrow on one side: nothing here touches a file system, a clock or Spark.
 
-`decoder` and `encoder` serve the formats whose records are lines (text, json, csv); `parquet` and `binary` have
-functions of their own. `lines` and `csvcut` find records in bytes, `codecs` handles compressed files, `schema`
-Spark's schemas, `staged` the form in which rows wait to be written.
+A format is one object, in the file of its name in `known`, with one line in the registry (`options.formats`): it is of one of
+the two `families`, which say all that source, sink and `verify` ask of it, and nobody else compares names of formats. `lines` and
+`csvcut` find records in bytes, `codecs` handles compressed files, `schema` Spark's schemas, `staged` the form in which rows wait to
+be written, `trial` finds out which types a table can hold.
 
 Decoders take UTF-8: who reads a file in another encoding converts it first. `charsets` says in which encodings records can be
 found in the bytes of a file, so that it can be read in ranges.
@@ -10,15 +11,12 @@ found in the bytes of a file, so that it can be read in ranges.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from penstock.errors import OptionError
 from penstock.formats.account import Account
 from penstock.formats.format import Decoder, Dialect, Encoder, ReadFormat, WriteFormat
+from penstock.formats.registry import enumerated, format_named, record_format
 from penstock.formats.staged import arrow_batches, arrow_stream
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from penstock.options.formats import WRITTEN
 
 __all__ = [
     "Decoder",
@@ -30,10 +28,10 @@ __all__ = [
     "arrow_stream",
     "decoder",
     "encoder",
+    "file_extension",
     "file_header",
+    "format_named",
 ]
-
-LINES = ("text", "json", "csv")
 
 
 def decoder(fmt: ReadFormat, account: Account | None = None) -> Decoder:
@@ -41,7 +39,7 @@ def decoder(fmt: ReadFormat, account: Account | None = None) -> Decoder:
 
     Raises `OptionError` when the schema or an option is not for this format, or the format has no decoder.
     """
-    return _made_by(fmt.name, "read")[0](fmt, Account() if account is None else account)
+    return record_format(fmt.name, "read").decoder(fmt, Account() if account is None else account)
 
 
 def encoder(fmt: WriteFormat) -> Encoder:
@@ -49,31 +47,18 @@ def encoder(fmt: WriteFormat) -> Encoder:
 
     Raises `OptionError` when the schema or an option is not for this format, or the format has no encoder.
     """
-    return _made_by(fmt.name, "written")[1](fmt)
+    return record_format(fmt.name, "written").encoder(fmt)
 
 
 def file_header(fmt: WriteFormat) -> bytes:
     """Return what every file of `fmt` begins with, in UTF-8, not compressed: nothing, but for a csv that has a header."""
-    if fmt.name != "csv" or not fmt.csv.header:
-        return b""
-    from penstock.formats.delimited import header_record
-
-    return header_record(fmt)
+    return record_format(fmt.name).header(fmt)
 
 
-def _made_by(name: str, done: str) -> tuple[Callable[[ReadFormat, Account], Decoder], Callable[[WriteFormat], Encoder]]:
-    """Return what makes a format's decoder and encoder; imported when asked for, as most processes of a query need none."""
-    if name == "text":
-        from penstock.formats.text import TextDecoder, TextEncoder
-
-        return TextDecoder, TextEncoder
-    if name == "json":
-        from penstock.formats.jsonl import JsonDecoder, JsonEncoder
-
-        return JsonDecoder, JsonEncoder
-    if name == "csv":
-        from penstock.formats.delimited import CsvDecoder, CsvEncoder
-
-        return CsvDecoder, CsvEncoder
-    msg = f"format={name!r} is not {done} in lines: expected text, json or csv"
-    raise OptionError(msg)
+def file_extension(fmt: WriteFormat) -> str:
+    """Return the end of the names of such files: `.json`, `.csv.gz`, `.parquet`. Raises `OptionError`."""
+    form = format_named(fmt.name)
+    if not form.codecs:
+        msg = f"format={fmt.name!r} cannot be written: expected {enumerated(WRITTEN)}"
+        raise OptionError(msg)
+    return form.file_extension(fmt.compression)

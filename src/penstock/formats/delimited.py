@@ -190,7 +190,6 @@ class CsvEncoder:
         if not fmt.csv.quote:
             msg = "quote='' is for reading: a value with a separator in it could not be written; leave quote out"
             raise OptionError(msg)
-        self.extension = fmt.extension
         self._dialect = dialect = fmt.csv
         self._special = "".join((dialect.quote, dialect.sep, "\r\n", dialect.escapes or ""))
         self._empty = self._empty_text()

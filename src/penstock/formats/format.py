@@ -7,7 +7,6 @@ from itertools import combinations
 from typing import TYPE_CHECKING, Protocol
 
 from penstock.errors import OptionError
-from penstock.formats import codecs
 
 if TYPE_CHECKING:
     import numpy as np
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
     from penstock.options import Options
 
 CSV_OPTIONS = ("header", "quote", "escape", "comment", "nullValue", "emptyValue")  # of source and sink
-TEXT_EXTENSIONS = {"text": ".txt", "json": ".json", "csv": ".csv"}
 
 
 @dataclass(frozen=True)
@@ -71,7 +69,7 @@ class Dialect:
 class ReadFormat:
     r"""How files are read. Picklable: it travels from the driver to the tasks.
 
-    `name` is text, json, csv, parquet or binary; `schema` the exact schema of every batch. `encoding` and `errors` (what
+    `name` is that of a format; `schema` the exact schema of every batch. `encoding` and `errors` (what
     becomes of text that is not of it: fail or replace) are for the text formats, `line_sep` (None: `\n`, `\r\n` and a lone
     `\r`), in UTF-8, for text and json, `csv` for csv, `block_size` (None: the whole file is one value) for binary.
     `columns` is what the header of a csv file says: the columns are then taken by their names.
@@ -94,25 +92,15 @@ class ReadFormat:
 
 @dataclass(frozen=True)
 class WriteFormat:
-    """How files are written: `name` is text, json, csv or parquet, `compression` none, gzip or zstd, `csv` for csv.
+    """How files are written: `name` is that of a format, `compression` one of its codecs, `csv` for csv.
 
-    For Parquet `compression` is the codec inside the file (snappy, zstd, gzip, none) and leaves no mark on the name.
+    For a table `compression` is the codec inside the file and leaves no mark on the name.
     """
 
     name: str
     schema: pa.Schema
     compression: str = "none"
     csv: Dialect = Dialect()
-
-    @property
-    def extension(self) -> str:
-        """The end of the names of such files: `.json`, `.csv.gz`, `.parquet`. Raises `OptionError`."""
-        if self.name == "parquet":
-            return ".parquet"
-        if self.name not in TEXT_EXTENSIONS:
-            msg = f"format={self.name!r} cannot be written: expected text, json, csv or parquet"
-            raise OptionError(msg)
-        return TEXT_EXTENSIONS[self.name] + codecs.extension(self.compression)
 
 
 class Decoder(Protocol):
@@ -134,8 +122,6 @@ class Decoder(Protocol):
 
 class Encoder(Protocol):
     """Turns rows into bytes. Made once per part by `encoder`; holds no state between calls."""
-
-    extension: str
 
     def encode(self, batch: pa.RecordBatch) -> pa.Buffer | bytes:
         """Return the records of `batch`, each ended by a newline, in UTF-8, not compressed.

@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 from pyarrow import types
 
 from penstock.errors import OptionError
+from penstock.formats.format import WriteFormat
 from penstock.formats.jsonread import JsonReader
 from penstock.formats.lines import BOM, not_blank, record_starts, value_ends
 from penstock.formats.malformed import MalformedError, raise_bad_record
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from penstock.formats.account import Account
-    from penstock.formats.format import ReadFormat, WriteFormat
+    from penstock.formats.format import ReadFormat
 
 _TEXT = pa.large_string()
 _ENCODED_BYTES_MAX = 256 << 20  # of Arrow data that is turned into text at once
@@ -83,7 +84,6 @@ class JsonEncoder:
         check_distinct(fmt.schema)
         for field in fmt.schema:
             _check(field.type, field.name)
-        self.extension = fmt.extension
 
     def encode(self, batch: pa.RecordBatch) -> pa.Buffer | bytes:
         """Return the lines; see `Encoder`."""
@@ -95,6 +95,11 @@ class JsonEncoder:
     def ends(self, batch: pa.RecordBatch, data: pa.Buffer | bytes) -> npt.NDArray[np.int64]:  # noqa: ARG002 - the bytes say it
         """Return where each row ends; see `Encoder`."""
         return np.flatnonzero(np.frombuffer(data, np.uint8) == ord("\n")).astype(np.int64) + 1
+
+
+def json_lines(rows: pa.RecordBatch) -> pa.Buffer | bytes:
+    """Return rows as lines of JSON; see `JsonEncoder`."""
+    return JsonEncoder(WriteFormat("json", rows.schema)).encode(rows)
 
 
 def json_text(column: pa.Array, name: str) -> pa.Array:

@@ -55,11 +55,11 @@ def _is_valid(column: pa.Array) -> bool:
         if "UTF8" not in str(error):
             raise
         # What lies below a null is no value.
-        return types.is_nested(column.type) and all(map(_is_valid, _parts(column)))
+        return types.is_nested(column.type) and all(map(_is_valid, parts_of(column)))
     return True
 
 
-def _parts(column: pa.Array) -> list[pa.Array]:
+def parts_of(column: pa.Array) -> list[pa.Array]:
     """Return the members of structs, the elements of lists, the keys and items of maps, of all that is not null."""
     if types.is_struct(column.type):
         return list(column.flatten())
@@ -77,7 +77,7 @@ def _shown(column: pa.Array) -> str:
     """Return the first wrong string of a column, or of the first row of a nested one that has one, for a message."""
     first = next(one for row in range(len(column)) if not _is_valid(one := column.slice(row, 1)))
     while types.is_nested(first.type):
-        first = next(part for part in _parts(first) if not _is_valid(part))
+        first = next(part for part in parts_of(first) if not _is_valid(part))
     return next(excerpt(value) for value in first.cast(pa.binary()).to_pylist() if value and not _is_utf8(value))
 
 
@@ -96,7 +96,7 @@ def _replaced(column: pa.Array) -> pa.Array:
         return column
     if types.is_string(kind):
         return _replaced_text(column)
-    parts, mask = list(map(_replaced, _parts(column))), column.is_null()
+    parts, mask = list(map(_replaced, parts_of(column))), column.is_null()
     if types.is_struct(kind):
         return pa.StructArray.from_arrays(parts, fields=list(kind), mask=mask)
     lists = map_entries(column) if types.is_map(kind) else column

@@ -74,7 +74,6 @@ class TextEncoder:
 
     def __init__(self, fmt: WriteFormat) -> None:
         _one_column(fmt.schema)
-        self.extension = fmt.extension
 
     def encode(self, batch: pa.RecordBatch) -> pa.Buffer | bytes:
         """Return the lines; see `Encoder`."""

@@ -1,11 +1,11 @@
-"""A schema is tried before rows come: an empty Parquet file of it is staged, written and read again.
+"""A schema is tried before rows come: an empty file of it is staged, written and read again.
 
 Rows wait as Arrow, which holds more than Parquet does (a struct without members, a decimal whose scale is negative). So a
 query would run, batch by batch, until a file is due, and could neither write it nor go on. Which types these are Arrow knows
 better than a list here would; the trial takes the ways that a part takes.
 
 What an earlier version has staged of such a schema is written all the same when somebody asks for it: the columns that
-Parquet cannot hold as their text in JSON, which loses no value.
+the format cannot hold as their text in JSON, which loses no value.
 """
 
 from __future__ import annotations
@@ -15,43 +15,44 @@ from io import BytesIO
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from pyarrow import types
 
 from penstock.errors import OptionError, PenstockError
-from penstock.formats.parquet import ParquetWriter, parquet_batches, written_schema
+from penstock.formats.format import ReadFormat
 from penstock.formats.schema import check_distinct, spark_name
 from penstock.formats.staged import arrow_batches, arrow_stream
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
+    from penstock.formats.families import TableFormat
+
 _REFUSALS = (pa.ArrowException, OSError, ValueError, PenstockError)
 
 
-def check_parquet(schema: pa.Schema, codec: str) -> None:
-    """Raise `OptionError`, which names the column, unless rows of this schema can be staged and written as Parquet."""
+def check_table(form: TableFormat, schema: pa.Schema, codec: str) -> None:
+    """Raise `OptionError`, which names the column, unless rows of this schema can be staged and written in the format."""
     check_distinct(schema)
-    reason = _refusal(schema, codec)
+    reason = _refusal(form, schema, codec)
     if reason is None:
         return
-    if columns := refused(schema, codec):
+    if columns := refused(form, schema, codec):
         name = columns[0]
-        reason = _refusal(_alone(schema, name), codec)
+        reason = _refusal(form, _alone(schema, name), codec)
         msg = (
-            f"column {name!r} is {spark_name(schema.field(name).type)}, which parquet cannot hold ({reason}); leave it out, or "
+            f"column {name!r} is {spark_name(schema.field(name).type)}, which {form.name} cannot hold ({reason}); leave it out, or "
             "make it a string, for example with to_json"
         )
         raise OptionError(msg)
-    msg = f"parquet cannot hold these columns together: {reason}"
+    msg = f"{form.name} cannot hold these columns together: {reason}"
     raise OptionError(msg)
 
 
 @lru_cache(maxsize=16)
-def refused(schema: pa.Schema, codec: str) -> tuple[str, ...]:
-    """Return the columns that Parquet cannot hold, each by itself."""
-    if _refusal(schema, codec) is None:
+def refused(form: TableFormat, schema: pa.Schema, codec: str) -> tuple[str, ...]:
+    """Return the columns that the format cannot hold, each by itself."""
+    if _refusal(form, schema, codec) is None:
         return ()
-    return tuple(name for name in schema.names if _refusal(_alone(schema, name), codec))
+    return tuple(name for name in schema.names if _refusal(form, _alone(schema, name), codec))
 
 
 def as_text(batch: pa.RecordBatch, columns: Collection[str]) -> pa.RecordBatch:
@@ -76,27 +77,34 @@ def _alone(schema: pa.Schema, name: str) -> pa.Schema:
     return pa.schema([field for field in schema if field.name == name])
 
 
-def _is_known(kind: pa.DataType) -> bool:
-    checks = types.is_integer, types.is_floating, types.is_boolean, types.is_string, types.is_binary, types.is_date32
-    return any(check(kind) for check in checks) or (types.is_timestamp(kind) and kind.unit == "us")
+class _InMemory:
+    """The bytes of a file, as a table is read from it."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+
+    def read(self, offset: int, length: int) -> bytes:
+        return self._data[offset : offset + length]
 
 
-def _refusal(schema: pa.Schema, codec: str) -> str | None:
+def _refusal(form: TableFormat, schema: pa.Schema, codec: str) -> str | None:
     """Return why rows of this schema cannot become a file, `None` if they can.
 
-    A table of a thousand numbers and strings is not tried at each batch: those are Parquet's own types.
+    A table of a thousand numbers and strings is not tried at each batch: those are the format's own types.
     """
-    if all(_is_known(field.type) for field in schema):
+    if all(form.is_plain(field) for field in schema):
         return None
     nothing = pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)
     file = BytesIO()
     try:
         list(arrow_batches(arrow_stream([nothing], schema)))
-        writer = ParquetWriter(file, schema, codec)
+        writer = form.writer(file, schema, codec, group_bytes=1 << 20, ratio=1.0)
         writer.write(nothing)
         writer.close()
-        written = written_schema(file)
-        list(parquet_batches(file, 0, len(file.getbuffer()), written))
+        size = file.tell()
+        readable = _InMemory(file.getvalue())
+        written = form.written_schema(readable, size) or schema
+        list(form.rows(ReadFormat(form.name, written), readable, size, (0, size)))
     except _REFUSALS as error:
         return str(getattr(error, "message", error))
     return None if written.equals(schema) else f"it would be read as {written}"

@@ -22,8 +22,9 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, cast
 
 from penstock.errors import OptionError, PenstockError
-from penstock.formats import LINES, decoder
+from penstock.formats import decoder, format_named
 from penstock.formats.account import Watch
+from penstock.formats.families import RecordFormat
 from penstock.formats.schema import conform, to_arrow, to_spark
 from penstock.formats.strings import checked
 from penstock.options import SINK, SOURCE, Option, Options, parse
@@ -144,7 +145,7 @@ class Stage:
         """Tell whether lines pass as they are."""
         fmt = self.reading.format
         one_column = len(fmt.schema) == 1  # others are those that directories name
-        passes = fmt.name == "text" and self.transform is None and self.reading.metadata is None and one_column
+        passes = self.reading.form.as_lines and self.transform is None and self.reading.metadata is None and one_column
         return passes and self.reading.gives_utf8
 
     def rows(
@@ -164,7 +165,7 @@ class Stage:
         """Import what the task will need, while what sends its splits still starts."""
         # A task has one core, which Spark tells libraries by this name; polars has one of its own.
         os.environ.setdefault("POLARS_MAX_THREADS", os.environ.get("OMP_NUM_THREADS", "1"))
-        if self.reading.format.name in LINES:
+        if isinstance(self.reading.form, RecordFormat):
             with suppress(OptionError):  # of text whose schema has columns that directories name
                 decoder(self.reading.format)
 
@@ -193,7 +194,7 @@ class Stage:
 
 def passes_text(sink: Options) -> bool:
     """Tell whether an ingest into this sink neither parses nor buckets, so that lines need not become Arrow."""
-    return sink["format"] == "text" and not sink["bucketBy"] and Stage.of(sink[STAGE]).plain_text
+    return format_named(sink["format"]).as_lines and not sink["bucketBy"] and Stage.of(sink[STAGE]).plain_text
 
 
 def _applied(function: Callable[[pa.RecordBatch], pa.RecordBatch], batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -13,13 +13,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Option:
-    """One option: its name, its default as a user would write it (`None`: none), its parser, and Spark's other names of it."""
+    """One option: its name, its default as a user would write it (`None`: none), its parser, and Spark's other names of it.
+
+    `special`: it belongs to some formats, which name it as theirs, and is refused with others.
+    """
 
     name: str
     default: str | None
     parse: Parser
     meaning: str
     aliases: tuple[str, ...] = ()
+    special: bool = False
 
 
 @dataclass(frozen=True)

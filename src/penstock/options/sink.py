@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+from penstock.options.formats import DEFAULT, WRITTEN
 from penstock.options.option import Option
 from penstock.options.parsers import any_text, character, choice, count, duration_ns, flag, identifier, size, text, zone
 
 SINK = (
     Option("path", None, text, "output directory"),
-    Option("format", "text", choice("text", "json", "csv", "parquet"), "what the files hold"),
+    Option("format", DEFAULT, choice(*WRITTEN), "what the files hold"),
     Option(
         "compression", None, choice("none", "gzip", "zstd", "snappy"), "none (parquet: snappy), gzip, zstd", ("codec",)
     ),
     Option("encodingErrors", "fail", choice("fail", "replace"), "strings that are not UTF-8; replace: by U+FFFD"),
-    Option("header", "false", flag, "each csv file begins with the names of its columns"),
-    Option("quote", '"', character, "around a csv field that needs it"),
-    Option("escape", None, character, "in front of a quote inside quotes; unset: the quote itself"),
-    Option("comment", "#", character, "a first csv field that begins with it is quoted"),
-    Option("nullValue", None, any_text, "what null is in csv; unset: an empty field"),
-    Option("emptyValue", None, any_text, "what the empty string is in csv; unset: two quotes"),
+    Option("header", "false", flag, "each csv file begins with the names of its columns", special=True),
+    Option("quote", '"', character, "around a csv field that needs it", special=True),
+    Option("escape", None, character, "in front of a quote inside quotes; unset: the quote itself", special=True),
+    Option("comment", "#", character, "a first csv field that begins with it is quoted", special=True),
+    Option("nullValue", None, any_text, "what null is in csv; unset: an empty field", special=True),
+    Option("emptyValue", None, any_text, "what the empty string is in csv; unset: two quotes", special=True),
     Option("bucketBy", None, text, "template of the output directories over columns and batch time"),
     Option("dropBucketColumns", "false", flag, "leave the columns named in bucketBy out of the data"),
     Option("fileName", "part-{sink}-{writer}-{seq}", text, "template of file names"),

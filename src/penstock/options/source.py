@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from penstock.options.formats import DEFAULT, READ
 from penstock.options.option import Option
 from penstock.options.parsers import (
     any_text,
@@ -21,7 +22,7 @@ from penstock.options.parsers import (
 
 SOURCE = (
     Option("path", None, text, "directory or file to read: a plain path or file:"),
-    Option("format", "text", choice("text", "json", "csv", "parquet", "binary"), "what the files hold"),
+    Option("format", DEFAULT, choice(*READ), "what the files hold"),
     Option("pathGlobFilter", None, text, "glob on the file name"),
     Option("pattern", None, pattern, "regular expression that must match the whole file name"),
     Option("recursiveFileLookup", "false", flag, "descend into directories"),
@@ -42,19 +43,31 @@ SOURCE = (
     Option("startingFrom", "earliest", starting, "earliest, latest or a time"),
     Option("emit", "records", choice("records", "files"), "files: path, time and size instead of contents"),
     Option("metadataColumn", None, text, "adds a struct column of this name: path, modified, size, offset"),
-    Option("encoding", "UTF-8", encoding, "of text, json and csv", aliases=("charset",)),
-    Option("encodingErrors", "fail", choice("fail", "replace"), "text that is not of its encoding; replace: by U+FFFD"),
-    Option("lineSep", None, text, "what ends a line; unset: \\n, \\r\\n and \\r"),
-    Option("header", "false", flag, "the first record of a csv file has the names of its columns"),
-    Option("sep", ",", separator, "between the fields of a csv record", aliases=("delimiter",)),
-    Option("quote", '"', quote, "around a csv field that has separators; empty: none"),
-    Option("escape", None, character, "in front of a quote inside quotes; unset: the quote itself"),
-    Option("comment", None, character, "csv records that begin with it are none"),
-    Option("nullValue", None, any_text, "a csv field without quotes that is null, as an empty one is"),
-    Option("emptyValue", None, any_text, "what an empty csv field in quotes stands for; unset: the empty string"),
+    Option("encoding", "UTF-8", encoding, "of text, json and csv", aliases=("charset",), special=True),
+    Option(
+        "encodingErrors",
+        "fail",
+        choice("fail", "replace"),
+        "text that is not of its encoding; replace: by U+FFFD",
+        special=True,
+    ),
+    Option("lineSep", None, text, "what ends a line; unset: \\n, \\r\\n and \\r", special=True),
+    Option("header", "false", flag, "the first record of a csv file has the names of its columns", special=True),
+    Option("sep", ",", separator, "between the fields of a csv record", aliases=("delimiter",), special=True),
+    Option("quote", '"', quote, "around a csv field that has separators; empty: none", special=True),
+    Option("escape", None, character, "in front of a quote inside quotes; unset: the quote itself", special=True),
+    Option("comment", None, character, "csv records that begin with it are none", special=True),
+    Option("nullValue", None, any_text, "a csv field without quotes that is null, as an empty one is", special=True),
+    Option(
+        "emptyValue",
+        None,
+        any_text,
+        "what an empty csv field in quotes stands for; unset: the empty string",
+        special=True,
+    ),
     Option("timeZone", None, text, "zone of times that say none; unset: that of Spark's session, else UTC"),
     Option("sessionTimeZone", None, text, "zone of Spark's session, set by penstock.register and penstock.ingest"),
-    Option("blockSize", None, size, "cut binary files into blocks of this size"),
+    Option("blockSize", None, size, "cut binary files into blocks of this size", special=True),
     Option("stateLocation", None, text, "directory for plans too long for an offset; unset: they stay in the offset"),
     Option("tasks", None, count, "pack a batch into at most that many tasks; unset: by splitSize"),
 )

@@ -8,8 +8,8 @@ Three ways lead from a row to disk, and the choice is only about cost:
 - *Large*: they go to a file of their own, already in the final form. If the part fills, has no earlier segments, and
   nothing else, that file *is* the finished part: written once, no copy.
 - *Assembly*: a part that is closed and has earlier segments is written anew: the segments, then the rows of this
-  batch, in one pass. Bytes for text-like formats (compressed members too, since members concatenate); decoded and
-  encoded in proper row groups for Parquet.
+  batch, in one pass. Bytes where files are records (compressed members too, since members concatenate); decoded and
+  encoded in groups of a proper size where they are tables.
 
 A part that gathers many segments (a batch a second for a quarter of an hour) folds the small ones at its end into one
 with the new rows, as a log-structured merge tree does: their number stays logarithmic, and no byte is copied more than
@@ -32,24 +32,26 @@ import xxhash
 
 from penstock import failpoints, unique
 from penstock.errors import StorageError, Unwritable
+from penstock.formats import ReadFormat, format_named
 from penstock.formats.codecs import compress
-from penstock.formats.parquet import ParquetWriter, parquet_batches, written_schema
+from penstock.formats.families import TableFormat
+from penstock.formats.registry import table_format
 from penstock.formats.schema import spark_name
 from penstock.formats.staged import arrow_batches, arrow_stream
 from penstock.formats.trial import as_text, refused, text_schema
 from penstock.sink.batch import ClosedPart
 from penstock.sink.ledger import Kind, OpenPart, Segment
 from penstock.sink.segments import check_segment, segment_bytes
-from penstock.storage import SeekableFile
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from concurrent.futures import Future
 
     from penstock.formats import Encoder
+    from penstock.formats.families import TableWriter
     from penstock.sink.buckets import BucketTemplate
     from penstock.sink.rolling import Limits
-    from penstock.storage import Storage, WriteHandle
+    from penstock.storage import ReadHandle, Storage, WriteHandle
 
 _STAGE_BYTES = 4 << 20
 _BUFFER_BYTES = 64 << 20
@@ -60,6 +62,10 @@ _SEGMENTS_MAX = 16  # beyond which a part folds
 _SYNCS_MAX = 8  # at a time: each waits for a disk, or on HDFS for three
 _COUNT_BYTES = 256 << 10  # fits in a core's cache together with what is computed of it
 _LINE_FEED = ord("\n")
+BYTES, ARROW = (
+    "bytes",
+    "arrow",
+)  # the forms of segments that are pieces of a file; any other is a file of the format of that name
 
 
 @dataclass(frozen=True)
@@ -166,11 +172,11 @@ class Staging:
         return segment_bytes(self._storage, self._directory, segment)
 
     @contextmanager
-    def open(self, segment: Segment) -> Iterator[tuple[pa.NativeFile, int]]:
-        """Open the file that a segment is all of, for Arrow to read, once it is known to be what was staged."""
+    def open(self, segment: Segment) -> Iterator[ReadHandle]:
+        """Open the file that a segment is all of, once it is known to be what was staged."""
         check_segment(self._storage, self._directory, segment)
         with self._storage.open(f"{self._directory}/{segment.file}") as handle:
-            yield pa.PythonFile(SeekableFile(handle, segment.end), "r"), segment.end
+            yield handle
 
     def finish(self, *, durable: bool = True) -> None:
         """Wait until everything staged is durable (the pack only if asked); raises what any sync raised."""
@@ -366,7 +372,7 @@ class Part(ABC, Generic[Payload]):
         if self._own is not None:
             self._own_rows += self._write_own()
             self._end_own()
-            self._segments.append(self._own.segment(self._own_rows, self._own_form))
+            self._segments += self._own_segments(self._own)
             if durable:
                 self._desk.staging.seal(self._own)
             else:
@@ -387,7 +393,7 @@ class Part(ABC, Generic[Payload]):
         if len(self._segments) < _SEGMENTS_MAX:
             return []
         keep, size = len(self._segments), self._held_size()
-        while keep and self._segments[keep - 1].size <= size and self._segments[keep - 1].form != "parquet":
+        while keep and self._segments[keep - 1].size <= size and self._segments[keep - 1].form in {BYTES, ARROW}:
             keep -= 1
             size += self._segments[keep].size
         absorbed, self._segments = self._segments[keep:], self._segments[:keep]
@@ -396,7 +402,10 @@ class Part(ABC, Generic[Payload]):
     # What differs between bytes and Arrow:
 
     stage_bytes = _STAGE_BYTES
-    _own_form = "bytes"
+
+    @abstractmethod
+    def _own_segments(self, own: Output) -> list[Segment]:
+        """Return what was written to the own file as the segments that the ledger shall know."""
 
     @abstractmethod
     def _weigh(self, payload: Payload) -> int: ...
@@ -431,7 +440,7 @@ class Part(ABC, Generic[Payload]):
 
 
 class BytePart(Part[Encoded]):
-    """A part of a text-like format: any run of bytes is a segment, and segments concatenate.
+    """A part of a file of records: any run of bytes is a segment, and segments concatenate.
 
     With a compression, rows are held as text and become members (gzip) or frames (zstd) of about `_MEMBER_BYTES`.
     """
@@ -517,12 +526,15 @@ class BytePart(Part[Encoded]):
         data = [data for segment in absorbed for data in staging.read(segment)] + [held.data for held in self._held]
         whole = b"".join(data)
         rows = sum(s.rows for s in absorbed) + sum(held.rows for held in self._held)
-        return staging.pack(whole, rows, "bytes", len(whole))
+        return staging.pack(whole, rows, BYTES, len(whole))
+
+    def _own_segments(self, own: Output) -> list[Segment]:
+        return [own.segment(self._own_rows, BYTES)]
 
     def _assemble(self, output: Output) -> int:
         staging, own = self._desk.staging, self._own
         output.begin(self._header)
-        earlier = [*self._segments, *([own.segment(self._own_rows, "bytes")] if own else [])]
+        earlier = [*self._segments, *(self._own_segments(own) if own else [])]
         for segment in earlier:
             for data in staging.read(segment):
                 output.write(data)
@@ -534,18 +546,19 @@ class BytePart(Part[Encoded]):
 
 
 class ArrowPart(Part[ArrowRows]):
-    """A part of a Parquet file: staged as Arrow, or as a Parquet file when a batch brings a row group or more.
+    """A part of a table: staged as Arrow, or as a file of its format when a batch brings a row group or more.
 
-    Sizes are estimates: what the rows will take in Parquet, from the ratio that the sink's finished files have shown.
+    Sizes are estimates: what the rows will take in the file, from the ratio that the sink's finished files have shown.
     """
 
     stage_bytes = _ROW_GROUP_BYTES
-    _own_form = "parquet"
 
     def __init__(self, desk: Desk, bucket: str, kind: Kind, before: OpenPart | None) -> None:
         super().__init__(desk, bucket, kind, before)
-        self._writer: ParquetWriter | None = None
-        self._refused: tuple[str, ...] = ()  # columns that Parquet cannot hold
+        self._form = table_format(kind.format)
+        self._writer: TableWriter | None = None
+        self._refused: tuple[str, ...] = ()  # columns that the format cannot hold
+        self._schema: pa.Schema | None = None  # of the rows that are staged, once it is asked for
         self._arrow_bytes = 0
 
     def settle(self) -> bool:
@@ -575,8 +588,7 @@ class ArrowPart(Part[ArrowRows]):
         """Begin the own file; earlier segments that are no larger than what is in memory are written first."""
         self._writer = self._new_writer(_required(self._own))
         if sum(s.size for s in self._segments) <= self._held_size():
-            for segment in self._segments:
-                self._own_rows += self._copy(segment, self._writer)
+            self._own_rows += self._copy(self._segments, self._writer)
             self._segments = []
 
     def _write_own(self) -> int:
@@ -591,18 +603,26 @@ class ArrowPart(Part[ArrowRows]):
 
     def _packed(self, absorbed: list[Segment]) -> Segment:
         staging = self._desk.staging
-        batches = [batch for segment in absorbed for batch in read_batches(staging, segment)]
+        batches = [batch for segment in absorbed for batch in read_batches(staging, segment, None)]
         batches += [held.batch for held in self._held]
         size = sum(s.size for s in absorbed) + self._held_size()
-        return staging.pack(arrow_stream(batches, batches[0].schema), sum(b.num_rows for b in batches), "arrow", size)
+        return staging.pack(arrow_stream(batches, batches[0].schema), sum(b.num_rows for b in batches), ARROW, size)
+
+    def _own_segments(self, own: Output) -> list[Segment]:
+        """Return the file, behind a segment without rows if nothing else would tell their schema."""
+        segment = own.segment(self._own_rows, self._form.name)
+        if self._segments or self._form.tells_schema:
+            return [segment]
+        schema = _required(self._schema)
+        nothing = pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)
+        return [self._desk.staging.pack(arrow_stream([nothing], schema), 0, ARROW, 0), segment]
 
     def _assemble(self, output: Output) -> int:
         if self._own is not None:
             _required(self._writer).close()
-            self._segments.append(self._own.segment(self._own_rows, "parquet"))
+            self._segments += self._own_segments(self._own)
         writer = self._new_writer(output)
-        for segment in self._segments:
-            self._copy(segment, writer)
+        self._copy(self._segments, writer)
         for held in self._held:
             writer.write(held.batch)
         writer.close()
@@ -610,19 +630,26 @@ class ArrowPart(Part[ArrowRows]):
             self._own.discard()
         return 0 if self.opened.segments else self._arrow_bytes
 
-    def _copy(self, segment: Segment, writer: ParquetWriter) -> int:
-        for batch in read_batches(self._desk.staging, segment):
-            writer.write(as_text(batch, self._refused))
-        return segment.rows
+    def _copy(self, segments: list[Segment], writer: TableWriter) -> int:
+        """Write the rows of segments; return how many."""
+        for segment in segments:
+            for batch in read_batches(self._desk.staging, segment, self._schema):
+                writer.write(as_text(batch, self._refused))
+        return sum(segment.rows for segment in segments)
 
-    def _new_writer(self, output: Output) -> ParquetWriter:
+    def _new_writer(self, output: Output) -> TableWriter:
         codec = self.opened.kind.compression
-        schema = self._held[0].batch.schema if self._held else read_schema(self._desk.staging, self._segments[0])
+        schema = self._staged_schema()
         if not self._held:  # an earlier version may have staged them, which has not tried their schema
-            self._refused = refused(schema, codec)
+            self._refused = refused(self._form, schema, codec)
             self._check_refused(schema)
             schema = text_schema(schema, self._refused)
-        return ParquetWriter(output, schema, codec, _ROW_GROUP_BYTES, ratio=self._desk.ratio)
+        return self._form.writer(output, schema, codec, group_bytes=_ROW_GROUP_BYTES, ratio=self._desk.ratio)
+
+    def _staged_schema(self) -> pa.Schema:
+        """Return the schema of the part's rows, which were not tried if they are all staged."""
+        self._schema = self._held[0].batch.schema if self._held else read_schema(self._desk.staging, self._segments)
+        return self._schema
 
     def _check_refused(self, schema: pa.Schema) -> None:
         """Raise `Unwritable` if columns cannot be written, and nobody has said that their text shall be."""
@@ -630,36 +657,39 @@ class ArrowPart(Part[ArrowRows]):
             name = self._refused[0]
             msg = (
                 f"{self.rows} rows of bucket {self.opened.bucket!r} were staged by an earlier version, with column {name!r} of type "
-                f"{spark_name(schema.field(name).type)}, which parquet cannot hold; none is lost. Publish them with such columns "
+                f"{spark_name(schema.field(name).type)}, which {self._form.name} cannot hold; none is lost. Publish them with such columns "
                 f"as JSON text: penstock finish {self._desk.root} --as-text"
             )
             raise Unwritable(msg)
 
 
-def read_batches(staging: Staging, segment: Segment) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a staged `arrow` or `parquet` segment."""
-    if segment.form == "arrow":
+def read_batches(staging: Staging, segment: Segment, schema: pa.Schema | None) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a staged segment, of form `arrow` or a table's; `schema` is theirs, `None` if the segment tells it."""
+    if segment.form == ARROW:
         yield from arrow_batches(pa.py_buffer(b"".join(staging.read(segment))))
         return
-    with staging.open(segment) as (file, size):
-        yield from parquet_batches(file, 0, size, written_schema(file))
+    form = table_format(segment.form)
+    with staging.open(segment) as handle:
+        written = form.written_schema(handle, segment.end) or _required(schema)
+        yield from form.rows(ReadFormat(form.name, written), handle, segment.end, (0, segment.end))
 
 
-def read_schema(staging: Staging, segment: Segment) -> pa.Schema:
-    """Return the schema of a staged segment."""
-    return next(iter(read_batches(staging, segment))).schema
+def read_schema(staging: Staging, segments: Sequence[Segment]) -> pa.Schema:
+    """Return the schema of staged segments, of which the first tells it."""
+    return next(iter(read_batches(staging, segments[0], None))).schema
 
 
 def unwritable(staging: Staging, part: OpenPart) -> tuple[str, ...]:
     """Return the columns of an open part that its format cannot hold: an earlier version took them."""
-    if part.kind.format != "parquet":
+    form = format_named(part.kind.format)
+    if not isinstance(form, TableFormat):
         return ()
-    return refused(read_schema(staging, part.segments[0]), part.kind.compression)
+    return refused(form, read_schema(staging, part.segments), part.kind.compression)
 
 
 def new_part(desk: Desk, bucket: str, kind: Kind, before: OpenPart | None) -> BytePart | ArrowPart:
     """Return the part for rows of this kind, continuing `before` if the ledger has it open."""
-    make = ArrowPart if kind.format == "parquet" else BytePart
+    make = ArrowPart if isinstance(format_named(kind.format), TableFormat) else BytePart
     return make(desk, bucket, kind, before)
 
 
@@ -668,7 +698,7 @@ _NOTHING = Encoded(b"", 0)
 
 def _required(value: _T | None) -> _T:
     if value is None:
-        msg = "a part was asked for a file it has not begun"
+        msg = "a part was asked for what it has not begun"
         raise RuntimeError(msg)
     return value
 
@@ -718,6 +748,7 @@ class TaskWriter:
 
     def _write(self, bucket: str, batch: pa.RecordBatch) -> None:
         if self._encode is None:
+            table_format(self._kind.format).check(batch)
             self._place(bucket, ArrowRows(batch))
             return
         data, encode = self._encode.encode(batch), self._encode

@@ -50,10 +50,14 @@ from penstock.errors import (
     StorageError,
     UsageError,
 )
-from penstock.formats import WriteFormat, encoder, file_header
+from penstock.formats import WriteFormat, file_extension, format_named
 from penstock.formats.account import Account
-from penstock.formats.format import CSV_OPTIONS, Dialect
+from penstock.formats.families import RecordFormat, TableFormat
+from penstock.formats.format import Dialect
+from penstock.formats.registry import check_options, enumerated, growing, names
+from penstock.formats.trial import check_table
 from penstock.options import SINK, parse
+from penstock.options.formats import WRITTEN
 from penstock.query import fence
 from penstock.query.batch import Batch
 from penstock.query.fence import Claim
@@ -73,6 +77,7 @@ from penstock.storage import TEMPORARY
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from penstock.formats.families import Format
     from penstock.options import Options
     from penstock.sink.ledger import Look, OpenPart, State
     from penstock.storage import Storage
@@ -213,8 +218,8 @@ class Sink:
     def _task(self, begun: Begun, batch: int, writer: int, schema: pa.Schema) -> TaskWriter:
         bucket_by = self.bucket_by(schema)
         data_schema, drop = self.data_schema(schema)
-        form = self.format(data_schema)
-        encode = None if form.name == "parquet" else encoder(form)
+        fmt, form = self.format(data_schema), self._form
+        encode = form.encoder(fmt) if isinstance(form, RecordFormat) else None
         origin = Origin(writer, batch, begun.base, begun.time_ns, socket.gethostname(), os.getpid())
         staging = Staging(self.storage, self.staging, base=begun.base, batch=batch, writer=writer)
         desk = Desk(staging, origin, self.limits, begun.ratio, self.root)
@@ -255,40 +260,40 @@ class Sink:
             msg = f"growing=true appends to a file, and files in {self.root!r} can only be put whole; leave growing out"
             raise OptionError(msg)
         data_schema, _ = self.data_schema(schema)
-        form = self.format(data_schema)
-        if form.name != "parquet":
-            encoder(form)
+        fmt, form = self.format(data_schema), self._form
+        if isinstance(form, RecordFormat):
+            form.encoder(fmt)
             return
         if self.options["growing"]:
-            msg = "growing=true is for text, json and csv: a Parquet file cannot grow under its readers"
+            msg = f"growing=true is for {enumerated(growing())}: a file of format={form.name} cannot grow under its readers"
             raise OptionError(msg)
-        from penstock.formats.trial import check_parquet  # it needs what only a driver that writes Parquet has loaded
-
-        check_parquet(data_schema, form.compression)
+        if isinstance(form, TableFormat):
+            check_table(form, data_schema, fmt.compression)
 
     def kind(self, schema: pa.Schema) -> Kind:
         """Return what the files of this sink are."""
-        form = self.format(schema)
-        extension = ".parquet" if form.name == "parquet" else encoder(form).extension
+        fmt, form = self.format(schema), self._form
         described = schema.to_string(show_field_metadata=False)
-        if form.csv != Dialect(comment=form.csv.comment):  # else it is spelt as it always was
-            described += str(form.csv)
+        if fmt.csv != Dialect(comment=fmt.csv.comment):  # else it is spelt as it always was
+            described += str(fmt.csv)
         digest = xxhash.xxh3_64_hexdigest(described.encode())
-        return Kind(form.name, form.compression, extension, digest, file_header(form).decode())
+        header = form.header(fmt).decode() if isinstance(form, RecordFormat) else ""
+        return Kind(form.name, fmt.compression, file_extension(fmt), digest, header)
+
+    @property
+    def _form(self) -> Format:
+        return format_named(self.options["format"])
 
     def format(self, schema: pa.Schema) -> WriteFormat:
         """Return how data of this schema is written. Raises `OptionError`."""
-        name, compression = self.options["format"], self.options["compression"]
-        if compression is None:
-            compression = "snappy" if name == "parquet" else "none"
-        if compression == "snappy" and name != "parquet":
-            msg = f"compression=snappy is for format=parquet, found format={name}; expected none, gzip or zstd"
+        form, options = self._form, self.options
+        codec = options["compression"] or form.codecs[0]
+        if codec not in form.codecs:
+            others = enumerated(names(lambda other: codec in other.codecs, WRITTEN))
+            msg = f"compression={codec} is for format={others}, found format={form.name}; expected {enumerated(form.codecs)}"
             raise OptionError(msg)
-        other = [option for option in CSV_OPTIONS if option in self.options.given]
-        if other and name != "csv":
-            msg = f"{other[0]} is for format=csv, found format={name}"
-            raise OptionError(msg)
-        return WriteFormat(name, schema, compression, Dialect.of(self.options) if name == "csv" else Dialect())
+        check_options(options, SINK, lambda other: other.write_options)
+        return WriteFormat(form.name, schema, codec, Dialect.of(options) if form.write_options else Dialect())
 
     def _merge_below(self) -> int:
         below = self.options["mergeBelow"]

@@ -10,15 +10,19 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.errors import NotThere, OptionError
-from penstock.formats import ReadFormat
+from penstock.formats import ReadFormat, format_named
 from penstock.formats.account import NAMES_MAX, Account
 from penstock.formats.charsets import encodable
-from penstock.formats.format import CSV_OPTIONS, Dialect
+from penstock.formats.families import RecordFormat
+from penstock.formats.format import Dialect
+from penstock.formats.registry import check_options
 from penstock.formats.schema import to_arrow
 from penstock.formats.zones import UTC, unsaid, zone_name
+from penstock.options import SOURCE
+from penstock.options.formats import VALUES
 from penstock.source import partitions, schemas
 from penstock.source.plan import Planner
-from penstock.source.read import FILES_SCHEMA, METADATA_TYPE, Reading, files_batch, in_bytes
+from penstock.source.read import FILES_SCHEMA, METADATA_TYPE, Reading, files_batch
 from penstock.storage import locate
 
 if TYPE_CHECKING:
@@ -30,13 +34,6 @@ if TYPE_CHECKING:
 _log = logging.getLogger("penstock.source")
 _logged: set[str] = set()  # names that no column has, of which it was told
 SPLITS_SCHEMA = pa.schema([("splits", pa.string())])
-_OF_FORMAT = {
-    "blockSize": ("binary",),
-    "lineSep": ("text", "json"),
-    "encoding": ("text", "json", "csv"),
-    "encodingErrors": ("text", "json", "csv", "parquet"),
-    **dict.fromkeys(("sep", *CSV_OPTIONS), ("csv",)),
-}
 
 
 def reading(options: Options, schema: str) -> Reading:
@@ -71,7 +68,7 @@ def planner(options: Options, how: Reading) -> Planner:
     except NotThere as error:
         msg = f"path={options['path']!r}: {how.root!r} does not exist; expected a directory or a file to read"
         raise OptionError(msg) from error
-    boundary = how.boundary if how.format.name == "csv" else None
+    boundary = how.boundary if how.form.anchored else None
     divisible = how.divisible if options["emit"] != "files" else _whole  # a row names a whole file
     state = locate(options["stateLocation"], name="stateLocation") if options["stateLocation"] else None
     admit = None if options["emit"] == "files" else how.admit
@@ -180,10 +177,7 @@ def _without_metadata(schema: pa.Schema, name: str) -> pa.Schema:
 
 
 def _check_format_options(options: Options) -> None:
-    for name, formats in _OF_FORMAT.items():
-        if name in options.given and options["format"] not in formats:
-            msg = f"{name} is for format={' or '.join(formats)}, found format={options['format']}"
-            raise OptionError(msg)
+    check_options(options, SOURCE, lambda form: form.read_options)
     if options["metadataColumn"] and options["emit"] == "files":
         msg = "metadataColumn is for emit=records, found emit=files, whose rows are path, modification time and size anyway"
         raise OptionError(msg)
@@ -203,15 +197,18 @@ def _check_schema(fmt: ReadFormat, *, partitions: bool) -> None:
     if not fmt.schema.names:
         msg = "the schema has no column to read; expected one such as 'id bigint, name string'"
         raise OptionError(msg)
-    if fmt.name not in schemas.VALUE:
+    if fmt.name not in VALUES:
         return
     # Others may be named by directories, of which nothing is known yet; whether they are is seen with each file.
     fields = [field for field in fmt.schema if field.name == "value" or not partitions] or list(fmt.schema)
-    kinds = [str(field.type) for field in fields]
-    if kinds not in (["string"], ["binary"]):
-        msg = f"format={fmt.name} has one column, value {schemas.VALUE[fmt.name]}; found {', '.join(fmt.schema.names) or 'none'}"
+    kinds = [field.type for field in fields]
+    if kinds not in ([pa.string()], [pa.binary()]):
+        msg = (
+            f"format={fmt.name} has one column, value {VALUES[fmt.name]}; found {', '.join(fmt.schema.names) or 'none'}"
+        )
         raise OptionError(msg)
-    if fmt.name == "text" and kinds == ["binary"] and not in_bytes(fmt):
+    form = format_named(fmt.name)
+    if isinstance(form, RecordFormat) and kinds == [pa.binary()] and not form.in_bytes(fmt):
         sep = "" if fmt.line_sep is None else f" with lineSep={fmt.line_sep.decode()!r}"
         msg = (
             f"a binary value is the bytes of a line as the file has them, and where a line ends cannot be told from the bytes of "

@@ -21,6 +21,7 @@ from penstock.errors import BadFile, OptionError
 from penstock.formats.malformed import MalformedError
 from penstock.formats.scalars import is_scalar, parse
 from penstock.formats.schema import spark_name
+from penstock.options.formats import VALUES
 from penstock.source import advice
 from penstock.source.scan import is_partition
 
@@ -117,7 +118,7 @@ def _check_complete(inner: Reading, place: str) -> None:
             "partitionColumns=none"
         )
         raise OptionError(msg)
-    if inner.format.name in {"text", "binary"} and len(names) > 1:
+    if inner.format.name in VALUES and len(names) > 1:
         missing = [name for name in names if name != "value"] if "value" in names else names
         msg = (
             f"files in {place!r} have one column, value, and the schema also has {', '.join(missing)}, which no directory of "

@@ -25,7 +25,7 @@ import pyarrow as pa
 
 from penstock import failpoints
 from penstock.errors import BadFile, BadRecord, FileChanged, NotThere, OptionError
-from penstock.formats import LINES, ReadFormat, decoder
+from penstock.formats import ReadFormat, decoder, format_named
 from penstock.formats.account import Account
 from penstock.formats.charsets import (
     UTF_8,
@@ -35,38 +35,28 @@ from penstock.formats.charsets import (
     charset,
     encoded,
     is_utf8,
-    searchable,
     to_utf8,
 )
 from penstock.formats.codecs import COMPRESSED_NAMES, codec_of, decompressed, unreadable
-from penstock.formats.format import TEXT_EXTENSIONS
-from penstock.formats.lines import begun, blocks, record_at, record_starts, stream_blocks, without_bom
+from penstock.formats.families import HEAD_BYTES, RecordFormat, TableFormat, separator
+from penstock.formats.lines import BLOCK_BYTES, begun, record_starts, without_bom
 from penstock.formats.malformed import excerpt
+from penstock.formats.registry import record_format
 from penstock.formats.strings import checked
 from penstock.source import advice
 from penstock.source.cursor import is_version
-from penstock.storage import SeekableFile
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-    from typing import TypeAlias
+    from collections.abc import Iterable, Iterator
 
     import numpy.typing as npt
 
     from penstock.formats import Decoder
+    from penstock.formats.families import Format, Found
     from penstock.source.cursor import FileVersion, Split
     from penstock.storage import Entry, ReadHandle, Storage
 
-    _Found: TypeAlias = (
-        "tuple[bytes, Iterator[tuple[int, bytes]]]"  # header of csv, and offset and bytes of whole records
-    )
-
-BLOCK_BYTES = 8 << 20
-_HEAD_BYTES = 4  # the longest byte order mark
-_HEADER_BYTES = 64 << 10  # of a csv file, which may have a header there
-_SEPARATOR_BYTES_MAX = 255  # what `lines` can tell apart in wide code units
 _CHUNK_BYTES = 1 << 20
-_REACH_BYTES = 4 << 20
 EXPANDED_BYTES_MAX = 64 << 30  # of one compressed file
 EXPANSION_MAX = 1000  # uncompressed bytes for one compressed; gzip cannot pass 1,032, a bomb is near it
 FILES_SCHEMA = pa.schema(
@@ -97,6 +87,11 @@ class Reading:
     columns: tuple[str, ...] = ()
     follow: bool = False
 
+    @property
+    def form(self) -> Format:
+        """What files of the format are."""
+        return format_named(self.format.name)
+
     def full_path(self, file: FileVersion) -> str:
         """Return the file's path on the storage."""
         return f"{self.root}/{file.path}" if file.path else self.root
@@ -107,52 +102,32 @@ class Reading:
 
     def divisible(self, path: str) -> bool:
         """Tell whether a file of this name may be read in byte ranges."""
-        name = self.format.name
-        if name == "parquet":
-            return True
-        if name == "binary":
-            return self.format.block_size is not None
-        return codec_of(path or self.root) is None and in_bytes(self.format)
+        return self.form.divisible(self.format, path or self.root)
 
     def admit(self, path: str) -> None:
         """Raise `BadFile` if a file of this name holds what is not read, such as an archive."""
-        found = unreadable(path or self.root) if self.format.name in LINES else None
-        if found:
+        kind = unreadable(path or self.root) if isinstance(self.form, RecordFormat) else None
+        if kind:
             name = f"{self.root}/{path}" if path else self.root
             msg = (
-                f"{name!r}: found {found} by its name, expected a file of {self.format.name}, plain or compressed "
+                f"{name!r}: found {kind} by its name, expected a file of {self.form.name}, plain or compressed "
                 f"({COMPRESSED_NAMES}); unpack it, or move it away, or say what is to be read, such as "
-                f"pathGlobFilter='*{TEXT_EXTENSIONS[self.format.name]}'"
+                f"pathGlobFilter='*{self.form.extension}'"
             )
             raise BadFile(msg)
 
     def boundary(self, file: FileVersion, anchor: int, target: int) -> int:
-        """Return the first record start at or behind `target`, counting quotes from the record start `anchor` (csv)."""
-        from penstock.formats.csvcut import csv_cut
-
+        """Return the first record start at or behind `target`, from the record start `anchor` on; for what is `anchored`."""
         with self.storage.open(self.full_path(file)) as handle:
             self._check(handle, file, self.full_path(file))
-            return csv_cut(handle.read, file.size, anchor, target, self.format.csv)
+            return self.form.boundary(self.format, handle.read, file.size, anchor, target)
 
     def reach(self, handle: ReadHandle, size: int, at: int) -> int | None:
         """Return where the records end that begin before the cut `at`: what is in front of that, a cut there has read.
 
-        `None` if there is no such place near: a record is very long, or where one begins depends on all of the file
-        (Parquet).
+        `None` if there is no such place near; see `Format.reach`.
         """
-        from penstock.formats.binary import whole_blocks
-
-        fmt = self.format
-        if fmt.name == "csv":
-            return at
-        if fmt.name == "binary" and fmt.block_size:
-            return min(whole_blocks(at, fmt.block_size), size)
-        if fmt.name in LINES:
-            limit = at + _REACH_BYTES
-            how = charset(fmt.encoding, handle.read(0, min(_HEAD_BYTES, size)))
-            found = record_at(handle.read, size, at, limit, sep=self._sep(how), unit=how.unit, bom=how.bom)
-            return size if found is None and limit >= size else found
-        return None
+        return self.form.reach(self.format, handle.read, size, at)
 
     def batches(self, splits: Iterable[Split], account: Account | None = None) -> Iterator[pa.RecordBatch]:
         """Yield the records of the splits, in order; what they have and no column has is entered into `account`.
@@ -160,11 +135,12 @@ class Reading:
         Raises `FileChanged`, `BadRecord`, `BadFile` or `StorageError`; what was yielded before must then be dropped.
         """
         account = Account() if account is None else account
-        if self.format.name in LINES:
-            yield from self._lines(splits, account)
-        else:
+        form = self.form
+        if isinstance(form, TableFormat):
             for split in splits:
-                yield from self._whole(split, account)
+                yield from self._table(form, split, account)
+        else:
+            yield from self._records(splits, account)
 
     def text(self, splits: Iterable[Split]) -> Iterator[bytes]:
         """Yield the lines of text splits as UTF-8 bytes, each line ended by a line feed: nothing is parsed.
@@ -216,9 +192,9 @@ class Reading:
         except NotThere:
             return False
 
-    # -- text, json, csv -----------------------------------------------------------------------------------------
+    # -- records in bytes ----------------------------------------------------------------------------------------
 
-    def _lines(self, splits: Iterable[Split], account: Account) -> Iterator[pa.RecordBatch]:
+    def _records(self, splits: Iterable[Split], account: Account) -> Iterator[pa.RecordBatch]:
         alone = self.metadata or not self.gives_utf8
         decoders: dict[tuple[Charset, tuple[str, ...] | None], Decoder] = {}
         pieces = self._pieces(splits)
@@ -236,22 +212,21 @@ class Reading:
     @property
     def gives_utf8(self) -> bool:
         """Tell whether values are made of UTF-8, and not of bytes in the file's own encoding."""
-        return self._as_text or _is_utf8_name(self.format.encoding)
+        return self._gives_text or _is_utf8_name(self.format.encoding)
 
     @property
-    def _as_text(self) -> bool:
+    def _gives_text(self) -> bool:
         """Tell whether values are text, and not the bytes of the file as they are."""
-        return self.format.name != "text" or not pa.types.is_binary(self.format.schema.field(0).type)
+        return self._in_records.gives_text(self.format)
+
+    @property
+    def _in_records(self) -> RecordFormat:
+        return record_format(self.format.name)
 
     def _decoder(self, how: Charset, columns: tuple[str, ...] | None, account: Account) -> Decoder:
         """Return what makes rows of the blocks of a file that is written so, with these columns in its header."""
         fmt = self.format if columns is None else replace(self.format, columns=columns)
-        return decoder(fmt if self._as_text else replace(fmt, line_sep=self._sep(how), unit=how.unit), account)
-
-    def _sep(self, how: Charset) -> bytes | None:
-        """Return `lineSep` as files have it that are written so."""
-        sep = self.format.line_sep
-        return sep if sep is None or how.codec == UTF_8 else sep.decode().encode(how.codec)
+        return decoder(fmt if self._gives_text else replace(fmt, line_sep=separator(fmt, how), unit=how.unit), account)
 
     def _decode(self, how: Decoder, piece: _Piece) -> pa.RecordBatch:
         try:
@@ -274,12 +249,12 @@ class Reading:
             return starts + origin.offset
         lines = np.searchsorted(record_starts(text, sep=self.format.line_sep), starts, side="right") - 1
         how = origin.charset
-        return record_starts(origin.raw, sep=self._sep(how), unit=how.unit)[lines] + origin.offset
+        return record_starts(origin.raw, sep=separator(self.format, how), unit=how.unit)[lines] + origin.offset
 
     def _pieces(self, splits: Iterable[Split]) -> Iterator[_Piece]:
         known = None if by_mark(self.format.encoding) else charset(self.format.encoding, b"")
-        in_place = in_bytes(self.format)
-        decodes = in_place and self._as_text and not (known == UTF_8_CHARSET and self.format.errors == "fail")
+        in_place = self._in_records.in_bytes(self.format)
+        decodes = in_place and self._gives_text and not (known == UTF_8_CHARSET and self.format.errors == "fail")
         for split in splits:
             failpoints.hit("source.read")
             path = self.full_path(split.file)
@@ -289,15 +264,16 @@ class Reading:
                 try:
                     _check_range(split, whole=not in_place or codec_of(path) is not None)
                     chunks, how = _opened(handle, split.file.size, codec_of(path), self.format.encoding, known)
-                    header, found = (
+                    header, pieces = (
                         self._blocks(handle, split, chunks, how)
                         if in_place
                         else self._decoded(handle, split, chunks, how)
                     )
                     columns = None
                     if header:
-                        columns = self._columns(self._text(header, 0, how) if decodes else header)
-                    for offset, data in found:
+                        names = self._text(header, 0, how) if decodes else header
+                        columns = self._in_records.columns(self.format, names)
+                    for offset, data in pieces:
                         text = self._text(data, offset, how) if decodes else data
                         origin = _Origin(0, split.file, offset, how, None if text is data else data)
                         yield _Piece(text, [origin], columns)
@@ -311,16 +287,19 @@ class Reading:
                     raise BadRecord(msg, path=path, offset=error.offset) from error
                 self._check(handle, split.file, path)
 
-    def _blocks(self, handle: ReadHandle, split: Split, chunks: Iterator[bytes] | None, how: Charset) -> _Found:
+    def _blocks(self, handle: ReadHandle, split: Split, chunks: Iterator[bytes] | None, how: Charset) -> Found:
         """Return what a split holds as the file has it."""
-        return self._ranges(handle, split, how) if chunks is None else self._streamed(chunks, how)
+        form, fmt = self._in_records, self.format
+        if chunks is not None:
+            return form.streamed(fmt, chunks, how)
+        return form.ranged(fmt, handle.read, split.file.size, (split.start, split.end), how)
 
-    def _decoded(self, handle: ReadHandle, split: Split, chunks: Iterator[bytes] | None, how: Charset) -> _Found:
+    def _decoded(self, handle: ReadHandle, split: Split, chunks: Iterator[bytes] | None, how: Charset) -> Found:
         """Return what a file holds that is decoded as a stream, offsets in its UTF-8. Raises `BadRecord` without a path."""
         mark = how.bom if how.bom == UTF_8_CHARSET.bom else b""  # any other comes out as U+FEFF, and is left out then
         taken, rest = without_bom(chunks or _chunks(handle, split.file.size), mark)
         text = chain((mark[:taken],), _transcoded(rest, how.codec, self._errors, taken))
-        return self._streamed(text, UTF_8_CHARSET)
+        return self._in_records.streamed(self.format, text, UTF_8_CHARSET)
 
     @property
     def _errors(self) -> str:
@@ -332,65 +311,19 @@ class Reading:
         try:
             return to_utf8(data, how.codec, self._errors)
         except UnicodeDecodeError as error:
-            starts = record_starts(data, sep=self._sep(how), unit=how.unit)
+            starts = record_starts(data, sep=separator(self.format, how), unit=how.unit)
             begin = int(starts[np.searchsorted(starts, error.start, side="right") - 1])
             raise _undecodable(data[error.start : error.start + 4], offset + begin, self.format.encoding) from error
 
-    def _ranges(self, handle: ReadHandle, split: Split, how: Charset) -> _Found:
-        size, fmt = split.file.size, self.format
-        if fmt.name != "csv":
-            sep, unit, bom, span = self._sep(how), how.unit, how.bom, (split.start, split.end)
-            return b"", blocks(handle.read, size, *span, sep=sep, unit=unit, bom=bom, block_bytes=BLOCK_BYTES)
-        from penstock.formats.csvcut import csv_blocks, csv_header
+    # -- tables --------------------------------------------------------------------------------------------------
 
-        read = _remembering(handle.read, size)
-        start, header = csv_header(read, size, fmt.csv) if fmt.csv.header else (0, b"")
-        start = max(start, split.start)
-        if start >= split.end:
-            return header, iter(())
-        return header, csv_blocks(read, size, start, split.end, BLOCK_BYTES, dialect=fmt.csv)
-
-    def _streamed(self, chunks: Iterable[bytes], how: Charset) -> _Found:
-        fmt = self.format
-        if fmt.name != "csv":
-            sep = self._sep(how)
-            return b"", stream_blocks(chunks, sep=sep, unit=how.unit, bom=how.bom, block_bytes=BLOCK_BYTES)
-        from penstock.formats.csvcut import csv_stream_blocks, csv_stream_header
-
-        found = csv_stream_blocks(chunks, BLOCK_BYTES, dialect=fmt.csv)
-        return csv_stream_header(found, fmt.csv) if fmt.csv.header else (b"", found)
-
-    def _columns(self, header: bytes) -> tuple[str, ...]:
-        """Return the names in a header, once it is known to have those of the schema."""
-        from penstock.formats.delimited import header_names, header_places
-
-        columns = header_names(header, self.format.csv)
-        header_places(self.format.schema.names, columns)
-        return columns
-
-    # -- parquet, binary -----------------------------------------------------------------------------------------
-
-    def _whole(self, split: Split, account: Account) -> Iterator[pa.RecordBatch]:
-        from penstock.formats.binary import binary_batches
-        from penstock.formats.parquet import parquet_batches
-
+    def _table(self, form: TableFormat, split: Split, account: Account) -> Iterator[pa.RecordBatch]:
         failpoints.hit("source.read")
         path, fmt = self.full_path(split.file), self.format
         with self._open(split.file, path) as handle:
             self._check(handle, split.file, path)
-            if fmt.name == "binary":
-                size = split.file.size
-                found = binary_batches(handle.read, size, split.start, split.end, fmt.block_size, fmt.schema)
-            else:
-                found = parquet_batches(
-                    pa.PythonFile(SeekableFile(handle, split.file.size), "r"),
-                    split.start,
-                    split.end,
-                    fmt.schema,
-                    account=account,
-                )
             try:
-                for batch in found:
+                for batch in form.rows(fmt, handle, split.file.size, (split.start, split.end), account):
                     starts = np.full(batch.num_rows, split.start)
                     yield self._with_metadata(checked(batch, fmt.errors), split.file, starts)
             except (BadFile, OptionError) as error:
@@ -422,19 +355,6 @@ def files_batch(reading: Reading, splits: Iterable[Split]) -> pa.RecordBatch:
         pa.array([f.size for f in files], pa.int64()),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=FILES_SCHEMA)
-
-
-def in_bytes(fmt: ReadFormat) -> bool:
-    """Tell whether the records of such a file can be found in its bytes, from anywhere in it."""
-    if fmt.name == "csv":
-        # Quotes are followed in plain ASCII behind a mark of UTF-8.
-        how = charset(fmt.encoding, b"")
-        return (how.unit, how.bom) == (UTF_8_CHARSET.unit, UTF_8_CHARSET.bom) and searchable(
-            fmt.encoding, fmt.csv.marks.decode(), plain=True
-        )
-    if fmt.line_sep is None:
-        return searchable(fmt.encoding, "\r\n", plain=True)
-    return len(fmt.line_sep) <= _SEPARATOR_BYTES_MAX and searchable(fmt.encoding, fmt.line_sep.decode())
 
 
 class _Origin(NamedTuple):
@@ -510,26 +430,12 @@ def _opened(
 ) -> tuple[Iterator[bytes] | None, Charset]:
     """Return the bytes of a compressed file, None for one that can be read anywhere; and how it is written, if that is not `known`."""
     if codec is None:
-        return None, known or charset(encoding, handle.read(0, min(_HEAD_BYTES, size)))
+        return None, known or charset(encoding, handle.read(0, min(HEAD_BYTES, size)))
     chunks = decompressed(_chunks(handle, size), codec, limit_bytes=EXPANDED_BYTES_MAX, ratio_max=EXPANSION_MAX)
     if known:
         return chunks, known
-    head, rest = begun(chunks, _HEAD_BYTES)
+    head, rest = begun(chunks, HEAD_BYTES)
     return chain((head,), rest), charset(encoding, head)
-
-
-def _remembering(read: Callable[[int, int], bytes], size: int) -> Callable[[int, int], bytes]:
-    """Return `read` of a file of `size` bytes that reads its beginning, which is looked at more than once, but once."""
-    head = b""
-
-    def remembering(offset: int, length: int) -> bytes:
-        nonlocal head
-        if offset + length > _HEADER_BYTES:
-            return read(offset, length)
-        head = head or read(0, min(_HEADER_BYTES, size))
-        return head[offset : offset + length]
-
-    return remembering
 
 
 def _check_range(split: Split, *, whole: bool) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.errors import OptionError
+from penstock.options.formats import VALUES
 
 if TYPE_CHECKING:
     from penstock.options import Options
@@ -12,14 +13,13 @@ if TYPE_CHECKING:
 METADATA = "struct<path: string, modified: timestamp, size: bigint, offset: bigint>"
 FILES = "path string, modified timestamp, size bigint"
 SPLITS = "splits string"
-VALUE = {"text": "string", "binary": "binary"}
 
 
 def default_schema(options: Options) -> str:
     """Return the schema, as DDL, of a source whose user gave none; `OptionError` if the format needs one."""
     if options["emit"] != "records":
         return {"files": FILES, "splits": SPLITS}[options["emit"]]
-    kind = VALUE.get(options["format"])
+    kind = VALUES.get(options["format"])
     if kind is None:
         msg = f"format={options['format']} needs a schema; add .schema('id bigint, name string') with your columns"
         raise OptionError(msg)

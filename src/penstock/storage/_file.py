@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-if TYPE_CHECKING:
-    from penstock.storage._base import ReadHandle
+
+class _Readable(Protocol):
+    """What is read of a `ReadHandle`."""
+
+    def read(self, offset: int, length: int) -> bytes: ...
 
 
 class SeekableFile(io.RawIOBase):
     """The first `size` bytes of an open file. Closing it leaves the handle to its opener."""
 
-    def __init__(self, handle: ReadHandle, size: int) -> None:
+    def __init__(self, handle: _Readable, size: int) -> None:
         super().__init__()
         self._handle, self._size, self._at = handle, size, 0
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NoReturn
 
 from penstock.errors import OptionError
+from penstock.formats import format_named
 from penstock.formats.format import CSV_OPTIONS
 from penstock.ingestion.stage import Stage, named
 from penstock.options import SOURCE, parse
@@ -185,7 +186,7 @@ class _Comparison:
         return named(self.transform)
 
     def _assumed(self, view: SinkView) -> NotedStage:
-        if view.sink.options["format"] != "text":
+        if not format_named(view.sink.options["format"]).as_lines:
             form = view.sink.options["format"]
             _refuse(f"this was no ingest, and it writes {form}: how its rows follow from the source is not noted")
         self.notes.append("this was no ingest: it is assumed that lines of text pass as they are")

@@ -18,21 +18,21 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
 from penstock.errors import NotThere
-from penstock.formats import ReadFormat, WriteFormat, arrow_batches, decoder, encoder, file_header
+from penstock.formats import ReadFormat, arrow_batches, format_named
+from penstock.formats.account import Account
+from penstock.formats.charsets import UTF_8_CHARSET
 from penstock.formats.codecs import decompressed
-from penstock.formats.csvcut import csv_stream_blocks
-from penstock.formats.delimited import CsvEncoder
-from penstock.formats.lines import stream_blocks
-from penstock.formats.parquet import parquet_batches
+from penstock.formats.families import RecordFormat
+from penstock.formats.registry import record_format, table_format
+from penstock.sink.parts import ARROW, BYTES
 from penstock.source.read import EXPANDED_BYTES_MAX, EXPANSION_MAX
-from penstock.storage import SeekableFile
 from penstock.verify.sums import lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
+
+    import pyarrow as pa
 
     from penstock.ingestion.stage import Stage
     from penstock.sink.sink import Sink
@@ -59,7 +59,7 @@ class Unit:
 
 @dataclass(frozen=True)
 class Piece:
-    """Bytes [start, end) of an output or staged file, all of one bucket. `form`: bytes, arrow or parquet.
+    """Bytes [start, end) of an output or staged file, all of one bucket. `form`: bytes, arrow, or a format whose file it is.
 
     `whole`: it begins as files of the output do, with a header if they have one.
     """
@@ -79,12 +79,11 @@ class Feed:
     def __init__(self, stage: Stage, sink: Sink) -> None:
         self.stage = stage
         self._sink = sink
-        self._is_text = sink.options["format"] == "text"
-        self._passes_text = self._is_text and not sink.options["bucketBy"] and self.stage.plain_text
+        self._as_lines = format_named(sink.options["format"]).as_lines
+        self._passes_text = self._as_lines and not sink.options["bucketBy"] and self.stage.plain_text
         self._buckets = sink.bucket_by(self.stage.schema)
         self._schema, self.dropped = sink.data_schema(self.stage.schema)
-        self._form = sink.format(self._schema)
-        self._csv = CsvEncoder(self._form) if self._form.name == "csv" else None
+        self._fmt = sink.format(self._schema)
         self.compares_buckets = self._buckets is None or self._buckets.follows_from_rows
 
     # -- the source ----------------------------------------------------------------------------------------------
@@ -115,7 +114,7 @@ class Feed:
 
     def _cut(self, split: Split) -> Iterator[Split]:
         how = self.stage.reading
-        if how.format.name == "csv" or not how.divisible(split.file.path):
+        if how.form.anchored or not how.divisible(split.file.path):
             yield split
             return
         for start in range(split.start, split.end, _SPLIT_BYTES):
@@ -140,9 +139,10 @@ class Feed:
 
     def _written(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Return the records that the sink makes of rows."""
-        if self._is_text:
-            return lines(encoder(WriteFormat("text", self._schema)).encode(rows))
-        return self._csv.readable(rows) if self._csv else rows
+        form = format_named(self._fmt.name)
+        if not isinstance(form, RecordFormat):
+            return rows
+        return lines(form.encoder(self._fmt).encode(rows)) if self._as_lines else form.read_back(self._fmt, rows)
 
     # -- the output ----------------------------------------------------------------------------------------------
 
@@ -155,44 +155,42 @@ class Feed:
     def _records(self, storage: Storage, piece: Piece) -> Records:
         bucket = piece.bucket if self.compares_buckets else ""
         with storage.open(piece.path) as handle:
-            if piece.form == "parquet":
-                file = pa.PythonFile(SeekableFile(handle, piece.end), "r")
-                found: Iterable[pa.RecordBatch] = parquet_batches(file, piece.start, piece.end, self._schema)
-            elif piece.form == "arrow":
-                found = arrow_batches(handle.read(piece.start, piece.end - piece.start))
+            if piece.form == ARROW:
+                batches: Iterable[pa.RecordBatch] = arrow_batches(handle.read(piece.start, piece.end - piece.start))
+            elif piece.form == BYTES:
+                batches = self._decoded(_plain(_chunks(handle.read, piece.start, piece.end)), whole=piece.whole)
             else:
-                found = self._decoded(_plain(_chunks(handle.read, piece.start, piece.end)), whole=piece.whole)
-            yield from ((bucket, rows) for rows in found)
+                fmt, span = ReadFormat(piece.form, self._schema), (piece.start, piece.end)
+                batches = table_format(fmt.name).rows(fmt, handle, piece.end, span)
+            yield from ((bucket, rows) for rows in batches)
 
     def _decoded(self, chunks: Iterator[bytes], *, whole: bool) -> Iterator[pa.RecordBatch]:
-        if self._is_text:
+        if self._as_lines:
             yield from map(lines, _line_blocks(chunks))
             return
-        dialect = replace(self._form.csv, comment=None, empty_value=None)
-        decode = decoder(ReadFormat(self._form.name, self._schema, csv=dialect)).decode
-        if self._form.name == "csv":
-            blocks = csv_stream_blocks(chunks, dialect=dialect)
-            header = file_header(self._form)
-        else:
-            blocks, header = stream_blocks(chunks, sep=b"\n"), b""
-        for offset, block in blocks:
+        form = record_format(self._fmt.name)
+        dialect = replace(self._fmt.csv, comment=None, empty_value=None)
+        fmt = ReadFormat(form.name, self._schema, csv=dialect)
+        decode, header = form.decoder(fmt, Account()).decode, form.header(self._fmt)
+        for offset, block in form.stream_blocks(fmt, chunks, UTF_8_CHARSET):
             yield decode(block.removeprefix(header) if whole and not offset else block)
 
 
 def pieces(view: SinkView) -> Iterator[Piece]:
     """Yield where every committed row of a sink is."""
     root, staging = view.sink.root, view.sink.staging
-    form = "parquet" if view.sink.options["format"] == "parquet" else "bytes"
+    form = format_named(view.sink.options["format"])
+    whole = BYTES if isinstance(form, RecordFormat) else form.name
     owed = {file.path for file in view.owed}
     for file in view.files:
         hidden = file.path in owed and not _is_there(view.sink.storage, f"{root}/{file.path}")
         path = f"{staging}/{file.staged}" if hidden else f"{root}/{file.path}"
-        yield Piece(path, file.path, 0, file.bytes, form, file.bucket, whole=True)
+        yield Piece(path, file.path, 0, file.bytes, whole, file.bucket, whole=True)
     growing = {} if view.published else {growth.path: growth for growth in view.head.grown}
     for path, length in view.head.lengths.items():
         end = growing[path].before if path in growing else length
         if end:
-            yield Piece(f"{root}/{path}", path, 0, end, form, path.rpartition("/")[0], whole=True)
+            yield Piece(f"{root}/{path}", path, 0, end, whole, path.rpartition("/")[0], whole=True)
     held: list[Any] = [(part.bucket, part.segments) for part in view.head.open]
     held += [(growth.path.rpartition("/")[0], growth.segments) for growth in growing.values()]
     for bucket, segments in held:

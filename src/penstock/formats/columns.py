@@ -1,0 +1,125 @@
+"""The columns of a table's file as those of a schema: by name, of a type that fits, as exactly what the schema says.
+
+Columns are found by name, exactly or else by case, as Spark does; a column the file lacks is null. Numbers may be narrower in the
+file, times of another unit; bytes may be text, and numbers intervals, which Spark stores without saying so.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyarrow import types
+
+from penstock.errors import BadFile, OptionError
+from penstock.formats.schema import castable, fitted, nullable, recast, spark_name
+from penstock.formats.zones import UTC, instants
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from penstock.formats.account import Account
+
+_LOCAL_MICROS = pa.timestamp("us")
+
+
+def count_others(stored: pa.Schema, names: Mapping[str, str], rows: int, account: Account | None) -> None:
+    """Enter into the account the columns of a file that nobody asked for, with so many rows."""
+    if account is not None:
+        taken = set(names.values())
+        account.count((name, rows) for name in stored.names if name not in taken)
+
+
+def found(stored: pa.Schema, schema: pa.Schema) -> dict[str, str]:
+    """Return, by the name of each column of `schema`, its name in the file; `BadFile` for another type, or two of a name."""
+    folded: dict[str, list[str]] = {}
+    for name in stored.names:
+        folded.setdefault(name.lower(), []).append(name)
+    names = {}
+    for field in schema:
+        matches = [field.name] if field.name in stored.names else folded.get(field.name.lower(), [])
+        if len(matches) > 1 or stored.names.count(field.name) > 1:
+            msg = f"column {field.name!r} is ambiguous: found {', '.join(stored.names)}, expected one of that name"
+            raise BadFile(msg)
+        if matches:
+            names[field.name] = matches[0]
+            _check_type(stored.field(matches[0]).type, field)
+    return names
+
+
+def _check_type(kind: pa.DataType, field: pa.Field) -> None:
+    if not castable(_meant(kind, field.type), field.type):
+        msg = f"column {field.name!r} has another type: found {spark_name(kind)}, expected {spark_name(field.type)}"
+        raise BadFile(msg)
+
+
+def _meant(found: pa.DataType, expected: pa.DataType) -> pa.DataType:
+    """Return what a type of a file stands for, at any depth, where the file does not say it.
+
+    Old writers do not mark text: whether bytes are UTF-8 is checked value by value. Spark stores a day-time interval as a
+    number of microseconds, and says so in its own key alone.
+    """
+    if types.is_struct(found) and types.is_struct(expected):
+        known = {member.name: member.type for member in expected}
+        return pa.struct([m.with_type(_meant(m.type, known[m.name])) if m.name in known else m for m in found])
+    if types.is_list(found) and types.is_list(expected):
+        return pa.list_(found.value_field.with_type(_meant(found.value_type, expected.value_type)))
+    if types.is_map(found) and types.is_map(expected):
+        key = found.key_field.with_type(_meant(found.key_type, expected.key_type))
+        return pa.map_(key, found.item_field.with_type(_meant(found.item_type, expected.item_type)))
+    if types.is_string(expected) and types.is_binary(found):
+        return pa.string()
+    return expected if types.is_duration(expected) and types.is_int64(found) else found
+
+
+def conformed(batch: pa.RecordBatch, schema: pa.Schema, names: Mapping[str, str], zone: str = UTC) -> pa.RecordBatch:
+    """Return rows of a file as exactly `schema`; `names` is what `found` returned, `zone` that of times without one. `BadFile`."""
+    try:
+        columns = [_conformed_column(batch, field, names.get(field.name), zone) for field in schema]
+    except (OptionError, pa.ArrowInvalid) as error:
+        raise BadFile(getattr(error, "message", str(error))) from error
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _conformed_column(batch: pa.RecordBatch, field: pa.Field, name: str | None, zone: str) -> pa.Array:
+    if name is None:
+        return fitted(pa.nulls(batch.num_rows, field.type), field)
+    column = batch.column(batch.schema.get_field_index(name))
+    meant = _meant(column.type, field.type)
+    if meant != column.type:
+        column = recast(column, nullable(meant))
+    if zone != UTC:
+        column = _in_zone(column, field, zone)
+    return fitted(column, field)
+
+
+def _in_zone(column: pa.Array, field: pa.Field, zone: str) -> pa.Array:
+    """Return times that say no zone as the instants at which a clock of `zone` shows them, if instants are wanted."""
+    kind = column.type
+    if types.is_nested(kind) and _has_local(kind, field.type):
+        msg = (
+            f"column {field.name!r} has times without a zone inside, which are read as UTC only; set timeZone=UTC, or read them as "
+            "timestamp_ntz"
+        )
+        raise OptionError(msg)
+    return instants(recast(column, _LOCAL_MICROS), zone) if _is_local(kind, field.type) else column
+
+
+def _is_local(found: pa.DataType, expected: pa.DataType) -> bool:
+    return types.is_timestamp(found) and found.tz is None and types.is_timestamp(expected) and expected.tz is not None
+
+
+def _has_local(found: pa.DataType, expected: pa.DataType) -> bool:
+    """Tell whether a nested type has times without a zone where instants are wanted. Called for types that are castable."""
+    if types.is_struct(found):
+        return any(
+            _has_local(found.field(member.name).type, member.type)
+            for member in expected
+            if found.get_field_index(member.name) >= 0
+        )
+    if types.is_map(found):
+        pairs = (found.key_type, expected.key_type), (found.item_type, expected.item_type)
+        return any(_has_local(*pair) for pair in pairs)
+    if types.is_nested(found):
+        return _has_local(found.value_type, expected.value_type)
+    return _is_local(found, expected)

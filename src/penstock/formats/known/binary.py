@@ -1,0 +1,37 @@
+"""Binary: a whole file as one value, or blocks of a fixed size. It is only read."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.formats.binary import binary_batches, whole_blocks
+from penstock.formats.families import TableFormat
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pyarrow as pa
+
+    from penstock.formats.account import Account
+    from penstock.formats.families import Read, ReadableFile
+    from penstock.formats.format import ReadFormat
+
+
+class _Binary(TableFormat):
+    name = "binary"
+    read_options = frozenset({"blockSize"})
+
+    def divisible(self, fmt: ReadFormat, path: str) -> bool:  # noqa: ARG002 - bytes are bytes
+        return fmt.block_size is not None
+
+    def reach(self, fmt: ReadFormat, read: Read, size: int, at: int) -> int | None:  # noqa: ARG002 - it is reckoned
+        return min(whole_blocks(at, fmt.block_size), size) if fmt.block_size else None
+
+    def rows(
+        self, fmt: ReadFormat, file: ReadableFile, size: int, span: tuple[int, int], account: Account | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        del account  # there is no column but one
+        return binary_batches(file.read, size, *span, fmt.block_size, fmt.schema)
+
+
+FORMAT = _Binary()

@@ -1,0 +1,109 @@
+"""CSV: records by a `Dialect`, whose quotes may hold line breaks; a cut is found by following them from a known beginning."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.formats.charsets import UTF_8_CHARSET, charset, searchable
+from penstock.formats.families import RecordFormat
+from penstock.formats.format import CSV_OPTIONS
+from penstock.formats.lines import BLOCK_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    import pyarrow as pa
+
+    from penstock.formats.account import Account
+    from penstock.formats.charsets import Charset
+    from penstock.formats.families import Blocks, Found, Read
+    from penstock.formats.format import Decoder, Encoder, ReadFormat, WriteFormat
+
+_HEADER_BYTES = 64 << 10
+
+
+class _Csv(RecordFormat):
+    name = "csv"
+    extension = ".csv"
+    read_options = frozenset({"encoding", "encodingErrors", "sep", *CSV_OPTIONS})
+    write_options = frozenset(CSV_OPTIONS)
+    anchored = True
+
+    def decoder(self, fmt: ReadFormat, account: Account) -> Decoder:
+        from penstock.formats.delimited import CsvDecoder
+
+        return CsvDecoder(fmt, account)
+
+    def encoder(self, fmt: WriteFormat) -> Encoder:
+        from penstock.formats.delimited import CsvEncoder
+
+        return CsvEncoder(fmt)
+
+    def header(self, fmt: WriteFormat) -> bytes:
+        from penstock.formats.delimited import header_record
+
+        return header_record(fmt) if fmt.csv.header else b""
+
+    def read_back(self, fmt: WriteFormat, rows: pa.RecordBatch) -> pa.RecordBatch:
+        from penstock.formats.delimited import CsvEncoder
+
+        return CsvEncoder(fmt).readable(rows)
+
+    def in_bytes(self, fmt: ReadFormat) -> bool:
+        # Quotes are followed in plain ASCII behind a mark of UTF-8.
+        how = charset(fmt.encoding, b"")
+        is_plain = (how.unit, how.bom) == (UTF_8_CHARSET.unit, UTF_8_CHARSET.bom)
+        return is_plain and searchable(fmt.encoding, fmt.csv.marks.decode(), plain=True)
+
+    def boundary(self, fmt: ReadFormat, read: Read, size: int, anchor: int, target: int) -> int:
+        from penstock.formats.csvcut import csv_cut
+
+        return csv_cut(read, size, anchor, target, fmt.csv)
+
+    def reach(self, fmt: ReadFormat, read: Read, size: int, at: int) -> int | None:  # noqa: ARG002 - a cut is where a record begins
+        return at
+
+    def ranged(self, fmt: ReadFormat, read: Read, size: int, span: tuple[int, int], how: Charset) -> Found:  # noqa: ARG002 - as ASCII
+        from penstock.formats.csvcut import csv_blocks, csv_header
+
+        read = _remembering(read, size)
+        start, header = csv_header(read, size, fmt.csv) if fmt.csv.header else (0, b"")
+        start = max(start, span[0])
+        if start >= span[1]:
+            return header, iter(())
+        return header, csv_blocks(read, size, start, span[1], BLOCK_BYTES, dialect=fmt.csv)
+
+    def streamed(self, fmt: ReadFormat, chunks: Iterable[bytes], how: Charset) -> Found:
+        from penstock.formats.csvcut import csv_stream_header
+
+        found = self.stream_blocks(fmt, chunks, how)
+        return csv_stream_header(found, fmt.csv) if fmt.csv.header else (b"", found)
+
+    def stream_blocks(self, fmt: ReadFormat, chunks: Iterable[bytes], how: Charset) -> Blocks:  # noqa: ARG002 - as ASCII
+        from penstock.formats.csvcut import csv_stream_blocks
+
+        return csv_stream_blocks(chunks, BLOCK_BYTES, dialect=fmt.csv)
+
+    def columns(self, fmt: ReadFormat, header: bytes) -> tuple[str, ...]:
+        from penstock.formats.delimited import header_names, header_places
+
+        columns = header_names(header, fmt.csv)
+        header_places(fmt.schema.names, columns)
+        return columns
+
+
+def _remembering(read: Read, size: int) -> Read:
+    """Return `read` of a file of `size` bytes that reads its beginning, which is looked at more than once, but once."""
+    head = b""
+
+    def remembering(offset: int, length: int) -> bytes:
+        nonlocal head
+        if offset + length > _HEADER_BYTES:
+            return read(offset, length)
+        head = head or read(0, min(_HEADER_BYTES, size))
+        return head[offset : offset + length]
+
+    return remembering
+
+
+FORMAT = _Csv()

@@ -1,0 +1,30 @@
+"""JSON lines: a record is a line with one object in it, a row its members by name."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.formats.families import RecordFormat
+
+if TYPE_CHECKING:
+    from penstock.formats.account import Account
+    from penstock.formats.format import Decoder, Encoder, ReadFormat, WriteFormat
+
+
+class _Json(RecordFormat):
+    name = "json"
+    extension = ".json"
+    read_options = frozenset({"lineSep", "encoding", "encodingErrors"})
+
+    def decoder(self, fmt: ReadFormat, account: Account) -> Decoder:
+        from penstock.formats.jsonl import JsonDecoder
+
+        return JsonDecoder(fmt, account)
+
+    def encoder(self, fmt: WriteFormat) -> Encoder:
+        from penstock.formats.jsonl import JsonEncoder
+
+        return JsonEncoder(fmt)
+
+
+FORMAT = _Json()

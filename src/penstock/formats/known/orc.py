@@ -1,0 +1,160 @@
+"""ORC: stripes by byte range, columns by name.
+
+A range owns the stripes that begin in it. Where one begins is reckoned: of n stripes each counts for an n-th of the file, whatever
+its length, for pyarrow tells their number and no more. So each stripe of any file belongs to exactly one of its ranges, and
+ranges are even where stripes are, as writers make them.
+
+*Times.* Arrow reads ORC's times in nanoseconds, which end in 1677 and 2262: a time beyond is an error when it is read, and is
+refused when it is written, before it is staged. Instants are written as such (`timestamp with local time zone`). A `timestamp`
+of ORC is what a clock showed where it was written, as Spark also stores its instants, so it is one of `timeZone`.
+
+A file tells no more than its own types, so the schema of rows that are staged in one is kept beside it. Memory is bounded by one
+stripe, decoded.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, NoReturn
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import types
+
+from penstock.errors import BadFile, OptionError
+from penstock.formats import columns
+from penstock.formats.families import TableFormat
+from penstock.formats.groups import GroupWriter, pieces_of
+from penstock.formats.strings import parts_of
+from penstock.storage import SeekableFile
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from penstock.formats.account import Account
+    from penstock.formats.families import ReadableFile, TableWriter, WritableFile
+    from penstock.formats.format import ReadFormat
+
+_CODECS = {"zstd": "zstd", "none": "uncompressed", "gzip": "zlib", "snappy": "snappy"}
+_SIMPLE = re.compile(r"\w+", re.ASCII)  # a name that can be asked for: a dot would be a member of a struct
+_MICROS_MAX = (1 << 63) // 1000 - 1
+_ERRORS = (pa.ArrowException, OSError, UnicodeDecodeError)  # the last for the name of a column
+
+
+class _Orc(TableFormat):
+    name = "orc"
+    extension = ".orc"
+    codecs = tuple(_CODECS)
+    read_options = frozenset({"encodingErrors"})
+
+    def divisible(self, fmt: ReadFormat, path: str) -> bool:  # noqa: ARG002 - all files are
+        return True
+
+    def rows(
+        self, fmt: ReadFormat, file: ReadableFile, size: int, span: tuple[int, int], account: Account | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        reader = _Reader(file, size)
+        names = columns.found(reader.schema, fmt.schema)
+        rows = 0
+        for stripe in range(reader.count):
+            if not span[0] <= stripe * size // reader.count < span[1]:
+                continue
+            batch = reader.stripe(stripe, list(names.values()))
+            rows += batch.num_rows
+            columns.count_others(reader.schema, names, batch.num_rows, account)
+            yield from (columns.conformed(piece, fmt.schema, names, fmt.zone) for piece in pieces_of(batch))
+        if span[0] <= 0 and span[1] >= size and rows != reader.rows:
+            msg = f"the stripes have {rows} rows, the footer says {reader.rows}"
+            raise BadFile(msg)
+
+    def writer(
+        self, file: WritableFile, schema: pa.Schema, codec: str, *, group_bytes: int, ratio: float
+    ) -> TableWriter:
+        return _Writer(file, schema, codec, group_bytes, ratio)
+
+    def check(self, batch: pa.RecordBatch) -> None:
+        for name, column in zip(batch.schema.names, batch.columns, strict=True):
+            for times in _times(column):
+                ends = pc.min_max(times.cast(pa.int64()))
+                if any(abs(end or 0) > _MICROS_MAX for end in ends.as_py().values()):
+                    msg = (
+                        f"column {name!r} has a time before 1677-09-22 or behind 2262-04-11, which orc cannot hold for all its readers: "
+                        "write parquet, or make it a string"
+                    )
+                    raise OptionError(msg)
+
+
+class _Reader:
+    """An ORC file, whose errors are `BadFile`, but for those of reading it, which come through as they are."""
+
+    def __init__(self, file: ReadableFile, size: int) -> None:
+        from pyarrow import orc
+
+        self._source = _Source(file, size)
+        try:
+            self._file = orc.ORCFile(pa.PythonFile(self._source, "r"))
+            self.schema: pa.Schema = self._file.schema
+            self.rows, self.count = int(self._file.nrows), int(self._file.nstripes)
+        except _ERRORS as error:
+            self._fail("not a readable ORC file", error)
+
+    def stripe(self, index: int, names: list[str]) -> pa.RecordBatch:
+        """Return the rows of a stripe, with these columns at least."""
+        is_simple = names and all(map(_SIMPLE.fullmatch, self.schema.names))
+        try:
+            return self._file.read_stripe(index, columns=names if is_simple else None)
+        except _ERRORS as error:
+            self._fail(f"stripe {index} cannot be read", error)
+
+    def _fail(self, what: str, error: Exception) -> NoReturn:
+        if self._source.error is not None:
+            raise self._source.error
+        msg = f"{what}: {error}"
+        raise BadFile(msg) from error
+
+
+class _Source(SeekableFile):
+    """The file as Arrow reads it, which keeps of an error but its text."""
+
+    error: Exception | None = None
+
+    def read(self, size: int = -1, /) -> bytes:
+        try:
+            return super().read(size)
+        except Exception as error:
+            self.error = error
+            raise
+
+
+class _Writer(GroupWriter):
+    """Writes batches to one ORC file. The library keeps what it encodes until a stripe is full."""
+
+    def __init__(self, file: WritableFile, schema: pa.Schema, codec: str, group_bytes: int, ratio: float) -> None:
+        super().__init__(file, schema, group_bytes, ratio=ratio)
+        from pyarrow import orc
+
+        self._writer = orc.ORCWriter(self.arrow_file(), compression=_CODECS[codec], stripe_size=group_bytes)
+        self._is_begun = False
+
+    def _put(self, batches: list[pa.RecordBatch]) -> None:
+        # On buffers of their own: of a slice of structs Arrow writes other rows.
+        own = [pa.ipc.read_record_batch(batch.serialize(), batch.schema) for batch in batches]
+        self._writer.write(pa.Table.from_batches(own, schema=self._schema))
+        self._is_begun = True
+
+    def _end(self) -> None:
+        if not self._is_begun:  # the types are in the first rows that are written
+            self._writer.write(self._schema.empty_table())
+        self._writer.close()
+
+
+def _times(column: pa.Array) -> Iterator[pa.Array]:
+    """Yield the times in a column, at any depth."""
+    if types.is_timestamp(column.type):
+        yield column
+    elif types.is_nested(column.type):
+        for part in parts_of(column):
+            yield from _times(part)
+
+
+FORMAT = _Orc()

@@ -1,0 +1,49 @@
+"""Parquet: row groups by byte range, columns by name; see `formats.parquet`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from penstock.formats.families import TableFormat
+from penstock.formats.parquet import ParquetWriter, parquet_batches, written_schema
+from penstock.storage import SeekableFile
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from penstock.formats.account import Account
+    from penstock.formats.families import ReadableFile, TableWriter, WritableFile
+    from penstock.formats.format import ReadFormat
+
+
+class _Parquet(TableFormat):
+    name = "parquet"
+    extension = ".parquet"
+    codecs = ("snappy", "none", "gzip", "zstd")
+    read_options = frozenset({"encodingErrors"})
+    tells_schema = True
+
+    def divisible(self, fmt: ReadFormat, path: str) -> bool:  # noqa: ARG002 - all files are
+        return True
+
+    def rows(
+        self, fmt: ReadFormat, file: ReadableFile, size: int, span: tuple[int, int], account: Account | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        return parquet_batches(_opened(file, size), *span, fmt.schema, account=account)
+
+    def writer(
+        self, file: WritableFile, schema: pa.Schema, codec: str, *, group_bytes: int, ratio: float
+    ) -> TableWriter:
+        return ParquetWriter(file, schema, codec, group_bytes, ratio=ratio)
+
+    def written_schema(self, file: ReadableFile, size: int) -> pa.Schema | None:
+        return written_schema(_opened(file, size))
+
+
+def _opened(file: ReadableFile, size: int) -> pa.PythonFile:
+    return pa.PythonFile(SeekableFile(file, size), "r")
+
+
+FORMAT = _Parquet()

@@ -1,0 +1,74 @@
+"""From the name of a format to its object.
+
+The names are `options.formats.FORMATS`, and the object of each is `FORMAT` in the module of its name in `formats.known`. It is
+imported when it is asked for: a process needs one or two of them, and each may bring a library.
+"""
+
+from __future__ import annotations
+
+import importlib
+from functools import lru_cache
+from typing import TYPE_CHECKING, cast
+
+from penstock.errors import OptionError
+from penstock.formats.families import Format, RecordFormat, TableFormat
+from penstock.options.formats import READ, WRITTEN
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from penstock.options import Option, Options
+
+
+@lru_cache
+def format_named(name: str) -> Format:
+    """Return the format of this name; `OptionError` if there is none, `MissingLibrary` if what it needs is not installed."""
+    if name not in READ:
+        msg = f"format={name!r} is not known: expected one of {', '.join(READ)}"
+        raise OptionError(msg)
+    return cast("Format", importlib.import_module(f"penstock.formats.known.{name}").FORMAT)
+
+
+def record_format(name: str, done: str = "kept") -> RecordFormat:
+    """Return the format of this name if its files are records one behind the other; `OptionError` if not."""
+    form = format_named(name)
+    if isinstance(form, RecordFormat):
+        return form
+    records = names(lambda other: isinstance(other, RecordFormat))
+    msg = f"format={name!r} is not {done} in lines: expected {enumerated(records)}"
+    raise OptionError(msg)
+
+
+def table_format(name: str) -> TableFormat:
+    """Return the format of this name if its files are tables; `OptionError` if not."""
+    form = format_named(name)
+    if isinstance(form, TableFormat):
+        return form
+    tables = names(lambda other: isinstance(other, TableFormat))
+    msg = f"format={name!r} is no table: expected {enumerated(tables)}"
+    raise OptionError(msg)
+
+
+def names(having: Callable[[Format], bool], of: tuple[str, ...] = READ) -> tuple[str, ...]:
+    """Return the names of the formats of which that holds, in the order of the registry. Loads them all: for messages."""
+    return tuple(name for name in of if having(format_named(name)))
+
+
+def growing() -> tuple[str, ...]:
+    """Return the names of the formats whose files can grow under their readers."""
+    return names(lambda form: isinstance(form, RecordFormat), WRITTEN)
+
+
+def check_options(options: Options, table: tuple[Option, ...], own: Callable[[Format], frozenset[str]]) -> None:
+    """Raise `OptionError` for an option of other formats; `own` tells which of the `table` are a format's."""
+    form = format_named(options["format"])
+    for option in table:
+        if option.special and option.name in options.given and option.name not in own(form):
+            owners = [name for name in READ if option.name in own(format_named(name))]
+            msg = f"{option.name} is for format={' or '.join(owners)}, found format={form.name}"
+            raise OptionError(msg)
+
+
+def enumerated(words: tuple[str, ...]) -> str:
+    """Return `a, b or c`."""
+    return " or ".join(filter(None, [", ".join(words[:-1]), words[-1]]))

@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+
+import penstock
+from penstock.errors import OptionError
+from penstock.formats import ReadFormat, file_extension, format_named
+from penstock.formats.families import RecordFormat, TableFormat
+from penstock.formats.format import WriteFormat
+from penstock.formats.registry import enumerated, names, record_format, table_format
+from penstock.options import SINK, SOURCE, parse
+from penstock.options.formats import READ, VALUES, WRITTEN
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+SCHEMA = pa.schema([("id", pa.int64())])
+PACKAGE = Path(penstock.__file__).parent
+KNOWN = PACKAGE / "formats" / "known"
+
+# Files that may name a format, with the reason.
+NAMING = {
+    "options/formats.py": "the registry",
+    "formats/ddl.py": "types of Spark's DDL",
+    "formats/schema.py": "types of Spark's",
+    "session/ddl.py": "a method of Spark's schemas",
+    "formats/jsonl.py": "JSON's own",
+    "db/sink.py": "`text` is a type of SQL",
+    "db/types.py": "`text` is a type of SQL",
+    "db/loading.py": "`text` is a type of SQL",
+}
+
+
+def test_every_format_has_a_file_and_a_line() -> None:
+    """The registry and the directory have the same formats, each object has the name of its file, and is of one family."""
+    assert sorted(READ) == sorted(path.stem for path in KNOWN.glob("*.py") if path.stem != "__init__")
+    for name in READ:
+        form = format_named(name)
+        assert form.name == name
+        assert isinstance(form, RecordFormat) != isinstance(form, TableFormat)
+        assert bool(form.codecs) == (name in WRITTEN)
+        assert (name in WRITTEN) == bool(form.extension)
+
+
+def named_in(paths: Iterable[Path]) -> Iterator[tuple[str, str]]:
+    """Yield (file, name) of every text in these files that is the name of a format."""
+    for path in sorted(paths):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Constant) and node.value in READ:
+                yield path.relative_to(PACKAGE).as_posix(), node.value
+
+
+def test_no_other_file_names_a_format() -> None:
+    """Nobody compares names of formats: what differs between them is asked of their objects."""
+    found = [
+        f"{place}: {name}" for place, name in named_in(path for path in PACKAGE.rglob("*.py") if path.parent != KNOWN)
+    ]
+    assert not [line for line in found if line.partition(":")[0] not in NAMING]
+
+
+def test_every_exception_is_needed() -> None:
+    """A file that may name a format does."""
+    assert set(NAMING) == {place for place, _ in named_in(PACKAGE / place for place in NAMING)}
+
+
+@pytest.mark.parametrize(("table", "side"), [(SOURCE, "read_options"), (SINK, "write_options")])
+def test_options_of_formats_are_marked(table: tuple[penstock.options.Option, ...], side: str) -> None:
+    """An option that a format names as its own is in the table as one of some formats, and the other way round."""
+    owned = {option for name in READ for option in getattr(format_named(name), side)}
+    assert owned == {option.name for option in table if option.special}
+
+
+def test_files_of_formats_know_no_other_format() -> None:
+    """A format is one file: none imports that of another."""
+    for path in KNOWN.glob("*.py"):
+        assert "penstock.formats.known" not in path.read_text(encoding="utf-8").replace('"""', ""), path
+
+
+def test_unknown_formats_are_refused_by_name() -> None:
+    """A name that is none is refused with those that there are, in the options and where a format is asked for."""
+    for ask in (format_named, record_format, table_format):
+        with pytest.raises(OptionError, match="format='xml' is not known: expected one of text, json, csv, parquet"):
+            ask("xml")
+    with pytest.raises(OptionError, match="format='parque' is not known: expected one of .*; did you mean 'parquet'"):
+        parse(SOURCE, {"path": "in", "format": "parque"}, what="source")
+    with pytest.raises(OptionError, match="format='text' is no table: expected parquet"):
+        table_format("text")
+
+
+def test_only_what_is_written_has_an_extension() -> None:
+    """Each format that is written has an extension of its own, and the others say what could be written instead."""
+    extensions = {file_extension(WriteFormat(name, SCHEMA, format_named(name).codecs[0])) for name in WRITTEN}
+    assert len(extensions) == len(WRITTEN)
+    for name in set(READ) - set(WRITTEN):
+        with pytest.raises(OptionError, match=f"format='{name}' cannot be written: expected text, json, csv"):
+            file_extension(WriteFormat(name, SCHEMA))
+
+
+def test_formats_of_one_column_say_its_type() -> None:
+    """A format with a column of its own needs no schema, and no other format has one."""
+    assert VALUES == {"text": "string", "binary": "binary"}
+
+
+def test_names_are_told_in_words() -> None:
+    """Names are told in the order of the registry, the last behind an `or`."""
+    assert enumerated(("a",)) == "a"
+    assert enumerated(("a", "b", "c")) == "a, b or c"
+    assert names(lambda form: form.anchored) == ("csv",)
+
+
+@pytest.mark.parametrize("name", READ)
+def test_a_read_format_travels_by_name(name: str) -> None:
+    """What travels to tasks is the name; the object is found again there, and is the same one in a process."""
+    assert format_named(ReadFormat(name, SCHEMA).name) is format_named(name)

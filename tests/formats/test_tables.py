@@ -1,0 +1,340 @@
+"""What every table format must do, whatever its files are: each that is registered and written goes through all of it."""
+
+from __future__ import annotations
+
+import datetime as dt
+import io
+import random
+from collections import Counter
+from decimal import Decimal
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.errors import BadFile, OptionError, StorageError
+from penstock.formats import ReadFormat, format_named
+from penstock.formats.account import Account
+from penstock.formats.registry import names, table_format
+from penstock.formats.trial import check_table
+from penstock.options.formats import WRITTEN
+from tests.formats.batches import VALUES
+
+if TYPE_CHECKING:
+    from penstock.formats.families import TableFormat
+
+NOON = dt.datetime(2024, 1, 2, 12, 0, 0, 123456, tzinfo=dt.timezone.utc)
+ROW = {
+    "flag": True,
+    "byte": -1,
+    "i": 1,
+    "long": 1 << 62,
+    "f": 1.5,
+    "s": "öne",
+    "t": NOON,
+    "n": NOON.replace(tzinfo=None, year=1900),
+    "d": dt.date(1, 1, 1),
+    "c": Decimal("-1.10"),
+    "wide": Decimal("9" * 38),
+    "b": b"\0\xff",
+    "l": ["x", None],
+    "m": [("k", 1), ("l", None)],
+    "st": {"x": 1, "y": None},
+    "deep": [{"a": [{"b": {"c": Decimal("0.5")}}]}, None],
+}
+SCHEMA = pa.schema(
+    [
+        ("flag", pa.bool_()),
+        ("byte", pa.int8()),
+        ("i", pa.int32()),
+        ("long", pa.int64()),
+        ("f", pa.float64()),
+        ("s", pa.string()),
+        ("t", pa.timestamp("us", tz="UTC")),
+        ("n", pa.timestamp("us")),
+        ("d", pa.date32()),
+        ("c", pa.decimal128(10, 2)),
+        ("wide", pa.decimal128(38, 0)),
+        ("b", pa.binary()),
+        ("l", pa.list_(pa.string())),
+        ("m", pa.map_(pa.string(), pa.int32())),
+        ("st", pa.struct([("x", pa.int32()), ("y", pa.string())])),
+        ("deep", pa.list_(pa.struct([("a", pa.list_(pa.struct([("b", pa.struct([("c", pa.decimal128(3, 1))]))])))]))),
+    ]
+)
+NUMBERS = pa.schema([("a", pa.int64()), ("s", pa.string())])
+TABLES = list(names(lambda form: not hasattr(form, "decoder"), WRITTEN))
+
+table = pytest.mark.parametrize("name", TABLES)
+
+
+class InMemory:
+    """The bytes of a file, as an open file of a storage gives them."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.broken_from = len(data) + 1
+
+    def read(self, offset: int, length: int) -> bytes:
+        if offset + length > self.broken_from:
+            msg = "the disk is gone"
+            raise StorageError(msg)
+        return self.data[offset : offset + length]
+
+
+def rows(count: int) -> pa.RecordBatch:
+    """Return rows of every type, one of them all null."""
+    return pa.RecordBatch.from_pylist([{**ROW, "i": i} for i in range(count - 1)] + [dict.fromkeys(ROW)], SCHEMA)
+
+
+def numbers(count: int, begin: int = 0) -> pa.RecordBatch:
+    """Return rows that can be told apart."""
+    values = range(begin, begin + count)
+    return pa.RecordBatch.from_pylist([{"a": value, "s": f"value {value}"} for value in values], NUMBERS)
+
+
+def written(form: TableFormat, *batches: pa.RecordBatch, codec: str | None = None, group_bytes: int = 1 << 20) -> bytes:
+    """Return the file of the batches."""
+    file = io.BytesIO()
+    codec = codec or form.codecs[0]
+    writer = form.writer(file, batches[0].schema, codec, group_bytes=group_bytes, ratio=0.5)
+    for batch in batches:
+        writer.write(batch)
+    writer.close()
+    writer.close()  # as who closes twice after an error
+    assert writer.bytes_estimate == len(file.getvalue())
+    return file.getvalue()
+
+
+def read(form: TableFormat, data: bytes, schema: pa.Schema, *spans: tuple[int, int], **more: Any) -> pa.Table:
+    """Return the rows of the ranges, of the whole file if none are given, as exactly `schema`."""
+    fmt = ReadFormat(form.name, schema, **more)
+    found = []
+    for span in spans or ((0, len(data)),):
+        found += list(form.rows(fmt, InMemory(data), len(data), span))
+    assert all(batch.schema.equals(schema) for batch in found)
+    return pa.Table.from_batches(found, schema)
+
+
+@table
+def test_rows_survive_each_codec(name: str) -> None:
+    """Every type, nulls and nested values come back as they were, however they are compressed."""
+    form, batch = table_format(name), rows(10)
+    for codec in form.codecs:
+        assert read(form, written(form, batch, codec=codec), SCHEMA).to_pylist() == batch.to_pylist()
+
+
+@table
+def test_ranges_have_each_row_once(name: str) -> None:
+    """Whatever the cuts, ranges that lie edge to edge give all rows, in order."""
+    form = table_format(name)
+    chance = random.Random(name)  # noqa: S311 - a case
+    values = [
+        chance.getrandbits(63) for _ in range(6000)
+    ]  # which no encoding makes shorter, so that there are many groups
+    batch = pa.RecordBatch.from_pydict({"a": values, "s": [str(value) for value in values]}, schema=NUMBERS)
+    data = written(form, *(batch.slice(begin, 300) for begin in range(0, 6000, 300)), codec="none", group_bytes=4000)
+    assert form.divisible(ReadFormat(name, NUMBERS), "f")
+    for count in (1, 2, 7, 50):
+        cuts = sorted({0, len(data), *chance.sample(range(len(data)), count)})
+        assert read(form, data, NUMBERS, *pairwise(cuts)) == pa.Table.from_batches([batch])
+    half = read(form, data, NUMBERS, (0, len(data) // 2)).num_rows
+    assert 2000 < half < 4000
+
+
+@table
+def test_a_range_for_each_byte(name: str) -> None:
+    """A file cut between any two bytes still has each row in one range."""
+    form = table_format(name)
+    data = written(form, numbers(5), numbers(5, 5), group_bytes=10)
+    assert read(form, data, NUMBERS, *((at, at + 1) for at in range(len(data)))).column("a").to_pylist() == [*range(10)]
+
+
+@table
+def test_slices_are_the_rows_they_show(name: str) -> None:
+    """Of a batch that is a view, nested too, the rows that it shows are written, and no others."""
+    form, batch = table_format(name), rows(9)
+    views = [batch.slice(0, 2), batch.slice(2, 0), batch.slice(2, 1), batch.slice(3)]
+    assert read(form, written(form, *views), SCHEMA).to_pylist() == batch.to_pylist()
+
+
+@table
+def test_a_file_without_rows_is_a_file(name: str) -> None:
+    """Without rows there is a file all the same, with its columns, which reads as none."""
+    form = table_format(name)
+    data = written(form, numbers(0))
+    assert read(form, data, NUMBERS).num_rows == 0
+    assert written(form, numbers(0)).startswith(data[:3])
+
+
+@table
+def test_the_size_is_known_while_it_is_written(name: str) -> None:
+    """What a file would have if it were closed now is told to within a group or two."""
+    form, chance = table_format(name), random.Random(1)  # noqa: S311 - a case
+    values = [chance.getrandbits(63) for _ in range(40_000)]
+    file = io.BytesIO()
+    batch = pa.RecordBatch.from_pydict({"a": values, "s": [str(value) for value in values]}, schema=NUMBERS)
+    writer = form.writer(file, NUMBERS, form.codecs[0], group_bytes=100_000, ratio=0.5)
+    for begin in range(0, len(values), 1000):
+        writer.write(batch.slice(begin, 1000))
+    told = writer.bytes_estimate
+    writer.close()
+    assert abs(told - len(file.getvalue())) < len(file.getvalue()) / 4
+
+
+@table
+def test_columns_are_found_by_name(name: str) -> None:
+    """Columns come in the order of the schema, by name or else by case; one that the file lacks is null, others are counted."""
+    form = table_format(name)
+    batch = pa.RecordBatch.from_pydict({"B": ["x"], "a": pa.array([1], pa.int32()), "other": [2.5]})
+    schema = pa.schema([("a", pa.int64()), ("b", pa.string()), ("new", pa.date32())])
+    account = Account()
+    data = written(form, batch)
+    found = list(form.rows(ReadFormat(name, schema), InMemory(data), len(data), (0, len(data)), account))
+    assert pa.Table.from_batches(found).to_pylist() == [{"a": 1, "b": "x", "new": None}]
+    assert account.unknown == {"other": 1}
+
+
+@table
+def test_columns_of_another_type_are_refused(name: str) -> None:
+    """A column of another type is an error that names it, with what was found and expected; a null too where none may be."""
+    form = table_format(name)
+    data = written(form, numbers(3))
+    with pytest.raises(BadFile, match="column 's' has another type: found string, expected bigint"):
+        read(form, data, pa.schema([("s", pa.int64())]))
+    nulls = written(form, pa.RecordBatch.from_pydict({"a": pa.array([1, None])}))
+    with pytest.raises(BadFile, match="nulls where the schema allows none"):
+        read(form, nulls, pa.schema([pa.field("a", pa.int64(), nullable=False)]))
+
+
+@table
+def test_columns_of_no_file(name: str) -> None:
+    """Where the file has none of the columns, its rows are there all the same."""
+    form = table_format(name)
+    assert read(form, written(form, numbers(3)), pa.schema([("z", pa.int64())])).to_pylist() == [{"z": None}] * 3
+
+
+@table
+def test_files_that_are_none(name: str) -> None:
+    """Other bytes, none at all, and any file that ends early are `BadFile`, and never a file with fewer rows."""
+    form = table_format(name)
+    data = written(form, numbers(50), numbers(50, 50), group_bytes=500)
+    for other in (b"", b"id,name\n1,x\n", b"\0" * 100, *(data[:at] for at in range(0, len(data), 13))):
+        with pytest.raises(BadFile):
+            read(form, other, NUMBERS)
+
+
+@table
+def test_damaged_bits_lose_no_row(name: str) -> None:
+    """Of a file with a flipped bit there is an error, or all rows: it is never shorter without a word."""
+    form, chance = table_format(name), random.Random(name)  # noqa: S311 - a case
+    data = written(form, numbers(200), numbers(200, 200), group_bytes=2000)
+    outcomes: Counter[str] = Counter()
+    for _ in range(150):
+        damaged = bytearray(data)
+        damaged[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
+        try:
+            found = read(form, bytes(damaged), NUMBERS)
+        except BadFile:
+            outcomes["refused"] += 1
+        else:
+            outcomes["read"] += 1
+            assert found.num_rows == 400
+    assert outcomes["refused"]
+
+
+@table
+def test_errors_of_the_storage_come_through(name: str) -> None:
+    """A disk that fails is no bad file: what the storage raises comes through, so that the task is tried again."""
+    form = table_format(name)
+    data = written(form, numbers(500), group_bytes=4000)
+    for broken_from in (1, len(data) // 3, len(data) - 1):
+        file = InMemory(data)
+        file.broken_from = broken_from
+        with pytest.raises(StorageError, match="the disk is gone"):
+            list(form.rows(ReadFormat(name, NUMBERS), file, len(data), (0, len(data))))
+
+
+@table
+def test_staged_files_give_the_rows_with_their_schema(name: str) -> None:
+    """A format that tells the schema of its rows tells exactly that, and another one says so."""
+    form, schema = table_format(name), pa.schema([pa.field("a", pa.int64(), nullable=False), ("i", pa.int8())])
+    batch = pa.RecordBatch.from_pydict({"a": [1], "i": [2]}, schema=schema)
+    data = written(form, batch)
+    told = form.written_schema(InMemory(data), len(data))
+    assert form.tells_schema == (told is not None)
+    assert read(form, data, told or schema).to_batches() == [batch]
+
+
+@table
+def test_what_cannot_be_held_is_refused_before_rows_come(name: str) -> None:
+    """A type that no file of the format has is refused with the column's name, before anything is staged."""
+    form = table_format(name)
+    for kind in (pa.month_day_nano_interval(), pa.dense_union([pa.field("x", pa.int64())])):
+        with pytest.raises(OptionError, match=f"column 'x' is .*, which {name} cannot hold"):
+            check_table(form, pa.schema([("a", pa.int64()), ("x", kind)]), form.codecs[0])
+    check_table(form, SCHEMA, form.codecs[0])
+
+
+@table
+def test_batches_of_other_columns_are_refused(name: str) -> None:
+    """A writer takes rows of its schema alone."""
+    writer = table_format(name).writer(io.BytesIO(), NUMBERS, "none", group_bytes=100, ratio=1)
+    with pytest.raises(OptionError, match="the batch has other columns than the file"):
+        writer.write(rows(1))
+
+
+LEAVES = st.sampled_from([kind for kind in VALUES if not pa.types.is_timestamp(kind)])
+KINDS = st.recursive(
+    LEAVES,
+    lambda inner: st.one_of(
+        inner.map(pa.list_),
+        inner.map(lambda kind: pa.map_(pa.string(), kind)),
+        st.lists(inner, min_size=1, max_size=3).map(
+            lambda kinds: pa.struct([(f"m{n}", k) for n, k in enumerate(kinds)])
+        ),
+    ),
+    max_leaves=4,
+)
+
+
+def values_of(kind: pa.DataType) -> st.SearchStrategy[Any]:
+    """Return values of a type, null among them."""
+    if pa.types.is_list(kind):
+        value: st.SearchStrategy[Any] = st.lists(values_of(kind.value_type), max_size=3)
+    elif pa.types.is_map(kind):
+        value = st.dictionaries(st.text("abc", max_size=2), values_of(kind.item_type), max_size=3).map(
+            lambda d: [*d.items()]
+        )
+    elif pa.types.is_struct(kind):
+        value = st.fixed_dictionaries({member.name: values_of(member.type) for member in kind})
+    else:
+        value = VALUES[kind]
+    return st.one_of(st.none(), value)
+
+
+@table
+@given(st.data())
+def test_any_columns_survive(name: str, data: st.DataObject) -> None:
+    """Any types in each other, with any values, cut into any groups, are read as they were written."""
+    form = table_format(name)
+    kinds = data.draw(st.lists(KINDS, min_size=1, max_size=3))
+    schema = pa.schema([(f"c{number}", kind) for number, kind in enumerate(kinds)])
+    count = data.draw(st.integers(0, 8))
+    columns = [pa.array(data.draw(st.lists(values_of(k), min_size=count, max_size=count)), k) for k in kinds]
+    batch = pa.RecordBatch.from_arrays(columns, schema=schema)
+    file = written(form, batch, group_bytes=data.draw(st.integers(1, 2000)))
+    middle = data.draw(st.integers(0, len(file)))
+    found = read(form, file, schema, (0, middle), (middle, len(file)))
+    assert str(found.to_pylist()) == str(batch.to_pylist())  # as text NaN equals NaN
+
+
+@table
+def test_a_format_that_is_no_table(name: str) -> None:
+    """Tables and records are told apart."""
+    assert format_named(name) is table_format(name)
+    with pytest.raises(OptionError, match="format='csv' is no table: expected parquet"):
+        table_format("csv")
