@@ -121,7 +121,7 @@ class _Source(SeekableFile):
     def read(self, size: int = -1, /) -> bytes:
         try:
             return super().read(size)
-        except Exception as error:
+        except Exception as error:  # whatever a storage raises
             self.error = error
             raise
 
