@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 from contextlib import suppress
+from functools import cache
 from typing import Any
 from zoneinfo import ZoneInfo, available_timezones
 
@@ -68,7 +69,10 @@ def test_each_text_is_read_as_spark_reads_it(form: str, kind: str) -> None:
     assert wrong == []
 
 
-ALONE = {(form, kind): {text: alone(form, TYPES[kind], text) for text in TEXTS} for form in FORMATS for kind in KINDS}
+@cache
+def all_alone(form: str, kind: str) -> dict[str, str | None]:
+    """Return what each text means by itself; asked for by the tests alone, since it takes seconds."""
+    return {text: alone(form, TYPES[kind], text) for text in TEXTS}
 
 
 @pytest.mark.parametrize("form", FORMATS)
@@ -76,7 +80,7 @@ ALONE = {(form, kind): {text: alone(form, TYPES[kind], text) for text in TEXTS} 
 @given(texts=st.lists(st.sampled_from(TEXTS), min_size=2, max_size=3))
 def test_neighbours_do_not_matter(form: str, kind: str, texts: list[str]) -> None:
     """Two or three texts in one block mean what each means by itself, and the one that is refused is the one that was."""
-    expected = [ALONE[form, kind][text] for text in texts]
+    expected = [all_alone(form, kind)[text] for text in texts]
     if REFUSED not in expected:
         assert values(form, TYPES[kind], texts) == expected
         return
@@ -89,7 +93,7 @@ def test_neighbours_do_not_matter(form: str, kind: str, texts: list[str]) -> Non
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_good_text_is_good_beside_every_other(form: str, kind: str) -> None:
     """Each ordered pair of texts that are read alone is read, and all of them together, in both orders."""
-    good = {text: meaning for text, meaning in ALONE[form, kind].items() if meaning != REFUSED}
+    good = {text: meaning for text, meaning in all_alone(form, kind).items() if meaning != REFUSED}
     for texts in (list(good), list(good)[::-1]):
         assert values(form, TYPES[kind], texts) == [good[text] for text in texts]
     shapes = {meaning: text for text, meaning in good.items()}.values()  # one of each meaning: the pairs are thousands

@@ -148,3 +148,22 @@ def test_times_are_those_of_the_clock(disk: CrashDisk) -> None:
     before = clock.now_ns()
     put(LocalStorage(disk), "/root/a", b"x")
     assert before <= LocalStorage(disk).stat("/root/a").modified_ns <= clock.now_ns()
+
+
+def test_the_place_of_a_sync_is_of_the_package_whatever_directories_are_called() -> None:
+    """A clone of the project in a directory `penstock` had its tests taken for code of the package."""
+    places: list[str] = []
+
+    def note(place: str) -> bool:
+        places.append(place)
+        return False
+
+    storage = LocalStorage(CrashDisk(omit=note))
+    program = compile(
+        "def prepare(storage):\n    put(storage, '/a', b'x')", "/home/somebody/penstock/program.py", "exec"
+    )
+    names: dict[str, Callable[[Storage], None]] = {"put": put}  # type: ignore[dict-item]
+    exec(program, names)  # noqa: S102 - the program is written above
+    names["prepare"](storage)
+    assert places
+    assert all(place.partition(" in ")[2].startswith("storage/") and "program" not in place for place in places)

@@ -35,6 +35,9 @@ if TYPE_CHECKING:
 
 BLOCK_BYTES = 4096
 IMAGES_MAX = 24  # of one moment; more are drawn at random
+_PACKAGE = (
+    os.path.dirname(os.path.dirname(__file__)) + os.sep
+)  # not by its name: a clone of the project may have that, too
 _FRAMES = 2  # of the stack that name a place
 _DIRECTORY_MODE = stat_bits.S_IFDIR | 0o755
 _FILE_MODE = stat_bits.S_IFREG
@@ -388,9 +391,10 @@ def call_site() -> str:
     places: list[str] = []
     frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - a traceback without an exception
     while frame is not None and len(places) < _FRAMES:
-        _, inside, file = frame.f_code.co_filename.replace(os.sep, "/").rpartition("/penstock/")
-        if inside and not file.startswith("testing/") and not frame.f_code.co_name.startswith("_"):
-            places.append(f"{file} {frame.f_code.co_name}")
+        path, name = frame.f_code.co_filename, frame.f_code.co_name
+        file = path[len(_PACKAGE) :].replace(os.sep, "/") if path.startswith(_PACKAGE) else ""
+        if file and not file.startswith("testing/") and not name.startswith("_"):
+            places.append(f"{file} {name}")
         frame = frame.f_back
     return " < ".join(places)
 
