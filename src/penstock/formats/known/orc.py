@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
-from penstock.errors import BadFile, OptionError
+from penstock.errors import BadFile, OptionError, PenstockError
 from penstock.formats import columns
 from penstock.formats.families import TableFormat
 from penstock.formats.groups import GroupWriter, pieces_of
@@ -116,12 +116,12 @@ class _Reader:
 class _Source(SeekableFile):
     """The file as Arrow reads it, which keeps of an error but its text."""
 
-    error: Exception | None = None
+    error: PenstockError | None = None
 
     def read(self, size: int = -1, /) -> bytes:
         try:
             return super().read(size)
-        except Exception as error:
+        except PenstockError as error:
             self.error = error
             raise
 
