@@ -8,6 +8,9 @@ ranges are even where stripes are, as writers make them.
 refused when it is written, before it is staged. Instants are written as such (`timestamp with local time zone`). A `timestamp`
 of ORC is what a clock showed where it was written, as Spark also stores its instants, so it is one of `timeZone`.
 
+*Structs.* pyarrow writes structs inside structs, at any depth, with the values of other rows where one of them is null (seen with
+26.0, on files that nobody could read right). So they are refused when they are written; they are read as they are.
+
 A file tells no more than its own types, so the schema of rows that are staged in one is kept beside it. Memory is bounded by one
 stripe, decoded.
 """
@@ -131,6 +134,8 @@ class _Writer(GroupWriter):
 
     def __init__(self, file: WritableFile, schema: pa.Schema, codec: str, group_bytes: int, ratio: float) -> None:
         super().__init__(file, schema, group_bytes, ratio=ratio)
+        for field in schema:
+            _check_type(field.type)
         from pyarrow import orc
 
         self._writer = orc.ORCWriter(self.arrow_file(), compression=_CODECS[codec], stripe_size=group_bytes)
@@ -146,6 +151,23 @@ class _Writer(GroupWriter):
         if not self._is_begun:  # the types are in the first rows that are written
             self._writer.write(self._schema.empty_table())
         self._writer.close()
+
+
+def _check_type(kind: pa.DataType, *, inside: bool = False) -> None:
+    """Raise `OptionError` for a struct that is `inside` another: of such, where one is null, Arrow writes the values of other rows."""
+    if types.is_struct(kind) and inside:
+        msg = "a struct inside a struct, of which Arrow's writer mixes up the rows"
+        raise OptionError(msg)
+    for part in _inner_types(kind):
+        _check_type(part, inside=inside or types.is_struct(kind))
+
+
+def _inner_types(kind: pa.DataType) -> list[pa.DataType]:
+    if types.is_map(kind):
+        return [kind.key_type, kind.item_type]
+    if types.is_list(kind):
+        return [kind.value_type]
+    return [member.type for member in kind] if types.is_struct(kind) else []
 
 
 def _times(column: pa.Array) -> Iterator[pa.Array]:
