@@ -90,3 +90,11 @@ def test_names_of_any_kind(name: str) -> None:
     schema = pa.schema([(name, pa.int64())])
     assert read(FORM, foreign(table), schema).to_pylist() == [{name: 2}]
     assert read(FORM, written(FORM, table.to_batches()[0]), schema).to_pylist() == [{name: 2}]
+
+
+def test_fractions_before_1970_are_refused() -> None:
+    """Arrow writes them with a negative fraction, over which Java's readers fail; whole seconds it writes as all do."""
+    whole = dt.datetime(1969, 12, 31, 23, 59, 59, tzinfo=dt.timezone.utc)
+    FORM.check(pa.RecordBatch.from_arrays([pa.array([whole, None], UTC)], ["x"]))
+    with pytest.raises(OptionError, match="column 'x' has a time before 1970 with a fraction of a second"):
+        FORM.check(pa.RecordBatch.from_arrays([pa.array([whole.replace(microsecond=1)], UTC)], ["x"]))

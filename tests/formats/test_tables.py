@@ -36,7 +36,7 @@ ROW = {
     "f": 1.5,
     "s": "öne",
     "t": NOON,
-    "n": NOON.replace(tzinfo=None, year=1900),
+    "n": NOON.replace(tzinfo=None, year=1900, microsecond=0),
     "d": dt.date(1, 1, 1),
     "c": Decimal("-1.10"),
     "wide": Decimal("9" * 38),

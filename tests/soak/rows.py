@@ -318,8 +318,9 @@ class Case:
             return Decimal(whole * chance.choice((1, -1))).scaleb(-scale, _EXACT)
         if kind == "string":
             return "".join(chance.choice(_WORDS) for _ in range(chance.randint(0, 3)))[:9]
-        # Arrow reads the times of ORC in nanoseconds, which do not go further.
-        times = [at for at in _TIMES if self.format != "orc" or 1677 < at.year < 2262]
+        # Arrow reads the times of ORC in nanoseconds, and writes fractions before 1970 as nobody else reads them.
+        held = [at for at in _TIMES if 1677 < at.year < 2262 and (at.year >= 1970 or not at.microsecond)]
+        times = held if self.format == "orc" else list(_TIMES)
         drawn: dict[str, Callable[[], Any]] = {
             "boolean": lambda: chance.random() < 0.5,
             "binary": lambda: chance.randbytes(chance.randint(0, 5)),

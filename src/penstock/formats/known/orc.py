@@ -5,7 +5,8 @@ its length, for pyarrow tells their number and no more. So each stripe of any fi
 ranges are even where stripes are, as writers make them.
 
 *Times.* Arrow reads ORC's times in nanoseconds, which end in 1677 and 2262: a time beyond is an error when it is read, and is
-refused when it is written, before it is staged. Instants are written as such (`timestamp with local time zone`). A `timestamp`
+refused when it is written, before it is staged. So is one before 1970 with a fraction of a second, which Arrow writes with a negative
+fraction, and Java's readers fail over. Instants are written as such (`timestamp with local time zone`). A `timestamp`
 of ORC is what a clock showed where it was written, as Spark also stores its instants, so it is one of `timeZone`.
 
 *Structs.* pyarrow writes structs inside structs, at any depth, with the values of other rows where one of them is null (seen with
@@ -20,8 +21,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NoReturn
 
+import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyarrow import types
 
 from penstock.errors import BadFile, OptionError, PenstockError
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 _CODECS = {"zstd": "zstd", "none": "uncompressed", "gzip": "zlib", "snappy": "snappy"}
 _SIMPLE = re.compile(r"\w+", re.ASCII)  # a name that can be asked for: a dot would be a member of a struct
 _MICROS_MAX = (1 << 63) // 1000 - 1
+_SECOND = 1_000_000
 _ERRORS = (pa.ArrowException, OSError, UnicodeDecodeError)  # the last for the name of a column
 
 
@@ -78,13 +80,16 @@ class _Orc(TableFormat):
     def check(self, batch: pa.RecordBatch) -> None:
         for name, column in zip(batch.schema.names, batch.columns, strict=True):
             for times in _times(column):
-                ends = pc.min_max(times.cast(pa.int64()))
-                if any(abs(end or 0) > _MICROS_MAX for end in ends.as_py().values()):
-                    msg = (
-                        f"column {name!r} has a time before 1677-09-22 or behind 2262-04-11, which orc cannot hold for all its readers: "
-                        "write parquet, or make it a string"
-                    )
-                    raise OptionError(msg)
+                micros = times.cast(pa.int64()).drop_null().to_numpy()
+                if np.any((micros < -_MICROS_MAX) | (micros > _MICROS_MAX)):
+                    _refuse_time(name, "before 1677-09-22 or behind 2262-04-11")
+                if np.any((micros < 0) & (micros % _SECOND != 0)):
+                    _refuse_time(name, "before 1970 with a fraction of a second")
+
+
+def _refuse_time(name: str, which: str) -> NoReturn:
+    msg = f"column {name!r} has a time {which}, which orc cannot hold for all its readers; write parquet, or make it a string"
+    raise OptionError(msg)
 
 
 class _Reader:
