@@ -13,6 +13,7 @@ import pytest
 
 from penstock import failpoints
 from penstock.verify import sums, verify
+from tests.support.extras import WITH_AVRO
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -220,7 +221,7 @@ def test_every_record_once(penstock: Callable[..., Said], pipeline: Callable[...
         ({"encodingErrors": "replace"}, b"caf\xe9\n\xf0\x9f\x98\n", 2),
     ],
 )
-@pytest.mark.parametrize("form", ["text", "json", "parquet", "orc"])
+@pytest.mark.parametrize("form", ["text", "json", "parquet", "orc", *WITH_AVRO])
 def test_every_record_of_another_encoding_once(
     pipeline: Callable[..., Pipeline], options: dict[str, str], content: bytes, count: int, form: str
 ) -> None:
@@ -363,6 +364,7 @@ FORMATS: dict[str, dict[str, str]] = {
     "csv growing": {"format": "csv", "header": "true", "growing": "true", "fileName": "all.csv"},
     "parquet": {"format": "parquet"},
     "orc": {"format": "orc"},
+    **{form: {"format": form} for form in WITH_AVRO},
     "buckets": {"format": "parquet", "bucketBy": "{at:%Y-%m}/city={city}"},
     "dropped": {"format": "csv", "bucketBy": "at={at:%Y}/city={city}", "dropBucketColumns": "true"},
     "batch time": {"format": "json", "bucketBy": "d={time:%Y}", "dropBucketColumns": "true"},

@@ -37,6 +37,7 @@ from penstock.sink.sink import Sink
 from penstock.storage import LocalStorage
 from penstock.testing import FakeClock
 from penstock.verify import verify
+from tests.support.extras import WITH_AVRO, avro_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -112,6 +113,7 @@ _PARQUET_ONLY = ("binary", "void", "time(0)", "time(6)", "interval day to second
 _ONLY = {
     "parquet": _PARQUET_ONLY,
     "orc": ("binary",),
+    "avro": ("binary",),
 }
 _TABLES = tuple(_ONLY)
 _DUCKDB = {
@@ -149,7 +151,7 @@ class Case:
     def __init__(self, seed: int) -> None:
         self.seed = seed
         self._chance = chance = random.Random(f"{seed} rows")  # noqa: S311 - repeatable
-        self.format = chance.choice(("parquet", "parquet", "orc", "json", "csv", "text"))
+        self.format = chance.choice(("parquet", "parquet", "orc", *WITH_AVRO, "json", "csv", "text"))
         self.compression = chance.choice(("none", "gzip", "zstd", *(["snappy"] if self.format in _TABLES else [])))
         self.schema: Spark = self._schema()
         self.arrow = to_arrow(json.dumps(self.schema))
@@ -220,9 +222,15 @@ class Case:
     def _schema(self) -> Spark:
         if self.format == "text":
             return {"type": "struct", "fields": [_field("value", "string", nullable=False)]}
-        names = self._chance.sample(_NAMES, self._chance.randint(1, 6))
+        names = self._chance.sample(self._names, self._chance.randint(1, 6))
         fields = [_field(name, self._type(_DEPTH), nullable=self._chance.random() < 0.8) for name in names]
-        return {"type": "struct", "fields": [_field("id", "long", nullable=False), *map(_nullable_void, fields)]}
+        schema = {"type": "struct", "fields": [_field("id", "long", nullable=False), *map(_nullable_void, fields)]}
+        # Structs in structs are refused, since Arrow writes other rows of them.
+        return self._schema() if self.format == "orc" and json.dumps(schema).count('"struct"') > 2 else schema
+
+    @property
+    def _names(self) -> tuple[str, ...]:
+        return tuple(f"c{index}" for index in range(8)) if self.format == "avro" else _NAMES
 
     def _type(self, depth: int) -> Spark:
         if self.format == "csv":
@@ -236,9 +244,13 @@ class Case:
             return {"type": "array", "elementType": inner, "containsNull": null or inner == "void"}
         if kind == "map":
             inner = self._type(depth - 1)
-            key = "string" if self.format == "json" else self._chance.choice(("string", "long", "date", "boolean"))
+            key = (
+                "string"
+                if self.format in {"json", "avro"}
+                else self._chance.choice(("string", "long", "date", "boolean"))
+            )
             return {"type": "map", "keyType": key, "valueType": inner, "valueContainsNull": null or inner == "void"}
-        names = self._chance.sample(_NAMES, self._chance.randint(1, 3))
+        names = self._chance.sample(self._names, self._chance.randint(1, 3))
         fields = [_field(name, self._type(depth - 1), nullable=self._chance.random() < 0.7) for name in names]
         return {"type": "struct", "fields": list(map(_nullable_void, fields))}
 
@@ -306,8 +318,9 @@ class Case:
             return Decimal(whole * chance.choice((1, -1))).scaleb(-scale, _EXACT)
         if kind == "string":
             return "".join(chance.choice(_WORDS) for _ in range(chance.randint(0, 3)))[:9]
-        # Arrow reads the times of ORC in nanoseconds, which do not go further.
-        times = [at for at in _TIMES if self.format != "orc" or 1677 < at.year < 2262]
+        # Arrow reads the times of ORC in nanoseconds, and writes fractions before 1970 as nobody else reads them.
+        held = [at for at in _TIMES if 1677 < at.year < 2262 and (at.year >= 1970 or not at.microsecond)]
+        times = held if self.format == "orc" else list(_TIMES)
         drawn: dict[str, Callable[[], Any]] = {
             "boolean": lambda: chance.random() < 0.5,
             "binary": lambda: chance.randbytes(chance.randint(0, 5)),
@@ -336,6 +349,8 @@ class Case:
                 yield "polars", self._of_arrow(pl.read_parquet(path).to_arrow() for path in files)
         elif self.format == "orc":
             yield "Arrow", self._of_arrow(orc.ORCFile(path).read() for path in files)
+        elif self.format == "avro":
+            yield "fastavro", self._of_avro(files)
         elif self.format == "json":
             lines = (json.loads(line, parse_float=Decimal) for path in files for line in _text(path).split("\n")[:-1])
             yield "Python", ([_of_json(line.get(f["name"]), f["type"]) for f in fields] for line in lines)
@@ -343,7 +358,7 @@ class Case:
             yield "Python", self._of_csv(files)
         elif self.format == "text":
             yield "Python", ([line] for path in files for line in _text(path).split("\n")[:-1])
-        if spark is not None and files and self.format != "csv":
+        if spark is not None and files and self.format not in {"csv", "avro"}:
             yield "Spark", self._of_spark(spark, files)
 
     def _of_arrow(self, tables: Iterator[pa.Table]) -> Iterator[list[Any]]:
@@ -351,6 +366,11 @@ class Case:
             columns = [table.column(field["name"]).to_pylist() for field in self.schema["fields"]]
             for row in zip(*columns, strict=True):
                 yield [_plain(value, field["type"]) for value, field in zip(row, self.schema["fields"], strict=True)]
+
+    def _of_avro(self, files: list[Path]) -> Iterator[list[Any]]:
+        for path in files:
+            for row in avro_rows(path.read_bytes()):
+                yield [_plain(row[field["name"]], field["type"]) for field in self.schema["fields"]]
 
     def _of_csv(self, files: list[Path]) -> Iterator[list[Any]]:
         names = {
@@ -444,12 +464,18 @@ def _plain(value: Any, kind: Spark) -> Any:  # noqa: PLR0911 - what a reader giv
     if kind.startswith("decimal"):
         return str(Decimal(value).quantize(Decimal(1).scaleb(-int(kind[8:-1].split(",")[1])), context=_EXACT))
     if isinstance(value, datetime):
-        return (value.astimezone(timezone.utc).replace(tzinfo=None) if value.tzinfo else value) - _EPOCH
+        return _since_epoch(value)
     if isinstance(value, time):
         return timedelta(hours=value.hour, minutes=value.minute, seconds=value.second, microseconds=value.microsecond)
     if kind.startswith("interval") and isinstance(value, int):
         return timedelta(microseconds=value)
     return bytes(value) if kind == "binary" else value
+
+
+def _since_epoch(moment: datetime) -> timedelta:
+    if hasattr(moment, "to_pydatetime"):  # pandas' own, which Arrow makes of nanoseconds
+        moment = moment.to_pydatetime()
+    return (moment.astimezone(timezone.utc).replace(tzinfo=None) if moment.tzinfo else moment) - _EPOCH
 
 
 def shown(rows: Any) -> Iterator[str]:

@@ -18,6 +18,7 @@ from penstock.errors import PenstockError
 from penstock.sink import ledger, parts
 from penstock.sink.sink import Batch, Sink
 from tests.support.damage import tree
+from tests.support.extras import WITH_AVRO, avro_rows
 from tests.support.output import QUERY, Output
 
 # What the batches write: writer -> lines.
@@ -33,6 +34,7 @@ FORMS = {
     "own-file-of-bytes": _ROLLS,
     "own-file-of-parquet": _ROLLS | {"format": "parquet"},
     "own-file-of-orc": _ROLLS | {"format": "orc"},
+    **{f"own-file-of-{form}": _ROLLS | {"format": form} for form in WITH_AVRO},
     "growing": {"growing": "true", "fileName": "all.txt"},
     "csv": _ROLLS | _CSV,
     "growing-csv": {"growing": "true", "fileName": "all.csv", "compression": "gzip"} | _CSV,
@@ -109,6 +111,8 @@ def rows(files: dict[str, bytes]) -> Counter[str]:
     for name, data in files.items():
         if name.endswith(".parquet"):
             found.update(pq.read_table(pa.BufferReader(data)).column(0).to_pylist())
+        elif name.endswith(".avro"):
+            found.update(row["value"] for row in avro_rows(data))
         elif name.endswith(".orc"):
             found.update(orc.ORCFile(pa.BufferReader(data)).read().column(0).to_pylist())
         else:

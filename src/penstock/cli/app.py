@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from penstock.cli.answer import Answer, command
+from penstock.options.formats import DEFAULT, READ, WRITTEN
 
 app = typer.Typer(
     name="penstock",
@@ -54,8 +55,8 @@ def ingest(  # noqa: PLR0913 - these are the flags of the command
     *,
     src: Source,
     dst: Output,
-    format_: Annotated[Text, _flag("--format", "F", "Of SRC: text (default), json, csv, parquet, binary.")] = None,
-    to: Annotated[Text, _flag("--to", "F", "What DST gets: text, json, csv, parquet; as SRC by default.")] = None,
+    format_: Annotated[Text, _flag("--format", "F", f"Of SRC: {', '.join(READ)}; {DEFAULT} by default.")] = None,
+    to: Annotated[Text, _flag("--to", "F", f"What DST gets: {', '.join(WRITTEN)}; as SRC by default.")] = None,
     schema: Annotated[Text, _flag("--schema", "DDL", "Columns of SRC, such as 'id bigint, name string'.")] = None,
     bucket_by: Annotated[Text, _flag("--bucket-by", "T", "Directories, such as 'dt={ts:%Y-%m-%d}/{city}'.")] = None,
     roll_size: Annotated[Text, _flag("--roll-size", "S", "Close a file before it passes this size (128m).")] = None,
@@ -69,7 +70,7 @@ def ingest(  # noqa: PLR0913 - these are the flags of the command
     max_bytes: Annotated[Text, _flag("--max-bytes", "S", "At most that many bytes a batch; cuts files (1g).")] = None,
     pattern: Annotated[Text, _flag("--pattern", "R", "Regular expression that file names must match.")] = None,
     recursive: Annotated[bool, typer.Option("--recursive", help="Descend into directories.")] = False,
-    compression: Annotated[Text, _flag("--compression", "C", "none, gzip, zstd; for parquet also snappy.")] = None,
+    compression: Annotated[Text, _flag("--compression", "C", "none, gzip, zstd; for tables also snappy.")] = None,
     transform: Annotated[Text, _flag("--transform", "MODULE:FUNCTION", "Takes and gives a RecordBatch.")] = None,
     master: Annotated[Text, _flag("--master", "M", "Where Spark runs (local[*]).")] = None,
     source_option: Annotated[Pairs, _flag("--source-option", "K=V", "Any option of the source, repeatable.")] = None,

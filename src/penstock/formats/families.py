@@ -61,6 +61,9 @@ class Format(ABC):
         """Return the end of the names of files that are written with `compression`: `.json`, `.csv.gz`, `.parquet`."""
         return self.extension
 
+    def prepare(self) -> None:  # noqa: B027 - few need anything
+        """Raise `DependencyError` if a library that the format needs is not installed. Called before a query begins."""
+
     @abstractmethod
     def divisible(self, fmt: ReadFormat, path: str) -> bool:
         """Tell whether a file of this name may be read in byte ranges."""

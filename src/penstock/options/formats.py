@@ -24,6 +24,7 @@ FORMATS = (
     KnownFormat("csv"),
     KnownFormat("parquet"),
     KnownFormat("orc"),
+    KnownFormat("avro"),
     KnownFormat("binary", value="binary", written=False),
 )
 DEFAULT = FORMATS[0].name

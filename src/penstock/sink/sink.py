@@ -261,6 +261,7 @@ class Sink:
             raise OptionError(msg)
         data_schema, _ = self.data_schema(schema)
         fmt, form = self.format(data_schema), self._form
+        form.prepare()
         if isinstance(form, RecordFormat):
             form.encoder(fmt)
             return

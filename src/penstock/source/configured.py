@@ -178,6 +178,7 @@ def _without_metadata(schema: pa.Schema, name: str) -> pa.Schema:
 
 def _check_format_options(options: Options) -> None:
     check_options(options, SOURCE, lambda form: form.read_options)
+    format_named(options["format"]).prepare()
     if options["metadataColumn"] and options["emit"] == "files":
         msg = "metadataColumn is for emit=records, found emit=files, whose rows are path, modification time and size anyway"
         raise OptionError(msg)

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import codecs
 from bisect import bisect_right
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
@@ -252,40 +253,32 @@ class Reading:
         return record_starts(origin.raw, sep=separator(self.format, how), unit=how.unit)[lines] + origin.offset
 
     def _pieces(self, splits: Iterable[Split]) -> Iterator[_Piece]:
-        known = None if by_mark(self.format.encoding) else charset(self.format.encoding, b"")
-        in_place = self._in_records.in_bytes(self.format)
-        decodes = in_place and self._gives_text and not (known == UTF_8_CHARSET and self.format.errors == "fail")
         for split in splits:
             failpoints.hit("source.read")
             path = self.full_path(split.file)
             self.admit(split.file.path)
             with self._open(split.file, path) as handle:
                 self._check(handle, split.file, path)
-                try:
-                    _check_range(split, whole=not in_place or codec_of(path) is not None)
-                    chunks, how = _opened(handle, split.file.size, codec_of(path), self.format.encoding, known)
-                    header, pieces = (
-                        self._blocks(handle, split, chunks, how)
-                        if in_place
-                        else self._decoded(handle, split, chunks, how)
-                    )
-                    columns = None
-                    if header:
-                        names = self._text(header, 0, how) if decodes else header
-                        columns = self._in_records.columns(self.format, names)
-                    for offset, data in pieces:
-                        text = self._text(data, offset, how) if decodes else data
-                        origin = _Origin(0, split.file, offset, how, None if text is data else data)
-                        yield _Piece(text, [origin], columns)
-                except BadFile as error:
-                    msg = f"{path!r}: {error.message}; mend or remove the file {advice.AGAIN}"
-                    raise BadFile(msg) from error
-                except BadRecord as error:
-                    if error.path is not None:
-                        raise
-                    msg = f"{path!r}, byte {error.offset}: {error.message}; mend or remove the record {advice.AGAIN}"
-                    raise BadRecord(msg, path=path, offset=error.offset) from error
+                with _named(path):
+                    yield from self._pieces_of(handle, split, codec_of(path))
                 self._check(handle, split.file, path)
+
+    def _pieces_of(self, handle: ReadHandle, split: Split, codec: str | None) -> Iterator[_Piece]:
+        """Yield what one split holds, as UTF-8 wherever values are made of text. Raises `BadFile`, and `BadRecord` without a path."""
+        form, fmt = self._in_records, self.format
+        known = None if by_mark(fmt.encoding) else charset(fmt.encoding, b"")
+        in_place = form.in_bytes(fmt)
+        decodes = in_place and self._gives_text and not (known == UTF_8_CHARSET and fmt.errors == "fail")
+        _check_range(split, whole=not in_place or codec is not None)
+        chunks, how = _opened(handle, split.file.size, codec, fmt.encoding, known)
+        read = self._blocks if in_place else self._decoded
+        header, blocks = read(handle, split, chunks, how)
+        columns = None
+        if header:
+            columns = form.columns(fmt, self._text(header, 0, how) if decodes else header)
+        for offset, data in blocks:
+            text = self._text(data, offset, how) if decodes else data
+            yield _Piece(text, [_Origin(0, split.file, offset, how, None if text is data else data)], columns)
 
     def _blocks(self, handle: ReadHandle, split: Split, chunks: Iterator[bytes] | None, how: Charset) -> Found:
         """Return what a split holds as the file has it."""
@@ -355,6 +348,21 @@ def files_batch(reading: Reading, splits: Iterable[Split]) -> pa.RecordBatch:
         pa.array([f.size for f in files], pa.int64()),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=FILES_SCHEMA)
+
+
+@contextmanager
+def _named(path: str) -> Iterator[None]:
+    """Name the file in what is wrong with it."""
+    try:
+        yield
+    except BadFile as error:
+        msg = f"{path!r}: {error.message}; mend or remove the file {advice.AGAIN}"
+        raise BadFile(msg) from error
+    except BadRecord as error:
+        if error.path is not None:
+            raise
+        msg = f"{path!r}, byte {error.offset}: {error.message}; mend or remove the record {advice.AGAIN}"
+        raise BadRecord(msg, path=path, offset=error.offset) from error
 
 
 class _Origin(NamedTuple):

@@ -5,8 +5,12 @@ its length, for pyarrow tells their number and no more. So each stripe of any fi
 ranges are even where stripes are, as writers make them.
 
 *Times.* Arrow reads ORC's times in nanoseconds, which end in 1677 and 2262: a time beyond is an error when it is read, and is
-refused when it is written, before it is staged. Instants are written as such (`timestamp with local time zone`). A `timestamp`
+refused when it is written, before it is staged. So is one before 1970 with a fraction of a second, which Arrow writes with a negative
+fraction, and Java's readers fail over. Instants are written as such (`timestamp with local time zone`). A `timestamp`
 of ORC is what a clock showed where it was written, as Spark also stores its instants, so it is one of `timeZone`.
+
+*Structs.* pyarrow writes structs inside structs, at any depth, with the values of other rows where one of them is null (seen with
+26.0, on files that nobody could read right). So they are refused when they are written; they are read as they are.
 
 A file tells no more than its own types, so the schema of rows that are staged in one is kept beside it. Memory is bounded by one
 stripe, decoded.
@@ -17,11 +21,11 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NoReturn
 
+import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyarrow import types
 
-from penstock.errors import BadFile, OptionError
+from penstock.errors import BadFile, OptionError, PenstockError
 from penstock.formats import columns
 from penstock.formats.families import TableFormat
 from penstock.formats.groups import GroupWriter, pieces_of
@@ -38,6 +42,7 @@ if TYPE_CHECKING:
 _CODECS = {"zstd": "zstd", "none": "uncompressed", "gzip": "zlib", "snappy": "snappy"}
 _SIMPLE = re.compile(r"\w+", re.ASCII)  # a name that can be asked for: a dot would be a member of a struct
 _MICROS_MAX = (1 << 63) // 1000 - 1
+_SECOND = 1_000_000
 _ERRORS = (pa.ArrowException, OSError, UnicodeDecodeError)  # the last for the name of a column
 
 
@@ -75,13 +80,16 @@ class _Orc(TableFormat):
     def check(self, batch: pa.RecordBatch) -> None:
         for name, column in zip(batch.schema.names, batch.columns, strict=True):
             for times in _times(column):
-                ends = pc.min_max(times.cast(pa.int64()))
-                if any(abs(end or 0) > _MICROS_MAX for end in ends.as_py().values()):
-                    msg = (
-                        f"column {name!r} has a time before 1677-09-22 or behind 2262-04-11, which orc cannot hold for all its readers: "
-                        "write parquet, or make it a string"
-                    )
-                    raise OptionError(msg)
+                micros = times.cast(pa.int64()).drop_null().to_numpy()
+                if np.any((micros < -_MICROS_MAX) | (micros > _MICROS_MAX)):
+                    _refuse_time(name, "before 1677-09-22 or behind 2262-04-11")
+                if np.any((micros < 0) & (micros % _SECOND != 0)):
+                    _refuse_time(name, "before 1970 with a fraction of a second")
+
+
+def _refuse_time(name: str, which: str) -> NoReturn:
+    msg = f"column {name!r} has a time {which}, which orc cannot hold for all its readers; write parquet, or make it a string"
+    raise OptionError(msg)
 
 
 class _Reader:
@@ -116,12 +124,12 @@ class _Reader:
 class _Source(SeekableFile):
     """The file as Arrow reads it, which keeps of an error but its text."""
 
-    error: Exception | None = None
+    error: PenstockError | None = None
 
     def read(self, size: int = -1, /) -> bytes:
         try:
             return super().read(size)
-        except Exception as error:  # whatever a storage raises
+        except PenstockError as error:
             self.error = error
             raise
 
@@ -131,6 +139,8 @@ class _Writer(GroupWriter):
 
     def __init__(self, file: WritableFile, schema: pa.Schema, codec: str, group_bytes: int, ratio: float) -> None:
         super().__init__(file, schema, group_bytes, ratio=ratio)
+        for field in schema:
+            _check_type(field.type)
         from pyarrow import orc
 
         self._writer = orc.ORCWriter(self.arrow_file(), compression=_CODECS[codec], stripe_size=group_bytes)
@@ -146,6 +156,23 @@ class _Writer(GroupWriter):
         if not self._is_begun:  # the types are in the first rows that are written
             self._writer.write(self._schema.empty_table())
         self._writer.close()
+
+
+def _check_type(kind: pa.DataType, *, inside: bool = False) -> None:
+    """Raise `OptionError` for a struct that is `inside` another: of such, where one is null, Arrow writes the values of other rows."""
+    if types.is_struct(kind) and inside:
+        msg = "a struct inside a struct, of which Arrow's writer mixes up the rows"
+        raise OptionError(msg)
+    for part in _inner_types(kind):
+        _check_type(part, inside=inside or types.is_struct(kind))
+
+
+def _inner_types(kind: pa.DataType) -> list[pa.DataType]:
+    if types.is_map(kind):
+        return [kind.key_type, kind.item_type]
+    if types.is_list(kind):
+        return [kind.value_type]
+    return [member.type for member in kind] if types.is_struct(kind) else []
 
 
 def _times(column: pa.Array) -> Iterator[pa.Array]:

@@ -1,0 +1,100 @@
+"""ORC where it differs from other tables: what it cannot hold, times that say no zone, stripes."""
+
+from __future__ import annotations
+
+import datetime as dt
+import io
+
+import pyarrow as pa
+import pytest
+from pyarrow import orc
+
+from penstock.errors import BadFile, OptionError
+from penstock.formats.registry import table_format
+from penstock.formats.trial import check_table
+from tests.formats.test_tables import read, written
+
+FORM = table_format("orc")
+UTC = pa.timestamp("us", tz="UTC")
+INNER = pa.struct([("a", pa.int64())])
+
+
+def foreign(table: pa.Table) -> bytes:
+    """Return a file as Arrow alone writes it."""
+    file = io.BytesIO()
+    orc.write_table(table, file)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pa.struct([("s", INNER)]),
+        pa.struct([("l", pa.list_(INNER))]),
+        pa.list_(pa.struct([("m", pa.map_(pa.string(), INNER))])),
+    ],
+)
+def test_structs_in_structs_are_refused(kind: pa.DataType) -> None:
+    """Of a null struct in another Arrow's writer makes values of other rows, so such columns are refused before rows come."""
+    with pytest.raises(OptionError, match="column 's' is .* which orc cannot hold .a struct inside a struct"):
+        check_table(FORM, pa.schema([("id", pa.int64()), ("s", kind)]), "zstd")
+
+
+def test_the_library_still_mixes_up_structs() -> None:
+    """Once this fails, Arrow writes structs in structs as they are, and they need not be refused any more."""
+    rows = [{"s": {"a": number}} if number % 2 else {"s": None} for number in range(6)]
+    table = pa.table({"x": pa.array(rows, pa.struct([("s", INNER)]))})
+    assert orc.ORCFile(io.BytesIO(foreign(table))).read().to_pylist() != table.to_pylist()
+
+
+@pytest.mark.parametrize(
+    "kind", [UTC, pa.list_(UTC), pa.struct([("t", pa.timestamp("us"))]), pa.map_(pa.string(), UTC)]
+)
+@pytest.mark.parametrize("year", [1600, 2300])
+def test_times_that_arrow_cannot_read(kind: pa.DataType, year: int) -> None:
+    """A time that Arrow would not read again is refused before it is staged, wherever it is in a column."""
+    moment = dt.datetime(year, 1, 1, tzinfo=dt.timezone.utc)
+    value = {pa.list_(UTC): [moment], pa.map_(pa.string(), UTC): [("k", moment)], UTC: moment}.get(
+        kind, {"t": moment.replace(tzinfo=None)}
+    )
+    batch = pa.RecordBatch.from_arrays([pa.array([None, value], kind)], ["x"])
+    with pytest.raises(OptionError, match="column 'x' has a time before 1677-09-22 or behind 2262-04-11"):
+        FORM.check(batch)
+    FORM.check(batch.slice(0, 1))
+
+
+def test_times_without_a_zone_are_of_the_zone() -> None:
+    """What a clock showed is an instant of `timeZone` where one is wanted, and stays as it is where it is not."""
+    noon = dt.datetime(2024, 7, 1, 12)
+    data = foreign(pa.table({"x": pa.array([noon, None], pa.timestamp("us"))}))
+    berlin = read(FORM, data, pa.schema([("x", UTC)]), zone="Europe/Berlin").column(0)
+    assert berlin.to_pylist() == [noon.replace(hour=10, tzinfo=dt.timezone.utc), None]
+    local = read(FORM, data, pa.schema([("x", pa.timestamp("us"))]), zone="Europe/Berlin").column(0)
+    assert local.to_pylist() == [noon, None]
+
+
+def test_times_inside_are_utc_or_refused() -> None:
+    """Times without a zone inside of a column are read as UTC; in another zone the error says what to do."""
+    noon = dt.datetime(2024, 7, 1, 12)
+    data = foreign(pa.table({"x": pa.array([[noon]], pa.list_(pa.timestamp("us")))}))
+    wanted = pa.schema([("x", pa.list_(UTC))])
+    assert read(FORM, data, wanted).to_pylist() == [{"x": [noon.replace(tzinfo=dt.timezone.utc)]}]
+    with pytest.raises(BadFile, match="set timeZone=UTC"):
+        read(FORM, data, wanted, zone="Europe/Berlin")
+
+
+@pytest.mark.parametrize("name", ["a.b", "größe", "x y", "a"])
+def test_names_of_any_kind(name: str) -> None:
+    """A column is found whatever its name, among others, though Arrow takes a dot for a member."""
+    table = pa.table({"a": [1], name: [2]} if name != "a" else {"a": [2], "b": [1]})
+    schema = pa.schema([(name, pa.int64())])
+    assert read(FORM, foreign(table), schema).to_pylist() == [{name: 2}]
+    assert read(FORM, written(FORM, table.to_batches()[0]), schema).to_pylist() == [{name: 2}]
+
+
+def test_fractions_before_1970_are_refused() -> None:
+    """Arrow writes them with a negative fraction, over which Java's readers fail; whole seconds it writes as all do."""
+    whole = dt.datetime(1969, 12, 31, 23, 59, 59, tzinfo=dt.timezone.utc)
+    FORM.check(pa.RecordBatch.from_arrays([pa.array([whole, None], UTC)], ["x"]))
+    with pytest.raises(OptionError, match="column 'x' has a time before 1970 with a fraction of a second"):
+        FORM.check(pa.RecordBatch.from_arrays([pa.array([whole.replace(microsecond=1)], UTC)], ["x"]))

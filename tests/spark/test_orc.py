@@ -1,0 +1,91 @@
+"""Types of Spark that ORC can hold, through our ORC and back: Spark reads the same values, and so do we of its files."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from penstock.formats import ReadFormat
+from penstock.formats.registry import table_format
+from penstock.formats.schema import conform, to_arrow
+from penstock.query.batch import Batch
+from penstock.testing import FakeClock
+from tests.formats.test_tables import InMemory
+from tests.support.output import Output
+
+pytest.importorskip("pyspark")
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+VALUES = {
+    "tinyint": "cast(-128 as tinyint)",
+    "smallint": "cast(7 as smallint)",
+    "int": "7",
+    "bigint": "9223372036854775807L",
+    "float": "float('1.5')",
+    "double": "double('-0.0')",
+    "boolean": "true",
+    "string": "'ü'",
+    "binary": "X'00FF'",
+    "decimal_1_1": "cast(0.5 as decimal(1,1))",
+    "decimal_38_18": "cast(1.25 as decimal(38,18))",
+    "date": "date'2026-01-31'",
+    "old_date": "date'1600-01-01'",
+    "timestamp": "timestamp'2026-01-31 01:02:03.456789'",
+    "old_timestamp": "timestamp'1700-01-31 01:02:03'",
+    "list": "array(1,null,3)",
+    "list_of_structs": "array(named_struct('a',1,'b','x'), null)",
+    "map": "map('a',1,'b',null)",
+    "struct": "named_struct('a',1,'B',array('x'))",
+}
+
+
+@pytest.fixture(scope="module")
+def rows(spark: SparkSession) -> DataFrame:
+    """A row of values and one of nulls, with a column of each type, in UTC as the workers and the JVM may not be."""
+    session = spark.newSession()
+    session.conf.set("spark.sql.session.timeZone", "UTC")
+    full = session.sql("select " + ", ".join(f"{value} as `{name}`" for name, value in VALUES.items()))
+    return full.unionAll(full.selectExpr(*(f"if(true, null, `{name}`) as `{name}`" for name in VALUES)))
+
+
+def arrow(rows: DataFrame, schema: pa.Schema) -> list[pa.RecordBatch]:
+    """Return the rows as the sink is given them."""
+    return [conform(batch, schema) for batch in rows._collect_as_arrow()]  # type: ignore[operator]  # one of the classic class alone
+
+
+def shown(rows: DataFrame) -> list[str]:
+    """Return the rows in Spark's own words, in no order."""
+    return sorted(row[0] for row in rows.selectExpr("to_json(struct(*), map('ignoreNullFields', 'false'))").collect())
+
+
+@pytest.mark.parametrize("options", [{"rollBatches": "1"}, {}, {"compression": "snappy"}])
+def test_spark_reads_our_orc(rows: DataFrame, tmp_path: Path, options: dict[str, str]) -> None:
+    """Values come back, whether a part was written at once or staged over batches."""
+    output = Output(tmp_path / "out", FakeClock())
+    output.schema = schema = to_arrow(rows.schema.json())
+    sink = output.sink(format="orc", **options)
+    for number, batch in enumerate(arrow(rows, schema)):
+        begun = sink.begin("d")
+        sink.commit(Batch("q", number), [sink.write(begun, "q", number, 0, schema, iter([batch]))])
+    sink.finish()
+    found = rows.sparkSession.read.schema(rows.schema).orc(str(output.root))
+    assert shown(found) == shown(rows)
+
+
+def test_our_source_reads_sparks_orc(rows: DataFrame, tmp_path: Path) -> None:
+    """Spark's own ORC is read as the types that the schema names."""
+    rows.coalesce(1).write.orc(str(tmp_path / "spark"))
+    [path] = (tmp_path / "spark").glob("*.orc")
+    schema, data = to_arrow(rows.schema.json()), path.read_bytes()
+    zone = str(rows.sparkSession._jvm.java.util.TimeZone.getDefault().getID())  # type: ignore[union-attr]  # a session of this process
+    fmt = ReadFormat("orc", schema, zone=zone)
+    batches = table_format("orc").rows(fmt, InMemory(data), len(data), (0, len(data)))
+    found = [row for batch in batches for row in batch.to_pylist()]
+    expected = [row for batch in arrow(rows, schema) for row in batch.to_pylist()]
+    assert sorted(map(repr, found)) == sorted(map(repr, expected))
