@@ -10,7 +10,7 @@ from penstock.wal.form import RECORD_BYTES_MAX, LogBatch, Position
 from penstock.wal.log import Info, Log
 from penstock.wal.manager import Manager
 from penstock.wal.reader import Reader
-from penstock.wal.walk import Skipped
+from penstock.wal.salvage import Skipped
 from penstock.wal.writer import Writer
 
 __all__ = ["RECORD_BYTES_MAX", "Info", "Log", "LogBatch", "Manager", "Position", "Reader", "Skipped", "Writer"]
