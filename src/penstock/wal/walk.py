@@ -53,13 +53,17 @@ class Walk:
             self._pass(batch)
             if batch.kind == form.RECORDS:
                 return batch
-            if not batch.flags & form.MAY_SKIP:
-                msg = (
-                    f"{self._path!r} has a group of type {batch.kind} at byte {batch.at}, expected {form.RECORDS}: use the "
-                    "Penstock that wrote it, or newer"
-                )
-                raise DamagedState(msg)
+            self._check_may_skip(batch)
         return None
+
+    def _check_may_skip(self, batch: LogBatch) -> None:
+        """Raise `DamagedState` for a group of an unknown type that its writer did not say may be passed over."""
+        if not batch.flags & form.MAY_SKIP:
+            msg = (
+                f"{self._path!r} has a group of type {batch.kind} at byte {batch.at}, expected {form.RECORDS}: use the "
+                "Penstock that wrote it, or newer"
+            )
+            raise DamagedState(msg)
 
     def seek(self, position: Position) -> LogBatch | None:
         """Go to a position, from nowhere; return what is left of its group, None if it is an end. Raises as `Reader.seek` does."""

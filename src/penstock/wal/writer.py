@@ -155,13 +155,7 @@ class Writer:
 
     def append_many(self, records: Iterable[bytes]) -> Position:
         """Append records; return the position of the first one, of none the `position`. A call costs little more than an `append`."""
-        given: object = records
-        if isinstance(given, (str, bytes, bytearray, memoryview)):
-            msg = f"append_many was given one {type(given).__name__}; expected several records: append_many([...]), or append for one"
-            raise OptionError(msg)
-        records = list(records)
-        if not set(map(type, records)) <= {bytes}:
-            records = list(map(as_bytes, records))
+        records = _several(records)
         count, size = len(records), sum(map(len, records))
         if form.group_bytes(count, size) > min(GROUP_BYTES, self._segment_size - form.HEADER_BYTES):
             _check_length(max(map(len, records), default=0))
@@ -192,14 +186,7 @@ class Writer:
         leading, durable = False, 0
         try:
             with self._lock:
-                wanted = self._next
-                while self._durable < wanted:
-                    self._check()
-                    if not self._leading:
-                        break
-                    self._crowded = True
-                    self._turn.wait()
-                else:
+                if self._is_durable_in_turn(self._next):
                     return
                 crowded, self._crowded = self._crowded, False
                 self._leading = leading = True
@@ -217,12 +204,26 @@ class Writer:
         finally:
             if leading:
                 self._leading = False  # first of all: nobody waits for one who was interrupted
-                with self._lock:
-                    self._durable = max(self._durable, durable)
-                    if self._failed is not None:
-                        self._left = -1
-                    if self._crowded:
-                        self._turn.notify_all()
+                self._hand_over(durable)
+
+    def _is_durable_in_turn(self, wanted: int) -> bool:
+        """Wait, under the lock, for whoever is writing; tell whether that made this sequence number durable. If not, it is our turn."""
+        while self._durable < wanted:
+            self._check()
+            if not self._leading:
+                return False
+            self._crowded = True
+            self._turn.wait()
+        return True
+
+    def _hand_over(self, durable: int) -> None:
+        """Say what is durable now to those that wait, and let one of them write."""
+        with self._lock:
+            self._durable = max(self._durable, durable)
+            if self._failed is not None:
+                self._left = -1
+            if self._crowded:
+                self._turn.notify_all()
 
     def close(self) -> None:
         """Flush, and let the log go. Idempotent."""
@@ -360,6 +361,15 @@ def _positions(segment: int, offset: int) -> Iterator[Position]:
     """Return the positions of records from this one on. They are made in C: one for each record."""
     offsets = itertools.count(offset, ENTRY_BYTES)
     return map(tuple.__new__, itertools.repeat(Position), zip(itertools.repeat(segment), offsets, strict=False))
+
+
+def _several(given: object) -> list[bytes]:
+    """Return the records of a call of `append_many`; `OptionError` for a single one, or for what is none."""
+    if isinstance(given, (str, bytes, bytearray, memoryview)):
+        msg = f"append_many was given one {type(given).__name__}; expected several records: append_many([...]), or append for one"
+        raise OptionError(msg)
+    records = list(given)  # type: ignore[call-overload]  # - Python says what is wrong with what has no items
+    return records if set(map(type, records)) <= {bytes} else list(map(as_bytes, records))
 
 
 def as_bytes(record: object) -> bytes:
