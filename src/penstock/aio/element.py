@@ -59,4 +59,4 @@ class Slot:
         """Go on after a cancellation, as if there had been none: the next call may use `asyncio.timeout`."""
         self.cancelled = False
         while self.task is not None and getattr(self.task, "cancelling", int)():  # Python 3.10 does not count
-            self.task.uncancel()  # type: ignore[attr-defined]  # as above
+            self.task.uncancel()  # type: ignore[attr-defined]  # - nor has it this
