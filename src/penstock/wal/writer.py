@@ -57,6 +57,7 @@ from penstock.units import parse_size
 from penstock.wal import form
 from penstock.wal.end import LogEnd, PendingGroup
 from penstock.wal.form import ENTRY_BYTES, Position
+from penstock.wal.turns import Turns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -98,12 +99,9 @@ class Writer:
         self._whole = flag(whole, name="whole") or not self._storage.goes_on
         self._end = LogEnd(self._storage, self._directory, whole=self._whole)
         self._lock = threading.Lock()
-        self._turn = threading.Condition(self._lock)
         self._failed: BaseException | None = None
         self._closed = False
         self._process = os.getpid()
-        self._leading = False
-        self._crowded = False  # whether somebody has waited since the last group was begun
         self._storage.make_directory(self._directory)
         with suppress(NotSupported):
             self._hold = self._storage.lock(self._directory)
@@ -115,7 +113,7 @@ class Writer:
         # `_first` is the sequence number of the first record of the open group, `_number` and `_at` are where that begins.
         self._at = form.HEADER_BYTES
         self._before = self._end.position  # the end of the segment before that one
-        self._durable = self._first  # sequence number
+        self._turns = Turns(self._lock, self._first)
         self._records: list[bytes] = []
         self._left = -1  # how long a record may be that comes into it, too
         self._positions = _positions(*self._place())  # of the next ones
@@ -183,13 +181,13 @@ class Writer:
         After a failure nothing can be made durable any more: `StorageError` here and from then on, `Fenced` if another
         writer has taken over. What was not acknowledged by a flush may be there when the log is opened again, or not.
         """
-        leading, durable = False, 0
+        turns, leading, durable = self._turns, False, 0
         try:
             with self._lock:
-                if self._is_durable_in_turn(self._next):
+                if turns.makes_durable(self._next, self._check):
                     return
-                crowded, self._crowded = self._crowded, False
-                self._leading = leading = True
+                crowded, turns.crowded = turns.crowded, False
+                turns.leading = leading = True
             if self._delay or crowded:
                 clock.sleep(self._delay)  # none at all still lets those append first that the last group has woken
             with self._lock:
@@ -203,27 +201,11 @@ class Writer:
             raise
         finally:
             if leading:
-                self._leading = False  # first of all: nobody waits for one who was interrupted
-                self._hand_over(durable)
-
-    def _is_durable_in_turn(self, wanted: int) -> bool:
-        """Wait, under the lock, for whoever is writing; tell whether that made this sequence number durable. If not, it is our turn."""
-        while self._durable < wanted:
-            self._check()
-            if not self._leading:
-                return False
-            self._crowded = True
-            self._turn.wait()
-        return True
-
-    def _hand_over(self, durable: int) -> None:
-        """Say what is durable now to those that wait, and let one of them write."""
-        with self._lock:
-            self._durable = max(self._durable, durable)
-            if self._failed is not None:
-                self._left = -1
-            if self._crowded:
-                self._turn.notify_all()
+                turns.leading = False  # first of all: nobody waits for one who was interrupted
+                with self._lock:
+                    if self._failed is not None:
+                        self._left = -1
+                    turns.hand_over(durable)
 
     def close(self) -> None:
         """Flush, and let the log go. Idempotent."""
@@ -330,10 +312,9 @@ class Writer:
         """Take no more, wait for whoever is writing, and let the log go: a file is not closed between a write and its sync."""
         with self._lock:
             self._closed, self._left = True, -1
-            while self._leading:
-                self._crowded = True
-                self._turn.wait()
-            self._turn.notify_all()
+            while self._turns.leading:
+                self._turns.wait()
+            self._turns.wake()
         self._release()
 
     def _release(self) -> None:
