@@ -68,7 +68,8 @@ class Intake:
         size, gathered = self._settings.batch_size, self._gathered
         while len(gathered) < size and (element := self._admit()) is not None:
             gathered.append(element)
-        if len(gathered) == size or (gathered and self.ended and not self._state.backlog):
+        is_last = self.ended and not self._state.backlog
+        if len(gathered) == size or (gathered and is_last):
             return self._flush()
         if gathered and self._gather_timer is None:
             self._gather_timer = self._loop.call_later(self._settings.batch_wait, self._waited)
@@ -93,6 +94,7 @@ class Intake:
 
     def _admit(self) -> Element | None:
         """Take the next row that can be called now, if there is one and there is room."""
+        # Every row comes through here, most of them past each of these questions; a call for each of them would cost all rows.
         state, outlet, settings = self._state, self._outlet, self._settings
         backlog, capacity = state.backlog, settings.capacity
         while backlog and state.held < capacity and len(outlet.out) < capacity:

@@ -180,9 +180,12 @@ class Shape:
 
     def whole(self, carried: pa.Schema) -> pa.Schema:
         """Return the schema of the output for an input's."""
-        fields = [field.with_nullable(field.nullable or self.with_error) for field in self.schema]
         error = [pa.field(ERROR_COLUMN, ERROR_TYPE)] if self.with_error else []
-        return pa.schema([*(carried if self.keep_input else ()), *fields, *error])
+        return pa.schema([*(carried if self.keep_input else ()), *self._fields(), *error])
+
+    def _fields(self) -> list[pa.Field]:
+        """Return the columns of the function; with an error column all may be null."""
+        return [field.with_nullable(True) for field in self.schema] if self.with_error else list(self.schema)  # noqa: FBT003 - Arrow's
 
     def _misfit(self, outputs: list[tuple[Any, ...]]) -> str | None:
         """Return what keeps outputs from becoming columns, or None if nothing does."""
@@ -219,8 +222,7 @@ class Shape:
     def _batch(self, outcomes: list[RowOutcome]) -> pa.RecordBatch:
         """Return the output of rows of one batch of the input."""
         self._check_required(outcomes)
-        failed: list[tuple[Any, ...]] = [(None,) * len(self.schema)]
-        lists = [failed if outcome.failure else outcome.outputs for outcome in outcomes]
+        lists = self._outputs(outcomes)
         origins = [outcome for outcome, outputs in zip(outcomes, lists, strict=True) for _ in outputs]
         source = outcomes[0].row._columns.batch  # noqa: SLF001 - the row's own place
         columns: list[pa.Array] = []
@@ -232,20 +234,24 @@ class Shape:
             columns.append(pa.array(errors, ERROR_TYPE))
         return pa.RecordBatch.from_arrays(columns, schema=self.whole(source.schema))
 
+    def _outputs(self, outcomes: list[RowOutcome]) -> list[list[tuple[Any, ...]]]:
+        """Return the outputs of each row; of one that failed it is one of nulls."""
+        failed: list[tuple[Any, ...]] = [(None,) * len(self.schema)]
+        return [failed if outcome.failure else outcome.outputs for outcome in outcomes]
+
     def _columns(self, outputs: list[tuple[Any, ...]]) -> list[pa.Array]:
         """Return the columns of the function; with an error column they are null where a row failed."""
         values = zip(*outputs, strict=True) if outputs else [()] * len(self.schema)
-        fields = [field.with_nullable(field.nullable or self.with_error) for field in self.schema]
-        return [of_values(column, field) for field, column in zip(fields, values, strict=True)]
+        return [of_values(column, field) for field, column in zip(self._fields(), values, strict=True)]
 
     def _check_required(self, outcomes: list[RowOutcome]) -> None:
         """Refuse a null of a row that did not fail in a column that has none, though the output's column has those of failed rows."""
         required = [at for at, field in enumerate(self.schema) if not field.nullable]
         if not required or not self.with_error:
             return
-        good = [output for outcome in outcomes if not outcome.failure for output in outcome.outputs]
+        outputs = list(chain.from_iterable(outcome.outputs for outcome in outcomes if not outcome.failure))
         for at in required:
-            of_values([output[at] for output in good], self.schema.field(at))
+            of_values([output[at] for output in outputs], self.schema.field(at))
 
     def checked(self, outcome: RowOutcome, on_error: Any) -> RowOutcome:  # noqa: ANN401 - see `Operator`
         """Return the outcome, or what becomes of it if its outputs do not fit their columns."""
@@ -260,9 +266,8 @@ class Shape:
                 wrong = f"on_error raised {type(own).__name__}: {own}"
             if wrong is None:
                 return RowOutcome(outcome.index, outcome.row, outputs)
-        return RowOutcome(
-            outcome.index, outcome.row, [], Failure(RESULT, without_credentials(wrong), outcome.attempts, 0)
-        )
+        failure = Failure(RESULT, without_credentials(wrong), outcome.attempts, 0)
+        return RowOutcome(outcome.index, outcome.row, [], failure)
 
 
 class Unplaced(Exception):
