@@ -63,12 +63,12 @@ class LogEnd:
         """Find out where the log ends, and who we are; return the sequence number of the next record, and its segment."""
         listed = numbers(self._storage, self._directory)
         sequence = 0
-        for number in reversed(listed):
+        for index, number in reversed(list(enumerate(listed))):
             with LogSegment(self._storage, self._directory, number) as segment:
                 if not locked:
                     self._fence(segment)
                 if segment.header is not None:
-                    self._check_chain(segment.path, segment.header, [earlier for earlier in listed if earlier < number])
+                    self._check_chain(segment.path, segment.header, listed[:index])
                     sequence = self._go_on_behind(segment, segment.header)
                     break
         self._log = self._log or bytes.fromhex(unique.token())

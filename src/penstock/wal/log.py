@@ -23,23 +23,22 @@ as it is.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from penstock.arguments import named
-from penstock.errors import AlreadyThere, DamagedState, Locked, NotSupported, NotThere, StorageError
+from penstock.errors import AlreadyThere, DamagedState, Locked, NotThere, StorageError
 from penstock.storage import locate
 from penstock.wal import form
 from penstock.wal.form import Position, checked_position
 from penstock.wal.order import follower, interrupted, numbers
 from penstock.wal.reader import Reader
-from penstock.wal.segment import LogSegment, check_directory, copies, path_of
+from penstock.wal.segment import LogSegment, check_directory, copies, locked, path_of
 
 if TYPE_CHECKING:
     import os
 
-    from penstock.storage import Hold, Storage
+    from penstock.storage import Storage
     from penstock.wal.form import Header
 
 
@@ -89,9 +88,8 @@ class Log:
         """Return what is there; reads the headers of the first segment and the last one, and all of the last one."""
         check_directory(self._storage, self._directory)
         listed = numbers(self._storage, self._directory)
-        sizes = {entry.name: entry.size for entry in self._storage.list(self._directory)} if listed else {}
         kept = tuple(copies(self._storage, self._directory))
-        size = sum(sizes.get(path_of("", number)[1:], 0) for number in listed)
+        size = self._size(listed) if listed else 0
         first = self._first_with_header(listed)
         last = self._open_first(listed[::-1]) if first else None
         if first is None or last is None or last.header is None:
@@ -103,6 +101,11 @@ class Log:
         start = Position(first.number, form.FIRST_ENTRY)
         end = Position(last.number, behind.at + form.GROUP_HEAD_BYTES)
         return Info(tuple(listed), start, end, first.sequence, behind.sequence, last.header.epoch, size, torn, kept)
+
+    def _size(self, listed: list[int]) -> int:
+        """Return the bytes of the files of these segments."""
+        sizes = {entry.name: entry.size for entry in self._storage.list(self._directory)}
+        return sum(sizes.get(path_of("", number)[1:], 0) for number in listed)
 
     def _first_with_header(self, listed: list[int]) -> Header | None:
         """Return the header of the first of these segments that has one."""
@@ -146,15 +149,10 @@ class Log:
 
     def _delete(self, number: int) -> None:
         """Delete a segment, durably; `Locked` while a reader holds it."""
-        path, hold = path_of(self._directory, number), None
-        try:
-            with suppress(NotSupported):
-                hold = self._storage.lock(path)
+        path = path_of(self._directory, number)
+        with locked(self._storage, path):
             self._storage.delete(path)
             self._storage.persist(self._directory, [])
-        finally:
-            if hold is not None:
-                hold.close()
 
     def repair(self) -> list[str]:
         """Cut the log behind the last record that is right; return the copies of what was cut, none if nothing had to be.
@@ -162,14 +160,8 @@ class Log:
         `Locked` while somebody writes to it. A torn end is cut, too, though nobody needs that.
         """
         check_directory(self._storage, self._directory)
-        hold: Hold | None = None
-        try:
-            with suppress(NotSupported):
-                hold = self._storage.lock(self._directory)
+        with locked(self._storage, self._directory):
             return self._repair()
-        finally:
-            if hold is not None:
-                hold.close()
 
     def _repair(self) -> list[str]:
         while (waiting := interrupted(self._storage, self._directory)) is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import struct
 import sys
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
@@ -14,7 +14,7 @@ from penstock.storage import Entry
 from penstock.wal import form
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from penstock.storage import Hold, ReadHandle, Storage
     from penstock.wal.form import Header, LogBatch
@@ -27,6 +27,24 @@ _CHUNK_BYTES_MIN, _CHUNK_BYTES_MAX = 64 << 10, 4 << 20
 def path_of(directory: str, number: int) -> str:
     """Return the path of a segment."""
     return f"{directory}/{number:012d}.wal"
+
+
+def held(storage: Storage, path: str, *, shared: bool = False) -> Hold | None:
+    """Take the lock of a path, `None` where the storage has no locks; `Locked` if somebody has it."""
+    with suppress(NotSupported):
+        return storage.lock(path, shared=shared)
+    return None
+
+
+@contextmanager
+def locked(storage: Storage, path: str) -> Iterator[None]:
+    """Keep the lock of a path for the length of the block, where the storage has locks; `Locked` if somebody has it."""
+    hold = held(storage, path)
+    try:
+        yield
+    finally:
+        if hold is not None:
+            hold.close()
 
 
 def copies(storage: Storage, directory: str) -> dict[int, str]:
@@ -128,8 +146,7 @@ class LogSegment:
         self._chunk = _CHUNK_BYTES_MIN
         try:
             if hold:
-                with suppress(NotSupported):
-                    self._hold = storage.lock(self.path, shared=True)
+                self._hold = held(storage, self.path, shared=True)
             if data is None:
                 self._file = storage.open(self.path)
             self.header = self._read_header()

@@ -51,12 +51,13 @@ from typing import TYPE_CHECKING
 
 from penstock import clock
 from penstock.arguments import flag, is_number, named
-from penstock.errors import Fenced, NotSupported, OptionError, StorageError
+from penstock.errors import Fenced, OptionError, StorageError
 from penstock.storage import locate
 from penstock.units import parse_size
 from penstock.wal import form
 from penstock.wal.end import LogEnd, PendingGroup
 from penstock.wal.form import ENTRY_BYTES, Position
+from penstock.wal.segment import held
 from penstock.wal.turns import Turns
 
 if TYPE_CHECKING:
@@ -103,8 +104,7 @@ class Writer:
         self._closed = False
         self._process = os.getpid()
         self._storage.make_directory(self._directory)
-        with suppress(NotSupported):
-            self._hold = self._storage.lock(self._directory)
+        self._hold = held(self._storage, self._directory)
         try:
             self._first, self._number = self._end.recover(locked=self._hold is not None)
         except BaseException:  # whatever it is, the lock must not outlive it
