@@ -314,7 +314,13 @@ def _wants_call(fn: Callable[..., Any]) -> bool:
     signature = signature_of(fn)
     if signature is None:
         return False
+    second = _second(signature)
+    return second is not None and (second.default is second.empty or second.name in {"call", "ctx"})
+
+
+def _second(signature: inspect.Signature) -> inspect.Parameter | None:
+    """Return the parameter that takes a second argument given by position; `*rest` may be it, or None."""
     by_keyword = {inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD}
     positional = [parameter for parameter in signature.parameters.values() if parameter.kind not in by_keyword]
-    second = positional[1:2] or [parameter for parameter in positional if parameter.kind is parameter.VAR_POSITIONAL]
-    return any(parameter.default is parameter.empty or parameter.name in {"call", "ctx"} for parameter in second)
+    rest = [parameter for parameter in positional if parameter.kind is parameter.VAR_POSITIONAL]
+    return next(iter(positional[1:2] or rest), None)

@@ -71,9 +71,14 @@ class Intake:
         is_last = self.ended and not self._state.backlog
         if len(gathered) == size or (gathered and is_last):
             return self._flush()
-        if gathered and self._gather_timer is None:
-            self._gather_timer = self._loop.call_later(self._settings.batch_wait, self._waited)
+        if gathered:
+            self._wait_for_more()
         return None
+
+    def _wait_for_more(self) -> None:
+        """Have what is gathered go when its time is over, counted from the first row of it."""
+        if self._gather_timer is None:
+            self._gather_timer = self._loop.call_later(self._settings.batch_wait, self._waited)
 
     def _flush(self) -> list[Element] | None:
         self.close()

@@ -41,6 +41,7 @@ from penstock.errors import CallFailed, without_credentials
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator
+    from types import FrameType
 
     from penstock.aio.function import Adapted, Context
 
@@ -233,17 +234,15 @@ class Runtime:
         if self._closing or self.failure is not None:
             return False
         frame = sys._current_frames().get(self._thread.ident or 0)  # noqa: SLF001 - documented for debuggers
-        where = "".join(traceback.format_stack(frame)[-6:]) if frame else "(it has ended)\n"
         _log.warning(
             "the event loop is blocked for more than a second: no call goes on and none times out; use in_threads for what "
             "blocks. It is in:\n%s",
-            where,
+            "".join(traceback.format_stack(frame)[-6:]) if frame else "(it has ended)\n",
         )
         if answered.wait(BLOCKED_SECONDS - _REPORT_SECONDS):
             _log.warning("the event loop goes on")
             return True
-        last = traceback.extract_stack(frame)[-1] if frame else None
-        at = f" in {last.name}, {last.filename}:{last.lineno}" if last else ""
+        at = _place_of(frame) if frame else ""
         self._fail(
             f"the event loop did not answer for {BLOCKED_SECONDS:g} s: the function blocks it{at}; use in_threads for what blocks"
         )
@@ -278,6 +277,12 @@ class Runtime:
             _log.warning("the function left %d tasks behind; they were cancelled", len(left))
             await asyncio.wait(left, timeout=GRACE_SECONDS)
         await self.loop.shutdown_asyncgens()
+
+
+def _place_of(frame: FrameType) -> str:
+    """Return in words where a thread is."""
+    last = traceback.extract_stack(frame)[-1]
+    return f" in {last.name}, {last.filename}:{last.lineno}"
 
 
 @contextmanager
