@@ -55,13 +55,11 @@ class Slot:
             self.cancelled = True
             self.task.cancel()
 
-    def end_grace(self) -> bool:
-        """Note that an expired attempt needs no more time to end; tell whether there was one."""
-        if self.grace is None:
-            return False
-        self.grace.cancel()
-        self.grace = None
-        return True
+    def end_grace(self) -> None:
+        """Note that an expired attempt, if there is one, needs no more time to end."""
+        if self.grace is not None:
+            self.grace.cancel()
+            self.grace = None
 
     def revive(self) -> None:
         """Go on after a cancellation, as if there had been none: the next call may use `asyncio.timeout`."""

@@ -165,7 +165,8 @@ class Slots:
             return await answer
         finally:
             deadlines.disarm(slot)
-            if slot.end_grace():
+            if slot.grace is not None:
+                slot.end_grace()
                 slot.revive()  # it may have swallowed the cancellation
 
     def _expired(self, slot: Slot) -> None:
