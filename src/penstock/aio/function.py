@@ -115,7 +115,7 @@ class AsyncFunction(ABC):
 
     timed_out: Callable[[Any, Call], Any] | None = None
 
-    async def close(self) -> None:  # noqa: B027 - as `open`
+    async def close(self) -> None:  # noqa: B027 - not everybody needs one
         """Release what `open` made; called once, after the last call has ended."""
 
 
@@ -181,14 +181,14 @@ class _InThreads(AsyncFunction):
         """Make the threads."""
         self._pool = ThreadPoolExecutor(self._threads, "penstock-call")
 
-    def _run(self, *arguments: Any) -> Any:  # noqa: ANN401 - as in AsyncFunction
+    def _run(self, *arguments: Any) -> Any:  # noqa: ANN401 - rows and results are the user's
         try:
             result = self._fn(*arguments)
             return list(result) if isinstance(result, Iterator) else result  # a generator works here, not on the loop
         except (StopIteration, GeneratorExit) as error:
             raise _raisable(error) from error
 
-    async def invoke(self, row: Any, call: Call) -> Any:  # noqa: ANN401 - as in AsyncFunction
+    async def invoke(self, row: Any, call: Call) -> Any:  # noqa: ANN401 - rows and results are the user's
         """Run the function in a thread. A thread cannot be stopped: the slot stays taken until it ends."""
         assert self._pool is not None  # noqa: S101 - it was opened
         job = self._pool.submit(self._run, *((row, call) if self._with_call else (row,)))
