@@ -20,9 +20,9 @@ from rich.table import Table
 
 from penstock import clock
 from penstock.aio.function import Adapted
+from penstock.aio.interpreter import new_loop, tuned
 from penstock.aio.operator import Operator
 from penstock.aio.rows import Shape
-from penstock.aio.runtime import new_loop, tuned
 from penstock.aio.settings import Settings
 from penstock.aio.stage import Place, Plan, run
 

@@ -46,13 +46,16 @@ def _checked(function: Callable[..., Any], name: str, *, bound: int) -> Callable
 
 
 def _refuse(name: str, parameters: list[inspect.Parameter], options: dict[str, Any], error: TypeError) -> NoReturn:
-    known = [each.name for each in parameters if each.kind not in {each.VAR_POSITIONAL, each.VAR_KEYWORD}]
-    for unknown in (option for option in options if option not in known):
-        near = difflib.get_close_matches(unknown.lower(), known, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"expected one of {', '.join(known)}"
-        msg = f"{name}: unknown parameter {unknown!r}; {hint}"
+    """Raise `OptionError` for a call that does not fit these parameters: for an unknown one with the nearest name, else as Python says."""
+    collects = {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}
+    known = [parameter.name for parameter in parameters if parameter.kind not in collects]
+    unknown = next((option for option in options if option not in known), None)
+    if unknown is None:
+        msg = f"{name}: {error}; it takes ({', '.join(known)})"
         raise OptionError(msg) from None
-    msg = f"{name}: {error}; it takes ({', '.join(known)})"
+    near = difflib.get_close_matches(unknown.lower(), known, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else f"expected one of {', '.join(known)}"
+    msg = f"{name}: unknown parameter {unknown!r}; {hint}"
     raise OptionError(msg) from None
 
 
@@ -66,16 +69,23 @@ def is_number(value: object) -> bool:
 
 def whole(value: object, *, name: str, least: int | None = None, most: int | None = None, example: int) -> int:
     """Return a whole number of these bounds; `OptionError` for anything else, text and True included. `name` is for the message."""
-    try:
-        number = None if isinstance(value, bool) else operator.index(value)  # type: ignore[arg-type]  # - that is what it refuses
-    except TypeError:
-        number = None
-    if number is None or (least is not None and number < least) or (most is not None and number > most):
+    number = _index(value)
+    lowest = -math.inf if least is None else least
+    highest = math.inf if most is None else most
+    if number is None or not lowest <= number <= highest:
         low = "" if least is None else f" of at least {least}"
         bounds = low if most is None else f" from {least} to {most}"
         msg = f"{name}={value!r}; expected a whole number{bounds}, {example} for example"
         raise OptionError(msg)
     return number
+
+
+def _index(value: object) -> int | None:
+    """Return what Python can count with as an `int`, None for anything else, True and False included."""
+    try:
+        return None if isinstance(value, bool) else operator.index(value)  # type: ignore[arg-type]  # - that is what it refuses
+    except TypeError:
+        return None
 
 
 def flag(value: object, *, name: str) -> bool:

@@ -312,8 +312,8 @@ _SPARK_REFUSES = {
 
 
 def _note(error: PenstockError) -> str:
-    told = {name: value for name, value in vars(error).items() if name != "message" and name[0] != "_"}
-    fields = {name: value for name, value in told.items() if isinstance(value, (str, int, float, bool, type(None)))}
+    public = {name: value for name, value in vars(error).items() if name != "message" and name[0] != "_"}
+    fields = {name: value for name, value in public.items() if isinstance(value, (str, int, float, bool, type(None)))}
     return f"(penstock {json.dumps({'code': error.code, 'length': len(error.message), 'fields': fields})})"
 
 
@@ -321,14 +321,18 @@ def _chain(error: BaseException) -> tuple[list[BaseException], list[BaseExceptio
     """Return an error with what led to it, for Python and (`_cause`) as PySpark keeps it of Java; and what was being handled."""
     led = [error]
     for link in led:
-        causes = (link.__cause__, getattr(link, "_cause", None), *getattr(link, "exceptions", ()))
-        led += [cause for cause in causes if isinstance(cause, BaseException) and not _is_among(cause, led)]
+        led += [cause for cause in _causes(link) if not _is_among(cause, led)]
     handled = [link.__context__ for link in led if not link.__suppress_context__]
     return led, [link for link in handled if link is not None and not _is_among(link, led)]
 
 
+def _causes(error: BaseException) -> list[BaseException]:
+    causes = (error.__cause__, getattr(error, "_cause", None), *getattr(error, "exceptions", ()))
+    return [cause for cause in causes if isinstance(cause, BaseException)]
+
+
 def _is_among(error: BaseException, errors: list[BaseException]) -> bool:
-    return any(error is each for each in errors)
+    return any(error is other for other in errors)
 
 
 def _of_errors(errors: list[BaseException]) -> PenstockError | None:
@@ -344,10 +348,10 @@ def _of_texts(texts: list[str]) -> PenstockError | None:
 def _text(error: BaseException) -> str:
     """Return what an error says; where PySpark has to ask a JVM that is gone, what it knows by itself."""
     try:
-        said = str(error)
+        words = str(error)
     except Exception:  # noqa: BLE001 - whatever py4j raises then
-        said = ""
-    return "\n".join([said, *(str(getattr(error, name, "") or "") for name in ("_desc", "_stackTrace"))])
+        words = ""
+    return "\n".join([words, *(str(getattr(error, name, "") or "") for name in ("_desc", "_stackTrace"))])
 
 
 def _noted(text: str) -> PenstockError | None:

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from penstock import clock
 
 VARIABLE = "PENSTOCK_FAILPOINTS"
+_ERRORS = {"error": errno.EIO, "nospace": errno.ENOSPC}
 
 
 @dataclass
@@ -65,16 +66,12 @@ def _act(name: str, armed: _Armed) -> None:
     kind, _, argument = armed.action.partition(":")
     if kind == "sleep":
         clock.sleep(float(argument))
-    elif kind == "error":
-        raise OSError(errno.EIO, f"failpoint {name}")
-    elif kind == "nospace":
-        raise OSError(errno.ENOSPC, f"failpoint {name}")
-    elif kind == "stop":
-        os.kill(os.getpid(), signal.SIGSTOP)
+    elif kind in _ERRORS:
+        raise OSError(_ERRORS[kind], f"failpoint {name}")
     else:
         if kind == "kill-jvm":
             _kill_jvm()
-        os.kill(os.getpid(), signal.SIGKILL)
+        os.kill(os.getpid(), signal.SIGSTOP if kind == "stop" else signal.SIGKILL)
 
 
 def _first(path: str) -> bool:
@@ -88,6 +85,6 @@ def _first(path: str) -> bool:
 def _kill_jvm() -> None:
     from penstock.processes import jvm
 
-    found = jvm()
-    if found:
-        found.kill()
+    process = jvm()
+    if process:
+        process.kill()

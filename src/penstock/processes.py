@@ -18,7 +18,7 @@ def jvm() -> psutil.Process | None:
     number = os.environ.get(_VARIABLE, "")
     named = process(int(number)) if number.isdigit() else None
     above = [named] if named else psutil.Process().parents()
-    return next((found for found in above if found.name().startswith("java")), None)
+    return next((ancestor for ancestor in above if ancestor.name().startswith("java")), None)
 
 
 def process(pid: int) -> psutil.Process | None:

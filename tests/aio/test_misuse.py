@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from penstock.aio.function import AsyncFunction, Call, in_threads
+from penstock.aio.interpreter import tuned
 from penstock.aio.retry import Retry
-from penstock.aio.runtime import tuned
 from penstock.aio.settings import Settings
 from penstock.errors import OptionError
 from tests.aio.driven import Told, drive

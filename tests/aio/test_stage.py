@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from penstock.aio import operator, runtime, slots, stage
+from penstock.aio import interpreter, operator, runtime, slots, stage
 from penstock.aio.function import Adapted, AsyncFunction, in_threads
 from penstock.aio.operator import Operator
 from penstock.aio.rows import Columns, Shape
@@ -464,9 +464,9 @@ def test_the_interpreter_is_left_as_it_was(usual: int) -> None:
     try:
         with ExitStack() as second:
             with ExitStack() as first:
-                first.enter_context(runtime.tuned(1000))
+                first.enter_context(interpreter.tuned(1000))
                 seen.append(gc.get_threshold()[0])
-                second.enter_context(runtime.tuned(5000))
+                second.enter_context(interpreter.tuned(5000))
                 seen.append(gc.get_threshold()[0])
             seen.append(gc.get_threshold()[0])
             assert sys.getswitchinterval() == pytest.approx(0.001)

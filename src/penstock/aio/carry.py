@@ -84,8 +84,8 @@ class Form:
         return dumped(packed, schema.with_metadata(about))
 
     def _packed(self, left: list[Carried]) -> pa.RecordBatch:
-        columns: Columns = left[0].row._columns  # noqa: SLF001 - as above
-        places = [carried.row._place for carried in left]  # noqa: SLF001 - as above
+        columns: Columns = left[0].row._columns  # noqa: SLF001 - the row's own batch
+        places = [carried.row._place for carried in left]  # noqa: SLF001 - the row's own place
         ids = [columns.ids[place].rpartition("-") for place in places]
         now = clock.now_ns()
         past = [self._as_past(carried, now) for carried in left]

@@ -32,7 +32,7 @@ class Element(RowOutcome):
         self.settled = False  # `outputs` are there
         self.holds = 2  # reasons: not ended, not emitted
         self.key: Hashable = None  # that it keeps others of waiting, not one that it waits for
-        self.share: Hashable = None  # as `key`
+        self.share: Hashable = None  # that others take the result of this one for, not one that it takes
         self.slot: Slot | None = None  # while it runs
 
 
@@ -55,8 +55,14 @@ class Slot:
             self.cancelled = True
             self.task.cancel()
 
+    def end_grace(self) -> None:
+        """Note that an expired attempt, if there is one, needs no more time to end."""
+        if self.grace is not None:
+            self.grace.cancel()
+            self.grace = None
+
     def revive(self) -> None:
         """Go on after a cancellation, as if there had been none: the next call may use `asyncio.timeout`."""
         self.cancelled = False
         while self.task is not None and getattr(self.task, "cancelling", int)():  # Python 3.10 does not count
-            self.task.uncancel()  # type: ignore[attr-defined]  # as above
+            self.task.uncancel()  # type: ignore[attr-defined]  # - Python 3.10 does not have it either

@@ -71,11 +71,11 @@ class Call:
         self._waiter = self._loop.create_future()
         return self._waiter
 
-    def _complete(self, outputs: Any, error: BaseException | None) -> None:  # noqa: ANN401 - as above
+    def _complete(self, outputs: Any, error: BaseException | None) -> None:  # noqa: ANN401 - the function's results
         with suppress(RuntimeError):  # the loop is closed: nobody waits any more
             self._loop.call_soon_threadsafe(self._take, outputs, error)
 
-    def _take(self, outputs: Any, error: BaseException | None) -> None:  # noqa: ANN401 - as above
+    def _take(self, outputs: Any, error: BaseException | None) -> None:  # noqa: ANN401 - the function's results
         waiter = self._waiter
         if waiter is None or waiter.done():
             self._late()
@@ -115,7 +115,7 @@ class AsyncFunction(ABC):
 
     timed_out: Callable[[Any, Call], Any] | None = None
 
-    async def close(self) -> None:  # noqa: B027 - as `open`
+    async def close(self) -> None:  # noqa: B027 - not everybody needs one
         """Release what `open` made; called once, after the last call has ended."""
 
 
@@ -123,35 +123,34 @@ class Adapted:
     """A user's function in the one form the operator knows."""
 
     def __init__(self, fn: Any) -> None:  # noqa: ANN401 - a function or an AsyncFunction
-        if isinstance(fn, type):
-            msg = f"fn={fn.__name__}: expected an instance, {fn.__name__}()"
-            raise OptionError(msg)
         self.given = fn
-        whole = isinstance(fn, AsyncFunction)
-        call = fn.invoke if whole else fn
-        if not callable(call):
-            msg = f"fn={fn!r}; expected an AsyncFunction or a function of a row: async def fn(row)"
-            raise OptionError(msg)
-        whole_or_called = call, type(call).__call__
-        self.is_async = any(map(inspect.iscoroutinefunction, whole_or_called))
-        self.takes_call = whole or _wants_call(call)
-        if any(map(inspect.isgeneratorfunction, whole_or_called)) or any(
-            map(inspect.isasyncgenfunction, whole_or_called)
-        ):
-            msg = f"fn={_name(fn)} is a generator: calling it runs nothing; return a list of outputs from an `async def` without yield"
+        self.call = _callable_of(fn)
+        self.is_async = _is(inspect.iscoroutinefunction, self.call)
+        self.takes_call = isinstance(fn, AsyncFunction) or _wants_call(self.call)
+        self.name = f"{_origin(fn).__module__}.{_name(fn)}"
+        self.timed_out = fn.timed_out if isinstance(fn, AsyncFunction) else None
+        self._check_kind()
+        self._check_parameters()
+
+    def _check_kind(self) -> None:
+        """Refuse a function whose call would run nothing, or would stop the loop: `OptionError`."""
+        name = _name(self.given)
+        if _is(inspect.isgeneratorfunction, self.call) or _is(inspect.isasyncgenfunction, self.call):
+            msg = f"fn={name} is a generator: calling it runs nothing; return a list of outputs from an `async def` without yield"
             raise OptionError(msg)
         if not self.is_async and not self.takes_call:
-            msg = f"fn={_name(fn)} is a plain function of a row; make it `async def`, wrap it in penstock.in_threads, or take (row, call)"
+            msg = f"fn={name} is a plain function of a row; make it `async def`, wrap it in penstock.in_threads, or take (row, call)"
             raise OptionError(msg)
-        self.call = call
-        self.name = f"{_origin(fn).__module__}.{_name(fn)}"
-        self.timed_out = fn.timed_out if whole else None
-        check_arguments(f"fn={_name(fn)}", call, "row", *["call"] * self.takes_call)
-        if whole:
-            check_arguments(f"{_name(fn)}.open", fn.open, "ctx")
-            check_arguments(f"{_name(fn)}.close", fn.close)
+
+    def _check_parameters(self) -> None:
+        """Refuse a function that cannot be called with what it is given: `OptionError`."""
+        name = _name(self.given)
+        check_arguments(f"fn={name}", self.call, "row", *["call"] * self.takes_call)
+        if isinstance(self.given, AsyncFunction):
+            check_arguments(f"{name}.open", self.given.open, "ctx")
+            check_arguments(f"{name}.close", self.given.close)
         if self.timed_out is not None:
-            check_arguments(f"{_name(fn)}.timed_out", self.timed_out, "row", "call")
+            check_arguments(f"{name}.timed_out", self.timed_out, "row", "call")
 
     async def open(self, ctx: Context) -> None:
         """Open the user's function, which may do that in a plain `def`."""
@@ -182,14 +181,14 @@ class _InThreads(AsyncFunction):
         """Make the threads."""
         self._pool = ThreadPoolExecutor(self._threads, "penstock-call")
 
-    def _run(self, *arguments: Any) -> Any:  # noqa: ANN401 - as in AsyncFunction
+    def _run(self, *arguments: Any) -> Any:  # noqa: ANN401 - rows and results are the user's
         try:
             result = self._fn(*arguments)
             return list(result) if isinstance(result, Iterator) else result  # a generator works here, not on the loop
         except (StopIteration, GeneratorExit) as error:
             raise _raisable(error) from error
 
-    async def invoke(self, row: Any, call: Call) -> Any:  # noqa: ANN401 - as in AsyncFunction
+    async def invoke(self, row: Any, call: Call) -> Any:  # noqa: ANN401 - rows and results are the user's
         """Run the function in a thread. A thread cannot be stopped: the slot stays taken until it ends."""
         assert self._pool is not None  # noqa: S101 - it was opened
         job = self._pool.submit(self._run, *((row, call) if self._with_call else (row,)))
@@ -239,27 +238,34 @@ def outputs_of(result: Any, names: tuple[str, ...]) -> list[tuple[Any, ...]]:  #
     return [_output(output, names) for output in result]
 
 
-def _output(output: Any, names: tuple[str, ...]) -> tuple[Any, ...]:  # noqa: ANN401 - as above
+def _output(output: Any, names: tuple[str, ...]) -> tuple[Any, ...]:  # noqa: ANN401 - what the user returned
     if isinstance(output, tuple):
-        if len(output) != len(names):
-            msg = f"an output has {len(output)} values; expected {len(names)}: {', '.join(names)}"
-            raise ValueError(msg)
-        if type(output) is tuple:
-            return output
-        own = names_of(output)  # of a Row, or a named tuple: the names of the schema in another order mean these
-        return tuple(output[own.index(name)] for name in names) if sorted(own) == sorted(names) else tuple(output)
-    if not isinstance(output, (dict, Mapping)) and _has_keys(output):
-        output = dict(output)
-    if not isinstance(output, (dict, Mapping)):
-        msg = f"an output is {_kind(output)}; expected a mapping, a row or a tuple in the order of the schema"
-        raise TypeError(msg)
-    if len(output) == len(names):
+        return output if type(output) is tuple and len(output) == len(names) else _of_tuple(output, names)
+    columns = output if isinstance(output, (dict, Mapping)) else _as_mapping(output)
+    if len(columns) == len(names):
         try:
-            return tuple(map(output.__getitem__, names))
+            return tuple(map(columns.__getitem__, names))
         except KeyError:
             pass
-    msg = f"an output has the columns {', '.join(map(str, output)) or 'none'}; expected {', '.join(names)}"
+    msg = f"an output has the columns {', '.join(map(str, columns)) or 'none'}; expected {', '.join(names)}"
     raise ValueError(msg)
+
+
+def _of_tuple(output: tuple[Any, ...], names: tuple[str, ...]) -> tuple[Any, ...]:
+    """Return the values in the order of `names`: those of a Row, or a named tuple, by its own names if they are the same ones."""
+    if len(output) != len(names):
+        msg = f"an output has {len(output)} values; expected {len(names)}: {', '.join(names)}"
+        raise ValueError(msg)
+    own = names_of(output)
+    return tuple(output[own.index(name)] for name in names) if sorted(own) == sorted(names) else tuple(output)
+
+
+def _as_mapping(output: object) -> dict[Any, Any]:
+    """Return what is a mapping for `dict` as one; `TypeError` for what is not."""
+    if _has_keys(output):
+        return dict(output)  # type: ignore[call-overload, no-any-return]  # - it has what `dict` asks for
+    msg = f"an output is {_kind(output)}; expected a mapping, a row or a tuple in the order of the schema"
+    raise TypeError(msg)
 
 
 def _has_keys(value: object) -> bool:
@@ -286,12 +292,35 @@ def _name(fn: object) -> str:
     return getattr(fn, "__qualname__", None) or type(fn).__qualname__
 
 
+def _callable_of(fn: Any) -> Callable[..., Any]:  # noqa: ANN401 - the user's
+    """Return what is called with a row; `OptionError` if nothing can be."""
+    if isinstance(fn, type):
+        msg = f"fn={fn.__name__}: expected an instance, {fn.__name__}()"
+        raise OptionError(msg)
+    call: object = fn.invoke if isinstance(fn, AsyncFunction) else fn
+    if not callable(call):
+        msg = f"fn={fn!r}; expected an AsyncFunction or a function of a row: async def fn(row)"
+        raise OptionError(msg)
+    return call
+
+
+def _is(of_kind: Callable[[object], bool], call: Callable[..., Any]) -> bool:
+    """Tell whether a function is of this kind, or an object's `__call__` is."""
+    return of_kind(call) or of_kind(type(call).__call__)
+
+
 def _wants_call(fn: Callable[..., Any]) -> bool:
     """Tell whether a function takes its call beside the row: as a second parameter with no default, or named so."""
     signature = signature_of(fn)
     if signature is None:
         return False
+    second = _second(signature)
+    return second is not None and (second.default is second.empty or second.name in {"call", "ctx"})
+
+
+def _second(signature: inspect.Signature) -> inspect.Parameter | None:
+    """Return the parameter that takes a second argument given by position; `*rest` may be it, or None."""
     by_keyword = {inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD}
     positional = [parameter for parameter in signature.parameters.values() if parameter.kind not in by_keyword]
-    second = positional[1:2] or [parameter for parameter in positional if parameter.kind is parameter.VAR_POSITIONAL]
-    return any(parameter.default is parameter.empty or parameter.name in {"call", "ctx"} for parameter in second)
+    rest = [parameter for parameter in positional if parameter.kind is parameter.VAR_POSITIONAL]
+    return next(iter(positional[1:2] or rest), None)

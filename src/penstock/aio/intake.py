@@ -68,11 +68,17 @@ class Intake:
         size, gathered = self._settings.batch_size, self._gathered
         while len(gathered) < size and (element := self._admit()) is not None:
             gathered.append(element)
-        if len(gathered) == size or (gathered and self.ended and not self._state.backlog):
+        is_last = self.ended and not self._state.backlog
+        if len(gathered) == size or (gathered and is_last):
             return self._flush()
-        if gathered and self._gather_timer is None:
-            self._gather_timer = self._loop.call_later(self._settings.batch_wait, self._waited)
+        if gathered:
+            self._wait_for_more()
         return None
+
+    def _wait_for_more(self) -> None:
+        """Have what is gathered go when its time is over, counted from the first row of it."""
+        if self._gather_timer is None:
+            self._gather_timer = self._loop.call_later(self._settings.batch_wait, self._waited)
 
     def _flush(self) -> list[Element] | None:
         self.close()
@@ -93,6 +99,7 @@ class Intake:
 
     def _admit(self) -> Element | None:
         """Take the next row that can be called now, if there is one and there is room."""
+        # Every row comes through here, most of them past each of these questions; a call for each of them would cost all rows.
         state, outlet, settings = self._state, self._outlet, self._settings
         backlog, capacity = state.backlog, settings.capacity
         while backlog and state.held < capacity and len(outlet.out) < capacity:

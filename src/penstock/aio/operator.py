@@ -190,10 +190,10 @@ class Operator:
 
     async def wedged(self) -> bool:
         """Tell whether rows wait, and all that is under way are calls whose rows have their outcome, and which do not end."""
-        running = self._slots.flights()
-        idle = not self._intake.gathers and not self._settling.fallbacks
-        decided = all(element.decided for flight in running for element in flight)
-        return bool(running and idle and not self.done and decided)
+        flights = self._slots.flights()
+        if not flights or self.done or self._intake.gathers or self._settling.fallbacks:
+            return False
+        return all(element.decided for flight in flights for element in flight)
 
     async def close(self) -> int:
         """Cancel what runs, wait a little for it to end, and leave nothing; return how many calls do not end."""

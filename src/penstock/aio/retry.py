@@ -14,6 +14,14 @@ from penstock.errors import OptionError
 
 _Errors: TypeAlias = type[BaseException] | tuple[type[BaseException], ...] | Callable[[BaseException], bool]
 
+# Which numbers a field takes: its name, the least and the highest of them, and what is expected, in words.
+_NUMBERS = (
+    ("delay", 0, math.nextafter(math.inf, 0), "seconds, 0.1 for example"),
+    ("backoff", 1, math.nextafter(math.inf, 0), "a factor of 1 or more, 2.0 for example"),
+    ("max_delay", 0, math.inf, "seconds, 30 for example"),
+    ("jitter", 0, 1, "a fraction from 0 to 1, 0.2 for example"),
+)
+
 
 @named
 @dataclass(frozen=True)
@@ -38,12 +46,7 @@ class Retry:
     def __post_init__(self) -> None:
         """Check the values."""
         whole(self.max_attempts, name="retry: max_attempts", least=1, example=3)
-        for name, least, most, expected in (
-            ("delay", 0, math.nextafter(math.inf, 0), "seconds, 0.1 for example"),
-            ("backoff", 1, math.nextafter(math.inf, 0), "a factor of 1 or more, 2.0 for example"),
-            ("max_delay", 0, math.inf, "seconds, 30 for example"),
-            ("jitter", 0, 1, "a fraction from 0 to 1, 0.2 for example"),
-        ):
+        for name, least, most, expected in _NUMBERS:
             value = getattr(self, name)
             _require(is_number(value) and least <= value <= most, name, value, expected)
         _require(
@@ -52,19 +55,20 @@ class Retry:
             self.delay,
             f"at most max_delay={self.max_delay}: raise max_delay, or wait shorter",
         )
-        kinds = self.on if isinstance(self.on, tuple) else (self.on,)
-        typed = bool(kinds) and all(isinstance(kind, type) and issubclass(kind, BaseException) for kind in kinds)
-        _require(typed or _is_predicate(self.on), "on", self.on, "types of errors, or a function of the error")
-        _require(
-            self.on_result is None or _is_predicate(self.on_result),
-            "on_result",
-            self.on_result,
-            "a function of the list of outputs",
-        )
-        if not typed:
-            check_arguments("retry: on", self.on, "error")
-        if self.on_result is not None:
-            check_arguments("retry: on_result", self.on_result, "outputs")
+        self._check_on()
+        self._check_on_result()
+
+    def _check_on(self) -> None:
+        if _are_errors(self.on if isinstance(self.on, tuple) else (self.on,)):
+            return
+        _require(_is_predicate(self.on), "on", self.on, "types of errors, or a function of the error")
+        check_arguments("retry: on", self.on, "error")
+
+    def _check_on_result(self) -> None:
+        if self.on_result is None:
+            return
+        _require(_is_predicate(self.on_result), "on_result", self.on_result, "a function of the list of outputs")
+        check_arguments("retry: on_result", self.on_result, "outputs")
 
     def after_error(self, attempts: int, error: BaseException) -> bool:
         """Tell whether a call that failed `attempts` times is made again."""
@@ -92,6 +96,11 @@ class Retry:
 def _answer(predicate: str, answer: bool) -> bool:  # noqa: FBT001 - what a predicate returned
     check_done(predicate, answer)
     return answer
+
+
+def _are_errors(kinds: tuple[object, ...]) -> bool:
+    """Tell whether these are types of errors, one at least."""
+    return bool(kinds) and all(isinstance(kind, type) and issubclass(kind, BaseException) for kind in kinds)
 
 
 def _is_predicate(value: object) -> bool:

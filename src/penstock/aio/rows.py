@@ -43,6 +43,15 @@ def _as_python(column: pa.Array) -> list[Any]:
     return values
 
 
+def _as_written(column: pa.Array) -> list[Hashable]:
+    """Return times as numbers, and other values as Python writes them."""
+    if types.is_timestamp(column.type):
+        numbers: list[Hashable] = column.cast(pa.int64()).to_pylist()
+        return numbers
+    values = pc.add(column, 0.0) if types.is_floating(column.type) else column  # as in SQL there is one zero
+    return list(map(repr, values.to_pylist()))
+
+
 def _has_map(kind: pa.DataType) -> bool:
     if types.is_map(kind):
         return True
@@ -95,19 +104,13 @@ class Columns:
 
         A time is its number: in the hour that a clock goes through twice Python takes two instants for one.
         """
-        kind = self.batch.schema.field(name).type
-        nested, floating, time = types.is_nested(kind), types.is_floating(kind), types.is_timestamp(kind)
-        if not (nested or floating or time):
-            return self[name]
-        written = (name,)
-        if written not in self._lists:
-            column = self.batch.column(name)
-            if time:
-                self._lists[written] = column.cast(pa.int64()).to_pylist()
-            else:
-                values = pc.add(column, 0.0) if floating else column  # as in SQL there is one zero
-                self._lists[written] = list(map(repr, values.to_pylist()))
-        return self._lists[written]
+        comparable = (name,)
+        values = self._lists.get(comparable)
+        if values is None:
+            kind = self.batch.schema.field(name).type
+            is_plain = not (types.is_nested(kind) or types.is_floating(kind) or types.is_timestamp(kind))
+            values = self._lists[comparable] = self[name] if is_plain else _as_written(self.batch.column(name))
+        return values
 
     @property
     def names(self) -> list[str]:
@@ -138,7 +141,7 @@ class Row(Mapping[str, Any]):
             msg = f"the row has no column {name!r}; it has {', '.join(self._columns.names)}"
             raise AttributeError(msg) from None
 
-    def __getitem__(self, name: str) -> Any:  # noqa: ANN401 - as above
+    def __getitem__(self, name: str) -> Any:  # noqa: ANN401 - values of any column
         return self._columns[name][self._place]
 
     def __iter__(self) -> Iterator[str]:
@@ -177,9 +180,12 @@ class Shape:
 
     def whole(self, carried: pa.Schema) -> pa.Schema:
         """Return the schema of the output for an input's."""
-        fields = [field.with_nullable(field.nullable or self.with_error) for field in self.schema]
         error = [pa.field(ERROR_COLUMN, ERROR_TYPE)] if self.with_error else []
-        return pa.schema([*(carried if self.keep_input else ()), *fields, *error])
+        return pa.schema([*(carried if self.keep_input else ()), *self._fields(), *error])
+
+    def _fields(self) -> list[pa.Field]:
+        """Return the columns of the function; with an error column all may be null."""
+        return [field.with_nullable(True) for field in self.schema] if self.with_error else list(self.schema)  # noqa: FBT003 - Arrow's
 
     def _misfit(self, outputs: list[tuple[Any, ...]]) -> str | None:
         """Return what keeps outputs from becoming columns, or None if nothing does."""
@@ -216,33 +222,38 @@ class Shape:
     def _batch(self, outcomes: list[RowOutcome]) -> pa.RecordBatch:
         """Return the output of rows of one batch of the input."""
         self._check_required(outcomes)
-        failed: list[tuple[Any, ...]] = [(None,) * len(self.schema)]
-        each = [failed if outcome.failure else outcome.outputs for outcome in outcomes]
-        origins = [outcome for outcome, outputs in zip(outcomes, each, strict=True) for _ in outputs]
+        lists = self._outputs(outcomes)
+        origins = [outcome for outcome, outputs in zip(outcomes, lists, strict=True) for _ in outputs]
         source = outcomes[0].row._columns.batch  # noqa: SLF001 - the row's own place
         columns: list[pa.Array] = []
         if self.keep_input:
-            columns += _taken(source, [origin.row._place for origin in origins]).columns  # noqa: SLF001 - as above
-        columns += self._columns(list(chain.from_iterable(each)))
+            columns += _taken(source, [origin.row._place for origin in origins]).columns  # noqa: SLF001 - the row's own place
+        columns += self._columns(list(chain.from_iterable(lists)))
         if self.with_error:
             errors = [origin.failure and origin.failure.told() for origin in origins]
             columns.append(pa.array(errors, ERROR_TYPE))
         return pa.RecordBatch.from_arrays(columns, schema=self.whole(source.schema))
 
+    def _outputs(self, outcomes: list[RowOutcome]) -> list[list[tuple[Any, ...]]]:
+        """Return the outputs of each row; of one that failed it is one of nulls."""
+        failed: list[tuple[Any, ...]] = [(None,) * len(self.schema)]
+        return [failed if outcome.failure else outcome.outputs for outcome in outcomes]
+
     def _columns(self, outputs: list[tuple[Any, ...]]) -> list[pa.Array]:
         """Return the columns of the function; with an error column they are null where a row failed."""
         values = zip(*outputs, strict=True) if outputs else [()] * len(self.schema)
-        fields = [field.with_nullable(field.nullable or self.with_error) for field in self.schema]
-        return [of_values(column, field) for field, column in zip(fields, values, strict=True)]
+        return [of_values(column, field) for field, column in zip(self._fields(), values, strict=True)]
 
     def _check_required(self, outcomes: list[RowOutcome]) -> None:
         """Refuse a null of a row that did not fail in a column that has none, though the output's column has those of failed rows."""
-        required = [at for at, field in enumerate(self.schema) if not field.nullable] if self.with_error else []
-        good = [output for outcome in outcomes if not outcome.failure for output in outcome.outputs] if required else []
+        required = [at for at, field in enumerate(self.schema) if not field.nullable]
+        if not required or not self.with_error:
+            return
+        outputs = list(chain.from_iterable(outcome.outputs for outcome in outcomes if not outcome.failure))
         for at in required:
-            of_values([output[at] for output in good], self.schema.field(at))
+            of_values([output[at] for output in outputs], self.schema.field(at))
 
-    def checked(self, outcome: RowOutcome, on_error: Any) -> RowOutcome:  # noqa: ANN401 - as above
+    def checked(self, outcome: RowOutcome, on_error: Any) -> RowOutcome:  # noqa: ANN401 - see `Operator`
         """Return the outcome, or what becomes of it if its outputs do not fit their columns."""
         wrong = self._misfit(outcome.outputs)
         if wrong is None:
@@ -255,9 +266,8 @@ class Shape:
                 wrong = f"on_error raised {type(own).__name__}: {own}"
             if wrong is None:
                 return RowOutcome(outcome.index, outcome.row, outputs)
-        return RowOutcome(
-            outcome.index, outcome.row, [], Failure(RESULT, without_credentials(wrong), outcome.attempts, 0)
-        )
+        failure = Failure(RESULT, without_credentials(wrong), outcome.attempts, 0)
+        return RowOutcome(outcome.index, outcome.row, [], failure)
 
 
 class Unplaced(Exception):

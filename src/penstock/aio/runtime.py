@@ -22,11 +22,9 @@ from __future__ import annotations
 
 import asyncio
 import atexit
-import gc
 import logging
+import math
 import os
-import select
-import selectors
 import sys
 import threading
 import traceback
@@ -36,12 +34,14 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from penstock import clock
+from penstock.aio.interpreter import new_loop
 from penstock.aio.pace import Pace
 from penstock.aio.slots import GRACE_SECONDS
 from penstock.errors import CallFailed, without_credentials
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator
+    from types import FrameType
 
     from penstock.aio.function import Adapted, Context
 
@@ -53,14 +53,7 @@ _LOOK_SECONDS = 0.25
 _log = logging.getLogger("penstock.aio")
 _T = TypeVar("_T")
 
-_YOUNG_OBJECTS = 20  # that may have come, for each row in flight, before the garbage collector looks
-_OBJECTS_MAX = (1 << 31) - 1  # that the garbage collector can count to
-_TURN_SECONDS = 0.001  # that a thread has when another one waits
-_SELECTABLE = 1024  # file descriptors below are for `select`
-
 _runtimes: dict[_Key, Runtime] = {}
-_in_flight: list[int] = []  # of the tasks at work
-_usual: list[float] = []  # the garbage collector's thresholds when none is, and the seconds of a thread's turn
 _lock = threading.Lock()
 
 
@@ -127,7 +120,7 @@ class Runtime:
             work.close()
             raise self.failure
         future = asyncio.run_coroutine_threadsafe(work, self.loop)
-        over = None if seconds is None else clock.monotonic() + seconds
+        over = clock.monotonic() + (math.inf if seconds is None else seconds)
         while True:
             try:
                 return future.result(_LOOK_SECONDS)
@@ -138,7 +131,7 @@ class Runtime:
                 if future.done():
                     raise  # the work's own
                 self.check()
-                if over is not None and clock.monotonic() >= over:
+                if clock.monotonic() >= over:
                     future.cancel()
                     msg = f"{getattr(work, '__name__', work)}() of the function did not return within {seconds:g} s"
                     raise CallFailed(msg) from None
@@ -187,20 +180,23 @@ class Runtime:
         self._used.set()
 
     def _watch(self) -> None:
-        answered = threading.Event()
         while not self._forgotten:
             is_due = not self._used.wait(IDLE_SECONDS) or self._superseded
             if is_due and self._idle():
                 self.close()
                 return
-            answered.clear()
-            with suppress(RuntimeError):  # it was closed meanwhile
-                self.loop.call_soon_threadsafe(answered.set)
-            if not answered.wait(_REPORT_SECONDS) and not self._is_blocked(answered):
+            if not self._answers():
                 return
             clock.sleep(_LOOK_SECONDS)
         if not self._closing and self.failure is None:
             self.close()  # it could not be opened
+
+    def _answers(self) -> bool:
+        """Tell whether the loop goes on, if need be after a while that is reported."""
+        answered = threading.Event()
+        with suppress(RuntimeError):  # it was closed meanwhile
+            self.loop.call_soon_threadsafe(answered.set)
+        return answered.wait(_REPORT_SECONDS) or self._goes_on(answered)
 
     def _idle(self) -> bool:
         """Tell whether nobody uses it; then nobody will."""
@@ -233,22 +229,20 @@ class Runtime:
         """Tell whether nobody uses it."""
         return not self._users
 
-    def _is_blocked(self, answered: threading.Event) -> bool:
+    def _goes_on(self, answered: threading.Event) -> bool:
         """Report what blocks the loop, and wait for it to go on; tell whether it did."""
         if self._closing or self.failure is not None:
             return False
         frame = sys._current_frames().get(self._thread.ident or 0)  # noqa: SLF001 - documented for debuggers
-        where = "".join(traceback.format_stack(frame)[-6:]) if frame else "(it has ended)\n"
         _log.warning(
             "the event loop is blocked for more than a second: no call goes on and none times out; use in_threads for what "
             "blocks. It is in:\n%s",
-            where,
+            "".join(traceback.format_stack(frame)[-6:]) if frame else "(it has ended)\n",
         )
         if answered.wait(BLOCKED_SECONDS - _REPORT_SECONDS):
             _log.warning("the event loop goes on")
             return True
-        last = traceback.extract_stack(frame)[-1] if frame else None
-        at = f" in {last.name}, {last.filename}:{last.lineno}" if last else ""
+        at = _place_of(frame) if frame else ""
         self._fail(
             f"the event loop did not answer for {BLOCKED_SECONDS:g} s: the function blocks it{at}; use in_threads for what blocks"
         )
@@ -285,53 +279,10 @@ class Runtime:
         await self.loop.shutdown_asyncgens()
 
 
-class _Punctual(selectors.DefaultSelector):
-    """Waits to the microsecond: epoll alone rounds up to whole milliseconds, a tenth of a call that takes ten."""
-
-    def select(self, timeout: float | None = None) -> list[Any]:
-        """Return what is ready, once something is or the time is over."""
-        if timeout is not None and timeout > 0 and self.fileno() < _SELECTABLE:
-            select.select([self], [], [], timeout)
-            timeout = 0
-        ready: list[Any] = super().select(timeout)
-        return ready
-
-
-def new_loop() -> asyncio.AbstractEventLoop:
-    """Return an event loop for many short calls."""
-    return asyncio.SelectorEventLoop(_Punctual()) if sys.platform == "linux" else asyncio.new_event_loop()
-
-
-@contextmanager
-def tuned(in_flight: int) -> Iterator[None]:
-    """Set the interpreter for a task with so many rows in flight, while it is at work.
-
-    *Garbage collector.* It looks at all young objects whenever there are some hundred more of them. A row in flight has about ten, all
-    young, so a thousand of them would be looked at again for every hundred rows that come: a third of a task's time. Now garbage
-    may wait until there is as much of it as belongs to twice the rows in flight.
-
-    *Threads.* The loop's and the task's take turns of five milliseconds if nothing makes them wait: half a call of ten, in which no
-    call ends and no other begins. Now it is one.
-    """
-    with _lock:
-        if not _in_flight:
-            _usual[:] = *gc.get_threshold(), sys.getswitchinterval()
-        _in_flight.append(in_flight)
-        _tune()
-    try:
-        yield
-    finally:
-        with _lock:
-            _in_flight.remove(in_flight)
-            _tune()
-
-
-def _tune() -> None:
-    first, second, third, turn = _usual
-    if first:  # else it does not look at all
-        objects = max(first, *(_YOUNG_OBJECTS * rows for rows in _in_flight), 0)
-        gc.set_threshold(int(min(objects, _OBJECTS_MAX)), int(second), int(third))
-    sys.setswitchinterval(min(turn, _TURN_SECONDS) if _in_flight else turn)
+def _place_of(frame: FrameType) -> str:
+    """Return in words where a thread is."""
+    last = traceback.extract_stack(frame)[-1]
+    return f" in {last.name}, {last.filename}:{last.lineno}"
 
 
 @contextmanager
@@ -355,9 +306,10 @@ def borrowed(
 
 def _let_go_of_idle(process: int, owner: Owner) -> None:
     """Let go of an owner's runtimes that are idle, but for the last one that was used."""
-    idle = [each for key, each in _runtimes.items() if key[:2] == (process, owner) and each.is_idle]
-    for each in idle[:-1]:
-        each.supersede()
+    of_owner = [runtime for key, runtime in _runtimes.items() if key[:2] == (process, owner)]
+    idle = [runtime for runtime in of_owner if runtime.is_idle]
+    for runtime in idle[:-1]:
+        runtime.supersede()
 
 
 @atexit.register

@@ -41,29 +41,41 @@ class Settings:
 
     def _check_seconds(self) -> None:
         for name in ("timeout", "attempt_timeout", "rate"):
-            value = getattr(self, name)
-            if value is not None and not (is_number(value) and value > 0):
-                msg = f"{name}={value!r}; expected a number above 0, or None for no limit"
+            limit = getattr(self, name)
+            if limit is not None and not (is_number(limit) and limit > 0):
+                msg = f"{name}={limit!r}; expected a number above 0, or None for no limit"
                 raise OptionError(msg)
-        for name, example in (("batch_wait", 0.01), ("drain", 1.0)):
-            value = getattr(self, name)
-            if not (is_number(value) and value >= 0) and (name, value) != ("drain", None):
-                msg = f"{name}={value!r}; expected seconds, {example} for example"
-                raise OptionError(msg)
+        _check_wait("batch_wait", self.batch_wait, 0.01)
+        if self.drain is not None:
+            _check_wait("drain", self.drain, 1.0)
 
     def _check_together(self) -> None:
+        self._check_attempts()
+        self._check_drain()
+        if self.batch_size > self.capacity:
+            msg = f"batch_size={self.batch_size} is more than capacity={self.capacity}: such a batch would never be full; raise capacity"
+            raise OptionError(msg)
+
+    def _check_attempts(self) -> None:
         if self.timeout is not None and self.attempt_timeout is not None and self.attempt_timeout > self.timeout:
             msg = (
                 f"attempt_timeout={self.attempt_timeout:g} is above timeout={self.timeout:g}: no attempt would ever take that long; "
                 "leave it out, or lower it"
             )
             raise OptionError(msg)
-        if self.drain is not None and self.timeout is None:
+
+    def _check_drain(self) -> None:
+        if self.drain is None:
+            return
+        if self.timeout is None:
             msg = f"drain={self.drain:g} needs a timeout: without one a call that never ends is carried on for ever; add timeout=60.0"
             raise OptionError(msg)
-        if self.drain is not None and self.timeout is not None and self.drain >= self.timeout:
+        if self.drain >= self.timeout:
             msg = f"drain={self.drain:g} is not below timeout={self.timeout:g}: no call would be left to carry over; leave drain out"
             raise OptionError(msg)
-        if self.batch_size > self.capacity:
-            msg = f"batch_size={self.batch_size} is more than capacity={self.capacity}: such a batch would never be full; raise capacity"
-            raise OptionError(msg)
+
+
+def _check_wait(name: str, seconds: float, example: float) -> None:
+    if not (is_number(seconds) and seconds >= 0):
+        msg = f"{name}={seconds!r}; expected seconds, {example} for example"
+        raise OptionError(msg)

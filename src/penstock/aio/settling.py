@@ -71,16 +71,8 @@ class Settling:
         """Give the rows their results; return those that are called again."""
         if not self._batched:
             return flight if self._again(flight[0], results) else []
-        unordered = isinstance(results, (str, bytes, Mapping, AbstractSet))  # or no list of results at all
-        if isinstance(results, Iterable) and not unordered:
-            results = list(results)
-        if not isinstance(results, list) or len(results) != len(flight):
-            returned = f"{len(results)} results" if isinstance(results, list) else f"a {type(results).__name__}"
-            misfit = Misfit(
-                f"the function returned {returned} for {len(flight)} rows; expected a result for each, in order"
-            )
-            results = [misfit] * len(flight)
-        return [element for element, result in zip(flight, results, strict=True) if self._again(element, result)]
+        given = zip(flight, _a_result_each(results, len(flight)), strict=True)
+        return [element for element, result in given if self._again(element, result)]
 
     def _comes_again(self, element: Element, error: BaseException) -> bool:
         retry = self._settings.retry
@@ -92,7 +84,7 @@ class Settling:
         self.settle(element, [], error)
         return False
 
-    def _again(self, element: Element, result: Any) -> bool:  # noqa: ANN401 - as above
+    def _again(self, element: Element, result: Any) -> bool:  # noqa: ANN401 - the user's
         """Give the row its result; tell whether it is called again instead."""
         if element.decided:
             self._state.counts.late += 1
@@ -159,7 +151,7 @@ class Settling:
             return (await result if isawaitable(result) else result), None
         except asyncio.CancelledError:
             raise
-        except BaseException as own:  # noqa: BLE001 - as said
+        except BaseException as own:  # noqa: BLE001 - whatever the user's function raises
             failure = FallbackError(f"timed_out: {described(own)}")
             failure.__cause__ = own
             return None, failure
@@ -219,3 +211,14 @@ class Settling:
                 self._state.counts.shared += 1
                 self.settle(follower, list(outputs), None)
                 self._queues.ended(follower)
+
+
+def _a_result_each(results: Any, rows: int) -> list[Any]:  # noqa: ANN401 - the user's
+    """Return the results of so many rows, in their order; for each row a `Misfit` if that is not what was returned."""
+    is_unordered = isinstance(results, (str, bytes, Mapping, AbstractSet))  # or no list of results at all
+    if isinstance(results, Iterable) and not is_unordered:
+        results = list(results)
+    if isinstance(results, list) and len(results) == rows:
+        return results
+    returned = f"{len(results)} results" if isinstance(results, list) else f"a {type(results).__name__}"
+    return [Misfit(f"the function returned {returned} for {rows} rows; expected a result for each, in order")] * rows

@@ -19,10 +19,11 @@ from typing import TYPE_CHECKING, Any
 
 from penstock import clock
 from penstock.aio.function import Adapted, Context
+from penstock.aio.interpreter import tuned
 from penstock.aio.operator import Operator
 from penstock.aio.outcome import ERROR, Carried, Failure, RowOutcome
 from penstock.aio.rows import Columns, Shape, Unplaced, values_of
-from penstock.aio.runtime import Owner, Runtime, borrowed, tuned
+from penstock.aio.runtime import Owner, Runtime, borrowed
 from penstock.aio.slots import GRACE_SECONDS
 from penstock.errors import CallFailed
 
@@ -132,7 +133,7 @@ class _Task:
         self._ended = False
         self._waiting: deque[tuple[int, int]] = deque()  # (rows fed by then, bytes) of what may not be admitted yet
         self._kept: list[RowOutcome] = []
-        self._given = clock.monotonic()
+        self._given = self._silent_since = clock.monotonic()
         self.operator = runtime.wait(self._operator())
 
     async def _operator(self) -> Operator:
@@ -154,40 +155,47 @@ class _Task:
 
     def outputs(self, idle: Callable[[], None]) -> Iterator[pa.RecordBatch]:
         """Yield the output, in batches of a fair size."""
-        silent_since = clock.monotonic()
         over = False
         while not over:
-            try:
-                self._feed()
-                done = self.operator.done  # before what is taken, or the last would stay
-                taken = self.operator.take(self._fair())
-            except RuntimeError:
-                self._runtime.check()  # the loop is closed
-                raise
-            self._kept += taken
-            self._raise_failure()
-            self._runtime.check()
-            over = done and not taken
+            taken, over = self._take()
             if not over and self._is_drained():
                 yield from self._leave(self._runtime.wait(self.operator.carry()))
                 return
             if over or self._is_due():
                 yield from self._flush()
                 idle()
-            now = clock.monotonic()
             if taken:
-                silent_since = now
+                self._silent_since = clock.monotonic()
             elif not over:
-                self.woken.wait(_LOOK_SECONDS)
-                self.woken.clear()
-                if now > silent_since + _SILENT_SECONDS:
-                    silent_since = now
-                    self._raise_wedged()
-                    _log.warning(
-                        "partition %d: no call has ended for %g s; is there a `timeout`?",
-                        self._place.partition,
-                        _SILENT_SECONDS,
-                    )
+                self._await_outcomes()
+
+    def _take(self) -> tuple[int, bool]:
+        """Read what there is room for, and keep what was emitted; return how many rows that were, and whether they were the last."""
+        try:
+            self._feed()
+            done = self.operator.done  # before what is taken, or the last would stay
+            taken = self.operator.take(self._fair())
+        except RuntimeError:
+            self._runtime.check()  # the loop is closed
+            raise
+        self._kept += taken
+        self._raise_failure()
+        self._runtime.check()
+        return len(taken), done and not taken
+
+    def _await_outcomes(self) -> None:
+        """Wait a moment for calls to end; say so when none has for long, `CallFailed` if none can."""
+        now = clock.monotonic()
+        self.woken.wait(_LOOK_SECONDS)
+        self.woken.clear()
+        if now > self._silent_since + _SILENT_SECONDS:
+            self._silent_since = now
+            self._raise_wedged()
+            _log.warning(
+                "partition %d: no call has ended for %g s; is there a `timeout`?",
+                self._place.partition,
+                _SILENT_SECONDS,
+            )
 
     def _is_drained(self) -> bool:
         """Tell whether the input is all admitted, and what is under way has had its time."""
@@ -237,16 +245,19 @@ class _Task:
             self._waiting.popleft()
         few = 2 * self._plan.settings.capacity
         while not self._ended and self._fed - admitted < few and sum(size for _, size in self._waiting) < _AHEAD_BYTES:
-            batch = next(self._batches, None)
-            loop = self._runtime.loop
-            if batch is None:
-                self._ended = True
-                loop.call_soon_threadsafe(self.operator.end)
-            elif batch.num_rows:
-                self._fed += batch.num_rows
-                self._waiting.append((self._fed, batch.nbytes))
-                columns = self._carrying.columns if self._carrying else Columns
-                loop.call_soon_threadsafe(self.operator.feed, columns(batch).rows())
+            self._feed_next()
+
+    def _feed_next(self) -> None:
+        """Give the operator the next batch of the input, or say that there is none."""
+        batch = next(self._batches, None)
+        if batch is None:
+            self._ended = True
+            self._runtime.loop.call_soon_threadsafe(self.operator.end)
+        elif batch.num_rows:
+            self._fed += batch.num_rows
+            self._waiting.append((self._fed, batch.nbytes))
+            columns = self._carrying.columns if self._carrying else Columns
+            self._runtime.loop.call_soon_threadsafe(self.operator.feed, columns(batch).rows())
 
     def _fair(self) -> int:
         """Return how many outcomes to take: those of a batch, and of large ones no more than are to be in memory twice."""
@@ -270,11 +281,11 @@ class _Task:
     def _failed(self, outcome: RowOutcome) -> CallFailed:
         """Return the error that ends the task for this outcome."""
         failure = outcome.failure or Failure(ERROR, "no reason is known", 0, 0)
-        partition = f"partition {self._place.partition}"
-        where = partition if outcome.index < 0 else f"row {outcome.index} of {partition}"
+        where = f"partition {self._place.partition}"
         if outcome.index >= 0:
             call = self._carrying.identify(outcome.row) if self._carrying else f"{self._place.prefix}{outcome.index}"
-            where += f" (call {call}, {failure.attempts} attempts, {failure.elapsed_ms} ms)"
+            attempts = f"(call {call}, {failure.attempts} attempts, {failure.elapsed_ms} ms)"
+            where = f"row {outcome.index} of {where} {attempts}"
         message = " ".join(failure.message.split())
         error = CallFailed(f"{where}: {message}; on_error='column' reports such rows instead of failing")
         error.__cause__ = failure.cause

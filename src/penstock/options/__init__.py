@@ -1,9 +1,12 @@
 """The options of source, sink, log and database: names, defaults, what each accepts, and one way to refuse the rest.
 
-`docs/options.md` has these tables for users, one file a connector here; `internal` has what our own parts tell each other by
-the same way. Spark hands options over in any case (`rollsize`); they are matched without regard to it and named in messages
+*What lives here.* A table of options for each connector, a file each, which `docs/options.md` has for users; `parsers`, what an option
+accepts; `internal`, what our own parts tell each other by the same way; `formats`, their names. *What may be touched.* Nothing: text goes
+in, and a value comes out or an `OptionError`. *What it may know.* Errors and units; neither files, nor what a format does, nor Spark.
+
+Spark hands options over in any case (`rollsize`); they are matched without regard to it and named in messages
 as they are written here. An option that is not in the table is refused with the nearest name, so that a typing error never
-silently means a default. Nothing here knows files, formats or Spark.
+silently means a default.
 """
 
 from __future__ import annotations

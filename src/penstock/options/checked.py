@@ -23,6 +23,11 @@ _NEEDED = {
     "table": '.option("table", "name")',
 }
 
+_TABLES = {
+    owner: {option.name.lower() for option in table}
+    for owner, table in {"source": SOURCE, "sink": SINK, "log": LOG, "database sink": DATABASE}.items()
+}
+
 
 def parse(table: tuple[Option, ...], given: Mapping[str, str], *, what: str) -> Options:
     """Return the checked options; `what` ("source", "sink", "log") is for messages.
@@ -30,36 +35,55 @@ def parse(table: tuple[Option, ...], given: Mapping[str, str], *, what: str) -> 
     Raises `OptionError` for an unknown name, naming the nearest one, for one that is there twice, in different case or by
     different names, and for a value its parser refuses. What is given by another name is there by its own.
     """
-    known = {name.lower(): option for option in table for name in (option.name, *option.aliases)}
-    values = {o.name: None if o.default is None else o.parse(o.default, o.name) for o in table}
-    written = {}
+    values = {option.name: option.default_value() for option in table}
+    written: dict[str, str] = {}
+    by_name = {name.lower(): option for option in table for name in (option.name, *option.aliases)}
     for name, value in given.items():
-        option = known.get(name.lower())
+        option = by_name.get(name.lower())
         if option is None:
-            _refuse(name, [o.name for o in table], what)
+            _refuse(name, list(values), what)
         if option.name in written:
-            names = " and ".join(other for other in given if known.get(other.lower()) is option)
+            names = " and ".join(_names_of(option, given))
             msg = f"{what} option {option.name} is given twice, as {names}; leave one of them out"
             raise OptionError(msg)
         written[option.name] = str(value)
         values[option.name] = option.parse(str(value), option.name)
+    _check_needed(values, what)
+    return Options(values, written)
+
+
+def _names_of(option: Option, given: Mapping[str, str]) -> list[str]:
+    """Return the names by which the user gave an option."""
+    names = {name.lower() for name in (option.name, *option.aliases)}
+    return [name for name in given if name.lower() in names]
+
+
+def _check_needed(values: Mapping[str, object], what: str) -> None:
+    """Refuse a table's options when one that has to be given was not."""
     for name, needed in _NEEDED.items():
         if name in values and values[name] is None:
             msg = f"the {what} needs a {name}: expected {needed}"
             raise OptionError(msg)
-    return Options(values, written)
 
 
 def _refuse(name: str, known: list[str], what: str) -> NoReturn:
-    msg = f"unknown option {name!r} for the penstock {what}"
+    """Refuse a name that is not among the `known` ones, with what is here instead, where it belongs, or the nearest of them."""
     if instead := elsewhere.advice(name, what):
         msg = f"unknown option {instead[0]!r} for the penstock {what}: {instead[1]}"
         raise OptionError(msg)
-    tables = {"source": SOURCE, "sink": SINK, "log": LOG, "database sink": DATABASE}
-    others = [other for other, table in tables.items() if name.lower() in {option.name.lower() for option in table}]
-    near = difflib.get_close_matches(name.lower(), [k.lower() for k in known], n=1, cutoff=0.6)
-    hint = next((f"; did you mean {k!r}?" for k in known if near and k.lower() == near[0]), "")
-    if others:
-        hint = f": it is one of the {' and the '.join(others)}"
-    msg = f"{msg}{hint}; known are {', '.join(sorted(known))}"
+    hint = _owners(name) or _nearest(name, known)
+    msg = f"unknown option {name!r} for the penstock {what}{hint}; known are {', '.join(sorted(known))}"
     raise OptionError(msg)
+
+
+def _owners(name: str) -> str:
+    """Return in words the other tables that have an option of this name; nothing if none has."""
+    owners = [owner for owner, names in _TABLES.items() if name.lower() in names]
+    return f": it is one of the {' and the '.join(owners)}" if owners else ""
+
+
+def _nearest(name: str, known: list[str]) -> str:
+    """Return in words the option whose name is nearest; nothing if none is near."""
+    by_lower = {option.lower(): option for option in known}
+    near = difflib.get_close_matches(name.lower(), list(by_lower), n=1, cutoff=0.6)
+    return f"; did you mean {by_lower[near[0]]!r}?" if near else ""

@@ -25,6 +25,10 @@ class Option:
     aliases: tuple[str, ...] = ()
     special: bool = False
 
+    def default_value(self) -> Any:  # noqa: ANN401 - each option has a type of its own
+        """Return the parsed default, `None` if there is none."""
+        return None if self.default is None else self.parse(self.default, self.name)
+
 
 @dataclass(frozen=True)
 class Options:

@@ -112,7 +112,7 @@ def encoding(value: str, name: str) -> str:
 def separator(value: str, name: str) -> str:
     """Return what is between the fields of a CSV record: one ASCII character."""
     value = {"\\t": "\t"}.get(value, value)  # as Spark takes it, for those who cannot type a tab
-    if len(value) != 1 or not value.isascii() or value in '\0\r\n"':
+    if not _is_character(value, but='\0\r\n"'):
         msg = f'{name}={value!r}: expected one ASCII character other than a quote, a line break or NUL, such as ","'
         raise OptionError(msg)
     return value
@@ -120,10 +120,15 @@ def separator(value: str, name: str) -> str:
 
 def character(value: str, name: str) -> str:
     """Return one ASCII character that has no meaning of its own in lines."""
-    if len(value) != 1 or not value.isascii() or value in "\0\r\n":
+    if not _is_character(value, but="\0\r\n"):
         msg = f"{name}={value!r}: expected one ASCII character other than a line break or NUL, such as {_CHARACTERS[name]}"
         raise OptionError(msg)
     return value
+
+
+def _is_character(value: str, *, but: str) -> bool:
+    """Tell whether this is one ASCII character other than these."""
+    return len(value) == 1 and value.isascii() and value not in but
 
 
 def quote(value: str, name: str) -> str:
@@ -155,8 +160,8 @@ def starting(value: str, name: str) -> str | int:
         raise OptionError(msg) from error
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=timezone.utc)
-    whole = int(moment.replace(microsecond=0).timestamp())
-    return whole * 1_000_000_000 + moment.microsecond * 1000
+    seconds = int(moment.replace(microsecond=0).timestamp())
+    return seconds * 1_000_000_000 + moment.microsecond * 1000
 
 
 def log_starting(value: str, name: str) -> str:

@@ -1,7 +1,9 @@
 """A write-ahead log: what was acknowledged is there after a crash, and what is read back is a prefix of what was appended.
 
-`form` is the format, byte by byte; `writer`, `reader` and `log` say what they keep of it; `manager` is the log of an operator
-that is restored from checkpoints.
+*What lives here.* `form` is the format, byte by byte; `writer` (with `end`), `reader` (with `walk`, `salvage`) and `log` say what they
+keep of it, above `segment` and `order`; `manager` is the log of an operator that is restored from checkpoints, `runs` the log as a
+stream. *What may be touched.* One directory of segments, through `storage`, and nothing else: a segment is never cut nor written over.
+*What it may know.* Storage and what is below; records are bytes, and nobody looks into them.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from penstock.wal.form import RECORD_BYTES_MAX, LogBatch, Position
 from penstock.wal.log import Info, Log
 from penstock.wal.manager import Manager
 from penstock.wal.reader import Reader
-from penstock.wal.walk import Skipped
+from penstock.wal.salvage import Skipped
 from penstock.wal.writer import Writer
 
 __all__ = ["RECORD_BYTES_MAX", "Info", "Log", "LogBatch", "Manager", "Position", "Reader", "Skipped", "Writer"]

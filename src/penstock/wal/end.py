@@ -13,7 +13,8 @@ from penstock import failpoints, unique
 from penstock.errors import AlreadyThere, DamagedState, Fenced, NotSupported, NotThere
 from penstock.wal import form
 from penstock.wal.form import Position
-from penstock.wal.segment import LogSegment, copies, numbers, path_of
+from penstock.wal.order import numbers
+from penstock.wal.segment import LogSegment, copies, path_of
 
 if TYPE_CHECKING:
     from penstock.storage import Storage, WriteHandle
@@ -60,18 +61,18 @@ class LogEnd:
 
     def recover(self, *, locked: bool) -> tuple[int, int]:
         """Find out where the log ends, and who we are; return the sequence number of the next record, and its segment."""
-        there = numbers(self._storage, self._directory)
+        listed = numbers(self._storage, self._directory)
         sequence = 0
-        for number in reversed(there):
+        for index, number in reversed(list(enumerate(listed))):
             with LogSegment(self._storage, self._directory, number) as segment:
                 if not locked:
                     self._fence(segment)
                 if segment.header is not None:
-                    self._check_chain(segment.path, segment.header, [n for n in there if n < number])
+                    self._check_chain(segment.path, segment.header, listed[:index])
                     sequence = self._go_on_behind(segment, segment.header)
                     break
         self._log = self._log or bytes.fromhex(unique.token())
-        return sequence, max([*there, *copies(self._storage, self._directory)], default=0) + 1
+        return sequence, max([*listed, *copies(self._storage, self._directory)], default=0) + 1
 
     def _fence(self, segment: LogSegment) -> None:
         """Take the file from whoever has it open; where it is locked, or whole when it is seen, nobody has."""
@@ -95,21 +96,21 @@ class LogEnd:
 
     def _go_on_behind(self, segment: LogSegment, header: Header) -> int:
         """Make what the segment ends with durable; return the sequence number behind it."""
-        at, check, sequence, durable = segment.end()
-        if segment.size > at and not segment.is_torn(at, sequence):
+        end = segment.end()
+        if segment.size > end.at and not segment.is_torn(end.at, end.sequence):
             msg = (
-                f"{segment.path!r} is damaged at byte {at}: found bytes that do not fit their checksum, expected record "
-                f"{sequence}; restore it from a copy, or repair the log, which drops what is behind"
+                f"{segment.path!r} is damaged at byte {end.at}: found bytes that do not fit their checksum, expected record "
+                f"{end.sequence}; restore it from a copy, or repair the log, which drops what is behind"
             )
             raise DamagedState(msg)
         with suppress(NotSupported):  # see failure 8
-            last = segment.read(durable, at - durable)
-            with self._storage.extend(segment.path, durable) as file:
+            last = segment.read(end.durable, end.at - end.durable)
+            with self._storage.extend(segment.path, end.durable) as file:
                 file.write(last)
                 file.sync()
         self._log, self._epoch = header.log, header.epoch + 1
-        self._tail = _Tail(segment.number, at, check)
-        return sequence
+        self._tail = _Tail(segment.number, end.at, end.check)
+        return end.sequence
 
     def write(self, groups: list[PendingGroup]) -> None:
         """Write groups, and make them durable."""

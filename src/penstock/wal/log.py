@@ -22,22 +22,24 @@ as it is.
 
 from __future__ import annotations
 
-from contextlib import suppress
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from penstock.arguments import named
-from penstock.errors import AlreadyThere, DamagedState, Locked, NotSupported, NotThere, StorageError
+from penstock.errors import AlreadyThere, DamagedState, Locked, NotThere, StorageError
 from penstock.storage import locate
 from penstock.wal import form
 from penstock.wal.form import Position, checked_position
+from penstock.wal.order import follower, interrupted, numbers
 from penstock.wal.reader import Reader
-from penstock.wal.segment import LogSegment, check_directory, copies, follower, interrupted, numbers, path_of
+from penstock.wal.segment import LogSegment, check_directory, copies, locked, path_of
 
 if TYPE_CHECKING:
     import os
 
-    from penstock.storage import Hold, Storage
+    from penstock.storage import Storage
+    from penstock.wal.form import Header
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,14 @@ class Info:
         return self.next - self.first
 
 
+@dataclass(frozen=True)
+class _Damage:
+    """The segment in which a log ends though something is behind it, and whether a part of that segment is right."""
+
+    number: int
+    partly: bool
+
+
 @named
 class Log:
     """The log in `directory`. Reading it needs no lock, so it may be looked at beside a writer.
@@ -77,26 +87,42 @@ class Log:
     def info(self) -> Info:
         """Return what is there; reads the headers of the first segment and the last one, and all of the last one."""
         check_directory(self._storage, self._directory)
-        there = numbers(self._storage, self._directory)
-        sizes = {entry.name: entry.size for entry in self._storage.list(self._directory)} if there else {}
+        listed = numbers(self._storage, self._directory)
         kept = tuple(copies(self._storage, self._directory))
-        size = sum(sizes.get(path_of("", number)[1:], 0) for number in there)
-        start = end = Position(there[0] if there else 1, form.FIRST_ENTRY)
-        first = following = epoch = torn = 0
-        has_header = False
-        for number in there:
-            with LogSegment(self._storage, self._directory, number) as segment:
-                if segment.header is not None:
-                    start, first, has_header = Position(number, form.FIRST_ENTRY), segment.header.sequence, True
-                    break
-        for number in reversed(there) if has_header else ():
-            with LogSegment(self._storage, self._directory, number) as segment:
-                if segment.header is not None:
-                    at, _, following, _ = segment.end()
-                    end, torn = Position(number, at + form.GROUP_HEAD_BYTES), segment.size - at
-                    epoch = segment.header.epoch
-                    break
-        return Info(tuple(there), start, end, first, following, epoch, size, torn, kept)
+        size = self._size(listed) if listed else 0
+        first = self._first_with_header(listed)
+        last = self._open_first(listed[::-1]) if first else None
+        if first is None or last is None or last.header is None:
+            nowhere = Position(listed[0] if listed else 1, form.FIRST_ENTRY)
+            return Info(tuple(listed), nowhere, nowhere, 0, 0, 0, size, 0, kept)
+        with last:
+            behind = last.end()
+            torn = last.size - behind.at
+        start = Position(first.number, form.FIRST_ENTRY)
+        end = Position(last.number, behind.at + form.GROUP_HEAD_BYTES)
+        return Info(tuple(listed), start, end, first.sequence, behind.sequence, last.header.epoch, size, torn, kept)
+
+    def _size(self, listed: list[int]) -> int:
+        """Return the bytes of the files of these segments."""
+        sizes = {entry.name: entry.size for entry in self._storage.list(self._directory)}
+        return sum(sizes.get(path_of("", number)[1:], 0) for number in listed)
+
+    def _first_with_header(self, listed: list[int]) -> Header | None:
+        """Return the header of the first of these segments that has one."""
+        segment = self._open_first(listed)
+        if segment is None:
+            return None
+        with segment:
+            return segment.header
+
+    def _open_first(self, listed: list[int]) -> LogSegment | None:
+        """Return the first of these segments that has a header, open."""
+        for number in listed:
+            segment = LogSegment(self._storage, self._directory, number)
+            if segment.header is not None:
+                return segment
+            segment.close()
+        return None
 
     def verify(self) -> Info:
         """Read everything; return what is there. `DamagedState` at the first damage. A torn end is none."""
@@ -108,26 +134,25 @@ class Log:
     def purge(self, before: Position) -> list[int]:
         """Delete the segments that end before this position; return their numbers. Fewer if a reader is not that far."""
         before, gone = checked_position(before), list[int]()
-        there = [number for number in numbers(self._storage, self._directory) if number <= before.segment]
-        last = next((number for number in reversed(there) if self._has_header(number)), 0)
-        for number in there:
-            if number >= min(before.segment, last):
-                break
-            path, hold = path_of(self._directory, number), None
+        listed = [number for number in numbers(self._storage, self._directory) if number <= before.segment]
+        last = self._first_with_header(listed[::-1])
+        stays = min(before.segment, last.number if last else 0)
+        for number in listed[: bisect_left(listed, stays)]:
             try:
-                with suppress(NotSupported):
-                    hold = self._storage.lock(path)
-                self._storage.delete(path)
-                self._storage.persist(self._directory, [])
+                self._delete(number)
             except Locked:
                 break
             except NotThere:  # somebody else purges, too
                 continue
-            finally:
-                if hold is not None:
-                    hold.close()
             gone.append(number)
         return gone
+
+    def _delete(self, number: int) -> None:
+        """Delete a segment, durably; `Locked` while a reader holds it."""
+        path = path_of(self._directory, number)
+        with locked(self._storage, path):
+            self._storage.delete(path)
+            self._storage.persist(self._directory, [])
 
     def repair(self) -> list[str]:
         """Cut the log behind the last record that is right; return the copies of what was cut, none if nothing had to be.
@@ -135,14 +160,8 @@ class Log:
         `Locked` while somebody writes to it. A torn end is cut, too, though nobody needs that.
         """
         check_directory(self._storage, self._directory)
-        hold: Hold | None = None
-        try:
-            with suppress(NotSupported):
-                hold = self._storage.lock(self._directory)
+        with locked(self._storage, self._directory):
             return self._repair()
-        finally:
-            if hold is not None:
-                hold.close()
 
     def _repair(self) -> list[str]:
         while (waiting := interrupted(self._storage, self._directory)) is not None:
@@ -151,16 +170,16 @@ class Log:
         damage = self._first_damage()
         if damage is None:
             return []
-        damaged, partly = damage
-        kept = []
-        for later in sorted((n for n in numbers(self._storage, self._directory) if n > damaged), reverse=True):
+        damaged, kept = damage.number, []
+        listed = numbers(self._storage, self._directory)
+        for later in reversed(listed[bisect_right(listed, damaged) :]):
             kept.append(self._copy(later))
             self._storage.delete(path_of(self._directory, later))
             self._storage.persist(self._directory, [])
         data = self._storage.read(path_of(self._directory, damaged))
         kept.append(self._copy(damaged))
         self._storage.delete(path_of(self._directory, damaged))
-        if partly:
+        if damage.partly:
             self._put_back(damaged, data)
         else:
             self._storage.persist(self._directory, [])
@@ -182,7 +201,7 @@ class Log:
             self._storage.persist(self._directory, [])
             return
         with LogSegment(self._storage, self._directory, number, data=data) as segment:
-            self._storage.put_if_absent(path, data[: segment.end()[0]])
+            self._storage.put_if_absent(path, data[: segment.end().at])
 
     def _copy(self, number: int) -> str:
         """Keep a copy of a segment, and return its path. One that holds the same is there already: from a repair that stopped."""
@@ -199,39 +218,47 @@ class Log:
         msg = f"{path!r} was repaired too often: remove its copies, {path}.broken*"
         raise StorageError(msg)
 
-    def _first_damage(self) -> tuple[int, bool] | None:
-        """Return the segment in which the log ends though something is behind, and whether a part of it is right; or `None`."""
-        there = numbers(self._storage, self._directory)
-        for number in there:
+    def _first_damage(self) -> _Damage | None:
+        """Return where the log ends though something is behind, or `None`."""
+        listed = numbers(self._storage, self._directory)
+        for number in listed:
             try:
-                with LogSegment(self._storage, self._directory, number) as segment:
-                    if segment.header is None:
-                        continue
-                    if segment.header.previous in there:
-                        return segment.header.previous, False
-                    return self._damage_from(number, there)
+                header = self._header(number)
+                if header is None:
+                    continue
+                if header.previous in listed:
+                    return _Damage(header.previous, partly=False)
+                return self._damage_from(number, listed)
             except DamagedState:
-                return number, False
+                return _Damage(number, partly=False)
         return None
 
-    def _damage_from(self, number: int, there: list[int]) -> tuple[int, bool] | None:
+    def _damage_from(self, number: int, listed: list[int]) -> _Damage | None:
+        """Follow the log from this segment on to its end; return the first damage on the way."""
         while True:
             with LogSegment(self._storage, self._directory, number) as segment:
-                at, _, sequence, _ = segment.end()
+                end = segment.end()
                 try:
-                    following = follower(self._storage, self._directory, number)
+                    header = self._header_behind(number)
                 except DamagedState:
-                    return min(n for n in there if n > number), False
-                if following is None or following.header is None:
-                    return (number, True) if segment.size > at else None
-                header = following.header
-                following.close()
-                if header.end > at:
-                    return number, True
-                if (header.end, header.sequence) != (at, sequence) or not segment.ends_at(header):
-                    return header.number, False
-                number = header.number
+                    return _Damage(listed[bisect_right(listed, number)], partly=False)
+                if header is None:
+                    return _Damage(number, partly=True) if segment.size > end.at else None
+                if header.end > end.at:
+                    return _Damage(number, partly=True)
+                if (header.end, header.sequence) != (end.at, end.sequence) or not segment.ends_at(header):
+                    return _Damage(header.number, partly=False)
+            number = header.number
 
-    def _has_header(self, number: int) -> bool:
+    def _header_behind(self, number: int) -> Header | None:
+        """Return the header of the segment that counts as the one behind this; `None` if there is none yet."""
+        following = follower(self._storage, self._directory, number)
+        if following is None:
+            return None
+        with following:
+            return following.header
+
+    def _header(self, number: int) -> Header | None:
+        """Return the header of a segment, `None` if it has none."""
         with LogSegment(self._storage, self._directory, number) as segment:
-            return segment.header is not None
+            return segment.header

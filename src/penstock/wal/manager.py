@@ -23,7 +23,7 @@ committed is gone, and a state that was checkpointed before that cannot be resto
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.arguments import check_done, check_plain, named, whole
 from penstock.errors import DamagedState, UsageError
@@ -43,6 +43,15 @@ NO_WINDOW = -1
 _RECORD = b"\0"
 _END = struct.Struct("<BqQq")
 _NUMBERS_END = 1 << 63
+
+
+class _Window(NamedTuple):
+    """A window that has ended: its records (`None` if a purge took some of them), where its end is, and the window before it."""
+
+    number: int
+    records: list[bytes] | None
+    end: Position
+    before: int
 
 
 @named
@@ -69,9 +78,9 @@ class Manager:
         self._ends: dict[int, Position] = {}  # of windows that are not committed: where they end
         self.flushed = NO_WINDOW
         try:
-            for window, _, end, _ in self._windows():
-                self._ends[window] = end
-                self.flushed = window
+            for window in self._windows():
+                self._ends[window.number] = window.end
+                self.flushed = window.number
         except BaseException:  # whatever it is, the lock must not outlive it
             self._writer.close()
             raise
@@ -94,16 +103,17 @@ class Manager:
             )
             raise DamagedState(msg)
         last = checkpointed
-        for window, records, _, before in self._windows():
-            if window > checkpointed:
-                if before > last or records is None:
-                    msg = (
-                        f"{self._directory!r} begins behind window {checkpointed}, at which the state was checkpointed, with "
-                        f"window {window}: what is between was committed and purged; restore a later state"
-                    )
-                    raise DamagedState(msg)
-                check_done("recover", self._recover(window, records))
-                last = window
+        for window in self._windows():
+            if window.number <= checkpointed:
+                continue
+            if window.before > last or window.records is None:
+                msg = (
+                    f"{self._directory!r} begins behind window {checkpointed}, at which the state was checkpointed, with "
+                    f"window {window.number}: what is between was committed and purged; restore a later state"
+                )
+                raise DamagedState(msg)
+            check_done("recover", self._recover(window.number, window.records))
+            last = window.number
         return self.flushed
 
     def append(self, record: bytes) -> None:
@@ -148,8 +158,8 @@ class Manager:
         """Close."""
         self._writer.__exit__(*exc)
 
-    def _windows(self) -> Iterator[tuple[int, list[bytes] | None, Position, int]]:
-        """Yield the windows that have ended: number, records (`None` if a purge took some), where its end is, the one before it."""
+    def _windows(self) -> Iterator[_Window]:
+        """Yield the windows that have ended, in order."""
         records: list[bytes] = []
         with Reader(self._directory, storage=self._storage) as reader:
             for batch in reader.batches():
@@ -157,13 +167,17 @@ class Manager:
                     if record[:1] == _RECORD:
                         records.append(record[1:])
                         continue
-                    kind, window, count, before = _END.unpack(record) if len(record) == _END.size else 4 * (-1,)
-                    if kind != 1:
-                        msg = (
-                            f"{self._directory!r} has a record at {batch.position(index)} that is none of a manager: found "
-                            f"{record[:1]!r}, expected {_RECORD!r} or {bytes([1])!r}; it is a log of something else"
-                        )
-                        raise DamagedState(msg)
-                    own = records[len(records) - count :] if count <= len(records) else None
-                    yield window, own, batch.position(index), before
+                    yield self._ended(record, records, batch.position(index))
                     records = []
+
+    def _ended(self, record: bytes, records: list[bytes], at: Position) -> _Window:
+        """Return the window whose end this record is; `records` are all since the end before it. `DamagedState` if it is no end."""
+        kind, number, count, before = _END.unpack(record) if len(record) == _END.size else 4 * (-1,)
+        if kind != 1:
+            msg = (
+                f"{self._directory!r} has a record at {at} that is none of a manager: found "
+                f"{record[:1]!r}, expected {_RECORD!r} or {bytes([1])!r}; it is a log of something else"
+            )
+            raise DamagedState(msg)
+        own = records[len(records) - count :] if count <= len(records) else None
+        return _Window(number, own, at, before)

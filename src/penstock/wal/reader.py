@@ -22,8 +22,9 @@ from penstock.arguments import named
 from penstock.errors import OptionError, UsageError
 from penstock.storage import locate
 from penstock.wal.form import checked_position
+from penstock.wal.salvage import Salvage, Skipped
 from penstock.wal.segment import check_directory
-from penstock.wal.walk import Skipped, Walk
+from penstock.wal.walk import Walk
 
 if TYPE_CHECKING:
     import os
@@ -156,7 +157,9 @@ class Reader:
     # -- inside ----------------------------------------------------------------------------------------------------
 
     def _nowhere(self) -> Walk:
-        return Walk(self._storage, self._directory, self._mode, self.skipped)
+        if self._mode == "salvage":
+            return Salvage(self._storage, self._directory, self.skipped)
+        return Walk(self._storage, self._directory, strict=self._mode == "strict")
 
     def _check_open(self) -> None:
         if self._closed:

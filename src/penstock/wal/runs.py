@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -49,6 +49,19 @@ class LogRun:
     log: str
     start: Position
     end: Position
+
+
+class _Group(NamedTuple):
+    """A group of records, the id of its log, and the position where the next one begins."""
+
+    log: str
+    end: Position
+    batch: LogBatch
+
+    @property
+    def size(self) -> int:
+        """Return its length in the log, in bytes."""
+        return self.batch.end - self.batch.at
 
 
 def begin(directory: str, starting: str, storage: Storage) -> dict[str, Any]:
@@ -83,29 +96,28 @@ class LogPlanner:
             self._reader = _reader(self._directory, run, self._storage)
         self._at = None
         cuts: list[Position] = []
-        left, log, end = split, "", None
-        for log_id, behind, length in self._within(self._reader, run, size, until):
-            if left <= 0 and end is not None:
-                cuts.append(end)
+        left, last = split, None
+        for group in self._within(self._reader, run, size, until):
+            if left <= 0 and last is not None:
+                cuts.append(last.end)
                 left = split
-            left, log, end = left - length, log_id, behind
-        if end is not None:  # what is before the last segment is durable, or that would not be there
-            self._storage.persist(self._directory, [path_of("", end.segment)[1:]])
-        self._at = start if end is None else _offset(log, end, cuts)
+            left, last = left - group.size, group
+        self._at = start
+        if last is not None:  # what is before the last segment is durable, or that would not be there
+            self._storage.persist(self._directory, [path_of("", last.end.segment)[1:]])
+            self._at = _offset(last.log, last.end, cuts)
         return self._at
 
-    def _within(
-        self, reader: Reader, run: LogRun, size: int | None, until: Position | None
-    ) -> Iterator[tuple[str, Position, int]]:
-        """Yield the groups that are the next run: the log's id, where the group ends, its bytes; the arguments are those of `plan`."""
+    def _within(self, reader: Reader, run: LogRun, size: int | None, until: Position | None) -> Iterator[_Group]:
+        """Yield the groups that are the next run; the arguments are those of `plan`."""
         taken = 0
-        for log, behind, batch in _groups(reader, self._directory, run):
-            length = batch.end - batch.at
-            is_late = until is not None and batch.position(0) >= until
-            if is_late or (size is not None and taken and taken + length > size):
-                break
-            taken += length
-            yield log, behind, length
+        for group in _groups(reader, self._directory, run):
+            if until is not None and group.batch.position(0) >= until:
+                return
+            if size is not None and taken and taken + group.size > size:
+                return
+            taken += group.size
+            yield group
 
     def close(self) -> None:
         """Let the log go. Idempotent."""
@@ -125,11 +137,12 @@ def read(directory: str, run: LogRun, storage: Storage) -> Iterator[pa.RecordBat
     ready: list[pa.RecordBatch] = []
     at, size = run.start, 0
     with _reader(directory, run, storage) as reader:
-        for _, at, batch in _groups(reader, directory, run):
+        for group in _groups(reader, directory, run):
+            at = group.end
             if at > run.end:
                 break
-            ready.append(_arrow(batch))
-            size += batch.end - batch.at
+            ready.append(_arrow(group.batch))
+            size += group.size
             if size >= _ARROW_BYTES or at == run.end:
                 yield from _together(ready)
                 ready, size = [], 0
@@ -146,8 +159,8 @@ def _reader(directory: str, run: LogRun, storage: Storage) -> Reader:
     return Reader(directory, None if run.start == NO_LOG else run.start, storage=storage)
 
 
-def _groups(reader: Reader, directory: str, run: LogRun) -> Iterator[tuple[str, Position, LogBatch]]:
-    """Yield the groups from the start of a run on, each with the log's id and its end; make sure that it is the run's log."""
+def _groups(reader: Reader, directory: str, run: LogRun) -> Iterator[_Group]:
+    """Yield the groups from the start of a run on; make sure that it is the run's log."""
     start = run.start
     for batch in reader.batches():
         log = reader.log.hex()
@@ -164,7 +177,7 @@ def _groups(reader: Reader, directory: str, run: LogRun) -> Iterator[tuple[str, 
             )
             raise PositionError(msg)
         start = Position(batch.segment, batch.end + form.GROUP_HEAD_BYTES)
-        yield log, start, batch
+        yield _Group(log, start, batch)
 
 
 def _arrow(batch: LogBatch) -> pa.RecordBatch:

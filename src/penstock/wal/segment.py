@@ -1,15 +1,15 @@
-"""One segment as it is read, and which segment follows which."""
+"""The segments in a directory by their names, and one of them as it is read. `order` knows which follows which."""
 
 from __future__ import annotations
 
 import re
 import struct
 import sys
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from itertools import pairwise
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
-from penstock.errors import DamagedState, Locked, NotSupported, NotThere, StorageError, UsageError
+from penstock.errors import DamagedState, NotSupported, NotThere, UsageError
 from penstock.storage import Entry
 from penstock.wal import form
 
@@ -29,19 +29,27 @@ def path_of(directory: str, number: int) -> str:
     return f"{directory}/{number:012d}.wal"
 
 
-def numbers(storage: Storage, directory: str) -> list[int]:
-    """Return the numbers of the segments there are, in order. `DamagedState` if a repair stopped half way."""
-    names = _names(storage, directory)
-    there = _numbers(names)
-    if waiting := _interrupted(storage, directory, names):
-        msg = f"{path_of(directory, waiting[0])!r} is missing: its repair was interrupted behind the copy; repair the log again"
-        raise DamagedState(msg)
-    return there
+def held(storage: Storage, path: str, *, shared: bool = False) -> Hold | None:
+    """Take the lock of a path, `None` where the storage has no locks; `Locked` if somebody has it."""
+    with suppress(NotSupported):
+        return storage.lock(path, shared=shared)
+    return None
+
+
+@contextmanager
+def locked(storage: Storage, path: str) -> Iterator[None]:
+    """Keep the lock of a path for the length of the block, where the storage has locks; `Locked` if somebody has it."""
+    hold = held(storage, path)
+    try:
+        yield
+    finally:
+        if hold is not None:
+            hold.close()
 
 
 def copies(storage: Storage, directory: str) -> dict[int, str]:
     """Return the segments that a repair has moved out of the way, each with the name of its newest copy."""
-    return _copies(_names(storage, directory))
+    return copies_in(names_in(storage, directory))
 
 
 def check_directory(storage: Storage, directory: str) -> None:
@@ -49,10 +57,10 @@ def check_directory(storage: Storage, directory: str) -> None:
 
     `NotThere` if there is none, `UsageError` if it is a file, or has something else in it and no log.
     """
-    names = [name for name in _names(storage, directory) if not name.startswith(".")]
+    names = [name for name in names_in(storage, directory) if not name.startswith(".")]
     if not names:
         _check_is_directory(storage, directory)
-    elif not any(map(_NAME.fullmatch, names)) and not _copies(names):
+    elif not any(map(_NAME.fullmatch, names)) and not copies_in(names):
         _check_is_directory(storage, directory)  # HDFS lists a file as what is in it
         msg = f"{directory!r} has {min(names)!r} and no segment of a log, such as 000000000001.wal; name the directory of a log"
         raise UsageError(msg)
@@ -69,12 +77,8 @@ def _check_is_directory(storage: Storage, directory: str) -> None:
         raise UsageError(msg)
 
 
-def interrupted(storage: Storage, directory: str) -> tuple[int, bytes] | None:
-    """Return the segment that a repair has deleted and not put back yet, and its copy."""
-    return _interrupted(storage, directory, _names(storage, directory))
-
-
-def _names(storage: Storage, directory: str) -> list[str]:
+def names_in(storage: Storage, directory: str) -> list[str]:
+    """Return the names of all that is in a directory; `NotThere` if there is none, `UsageError` if it is a file."""
     try:
         return list(storage.names(directory))
     except NotThere:
@@ -82,30 +86,16 @@ def _names(storage: Storage, directory: str) -> list[str]:
         raise
 
 
-def _numbers(names: list[str]) -> list[int]:
+def numbers_in(names: list[str]) -> list[int]:
+    """Return the numbers of the segments among these names, in order."""
     return sorted(int(name[:12]) for name in names if _NAME.fullmatch(name))
 
 
-def _copies(names: list[str]) -> dict[int, str]:
-    copied = sorted((int(m[1]), int(m[2] or 1), m[0]) for m in map(_COPY.fullmatch, names) if m)
+def copies_in(names: list[str]) -> dict[int, str]:
+    """Return the segments that have a copy among these names, in order, each with the name of its newest copy."""
+    matches = filter(None, map(_COPY.fullmatch, names))
+    copied = sorted((int(match[1]), int(match[2] or 1), match[0]) for match in matches)
     return {number: name for number, _, name in copied}
-
-
-def _interrupted(storage: Storage, directory: str, names: list[str]) -> tuple[int, bytes] | None:
-    """Return the first copy behind the last segment if it was written behind what is there now: see `log`."""
-    there = _numbers(names)
-    copied = [number for number in _copies(names) if number > max(there, default=0)]
-    if not copied:
-        return None
-    name = _copies(names)[min(copied)]
-    data = storage.read(f"{directory}/{name}")
-    with suppress(DamagedState):
-        header = form.decode_header(data, f"{directory}/{name}")
-        if header is not None and header.previous in there:
-            with LogSegment(storage, directory, header.previous) as segment:
-                return (min(copied), data) if segment.ends_at(header) else None
-        return (min(copied), data) if header is not None and not there else None
-    return None
 
 
 class _Memory:
@@ -122,6 +112,19 @@ class _Memory:
 
     def close(self) -> None:
         """Do nothing."""
+
+
+class SegmentEnd(NamedTuple):
+    """Where the groups of a segment end.
+
+    `at` is that byte, `check` the checksum in front of it, `sequence` the number of the next record, and `durable` the byte up to which
+    the last group says that the segment was synced.
+    """
+
+    at: int
+    check: int
+    sequence: int
+    durable: int
 
 
 class LogSegment:
@@ -143,8 +146,7 @@ class LogSegment:
         self._chunk = _CHUNK_BYTES_MIN
         try:
             if hold:
-                with suppress(NotSupported):
-                    self._hold = storage.lock(self.path, shared=True)
+                self._hold = held(storage, self.path, shared=True)
             if data is None:
                 self._file = storage.open(self.path)
             self.header = self._read_header()
@@ -235,17 +237,14 @@ class LogSegment:
         index = int.from_bytes(data, "little") if len(data) == 4 else entry  # noqa: PLR2004 - the size of an index
         return entry - form.GROUP_HEAD_BYTES - form.ENTRY_BYTES * index
 
-    def end(self) -> tuple[int, int, int, int]:
-        """Return where the groups end, by looking at all of them.
-
-        That is that byte, the checksum before it, the next sequence number, and up to where it is known to be durable.
-        """
+    def end(self) -> SegmentEnd:
+        """Return where the groups end, by looking at all of them; byte 0 without a header."""
         if self.header is None:
-            return 0, 0, 0, 0
-        at, check, sequence, durable = form.HEADER_BYTES, self.header.check, self.header.sequence, 0
-        while (batch := self.batch(at)) is not None and batch.sequence == sequence:
-            at, check, sequence, durable = batch.end, batch.check, sequence + batch.count, batch.durable
-        return at, check, sequence, durable
+            return SegmentEnd(0, 0, 0, 0)
+        end = SegmentEnd(form.HEADER_BYTES, self.header.check, self.header.sequence, 0)
+        while (batch := self.batch(end.at)) is not None and batch.sequence == end.sequence:
+            end = SegmentEnd(batch.end, batch.check, end.sequence + batch.count, batch.durable)
+        return end
 
     def read(self, at: int, length: int) -> bytes:
         """Return bytes of the file."""
@@ -266,101 +265,26 @@ class LogSegment:
         lengths = words[:-1] & np.uint64(0xFFFFFFFF)
         likely = (words[:-1] >> np.uint64(48) == 0) & (lengths >= form.GROUP_BYTES_MIN) & (lengths % np.uint64(8) == 0)
         likely &= (words[1:] >= np.uint64(sequence)) & (words[1:] <= np.uint64(sequence + size))
-        for index in np.flatnonzero(likely).tolist():
-            batch = self.batch(at + 8 * index)
-            if batch is not None:
-                return batch
-        return None
+        batches = (self.batch(at + 8 * index) for index in np.flatnonzero(likely).tolist())
+        return next(filter(None, batches), None)
 
     def is_torn(self, at: int, sequence: int) -> bool:
         """Tell whether what is at byte `at`, and is no group, is the rest of a write that nobody acknowledged."""
+        return not self._was_durable(at, sequence) and not self._is_all_there(at)
+
+    def _was_durable(self, at: int, sequence: int) -> bool:
+        """Tell whether a group behind byte `at` says that this byte was synced before."""
         behind = self.find(at + 8, sequence) if self.size > at + 8 else None
-        while behind is not None:
-            if behind.durable > at:
-                return False
+        while behind is not None and behind.durable <= at:
             behind = self.batch(behind.end)
-        data = self._file.read(at, form.GROUP_HEAD_BYTES)
-        length = form.group_length(data, 0) if len(data) == form.GROUP_HEAD_BYTES else 0
+        return behind is not None
+
+    def _is_all_there(self, at: int) -> bool:
+        """Tell whether every sector of the group at byte `at` was written: one that was not would be zeros."""
+        head = self._file.read(at, form.GROUP_HEAD_BYTES)
+        length = form.group_length(head, 0) if len(head) == form.GROUP_HEAD_BYTES else 0
         if not length or at + length > self.size:
-            return True
-        data = self._file.read(at, length)
+            return False
+        group = self._file.read(at, length)
         cuts = [0, *range(-at % form.SECTOR_BYTES or form.SECTOR_BYTES, length, form.SECTOR_BYTES), length]
-        return any(not any(data[start:end]) for start, end in pairwise(cuts))
-
-
-def first(storage: Storage, directory: str, *, hold: bool = False) -> LogSegment | None:
-    """Return the first segment that has a header; `None` if there is none yet. `DamagedState` if there was one before it.
-
-    One that is not there any more was purged.
-    """
-    there = numbers(storage, directory)
-    for number in there:
-        with suppress(NotThere, Locked):
-            segment = LogSegment(storage, directory, number, hold=hold)
-            if segment.header is not None and segment.header.previous in there:
-                segment.close()
-                path = path_of(directory, segment.header.previous)
-                msg = (
-                    f"{path!r} is damaged at byte 0: found no header, expected {form.HEADER_BYTES} bytes of one, because "
-                    f"{segment.path!r} was written behind it; restore it from a copy, or repair the log"
-                )
-                raise DamagedState(msg)
-            if segment.header is not None:
-                return segment
-            segment.close()
-    return None
-
-
-def follower(storage: Storage, directory: str, number: int, *, hold: bool = False) -> LogSegment | None:
-    """Return the segment that counts as the one behind `number`; `None` if there is none yet.
-
-    `DamagedState` if there are later ones and none of them was written behind it.
-    """
-    chosen: LogSegment | None = None
-    try:
-        for segment, header in _behind(storage, directory, number, hold=hold):
-            before, chosen = chosen, segment if header.previous == number else chosen
-            for other in (before, segment):
-                if other is not None and other is not chosen:
-                    other.close()
-            if header.previous != number:
-                if chosen is None:
-                    _refuse(segment.path, path_of(directory, header.previous), path_of(directory, number))
-                break
-    except DamagedState:
-        if chosen is None:
-            raise  # else whoever comes to it will say so
-    except StorageError:
-        if chosen is not None:
-            chosen.close()
-        raise
-    return chosen
-
-
-def _behind(storage: Storage, directory: str, number: int, *, hold: bool) -> Iterator[tuple[LogSegment, Header]]:
-    """Yield the later segments that have a header.
-
-    The next ones by name, so that a long log is not listed for each of its segments. Behind one without a header by a listing
-    that is older than the look at it: of those in a listing only the last may still get one.
-    """
-    later = number + 1
-    with suppress(NotThere):
-        while (segment := LogSegment(storage, directory, later, hold=hold)).header is not None:
-            yield segment, segment.header
-            later += 1
-        segment.close()
-    for listed in numbers(storage, directory):
-        if listed >= later:
-            segment = LogSegment(storage, directory, listed, hold=hold)
-            if segment.header is None:
-                segment.close()
-            else:
-                yield segment, segment.header
-
-
-def _refuse(path: str, expected: str, before: str) -> NoReturn:
-    msg = (
-        f"{path!r} was written behind {expected!r}, found {before!r} before it: a segment is missing, or was put back; "
-        "restore the log from a copy"
-    )
-    raise DamagedState(msg)
+        return all(any(group[start:end]) for start, end in pairwise(cuts))

@@ -1,15 +1,18 @@
-"""Where a reader stands in a log, group by group. The rules are those of `wal.reader`, whose failures are named here by their numbers."""
+"""Where a reader stands in a log, group by group. The rules are those of `wal.reader`, whose failures are named here by their numbers.
+
+This is the way that ends at damage, with an error; `salvage` passes it over.
+"""
 
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
 
 from penstock.errors import DamagedState, Locked, NotThere, PositionError
 from penstock.wal import form
 from penstock.wal.form import Position
-from penstock.wal.segment import LogSegment, first, follower, numbers, path_of
+from penstock.wal.order import first, follower, numbers
+from penstock.wal.segment import LogSegment
 
 if TYPE_CHECKING:
     from penstock.storage import Storage
@@ -19,23 +22,14 @@ _OFFSET_MAX = 1 << 62  # beyond it a system cannot be asked for what is there
 _BEYOND = "it is beyond the end of the log or of its segment (not flushed yet, or lost with its writer)"
 
 
-@dataclass(frozen=True)
-class Skipped:
-    """What a salvage passed over: bytes [start, end) of a segment."""
-
-    path: str
-    start: int
-    end: int
-
-
 class Walk:
     """A way through the log in `directory`: the segment where it is, held; the byte where the next group begins; its sequence number.
 
-    At first it is nowhere, which is before the first segment. `skipped` is told what a salvage passes over.
+    At first it is nowhere, which is before the first segment. With `strict` a torn end is an error.
     """
 
-    def __init__(self, storage: Storage, directory: str, mode: str, skipped: list[Skipped]) -> None:
-        self._storage, self._directory, self._mode, self._skipped = storage, directory, mode, skipped
+    def __init__(self, storage: Storage, directory: str, *, strict: bool = False) -> None:
+        self._storage, self._directory, self._strict = storage, directory, strict
         self.segment: LogSegment | None = None
         self.at, self.sequence = form.HEADER_BYTES, 0
 
@@ -56,21 +50,27 @@ class Walk:
             batch = self._right() or self._behind()
             if batch is None:
                 return None
-            self.at, self.sequence = batch.end, batch.sequence + batch.count
+            self._pass(batch)
             if batch.kind == form.RECORDS:
                 return batch
-            if not batch.flags & form.MAY_SKIP:
-                msg = (
-                    f"{self._path!r} has a group of type {batch.kind} at byte {batch.at}, expected {form.RECORDS}: use the "
-                    "Penstock that wrote it, or newer"
-                )
-                raise DamagedState(msg)
+            self._check_may_skip(batch)
         return None
+
+    def _check_may_skip(self, batch: LogBatch) -> None:
+        """Raise `DamagedState` for a group of an unknown type that its writer did not say may be passed over."""
+        if not batch.flags & form.MAY_SKIP:
+            msg = (
+                f"{self._path!r} has a group of type {batch.kind} at byte {batch.at}, expected {form.RECORDS}: use the "
+                "Penstock that wrote it, or newer"
+            )
+            raise DamagedState(msg)
 
     def seek(self, position: Position) -> LogBatch | None:
         """Go to a position, from nowhere; return what is left of its group, None if it is an end. Raises as `Reader.seek` does."""
-        if not 0 <= position.offset <= _OFFSET_MAX:
-            self.refuse(position, "no file is that long" if position.offset > 0 else "offsets begin at 0")
+        if position.offset < 0:
+            self.refuse(position, "offsets begin at 0")
+        if position.offset > _OFFSET_MAX:
+            self.refuse(position, "no file is that long")
         segment = self._open(position.segment)
         if segment is None:
             self._seek_beside(position)
@@ -80,41 +80,41 @@ class Walk:
         batch = segment.batch(head) if head >= form.HEADER_BYTES and head % 8 == 0 else None
         index = (position.offset - head - form.GROUP_HEAD_BYTES) // form.ENTRY_BYTES
         if batch is not None and index < batch.count:
-            self.at, self.sequence = batch.end, batch.sequence + batch.count
+            self._pass(batch)
             return batch.rest(index)
         self._seek_end(segment, position)
         return None
 
     def _seek_beside(self, position: Position) -> None:
         """Go to a position of a segment that is not there: the end of one that was purged, or the begin of a log without records."""
-        there = numbers(self._storage, self._directory)
+        listed = numbers(self._storage, self._directory)
         header = self.segment.header if self._begin() and self.segment else None
-        nothing_before = header is None or not header.previous
-        if nothing_before and position.offset == form.FIRST_ENTRY and position.segment in {1, *there}:
+        if _is_begin(position, header, listed) or _is_end(position, header):
             return
-        if header is not None and _is_end(position, header):
-            return
-        gone = "it was purged" if there and position.segment < there[0] else _BEYOND
-        begin = Position(there[0], form.FIRST_ENTRY) if there else "none"
-        self.refuse(position, f"{gone}; the first position is {begin}")
+        if not listed:
+            self.refuse(position, f"{_BEYOND}; the first position is none")
+        why = "it was purged" if position.segment < listed[0] else _BEYOND
+        self.refuse(position, f"{why}; the first position is {Position(listed[0], form.FIRST_ENTRY)}")
 
     def _seek_end(self, segment: LogSegment, position: Position) -> None:
         """Go to the end of a segment, if this is its position."""
-        at, _, sequence, _ = segment.end()
-        self._enter(segment, sequence)
-        self.at = at
-        if self._mode == "salvage":
-            self._pass_damage(segment, position.offset - form.GROUP_HEAD_BYTES)
-        if position.offset != self.at + form.GROUP_HEAD_BYTES:
-            if position.offset > at and self._mode != "salvage":
-                self._behind()  # it may be no end: then that is damage
-            where = _BEYOND if position.offset > at else "it is inside a record"
-            self.refuse(position, f"{where}; segment {position.segment} ends at byte {at}")
+        end = segment.end()
+        self._enter(segment, end.sequence)
+        self.at = end.at
+        if position.offset != self._end_before(segment, position.offset) + form.GROUP_HEAD_BYTES:
+            where = _BEYOND if position.offset > end.at else "it is inside a record"
+            self.refuse(position, f"{where}; segment {position.segment} ends at byte {end.at}")
 
-    def _pass_damage(self, segment: LogSegment, until: int) -> None:
-        """Go on from where what is right ends to this byte, or to where nothing is right any more."""
-        while self.at < until and (batch := self._right() or segment.find(self.at, self.sequence)) is not None:
-            self.at, self.sequence = batch.end, batch.sequence + batch.count
+    def _end_before(self, segment: LogSegment, offset: int) -> int:  # noqa: ARG002 - a salvage goes on in it
+        """Return where the segment ends for one who asks for this offset; `DamagedState` if what is right ends before that."""
+        end = self.at
+        if offset > end and offset != end + form.GROUP_HEAD_BYTES:
+            self._behind()  # raises if that is no end
+        return end
+
+    def _pass(self, batch: LogBatch) -> None:
+        """Go behind a group."""
+        self.at, self.sequence = batch.end, batch.sequence + batch.count
 
     def refuse(self, position: Position, why: str) -> NoReturn:
         """Raise `PositionError`."""
@@ -142,13 +142,14 @@ class Walk:
 
     def _begin(self) -> bool:
         """Open the first segment there is."""
-        segment = (
-            self._salvaged_behind(0) if self._mode == "salvage" else first(self._storage, self._directory, hold=True)
-        )
+        segment = self._first()
         if segment is None or segment.header is None:
             return False
         self._enter(segment, segment.header.sequence)
         return True
+
+    def _first(self) -> LogSegment | None:
+        return first(self._storage, self._directory, hold=True)
 
     def _right(self) -> LogBatch | None:
         """Return the group where the reader is, `None` if it is not right, or has another number than the next one."""
@@ -160,21 +161,19 @@ class Walk:
         segment = self.segment
         if segment is None:
             return None
-        if self._mode == "salvage":
-            return self._salvaged(segment)
         following = follower(self._storage, self._directory, segment.number, hold=True)
         try:
             segment.refresh()
             batch = self._right()
-            if batch is None and following is not None and following.header is not None:
-                self._check_end(segment, following.path, following.header)
-                entered, following = following, None
-                self._enter(entered, self.sequence)
-                return self._right() or self._behind()
+            if batch is not None or following is None or following.header is None:
+                return batch or self._at_the_end(segment)
+            self._check_end(segment, following.path, following.header)
+            entered, following = following, None
         finally:
             if following is not None:
                 following.close()
-        return batch or self._at_the_end(segment)
+        self._enter(entered, self.sequence)
+        return self._right() or self._behind()
 
     def _check_end(self, segment: LogSegment, path: str, header: Header) -> None:
         """Make sure that all of the segment was read that counts, as the header of the next one says."""
@@ -191,7 +190,7 @@ class Walk:
         if segment.size == self.at:
             return None
         if segment.is_torn(self.at, self.sequence):
-            if self._mode == "strict":
+            if self._strict:
                 self._damaged(f"found {segment.size - self.at} bytes of a torn write, expected a whole group")
             return None
         segment.refresh()  # see failure 2
@@ -207,37 +206,13 @@ class Walk:
         )
         raise DamagedState(msg)
 
-    def _salvaged(self, segment: LogSegment) -> LogBatch | None:
-        """Return the next group that is right anywhere behind, and tell what was passed over."""
-        segment.refresh()
-        batch = self._right() or segment.find(self.at, self.sequence)
-        if (batch.at if batch else segment.size) > self.at:
-            self._skip(segment.path, self.at, batch.at if batch else segment.size)
-        if batch is not None:
-            return batch
-        following = self._salvaged_behind(segment.number)
-        if following is None or following.header is None:
-            return None
-        self._enter(following, following.header.sequence)
-        return self._right() or self._salvaged(following)
 
-    def _salvaged_behind(self, number: int) -> LogSegment | None:
-        """Return the next segment that has a header, held; one whose header is damaged is passed over."""
-        for later in numbers(self._storage, self._directory):
-            if later > number:
-                try:
-                    if segment := self._open(later):
-                        return segment
-                except DamagedState:
-                    path = path_of(self._directory, later)
-                    self._skip(path, 0, self._storage.stat(path).size)
-        return None
-
-    def _skip(self, path: str, start: int, end: int) -> None:
-        if Skipped(path, start, end) not in self._skipped:
-            self._skipped.append(Skipped(path, start, end))
+def _is_begin(position: Position, header: Header | None, listed: list[int]) -> bool:
+    """Tell whether this is the begin of a log without records, whose first header, if there is one, has nothing before it."""
+    nothing_before = header is None or not header.previous
+    return nothing_before and position.offset == form.FIRST_ENTRY and position.segment in {1, *listed}
 
 
-def _is_end(position: Position, following: Header) -> bool:
+def _is_end(position: Position, following: Header | None) -> bool:
     """Tell whether this is the end of the segment in front of the one that has this header."""
-    return position == (following.previous, following.end + form.GROUP_HEAD_BYTES)
+    return following is not None and position == (following.previous, following.end + form.GROUP_HEAD_BYTES)

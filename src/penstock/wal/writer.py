@@ -51,12 +51,14 @@ from typing import TYPE_CHECKING
 
 from penstock import clock
 from penstock.arguments import flag, is_number, named
-from penstock.errors import Fenced, NotSupported, OptionError, StorageError
+from penstock.errors import Fenced, OptionError, StorageError
 from penstock.storage import locate
 from penstock.units import parse_size
 from penstock.wal import form
 from penstock.wal.end import LogEnd, PendingGroup
 from penstock.wal.form import ENTRY_BYTES, Position
+from penstock.wal.segment import held
+from penstock.wal.turns import Turns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -98,15 +100,11 @@ class Writer:
         self._whole = flag(whole, name="whole") or not self._storage.goes_on
         self._end = LogEnd(self._storage, self._directory, whole=self._whole)
         self._lock = threading.Lock()
-        self._turn = threading.Condition(self._lock)
         self._failed: BaseException | None = None
         self._closed = False
         self._process = os.getpid()
-        self._leading = False
-        self._crowded = False  # whether somebody has waited since the last group was begun
         self._storage.make_directory(self._directory)
-        with suppress(NotSupported):
-            self._hold = self._storage.lock(self._directory)
+        self._hold = held(self._storage, self._directory)
         try:
             self._first, self._number = self._end.recover(locked=self._hold is not None)
         except BaseException:  # whatever it is, the lock must not outlive it
@@ -115,7 +113,7 @@ class Writer:
         # `_first` is the sequence number of the first record of the open group, `_number` and `_at` are where that begins.
         self._at = form.HEADER_BYTES
         self._before = self._end.position  # the end of the segment before that one
-        self._durable = self._first  # sequence number
+        self._turns = Turns(self._lock, self._first)
         self._records: list[bytes] = []
         self._left = -1  # how long a record may be that comes into it, too
         self._positions = _positions(*self._place())  # of the next ones
@@ -155,13 +153,7 @@ class Writer:
 
     def append_many(self, records: Iterable[bytes]) -> Position:
         """Append records; return the position of the first one, of none the `position`. A call costs little more than an `append`."""
-        given: object = records
-        if isinstance(given, (str, bytes, bytearray, memoryview)):
-            msg = f"append_many was given one {type(given).__name__}; expected several records: append_many([...]), or append for one"
-            raise OptionError(msg)
-        records = list(records)
-        if not set(map(type, records)) <= {bytes}:
-            records = list(map(as_bytes, records))
+        records = _several(records)
         count, size = len(records), sum(map(len, records))
         if form.group_bytes(count, size) > min(GROUP_BYTES, self._segment_size - form.HEADER_BYTES):
             _check_length(max(map(len, records), default=0))
@@ -189,20 +181,13 @@ class Writer:
         After a failure nothing can be made durable any more: `StorageError` here and from then on, `Fenced` if another
         writer has taken over. What was not acknowledged by a flush may be there when the log is opened again, or not.
         """
-        leading, durable = False, 0
+        turns, leading, durable = self._turns, False, 0
         try:
             with self._lock:
-                wanted = self._next
-                while self._durable < wanted:
-                    self._check()
-                    if not self._leading:
-                        break
-                    self._crowded = True
-                    self._turn.wait()
-                else:
+                if turns.makes_durable(self._next, self._check):
                     return
-                crowded, self._crowded = self._crowded, False
-                self._leading = leading = True
+                crowded, turns.crowded = turns.crowded, False
+                turns.leading = leading = True
             if self._delay or crowded:
                 clock.sleep(self._delay)  # none at all still lets those append first that the last group has woken
             with self._lock:
@@ -216,13 +201,11 @@ class Writer:
             raise
         finally:
             if leading:
-                self._leading = False  # first of all: nobody waits for one who was interrupted
+                turns.leading = False  # first of all: nobody waits for one who was interrupted
                 with self._lock:
-                    self._durable = max(self._durable, durable)
                     if self._failed is not None:
                         self._left = -1
-                    if self._crowded:
-                        self._turn.notify_all()
+                    turns.hand_over(durable)
 
     def close(self) -> None:
         """Flush, and let the log go. Idempotent."""
@@ -329,10 +312,9 @@ class Writer:
         """Take no more, wait for whoever is writing, and let the log go: a file is not closed between a write and its sync."""
         with self._lock:
             self._closed, self._left = True, -1
-            while self._leading:
-                self._crowded = True
-                self._turn.wait()
-            self._turn.notify_all()
+            while self._turns.leading:
+                self._turns.wait()
+            self._turns.wake()
         self._release()
 
     def _release(self) -> None:
@@ -360,6 +342,15 @@ def _positions(segment: int, offset: int) -> Iterator[Position]:
     """Return the positions of records from this one on. They are made in C: one for each record."""
     offsets = itertools.count(offset, ENTRY_BYTES)
     return map(tuple.__new__, itertools.repeat(Position), zip(itertools.repeat(segment), offsets, strict=False))
+
+
+def _several(given: object) -> list[bytes]:
+    """Return the records of a call of `append_many`; `OptionError` for a single one, or for what is none."""
+    if isinstance(given, (str, bytes, bytearray, memoryview)):
+        msg = f"append_many was given one {type(given).__name__}; expected several records: append_many([...]), or append for one"
+        raise OptionError(msg)
+    records = list(given)  # type: ignore[call-overload]  # - Python says what is wrong with what has no items
+    return records if set(map(type, records)) <= {bytes} else list(map(as_bytes, records))
 
 
 def as_bytes(record: object) -> bytes:

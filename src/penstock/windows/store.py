@@ -153,15 +153,19 @@ class WindowStore:
         with closing(Reader(self._directory, storage=self._storage)) as reader:
             for batch in reader.batches():
                 for index, record in enumerate(batch.records()):
-                    kind, window, owner, first = _FRAME.unpack_from(record) if len(record) >= _FRAME.size else 4 * (-1,)
-                    if kind != _KIND:
-                        msg = (
-                            f"{self._directory!r} has a record at {batch.position(index)} that is no window: found {record[:1]!r}, "
-                            f"expected {bytes([_KIND])!r}; it is a log of something else, give the windows a directory of their own"
-                        )
-                        raise DamagedState(msg)
-                    self._keep(window, owner, batch.position(index))
-                    self._forget(first)
+                    self._take_in(record, batch.position(index))
+
+    def _take_in(self, record: bytes, at: Position) -> None:
+        """Note the frame that this record is, and what it forgets; `DamagedState` if it is none."""
+        kind, window, owner, first = _FRAME.unpack_from(record) if len(record) >= _FRAME.size else 4 * (-1,)
+        if kind != _KIND:
+            msg = (
+                f"{self._directory!r} has a record at {at} that is no window: found {record[:1]!r}, "
+                f"expected {bytes([_KIND])!r}; it is a log of something else, give the windows a directory of their own"
+            )
+            raise DamagedState(msg)
+        self._keep(window, owner, at)
+        self._forget(first)
 
     def _keep(self, window: int, owner: int, at: Position) -> None:
         self._at.setdefault(window, {})[owner] = at
