@@ -148,7 +148,7 @@ def check_files(storage: Storage, root: str, progress: Progress) -> tuple[Output
     Returns what was found and the ledgers it was compared with. Raises `DamagedState` for a damaged ledger.
     """
     sinks = existing_sinks(storage, root)
-    visible = dict(_walk(storage, root))
+    visible = dict(walk(storage, root))
     views = [SinkView.of(sink) for sink in sinks]
     check = _Check(storage, root, visible, progress, sum(view.head.total_bytes for view in views))
     compared = tuple(check.sink(view) for view in views)
@@ -339,19 +339,23 @@ def _paths(view: SinkView) -> Iterator[str]:
     yield from view.head.lengths
 
 
-def _walk(storage: Storage, root: str) -> Iterator[tuple[str, Entry]]:
+def walk(storage: Storage, root: str) -> Iterator[tuple[str, Entry]]:
     """Yield (path below root, entry) of every file outside of the state directory; a directory is entered once."""
     waiting = [""]
     entered: set[str] = set()
     while waiting:
-        folder = waiting.pop()
-        for entry in storage.list(f"{root}/{folder}" if folder else root):
-            path = f"{folder}/{entry.name}" if folder else entry.name
+        for path, entry in entries_of(storage, root, waiting.pop()):
             if not entry.is_directory:
                 yield path, entry
             elif path != STATE_DIRECTORY and entry.identity not in entered:
                 entered.add(entry.identity)
                 waiting.append(path)
+
+
+def entries_of(storage: Storage, root: str, folder: str) -> Iterator[tuple[str, Entry]]:
+    """Yield (path below root, entry) of all that lies in a folder of root, which is root itself if it is ""."""
+    for entry in storage.list(f"{root}/{folder}" if folder else root):
+        yield f"{folder}/{entry.name}" if folder else entry.name, entry
 
 
 def _is_hidden(path: str) -> bool:

@@ -61,7 +61,7 @@ def verify(
     return Report(root, files, checked)
 
 
-def _silent(what: str, done: int, total: int) -> None:
+def _silent(subject: str, done: int, total: int) -> None:
     """Report nothing."""
 
 
