@@ -30,7 +30,14 @@ def meaning(error: Exception, checkpoint: str, spark: SparkSession) -> errors.Pe
     ours = errors.of(error)
     if ours is not None:
         return ours
-    text = _with_causes(error)
+    of_checkpoint = _of_checkpoint(_with_causes(error), checkpoint)
+    if of_checkpoint is not None:
+        return of_checkpoint
+    return errors.PenstockError(_JVM_ENDED if has_ended(spark) else str(error))
+
+
+def _of_checkpoint(text: str, checkpoint: str) -> errors.PenstockError | None:
+    """Return what the text of an error says of the checkpoint, None if it is about something else."""
     if any(condition in text for condition in _ANOTHER_DRIVER):
         return errors.Fenced(
             f"another driver uses the checkpoint {checkpoint!r} of this ingest; this one has changed nothing "
@@ -47,7 +54,7 @@ def meaning(error: Exception, checkpoint: str, spark: SparkSession) -> errors.Pe
             f"Spark cannot write the checkpoint {checkpoint!r}: {refused[1]}; nothing of this batch is "
             "visible, and the same call goes on from there"
         )
-    return errors.PenstockError(_JVM_ENDED) if has_ended(spark) else errors.PenstockError(str(error))
+    return None
 
 
 def _with_causes(error: BaseException | None) -> str:

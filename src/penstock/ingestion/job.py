@@ -137,7 +137,7 @@ def ingest(
     require_driver(spark, "ingest")
     where = None if checkpoint is None else os.fspath(checkpoint)
     paths = os.fspath(src), os.fspath(dst)
-    every = parse_duration(_WATCHING if watch is True else watch, name="watch") if watch else None
+    every = _interval(watch)
 
     def described() -> _Job:
         zone = {"sessionTimeZone": time_zone(spark)}
@@ -160,6 +160,11 @@ def ingest(
     if progress is not None:
         progress(done)
     return done
+
+
+def _interval(watch: bool | str) -> float | None:  # noqa: FBT001 - what the user gave
+    """Return after how many seconds to look for new files again; None: what is there is taken, and no more."""
+    return parse_duration(_WATCHING if watch is True else watch, name="watch") if watch else None
 
 
 class _Run:
@@ -327,10 +332,10 @@ class _Job:
         head = self.sink(query).ledger.head()
         if head.last_batch(query) >= number or self._runs(query, head.owner):
             return
-        changed = [split.file.path for split in self._splits(self._offset(number)) if not self._is_as_planned(split)]
+        changed = sum(not self._is_as_planned(split) for split in self._splits(self._offset(number)))
         if changed:
             _log.warning(
-                "batch %d was never committed and %d of its files changed; it is planned anew", number, len(changed)
+                "batch %d was never committed and %d of its files changed; it is planned anew", number, changed
             )
             self._checkpoint.abandon(number)
 

@@ -291,12 +291,16 @@ def spark_home() -> Finding:
         return Finding("spark", "ok", f"that of PySpark ({ours})")
     other = _spark_in(named)
     text = f"SPARK_HOME={named!r} {f'is Spark {other}' if other else 'has no Spark'}, PySpark is {version}"
-    # A vendor's version has a suffix.
-    if other is not None and _version(other)[:2] == _version(version)[:2]:
+    if other is not None and _is_same_release(other, version):
         return Finding("spark", "ok", text)
     if _spark_in(ours) is None:
         return Finding("spark", "problem", text, f"set SPARK_HOME to a Spark {version}, or install PySpark with pip")
     return Finding("spark", "note", f"{text}: the Spark that PySpark has is taken", "unset SPARK_HOME")
+
+
+def _is_same_release(version: str, other: str) -> bool:
+    """Tell whether two versions agree in their first two numbers; a vendor's has a suffix."""
+    return _version(version)[:2] == _version(other)[:2]
 
 
 def _pyspark_home() -> str | None:

@@ -62,15 +62,21 @@ def last_offset(view: SinkView) -> dict[str, Any] | None:
 
 def _offset(checkpoint: Checkpoint, view: SinkView) -> dict[str, Any] | None:
     """Return the offset that this checkpoint has of our source; `None` if it has none, or is that of another query."""
-    query, batches = checkpoint.query_id(), view.head.batches
+    query = checkpoint.query_id()
     # Another query's checkpoint may be there by now, where the directory was moved.
-    if query is None or (batches and query not in batches):
+    if query is None or not _may_write(query, view):
         return None
     batch = max([view.head.last_batch(query), *checkpoint.numbers("commits")])
     if batch < 0:
         return {}
     offsets = [offset for offset in checkpoint.offsets(batch) if offset is not None]
     return offsets[0] if len(offsets) == 1 else None
+
+
+def _may_write(query: str, view: SinkView) -> bool:
+    """Tell whether the query is one of those that the sink has a batch of; of a new sink it may be."""
+    batches = view.head.batches
+    return not batches or query in batches
 
 
 def taken(storage: Storage, root: str, options: Options, offset: dict[str, Any] | None) -> Taken:
@@ -120,7 +126,8 @@ def _late(files: list[FileVersion], cursor: Cursor, offset: dict[str, Any]) -> t
     if cursor.order is None:
         return set(), []
     remembered = offset["recent"]
-    inside = {file.key: file for file in files if cursor.passed(file) and file.modified_ns >= remembered["from"]}
+    passed = filter(cursor.passed, files)
+    inside = {file.key: file for file in passed if file.modified_ns >= remembered["from"]}
     times = {key: file.modified_ns for key, file in inside.items()}
     answer = recent.recall(remembered, times, (), cursor.latest_ns)
     if answer.near is None:
