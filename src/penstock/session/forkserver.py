@@ -108,7 +108,8 @@ def prepare() -> tuple[str, Callable[[], None]]:
     Clients that come before it is started wait for it.
     """
     listener, path = listening(_KIND)
-    end, _ = os.pipe()  # its other end stays open as long as this process lives, and is in no other
+    # The other end of it stays open as long as this process lives, and is in no other.
+    end, _ = os.pipe()
     environment = os.environ | {"PYTHONHASHSEED": os.environ.get("PYTHONHASHSEED", "0"), "OPENBLAS_NUM_THREADS": "1"}
 
     @cache

@@ -61,7 +61,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("penstock.aio")
 _ON_ERROR = ("fail", "column")
-_LANES = "!lanes"  # how many tasks have told of their lane, beside the counts of a query
+# Beside the counts of a query: how many tasks have told of their lane.
+_LANES = "!lanes"
 _frames = itertools.count(1)
 _totals: dict[str, Accumulator[dict[str, int]]] = {}
 
@@ -193,7 +194,8 @@ class AsyncMap:
             query, prefix = otherwise, f"{otherwise}-{operator}-{partition}-"
         else:
             prefix = f"{query}-{operator}-{batch}-{partition}-"
-        settle_reader()  # the calls of a task make so much garbage that looking at modules is a third of its work
+        # The calls of a task make so much garbage that looking at modules is a third of its work.
+        settle_reader()
         place = Place(query, partition, prefix, task_run())
 
         def ended(operator_of_task: Operator) -> None:
@@ -264,7 +266,8 @@ def async_map(
 
     fields, names = _fields(df, calls.shape), df.columns
     places = [f"c{place}" for place in range(len(names))]
-    placed = df.toDF(*places)  # to `mapInArrow` the name `a.b` is a part of `a`, and one that is there twice nothing
+    # To `mapInArrow` the name `a.b` is a part of `a`, and a name that is there twice is nothing.
+    placed = df.toDF(*places)
 
     def named(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return (batch.rename_columns([*names, *batch.schema.names[len(names) :]]) for batch in batches)

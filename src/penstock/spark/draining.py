@@ -34,8 +34,10 @@ class Draining:
     """Hears of the batches of the queries of a session that have lanes. Called by one thread."""
 
     def __init__(self) -> None:
-        self._quiet: dict[str, str] = {}  # run -> the watermark of its last batch, if that was quiet
-        self._decided: set[str] = set()  # runs that were ended, or wait for new data and are not to end
+        # By run the watermark of its last batch, if that was quiet.
+        self._quiet: dict[str, str] = {}
+        # These runs were ended, or wait for new data and are not to end.
+        self._decided: set[str] = set()
 
     def heard(self, spark: SparkSession, progress: StreamingQueryProgress) -> None:
         """End the query's run if it reads what is there and everything of that has come out."""

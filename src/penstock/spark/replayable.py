@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 
     from penstock.wal import Position
 
-_OPENING_TRIES = 50  # a tenth of a second apart: the process of a query that was just stopped may still end
+# They are a tenth of a second apart: the process of a query that was just stopped may still end.
+_OPENING_TRIES = 50
 
 
 @named

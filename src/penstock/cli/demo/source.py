@@ -102,7 +102,8 @@ def _copy(storage: Storage, data: bytes, path: str) -> None:
         with storage.create(path) as file:
             file.write(data)
     except AlreadyThere:
-        return  # two names of one place that differ in case only, where the file system does not tell them apart
+        # There are two names of one place that differ in case only, where the file system does not tell them apart.
+        return
 
 
 def _is_utf8(data: bytes) -> bool:
