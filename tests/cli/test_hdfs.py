@@ -13,7 +13,7 @@ import pytest
 from penstock import unique
 from penstock.cli import ingest
 from penstock.errors import PenstockError
-from penstock.ingestion.job import check_apart
+from penstock.ingestion.places import check_apart
 from penstock.storage import HdfsStorage, _hdfs_native
 from tests.cli.conftest import Said
 from tests.support.hdfs import MiniHdfs, configuration, free_port

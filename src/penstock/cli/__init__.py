@@ -1,8 +1,13 @@
 """The command `penstock`.
 
-`app` has the commands and their flags; each answers with facts (`answer`), which are printed as one JSON object with
+*What lives here.* `app` has the commands and their flags; each answers with facts (`answer`), which are printed as one JSON object with
 `--json` and as a table or a sentence without. `ingest`, `state`, `check` and `demo` do the work and load what they need
 when they run: `penstock --help` imports no Spark, no Arrow and no polars.
+
+*What may be touched.* What the flags name, through the rooms that own it; standard output, standard error and the signals
+of this process (`process`), which no other room may touch while it is a library.
+
+*What it may know.* Every other room but `testing`; none of them knows it.
 """
 
 from __future__ import annotations

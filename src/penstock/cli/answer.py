@@ -59,7 +59,8 @@ def command(function: Callable[..., Answer]) -> Callable[..., None]:
             answer = function(**arguments)
             print_answer(answer, as_json=as_json)
         except BrokenPipeError:
-            os._exit(1)  # whoever read our output has gone; nothing can be said any more
+            # Whoever read our output has gone; nothing can be said any more.
+            os._exit(1)
         except KeyboardInterrupt as interrupt:
             _fail(PenstockError("interrupted"), status_of(interrupt), as_json=as_json)
         except PenstockError as error:
@@ -89,13 +90,13 @@ def console(*, stderr: bool = False) -> Console:
     from rich.console import Console
 
     class Plain(Console):
-        def render_str(self, text: str, **how: Any) -> Text:  # noqa: ANN401 - the base's own
-            return super().render_str(printable(text), **how)
+        def render_str(self, text: str, **style: Any) -> Text:  # noqa: ANN401 - the base's own
+            return super().render_str(printable(text), **style)
 
-    made = Plain(stderr=stderr, markup=False, highlight=False, emoji=False)
-    if not made.is_terminal:
-        made.width = _PIPED_COLUMNS
-    return made
+    plain = Plain(stderr=stderr, markup=False, highlight=False, emoji=False)
+    if not plain.is_terminal:
+        plain.width = _PIPED_COLUMNS
+    return plain
 
 
 def printable(text: str) -> str:

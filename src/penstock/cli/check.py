@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from penstock.verify.against import SourceCheck
-    from penstock.verify.files import SinkFiles
+    from penstock.verify.compare import Example
+    from penstock.verify.files import Problem, SinkFiles
     from penstock.verify.report import Report
 
 _PROBLEMS_SHOWN = 20
@@ -26,7 +27,8 @@ def verify(dst: str, source: str | None, transform: str | None, *, as_json: bool
     from penstock import verify as verifying
 
     if transform is not None:
-        importable_here()  # where the transform of an ingest was found
+        # A transform is looked for where that of an ingest was.
+        importable_here()
     with _progress(shown=not as_json) as progress:
         report = verifying.verify(dst, source, transform=transform, progress=progress)
     return Answer(report.to_json(), lambda out: _show(report, out), 0 if report.ok else 1)
@@ -45,10 +47,10 @@ def _progress(*, shown: bool) -> Iterator[Callable[[str, int, int], None] | None
     with Progress(TextColumn("{task.description}"), BarColumn(), *amounts, console=errors, transient=True) as bar:
         tasks = {}
 
-        def progress(what: str, done: int, total: int) -> None:
-            if what not in tasks:
-                tasks[what] = bar.add_task(f"comparing {what}", total=total)
-            bar.update(tasks[what], completed=done, total=total)
+        def progress(subject: str, done: int, total: int) -> None:
+            if subject not in tasks:
+                tasks[subject] = bar.add_task(f"comparing {subject}", total=total)
+            bar.update(tasks[subject], completed=done, total=total)
 
         yield progress
 
@@ -58,16 +60,20 @@ def _show(report: Report, out: Console) -> None:
         _show_sink(sink, out)
     if not report.output.sinks:
         out.print("no sink has written here yet")
-    for problem in report.output.problems[:_PROBLEMS_SHOWN]:
-        out.print(f"{problem.kind}: {problem.path}: {problem.detail}", style="red", soft_wrap=True)
-    if len(report.output.problems) > _PROBLEMS_SHOWN:
-        out.print(f"... and {len(report.output.problems) - _PROBLEMS_SHOWN:,} more", style="red")
+    _show_problems(report.output.problems, out)
     if report.source is not None:
         _show_source(report.source, out)
     if report.ok:
         out.print("verified: every file is there, whole and once, and nothing else is", style="green")
     else:
         out.print("not verified", style="bold red")
+
+
+def _show_problems(problems: tuple[Problem, ...], out: Console) -> None:
+    for problem in problems[:_PROBLEMS_SHOWN]:
+        out.print(f"{problem.kind}: {problem.path}: {problem.detail}", style="red", soft_wrap=True)
+    if len(problems) > _PROBLEMS_SHOWN:
+        out.print(f"... and {len(problems) - _PROBLEMS_SHOWN:,} more", style="red")
 
 
 def _show_sink(sink: SinkFiles, out: Console) -> None:
@@ -91,7 +97,11 @@ def _show_source(check: SourceCheck, out: Console) -> None:
     else:
         out.print(check.reason, style="red", soft_wrap=True)
     for example in check.examples:
-        count = f"{example.in_source} times in the source, {example.in_output} in the output"
-        out.print(f"  {example.kind} ({count}): {example.record}", style="red", soft_wrap=True)
-        for file in (*example.source_files, *example.output_files):
-            out.print(f"    in {file}", soft_wrap=True)
+        _show_example(example, out)
+
+
+def _show_example(example: Example, out: Console) -> None:
+    count = f"{example.in_source} times in the source, {example.in_output} in the output"
+    out.print(f"  {example.kind} ({count}): {example.record}", style="red", soft_wrap=True)
+    for file in (*example.source_files, *example.output_files):
+        out.print(f"    in {file}", soft_wrap=True)

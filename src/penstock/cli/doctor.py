@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from penstock.session.machine import Finding
+    from penstock.session.machine import Finding, State
     from penstock.storage import Probe, Storage
 
 _SLOW_SECONDS = 1.0
@@ -32,15 +32,26 @@ def doctor(url: str | None) -> Answer:
 
     this = f"{penstock.__version__} in {os.path.dirname(penstock.__file__)}"
     findings = [Finding("penstock", "ok", this), *machine.everything()]
-    if all(finding.state != "problem" for finding in findings if finding.name in {"pyspark", "java"}):
-        from penstock.session import archive
-
-        findings.append(archive.finding())
+    findings += _archive_of(findings)
     if url is not None:
         findings += _look_at(url)
-    problems = sum(finding.state == "problem" for finding in findings)
+    problems = _count(findings, "problem")
     facts: dict[str, Any] = {"ok": not problems, "checks": [finding.facts for finding in findings]}
-    return Answer(facts, lambda out: _show(findings, problems, out), 1 if problems else 0)
+    return Answer(facts, lambda out: _show(findings, problems, out), min(problems, 1))
+
+
+def _count(findings: list[Finding], state: State) -> int:
+    return sum(finding.state == state for finding in findings)
+
+
+def _archive_of(findings: list[Finding]) -> list[Finding]:
+    """Return what is found of the archive of classes, which nobody can have where PySpark or Java is not well."""
+    needed = [finding for finding in findings if finding.name in {"pyspark", "java"}]
+    if _count(needed, "problem"):
+        return []
+    from penstock.session import archive
+
+    return [archive.finding()]
 
 
 def _look_at(url: str) -> Iterator[Finding]:
@@ -49,39 +60,44 @@ def _look_at(url: str) -> Iterator[Finding]:
 
     try:
         storage, path = locate(url, name="URL")
-        found = probe(storage, path)
+        probed = probe(storage, path)
     except PenstockError as error:
         yield Finding(
             "output", "problem", error.message, "name a directory that is there, or can be made, and that answers"
         )
         return
-    broken = next((each for each in found.tried if each.broken is not None), None)
+    broken = next((trial for trial in probed.tried if trial.broken is not None), None)
     if broken is not None:
-        text = f"{found.directory}: it should be that {broken.promise}, but {broken.broken}"
+        text = f"{probed.directory}: it should be that {broken.promise}, but {broken.broken}"
         yield Finding(
             "output", "problem", text, "let this user write there; or choose a disk that has link(2) and fsync, or HDFS"
         )
         return
-    yield _speed(found, storage)
-    ahead = found.clock_seconds or 0.0
-    if abs(ahead) > _CLOCK_SECONDS:
-        text = (
-            f"files there are stamped {abs(ahead):.0f} s {'ahead of' if ahead > 0 else 'behind'} this machine's clock"
-        )
-        yield Finding(
-            "its clock", "note", text, "set both clocks by one server: parts roll by the one, files settle by the other"
-        )
+    yield _speed(probed, storage)
+    yield from _clock_of(probed)
 
 
-def _speed(found: Probe, storage: Storage) -> Finding:
+def _clock_of(probed: Probe) -> Iterator[Finding]:
+    """Yield a note where the clock by which files there are stamped differs from this machine's."""
     from penstock.session.machine import Finding
 
-    slowest = max(found.tried, key=lambda each: each.seconds)
-    text = (
-        f"{found.directory}: what an output needs holds, all tried in {sum(each.seconds for each in found.tried):.2f} s"
-    )
+    ahead = probed.clock_seconds or 0.0
+    if abs(ahead) <= _CLOCK_SECONDS:
+        return
+    side = "ahead of" if ahead > 0 else "behind"
+    text = f"files there are stamped {abs(ahead):.0f} s {side} this machine's clock"
+    advice = "set both clocks by one server: parts roll by the one, files settle by the other"
+    yield Finding("its clock", "note", text, advice)
+
+
+def _speed(probed: Probe, storage: Storage) -> Finding:
+    from penstock.session.machine import Finding
+
+    slowest = max(probed.tried, key=lambda trial: trial.seconds)
+    seconds = sum(trial.seconds for trial in probed.tried)
+    text = f"{probed.directory}: what an output needs holds, all tried in {seconds:.2f} s"
     if storage.of_this_host:
-        text += f", {format_size(free_bytes(found.directory))} free"
+        text += f", {format_size(free_bytes(probed.directory))} free"
     if slowest.seconds > _SLOW_SECONDS:
         slow = f"{text}; but {slowest.seconds:.1f} s of them until it was seen that {slowest.promise}"
         return Finding("output", "note", slow, "expect as much for each batch")
@@ -98,8 +114,10 @@ def _show(findings: list[Finding], problems: int, out: Console) -> None:
         if finding.advice:
             out.print(f"{'':<{width + 10}}-> {finding.advice}", soft_wrap=True)
     out.print()
-    notes = sum(finding.state == "note" for finding in findings)
+    out.print(_sum_of(problems, _count(findings, "note")))
+
+
+def _sum_of(problems: int, notes: int) -> str:
     if problems:
-        out.print(f"{problems} of these {'stops' if problems == 1 else 'stop'} what needs Spark, or this output")
-    else:
-        out.print(f"everything works; {notes} could be better" if notes else "everything is well")
+        return f"{problems} of these {'stops' if problems == 1 else 'stop'} what needs Spark, or this output"
+    return f"everything works; {notes} could be better" if notes else "everything is well"

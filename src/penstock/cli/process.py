@@ -86,18 +86,19 @@ def session(master: str | None) -> Iterator[SparkSession]:
     from penstock.spark.local import local_session
 
     require_pyspark()
-    with _quiet() as said:
+    with _quiet() as last_lines:
         try:
             spark = local_session(master or "local[*]", rows_in_jvm=False)
         except PenstockError:
             raise
         except Exception as error:  # Spark's own, of many kinds; what it said is the message
-            raise _not_started(list(said), error) from error
+            raise _not_started(list(last_lines), error) from error
     yield spark
 
 
-def _not_started(said: list[str], error: Exception) -> PenstockError:
-    words = [line.strip() for line in said if not re.match(r"\s+at |\s*\.\.\. \d+ more", line)]  # not the stack of Java
+def _not_started(lines: list[str], error: Exception) -> PenstockError:
+    """Return the error of a start, with the last of what Spark said but for stacks of Java."""
+    words = [line.strip() for line in lines if not re.match(r"\s+at |\s*\.\.\. \d+ more", line)]
     why = "; ".join(words[-3:]) or f"{type(error).__name__}: {error}".splitlines()[0]
     return PenstockError(f"Spark did not start: {why}; see what is not well with: penstock doctor")
 
@@ -105,33 +106,33 @@ def _not_started(said: list[str], error: Exception) -> PenstockError:
 @contextlib.contextmanager
 def _quiet() -> Iterator[deque[str]]:
     """Lead stdout and stderr of what is started in the block into a pipe; yield the last lines that came out of it."""
-    said: deque[str] = deque(maxlen=_KEPT_LINES)
+    last_lines: deque[str] = deque(maxlen=_KEPT_LINES)
     if debugging():
-        yield said
+        yield last_lines
         return
     reading, writing = os.pipe()
     before = {descriptor: os.dup(descriptor) for descriptor in (_STDOUT, _STDERR)}
-    drain = threading.Thread(target=_drain, args=(reading, os.dup(_STDERR), said), daemon=True)
+    drain = threading.Thread(target=_drain, args=(reading, os.dup(_STDERR), last_lines), daemon=True)
     drain.start()
     for descriptor in before:
         os.dup2(writing, descriptor)
     os.close(writing)
     try:
-        yield said
+        yield last_lines
     finally:
         for descriptor, kept in before.items():
             os.dup2(kept, descriptor)
             os.close(kept)
 
 
-def _drain(reading: int, errors: int, said: deque[str]) -> None:
+def _drain(reading: int, errors: int, last_lines: deque[str]) -> None:
     """Empty the pipe until its last writer has gone; our own warnings go on to `errors`."""
     rest = b""
     while data := os.read(reading, 1 << 16):
         *whole, rest = (rest + data).split(b"\n")
         for line in whole:
             text = line.decode("utf-8", "replace")
-            said.append(text)
+            last_lines.append(text)
             if _OURS.match(text):
                 _write(errors, f"warning: {text}")
 

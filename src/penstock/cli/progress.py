@@ -35,10 +35,14 @@ class Course:
     first: Ingested | None = None
     last: Ingested | None = None
     started: float = 0.0
-    batch_ns: int | None = None  # when the last batch of this run was seen to be committed
-    waiting_ns: int | None = None  # since when there is nothing to do
-    marks: deque[tuple[float, int]] = field(default_factory=deque)  # when how many bytes had been read
-    ended: bool = False  # a stop was asked for, and the last state is from behind it
+    # When the last batch of this run was seen to be committed.
+    batch_ns: int | None = None
+    # Since when there is nothing to do.
+    waiting_ns: int | None = None
+    # When (seconds) how many bytes had been read.
+    marks: deque[tuple[float, int]] = field(default_factory=deque)
+    # A stop was asked for, and the last state is from behind it.
+    ended: bool = False
 
     def update(self, state: Ingested) -> None:
         """Take in the newest state."""
@@ -49,10 +53,14 @@ class Course:
             self.batch_ns = clock.now_ns()
         self.waiting_ns = (self.waiting_ns or clock.now_ns()) if state.waiting else None
         if state.batch > self.first.batch:
-            self.marks.append((now, state.input_bytes))
-            while len(self.marks) > 1 and self.marks[1][0] <= now - _PACE_SECONDS:
-                self.marks.popleft()
+            self._mark(now, state.input_bytes)
         self.last = state
+
+    def _mark(self, now: float, size: int) -> None:
+        """Note how much was read by now, and forget what the pace of the last minute does not need."""
+        self.marks.append((now, size))
+        while len(self.marks) > 1 and self.marks[1][0] <= now - _PACE_SECONDS:
+            self.marks.popleft()
 
     def pace(self) -> float:
         """Return bytes a second in the last minute, 0 while that is not known."""
@@ -79,9 +87,13 @@ class Course:
             "seconds": round(seconds, 1),
             "bytes_per_second": round(rate),
             "seconds_left": None if left is None else round(left, 1),
-            "last_batch": None if self.batch_ns is None else moment(self.batch_ns),
-            "waiting_since": None if self.waiting_ns is None else moment(self.waiting_ns),
+            "last_batch": _moment(self.batch_ns),
+            "waiting_since": _moment(self.waiting_ns),
         }
+
+
+def _moment(time_ns: int | None) -> str | None:
+    return None if time_ns is None else moment(time_ns)
 
 
 def starting(*, as_json: bool) -> None:
@@ -124,17 +136,24 @@ def _print_line(errors: Console, facts: dict[str, Any]) -> None:
 
 
 def _line(facts: dict[str, Any]) -> str:
+    waiting = f"waiting since {facts['waiting_since']}" if facts["waiting"] else ""
     if facts["batch"] < 0:
-        return f"nothing to read yet; waiting since {facts['waiting_since']}" if facts["waiting"] else "planning"
-    left = "" if not facts["seconds_left"] else f", {format_duration(facts['seconds_left'])} left"
+        return f"nothing to read yet; {waiting}" if waiting else "planning"
     total = facts["input_bytes"] + facts["left_bytes"]
     size = f"{format_size(facts['input_bytes'])} of {format_size(total)}"
-    pace = f", {format_size(facts['bytes_per_second'])}/s{left}" if facts["bytes_per_second"] else ""
     done = f"{counted(facts['input_files'], 'file')}, {size}, {counted(facts['rows'], 'row')}"
+    if not waiting:
+        return f"batch {facts['batch']}: {done}{_pace(facts)}"
     at = f" at {facts['last_batch']}" if facts["last_batch"] else ""
-    if facts["waiting"]:
-        return f"batch {facts['batch']}{at}: {done}; waiting since {facts['waiting_since']}"
-    return f"batch {facts['batch']}: {done}{pace}"
+    return f"batch {facts['batch']}{at}: {done}; {waiting}"
+
+
+def _pace(facts: dict[str, Any]) -> str:
+    """Return how fast it goes and how long it will still take, as far as that is known."""
+    if not facts["bytes_per_second"]:
+        return ""
+    left = f", {format_duration(facts['seconds_left'])} left" if facts["seconds_left"] else ""
+    return f", {format_size(facts['bytes_per_second'])}/s{left}"
 
 
 @contextmanager
@@ -147,9 +166,8 @@ def _bar(errors: Console) -> Iterator[Callable[[Course], None]]:
 
         def shown(course: Course) -> None:
             facts = course.facts
-            if (
-                facts["left_bytes"] or facts["waiting"] or course.last != course.first
-            ):  # else it is only what an earlier run has done
+            # Else there is only what an earlier run has done.
+            if facts["left_bytes"] or facts["waiting"] or course.last != course.first:
                 total = facts["input_bytes"] + facts["left_bytes"]
                 bar.update(task, completed=facts["input_bytes"], total=total, text=_line(facts))
 

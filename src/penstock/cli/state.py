@@ -13,24 +13,26 @@ import typer
 from penstock import clock
 from penstock.cli.answer import Answer, counted, moment, printable
 from penstock.clock import SECOND_NS
-from penstock.errors import NotThere, OptionError
+from penstock.errors import OptionError
 from penstock.storage import TEMPORARY, locate
 from penstock.units import format_duration, format_size
-from penstock.verify.files import SinkView, existing_sinks, unnamed
+from penstock.verify.files import SinkView, existing_sinks, size_if_there, unnamed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from rich.console import Console
     from rich.table import Table
 
-    from penstock.sink.ledger import FinishedFile, OpenPart
+    from penstock.sink.ledger import FinishedFile, OpenPart, State
     from penstock.sink.sink import Sink
     from penstock.storage import Storage
 
-_TEMPORARY_NS = 600 * SECOND_NS  # a put takes milliseconds; what is younger may be one
+# A put takes milliseconds; a temporary file that is younger may be one that is under way.
+_TEMPORARY_NS = 600 * SECOND_NS
 _PARTS_SHOWN = 50
-_TABLE_ROWS_MAX = 1000  # rich measures every cell before it prints the first line
+# rich measures every cell of a table before it prints the first line.
+_TABLE_ROWS_MAX = 1000
 
 
 def status(dst: str) -> Answer:
@@ -51,15 +53,14 @@ def files(dst: str) -> Answer:
     """Return the finished files of DST, oldest first."""
     storage, root = locate(dst, name="DST")
     views = [SinkView.of(sink) for sink in existing_sinks(storage, root)]
-    listed = [(view.sink.sink_id, file) for view in views for file in view.files]
-    growing = [(view.sink.sink_id, path, length) for view in views for path, length in view.head.lengths.items()]
+    finished = [facts for view in views for facts in _file_facts(view.sink, view.files)]
     facts = {
         "ok": True,
         "path": root,
-        "files": [{"sink": sink} | _file_facts(file) for sink, file in listed],
-        "growing": [{"sink": sink, "path": path, "bytes": length} for sink, path, length in growing],
-        "rows": sum(file.rows for _, file in listed),
-        "bytes": sum(file.bytes for _, file in listed) + sum(length for *_, length in growing),
+        "files": finished,
+        "growing": [facts for view in views for facts in _growing_facts(view)],
+        "rows": _sum(finished, "rows"),
+        "bytes": sum(view.bytes for view in views),
     }
     return Answer(facts, lambda out: _show_files(facts, out))
 
@@ -67,28 +68,30 @@ def files(dst: str) -> Answer:
 def finish(dst: str, sink_id: str | None, *, as_text: bool = False) -> Answer:
     """Publish what is committed and open in each sink of DST, or in one; `OptionError` if it has none of that name."""
     storage, root = locate(dst, name="DST")
-    sinks = existing_sinks(storage, root)
-    if sink_id is not None:
-        chosen = [sink for sink in sinks if sink.sink_id == sink_id]
-        if not chosen:
-            names = ", ".join(sink.sink_id for sink in sinks) or "none"
-            msg = f"--sink {sink_id!r} is not in {root!r}; there are: {names}"
-            raise OptionError(msg)
-        sinks = chosen
-    done = [(sink.sink_id, _finished(sink, as_text=as_text)) for sink in sinks]
-    listed = [{"sink": name} | _file_facts(file) for name, found in done for file in found]
-    facts = {"ok": True, "path": root, "files": listed, "rows": sum(file["rows"] for file in listed)}
+    sinks = _chosen(existing_sinks(storage, root), sink_id, root)
+    published = [facts for sink in sinks for facts in _finished(sink, as_text=as_text)]
+    facts = {"ok": True, "path": root, "files": published, "rows": _sum(published, "rows")}
 
     def show(out: Console) -> None:
-        for file in listed:
-            out.print(
-                f"published {file['path']} ({counted(file['rows'], 'row')}, {format_size(file['bytes'])})",
-                soft_wrap=True,
-            )
-        if not listed:
+        for file in published:
+            size = f"{counted(file['rows'], 'row')}, {format_size(file['bytes'])}"
+            out.print(f"published {file['path']} ({size})", soft_wrap=True)
+        if not published:
             out.print("nothing was open")
 
     return Answer(facts, show)
+
+
+def _chosen(sinks: list[Sink], sink_id: str | None, root: str) -> list[Sink]:
+    """Return the sinks, or the one of that name; `OptionError` if there is none of it."""
+    if sink_id is None:
+        return sinks
+    chosen = [sink for sink in sinks if sink.sink_id == sink_id]
+    if not chosen:
+        names = ", ".join(sink.sink_id for sink in sinks) or "none"
+        msg = f"--sink {sink_id!r} is not in {root!r}; there are: {names}"
+        raise OptionError(msg)
+    return chosen
 
 
 def clean(dst: str, *, yes: bool) -> Answer:
@@ -98,29 +101,23 @@ def clean(dst: str, *, yes: bool) -> Answer:
     if yes:
         for item in left:
             storage.delete(item["path"])
-    size = sum(item["bytes"] for item in left)
+    size = _sum(left, "bytes")
     facts = {"ok": True, "path": root, "removed": yes, "files": left, "bytes": size}
 
-    def show(out: Console) -> None:
-        done = "removed" if yes else "would remove"
-        for item in left:
-            out.print(f"{done} {item['path']} ({format_size(item['bytes'])}, {item['what']})", soft_wrap=True)
-        if not left:
-            out.print("nothing to remove")
-        else:
-            out.print(f"{done} {counted(len(left), 'file')}, {format_size(size)}{'' if yes else '; --yes to do it'}")
-
-    return Answer(facts, show)
+    return Answer(facts, lambda out: _show_left(left, size, removed=yes, out=out))
 
 
 # -- facts -------------------------------------------------------------------------------------------------------
+
+
+def _sum(files: list[dict[str, Any]], name: str) -> int:
+    return sum(file[name] for file in files)
 
 
 def _sink_facts(sink: Sink) -> dict[str, Any]:
     look = sink.ledger.look()
     head = sink.ledger.head(look)
     published = look.is_published(head)
-    writers = {part.writer for part in head.open} | {int(writer) for writer in head.sequences}
     return {
         "sink": sink.sink_id,
         "record": head.n,
@@ -128,7 +125,7 @@ def _sink_facts(sink: Sink) -> dict[str, Any]:
         "owner": head.owner,
         "committed": moment(head.time_ns) if head.time_ns else None,
         "batches": {query: number for query, (number, _) in head.batches.items()},
-        "writers": sorted(writers),
+        "writers": _writers(head),
         "rows": head.total_rows,
         "files": head.total_files,
         "bytes": head.total_bytes,
@@ -140,6 +137,11 @@ def _sink_facts(sink: Sink) -> dict[str, Any]:
         "open": [_part_facts(part) for part in sorted(head.open, key=lambda part: part.key)],
         "unnamed_files": len(unnamed(sink, head, published=published)),
     }
+
+
+def _writers(head: State) -> list[int]:
+    """Return the writers that have a part open, or a number for their next file."""
+    return sorted({part.writer for part in head.open} | set(map(int, head.sequences)))
 
 
 def _part_facts(part: OpenPart) -> dict[str, Any]:
@@ -156,16 +158,23 @@ def _part_facts(part: OpenPart) -> dict[str, Any]:
     }
 
 
-def _file_facts(file: FinishedFile) -> dict[str, Any]:
-    facts = asdict(file)
-    first, last = facts.pop("first_batch"), facts.pop("last_batch")
-    facts.pop("staged")
-    return facts | {"batches": [first, last]}
+def _file_facts(sink: Sink, files: Iterable[FinishedFile]) -> Iterator[dict[str, Any]]:
+    for file in files:
+        facts = asdict(file)
+        first, last = facts.pop("first_batch"), facts.pop("last_batch")
+        facts.pop("staged")
+        yield {"sink": sink.sink_id} | facts | {"batches": [first, last]}
 
 
-def _finished(sink: Sink, *, as_text: bool) -> tuple[FinishedFile, ...]:
-    done = sink.finish(as_text=as_text)
-    return done.files if done else ()
+def _growing_facts(view: SinkView) -> Iterator[dict[str, Any]]:
+    for path, length in view.head.lengths.items():
+        yield {"sink": view.sink.sink_id, "path": path, "bytes": length}
+
+
+def _finished(sink: Sink, *, as_text: bool) -> Iterator[dict[str, Any]]:
+    """Publish what is open in a sink, and yield the facts of the files that this made."""
+    record = sink.finish(as_text=as_text)
+    return _file_facts(sink, record.files if record else ())
 
 
 def _seconds_since(time_ns: int) -> float:
@@ -173,23 +182,25 @@ def _seconds_since(time_ns: int) -> float:
 
 
 def _leftovers(storage: Storage, sink: Sink) -> Iterator[dict[str, Any]]:
+    """Yield the files of a sink's state that mean nothing: path, bytes, and what they are."""
+    yield from _staged_in_vain(storage, sink)
+    for directory in (sink.state, f"{sink.state}/ledger"):
+        yield from _temporaries(storage, directory)
+
+
+def _staged_in_vain(storage: Storage, sink: Sink) -> Iterator[dict[str, Any]]:
     look = sink.ledger.look()
     head = sink.ledger.head(look)
     for name in unnamed(sink, head, published=look.is_published(head)):
         path = f"{sink.staging}/{name}"
-        yield {"path": path, "bytes": _size(storage, path), "what": "staged, no record names it"}
-    now = storage.now_ns()
-    for directory in (sink.state, f"{sink.state}/ledger"):
-        for entry in storage.list(directory):
-            if entry.name.startswith(TEMPORARY) and entry.modified_ns < now - _TEMPORARY_NS:
-                yield {"path": f"{directory}/{entry.name}", "bytes": entry.size, "what": "temporary of a crash"}
+        yield {"path": path, "bytes": size_if_there(storage, path) or 0, "what": "staged, no record names it"}
 
 
-def _size(storage: Storage, path: str) -> int:
-    try:
-        return storage.stat(path).size
-    except NotThere:
-        return 0  # a live query swept it meanwhile
+def _temporaries(storage: Storage, directory: str) -> Iterator[dict[str, Any]]:
+    before = storage.now_ns() - _TEMPORARY_NS
+    for entry in storage.list(directory):
+        if entry.name.startswith(TEMPORARY) and entry.modified_ns < before:
+            yield {"path": f"{directory}/{entry.name}", "bytes": entry.size, "what": "temporary of a crash"}
 
 
 # -- for people --------------------------------------------------------------------------------------------------
@@ -197,14 +208,23 @@ def _size(storage: Storage, path: str) -> int:
 
 def _show_sink(sink: dict[str, Any], out: Console) -> None:
     out.print(f"sink {sink['sink']}", style="bold")
+    _show_committed(sink, out)
+    for note in sink["notes"]:
+        out.print(f"  {note}", soft_wrap=True)
+    _show_not_visible(sink, out)
+    _show_open(sink["open"], out)
+
+
+def _show_committed(sink: dict[str, Any], out: Console) -> None:
     for query, batch in sink["batches"].items():
         out.print(f"  query {query}: batch {batch} is committed")
     finished = f"{counted(sink['files'], 'file')}, {format_size(sink['bytes'])}"
     out.print(f"  {counted(sink['rows'], 'row')} committed in all; finished: {finished}")
     record = f"record {sink['record']} of {sink['committed'] or 'no batch yet'}"
     out.print(f"  {record}, epoch {sink['epoch']}, owner {sink['owner']}")
-    for note in sink["notes"]:
-        out.print(f"  {note}", soft_wrap=True)
+
+
+def _show_not_visible(sink: dict[str, Any], out: Console) -> None:
     for path, length in sink["growing"].items():
         out.print(f"  growing: {path}, {format_size(length)}")
     if sink["owed_files"]:
@@ -213,25 +233,35 @@ def _show_sink(sink: dict[str, Any], out: Console) -> None:
         )
     if sink["unnamed_files"]:
         out.print(f"  {counted(sink['unnamed_files'], 'staged file')} that nothing names: penstock clean")
-    if not sink["open"]:
+
+
+def _show_open(parts: list[dict[str, Any]], out: Console) -> None:
+    if not parts:
         out.print("  no open part")
         return
     table = _table("bucket", "writer", "rows", "size", "segments", "batches", "open for", "idle for")
-    for part in sink["open"][:_PARTS_SHOWN]:
-        ages = [format_duration(part[what]) for what in ("open_seconds", "idle_seconds")]
-        cells = part["bucket"] or "-", part["writer"], f"{part['rows']:,}", format_size(part["bytes"]), part["segments"]
-        table.add_row(*map(str, cells), _range(part["batches"]), *ages)
+    for part in parts[:_PARTS_SHOWN]:
+        table.add_row(*_part_cells(part))
     out.print(table)
-    if len(sink["open"]) > _PARTS_SHOWN:
-        out.print(f"  ... and {len(sink['open']) - _PARTS_SHOWN:,} more open parts")
+    if len(parts) > _PARTS_SHOWN:
+        out.print(f"  ... and {len(parts) - _PARTS_SHOWN:,} more open parts")
+
+
+def _part_cells(part: dict[str, Any]) -> list[str]:
+    return [
+        part["bucket"] or "-",
+        str(part["writer"]),
+        f"{part['rows']:,}",
+        format_size(part["bytes"]),
+        str(part["segments"]),
+        _range(part["batches"]),
+        format_duration(part["open_seconds"]),
+        format_duration(part["idle_seconds"]),
+    ]
 
 
 def _show_files(facts: dict[str, Any], out: Console) -> None:
-    rows = [
-        (file["path"], file["bucket"] or "-", _range(file["batches"]), f"{file['rows']:,}", format_size(file["bytes"]))
-        for file in facts["files"]
-    ]
-    rows += [(file["path"], "-", "growing", "-", format_size(file["bytes"])) for file in facts["growing"]]
+    rows = [*map(_file_cells, facts["files"]), *map(_growing_cells, facts["growing"])]
     if len(rows) <= _TABLE_ROWS_MAX:
         table = _table("file", "bucket", "batches", "rows", "size")
         for row in rows:
@@ -241,6 +271,26 @@ def _show_files(facts: dict[str, Any], out: Console) -> None:
         for row in rows:
             typer.echo("\t".join(map(printable, row)))
     out.print(f"{counted(len(rows), 'file')}, {counted(facts['rows'], 'row')}, {format_size(facts['bytes'])}")
+
+
+def _file_cells(file: dict[str, Any]) -> tuple[str, ...]:
+    bucket, size = file["bucket"] or "-", format_size(file["bytes"])
+    return file["path"], bucket, _range(file["batches"]), f"{file['rows']:,}", size
+
+
+def _growing_cells(file: dict[str, Any]) -> tuple[str, ...]:
+    return file["path"], "-", "growing", "-", format_size(file["bytes"])
+
+
+def _show_left(left: list[dict[str, Any]], size: int, *, removed: bool, out: Console) -> None:
+    verb = "removed" if removed else "would remove"
+    for item in left:
+        out.print(f"{verb} {item['path']} ({format_size(item['bytes'])}, {item['what']})", soft_wrap=True)
+    if not left:
+        out.print("nothing to remove")
+        return
+    hint = "" if removed else "; --yes to do it"
+    out.print(f"{verb} {counted(len(left), 'file')}, {format_size(size)}{hint}")
 
 
 def _table(first: str, *others: str) -> Table:

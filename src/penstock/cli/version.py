@@ -22,12 +22,12 @@ _EXTRAS = {"PySpark": "spark"}
 
 def lines() -> list[str]:
     """Return what `penstock --version` prints: a name and a version a line."""
-    found = [f"penstock {penstock.__version__}", f"Python {platform.python_version()}", f"Java {_java()}"]
+    versions = [f"penstock {penstock.__version__}", f"Python {platform.python_version()}", f"Java {_java()}"]
     for name, packages in _NEEDED.items():
-        versions = {_version(package) for package in packages}
+        installed = {_version(package) for package in packages}
         missing = f"none; pip install 'penstock[{_EXTRAS.get(name, name)}]'"
-        found.append(f"{name} {missing if None in versions else ', '.join(sorted(filter(None, versions)))}")
-    return found
+        versions.append(f"{name} {missing if None in installed else ', '.join(sorted(filter(None, installed)))}")
+    return versions
 
 
 def _version(package: str) -> str | None:
@@ -46,5 +46,5 @@ def _java() -> str:
         ended = subprocess.run([java, "-version"], capture_output=True, text=True, check=False, timeout=_JAVA_SECONDS)  # noqa: S603 - the Java that Spark would start
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"cannot be run: {error}"
-    found = re.search(r'version "([^"]+)"', ended.stderr)
-    return f"{found[1]} ({java})" if found else f"cannot be run: {java} said {ended.stderr.strip()[:80]!r}"
+    version_of = re.search(r'version "([^"]+)"', ended.stderr)
+    return f"{version_of[1]} ({java})" if version_of else f"cannot be run: {java} said {ended.stderr.strip()[:80]!r}"

@@ -69,29 +69,36 @@ def read(directory: str, start: str | None, mode: str, *, follow: bool, as_json:
 
     To follow ends with a signal, and well.
     """
-    _there(directory)
-    count = 0
-    with (
-        Reader(directory, start=None if start is None else Position.parse(start), mode=mode) as reader,
-        stop_signals() if follow else nullcontext(Stop()) as stop,
-    ):
-        while True:
-            for batch in reader.batches():
-                if stop.requested:
-                    break
-                count += batch.count
-                for index, record in enumerate(batch.records()):
-                    _print(record, str(batch.position(index)), as_json=as_json)
-            sys.stdout.flush()
-            if stop.requested or not follow:
-                break
+    _log_in(directory)
+    first = None if start is None else Position.parse(start)
+    with Reader(directory, start=first, mode=mode) as reader, stop_signals() if follow else nullcontext(Stop()) as stop:
+        count = _print_all(reader, stop, as_json=as_json)
+        while follow and not stop.requested:
             clock.sleep(_FOLLOW_SECONDS)
-    for passed in reader.skipped if not as_json else ():
+            count += _print_all(reader, stop, as_json=as_json)
+    if not as_json:
+        _warn_of_skipped(reader)
+    skipped = list(map(asdict, reader.skipped))
+    facts = {"ok": True, "path": directory, "records": count, "position": str(reader.position), "skipped": skipped}
+    return Answer(facts)
+
+
+def _print_all(reader: Reader, stop: Stop, *, as_json: bool) -> int:
+    """Print the records that are there and were not read yet, until a stop is asked for; return how many."""
+    count = 0
+    for batch in reader.batches():
+        if stop.requested:
+            break
+        count += batch.count
+        for index, record in enumerate(batch.records()):
+            _print(record, str(batch.position(index)), as_json=as_json)
+    sys.stdout.flush()
+    return count
+
+
+def _warn_of_skipped(reader: Reader) -> None:
+    for passed in reader.skipped:
         typer.secho(f"skipped: bytes {passed.start} to {passed.end} of {printable(passed.path)}", err=True)
-    skipped = [asdict(each) for each in reader.skipped]
-    return Answer(
-        {"ok": True, "path": directory, "records": count, "position": str(reader.position), "skipped": skipped}
-    )
 
 
 def _print(record: bytes, position: str, *, as_json: bool) -> None:
@@ -106,17 +113,17 @@ def _print(record: bytes, position: str, *, as_json: bool) -> None:
 
 def info(directory: str) -> Answer:
     """Return what the log has, without reading all of it."""
-    return _told(directory, _there(directory).info(), "")
+    return _answer(directory, _log_in(directory).info())
 
 
 def verify(directory: str) -> Answer:
     """Read all of the log; `DamagedState` at the first damage."""
-    return _told(directory, _there(directory).verify(), "verified: every record is right")
+    return _answer(directory, _log_in(directory).verify(), headline="verified: every record is right")
 
 
 def repair(directory: str) -> Answer:
     """Cut the log behind the last record that is right, and keep what is cut."""
-    copies = _there(directory).repair()
+    copies = _log_in(directory).repair()
 
     def show(out: Console) -> None:
         for copy in copies:
@@ -127,23 +134,23 @@ def repair(directory: str) -> Answer:
     return Answer({"ok": True, "path": directory, "copies": copies}, show)
 
 
-def _there(directory: str) -> Log:
+def _log_in(directory: str) -> Log:
+    """Return the log of a directory; raises what `check_directory` raises where there is none."""
     check_directory(*locate(directory, name="DIR"))
     return Log(directory)
 
 
-def _told(directory: str, found: Info, said: str) -> Answer:
-    facts = {"ok": True, "path": directory} | asdict(found) | {"records": found.records}
-    facts |= {"start": str(found.start), "end": str(found.end)}
+def _answer(directory: str, info: Info, *, headline: str = "") -> Answer:
+    facts = {"ok": True, "path": directory} | asdict(info) | {"records": info.records}
+    facts |= {"start": str(info.start), "end": str(info.end)}
 
     def show(out: Console) -> None:
-        if said:
-            out.print(said)
-        out.print(f"{counted(found.records, 'record')}, from {found.start} to {found.end}")
-        out.print(
-            f"{counted(len(found.segments), 'segment')}, {format_size(found.size)}, written by {counted(found.epoch, 'writer')}"
-        )
-        if found.torn:
-            out.print(f"torn end: {format_size(found.torn)} of a write that was not acknowledged; harmless")
+        if headline:
+            out.print(headline)
+        out.print(f"{counted(info.records, 'record')}, from {info.start} to {info.end}")
+        segments = f"{counted(len(info.segments), 'segment')}, {format_size(info.size)}"
+        out.print(f"{segments}, written by {counted(info.epoch, 'writer')}")
+        if info.torn:
+            out.print(f"torn end: {format_size(info.torn)} of a write that was not acknowledged; harmless")
 
     return Answer(facts, show)

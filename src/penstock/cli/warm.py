@@ -24,8 +24,8 @@ def warmup(*, as_json: bool) -> Answer:
         console(stderr=True).print("Making the archive: Spark runs a small ingest, about twenty seconds ...")
     start = clock.monotonic()
     path = archive.make()
-    storage, there = locate(path)
-    size, seconds = storage.stat(there).size, clock.monotonic() - start
+    storage, archived = locate(path)
+    size, seconds = storage.stat(archived).size, clock.monotonic() - start
 
     def show(out: Console) -> None:
         out.print(f"Made {path} ({format_size(size)}) in {format_duration(seconds)}; Spark starts faster from now on.")

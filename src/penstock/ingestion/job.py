@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 import threading
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -32,8 +31,11 @@ from typing import TYPE_CHECKING, Any
 
 from penstock import errors, unique
 from penstock.arguments import named
-from penstock.errors import CheckpointMismatch, DamagedState, NoSpace, NotThere, OptionError, StorageError
+from penstock.errors import DamagedState, NotThere, OptionError
 from penstock.formats.account import Account
+from penstock.ingestion.earlier import Earlier
+from penstock.ingestion.failures import meaning
+from penstock.ingestion.places import check_apart, check_reached
 from penstock.ingestion.replan import in_flight
 from penstock.ingestion.stage import Stage
 from penstock.options import SINK, SOURCE, Option, parse
@@ -43,50 +45,41 @@ from penstock.query import driver as drivers
 from penstock.query.checkpoint import Checkpoint
 from penstock.session import ddl
 from penstock.session.connect import require_driver, require_session
-from penstock.session.local import has_ended, require_pyspark
+from penstock.session.local import require_pyspark
 from penstock.session.zone import time_zone
 from penstock.sink import keeper
-from penstock.sink.existing import STAGE, sink_ids
+from penstock.sink.existing import STAGE
+from penstock.sink.ledger import State
 from penstock.sink.sink import STATE_DIRECTORY, Sink
 from penstock.source import configured, schemas
-from penstock.source.cursor import Cursor, is_version
-from penstock.source.scan import Scan
+from penstock.source.cursor import is_version
 from penstock.storage import TEMPORARY, locate
 from penstock.units import parse_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
 
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
     from penstock.ingestion.stage import Transform
-    from penstock.sink.ledger import State
     from penstock.source.cursor import Split
-    from penstock.storage import Storage
 
 _log = logging.getLogger("penstock.ingest")
-_FILES_A_BATCH = "100000"  # plans of an ingest have a place beside the offset, so batches need not be small
-_MERGE_BELOW = "4m"  # tasks are as many as cores: their parts are well sized unless the input is small
+# Plans of an ingest have a place beside the offset, so batches need not be small.
+_FILES_A_BATCH = "100000"
+# Tasks are as many as cores: their parts are well sized unless the input is small.
+_MERGE_BELOW = "4m"
 _POLL_SECONDS = 0.2
 _WATCHING = "1s"
+# Options of the connectors that an ingest would ignore, and what it has instead.
 _NO_OPTIONS = {
     "path": "src and dst",
     "checkpointlocation": "checkpoint",
     "ingest": "transform",
     "statelocation": "checkpoint",
     "tasks": "the session's cores",
-}  # of an ingest, which would ignore them
-_SELECTING = ("path", "pathGlobFilter", "pattern", "startingFrom")
-# What Spark says where two drivers write one checkpoint: in the same batch, in the first one, in one application.
-_ANOTHER_DRIVER = ("CONCURRENT_STREAM_LOG_UPDATE", "concurrently using", "CONCURRENT_QUERY")
-_DAMAGED = re.compile(r"Checksum error: \S+|Failed to read log file \S+|batch \d+ doesn't exist")
-# What an HDFS has refused Spark's JVM, at the start and later; of all that an ingest has it writes the checkpoint alone.
-_REFUSED = re.compile(r"(?:\n: [\w.$()]+|terminated with exception): (.+)(?:\n.*){0,2}?\n\s+at org\.apache\.hadoop\.")
-_JVM_ENDED = (
-    "Spark's JVM has ended under way (killed, or out of memory); what is committed stays, nothing else is visible, and the "
-    "same call goes on from there in a new session"
-)
+}
 
 
 @dataclass(frozen=True)
@@ -144,7 +137,7 @@ def ingest(
     require_driver(spark, "ingest")
     where = None if checkpoint is None else os.fspath(checkpoint)
     paths = os.fspath(src), os.fspath(dst)
-    every = parse_duration(_WATCHING if watch is True else watch, name="watch") if watch else None
+    every = _interval(watch)
 
     def described() -> _Job:
         zone = {"sessionTimeZone": time_zone(spark)}
@@ -167,6 +160,11 @@ def ingest(
     if progress is not None:
         progress(done)
     return done
+
+
+def _interval(watch: bool | str) -> float | None:  # noqa: FBT001 - what the user gave
+    """Return after how many seconds to look for new files again; None: what is there is taken, and no more."""
+    return parse_duration(_WATCHING if watch is True else watch, name="watch") if watch else None
 
 
 class _Run:
@@ -236,7 +234,7 @@ class _Run:
         except errors.PenstockError:
             raise
         except Exception as error:  # whatever Spark wraps it in
-            raise job.told(error) from error
+            raise meaning(error, job.checkpoint, spark) from error
 
 
 def check(
@@ -291,7 +289,7 @@ class _Job:
 
     def prepare(self) -> None:
         """Look at what is there, and make what is not; a file that cannot be written is told now, not by a task or in Java."""
-        self._check_input()
+        Earlier(self._input, self._source, self._output, self._dst, self._checkpoint).check()
         checkpoint, path = locate(self._checkpoint.location)
         self._output.make_directory(f"{self._dst}/{STATE_DIRECTORY}")
         checkpoint.make_directory(path)
@@ -307,7 +305,7 @@ class _Job:
         """
         self._spark = spark
         if (jvm := spark.sparkContext._jvm) is not None:  # noqa: SLF001 - the only way to make a session the active one
-            jvm.SparkSession.setActiveSession(spark._jsparkSession)  # noqa: SLF001 - as above
+            jvm.SparkSession.setActiveSession(spark._jsparkSession)  # noqa: SLF001 - what Spark's JVM knows it by
         self.prepare()
         carried = self._source | self._carried() | {"tasks": str(self._tasks)}
         self._abandon_changed_plan()
@@ -320,66 +318,6 @@ class _Job:
         watched = None if every is None else f"{round(every * 1000)} milliseconds"
         writer = writer.trigger(processingTime=watched) if watched else writer.trigger(availableNow=True)
         return writer.start()
-
-    def _check_input(self) -> None:
-        """Raise `CheckpointMismatch` where the checkpoint would have one input taken for another.
-
-        A new one would have rows twice that DST has of files that are still there. One of another input that is still
-        there, and so was not just renamed, would have files of this input taken for those that were read.
-        """
-        query, path = self._checkpoint.query_id(), self._source["path"]
-        for sink, source, head in self._ingests():
-            same = all(source.get(name) == self._source.get(name) for name in _SELECTING)
-            if query is None and same and self._were_read(sink, head.time_ns):
-                msg = (
-                    f"DST={self._dst!r} has what was ingested from {path!r} under the checkpoint "
-                    f"{sink.options['checkpointLocation']!r}, and {self._checkpoint.location!r} is a new one: records "
-                    "would be there twice; go on with that checkpoint, restore it, or choose another DST"
-                )
-                raise CheckpointMismatch(msg)
-            if query in head.batches and self._is_other(source["path"]):
-                msg = (
-                    f"the checkpoint {self._checkpoint.location!r} is that of an ingest from {source['path']!r}, which is still "
-                    f"there: files of {path!r} could be taken for files of it that were read; give this input a checkpoint of "
-                    "its own, or another DST"
-                )
-                raise CheckpointMismatch(msg)
-
-    def _ingests(self) -> Iterator[tuple[Sink, Mapping[str, str], State]]:
-        """Yield the sinks of DST that ingests have given rows to, with their source's options and last record.
-
-        Without those whose state is damaged: that is said by whoever needs it.
-        """
-        names: list[str] = []
-        with suppress(NotThere):
-            names = sink_ids(self._output, f"{self._dst}/{STATE_DIRECTORY}")
-        for name in names:
-            with suppress(DamagedState):
-                sink = Sink.existing(self._output, self._dst, name)
-                head = sink.ledger.head()
-                if sink.stage is not None and head.total_rows:
-                    yield sink, sink.stage.source, head
-
-    def _were_read(self, sink: Sink, committed_ns: int) -> bool:
-        """Tell whether there are files that `sink` was given; where its checkpoint is lost, files from before its last commit."""
-        options = parse(SOURCE, self._source, what="source")
-        if options["startingFrom"] == "latest":
-            return False
-        files = Scan.of(self._input, options["path"], options).refresh().came
-        before = Checkpoint(sink.options["checkpointLocation"] or self._checkpoint.location)
-        offsets = [offset for number in before.numbers("commits")[-1:] for offset in before.offsets(number) if offset]
-        cursor = Cursor.from_json(offsets[0]) if offsets else Cursor((committed_ns, b""))
-        return any(cursor.passed(file) or file == cursor.cut for file, _ in files)
-
-    def _is_other(self, before: str) -> bool:
-        """Tell whether what was ingested before is there, and is not what is ingested now under another name."""
-        storage, path = locate(before, name="SRC")
-        try:
-            then, now = storage.stat(path), self._input.stat(self._source["path"])
-        except StorageError:
-            return False
-        same = then.identity == now.identity if then.identity else before == self._source["path"]
-        return not same
 
     def _abandon_changed_plan(self) -> None:
         """Have a batch planned anew that was planned but never decided, if files of its plan have changed since.
@@ -394,10 +332,10 @@ class _Job:
         head = self.sink(query).ledger.head()
         if head.last_batch(query) >= number or self._runs(query, head.owner):
             return
-        changed = [split.file.path for split in self._splits(self._offset(number)) if not self._is_as_planned(split)]
+        changed = sum(not self._is_as_planned(split) for split in self._splits(self._offset(number)))
         if changed:
             _log.warning(
-                "batch %d was never committed and %d of its files changed; it is planned anew", number, len(changed)
+                "batch %d was never committed and %d of its files changed; it is planned anew", number, changed
             )
             self._checkpoint.abandon(number)
 
@@ -428,29 +366,10 @@ class _Job:
         """Return the source options that make splits of the plan."""
         return {"emit": SPLITS, "stateLocation": f"{self._checkpoint.location}/penstock"}
 
-    def told(self, error: Exception) -> errors.PenstockError:
-        """Return what an error of Spark means: our own error is in its text, or in that of what caused it."""
-        ours = errors.of(error)
-        if ours is not None:
-            return ours
-        text = _with_causes(error)
-        if any(condition in text for condition in _ANOTHER_DRIVER):
-            return errors.Fenced(
-                f"another driver uses the checkpoint {self._checkpoint.location!r} of this ingest; this one has changed nothing "
-                "more; leave it to the other, or run the same command again when that has ended"
-            )
-        if damaged := _DAMAGED.search(text):
-            return DamagedState(
-                f"Spark cannot read the checkpoint {self._checkpoint.location!r}: {damaged[0]}; restore it from a copy, with the "
-                ".crc beside each file; nothing was changed"
-            )
-        if refused := _REFUSED.search(text):
-            kind = NoSpace if "quota" in refused[1].lower() else StorageError
-            return kind(
-                f"Spark cannot write the checkpoint {self._checkpoint.location!r}: {refused[1]}; nothing of this batch is "
-                "visible, and the same call goes on from there"
-            )
-        return errors.PenstockError(_JVM_ENDED) if has_ended(self._spark) else errors.PenstockError(str(error))
+    @property
+    def checkpoint(self) -> str:
+        """Return where the checkpoint is."""
+        return self._checkpoint.location
 
     def named(self, query: StreamingQuery) -> tuple[str, str]:
         """Return the id of the query, and what names it with its driver in the ledger."""
@@ -473,12 +392,23 @@ class _Job:
         files, size = offset.get("read", (0, 0))
         left_files, left_size = offset.get("left", (0, 0))
         name = self._checkpoint.query_id()
-        head = self.sink(name).ledger.head() if name else None
-        rows, made, written = (head.total_rows, head.total_files, head.total_bytes) if head else (0, 0, 0)
-        open_rows = sum(part.rows for part in head.open) if head else 0
-        new = head.account.since(self._accounted) if head else Account()
-        told = tuple(new.null_columns), dict(new.unknown), tuple(new.told())
-        return Ingested(batch, files, size, left_files, left_size, rows, made, written, open_rows, waiting, *told)
+        head = self.sink(name).ledger.head() if name else State("")
+        new = head.account.since(self._accounted)
+        return Ingested(
+            batch=batch,
+            input_files=files,
+            input_bytes=size,
+            left_files=left_files,
+            left_bytes=left_size,
+            rows=head.total_rows,
+            output_files=head.total_files,
+            output_bytes=head.total_bytes,
+            open_rows=sum(part.rows for part in head.open),
+            waiting=waiting,
+            null_columns=tuple(new.null_columns),
+            unknown_fields=dict(new.unknown),
+            notes=tuple(new.told()),
+        )
 
     def waits(self, query: StreamingQuery) -> bool:
         """Tell whether the query has found nothing to do: not while it looks for the first time, and on while it looks again."""
@@ -501,66 +431,18 @@ class _Job:
         return offsets[0]
 
 
-def _with_causes(error: BaseException | None) -> str:
-    """Return what an error of Spark says, and each that caused it: where an abort fails, too, the first says nothing of why."""
-    said = []
-    while error is not None:
-        said.append(str(error))
-        error = getattr(error, "_cause", None)
-    return "\n".join(said)
-
-
-def check_apart(src: str, dst: str, checkpoint: str | None = None) -> None:
-    """Raise `OptionError` unless SRC is there, DST is no file, and neither they nor the checkpoint lie in one another.
-
-    Where they really lie counts, whatever links lead there; what is in DST below its state is no input.
-    """
-    storage, source = locate(src, name="SRC")
-    try:
-        if storage.stat(source).is_directory:
-            next(iter(storage.list(source)), None)  # which may not be allowed
-    except NotThere as error:
-        msg = f"SRC={source!r} does not exist; expected a directory or a file to read"
-        raise OptionError(msg) from error
-    really = storage.resolve(source)
-    for name, given in (("DST", dst), ("checkpoint", checkpoint)):
-        if given is None:
-            continue
-        place, path = locate(given, name=name)
-        target = place.addressed_as(storage, place.resolve(path))
-        if f"{target}/".startswith(f"{really}/"):
-            msg = f"{name}={path!r} lies in SRC={source!r}: it would be read as input; choose a directory outside of it"
-            raise OptionError(msg)
-        if f"{really}/".startswith(f"{target}/"):
-            msg = f"SRC={source!r} lies in {name}={path!r}: they would be one directory; choose another {name}"
-            raise OptionError(msg)
-        if _is_file(place, path):
-            msg = f"{name}={path!r} is a file; expected a directory, which is made if it is not there"
-            raise OptionError(msg)
-
-
-def check_reached(*places: tuple[Storage, str]) -> None:
-    """Raise `StorageError` if a file system does not answer, or does not let us look; nothing need be there yet."""
-    for storage, path in places:
-        with suppress(NotThere):
-            storage.stat(path)
-
-
-def _is_file(storage: Storage, path: str) -> bool:
-    try:
-        return not storage.stat(path).is_directory
-    except NotThere:
-        return False
-
-
-def _given(table: tuple[Option, ...], options: Mapping[str, Any], path: str, what: str) -> dict[str, str]:
+def _given(table: tuple[Option, ...], options: Mapping[str, Any], path: str, side: str) -> dict[str, str]:
     """Return what the user gave, by the names of the table, and the path."""
     for name in options:
         if name.lower() in _NO_OPTIONS:
-            msg = f"{what} option {name!r}: an ingest takes that from {_NO_OPTIONS[name.lower()]}; leave it out"
+            msg = f"{side} option {name!r}: an ingest takes that from {_NO_OPTIONS[name.lower()]}; leave it out"
             raise OptionError(msg)
-    texts = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in options.items()}
-    return dict(parse(table, texts | {"path": path}, what=what).given)
+    texts = {name: _text(value) for name, value in options.items()}
+    return dict(parse(table, texts | {"path": path}, what=side).given)
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _schema_json(schema: Any, source: dict[str, str]) -> str:  # noqa: ANN401 - DDL or a StructType

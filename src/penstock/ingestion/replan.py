@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from penstock.query.checkpoint import Checkpoint
+    from penstock.sink.ledger import State
     from penstock.sink.sink import Sink
 
 _ENDING_SECONDS = 3.0  # what a JVM may take behind the end of its program
@@ -74,14 +75,9 @@ def replan(
         raise OptionError(msg)
     if number is None and not give_up_rest:
         return Replanned(None, 0, None)
-    number = _next(checkpoint) if number is None else number
-    _check_undecided(checkpoint, query, number, sinks, nothing_written=nothing_written)
-    empty, given_up = _without_rest(checkpoint, number) if give_up_rest else (None, ())
-    splits = sum(_count(offset) for offset in checkpoint.offsets(number) if offset)
-    kept = checkpoint.abandon(number)
-    if empty is not None:
-        checkpoint.put_offsets(number, empty)
-    return Replanned(number, splits, kept, given_up)
+    flight = _Flight(checkpoint, query, _next(checkpoint) if number is None else number)
+    flight.check_undecided(sinks, nothing_written=nothing_written)
+    return flight.without_rest() if give_up_rest else flight.abandoned()
 
 
 def _next(checkpoint: Checkpoint) -> int:
@@ -94,46 +90,86 @@ def _count(offset: dict[str, Any]) -> int:
     return files
 
 
-def _check_undecided(
-    checkpoint: Checkpoint, query: str, number: int, sinks: Sequence[Sink] | None, *, nothing_written: bool
-) -> None:
-    """Raise unless nobody can have committed the batch, or will."""
-    heads = [(sink, sink.ledger.head()) for sink in sinks or ()]
-    ours = [
-        pair
-        for pair in heads
-        if query in pair[1].batches or pair[0].sink_id == query or drivers.query_of(pair[1].owner) == query
-    ]
-    for sink, head in ours:
-        if head.last_batch(query) >= number:
+@dataclass(frozen=True)
+class _Flight:
+    """A batch that is planned, or the next one, of a query that Spark has not noted as committed."""
+
+    checkpoint: Checkpoint
+    query: str
+    number: int
+
+    def check_undecided(self, sinks: Sequence[Sink] | None, *, nothing_written: bool) -> None:
+        """Raise unless nobody can have committed the batch, or will."""
+        ours = [(sink, head) for sink, head in _heads(sinks or ()) if self._has_written(sink, head)]
+        for sink, head in ours:
+            self._check_not_committed(sink, head)
+        if nothing_written:
+            return
+        for sink, head in ours:
+            _check_ended(sink, head.owner)
+        if not ours:
+            raise self._unknown_output(sinks)
+
+    def _has_written(self, sink: Sink, head: State) -> bool:
+        """Tell whether the sink is, by its name, its batches or its driver, one that the query writes to."""
+        return self.query in {*head.batches, sink.sink_id, drivers.query_of(head.owner)}
+
+    def _check_not_committed(self, sink: Sink, head: State) -> None:
+        if head.last_batch(self.query) >= self.number:
             msg = (
-                f"batch {number} of the checkpoint {checkpoint.location!r} is committed in {sink.root!r}: nothing of it is planned "
-                "anew; start the query again, it goes on behind it and reads nothing of it"
+                f"batch {self.number} of the checkpoint {self.checkpoint.location!r} is committed in {sink.root!r}: nothing of it "
+                "is planned anew; start the query again, it goes on behind it and reads nothing of it"
             )
             raise UsageError(msg)
-    if nothing_written:
-        return
-    for sink, head in ours:
-        host, process = drivers.place(head.owner)
-        if _goes_on(head.owner):
+
+    def _unknown_output(self, sinks: Sequence[Sink] | None) -> OptionError:
+        place = "is not known" if sinks is None else f"is not {_named(sinks)}, which has had no batch of it"
+        return OptionError(
+            f"where the query of the checkpoint {self.checkpoint.location!r} writes to {place}, so whether batch {self.number} is "
+            "written cannot be told: rows could then be there twice, or be passed over by a sink that takes the batch for done; "
+            "name the output directory as DST if penstock writes it; else see that the query has ended and that nothing of "
+            f"batch {self.number} is in its output, and say --nothing-written"
+        )
+
+    def abandoned(self, given_up: tuple[tuple[str, int], ...] = ()) -> Replanned:
+        """Take the batch's entry out of the offset log, and keep it beside."""
+        files = sum(_count(offset) for offset in self.checkpoint.offsets(self.number) if offset)
+        return Replanned(self.number, files, self.checkpoint.abandon(self.number), given_up)
+
+    def without_rest(self) -> Replanned:
+        """Let the batch be one without rows, behind which no file is cut. Raises `OptionError` if none was."""
+        head, lines = self.checkpoint.entry(self.number - 1)
+        offsets = self.checkpoint.offsets(self.number - 1) if self.number else []
+        cuts = _cuts(offsets)
+        if not cuts:
             msg = (
-                f"the application that last wrote {sink.root!r} runs, as process {process}: end it; or, if the query has ended and "
-                "only its session lives, say --nothing-written"
-            )
-            raise Locked(msg)
-        if host not in {None, socket.gethostname()}:
-            msg = (
-                f"the application that last wrote {sink.root!r} ran on the host {host!r}, and whether it has ended cannot be told "
-                "here; run this there, or see that it has ended and say --nothing-written"
+                f"no file of the checkpoint {self.checkpoint.location!r} was cut over batches: leave --give-up-rest out"
             )
             raise OptionError(msg)
-    if not ours:
-        place = "is not known" if sinks is None else f"is not {_named(sinks)}, which has had no batch of it"
+        left = iter(offsets)
+        ends = [line if line == b"-" else _uncut(line, next(left)) for line in lines]
+        replanned = self.abandoned(cuts)
+        self.checkpoint.put_offsets(self.number, b"\n".join([*head, *ends]))
+        return replanned
+
+
+def _heads(sinks: Sequence[Sink]) -> list[tuple[Sink, State]]:
+    return [(sink, sink.ledger.head()) for sink in sinks]
+
+
+def _check_ended(sink: Sink, driver: str) -> None:
+    """Raise `Locked` if the application that last wrote the sink runs, `OptionError` if that cannot be told here."""
+    host, process = drivers.place(driver)
+    if _goes_on(driver):
         msg = (
-            f"where the query of the checkpoint {checkpoint.location!r} writes to {place}, so whether batch {number} is written cannot "
-            "be told: rows could then be there twice, or be passed over by a sink that takes the batch for done; name the "
-            "output directory as DST if penstock writes it; else see that the query has ended and that nothing of "
-            f"batch {number} is in its output, and say --nothing-written"
+            f"the application that last wrote {sink.root!r} runs, as process {process}: end it; or, if the query has ended and "
+            "only its session lives, say --nothing-written"
+        )
+        raise Locked(msg)
+    if host not in {None, socket.gethostname()}:
+        msg = (
+            f"the application that last wrote {sink.root!r} ran on the host {host!r}, and whether it has ended cannot be told "
+            "here; run this there, or see that it has ended and say --nothing-written"
         )
         raise OptionError(msg)
 
@@ -152,17 +188,9 @@ def _named(sinks: Sequence[Sink]) -> str:
     return repr(sinks[0].root) if sinks else "a directory that penstock has written"
 
 
-def _without_rest(checkpoint: Checkpoint, number: int) -> tuple[bytes, tuple[tuple[str, int], ...]]:
-    """Return an entry of the offset log for a batch without rows, behind which no file is cut, and what is given up."""
-    head, lines = checkpoint.entry(number - 1)
-    offsets = checkpoint.offsets(number - 1) if number else []
-    cuts = [(offset["cut"][0], offset["cut"][1]) for offset in offsets if offset and "cut" in offset]
-    if not cuts:
-        msg = f"no file of the checkpoint {checkpoint.location!r} was cut over batches: leave --give-up-rest out"
-        raise OptionError(msg)
-    left = iter(offsets)
-    ends = [line if line == b"-" else _uncut(line, next(left)) for line in lines]
-    return b"\n".join([*head, *ends]), tuple(cuts)
+def _cuts(offsets: Sequence[dict[str, Any] | None]) -> tuple[tuple[str, int], ...]:
+    """Return the files that were cut, and from which byte on each is not read yet."""
+    return tuple((offset["cut"][0], offset["cut"][1]) for offset in offsets if offset and "cut" in offset)
 
 
 def _uncut(line: bytes, offset: dict[str, Any] | None) -> bytes:

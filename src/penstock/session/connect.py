@@ -10,24 +10,25 @@ def is_remote(session: object) -> bool:
     return type(session).__module__.startswith("pyspark.sql.connect.")
 
 
-def require_session(session: object, what: str) -> None:
-    """Raise `OptionError` for what is no session, or one that was stopped."""
-    if not is_remote(session):
-        from pyspark.sql import SparkSession
+def require_session(session: object, caller: str) -> None:
+    """Raise `OptionError` for what is no session, or one that was stopped; `caller` is the function that was given it."""
+    if is_remote(session):
+        return
+    from pyspark.sql import SparkSession
 
-        if not isinstance(session, SparkSession):
-            msg = f"{what}: spark={session!r}; expected a session, such as penstock.local_session()"
-            raise OptionError(msg)
-        if session.sparkContext._jsc is None:  # noqa: SLF001 - PySpark says it nowhere else
-            msg = f"{what}: the session was stopped; make a new one, such as penstock.local_session()"
-            raise OptionError(msg)
+    if not isinstance(session, SparkSession):
+        msg = f"{caller}: spark={session!r}; expected a session, such as penstock.local_session()"
+        raise OptionError(msg)
+    if session.sparkContext._jsc is None:  # noqa: SLF001 - PySpark says it nowhere else
+        msg = f"{caller}: the session was stopped; make a new one, such as penstock.local_session()"
+        raise OptionError(msg)
 
 
-def require_driver(session: object, what: str) -> None:
-    """Raise `OptionError` where `what` would have to run in the driver, and that is not here."""
+def require_driver(session: object, caller: str) -> None:
+    """Raise `OptionError` where the function `caller` would have to run in the driver, and that is not here."""
     if is_remote(session):
         msg = (
-            f"{what} needs a session with its driver in this process, and this one is of Spark Connect; expected one of its own "
+            f"{caller} needs a session with its driver in this process, and this one is of Spark Connect; expected one of its own "
             '(local, YARN, Kubernetes); readStream and writeStream of format("penstock") do work with Spark Connect'
         )
         raise OptionError(msg)

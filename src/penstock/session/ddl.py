@@ -14,14 +14,18 @@ def schema_json(schema: Any) -> str:  # noqa: ANN401 - DDL or a StructType
     DDL is read here as far as that goes, and by Spark where it goes further, or has another `timestamp`.
     """
     if isinstance(schema, str):
-        from penstock.formats.ddl import parsed
-
-        known = parsed(schema)
-        return _read_by_spark(schema) if known is None or _has_another_timestamp(schema) else known
+        return _of_ddl(schema)
     if isinstance(schema, type) or not (hasattr(schema, "json") and hasattr(schema, "fields")):
         msg = f"schema is a {type(schema).__name__}; expected DDL such as 'id bigint, name string', or a StructType"
         raise OptionError(msg)
     return str(schema.json())
+
+
+def _of_ddl(schema: str) -> str:
+    from penstock.formats.ddl import parsed
+
+    known = parsed(schema)
+    return _read_by_spark(schema) if known is None or _has_another_timestamp(schema) else known
 
 
 def is_known(schema: object) -> bool:
@@ -46,7 +50,7 @@ def _read_by_spark(schema: str) -> str:
     from pyspark.sql.types import StructType
     from pyspark.sql.utils import is_remote
 
-    if SparkContext._active_spark_context is None and not is_remote():  # noqa: SLF001 - as above
+    if SparkContext._active_spark_context is None and not is_remote():  # noqa: SLF001 - as PySpark itself finds its parser
         msg = f"schema {schema!r}: only Spark can read this DDL, and no session runs in this process; give a StructType here"
         raise OptionError(msg)
     try:

@@ -45,7 +45,7 @@ from typing import TYPE_CHECKING
 from penstock.storage import listening, no_longer_listening
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
 VARIABLE = "PENSTOCK_FORK_SERVER"
 _IMPORTED = [
@@ -84,19 +84,21 @@ class _Request:
     @property
     def suits(self) -> bool:
         """Tell whether a fork of this process can be what is asked for."""
+        if self.arguments[:1] != [b"-m"] or _searched(self.environment) != _searched(os.environb):
+            return False
         asked = {name: value for name, value in self.environment.items() if _SETTING.match(name) and value}
-        path = asked.pop(b"PYTHONPATH", b"").split(b":")
-        return (
-            self.arguments[:1] == [b"-m"]
-            and set(path) | {b""} == {*os.environb.get(b"PYTHONPATH", b"").split(b":"), b""}
-            and all(os.environb.get(name) == value for name, value in asked.items() if name not in _FREE)
-        )
+        return all(os.environb.get(name) == asked[name] for name in asked.keys() - _FREE - {b"PYTHONPATH"})
 
     def close(self) -> None:
         """Leave what the client gave to the child, or to nobody."""
         for fd in self.streams:
             os.close(fd)
         self.connection.close()
+
+
+def _searched(environment: Mapping[bytes, bytes]) -> set[bytes]:
+    """Return where an interpreter with this environment looks for modules, beside its own places."""
+    return {*environment.get(b"PYTHONPATH", b"").split(b":"), b""}
 
 
 @cache
@@ -106,7 +108,8 @@ def prepare() -> tuple[str, Callable[[], None]]:
     Clients that come before it is started wait for it.
     """
     listener, path = listening(_KIND)
-    end, _ = os.pipe()  # its other end stays open as long as this process lives, and is in no other
+    # The other end of it stays open as long as this process lives, and is in no other.
+    end, _ = os.pipe()
     environment = os.environ | {"PYTHONHASHSEED": os.environ.get("PYTHONHASHSEED", "0"), "OPENBLAS_NUM_THREADS": "1"}
 
     @cache
@@ -147,12 +150,16 @@ class _Server:
                 elif key.fileobj is self._woken:
                     self._woken.recv(1 << 16)
                 else:
-                    self._watched.unregister(key.fileobj)
-                    if key.data:
-                        os.kill(key.data, signal.SIGKILL)  # not reaped yet, so the number is the child's
+                    self._gone(key)
             self._reap()
         no_longer_listening(self._path)
         return None
+
+    def _gone(self, key: selectors.SelectorKey) -> None:
+        """Take note that a client, or the driver, has closed its end; the client's child ends with it."""
+        self._watched.unregister(key.fileobj)
+        if key.data:
+            os.kill(key.data, signal.SIGKILL)  # not reaped yet, so the number is the child's
 
     def close(self) -> None:
         """Give up all that is the server's; called in a child."""
@@ -171,12 +178,9 @@ class _Server:
         try:
             connection.settimeout(_REQUEST_SECONDS)
             head, request.streams, _, _ = socket.recv_fds(connection, 4, _STREAMS)
-            rest = int.from_bytes(head, "big")
-            text = bytearray()
-            while len(text) < rest and (more := connection.recv(rest - len(text))):
-                text += more
+            text = _received(connection, int.from_bytes(head, "big"))
             connection.settimeout(None)
-            request.directory, count, *fields = bytes(text).split(b"\0")
+            request.directory, count, *fields = text.split(b"\0")
             request.arguments = fields[: int(count)]
             request.environment = dict(field.split(b"=", 1) for field in fields[int(count) :])
         except (OSError, ValueError):
@@ -204,6 +208,14 @@ class _Server:
                 self._watched.unregister(self._clients[pid])
             with self._clients.pop(pid) as client, contextlib.suppress(OSError):
                 client.sendall(b"%d\n" % os.waitstatus_to_exitcode(status))
+
+
+def _received(connection: socket.socket, size: int) -> bytes:
+    """Return the next `size` bytes; fewer where the connection ends before."""
+    text = bytearray()
+    while len(text) < size and (more := connection.recv(size - len(text))):
+        text += more
+    return bytes(text)
 
 
 def _become(request: _Request) -> None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import base64
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import xxhash
 
 from penstock.errors import OptionError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 def packed(value: Any) -> str:  # noqa: ANN401 - functions, and what holds them
@@ -15,14 +18,14 @@ def packed(value: Any) -> str:  # noqa: ANN401 - functions, and what holds them
     return base64.b64encode(_pickled(value)).decode()
 
 
-def unpacked(text: str) -> Any:  # noqa: ANN401 - as above
+def unpacked(text: str) -> Any:  # noqa: ANN401 - what users gave
     """Return what was packed."""
     from pyspark import cloudpickle
 
     return cloudpickle.loads(base64.b64decode(text))
 
 
-def digest(function: Any) -> str:  # noqa: ANN401 - as above
+def digest(function: Any) -> str:  # noqa: ANN401 - what users gave
     """Return what tells a function from others, with all that it holds, in this process; `OptionError` as `packed`.
 
     Equal digests are equal functions: what is sent to workers is the same to the byte. A function that is made anew, of the same
@@ -31,7 +34,7 @@ def digest(function: Any) -> str:  # noqa: ANN401 - as above
     return xxhash.xxh3_128_hexdigest(_pickled(function))
 
 
-def _pickled(value: Any) -> bytes:  # noqa: ANN401 - as above
+def _pickled(value: Any) -> bytes:  # noqa: ANN401 - what users gave
     from pyspark import cloudpickle
 
     try:
@@ -48,24 +51,30 @@ def _pickled(value: Any) -> bytes:  # noqa: ANN401 - as above
     return pickled
 
 
-def _to_blame(value: Any) -> tuple[Any, str]:  # noqa: ANN401 - as above
+def _to_blame(value: Any) -> tuple[Any, str]:  # noqa: ANN401 - what users gave
     """Return the function that cannot be pickled, and words for that of it which cannot, if that is known."""
     for given in value if isinstance(value, tuple) else (value,):
-        each = getattr(given, "user_function", given)  # an AsyncMap's
-        if not _can_be_pickled(each):
-            held = {f"its attribute {name!r}: ": held for name, held in getattr(each, "__dict__", {}).items()}
-            names = getattr(getattr(each, "__code__", None), "co_freevars", ())
-            cells = getattr(each, "__closure__", None) or ()
-            held |= {f"its variable {name!r}: ": cell.cell_contents for name, cell in zip(names, cells, strict=False)}
-            return each, next((words for words, inner in held.items() if not _can_be_pickled(inner)), "")
+        function = getattr(given, "user_function", given)  # an AsyncMap's
+        if not _can_be_pickled(function):
+            return function, next((words for words, held in _held_by(function) if not _can_be_pickled(held)), "")
     return value, ""
 
 
-def _can_be_pickled(value: Any) -> bool:  # noqa: ANN401 - as above
+def _held_by(function: Any) -> Iterator[tuple[str, Any]]:  # noqa: ANN401 - what users gave
+    """Yield what a function holds, its attributes and the variables around it, each behind words for it."""
+    for name, held in getattr(function, "__dict__", {}).items():
+        yield f"its attribute {name!r}: ", held
+    names = getattr(getattr(function, "__code__", None), "co_freevars", ())
+    cells = getattr(function, "__closure__", None) or ()
+    for name, cell in zip(names, cells, strict=False):
+        yield f"its variable {name!r}: ", cell.cell_contents
+
+
+def _can_be_pickled(value: Any) -> bool:  # noqa: ANN401 - what users gave
     from pyspark import cloudpickle
 
     try:
-        cloudpickle.dumps(value)  # type: ignore[no-untyped-call]  # - as above
-    except Exception:  # noqa: BLE001 - as above
+        cloudpickle.dumps(value)  # type: ignore[no-untyped-call]  # - PySpark's copy has no types
+    except Exception:  # noqa: BLE001 - whatever the objects of users raise
         return False
     return True

@@ -35,26 +35,32 @@ class Interpreter:
 def is_this(command: str) -> bool:
     """Tell whether a command starts the Python that runs this, in the same environment."""
     path = shutil.which(command)
-    if path is None or not sys.executable or os.path.realpath(path) != os.path.realpath(sys.executable):
+    if path is None or not sys.executable or not _is_same(path, sys.executable):
         return False
-    if os.path.realpath(os.path.dirname(path)) == os.path.realpath(os.path.dirname(sys.executable)):
+    if _is_same(os.path.dirname(path), os.path.dirname(sys.executable)):
         return True
-    prefix = _said(path, "-IS", "-c", _PREFIX)
-    return prefix is not None and os.path.realpath(prefix.rstrip("\n")) == os.path.realpath(sys.prefix)
+    prefix = _output(path, "-IS", "-c", _PREFIX)
+    return prefix is not None and _is_same(prefix.rstrip("\n"), sys.prefix)
+
+
+def _is_same(path: str, other: str) -> bool:
+    return os.path.realpath(path) == os.path.realpath(other)
 
 
 def ask(command: str) -> Interpreter | None:
     """Return what a command starts, by asking it; None if it is no Python that runs here."""
     path = shutil.which(command)
-    said = None if path is None else _said(path, "-c", _SELF, *_NEEDED)
+    output = None if path is None else _output(path, "-c", _SELF, *_NEEDED)
+    if path is None or output is None:
+        return None
     try:
-        version, missing = json.loads((said or "").splitlines()[-1])  # a wrapper may say something before
+        version, missing = json.loads(output.splitlines()[-1])  # a wrapper may say something before
     except (ValueError, IndexError):
         return None
-    return Interpreter(path or command, tuple(version), tuple(missing))
+    return Interpreter(path, tuple(version), tuple(missing))
 
 
-def _said(*command: str) -> str | None:
+def _output(*command: str) -> str | None:
     """Return what a command writes to its standard output, None if it fails."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_ASKING_SECONDS)  # noqa: S603 - what Spark would start

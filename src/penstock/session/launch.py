@@ -73,26 +73,45 @@ class Launch:
 
 def plan(master: str) -> Launch:
     """Return how to start a session; `DependencyError` where none can start. Says what will make it slow."""
-    if _has_jvm() and (_ours is None or _gateway() is not _ours):  # it is as it is
+    # A JVM that somebody else has started is as it is.
+    if _has_jvm() and (_ours is None or _gateway() is not _ours):
         return Launch({"PYSPARK_PYTHON": _named() or sys.executable}, registers=True)
     if not _has_jvm():
-        found = machine.before_start(master)
-        machine.require(*found)
-        for note in machine.notes(found):
-            _log.warning("Spark's start: %s", note)
+        _look_at_machine(master)
     return _with_python(master, machine.for_jvm(master))
 
 
+def _look_at_machine(master: str) -> None:
+    """Raise `DependencyError` for what no session can start with, and warn of what makes it slow."""
+    findings = machine.before_start(master)
+    machine.require(*findings)
+    for note in machine.notes(findings):
+        _log.warning("Spark's start: %s", note)
+
+
 def _with_python(master: str, variables: dict[str, str | None]) -> Launch:
+    """Return the launch for the Python that workers will be: of a cluster's, another one here, or this one."""
     named = _named()
     if not machine.is_here(master):
-        python = named or sys.executable
-        registers = shutil.which(python) is not None  # what only executors have cannot be asked here
-        return Launch(variables | {"PYSPARK_PYTHON": python}, registers=registers)
-    other = named is not None and not interpreter.is_this(named)
-    if other or not is_file(LAUNCHER, executable=True):
-        own = {"PYSPARK_PYTHON": named if other else sys.executable, "PYSPARK_DRIVER_PYTHON": None}
-        return Launch(variables | own, registers=True)
+        return _on_cluster(named or sys.executable, variables)
+    if named is not None and not interpreter.is_this(named):
+        return _without_launcher(named, variables)
+    if not is_file(LAUNCHER, executable=True):
+        return _without_launcher(sys.executable, variables)
+    return _with_launcher(variables)
+
+
+def _on_cluster(python: str, variables: dict[str, str | None]) -> Launch:
+    registers = shutil.which(python) is not None  # what only executors have cannot be asked here
+    return Launch(variables | {"PYSPARK_PYTHON": python}, registers=registers)
+
+
+def _without_launcher(python: str, variables: dict[str, str | None]) -> Launch:
+    own = {"PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": None}
+    return Launch(variables | own, registers=True)
+
+
+def _with_launcher(variables: dict[str, str | None]) -> Launch:
     variables |= {
         "PATH": os.pathsep.join([_FOLDER, os.environ.get("PATH") or os.defpath]),
         "PENSTOCK_PYTHON": sys.executable,
@@ -100,7 +119,8 @@ def _with_python(master: str, variables: dict[str, str | None]) -> Launch:
         "PYSPARK_DRIVER_PYTHON": None,
     }
     beside = _nothing
-    with contextlib.suppress(OSError, PenstockError):  # without it Python starts as usual
+    # Without a fork server Python starts as usual.
+    with contextlib.suppress(OSError, PenstockError):
         variables[forkserver.VARIABLE], beside = forkserver.prepare()
     return Launch(variables, has_launcher=True, beside=beside)
 

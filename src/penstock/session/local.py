@@ -58,13 +58,13 @@ def start(
     """
     from pyspark.sql import SparkSession
 
-    how = launch.plan(master)
-    threading.Thread(target=_prepare, args=(load, how.beside), name="penstock-prepare", daemon=True).start()
+    planned = launch.plan(master)
+    threading.Thread(target=_prepare, args=(load, planned.beside), name="penstock-prepare", daemon=True).start()
     ours = _settings(master, rows_in_jvm=rows_in_jvm, quiet=quiet)
     builder = SparkSession.builder.master(master).appName("penstock")
     for name, value in (ours | config).items():
         builder = builder.config(name, value)
-    with how.environment():
+    with planned.environment():
         session = builder.getOrCreate()
     _keep_from_others(session, ours.keys() - config.keys())
     if quiet:
@@ -72,7 +72,7 @@ def start(
         session.sparkContext.setLogLevel("ERROR")
     if not machine.is_here(master):
         _await_executors(session)
-    return session, not how.registers
+    return session, not planned.registers
 
 
 def _keep_from_others(session: SparkSession, names: Iterable[str]) -> None:
@@ -110,22 +110,20 @@ def has_ended(spark: SparkSession) -> bool:
 
 def _settings(master: str, *, rows_in_jvm: bool, quiet: bool) -> dict[str, str]:
     compiler = [] if rows_in_jvm else [archive.QUICK_COMPILER]
-    generator = {} if rows_in_jvm else dict(_NO_CODE_GENERATION)
-    return (
-        generator
-        | _checkpoint_files()
-        | (_LOOPBACK if machine.is_here(master) else {})  # executors elsewhere would look for the driver in vain
-        | {
-            "spark.driver.extraJavaOptions": archive.as_options(
-                [*compiler, *archive.flags(), *machine.java_options(), *(noise.jvm_options() if quiet else [])]
-            ),
-            "spark.python.unix.domain.socket.enabled": str(machine.has_sockets()).lower(),
-            "spark.ui.enabled": "false",
-            "spark.ui.showConsoleProgress": "false",
-            "spark.sql.artifact.isolation.enabled": "false",
-            "spark.sql.session.timeZone": "UTC",
-        }
-    )
+    log_options = noise.jvm_options() if quiet else []
+    generator = {} if rows_in_jvm else _NO_CODE_GENERATION
+    # Executors elsewhere would look for the driver on a loopback in vain.
+    address = _LOOPBACK if machine.is_here(master) else {}
+    java_options = [*compiler, *archive.flags(), *machine.java_options(), *log_options]
+    own = {
+        "spark.driver.extraJavaOptions": archive.as_options(java_options),
+        "spark.python.unix.domain.socket.enabled": str(machine.has_sockets()).lower(),
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.artifact.isolation.enabled": "false",
+        "spark.sql.session.timeZone": "UTC",
+    }
+    return generator | _checkpoint_files() | address | own
 
 
 def _checkpoint_files() -> dict[str, str]:

@@ -41,8 +41,17 @@ _SPACE_LEAST, _SPACE_LITTLE = 4 << 20, 1 << 30
 _MEMORY_LITTLE = 3 << 29  # the JVM's heap of 1 GiB, and Python
 _FILES_LITTLE, _PROCESSES_LITTLE = 1024, 1024
 _EARLIEST_NS = 1_735_689_600 * clock.SECOND_NS  # 2025: no clock that was set is behind this code
+_OF_SPARK = ("PYSPARK_DRIVER_PYTHON", "PYSPARK_SUBMIT_ARGS", "SPARK_CONF_DIR")
 _CONNECT = ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED")
+_LOOPBACK = {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_LOCAL_HOSTNAME": "localhost"}
 _INSTALL = "install it with: pip install 'penstock[spark]' (a cluster brings its own)"
+
+# What each extra, or feature, needs to be imported.
+_EXTRAS = {
+    "hdfs": ["hdfs_native"],
+    "db": ["adbc_driver_manager", "adbc_driver_postgresql", "adbc_driver_sqlite"],
+    "drain of async_map": ["pandas", "google.protobuf"],
+}
 
 State = Literal["ok", "note", "problem"]
 
@@ -95,13 +104,14 @@ def everything() -> list[Finding]:
 def for_jvm(master: str) -> dict[str, str | None]:
     """Return the variables that the JVM of a session needs otherwise than they are, and could not start or work with else."""
     changed: dict[str, str | None] = {}
+    # Else the JVM could neither make nor find a file whose name is not ASCII.
     if not _is_utf8():
-        changed["LC_ALL"] = _UTF8_LOCALE  # or it can neither make nor find a file whose name is not ASCII
+        changed["LC_ALL"] = _UTF8_LOCALE
     if spark_home().state == "note":
         changed["SPARK_HOME"] = _pyspark_home()
-    if is_here(master) and _address() is None:  # else it stays: a later session may be a cluster's
-        changed["SPARK_LOCAL_IP"] = os.environ.get("SPARK_LOCAL_IP") or "127.0.0.1"
-        changed["SPARK_LOCAL_HOSTNAME"] = os.environ.get("SPARK_LOCAL_HOSTNAME") or "localhost"
+    # Elsewhere the address stays as it is: a later session may be a cluster's.
+    if is_here(master) and _address() is None:
+        changed |= {name: os.environ.get(name) or loopback for name, loopback in _LOOPBACK.items()}
     return changed
 
 
@@ -156,7 +166,8 @@ def pyspark() -> Finding:
 
 
 def _no_pyspark(error: ImportError) -> Finding:
-    if sys.version_info[:2] < PYTHON_AT_LEAST:  # the extra has none for it: to install it again would change nothing
+    # The extra has none for this Python: to install it again would change nothing.
+    if sys.version_info[:2] < PYTHON_AT_LEAST:
         return Finding(
             "pyspark", "problem", f"there is no PySpark 4.3 for Python {_dotted(sys.version_info[:2])}", _newer_python()
         )
@@ -178,19 +189,24 @@ def workers() -> Finding:
     text = f"PYSPARK_PYTHON={named!r}"
     if interpreter.is_this(named):
         return Finding("workers", "ok", f"{text} is this Python")
-    found = interpreter.ask(named)
+    other = interpreter.ask(named)
     advice = f"unset it, or set it to {sys.executable!r}"
-    if found is None:
-        return Finding("workers", "problem", f"{text} is no Python that runs here", advice)
-    if found.version[:2] != sys.version_info[:2]:
-        versions = f"Python {_dotted(found.version[:2])}, this is {_dotted(sys.version_info[:2])}"
-        return Finding("workers", "problem", f"{text} is {versions}: Spark takes no two of them", advice)
-    if found.missing:
-        return Finding(
-            "workers", "problem", f"{text} has no {' and no '.join(found.missing)}: its workers could not start", advice
-        )
+    if fault := _why_no_worker(other):
+        return Finding("workers", "problem", f"{text} {fault}", advice)
     slow = f"{text} is another Python than this one: its workers start without the fork server, and a start takes twice as long"
     return Finding("workers", "note", slow, advice)
+
+
+def _why_no_worker(other: interpreter.Interpreter | None) -> str | None:
+    """Say why a Python cannot be that of the workers, None if it can."""
+    if other is None:
+        return "is no Python that runs here"
+    if other.version[:2] != sys.version_info[:2]:
+        versions = f"Python {_dotted(other.version[:2])}, this is {_dotted(sys.version_info[:2])}"
+        return f"is {versions}: Spark takes no two of them"
+    if other.missing:
+        return f"has no {' and no '.join(other.missing)}: its workers could not start"
+    return None
 
 
 # --- Java and Spark --------------------------------------------------------------------------------------------------
@@ -202,11 +218,7 @@ def java() -> Finding:
     if isinstance(path, Finding):
         return path
     version = _release_of(path)
-    if version is None:
-        return Finding("java", "ok", path)
-    if _major(version) >= JAVA_AT_LEAST:
-        return Finding("java", "ok", f"{version} ({path})")
-    return Finding("java", "problem", f"{path!r} is Java {version}, which is too old", _newer_java())
+    return Finding("java", "ok", path) if version is None else _java_of(path, version)
 
 
 def java_runs() -> Finding:
@@ -218,16 +230,22 @@ def java_runs() -> Finding:
         done = subprocess.run([path, "-version"], capture_output=True, check=False, timeout=60)  # noqa: S603 - what Spark would start
     except (OSError, subprocess.TimeoutExpired) as error:
         return Finding("java", "problem", f"{path!r} does not run: {error}", _newer_java())
-    said = done.stderr.decode(errors="replace")
-    version = re.search(r'version "([^"]+)"', said)
+    answer = done.stderr.decode(errors="replace")
+    version = re.search(r'version "([^"]+)"', answer)
     if done.returncode or version is None:
-        return Finding("java", "problem", f"{path!r} does not run: {said.strip()[:200]!r}", _newer_java())
-    if _major(version[1]) < JAVA_AT_LEAST:
-        return Finding("java", "problem", f"{path!r} is Java {version[1]}, which is too old", _newer_java())
-    return Finding("java", "ok", f"{version[1]} ({path})")
+        return Finding("java", "problem", f"{path!r} does not run: {answer.strip()[:200]!r}", _newer_java())
+    return _java_of(path, version[1])
+
+
+def _java_of(path: str, version: str) -> Finding:
+    """Return what is to be said of a Java by its version."""
+    if _major(version) < JAVA_AT_LEAST:
+        return Finding("java", "problem", f"{path!r} is Java {version}, which is too old", _newer_java())
+    return Finding("java", "ok", f"{version} ({path})")
 
 
 def _java() -> str | Finding:
+    """Return the path of the Java that Spark would start, or what to say where there is none."""
     home = os.environ.get("JAVA_HOME")
     if home:
         path = f"{home}/bin/java"
@@ -247,7 +265,8 @@ def _newer_java() -> str:
 def _release_of(path: str) -> str | None:
     """Return the version that a Java's installation notes of itself."""
     home = os.path.dirname(os.path.dirname(os.path.realpath(path)))
-    for place in (home, os.path.dirname(home)):  # older ones have a `jre` in between
+    # Older ones have a `jre` in between.
+    for place in (home, os.path.dirname(home)):
         try:
             text = LocalStorage().read(f"{place}/release").decode(errors="replace")
         except StorageError:
@@ -258,8 +277,8 @@ def _release_of(path: str) -> str | None:
 
 
 def _major(version: str) -> int:
-    found = re.match(r"(?:1\.)?(\d+)", version)
-    return int(found[1]) if found else 0
+    number = re.match(r"(?:1\.)?(\d+)", version)
+    return int(number[1]) if number else 0
 
 
 def spark_home() -> Finding:
@@ -270,13 +289,18 @@ def spark_home() -> Finding:
     version = _pyspark_version()
     if named is None:
         return Finding("spark", "ok", f"that of PySpark ({ours})")
-    there = _spark_in(named)
-    if there is not None and _version(there)[:2] == _version(version)[:2]:  # a vendor's has a suffix
-        return Finding("spark", "ok", f"SPARK_HOME={named!r} is Spark {there}, PySpark is {version}")
-    what = f"SPARK_HOME={named!r} " + (f"is Spark {there}" if there else "has no Spark") + f", PySpark is {version}"
+    other = _spark_in(named)
+    text = f"SPARK_HOME={named!r} {f'is Spark {other}' if other else 'has no Spark'}, PySpark is {version}"
+    if other is not None and _is_same_release(other, version):
+        return Finding("spark", "ok", text)
     if _spark_in(ours) is None:
-        return Finding("spark", "problem", what, f"set SPARK_HOME to a Spark {version}, or install PySpark with pip")
-    return Finding("spark", "note", f"{what}: the Spark that PySpark has is taken", "unset SPARK_HOME")
+        return Finding("spark", "problem", text, f"set SPARK_HOME to a Spark {version}, or install PySpark with pip")
+    return Finding("spark", "note", f"{text}: the Spark that PySpark has is taken", "unset SPARK_HOME")
+
+
+def _is_same_release(version: str, other: str) -> bool:
+    """Tell whether two versions agree in their first two numbers; a vendor's has a suffix."""
+    return _version(version)[:2] == _version(other)[:2]
 
 
 def _pyspark_home() -> str | None:
@@ -299,25 +323,28 @@ def _spark_in(home: str) -> str | None:
         names = LocalStorage().names(f"{home}/jars")
     except StorageError:
         return None
-    found = (re.fullmatch(r"spark-core_[\d.]+-(.+)\.jar", name) for name in names)
-    return next((match[1] for match in found if match), None)
+    matches = (re.fullmatch(r"spark-core_[\d.]+-(.+)\.jar", name) for name in names)
+    return next((match[1] for match in matches if match), None)
 
 
 def variables() -> Finding:
     """Look for variables of Spark's with which no local session starts."""
-    connect = [name for name in _CONNECT if name in os.environ]
-    if os.environ.get("SPARK_API_MODE", "").lower() == "connect":
-        connect.append("SPARK_API_MODE")
-    if connect:
+    if connect := _connect_variables():
         text = f"{', '.join(connect)} in the environment: Spark makes a session of Connect's, in which nothing of Penstock runs"
         return Finding("variables", "problem", text, f"unset {' '.join(connect)}")
     arguments = os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell")
     if "pyspark-shell" not in _words(arguments):
         text = f"PYSPARK_SUBMIT_ARGS={arguments!r} names nothing to start"
         return Finding("variables", "problem", text, "end it with pyspark-shell, or unset it")
-    names = [name for name in ("PYSPARK_DRIVER_PYTHON", "PYSPARK_SUBMIT_ARGS", "SPARK_CONF_DIR") if name in os.environ]
-    named = ", ".join(f"{name}={os.environ[name]!r}" for name in names)
+    named = ", ".join(f"{name}={os.environ[name]!r}" for name in _OF_SPARK if name in os.environ)
     return Finding("variables", "ok", named or "none of Spark's is set that would matter")
+
+
+def _connect_variables() -> list[str]:
+    """Return the variables that are set and make every session one of Spark Connect."""
+    names = [name for name in _CONNECT if name in os.environ]
+    mode = os.environ.get("SPARK_API_MODE", "").lower()
+    return [*names, "SPARK_API_MODE"] if mode == "connect" else names
 
 
 def _words(text: str) -> list[str]:
@@ -330,14 +357,20 @@ def _words(text: str) -> list[str]:
 def paths() -> Finding:
     """Look at the path of this environment: what it may not hold, and what plain sessions of Spark's do not like."""
     prefix = _pyspark_home() or sys.prefix
-    if os.pathsep in prefix or not _is_text(prefix):
-        odd = "a colon" if os.pathsep in prefix else "bytes that are not UTF-8"
+    if odd := _not_for_java(prefix):
         text = f"the path {prefix!r} has {odd}: Java cannot be started with it"
         return Finding("paths", "problem", text, "make the environment elsewhere")
     if shlex.quote(prefix) != prefix:
         own = "where a PYSPARK_PYTHON of your own holds it, call penstock.register(spark), or Spark finds no format of Python's"
         return Finding("paths", "ok", f"{prefix!r}; {own}")
     return Finding("paths", "ok", prefix)
+
+
+def _not_for_java(path: str) -> str | None:
+    """Say what a path has that Java's class path cannot hold, None if nothing."""
+    if os.pathsep in path:
+        return "a colon"
+    return None if _is_text(path) else "bytes that are not UTF-8"
 
 
 def here() -> Finding:
@@ -399,7 +432,7 @@ def temporary() -> Finding:
     if free < _SPACE_LEAST:
         return Finding(name, "problem", text, "free some space there, or set TMPDIR to another directory")
     local = os.environ.get("SPARK_LOCAL_DIRS")
-    if local and not any(can_write(each) for each in local.split(",")):
+    if local and not any(map(can_write, local.split(","))):
         return Finding(
             name, "problem", f"SPARK_LOCAL_DIRS={local!r} cannot be written", "unset it, or name another directory"
         )
@@ -427,10 +460,9 @@ def memory() -> Finding:
     """Look at the memory that is free."""
     import psutil
 
-    free = psutil.virtual_memory().available
+    available = psutil.virtual_memory().available
     limit = _memory_limit()
-    if limit is not None and limit < free:
-        free = limit
+    free = available if limit is None else min(limit, available)
     text = f"{format_size(free)} free, {os.cpu_count()} processors"
     if free < _MEMORY_LITTLE:
         return Finding("memory", "note", f"{text}: Spark's JVM takes 1 GiB, a task some 400 MB", "end what else runs")
@@ -489,10 +521,10 @@ def network() -> Finding:
 def _address() -> str | None:
     """Return the address of this host by its name, None if it has none by that, with which Java does not start."""
     try:
-        found = socket.getaddrinfo(socket.gethostname(), None)
+        addresses = socket.getaddrinfo(socket.gethostname(), None)
     except (OSError, UnicodeError):
         return None
-    return str(found[0][4][0])
+    return str(addresses[0][4][0])
 
 
 def locales() -> Finding:
@@ -517,16 +549,13 @@ def time_zone() -> Finding:
     if now < _EARLIEST_NS:
         text = f"the clock says {now // clock.SECOND_NS} s since 1970, a time before this program"
         return Finding("time", "note", text, "set the clock: parts roll by it, and new files are told from old ones")
-    if named and re.fullmatch(r":?[A-Z][A-Za-z_]+/[A-Za-z_/+-]+", named) and not _is_zone(named.removeprefix(":")):
+    if not named:
+        text = "the machine's zone, which a session of Spark takes, too, unless it is told another"
+        return Finding("time", "ok", text)
+    if re.fullmatch(r":?[A-Z][A-Za-z_]+/[A-Za-z_/+-]+", named) and not _is_zone(named.removeprefix(":")):
         text = f"TZ={named!r} is no zone that this machine knows, and stands for UTC"
         return Finding("time", "note", text, "name another, or install tzdata")
-    return Finding(
-        "time",
-        "ok",
-        f"TZ={named!r}"
-        if named
-        else "the machine's zone, which a session of Spark takes, too, unless it is told another",
-    )
+    return Finding("time", "ok", f"TZ={named!r}")
 
 
 def _is_zone(name: str) -> bool:
@@ -544,29 +573,25 @@ def hadoop() -> Finding:
     directory, hdfs_user = os.environ.get("HADOOP_CONF_DIR"), os.environ.get("HADOOP_USER_NAME")
     text = f"HADOOP_CONF_DIR={directory!r}" if directory else "HADOOP_CONF_DIR is not set: name services are not known"
     text += f", HDFS is asked as {hdfs_user!r}" if hdfs_user else ""
-    if directory and not any(is_file(f"{directory}/{name}") for name in ("core-site.xml", "hdfs-site.xml")):
-        return Finding(
-            "hadoop",
-            "note",
-            f"{text}, which has neither core-site.xml nor hdfs-site.xml",
-            "name the directory that has them",
-        )
+    if directory and not _has_hadoop_files(directory):
+        without = f"{text}, which has neither core-site.xml nor hdfs-site.xml"
+        return Finding("hadoop", "note", without, "name the directory that has them")
     return Finding("hadoop", "ok", text)
+
+
+def _has_hadoop_files(directory: str) -> bool:
+    return any(is_file(f"{directory}/{name}") for name in ("core-site.xml", "hdfs-site.xml"))
 
 
 def extras() -> Finding:
     """Say which optional packages are there."""
-    wanted = {
-        "hdfs": ["hdfs_native"],
-        "db": ["adbc_driver_manager", "adbc_driver_postgresql", "adbc_driver_sqlite"],
-        "drain of async_map": ["pandas", "google.protobuf"],
-    }
-    has = {name: all(map(_is_there, packages)) for name, packages in wanted.items()}
-    there = [name for name, found in has.items() if found]
-    missing = [name for name, found in has.items() if not found]
-    return Finding(
-        "extras", "ok", f"installed: {', '.join(there) or 'none'}; not installed: {', '.join(missing) or 'none'}"
-    )
+    installed = [name for name, packages in _EXTRAS.items() if all(map(_is_there, packages))]
+    missing = [name for name in _EXTRAS if name not in installed]
+    return Finding("extras", "ok", f"installed: {_listed(installed)}; not installed: {_listed(missing)}")
+
+
+def _listed(names: list[str]) -> str:
+    return ", ".join(names) or "none"
 
 
 def _is_there(name: str) -> bool:
@@ -574,7 +599,7 @@ def _is_there(name: str) -> bool:
 
     try:
         return find_spec(name) is not None
-    except ImportError:  # its parent is not there
+    except ImportError:  # the package that should hold it is missing itself
         return False
 
 

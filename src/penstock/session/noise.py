@@ -11,18 +11,23 @@ from penstock.storage import is_file
 
 _OURS = Path(__file__).with_name("log4j2.properties")
 _SPARKS_NAMES = ("log4j2.properties", "log4j2.xml", "log4j2.yaml", "log4j2.json")
+_JAVA_OPTIONS = ("SPARK_SUBMIT_OPTS", "JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS")
 _TOLD_TWICE = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")  # log as JSON what PySpark raises at once
 _LOST = "Exception while sending command."  # by py4j, with a stack, of a connection that is lost
 
 
 def jvm_options() -> list[str]:
     """Return the JVM's options for our own logging; none where the user has some, or PENSTOCK_DEBUG=1."""
-    given = " ".join(
-        os.environ.get(name, "") for name in ("SPARK_SUBMIT_OPTS", "JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS")
-    )
-    if debugging() or "log4j" in given or any(is_file(f"{_configuration()}/{name}") for name in _SPARKS_NAMES):
+    if debugging() or _is_configured():
         return []
     return [f"-Dlog4j2.configurationFile={_OURS.as_uri()}"]
+
+
+def _is_configured() -> bool:
+    """Tell whether the user has set how Spark logs, by an option of Java's or a file of Spark's configuration."""
+    if any("log4j" in os.environ.get(name, "") for name in _JAVA_OPTIONS):
+        return True
+    return any(is_file(f"{_configuration()}/{name}") for name in _SPARKS_NAMES)
 
 
 def hush() -> None:

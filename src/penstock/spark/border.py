@@ -46,7 +46,7 @@ def _quietly(function: Callable[..., Any]) -> Callable[..., Any]:
     """Decorate what is called while an object is pickled: what is not an error of that PySpark prints, with its stack, and wraps."""
 
     @functools.wraps(function)
-    def call(*arguments: Any) -> Any:  # noqa: ANN401 - as above
+    def call(*arguments: Any) -> Any:  # noqa: ANN401 - what pickle passes
         try:
             return function(*arguments)
         except PenstockError as error:

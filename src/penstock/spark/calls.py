@@ -61,7 +61,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("penstock.aio")
 _ON_ERROR = ("fail", "column")
-_LANES = "!lanes"  # how many tasks have told of their lane, beside the counts of a query
+# Beside the counts of a query: how many tasks have told of their lane.
+_LANES = "!lanes"
 _frames = itertools.count(1)
 _totals: dict[str, Accumulator[dict[str, int]]] = {}
 
@@ -92,15 +93,8 @@ class AsyncMap:
         on_error: str | Callable[[Any, BaseException], Any] = "fail",
         drain: float | None = None,
     ) -> None:
-        if on_error not in _ON_ERROR and (not callable(on_error) or inspect.iscoroutinefunction(on_error)):
-            msg = f"on_error={on_error!r}; expected 'fail', 'column', or a plain function of (row, error) that returns the output"
-            raise OptionError(msg)
-        if callable(on_error):
-            check_plain("on_error", on_error, "row", "error")
-        given: object = retry
-        if not isinstance(given, (Retry, NoneType)):
-            msg = f"retry={retry!r}; expected a penstock.Retry, Retry(max_attempts=3) for example"
-            raise OptionError(msg)
+        _check_on_error(on_error)
+        _check_retry(retry)
         outputs = to_arrow(ddl.schema_json(schema))
         settings = Settings(
             capacity=capacity,
@@ -115,9 +109,8 @@ class AsyncMap:
         )
         shape = Shape(outputs, flag(keep_input, name="keep_input"), on_error == "column")
         function = Adapted(fn)
-        self._held_back: OptionError | None = (
-            None  # what keeps `fn` from being sent; to be imported by name it need not be
-        )
+        # What keeps `fn` from being sent; to be imported by name it need not be.
+        self._held_back: OptionError | None = None
         try:
             name = functions.digest(fn)
         except OptionError as error:
@@ -201,7 +194,8 @@ class AsyncMap:
             query, prefix = otherwise, f"{otherwise}-{operator}-{partition}-"
         else:
             prefix = f"{query}-{operator}-{batch}-{partition}-"
-        settle_reader()  # the calls of a task make so much garbage that looking at modules is a third of its work
+        # The calls of a task make so much garbage that looking at modules is a third of its work.
+        settle_reader()
         place = Place(query, partition, prefix, task_run())
 
         def ended(operator_of_task: Operator) -> None:
@@ -272,7 +266,8 @@ def async_map(
 
     fields, names = _fields(df, calls.shape), df.columns
     places = [f"c{place}" for place in range(len(names))]
-    placed = df.toDF(*places)  # to `mapInArrow` the name `a.b` is a part of `a`, and one that is there twice nothing
+    # To `mapInArrow` the name `a.b` is a part of `a`, and a name that is there twice is nothing.
+    placed = df.toDF(*places)
 
     def named(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return (batch.rename_columns([*names, *batch.schema.names[len(names) :]]) for batch in batches)
@@ -379,6 +374,20 @@ def _fields(df: DataFrame, shape: Shape) -> Any:  # noqa: ANN401 - a StructType
     """Return the schema of the output for Spark."""
     outputs = StructType.fromJson(json.loads(to_spark(shape.whole(pa.schema([])))))
     return StructType([*(df.schema.fields if shape.keep_input else ()), *outputs.fields])
+
+
+def _check_on_error(on_error: object) -> None:
+    if on_error not in _ON_ERROR and (not callable(on_error) or inspect.iscoroutinefunction(on_error)):
+        msg = f"on_error={on_error!r}; expected 'fail', 'column', or a plain function of (row, error) that returns the output"
+        raise OptionError(msg)
+    if callable(on_error):
+        check_plain("on_error", on_error, "row", "error")
+
+
+def _check_retry(retry: object) -> None:
+    if not isinstance(retry, (Retry, NoneType)):
+        msg = f"retry={retry!r}; expected a penstock.Retry, Retry(max_attempts=3) for example"
+        raise OptionError(msg)
 
 
 def _columns(parameter: str, names: object) -> tuple[str, ...]:

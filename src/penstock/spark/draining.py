@@ -34,8 +34,10 @@ class Draining:
     """Hears of the batches of the queries of a session that have lanes. Called by one thread."""
 
     def __init__(self) -> None:
-        self._quiet: dict[str, str] = {}  # run -> the watermark of its last batch, if that was quiet
-        self._decided: set[str] = set()  # runs that were ended, or wait for new data and are not to end
+        # By run the watermark of its last batch, if that was quiet.
+        self._quiet: dict[str, str] = {}
+        # These runs were ended, or wait for new data and are not to end.
+        self._decided: set[str] = set()
 
     def heard(self, spark: SparkSession, progress: StreamingQueryProgress) -> None:
         """End the query's run if it reads what is there and everything of that has come out."""
@@ -48,13 +50,17 @@ class Draining:
         elif self._quiet.get(run) != watermark:
             self._quiet[run] = watermark
         else:
-            query = spark.streams.get(str(progress.id))
-            if query is None or str(query.runId) != run:
-                return
-            self._decided.add(run)
-            if query._jsq.streamingQuery().trigger().toString() == _AVAILABLE_NOW:  # noqa: SLF001 - Python is not told
-                _log.info("query %s: all that was there has come out behind batch %d", progress.id, progress.batchId)
-                _end(spark, query)
+            self._decide(spark, progress, run)
+
+    def _decide(self, spark: SparkSession, progress: StreamingQueryProgress, run: str) -> None:
+        """End the run, of which all has come out, if it is one that ends."""
+        query = spark.streams.get(str(progress.id))
+        if query is None or str(query.runId) != run:
+            return
+        self._decided.add(run)
+        if query._jsq.streamingQuery().trigger().toString() == _AVAILABLE_NOW:  # noqa: SLF001 - Python is not told
+            _log.info("query %s: all that was there has come out behind batch %d", progress.id, progress.batchId)
+            _end(spark, query)
 
     def forget(self, run: str) -> None:
         """Forget a run that has ended."""
@@ -64,8 +70,10 @@ class Draining:
 
 def is_quiet(progress: StreamingQueryProgress) -> bool:
     """Tell whether a batch had nothing new to read, and no processor holds anything behind it."""
-    held = [each.numRowsTotal for each in progress.stateOperators if each.operatorName.startswith(_OPERATOR)]
-    return bool(held) and not any(held) and all(each.startOffset == each.endOffset for each in progress.sources)
+    operators = [operator for operator in progress.stateOperators if operator.operatorName.startswith(_OPERATOR)]
+    if not operators or any(operator.numRowsTotal for operator in operators):
+        return False
+    return all(source.startOffset == source.endOffset for source in progress.sources)
 
 
 def _end(spark: SparkSession, query: Any) -> None:  # noqa: ANN401 - Spark's StreamingQuery

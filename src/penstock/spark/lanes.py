@@ -57,7 +57,7 @@ from penstock.spark.task import task_batch, task_run
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.stateful_processor import StatefulProcessorHandle
 
     from penstock.aio.outcome import Carried
@@ -79,6 +79,12 @@ def check(df: DataFrame) -> None:
     if not df.isStreaming:
         msg = "drain: a batch DataFrame has no next batch that would take up what this one leaves; leave drain out"
         raise OptionError(msg)
+    _check_watermarks(df)
+    _check_store(df.sparkSession)
+    _check_installed()
+
+
+def _check_watermarks(df: DataFrame) -> None:
     late = [field.name for field in df.schema.fields if _WATERMARK in (field.metadata or {})]
     if late:
         msg = (
@@ -86,10 +92,16 @@ def check(df: DataFrame) -> None:
             "would drop them as late; leave drain out, or call withWatermark behind async_map with a delay above `timeout`"
         )
         raise OptionError(msg)
-    provider = df.sparkSession.conf.get(_PROVIDER)
+
+
+def _check_store(spark: SparkSession) -> None:
+    provider = spark.conf.get(_PROVIDER)
     if provider is None or not provider.endswith("RocksDBStateStoreProvider"):
         msg = f"drain: Spark keeps such state in RocksDB alone; found {_PROVIDER}={provider}; set it to {_ROCKS}"
         raise OptionError(msg)
+
+
+def _check_installed() -> None:
     try:
         for name in ("pandas", "google.protobuf"):
             import_module(name)
@@ -134,7 +146,7 @@ def _packed(batches: Iterator[pa.RecordBatch], form: Form, operator: str, *, key
     """Yield chunks of a partition's rows, each for one lane; an empty one for a lane that has none of them."""
     query, number, partition = task_batch()
     origin = f"{query}-{operator}-{number}-{partition}-"
-    keys = _lanes(int(_told(_PARTITIONS) or _PARTITIONS_DEFAULT))
+    keys = _lanes(int(_property(_PARTITIONS) or _PARTITIONS_DEFAULT))
     sent = [0] * len(keys)
     rows = 0
     for batch in batches:
@@ -205,6 +217,10 @@ class _Lanes(StatefulProcessor):
         return self._serve(key, None, timerValues.getCurrentProcessingTimeInMs())
 
     def _serve(self, key: Any, chunks: Iterator[bytes] | None, now_ms: int) -> Iterator[Any]:  # noqa: ANN401 - Spark's
+        """Yield what the batch before has made for a lane, have its rows called, and keep what they make and leave.
+
+        Once in a task. It stays one function: each of its values goes into the state at its end.
+        """
         lane = key[0]
         if lane in self._served:
             return
@@ -217,10 +233,11 @@ class _Lanes(StatefulProcessor):
         if earlier or chunks is not None:
             seconds = self._seconds(earlier, has_input=chunks is not None, emits=finished > 0)
             carrying = Carrying(self._form.opened, id_of, earlier, left.extend, seconds)
-            for batch in self._stream((packed for chunk in chunks or () for packed in loaded(chunk)), carrying):
+            for batch in self._stream(_loaded(chunks or ()), carrying):
                 self._finished.updateValue((chunks_made,), (dumped([batch]),))
                 chunks_made += 1
-                yield _frame()  # whoever waits for output sees that the task lives
+                # Whoever waits for output sees that the task lives.
+                yield _frame()
         if left or chunks_made:
             self._kept.update((self._form.kept(left, chunks_made, run),))
             self._handle.registerTimer(now_ms + 1)
@@ -244,6 +261,11 @@ class _Lanes(StatefulProcessor):
 
     def close(self) -> None:
         """Do nothing: every task's operator is closed when its rows are served."""
+
+
+def _loaded(chunks: Iterable[bytes]) -> Iterator[pa.RecordBatch]:
+    for chunk in chunks:
+        yield from loaded(chunk)
 
 
 def _frame(*chunks: bytes) -> Any:  # noqa: ANN401 - a data frame
@@ -291,8 +313,8 @@ def _hash(value: int) -> int:
     return mixed - (mixed >> 31 << 32)
 
 
-def _told(name: str) -> str | None:
+def _property(name: str) -> str | None:
     """Return what the query that runs says of a setting."""
     context = TaskContext.get()
-    told: str | None = None if context is None else context.getLocalProperty(name)
-    return told
+    value: str | None = None if context is None else context.getLocalProperty(name)
+    return value

@@ -35,10 +35,10 @@ def local_session(
     active = SparkSession.getActiveSession()
     if active is not None:
         return active
-    session, found = start(master, config or {}, rows_in_jvm=rows_in_jvm, quiet=quiet, load=_load_ingest)
+    session, has_formats = start(master, config or {}, rows_in_jvm=rows_in_jvm, quiet=quiet, load=_load_ingest)
     if rows_in_jvm:
         register(session)
-    elif not found:
+    elif not has_formats:
         register_formats(session)
     return session
 

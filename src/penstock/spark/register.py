@@ -44,7 +44,8 @@ def register(spark: SparkSession) -> None:
     register_formats(spark)
     say_zone()
     if is_remote(spark):
-        return  # its queries end elsewhere: their parts are published when they are idle, or their application ends
+        # Its queries end elsewhere: their parts are published when they are idle, or their application ends.
+        return
     if not _registered:
         atexit.register(_leave)
         _be_there_at_the_end()

@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 
     from penstock.wal import Position
 
-_OPENING_TRIES = 50  # a tenth of a second apart: the process of a query that was just stopped may still end
+# They are a tenth of a second apart: the process of a query that was just stopped may still end.
+_OPENING_TRIES = 50
 
 
 @named
@@ -153,8 +154,8 @@ class ReplayableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
             def tell(window: bytes) -> None:
                 check_done("acknowledge", acknowledge(_table(window)))
 
-            told = None if acknowledge is None else tell
-            self._replay = Replay(self._opened, lambda last: self._packed(read(last and _table(last))), told)
+            acknowledged = None if acknowledge is None else tell
+            self._replay = Replay(self._opened, lambda last: self._packed(read(last and _table(last))), acknowledged)
         return self._replay
 
     def _packed(self, returned: Any) -> bytes | None:  # noqa: ANN401 - what the user returned
@@ -170,23 +171,31 @@ class ReplayableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         packed: bytes = sink.getvalue().to_pybytes()
         return packed
 
-    def _batches(self, returned: Any) -> list[pa.RecordBatch]:  # noqa: ANN401 - as above
+    def _batches(self, returned: Any) -> list[pa.RecordBatch]:  # noqa: ANN401 - what the user returned
         if hasattr(returned, "__arrow_c_stream__") or isinstance(returned, pa.RecordBatch):
-            table = pa.table(returned)
-            if dropped := list(_unknown(table.schema, self._schema)):
-                msg = (
-                    f"read returned columns that the schema has not: {', '.join(map(repr, dropped))}; expected "
-                    f"{', '.join(self._schema.names)}; name them in schema, or drop them"
-                )
-                raise OptionError(msg)
-            return [conform(batch, self._schema) for batch in table.to_batches()]
+            return self._of_table(pa.table(returned))
+        return self._of_rows(returned)
+
+    def _of_table(self, table: pa.Table) -> list[pa.RecordBatch]:
+        if dropped := list(_unknown(table.schema, self._schema)):
+            msg = (
+                f"read returned columns that the schema has not: {', '.join(map(repr, dropped))}; expected "
+                f"{', '.join(self._schema.names)}; name them in schema, or drop them"
+            )
+            raise OptionError(msg)
+        return [conform(batch, self._schema) for batch in table.to_batches()]
+
+    def _of_rows(self, returned: Any) -> list[pa.RecordBatch]:  # noqa: ANN401 - what the user returned
         try:
             rows = outputs_of(returned, tuple(self._schema.names))
         except (TypeError, ValueError) as error:
             msg = f"what read returned is no rows: {error}"
             raise OptionError(msg) from error
-        columns = [of_values(v, f) for v, f in zip(zip(*rows, strict=True), self._schema, strict=True)] if rows else []
-        return [pa.RecordBatch.from_arrays(columns, schema=self._schema)] if rows else []
+        if not rows:
+            return []
+        by_column = zip(zip(*rows, strict=True), self._schema, strict=True)
+        columns = [of_values(values, column) for values, column in by_column]
+        return [pa.RecordBatch.from_arrays(columns, schema=self._schema)]
 
     def __getstate__(self) -> dict[str, Any]:
         """Travel to tasks without the store and the functions."""

@@ -1,9 +1,12 @@
 """Proof that an output is what its ledgers say, and that it holds what was read exactly once.
 
-`files` compares the output with the ledgers; `taken` says which bytes of a source the committed batches have read;
+*What lives here.* `files` compares the output with the ledgers; `taken` says which bytes of a source the committed batches have read;
 `records` turns both sides into records of one form; `sums` proves that they are the same multiset, in bounded memory;
 `compare` does that and, where they differ, finds records that show how; `against` puts these together, `report` all.
-Nothing here changes anything.
+
+*What may be touched.* Nothing: outputs, sources and checkpoints are read, and a live query may go on meanwhile.
+
+*What it may know.* The rooms of source, sink and ingest, and what is below them; neither Spark nor the command.
 """
 
 from __future__ import annotations

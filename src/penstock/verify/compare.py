@@ -11,6 +11,7 @@ import json
 import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
@@ -29,6 +30,7 @@ EXAMPLES_MAX = 5
 _RANGES_MAX = 16
 _FILES_MAX = 3
 _SHOWN_CHARACTERS = 200
+_KINDS = ("missing", "doubled", "foreign")  # in the order in which they are shown
 _T = TypeVar("_T")
 
 
@@ -58,9 +60,9 @@ class Sides:
 def sums(sides: Sides) -> tuple[Sums, Sums]:
     """Return the sums of the source and of the output."""
     units = [*sides.source, *sides.output]
-    found = _side_by_side(_sums, units, sides)
+    parts = _side_by_side(_sums, units, sides)
     count = len(sides.source)
-    return sum(found[:count], Sums()), sum(found[count:], Sums())
+    return sum(parts[:count], Sums()), sum(parts[count:], Sums())
 
 
 def examples(sides: Sides) -> list[Example]:
@@ -72,16 +74,15 @@ def examples(sides: Sides) -> list[Example]:
         _trace(unit, chosen, suspects, is_output=False)
     for unit in sides.output:
         _trace(unit, chosen, suspects, is_output=True)
-    found = [suspect.example() for suspect in suspects.values() if suspect.in_source != suspect.in_output]
-    order = ("missing", "doubled", "foreign")
-    return _varied(sorted(found, key=lambda example: order.index(example.kind)))
+    return _varied([suspect.example() for suspect in suspects.values() if suspect.in_source != suspect.in_output])
 
 
-def _varied(found: list[Example]) -> list[Example]:
-    """Return some of each kind."""
-    by_kind = [[e for e in found if e.kind == kind] for kind in dict.fromkeys(e.kind for e in found)]
-    turns = [e for turn in range(EXAMPLES_MAX) for each in by_kind for e in each[turn : turn + 1]]
-    return sorted(turns[:EXAMPLES_MAX], key=found.index)
+def _varied(differing: list[Example]) -> list[Example]:
+    """Return at most `EXAMPLES_MAX`, kind by kind; the kinds take turns, so that none of them pushes out another."""
+    by_kind = [[example for example in differing if example.kind == kind] for kind in _KINDS]
+    rounds = zip_longest(*by_kind)
+    in_turns = [example for turn in rounds for example in turn if example is not None]
+    return sorted(in_turns[:EXAMPLES_MAX], key=lambda example: _KINDS.index(example.kind))
 
 
 def _sums(unit: Unit) -> Sums:
@@ -114,7 +115,8 @@ def _side_by_side(work: Callable[[Unit], _T], units: Iterable[Unit], sides: Side
             done += unit.size
             sides.progress(done, total)
     finally:
-        pool.shutdown(cancel_futures=True)  # after an error nobody wants the rest
+        # After an error nobody wants the rest.
+        pool.shutdown(cancel_futures=True)
     return results
 
 
@@ -138,17 +140,21 @@ class _Suspect:
             self.in_source += count
 
     def example(self) -> Example:
-        kind = "missing" if self.in_output < self.in_source else "doubled" if self.in_source else "foreign"
         files = tuple(self.source_files), tuple(self.output_files)
-        return Example(kind, self.record, self.in_source, self.in_output, *files)
+        return Example(self._kind(), self.record, self.in_source, self.in_output, *files)
+
+    def _kind(self) -> str:
+        if self.in_output < self.in_source:
+            return "missing"
+        return "doubled" if self.in_source else "foreign"
 
 
 def _trace(unit: Unit, ranges: Places, suspects: dict[int, _Suspect], *, is_output: bool) -> None:
     """Count the records of the chosen ranges in one unit. Only these few are touched one by one."""
     for bucket, rows in unit.read():
-        found = hashes(bucket, rows)
-        places = np.flatnonzero(np.isin(range_of(found), ranges))
-        values, first, counts = np.unique(found[places], return_index=True, return_counts=True)
+        row_hashes = hashes(bucket, rows)
+        places = np.flatnonzero(np.isin(range_of(row_hashes), ranges))
+        values, first, counts = np.unique(row_hashes[places], return_index=True, return_counts=True)
         for value, at, count in zip(values.tolist(), first.tolist(), counts.tolist(), strict=True):
             if value not in suspects:
                 suspects[value] = _Suspect(_shown(rows, int(places[at])))

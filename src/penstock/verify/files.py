@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from penstock.errors import DamagedState, NotThere, PenstockError, UsageError
 from penstock.sink.buckets import DEFAULT_PARTITION
@@ -35,7 +35,7 @@ from penstock.sink.sink import STATE_DIRECTORY, Sink
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from penstock.sink.ledger import FinishedFile, Segment, State
+    from penstock.sink.ledger import FinishedFile, Growth, Segment, State
     from penstock.storage import Entry, Storage
 
     Progress = Callable[[int, int], None]
@@ -64,7 +64,8 @@ class SinkView:
     @staticmethod
     def of(sink: Sink) -> SinkView:
         """Read the ledger. Raises `DamagedState` if a record is damaged, or the history lacks one."""
-        for left in reversed(range(_TRIES)):  # a live query folds and adds records meanwhile
+        # A live query folds and adds records meanwhile, so one look may not be enough.
+        for left in reversed(range(_TRIES)):
             look = sink.ledger.look()
             head = sink.ledger.head(look)
             try:
@@ -82,6 +83,26 @@ class SinkView:
     def owed(self) -> tuple[FinishedFile, ...]:
         """Return the files of the head that may not be visible yet."""
         return () if self.published else self.head.finished
+
+    @property
+    def growing(self) -> dict[str, Growth]:
+        """Return what the head adds to growing files, by their paths, where that may not be visible yet."""
+        return {} if self.published else {growth.path: growth for growth in self.head.grown}
+
+    @property
+    def bytes(self) -> int:
+        """Return the size of all its files, finished and growing, when all is visible."""
+        return sum(file.bytes for file in self.files) + sum(self.head.lengths.values())
+
+    @property
+    def open_rows(self) -> int:
+        """Return how many rows are committed and lie in open parts."""
+        return sum(part.rows for part in self.head.open)
+
+    @property
+    def open_segments(self) -> Iterator[Segment]:
+        """Yield what the open parts consist of."""
+        return (segment for part in self.head.open for segment in part.segments)
 
 
 @dataclass(frozen=True)
@@ -127,13 +148,13 @@ def check_files(storage: Storage, root: str, progress: Progress) -> tuple[Output
     Returns what was found and the ledgers it was compared with. Raises `DamagedState` for a damaged ledger.
     """
     sinks = existing_sinks(storage, root)
-    visible = dict(_walk(storage, root))
+    visible = dict(walk(storage, root))
     views = [SinkView.of(sink) for sink in sinks]
     check = _Check(storage, root, visible, progress, sum(view.head.total_bytes for view in views))
-    found = tuple(check.sink(view) for view in views)
+    compared = tuple(check.sink(view) for view in views)
     check.once(views)
     hidden = check.others(views)
-    return OutputFiles(found, tuple(check.problems), hidden), views
+    return OutputFiles(compared, tuple(check.problems), hidden), views
 
 
 class _Check:
@@ -150,22 +171,29 @@ class _Check:
 
     def sink(self, view: SinkView) -> SinkFiles:
         """Look at every file of one sink."""
-        owed = {file.path for file in view.owed}
-        waiting = sum(self._finished(view, file, owed=file.path in owed) for file in view.files)
-        waiting += sum(self._grown(view, path, length) for path, length in view.head.lengths.items())
+        owed_files = self._all_finished(view) + self._all_grown(view)
         self._unwritable(view)
-        for segment in (segment for part in view.head.open for segment in part.segments):
+        for segment in view.open_segments:
             self._staged(view, segment)
-        sizes = view.files, view.head.lengths.values()
         return SinkFiles(
             sink=view.sink.sink_id,
             files=len(view.files) + len(view.head.lengths),
-            rows=view.head.total_rows - sum(part.rows for part in view.head.open),
-            bytes=sum(file.bytes for file in sizes[0]) + sum(sizes[1]),
-            open_rows=sum(part.rows for part in view.head.open),
-            owed_files=waiting,
+            rows=view.head.total_rows - view.open_rows,
+            bytes=view.bytes,
+            open_rows=view.open_rows,
+            owed_files=owed_files,
             unnamed_files=len(unnamed(view.sink, view.head, published=view.published)),
         )
+
+    def _all_finished(self, view: SinkView) -> int:
+        """Compare the finished files of a sink; return how many are owed."""
+        owed = {file.path for file in view.owed}
+        return sum(self._finished(view, file, owed=file.path in owed) for file in view.files)
+
+    def _all_grown(self, view: SinkView) -> int:
+        """Compare the growing files of a sink; return of how many something is owed."""
+        growing = view.growing
+        return sum(self._grown(view, path, length, growing.get(path)) for path, length in view.head.lengths.items())
 
     def _finished(self, view: SinkView, file: FinishedFile, *, owed: bool) -> bool:
         """Compare one file; tell whether it is still owed."""
@@ -183,30 +211,30 @@ class _Check:
         return owed
 
     def _compare(self, place: str, path: str, file: FinishedFile) -> None:
-        found = digest(self._storage, place)
+        actual = digest(self._storage, place)
         self._done += file.bytes
         self._progress(self._done, self._total)
-        self._judge(path, found, (file.bytes, file.digest))
+        self._judge(path, actual, (file.bytes, file.digest))
 
-    def _judge(self, path: str, found: tuple[int, str], expected: tuple[int, str]) -> None:
+    def _judge(self, path: str, actual: tuple[int, str], expected: tuple[int, str]) -> None:
         """Report a file whose (length, digest) is not what was decided."""
-        if found[0] != expected[0]:
-            kind = "cut" if found[0] < expected[0] else "altered"
-            self._report(kind, path, f"{found[0]} bytes, the ledger says {expected[0]}")
-        elif found != expected:
-            self._report("altered", path, f"digest {found[1]}, the ledger says {expected[1]}")
+        if actual[0] != expected[0]:
+            kind = _kind_by_length(actual[0], expected[0])
+            self._report(kind, path, f"{actual[0]} bytes, the ledger says {expected[0]}")
+        elif actual != expected:
+            self._report("altered", path, f"digest {actual[1]}, the ledger says {expected[1]}")
 
     def _staged(self, view: SinkView, segment: Segment) -> None:
         """Compare what is committed and waits in the staging directory; a live query may be done with it by now."""
         place = f"{view.sink.staging}/{segment.file}"
         path = place.removeprefix(f"{self._root}/")
         try:
-            found = digest(self._storage, place, segment.start, segment.end)
+            actual = digest(self._storage, place, segment.start, segment.end)
         except NotThere:
-            if view.sink.ledger.head().n == view.head.n:
+            if _is_newest(view):
                 self._report("missing", path, f"{segment.rows} rows, committed and not visible yet")
         else:
-            self._judge(path, found, (segment.end - segment.start, segment.digest))
+            self._judge(path, actual, (segment.end - segment.start, segment.digest))
 
     def _unwritable(self, view: SinkView) -> None:
         """Report open parts that can never become files; of segments that are gone or damaged `_staged` tells."""
@@ -218,25 +246,20 @@ class _Check:
                     "unwritable", f"{STATE_DIRECTORY}/{view.sink.sink_id}/staging/{part.segments[0].file}", detail
                 )
 
-    def _grown(self, view: SinkView, path: str, length: int) -> bool:
-        """Compare the length of a growing file; tell whether some of it is still owed."""
-        growing = {} if view.published else {growth.path: growth for growth in view.head.grown}
-        before = growing[path].before if path in growing else length
-        try:
-            size = self._storage.stat(f"{self._root}/{path}").size
-        except NotThere:
-            size = -1
-        if max(size, 0) == length:
+    def _grown(self, view: SinkView, path: str, length: int, growth: Growth | None) -> bool:
+        """Compare the length of a growing file; tell whether some of it, `growth`, is still owed."""
+        size = size_if_there(self._storage, f"{self._root}/{path}")
+        visible = size or 0
+        if visible == length:
             return False
-        if before <= max(size, 0) < length:
-            for segment in growing[path].segments:
+        if growth is not None and growth.before <= visible < length:
+            for segment in growth.segments:
                 self._staged(view, segment)
             return True
-        if size < 0:
+        if size is None:
             self._report("missing", path, f"a growing file of {length} bytes")
-        elif view.sink.ledger.head().n == view.head.n:  # else a live query has gone on
-            kind = "cut" if size < length else "altered"
-            self._report(kind, path, f"{size} bytes, the ledger says {length} (it grows)")
+        elif _is_newest(view):
+            self._report(_kind_by_length(size, length), path, f"{size} bytes, the ledger says {length} (it grows)")
         return False
 
     def once(self, views: list[SinkView]) -> None:
@@ -249,18 +272,17 @@ class _Check:
     def others(self, views: list[SinkView]) -> int:
         """Report what no ledger names; return how many hidden files there are."""
         named = {path for view in views for path in _paths(view)}
-        others = {path: entry for path, entry in self._visible.items() if path not in named}
-        hidden = [path for path in others if _is_hidden(path)]
-        sizes: dict[int, list[FinishedFile]] = {}
-        for file in (file for view in views for file in view.files):
-            sizes.setdefault(file.bytes, []).append(file)
-        for path in sorted(others.keys() - set(hidden)):
-            self._foreign(path, sizes.get(others[path].size, []))
+        unnamed_paths = self._visible.keys() - named
+        hidden = set(filter(_is_hidden, unnamed_paths))
+        by_size = _by_size(views)
+        for path in sorted(unnamed_paths - hidden):
+            self._foreign(path, by_size.get(self._visible[path].size, []))
         return len(hidden)
 
     def _foreign(self, path: str, alike: list[FinishedFile]) -> None:
-        found = digest(self._storage, f"{self._root}/{path}")[1] if alike else ""
-        twin = next((file for file in alike if file.digest == found), None)
+        """Report a file that no ledger names; `alike` are the finished files of its size, of which it may be a copy."""
+        actual = digest(self._storage, f"{self._root}/{path}")[1] if alike else ""
+        twin = next((file for file in alike if file.digest == actual), None)
         if twin is not None:
             self._report("doubled", path, f"no ledger names it; it is a copy of {twin.path!r}, {twin.rows} rows")
         else:
@@ -268,6 +290,14 @@ class _Check:
 
     def _report(self, kind: str, path: str, detail: str) -> None:
         self.problems.append(Problem(kind, path, detail))
+
+
+def size_if_there(storage: Storage, path: str) -> int | None:
+    """Return the size of a file, `None` if there is nothing: a live query may have swept it meanwhile."""
+    try:
+        return storage.stat(path).size
+    except NotThere:
+        return None
 
 
 def unnamed(sink: Sink, head: State, *, published: bool) -> list[str]:
@@ -278,12 +308,30 @@ def unnamed(sink: Sink, head: State, *, published: bool) -> list[str]:
         return []
 
 
-def _refuse_gap(sink: Sink, head: State, found: int) -> None:
+def _refuse_gap(sink: Sink, head: State, listed: int) -> NoReturn:
     msg = (
-        f"the ledger {sink.state + '/ledger'!r} lists {found} finished files, its record {head.n} says "
+        f"the ledger {sink.state + '/ledger'!r} lists {listed} finished files, its record {head.n} says "
         f"{head.total_files}: a record is missing; restore the directory from a copy, nothing was changed"
     )
     raise DamagedState(msg)
+
+
+def _is_newest(view: SinkView) -> bool:
+    """Tell whether the ledger is still as the view shows it; else a live query has gone on."""
+    return view.sink.ledger.head().n == view.head.n
+
+
+def _kind_by_length(actual: int, expected: int) -> str:
+    return "cut" if actual < expected else "altered"
+
+
+def _by_size(views: list[SinkView]) -> dict[int, list[FinishedFile]]:
+    """Return all finished files by their size in bytes."""
+    by_size: dict[int, list[FinishedFile]] = {}
+    for view in views:
+        for file in view.files:
+            by_size.setdefault(file.bytes, []).append(file)
+    return by_size
 
 
 def _paths(view: SinkView) -> Iterator[str]:
@@ -291,18 +339,23 @@ def _paths(view: SinkView) -> Iterator[str]:
     yield from view.head.lengths
 
 
-def _walk(storage: Storage, root: str) -> Iterator[tuple[str, Entry]]:
+def walk(storage: Storage, root: str) -> Iterator[tuple[str, Entry]]:
     """Yield (path below root, entry) of every file outside of the state directory; a directory is entered once."""
-    waiting, entered = [""], set()
+    waiting = [""]
+    entered: set[str] = set()
     while waiting:
-        folder = waiting.pop()
-        for entry in storage.list(f"{root}/{folder}" if folder else root):
-            path = f"{folder}/{entry.name}" if folder else entry.name
+        for path, entry in entries_of(storage, root, waiting.pop()):
             if not entry.is_directory:
                 yield path, entry
             elif path != STATE_DIRECTORY and entry.identity not in entered:
                 entered.add(entry.identity)
                 waiting.append(path)
+
+
+def entries_of(storage: Storage, root: str, folder: str) -> Iterator[tuple[str, Entry]]:
+    """Yield (path below root, entry) of all that lies in a folder of root, which is root itself if it is ""."""
+    for entry in storage.list(f"{root}/{folder}" if folder else root):
+        yield f"{folder}/{entry.name}" if folder else entry.name, entry
 
 
 def _is_hidden(path: str) -> bool:

@@ -54,13 +54,14 @@ def verify(
     files, views = check_files(storage, root, lambda done, total: report("files", done, total))
     if src is None:
         return Report(root, files)
-    from penstock.verify.against import check_source  # only who compares records needs what reads them
+    # Only who compares records needs what reads them.
+    from penstock.verify.against import check_source
 
     checked = check_source(files, views, src, transform, lambda done, total: report("records", done, total))
     return Report(root, files, checked)
 
 
-def _silent(what: str, done: int, total: int) -> None:
+def _silent(subject: str, done: int, total: int) -> None:
     """Report nothing."""
 
 

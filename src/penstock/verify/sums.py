@@ -60,10 +60,10 @@ class Ranges:
 
     def add(self, bucket: str, rows: pa.RecordBatch) -> None:
         """Take in the records."""
-        found = hashes(bucket, rows)
-        places = range_of(found)
+        row_hashes = hashes(bucket, rows)
+        places = range_of(row_hashes)
         self.counts += np.bincount(places, minlength=len(self.counts))
-        np.add.at(self.sums, places, found)
+        np.add.at(self.sums, places, row_hashes)
 
     def merge(self, other: Ranges) -> None:
         """Take in what another has."""
@@ -82,9 +82,9 @@ def hashes(bucket: str, rows: pa.RecordBatch, seed: int = _SEEDS[0]) -> Hashes:
     return frame.hash_rows((seed + xxhash.xxh3_64_intdigest(bucket.encode())) & _MASK).to_numpy()
 
 
-def range_of(found: Hashes) -> Places:
+def range_of(row_hashes: Hashes) -> Places:
     """Return the range each hash lies in."""
-    places: Places = (found >> np.uint64(64 - _RANGE_BITS)).astype(np.intp)
+    places: Places = (row_hashes >> np.uint64(64 - _RANGE_BITS)).astype(np.intp)
     return places
 
 

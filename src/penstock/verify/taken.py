@@ -21,11 +21,14 @@ from penstock.source.cursor import Cursor, FileVersion, Split
 from penstock.source.scan import Scan
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from penstock.options import Options
     from penstock.storage import Storage
     from penstock.verify.files import SinkView
 
 _UNTOLD = "the checkpoint cannot be read, so every file of the source is taken to be ingested"
+_FORGOTTEN = "too many files came or went since to tell which behind the cursor were read: all count as read"
 
 
 @dataclass(frozen=True)
@@ -37,13 +40,20 @@ class Taken:
     waiting_bytes: int
     notes: tuple[str, ...]
 
+    @staticmethod
+    def of(files: Sequence[FileVersion], splits: Sequence[Split], notes: Sequence[str] = ()) -> Taken:
+        """Return what waits where of `files` only `splits` were read; an empty file waits as well, until it has a split."""
+        ends = {split.file.path: split.end for split in splits}
+        waiting = [file.size - ends.get(file.path, 0) for file in files if ends.get(file.path, -1) < file.size]
+        return Taken(tuple(splits), len(waiting), sum(waiting), tuple(notes))
+
 
 def last_offset(view: SinkView) -> dict[str, Any] | None:
     """Return our source's end offset of the last committed batch; `{}` if none is, `None` if it cannot be read here."""
     sink = view.sink
     noted, usual = sink.options["checkpointLocation"], f"{sink.root}/{STATE_DIRECTORY}/checkpoint"
-    places = [noted, usual]  # the directory may have moved with its checkpoint
-    for place in filter(None, places):
+    # The directory may have moved with its checkpoint, so the noted place is not the only one.
+    for place in filter(None, [noted, usual]):
         offset = _offset(Checkpoint(place), view)
         if offset is not None:
             return offset
@@ -51,14 +61,22 @@ def last_offset(view: SinkView) -> dict[str, Any] | None:
 
 
 def _offset(checkpoint: Checkpoint, view: SinkView) -> dict[str, Any] | None:
+    """Return the offset that this checkpoint has of our source; `None` if it has none, or is that of another query."""
     query = checkpoint.query_id()
-    if query is None or (view.head.batches and query not in view.head.batches):
-        return None  # of another query: the directory was moved, and something else is there by now
+    # Another query's checkpoint may be there by now, where the directory was moved.
+    if query is None or not _may_write(query, view):
+        return None
     batch = max([view.head.last_batch(query), *checkpoint.numbers("commits")])
     if batch < 0:
         return {}
     offsets = [offset for offset in checkpoint.offsets(batch) if offset is not None]
     return offsets[0] if len(offsets) == 1 else None
+
+
+def _may_write(query: str, view: SinkView) -> bool:
+    """Tell whether the query is one of those that the sink has a batch of; of a new sink it may be."""
+    batches = view.head.batches
+    return not batches or query in batches
 
 
 def taken(storage: Storage, root: str, options: Options, offset: dict[str, Any] | None) -> Taken:
@@ -69,37 +87,51 @@ def taken(storage: Storage, root: str, options: Options, offset: dict[str, Any] 
     listed = Scan.of(storage, root, options).refresh().came
     files = sorted((file for file, _ in listed), key=lambda file: file.order)
     if offset is None:
-        return Taken(tuple(Split(file, 0, file.size) for file in files), 0, 0, (_UNTOLD,))
+        return Taken.of(files, list(map(_whole, files)), [_UNTOLD])
     if not offset:
-        return Taken((), len(files), sum(file.size for file in files), ())
+        return Taken.of(files, [])
     return _passed(files, offset)
 
 
+def _whole(file: FileVersion) -> Split:
+    return Split(file, 0, file.size)
+
+
 def _passed(files: list[FileVersion], offset: dict[str, Any]) -> Taken:
+    """Return what an offset that has one of our batches says was read."""
     cursor = Cursor.from_json(offset)
-    files = [file for file in files if cursor.floor is None or file.modified_ns >= cursor.floor]
+    files = _from_floor(files, cursor)
     late, notes = _late(files, cursor, offset)
-    cut = cursor.cut.path if cursor.cut else None
-    splits = [Split(f, 0, f.size) for f in files if cursor.passed(f) and f.path not in late and f.path != cut]
-    ends = {split.file.path: split.end for split in splits}
-    if cursor.cut is not None:
-        splits += [Split(file, 0, cursor.at) for file in files if file.path == cut]
-        ends |= {split.file.path: split.end for split in splits}
-    notes += _uncounted(splits, cursor)
-    waiting = [file.size - ends.get(file.path, 0) for file in files if ends.get(file.path, -1) < file.size]
-    return Taken(tuple(splits), len(waiting), sum(waiting), tuple(notes))
+    cut = _cut(files, cursor)
+    not_whole = late | {split.file.path for split in cut}
+    splits = [_whole(file) for file in files if cursor.passed(file) and file.path not in not_whole] + cut
+    return Taken.of(files, splits, notes + _uncounted(splits, cursor))
+
+
+def _from_floor(files: list[FileVersion], cursor: Cursor) -> list[FileVersion]:
+    """Return the files that the query reads at all: those from before its `startingFrom` it never will."""
+    floor = cursor.floor
+    return files if floor is None else [file for file in files if file.modified_ns >= floor]
+
+
+def _cut(files: list[FileVersion], cursor: Cursor) -> list[Split]:
+    """Return the beginning of the file that a byte limit cut, if there is one."""
+    if cursor.cut is None:
+        return []
+    return [Split(file, 0, cursor.at) for file in files if file.path == cursor.cut.path]
 
 
 def _late(files: list[FileVersion], cursor: Cursor, offset: dict[str, Any]) -> tuple[set[str], list[str]]:
     """Return the files behind the cursor that were not read, and what is to be said about it."""
     if cursor.order is None:
         return set(), []
-    since = offset["recent"]["from"]
-    inside = {f.key: f for f in files if cursor.passed(f) and f.modified_ns >= since}
+    remembered = offset["recent"]
+    passed = filter(cursor.passed, files)
+    inside = {file.key: file for file in passed if file.modified_ns >= remembered["from"]}
     times = {key: file.modified_ns for key, file in inside.items()}
-    answer = recent.recall(offset["recent"], times, (), cursor.latest_ns)
+    answer = recent.recall(remembered, times, (), cursor.latest_ns)
     if answer.near is None:
-        return set(), ["too many files came or went since to tell which behind the cursor were read: all count as read"]
+        return set(), [_FORGOTTEN]
     gone = len(answer.away)
     notes = [f"{gone} files that were read are not there any more, or changed since"] if gone else []
     return {inside[key].path for key in answer.near}, notes
@@ -107,12 +139,12 @@ def _late(files: list[FileVersion], cursor: Cursor, offset: dict[str, Any]) -> t
 
 def _uncounted(splits: list[Split], cursor: Cursor) -> list[str]:
     """Say so if the checkpoint has counted other input than there is now."""
-    found = sum(split.end == split.file.size for split in splits), sum(split.end for split in splits)
-    counted = cursor.files, cursor.bytes
-    if found == counted:
+    files = sum(split.end == split.file.size for split in splits)
+    size = sum(split.end for split in splits)
+    if (files, size) == (cursor.files, cursor.bytes):
         return []
     note = (
-        f"the checkpoint has counted {counted[0]} files with {counted[1]} bytes as read, there are {found[0]} with "
-        f"{found[1]} bytes now: files were removed, changed, or came too late"
+        f"the checkpoint has counted {cursor.files} files with {cursor.bytes} bytes as read, there are {files} with "
+        f"{size} bytes now: files were removed, changed, or came too late"
     )
     return [note]

@@ -14,11 +14,10 @@ import numpy as np
 
 from penstock import clock
 from penstock.errors import PenstockError
+from penstock.verify.files import walk
 from penstock.verify.sums import hashes, lines
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from penstock.storage import Entry, Storage
     from penstock.verify.sums import Hashes
 
@@ -90,14 +89,14 @@ class Onlooker(threading.Thread):
             self.wrong.append(f"{name} changed after it was visible: {before.size} bytes, then {entry.size}")
 
     def _read(self, name: str) -> None:
-        found = hashes("", lines(self._storage.read(f"{self._root}/{name}")))
-        places = np.searchsorted(self._values, found)
-        known = self._values[np.minimum(places, len(self._values) - 1)] == found
+        line_hashes = hashes("", lines(self._storage.read(f"{self._root}/{name}")))
+        places = np.searchsorted(self._values, line_hashes)
+        known = self._values[np.minimum(places, len(self._values) - 1)] == line_hashes
         counts = np.bincount(places[known], minlength=len(self._seen))
         room = np.maximum(self._allowed - self._seen, 0)
         partial, duplicate = int(np.count_nonzero(~known)), int(np.maximum(counts - room, 0).sum())
         self._seen += counts
-        self.records += len(found)
+        self.records += len(line_hashes)
         self.partial += partial
         self.duplicate += duplicate
         if partial or duplicate:
@@ -106,19 +105,9 @@ class Onlooker(threading.Thread):
 
 def source_hashes(storage: Storage, root: str) -> Hashes:
     """Return the hashes of all lines of all files below `root`; a last line that lacks its line feed is given one."""
-    found = [hashes("", lines(_line_feeds(data))) for data in _contents(storage, root)]
-    return np.concatenate(found) if found else np.zeros(0, np.uint64)
-
-
-def _contents(storage: Storage, root: str) -> Iterator[bytes]:
-    waiting = [root]
-    while waiting:
-        folder = waiting.pop()
-        for entry in storage.list(folder):
-            if entry.is_directory:
-                waiting.append(f"{folder}/{entry.name}")
-            elif entry.size:
-                yield storage.read(f"{folder}/{entry.name}")
+    paths = [path for path, entry in walk(storage, root) if entry.size]
+    line_hashes = [hashes("", lines(_line_feeds(storage.read(f"{root}/{path}")))) for path in paths]
+    return np.concatenate(line_hashes) if line_hashes else np.zeros(0, np.uint64)
 
 
 def _line_feeds(data: bytes) -> bytes:

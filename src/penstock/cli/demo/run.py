@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from penstock import clock, failpoints
-from penstock.errors import NotThere, PenstockError
+from penstock.errors import PenstockError
 from penstock.sink import keeper
+from penstock.verify.files import size_if_there
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -107,8 +108,4 @@ def kill_keeper(sink: Sink) -> None:
 
 def is_there(storage: Storage, path: str) -> bool:
     """Tell whether something is at the path."""
-    try:
-        storage.stat(path)
-    except NotThere:
-        return False
-    return True
+    return size_if_there(storage, path) is not None

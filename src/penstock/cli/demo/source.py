@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import sysconfig
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from penstock.errors import AlreadyThere, StorageError
 from penstock.source.scan import hidden
 from penstock.storage import LocalStorage
+from penstock.verify.files import entries_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -59,17 +61,17 @@ def gather(storage: Storage, target: str) -> Gathered:
 def _places() -> dict[str, str]:
     """Return the directories to copy from, each once, by the name they get."""
     paths = sysconfig.get_paths()
-    named = {"stdlib": paths["stdlib"], "site-packages": paths["purelib"], "platform": paths["platlib"]}
-    return {label: path for i, (label, path) in enumerate(named.items()) if path not in list(named.values())[:i]}
+    labels: dict[str, str] = {}
+    for label, name in (("stdlib", "stdlib"), ("site-packages", "purelib"), ("platform", "platlib")):
+        labels.setdefault(paths[name], label)
+    return {label: path for path, label in labels.items()}
 
 
 def _python_files(storage: Storage, root: str) -> Iterator[str]:
     """Yield the paths, below `root`, of all files `*.py`; a directory is entered once, whatever links lead to it."""
     waiting, entered = [""], {storage.stat(root).identity}
     while waiting:
-        folder = waiting.pop()
-        for entry in sorted(storage.list(f"{root}/{folder}" if folder else root), key=lambda e: e.name):
-            path = f"{folder}/{entry.name}" if folder else entry.name
+        for path, entry in sorted(entries_of(storage, root, waiting.pop()), key=itemgetter(0)):
             if entry.is_directory and entry.identity not in entered:
                 entered.add(entry.identity)
                 waiting.append(path)
@@ -100,7 +102,8 @@ def _copy(storage: Storage, data: bytes, path: str) -> None:
         with storage.create(path) as file:
             file.write(data)
     except AlreadyThere:
-        return  # two names of one place that differ in case only, where the file system does not tell them apart
+        # There are two names of one place that differ in case only, where the file system does not tell them apart.
+        return
 
 
 def _is_utf8(data: bytes) -> bool:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.status import Status
 
+    from penstock.sink.ledger import State
     from penstock.sink.sink import Sink
     from penstock.storage import Storage
 
@@ -80,7 +81,8 @@ def play(directory: str | None, *, keep: bool, as_json: bool) -> Answer:
             demo.play()
         finally:
             demo.outcome.seconds = round(clock.monotonic() - start, 1)
-            kept = keep or bool(demo.outcome.wrong)  # what went wrong can be looked at
+            # What went wrong can be looked at.
+            kept = keep or bool(demo.outcome.wrong)
             if not kept:
                 _remove(storage, place)
             if marks != (storage, place):
@@ -180,17 +182,17 @@ class _Demo:
     def _state(self, sink: Sink, where: str) -> Kill:
         head = sink.ledger.head()
         owed = sum(not is_there(self._storage, f"{self._output}/{file.path}") for file in head.finished)
-        named = {s.file for part in head.open for s in part.segments} | {file.staged for file in head.finished}
-        staged = self._storage.names(sink.staging).keys() - named
+        staged = self._storage.names(sink.staging).keys() - _named(head)
         visible = sum(not entry.is_directory for entry in self._storage.list(self._output))
-        return Kill(where, max([-1, *(number for number, _ in head.batches.values())]), visible, owed, len(staged))
+        batch = max([-1, *map(head.last_batch, head.batches)])
+        return Kill(where, batch, visible, owed, len(staged))
 
     def _finished(self) -> None:
         ended = self._run("", "")
         self.outcome.ended = ended.facts
         if ended.status or not ended.facts.get("ok"):
-            said = " ".join(ended.said) or ended.facts
-            self.outcome.wrong.append(f"the last run failed (status {ended.status}): {said}")
+            words = " ".join(ended.said) or ended.facts
+            self.outcome.wrong.append(f"the last run failed (status {ended.status}): {words}")
             return
         self._tell.done(f"the third run ended: {ended.facts['rows']:,} lines in {ended.facts['output_files']:,} files")
 
@@ -211,22 +213,23 @@ class _Demo:
     def facts(self) -> dict[str, Any]:
         """Return what happened, as JSON has it."""
         outcome, reader = self.outcome, self.reader
+        seen = ("listings", "files", "records", "partial", "duplicate")
         return {
             "ok": not outcome.wrong,
             "source": asdict(outcome.gathered) | {"records": outcome.records},
             "kills": [asdict(kill) for kill in outcome.kills],
             "output": {name: outcome.ended.get(name) for name in ("rows", "output_files", "output_bytes", "batch")},
-            "reader": {
-                "listings": reader.listings if reader else 0,
-                "files": reader.files if reader else 0,
-                "records": reader.records if reader else 0,
-                "partial": reader.partial if reader else 0,
-                "duplicate": reader.duplicate if reader else 0,
-            },
+            "reader": {name: getattr(reader, name) if reader else 0 for name in seen},
             "verified": bool(outcome.verified.get("ok")),
             "wrong": outcome.wrong,
             "seconds": outcome.seconds,
         }
+
+
+def _named(head: State) -> set[str]:
+    """Return the staged files that a record of the ledger means."""
+    segments = (segment for part in head.open for segment in part.segments)
+    return {segment.file for segment in segments} | {file.staged for file in head.finished}
 
 
 def _place(directory: str | None) -> tuple[Storage, str]:
@@ -282,7 +285,7 @@ def _show(facts: dict[str, Any], out: Console) -> None:
     table.add_row("every record once", "verified" if facts["verified"] else "NOT VERIFIED")
     table.add_row("took", format_duration(facts["seconds"]))
     out.print(table)
-    for what in facts["wrong"]:
-        out.print(f"wrong: {what}", style="red", soft_wrap=True)
+    for failure in facts["wrong"]:
+        out.print(f"wrong: {failure}", style="red", soft_wrap=True)
     if facts["directory"]:
         out.print(f"files are kept in {facts['directory']}", soft_wrap=True)

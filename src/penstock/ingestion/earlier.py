@@ -1,0 +1,114 @@
+"""What earlier ingests have given to an output, and whether an input may be ingested into it beside that.
+
+A new checkpoint would have rows twice that DST has of files that are still there. One of another input that is still there,
+and so was not just renamed, would have files of this input taken for those that were read.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from penstock.errors import CheckpointMismatch, DamagedState, NotThere, StorageError
+from penstock.options import SOURCE, parse
+from penstock.query.checkpoint import Checkpoint
+from penstock.sink.existing import sink_ids
+from penstock.sink.sink import STATE_DIRECTORY, Sink
+from penstock.source.cursor import Cursor
+from penstock.source.scan import Scan
+from penstock.storage import locate
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from penstock.sink.ledger import State
+    from penstock.storage import Storage
+
+# What two ingests have to have in common to read the same files.
+_SELECTING = ("path", "pathGlobFilter", "pattern", "startingFrom")
+
+
+@dataclass(frozen=True)
+class Earlier:
+    """An input (`source` are its options, with its path) that is to be ingested into `dst` under a checkpoint."""
+
+    input: Storage
+    source: Mapping[str, str]
+    output: Storage
+    dst: str
+    checkpoint: Checkpoint
+
+    def check(self) -> None:
+        """Raise `CheckpointMismatch` where the checkpoint would have one input taken for another."""
+        query = self.checkpoint.query_id()
+        for sink, source, head in self._ingests():
+            if query is None:
+                self._check_new(sink, source, head)
+            elif query in head.batches:
+                self._check_same(source)
+
+    def _check_new(self, sink: Sink, source: Mapping[str, str], head: State) -> None:
+        """Raise if what `sink` was given would be read again, under a checkpoint that is new."""
+        path = self.source["path"]
+        same = all(source.get(name) == self.source.get(name) for name in _SELECTING)
+        if same and self._were_read(sink, head.time_ns):
+            msg = (
+                f"DST={self.dst!r} has what was ingested from {path!r} under the checkpoint "
+                f"{sink.options['checkpointLocation']!r}, and {self.checkpoint.location!r} is a new one: records "
+                "would be there twice; go on with that checkpoint, restore it, or choose another DST"
+            )
+            raise CheckpointMismatch(msg)
+
+    def _check_same(self, source: Mapping[str, str]) -> None:
+        """Raise if the checkpoint is that of another input."""
+        path = self.source["path"]
+        if self._is_other(source["path"]):
+            msg = (
+                f"the checkpoint {self.checkpoint.location!r} is that of an ingest from {source['path']!r}, which is still "
+                f"there: files of {path!r} could be taken for files of it that were read; give this input a checkpoint of "
+                "its own, or another DST"
+            )
+            raise CheckpointMismatch(msg)
+
+    def _ingests(self) -> Iterator[tuple[Sink, Mapping[str, str], State]]:
+        """Yield the sinks of DST that ingests have given rows to, with their source's options and last record.
+
+        Without those whose state is damaged: that is said by whoever needs it.
+        """
+        names: list[str] = []
+        with suppress(NotThere):
+            names = sink_ids(self.output, f"{self.dst}/{STATE_DIRECTORY}")
+        for name in names:
+            with suppress(DamagedState):
+                sink = Sink.existing(self.output, self.dst, name)
+                head = sink.ledger.head()
+                if sink.stage is not None and head.total_rows:
+                    yield sink, sink.stage.source, head
+
+    def _were_read(self, sink: Sink, committed_ns: int) -> bool:
+        """Tell whether there are files that `sink` was given; where its checkpoint is lost, files from before its last commit."""
+        options = parse(SOURCE, self.source, what="source")
+        if options["startingFrom"] == "latest":
+            return False
+        files = Scan.of(self.input, options["path"], options).refresh().came
+        before = Checkpoint(sink.options["checkpointLocation"] or self.checkpoint.location)
+        cursor = _last_cursor(before) or Cursor((committed_ns, b""))
+        return any(cursor.passed(file) or file == cursor.cut for file, _ in files)
+
+    def _is_other(self, before: str) -> bool:
+        """Tell whether what was ingested before is there, and is not what is ingested now under another name."""
+        storage, path = locate(before, name="SRC")
+        try:
+            then, now = storage.stat(path), self.input.stat(self.source["path"])
+        except StorageError:
+            return False
+        same = then.identity == now.identity if then.identity else before == self.source["path"]
+        return not same
+
+
+def _last_cursor(checkpoint: Checkpoint) -> Cursor | None:
+    """Return the cursor behind the last batch that Spark has noted as committed, if there is one."""
+    numbers = checkpoint.numbers("commits")
+    offsets = list(filter(None, checkpoint.offsets(numbers[-1]))) if numbers else []
+    return Cursor.from_json(offsets[0]) if offsets else None

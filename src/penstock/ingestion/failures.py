@@ -1,0 +1,66 @@
+"""What an error of Spark means to an ingest, whose checkpoint is all that Spark itself writes."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from penstock import errors
+from penstock.session.local import has_ended
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# What Spark says where two drivers write one checkpoint: in the same batch, in the first one, in one application.
+_ANOTHER_DRIVER = ("CONCURRENT_STREAM_LOG_UPDATE", "concurrently using", "CONCURRENT_QUERY")
+_DAMAGED = re.compile(r"Checksum error: \S+|Failed to read log file \S+|batch \d+ doesn't exist")
+# What an HDFS has refused Spark's JVM, at the start and later; of all that an ingest has it writes the checkpoint alone.
+_REFUSED = re.compile(r"(?:\n: [\w.$()]+|terminated with exception): (.+)(?:\n.*){0,2}?\n\s+at org\.apache\.hadoop\.")
+_JVM_ENDED = (
+    "Spark's JVM has ended under way (killed, or out of memory); what is committed stays, nothing else is visible, and the "
+    "same call goes on from there in a new session"
+)
+
+
+def meaning(error: Exception, checkpoint: str, spark: SparkSession) -> errors.PenstockError:
+    """Return what an error of Spark means: our own error is in its text, or in that of what caused it.
+
+    `checkpoint` is the location of that of the query which has ended with it.
+    """
+    ours = errors.of(error)
+    if ours is not None:
+        return ours
+    of_checkpoint = _of_checkpoint(_with_causes(error), checkpoint)
+    if of_checkpoint is not None:
+        return of_checkpoint
+    return errors.PenstockError(_JVM_ENDED if has_ended(spark) else str(error))
+
+
+def _of_checkpoint(text: str, checkpoint: str) -> errors.PenstockError | None:
+    """Return what the text of an error says of the checkpoint, None if it is about something else."""
+    if any(condition in text for condition in _ANOTHER_DRIVER):
+        return errors.Fenced(
+            f"another driver uses the checkpoint {checkpoint!r} of this ingest; this one has changed nothing "
+            "more; leave it to the other, or run the same command again when that has ended"
+        )
+    if damaged := _DAMAGED.search(text):
+        return errors.DamagedState(
+            f"Spark cannot read the checkpoint {checkpoint!r}: {damaged[0]}; restore it from a copy, with the "
+            ".crc beside each file; nothing was changed"
+        )
+    if refused := _REFUSED.search(text):
+        kind = errors.NoSpace if "quota" in refused[1].lower() else errors.StorageError
+        return kind(
+            f"Spark cannot write the checkpoint {checkpoint!r}: {refused[1]}; nothing of this batch is "
+            "visible, and the same call goes on from there"
+        )
+    return None
+
+
+def _with_causes(error: BaseException | None) -> str:
+    """Return what an error of Spark says, and each that caused it: where an abort fails, too, the first says nothing of why."""
+    texts = []
+    while error is not None:
+        texts.append(str(error))
+        error = getattr(error, "_cause", None)
+    return "\n".join(texts)

@@ -1,0 +1,64 @@
+"""SRC, DST and the checkpoint of an ingest: none lies in another, and each answers."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from penstock.errors import NotThere, OptionError
+from penstock.storage import locate
+
+if TYPE_CHECKING:
+    from penstock.storage import Storage
+
+
+def check_apart(src: str, dst: str, checkpoint: str | None = None) -> None:
+    """Raise `OptionError` unless SRC is there, DST is no file, and neither they nor the checkpoint lie in one another.
+
+    Where they really lie counts, whatever links lead there; what is in DST below its state is no input.
+    """
+    storage, source = locate(src, name="SRC")
+    _check_there(storage, source)
+    real_source = storage.resolve(source)
+    for name, address in (("DST", dst), ("checkpoint", checkpoint)):
+        if address is None:
+            continue
+        place, path = locate(address, name=name)
+        target = place.addressed_as(storage, place.resolve(path))
+        if _lies_in(target, real_source):
+            msg = f"{name}={path!r} lies in SRC={source!r}: it would be read as input; choose a directory outside of it"
+            raise OptionError(msg)
+        if _lies_in(real_source, target):
+            msg = f"SRC={source!r} lies in {name}={path!r}: they would be one directory; choose another {name}"
+            raise OptionError(msg)
+        if _is_file(place, path):
+            msg = f"{name}={path!r} is a file; expected a directory, which is made if it is not there"
+            raise OptionError(msg)
+
+
+def check_reached(*places: tuple[Storage, str]) -> None:
+    """Raise `StorageError` if a file system does not answer, or does not let us look; nothing need be there yet."""
+    for storage, path in places:
+        with suppress(NotThere):
+            storage.stat(path)
+
+
+def _check_there(storage: Storage, source: str) -> None:
+    try:
+        # A directory is there and may all the same not be listed by this user.
+        if storage.stat(source).is_directory:
+            next(iter(storage.list(source)), None)
+    except NotThere as error:
+        msg = f"SRC={source!r} does not exist; expected a directory or a file to read"
+        raise OptionError(msg) from error
+
+
+def _lies_in(path: str, directory: str) -> bool:
+    return f"{path}/".startswith(f"{directory}/")
+
+
+def _is_file(storage: Storage, path: str) -> bool:
+    try:
+        return not storage.stat(path).is_directory
+    except NotThere:
+        return False
