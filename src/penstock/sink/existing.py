@@ -79,11 +79,8 @@ def noted(storage: Storage, directory: str) -> Noted:
         return Noted({})
     path = f"{directory}/{_name(epochs[-1])}"
     record = checked(storage.read(path), path)
-    if (record.get("sink"), record.get("epoch"), "options" in record) != (
-        directory.rpartition("/")[2],
-        epochs[-1],
-        True,
-    ):
+    here = {"sink": directory.rpartition("/")[2], "epoch": epochs[-1]}
+    if "options" not in record or here != {name: record.get(name) for name in here}:
         sink = f"the options of epoch {record.get('epoch')} of sink {record.get('sink')!r}"
         msg = f"{path!r} has {sink}: it was moved here; restore it from a copy"
         raise DamagedState(msg)

@@ -63,9 +63,9 @@ def publish(storage: Storage, root: str, staging: str, ledger: Ledger, state: St
 
 def _check_inside(storage: Storage, root: str, inside: str, directory: str) -> None:
     """Raise `PublishConflict` where a symbolic link leads out of `inside`, which `root` is: nothing is published through one."""
-    found = storage.resolve(f"{root}/{directory}")
-    if found != f"{inside}/{directory}":
-        msg = f"{root}/{directory} leads to {found!r}, expected a directory of the output; remove the symbolic link"
+    target = storage.resolve(f"{root}/{directory}")
+    if target != f"{inside}/{directory}":
+        msg = f"{root}/{directory} leads to {target!r}, expected a directory of the output; remove the symbolic link"
         raise PublishConflict(msg)
 
 
@@ -98,7 +98,12 @@ def _grow(storage: Storage, target: str, staging: str, growth: Growth, *, newest
     if size < growth.before:
         msg = f"{target!r} has {size} bytes, the ledger says {growth.before}: it was cut by somebody else; restore it"
         raise PublishConflict(msg)
-    for segment in growth.segments:  # before the first byte that a reader can see
+    _write_on(storage, target, staging, growth)
+
+
+def _write_on(storage: Storage, target: str, staging: str, growth: Growth) -> None:
+    """Write what the file gains, where it is gained, and sync it; all segments are checked before a reader can see a byte."""
+    for segment in growth.segments:
         check_segment(storage, staging, segment)
     with storage.extend(target, growth.before) as file:
         if growth.header:
