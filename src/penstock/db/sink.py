@@ -204,7 +204,7 @@ class DatabaseSink:
         return state
 
     def _state(self, db: Database) -> _SinkRow | None:
-        sql = f"SELECT query_id, batch_id, fingerprint, driver FROM {db.named(self._batches)} WHERE sink_id = $1"  # noqa: S608 - as above
+        sql = f"SELECT query_id, batch_id, fingerprint, driver FROM {db.named(self._batches)} WHERE sink_id = $1"  # noqa: S608 - the name is quoted
         rows = db.execute(sql + db.for_update, self._sink_id)
         return _SinkRow(*rows[0]) if rows else None
 
@@ -264,7 +264,7 @@ class DatabaseSink:
         loading.load(rows())
         failpoints.hit("db.commit.before-id")
         sql = (
-            f"UPDATE {db.named(self._batches)} SET query_id = $1, batch_id = $2, fingerprint = $3 "  # noqa: S608 - as above
+            f"UPDATE {db.named(self._batches)} SET query_id = $1, batch_id = $2, fingerprint = $3 "  # noqa: S608 - the name is quoted
             "WHERE sink_id = $4 AND driver = $5 AND batch_id = $6 RETURNING batch_id"
         )
         values = (batch.query, batch.number, batch.fingerprint, self._sink_id, driver, state.batch)

@@ -24,8 +24,9 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from penstock.errors import AlreadyThere, DamagedState, NotThere, without_credentials
+from penstock.errors import AlreadyThere, DamagedState, without_credentials
 from penstock.query.records import checked, signed
+from penstock.storage import entry_at
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -111,10 +112,8 @@ def sink_ids(storage: Storage, state: str) -> list[str]:
 
 
 def _is_directory(storage: Storage, path: str) -> bool:
-    try:
-        return storage.stat(path).is_directory
-    except NotThere:
-        return False
+    entry = entry_at(storage, path)
+    return entry is not None and entry.is_directory
 
 
 def _open(given: Mapping[str, str]) -> dict[str, str]:

@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING
 from penstock import failpoints
 from penstock.errors import AlreadyThere, NotThere, PublishConflict
 from penstock.sink.segments import check_segment, segment_bytes
+from penstock.storage import entry_at
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -116,25 +117,22 @@ def _write_on(storage: Storage, target: str, staging: str, growth: Growth) -> No
 
 def _size(storage: Storage, path: str) -> int:
     """Return the size of the file, 0 if there is none."""
-    try:
-        return storage.stat(path).size
-    except NotThere:
-        return 0
+    entry = entry_at(storage, path)
+    return 0 if entry is None else entry.size
 
 
 def _confirm(storage: Storage, target: str, file: FinishedFile, error: NotThere) -> None:
     """Make sure that the target is what the staged file was, which is gone."""
-    try:
-        size = storage.stat(target).size
-    except NotThere:
+    entry = entry_at(storage, target)
+    if entry is None:
         msg = (
             f"{target!r} ({file.rows} rows) was committed, but neither it nor its staged file is there; if it was moved "
             f"away after it was published, put it back for this start, else restore {file.staged!r} from a copy"
         )
         raise PublishConflict(msg) from error
-    if size != file.bytes:
+    if entry.size != file.bytes:
         msg = (
-            f"{target!r} has {size} bytes, the ledger says {file.bytes}: it was changed or replaced; put back the file that was "
+            f"{target!r} has {entry.size} bytes, the ledger says {file.bytes}: it was changed or replaced; put back the file that was "
             f"published, or move this one away and restore {file.staged!r} from a copy"
         )
         raise PublishConflict(msg) from error

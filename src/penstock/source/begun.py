@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 
 import xxhash
 
-from penstock.errors import FileChanged, NotThere, StorageError
+from penstock.errors import FileChanged, StorageError
 from penstock.source import advice
 from penstock.source.cursor import FileVersion, is_version
+from penstock.storage import entry_at
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,11 +33,10 @@ class BegunFiles:
 
     def now(self, file: FileVersion) -> FileVersion | None:
         """Return the version that is at the file's path now, whether or not it is read; `None` if there is no file."""
-        try:
-            entry = self._storage.stat(self._path(file))
-        except NotThere:
+        entry = entry_at(self._storage, self._path(file))
+        if entry is None or not entry.is_file:
             return None
-        return FileVersion(file.path, entry.size, entry.modified_ns, entry.identity) if entry.is_file else None
+        return FileVersion(file.path, entry.size, entry.modified_ns, entry.identity)
 
     def digest(self, file: FileVersion, at: int) -> str | None:
         """Return a digest of how far a cut at `at` has read, and of the first and the last bytes of that.

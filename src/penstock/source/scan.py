@@ -37,9 +37,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from penstock import clock
 from penstock.clock import SECOND_NS
-from penstock.errors import NotThere, OptionError, StorageError
+from penstock.errors import OptionError, StorageError
 from penstock.source.cursor import FileVersion
-from penstock.storage import Entry, Link
+from penstock.storage import Entry, Link, entry_at
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
@@ -348,10 +348,8 @@ class Scan:
     def _stat(self, folder: str, name: str) -> Entry | None:
         is_link = isinstance(self._directories[folder].names[name], Link)
         full = self._followed(folder, name) if is_link else self._full(folder, name)
-        try:
-            return None if full is None else self._storage.stat(full)
-        except NotThere:
-            return None  # it went away since it was listed, its directory will say so; or it is no file
+        # It may have gone away since it was listed, and its directory will say so; or it is no file.
+        return None if full is None else entry_at(self._storage, full)
 
     def _full(self, folder: str, name: str) -> str:
         return f"{self._root}/{folder}/{name}" if folder else f"{self._root}/{name}"

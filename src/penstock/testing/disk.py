@@ -19,22 +19,20 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-import random
 import stat as stat_bits
 import sys
 from dataclasses import dataclass, field
-from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from penstock import clock
 from penstock.storage import LocalStorage
+from penstock.testing.choices import IMAGES_MAX, combinations_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import FrameType
 
 BLOCK_BYTES = 4096
-IMAGES_MAX = 24  # of one moment; more are drawn at random
 _FRAMES = 2  # of the stack that name a place
 _DIRECTORY_MODE = stat_bits.S_IFDIR | 0o755
 _FILE_MODE = stat_bits.S_IFREG
@@ -279,18 +277,9 @@ class CrashDisk:
         names = [(folder, *change) for folder, changes in self._pending.items() for change in changes]
         dirty = sorted(self._dirty & (set(self._inodes(self._tree)) | set(self._inodes(self._durable))))
         choices = [(False, True)] * len(names) + [range(len(self._versions(inode))) for inode in dirty]
-        self._times, total = dict(self._times), 1  # the images share what was there until now
-        for choice in choices:
-            total *= len(choice)
-        if total <= limit:
-            for chosen in product(*choices):
-                yield self._crashed(names, dirty, chosen)
-            return
-        yield self._crashed(names, dirty, tuple(choice[0] for choice in choices))
-        yield self._crashed(names, dirty, tuple(choice[-1] for choice in choices))
-        draw = random.Random(seed)  # noqa: S311 - which images are looked at is no secret
-        for _ in range(limit - 2):
-            yield self._crashed(names, dirty, tuple(draw.choice(choice) for choice in choices))
+        self._times = dict(self._times)  # the images share what was there until now
+        for chosen in combinations_of(choices, seed, limit=limit):
+            yield self._crashed(names, dirty, chosen)
 
     def _crashed(self, names: list[tuple[str, str, int | None]], dirty: list[int], chosen: tuple[Any, ...]) -> Image:
         tree = {directory: dict(entries) for directory, entries in self._durable.items()}
@@ -431,17 +420,17 @@ class _Listed:
 
 def _reachable(tree: Tree, contents: dict[int, bytes], next_inode: int, times: dict[int, int]) -> Image:
     """Return the image without what has no name any more."""
-    found: Tree = {}
+    reached: Tree = {}
     waiting = ["/"]
     inodes = set()
     while waiting:
         folder = waiting.pop()
-        names = found[folder] = tree.get(folder, {})
+        names = reached[folder] = tree.get(folder, {})
         for name, inode in names.items():
             inodes.add(inode)
             if inode not in contents:
                 waiting.append(f"{folder.rstrip('/')}/{name}")
-    return Image(found, {inode: contents[inode] for inode in inodes if inode in contents}, next_inode, times)
+    return Image(reached, {inode: contents[inode] for inode in inodes if inode in contents}, next_inode, times)
 
 
 def _split(path: str) -> tuple[str, str]:

@@ -23,8 +23,9 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock import clock, unique
+from penstock.testing.choices import IMAGES_MAX
 from penstock.testing.clock import FakeClock
-from penstock.testing.disk import IMAGES_MAX, CrashDisk, SimulatedCrash
+from penstock.testing.disk import CrashDisk, SimulatedCrash
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator

@@ -27,8 +27,8 @@ from typing import TYPE_CHECKING, NoReturn
 import xxhash
 
 from penstock import clock
-from penstock.errors import AlreadyThere, NotSupported, NotThere, StorageError
-from penstock.storage import Entry, InTurn
+from penstock.errors import AlreadyThere, NotSupported, StorageError
+from penstock.storage import Entry, InTurn, entry_at
 from penstock.storage._refusal import doing
 
 if TYPE_CHECKING:
@@ -361,11 +361,7 @@ class ObjectStorage:
         return path
 
     def _exists(self, path: str) -> bool:
-        try:
-            self.stat(path)
-        except NotThere:
-            return False
-        return True
+        return entry_at(self, path) is not None
 
     def _below(self, what: str, path: str) -> dict[str, Stored | None]:
         with doing(what, path):
