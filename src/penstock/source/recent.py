@@ -200,15 +200,15 @@ class Recent:
         """Let files whose modification time is older than `horizon_ns` be further behind than `lateness`."""
         self._from_ns = max(self._from_ns, horizon_ns)
         count = bisect.bisect_left(self._order, (self._from_ns, b""))
-        there = [item for item in self._order[:count] if item[1] not in self._gone]
+        still_there = [item for item in self._order[:count] if item[1] not in self._gone]
         for _, key in self._order[:count]:
             del self._times[key]
         away = bisect.bisect_left(self._away, (self._from_ns, b""))
         self._gone.difference_update(key for _, key in self._away[:away])
         self._keep_away(key for _, key in self._away[:away])
         del self._order[:count], self._away[:away]
-        _toggle(self._table, there, -1)
-        self._add_older(there)
+        _toggle(self._table, still_there, -1)
+        self._add_older(still_there)
 
     def _keep_away(self, keys: Iterable[bytes]) -> None:
         """Remember, in this process alone, what is away and further behind than `lateness`: the latest of it."""
@@ -282,12 +282,12 @@ def recall(form: dict[str, Any], near: Mapping[bytes, int], older: Collection[by
     away = {item[: _KEY.itemsize]: _time_ns(int(np.frombuffer(item[-4:], _TIME)[0]), until_ns) for item in items}
     back = near.keys() & away.keys()
     away = {key: time_ns for key, time_ns in away.items() if key not in back}
-    there = _difference(form, {key: time_ns for key, time_ns in near.items() if key not in back}, until_ns)
+    known = _difference(form, {key: time_ns for key, time_ns in near.items() if key not in back}, until_ns)
     behind = _difference(form["older"], dict.fromkeys(older, 0), until_ns) if "older" in form else None
     new_older = None if behind is None else behind[0]
-    if there is None:
+    if known is None:
         return Recalled(None, new_older, away, until_ns + 1)
-    return Recalled(there[0], new_older, away | there[1], form.get("gone_from", NEVER_NS))
+    return Recalled(known[0], new_older, away | known[1], form.get("gone_from", NEVER_NS))
 
 
 def _difference(

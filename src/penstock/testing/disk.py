@@ -151,10 +151,10 @@ class CrashDisk:
         self._open[descriptor][1] = position
         return position
 
-    def flock(self, descriptor: int, how: int) -> None:
+    def flock(self, descriptor: int, operation: int) -> None:
         """Lock what is open, for this descriptor; a crash forgets it."""
         inode = self._open[descriptor][0]
-        shared = bool(how & fcntl.LOCK_SH)
+        shared = bool(operation & fcntl.LOCK_SH)
         for fd, (held, theirs) in self._locks.items():
             if fd != descriptor and held == inode and not (shared and theirs):
                 raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
@@ -299,13 +299,13 @@ class CrashDisk:
     def _versions(self, inode: int) -> list[bytes]:
         """Return what a crash may leave of a file: as it was synced, with holes, as it is."""
         old, new = self._synced[inode], self._contents[inode]
-        found = [old]
+        versions = [old]
         if len(new) > len(old) and new.startswith(old):
-            found.append(old.ljust(len(new), b"\0"))
+            versions.append(old.ljust(len(new), b"\0"))
             middle = (len(old) + len(new)) // 2 // BLOCK_BYTES * BLOCK_BYTES
             if len(old) < middle:
-                found += [new[:middle], old.ljust(middle, b"\0") + new[middle:]]
-        return [*found, new]
+                versions += [new[:middle], old.ljust(middle, b"\0") + new[middle:]]
+        return [*versions, new]
 
     # -- inside ----------------------------------------------------------------------------------------------------
 
