@@ -181,8 +181,12 @@ def _parted(head: State, batch: Batch | None, results: Sequence[TaskResult], rul
     parted = _Parted([], [])
     for part in head.open:
         if part.key not in consumed:
-            is_over = part.key in continued or rules.limits.expired(part, first.time_ns)
-            parted.add(part, ends=is_over or _ends_now(part, batch, first, rules))
+            ends = (
+                part.key in continued
+                or rules.limits.expired(part, first.time_ns)
+                or _ends_now(part, batch, first, rules)
+            )
+            parted.add(part, ends=ends)
     for part in reported:
         parted.add(part, ends=_ends_now(part, batch, first, rules))
     return parted

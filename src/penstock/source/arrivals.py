@@ -45,7 +45,6 @@ class Arrivals:
         self._notices = Notices(root, options)
         self._recent = Recent()
         self._sure_ns = NEVER_NS
-        self._late_ns: int | None = None  # when the first of the files arrived that wait behind the cursor
 
     # -- the beginning -------------------------------------------------------------------------------------------
 
@@ -154,17 +153,12 @@ class Arrivals:
             elif file.modified_ns < horizon_ns:
                 late.append(file)
             elif self._recent.is_new(file):
-                self.backlog.hold(file)
-                self._await_behind(NEVER_NS if since_ns is None else since_ns)
+                self.backlog.hold_behind(file, NEVER_NS if since_ns is None else since_ns)
             else:
                 unsure.append(file)
         self._notices.not_read(late, LATE)
         self._notices.not_read(unsure, UNSURE)
         self.done([*back, *late, *unsure])
-
-    def _await_behind(self, since_ns: int) -> None:
-        """Note that a file waits behind the cursor that has been there since then."""
-        self._late_ns = since_ns if self._late_ns is None else min(self._late_ns, since_ns)
 
     def _settle(self) -> None:
         """Let files wait for a batch that have stood still long enough."""
@@ -202,18 +196,14 @@ class Arrivals:
         files, size = self.backlog.waiting()
         if cursor.cut is not None:
             files, size = files + 1, size + cursor.cut.size - cursor.at
+        behind_since_ns = self.backlog.behind_since(cursor)
+        decided_ns = self._sure_ns if behind_since_ns is None else min(self._sure_ns, behind_since_ns)
         return {
             "listed": self._scan.listed_ns,
-            "sure": [self._decided_until(cursor), self._circumstances()],
+            "sure": [decided_ns, self._circumstances()],  # failure 12 of `plan`
             "recent": self._recent.to_json(),
             "left": [files, size],
         }
-
-    def _decided_until(self, cursor: Cursor) -> int:
-        """Return up to when all that had arrived behind the cursor is decided (failure 12)."""
-        if not self.backlog.any_passed(cursor):
-            self._late_ns = None
-        return self._sure_ns if self._late_ns is None else min(self._sure_ns, self._late_ns)
 
     def _circumstances(self) -> str:
         """Return what must be the same for an arrival time to tell what was decided: the directory, and what is read of it."""

@@ -17,6 +17,7 @@ class Backlog:
     def __init__(self) -> None:
         self.held: dict[str, FileVersion] = {}
         self._waiting: dict[str, FileVersion] = {}
+        self._behind_since_ns: int | None = None
         # What waits, the next one last; and some that waited before and went, or have another version now.
         self._queue: list[tuple[tuple[int, bytes], FileVersion]] = []
 
@@ -32,6 +33,18 @@ class Backlog:
     def hold(self, file: FileVersion) -> None:
         """Take in a file that is to be read when it stands still."""
         self.held[file.path] = file
+
+    def hold_behind(self, file: FileVersion, since_ns: int) -> None:
+        """Take in a file behind the cursor, which is there since then."""
+        self.hold(file)
+        self._behind_since_ns = since_ns if self._behind_since_ns is None else min(self._behind_since_ns, since_ns)
+
+    def behind_since(self, cursor: Cursor) -> int | None:
+        """Return since when the first of the files is there that wait behind the cursor, `None` if none does any more."""
+        files = [*(file for _, file in self._queue[-1:]), *self.held.values()]
+        if not any(map(cursor.passed, files)):
+            self._behind_since_ns = None
+        return self._behind_since_ns
 
     def drop(self, file: FileVersion) -> None:
         """Take in that this version is not there any more."""
@@ -63,10 +76,6 @@ class Backlog:
         """Take out the file that `first` has returned: it is planned, wholly or in part."""
         self._queue.pop()
         del self._waiting[file.path]
-
-    def any_passed(self, cursor: Cursor) -> bool:
-        """Tell whether any file here may lie behind the cursor."""
-        return any(cursor.passed(file) for file in [*(file for _, file in self._queue[-1:]), *self.held.values()])
 
     def _waits(self, file: FileVersion) -> bool:
         return self._waiting.get(file.path) == file

@@ -93,15 +93,26 @@ def _client(authority: str, settings: dict[str, str]) -> Any:  # noqa: ANN401 - 
         raise DependencyError(msg) from error
     if "SPARK_USER" in os.environ:
         os.environ.setdefault("HADOOP_USER_NAME", os.environ["SPARK_USER"])
+    url, trial = _contact(hdfs_native.Client, authority)
+    _check_answer(url, trial)
+    return hdfs_native.Client(url, {name: value for name, value in _SETTINGS.items() if name not in settings})
+
+
+def _contact(new_client: Callable[[str, dict[str, str]], Any], authority: str) -> tuple[str, Any]:
+    """Return the url that the library takes for an address, and a client of it that soon gives up; `OptionError` for none."""
     url = f"hdfs://{authority}"
     try:
-        trial = hdfs_native.Client(url, _CONTACT_TRIES)
+        return url, new_client(url, _CONTACT_TRIES)
     except RuntimeError as error:
         if "No NameNode" not in str(error) or not authority or ":" in authority:
             msg = f"{url}: {_said(error)[1]}; expected a host and port, or a name service of HADOOP_CONF_DIR"
             raise OptionError(msg) from error
         url = f"{url}:{_PORT}"  # as Hadoop does with a host that is no name service
-        trial = hdfs_native.Client(url, _CONTACT_TRIES)
+        return url, new_client(url, _CONTACT_TRIES)
+
+
+def _check_answer(url: str, trial: Any) -> None:  # noqa: ANN401 - hdfs_native.Client
+    """Raise `StorageError` unless a NameNode answers, whatever it says: what it refuses is for whoever asks."""
     try:
         _within(_CONTACT_SECONDS, lambda: trial.get_file_info("/"))
     except OSError as error:
@@ -112,8 +123,7 @@ def _client(authority: str, settings: dict[str, str]) -> Any:  # noqa: ANN401 - 
         )
         raise StorageError(msg) from error
     except RuntimeError:
-        pass  # it has answered; what it refuses is for whoever asks
-    return hdfs_native.Client(url, {name: value for name, value in _SETTINGS.items() if name not in settings})
+        return
 
 
 def _configuration() -> dict[str, str]:
