@@ -141,7 +141,11 @@ class DatabaseSink:
             names = ", ".join(missing) or "none"
             msg = f"mode={self._mode} needs keyColumns that the rows have ({', '.join(self._schema.names)}): found {names}"
             raise OptionError(msg)
-        for name in set(self._schema.names).difference(self._keys) if self._mode == "merge" else ():
+        if self._mode == "merge":
+            self._check_numbers()
+
+    def _check_numbers(self) -> None:
+        for name in set(self._schema.names).difference(self._keys):
             if not is_number(self._schema.field(name).type):
                 msg = f"mode=merge adds up what is no key, and column {name!r} is no number: leave it out, or make it a key"
                 raise OptionError(msg)

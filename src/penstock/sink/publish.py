@@ -46,11 +46,7 @@ def publish(storage: Storage, root: str, staging: str, ledger: Ledger, state: St
     Called for a record of which is not noted that it is published: of one that is, consumers may have taken files away.
     """
     paths = [file.path for file in state.finished] + [growth.path for growth in state.grown]
-    inside = storage.resolve(root).rstrip("/")
-    for directory in sorted({path.rpartition("/")[0] for path in paths}):
-        if directory:
-            _check_inside(storage, root, inside, directory)
-        storage.make_directory(f"{root}/{directory}" if directory else root)
+    _make_directories(storage, root, paths)
     for file in state.finished:
         failpoints.hit("sink.publish.one")
         _publish(storage, f"{staging}/{file.staged}", f"{root}/{file.path}", file)
@@ -60,6 +56,15 @@ def publish(storage: Storage, root: str, staging: str, ledger: Ledger, state: St
     failpoints.hit("sink.publish.before-note")
     ledger.note_published(state.n)
     return len(state.finished) + len(state.grown)
+
+
+def _make_directories(storage: Storage, root: str, paths: list[str]) -> None:
+    """Make the directories below `root` that the paths need; `PublishConflict` where a link leads out of it."""
+    inside = storage.resolve(root).rstrip("/")
+    for directory in sorted({path.rpartition("/")[0] for path in paths}):
+        if directory:
+            _check_inside(storage, root, inside, directory)
+        storage.make_directory(f"{root}/{directory}" if directory else root)
 
 
 def _check_inside(storage: Storage, root: str, inside: str, directory: str) -> None:

@@ -182,17 +182,17 @@ class Recent:
         """Remember that these files are not there any more; those that are not done with are none of this."""
         near, older = [], []
         for file in files:
-            key = file.key
-            if key in self._times and key not in self._gone:
-                near.append((file.modified_ns, key))
-            elif key in self._older:
-                older.append((file.modified_ns, key))
+            item = file.modified_ns, file.key
+            if item[1] in self._times and item[1] not in self._gone:
+                near.append(item)
+            elif item[1] in self._older:
+                older.append(item)
         for item in near:
             self._gone.add(item[1])
             bisect.insort(self._away, item)
-        for _, key in older:
-            self._older.discard(key)
-        self._keep_away(key for _, key in older)
+        older_keys = [key for _, key in older]
+        self._older.difference_update(older_keys)
+        self._keep_away(older_keys)
         _toggle(self._table, near, -1)
         _toggle(self._older_table, older, -1)
 
