@@ -10,7 +10,7 @@ import pytest
 
 from penstock.errors import DamagedState
 from penstock.query.checkpoint import Checkpoint
-from penstock.source import plan
+from penstock.source import sides
 from tests.source.test_plan import Folder
 from tests.support.damage import damages
 
@@ -67,7 +67,7 @@ def test_an_offset_without_its_checksum_is_refused(folder: Folder) -> None:
 
 def test_every_change_of_a_plan_file_shows(folder: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A plan that is cut, altered, longer, exchanged or gone is `DamagedState` that names it."""
-    monkeypatch.setattr(plan, "INLINE_BYTES", 10)
+    monkeypatch.setattr(sides, "INLINE_BYTES", 10)
     state = tmp_path / "state"
     planner = folder.planner(state=str(state), maxFilesPerTrigger="1", recursiveFileLookup="true")
     ends = [planner.latest(planner.initial())]

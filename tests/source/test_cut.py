@@ -19,7 +19,7 @@ from penstock.errors import FileChanged
 from penstock.formats import ReadFormat
 from penstock.options import SOURCE, parse
 from penstock.query.offset import summed
-from penstock.source import plan
+from penstock.source import begun
 from penstock.source.plan import Planner
 from penstock.source.read import Reading
 from penstock.storage import LocalStorage
@@ -183,13 +183,13 @@ def test_pattern_that_leaves_the_file_out(query: Query) -> None:
     assert query.rows == RECORDS
 
 
-@pytest.mark.parametrize("seen", [4, 20, plan._SEEN_BYTES])
+@pytest.mark.parametrize("seen", [4, 20, begun.SEEN_BYTES])
 @pytest.mark.parametrize("seed", range(20))
 def test_any_changes_of_a_file_that_is_cut(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, seen: int
 ) -> None:
     """Records are added, mended or removed behind the cut, at any time, in any number: what is read is what was there when it was."""
-    monkeypatch.setattr(plan, "_SEEN_BYTES", seen)
+    monkeypatch.setattr(begun, "SEEN_BYTES", seen)
     draw = random.Random(seed)  # noqa: S311 - which records change is no secret
     lines = [f"{number:03}{'x' * draw.randrange(9)}" for number in range(40)]
     query = Query(tmp_path, restart=bool(seed % 2))

@@ -22,7 +22,7 @@ import pytest
 
 from penstock import clock, unique
 from penstock.options import SOURCE, parse
-from penstock.source import plan
+from penstock.source import sides
 from penstock.source.plan import Planner
 from penstock.storage import HostFact, LocalStorage
 from penstock.testing import FakeClock
@@ -102,9 +102,9 @@ def make_checkpoint(checkpoint: Path, source: Path, time: FakeClock) -> None:
         (checkpoint / log).mkdir(parents=True)
     (checkpoint / "metadata").write_text(json.dumps({"id": QUERY}))
     at = planner.initial()
-    for batch, inline in enumerate([plan.INLINE_BYTES, 0]):
+    for batch, inline in enumerate([sides.INLINE_BYTES, 0]):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(plan, "INLINE_BYTES", inline)
+            patch.setattr(sides, "INLINE_BYTES", inline)
             at = planner.latest(at)
         (checkpoint / f"offsets/{batch}").write_text(f"v1\n{{}}\n{json.dumps(at)}")
     (checkpoint / "commits/0").write_text('v1\n{"nextBatchWatermarkMs":0}')

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from penstock.errors import AlreadyThere, Locked, NotSupported, NotThere, StorageError
+from penstock.storage import entry_at
 from penstock.testing import ObjectStore
 
 if TYPE_CHECKING:
@@ -85,6 +86,7 @@ class StorageContract:
             list(storage.list(f"{root}/missing"))
         with pytest.raises(NotThere):
             storage.publish(f"{root}/missing", f"{root}/b")
+        assert entry_at(storage, f"{root}/missing") is None
 
     def test_listing_shows_files_and_directories(self, storage: Storage, root: str) -> None:
         """A listing has every entry with its size, and `names` agrees with it."""

@@ -28,13 +28,16 @@ from penstock.clock import SECOND_NS
 from penstock.errors import FileChanged, FileTooLate, StorageError
 from penstock.options import SOURCE, parse
 from penstock.query.offset import summed
-from penstock.source import plan
+from penstock.source import notices
+from penstock.source.notices import Notices
 from penstock.source.plan import Planner
 from penstock.testing import FakeClock
 from tests.testing.tree import Node, Tree
 
 if TYPE_CHECKING:
-    from penstock.source.cursor import FileVersion, Split
+    from collections.abc import Sequence
+
+    from penstock.source.cursor import Cursor, FileVersion, Split
 
 IN = "/in"
 WIDTH = 4  # bytes of a record
@@ -47,21 +50,35 @@ BULK = 120
 Version = tuple[str, int, int]
 
 
+class WatchedNotices(Notices):
+    """Notices that tell the machine what they report."""
+
+    def __init__(self, planner: Watched) -> None:
+        super().__init__(planner._root, planner._options)
+        self._planner = planner
+
+    def not_read(self, files: Sequence[FileVersion], why: str) -> None:
+        self._tell(files, why)
+        super().not_read(files, why)
+
+    def undated(self, files: Sequence[FileVersion]) -> None:
+        self._tell(files, "unknown")
+        super().undated(files)
+
+    def _tell(self, files: Sequence[FileVersion], why: str) -> None:
+        planner = self._planner
+        for file in files:
+            planner.machine.reported(file, why, planner._arrivals._horizon_ns(planner._cursor))
+
+
 class Watched(Planner):
     """A planner that tells the machine what it reports."""
 
     machine: SourceMachine
 
-    def _report(self, files: list[FileVersion], why: str) -> None:
-        for file in files:
-            self.machine.reported(file, why, self._horizon())
-        super()._report(files, why)
-
-    def _look_further_back(self, files: list[tuple[FileVersion, int | None]], sure_ns: int) -> None:
-        for file, arrived_ns in files:
-            if arrived_ns is None:
-                self.machine.reported(file, "unknown", self._horizon())
-        super()._look_further_back(files, sure_ns)
+    def _reset(self, cursor: Cursor) -> None:
+        super()._reset(cursor)
+        self._arrivals._notices = WatchedNotices(self)
 
 
 class SourceMachine(RuleBasedStateMachine):
@@ -391,7 +408,7 @@ class SourceMachine(RuleBasedStateMachine):
     def reported(self, file: FileVersion, why: str, horizon_ns: int) -> None:
         """Hear that a file is not read, and whether that may be said."""
         version = file.path, file.size, file.modified_ns
-        if why == plan._LATE:
+        if why == notices.LATE:
             assert file.modified_ns < horizon_ns, f"{file} is not late"
             assert version not in self._stays, f"{file} was read, and stayed where it was"
         else:

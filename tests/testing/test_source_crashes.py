@@ -9,7 +9,7 @@ import pytest
 
 from penstock import clock
 from penstock.errors import PenstockError
-from penstock.source import plan, recent
+from penstock.source import recent, sides
 from penstock.testing import FakeClock, Fault, FaultySystem, Report, explore
 from tests.testing.source_program import SourceProgram
 
@@ -26,7 +26,7 @@ OPTIONS = {
 @pytest.fixture(autouse=True)
 def long_plans(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let every plan be too long for the offset, so that all go to side records."""
-    monkeypatch.setattr(plan, "INLINE_BYTES", 2)
+    monkeypatch.setattr(sides, "INLINE_BYTES", 2)
 
 
 def explored(options: dict[str, str], omit: str = "", wander: tuple[str, ...] = ()) -> Report:

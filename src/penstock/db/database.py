@@ -249,16 +249,16 @@ class Database(ABC):
         """Return what the database says, without what its driver says of that."""
 
     @abstractmethod
-    def _once_more(self, error: Any, words: str, *, opening: bool) -> bool:  # noqa: ANN401 - as above
+    def _once_more(self, error: Any, words: str, *, opening: bool) -> bool:  # noqa: ANN401 - an error of the driver
         ...
 
     @abstractmethod
-    def _is_about_rows(self, error: Any, words: str) -> bool:  # noqa: ANN401 - as above
+    def _is_about_rows(self, error: Any, words: str) -> bool:  # noqa: ANN401 - an error of the driver
         ...
 
 
-def _close(*opened: Any) -> None:  # noqa: ANN401 - as above
+def _close(*opened: Any) -> None:  # noqa: ANN401 - objects of the driver
     """Close a statement, then its connection: the driver complains of any other order, at the latest when Python ends."""
-    for each in opened:
+    for resource in opened:
         with suppress(Exception):  # whatever the driver says of a connection that is given up
-            each.close()
+            resource.close()

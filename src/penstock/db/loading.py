@@ -79,8 +79,8 @@ class Loading:
         self._db, self._table, self._schema = db, table, schema
         self._mode, self._keys, self._rejects = mode, keys, rejects
         self._types = db.types(schema)
-        self._found = db.columns(table)
-        check_columns(self._found, schema.names, table)
+        self._columns = db.columns(table)
+        check_columns(self._columns, schema.names, table)
         self._direct = mode == "append" and db.takes(table, self._types)
         self._checks = list(self._tests())
         self.stored = self.rejected = 0
@@ -122,21 +122,23 @@ class Loading:
     def _tests(self) -> Iterator[tuple[str, str, Callable[[pa.Array], pa.Array]]]:
         """Yield columns, why a row is bad, and which are."""
         for field in self._schema:
-            if field.name in self._keys:
-                yield field.name, f"key column {field.name!r} is null", pc.is_null
-            if types.is_floating(field.type) and not self._db.has_nan:
-                yield field.name, f"column {field.name!r} is NaN, which the database would store as null", pc.is_nan
-                if self._mode == "merge" and field.name not in self._keys:
-                    yield field.name, f"column {field.name!r} is infinite, and a sum with it may be none", pc.is_inf
-            kind = field.type.value_type if types.is_list(field.type) else field.type
-            if types.is_string(kind):
-                yield field.name, f"column {field.name!r} is no text in UTF-8", partial(_within, _is_no_text)
-            if types.is_temporal(kind):
-                yield (
-                    field.name,
-                    f"column {field.name!r} has a time that the database has not",
-                    partial(_within, self._is_out_of_time),
-                )
+            for reason, test in self._tests_of(field):
+                yield field.name, reason, test
+
+    def _tests_of(self, field: pa.Field) -> Iterator[tuple[str, Callable[[pa.Array], pa.Array]]]:
+        """Yield why a value of one column is bad, and which are."""
+        name, is_key = field.name, field.name in self._keys
+        kind = field.type.value_type if types.is_list(field.type) else field.type
+        if is_key:
+            yield f"key column {name!r} is null", pc.is_null
+        if types.is_floating(field.type) and not self._db.has_nan:
+            yield f"column {name!r} is NaN, which the database would store as null", pc.is_nan
+            if self._mode == "merge" and not is_key:
+                yield f"column {name!r} is infinite, and a sum with it may be none", pc.is_inf
+        if types.is_string(kind):
+            yield f"column {name!r} is no text in UTF-8", partial(_within, _is_no_text)
+        if types.is_temporal(kind):
+            yield f"column {name!r} has a time that the database has not", partial(_within, self._is_out_of_time)
 
     def _is_out_of_time(self, column: pa.Array) -> pa.Array:
         first, last = self._db.days
@@ -191,10 +193,10 @@ class Loading:
         target, staged, row = self._db.named(self._table), self._db.named(self._db.staged), quoted(ROW)
         names = [quoted(name) for name in self._schema.names]
         into = f"INSERT INTO {target} AS {_ALIAS} ({', '.join(names)})"
-        casts = [self._found[field.name].cast if types.is_string(field.type) else None for field in self._schema]
+        casts = [self._columns[field.name].cast if types.is_string(field.type) else None for field in self._schema]
         taken = [f"{name}::{cast}" if cast else name for name, cast in zip(names, casts, strict=True)]
         if self._mode == "append":
-            return f"{into} SELECT {', '.join(taken)} FROM {staged} ORDER BY {row}"  # noqa: S608 - as said
+            return f"{into} SELECT {', '.join(taken)} FROM {staged} ORDER BY {row}"  # noqa: S608 - names are quoted
         return f"{into} {self._resolved(staged, row, names, taken)}"
 
     def _resolved(self, staged: str, row: str, names: list[str], taken: list[str]) -> str:
@@ -203,14 +205,14 @@ class Loading:
         values = [name for name in names if name not in keys]
         by = ", ".join(keys)
         if self._mode == "upsert":
-            chosen = f"SELECT {', '.join(taken)} FROM {staged} WHERE {row} IN (SELECT max({row}) FROM {staged} GROUP BY {by})"  # noqa: S608 - as said
+            rows = f"SELECT {', '.join(taken)} FROM {staged} WHERE {row} IN (SELECT max({row}) FROM {staged} GROUP BY {by})"  # noqa: S608 - names are quoted
             changes = [f"{name} = excluded.{name}" for name in values]
         else:
             sums = [value if name in keys else f"sum({name})" for name, value in zip(names, taken, strict=True)]
-            chosen = f"SELECT {', '.join(sums)} FROM {staged} WHERE true GROUP BY {by}"  # noqa: S608 - as said
+            rows = f"SELECT {', '.join(sums)} FROM {staged} WHERE true GROUP BY {by}"  # noqa: S608 - names are quoted
             changes = [f"{n} = coalesce({_ALIAS}.{n} + excluded.{n}, {_ALIAS}.{n}, excluded.{n})" for n in values]
         action = f"UPDATE SET {', '.join(changes)}" if changes else "NOTHING"
-        return f"{chosen} ON CONFLICT ({by}) DO {action}"
+        return f"{rows} ON CONFLICT ({by}) DO {action}"
 
     def _check_sums(self) -> None:
         """Refuse sums that do not fit: SQLite would store a float, which is near them, for whole numbers, and infinity for floats."""
@@ -218,16 +220,21 @@ class Loading:
         if self._mode != "merge" or not sums or self._db.has_nan:
             return
         same = " AND ".join(f"{_ALIAS}.{quoted(key)} = staged.{quoted(key)}" for key in self._keys)
-        ends = {field.name: "9e999" if types.is_floating(field.type) else str(_LONG_MAX + 1) for field in sums}
-        named = {f"{_ALIAS}.{quoted(name)}": end for name, end in ends.items()}
-        floats = ", ".join(f"typeof({n}) = 'real' AND ({n} >= {end} OR {n} <= -{end})" for n, end in named.items())
+        floats = ", ".join(map(_is_too_large, sums))
         sql = (
-            f"SELECT 1 FROM {self._db.named(self._table)} AS {_ALIAS} JOIN {self._db.named(self._db.staged)} AS staged ON {same} "  # noqa: S608 - as said
+            f"SELECT 1 FROM {self._db.named(self._table)} AS {_ALIAS} JOIN {self._db.named(self._db.staged)} AS staged ON {same} "  # noqa: S608 - names are quoted
             f"WHERE 1 IN ({floats}) LIMIT 1"
         )
         if self._db.execute(sql):
-            msg = f"a sum in {', '.join(map(repr, ends))} does not fit into 64 bits"
+            msg = f"a sum in {', '.join(repr(field.name) for field in sums)} does not fit into 64 bits"
             raise RowRefused(msg)
+
+
+def _is_too_large(field: pa.Field) -> str:
+    """Return SQL that tells whether SQLite stores a sum as a float that should be a whole number, or as infinity."""
+    column = f"{_ALIAS}.{quoted(field.name)}"
+    end = "9e999" if types.is_floating(field.type) else str(_LONG_MAX + 1)
+    return f"typeof({column}) = 'real' AND ({column} >= {end} OR {column} <= -{end})"
 
 
 def _within(test: Callable[[pa.Array], pa.Array], column: pa.Array) -> pa.Array:

@@ -86,7 +86,7 @@ class PostgreSQL(Database):
             "part JOIN pg_catalog.pg_class class ON class.oid = part.oid WHERE relpersistence <> 'p' OR relkind = 'f' LIMIT 1"
         )
         for name, relation in self.execute(sql, *map(self.named, tables)):
-            (table,) = (each for each in tables if self.named(each) == name)
+            (table,) = (candidate for candidate in tables if self.named(candidate) == name)
             part = "" if relation == table[-1] else f"partition {relation!r} of "
             msg = (
                 f"{part}table {'.'.join(table)!r} is UNLOGGED, TEMPORARY or FOREIGN: its rows would not be there exactly when the "
@@ -158,7 +158,7 @@ class PostgreSQL(Database):
     def _words(self, words: str) -> str:
         return re.sub(r"^.*?(?=ERROR: )| Query was: .*(?=\. SQLSTATE: )", "", words)
 
-    def _once_more(self, error: Any, words: str, *, opening: bool) -> bool:  # noqa: ANN401 - as above
+    def _once_more(self, error: Any, words: str, *, opening: bool) -> bool:  # noqa: ANN401 - an error of the driver
         if error.sqlstate is None:
             import adbc_driver_manager as adbc
 
@@ -166,5 +166,5 @@ class PostgreSQL(Database):
             return isinstance(error, adbc.OperationalError) and not for_good
         return bool(error.sqlstate.startswith(self._again))
 
-    def _is_about_rows(self, error: Any, words: str) -> bool:  # noqa: ANN401, ARG002 - as above
+    def _is_about_rows(self, error: Any, words: str) -> bool:  # noqa: ANN401, ARG002 - the driver's; its number tells
         return bool(error.sqlstate and error.sqlstate.startswith(self._rows))

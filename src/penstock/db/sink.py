@@ -141,7 +141,11 @@ class DatabaseSink:
             names = ", ".join(missing) or "none"
             msg = f"mode={self._mode} needs keyColumns that the rows have ({', '.join(self._schema.names)}): found {names}"
             raise OptionError(msg)
-        for name in set(self._schema.names).difference(self._keys) if self._mode == "merge" else ():
+        if self._mode == "merge":
+            self._check_numbers()
+
+    def _check_numbers(self) -> None:
+        for name in set(self._schema.names).difference(self._keys):
             if not is_number(self._schema.field(name).type):
                 msg = f"mode=merge adds up what is no key, and column {name!r} is no number: leave it out, or make it a key"
                 raise OptionError(msg)
@@ -204,7 +208,7 @@ class DatabaseSink:
         return state
 
     def _state(self, db: Database) -> _SinkRow | None:
-        sql = f"SELECT query_id, batch_id, fingerprint, driver FROM {db.named(self._batches)} WHERE sink_id = $1"  # noqa: S608 - as above
+        sql = f"SELECT query_id, batch_id, fingerprint, driver FROM {db.named(self._batches)} WHERE sink_id = $1"  # noqa: S608 - the name is quoted
         rows = db.execute(sql + db.for_update, self._sink_id)
         return _SinkRow(*rows[0]) if rows else None
 
@@ -264,7 +268,7 @@ class DatabaseSink:
         loading.load(rows())
         failpoints.hit("db.commit.before-id")
         sql = (
-            f"UPDATE {db.named(self._batches)} SET query_id = $1, batch_id = $2, fingerprint = $3 "  # noqa: S608 - as above
+            f"UPDATE {db.named(self._batches)} SET query_id = $1, batch_id = $2, fingerprint = $3 "  # noqa: S608 - the name is quoted
             "WHERE sink_id = $4 AND driver = $5 AND batch_id = $6 RETURNING batch_id"
         )
         values = (batch.query, batch.number, batch.fingerprint, self._sink_id, driver, state.batch)

@@ -86,8 +86,8 @@ class SQLite(Database):
             "failed to allocate memory$", "see that its directory is there, and that the driver may write in it", words
         )
 
-    def _once_more(self, error: Any, words: str, *, opening: bool) -> bool:  # noqa: ANN401, ARG002 - as above
+    def _once_more(self, error: Any, words: str, *, opening: bool) -> bool:  # noqa: ANN401, ARG002 - the driver's; SQLite tells by words
         return any(text in words for text in self._again)
 
-    def _is_about_rows(self, error: Any, words: str) -> bool:  # noqa: ANN401, ARG002 - as above
+    def _is_about_rows(self, error: Any, words: str) -> bool:  # noqa: ANN401, ARG002 - the driver's; SQLite tells by words
         return any(text in words for text in self._rows)

@@ -43,21 +43,21 @@ class StagingFiles:
     def write(self, batch: int, partition: int, schema: pa.Schema, rows: Iterable[pa.RecordBatch]) -> Staged:
         """Write the rows of one attempt."""
         files, held, count, size = [], [], 0, 0
-        for some in rows:
-            held.append(some)
-            count += some.num_rows
-            size += some.nbytes
+        for batch_rows in rows:
+            held.append(batch_rows)
+            count += batch_rows.num_rows
+            size += batch_rows.nbytes
             if size >= _FILE_BYTES:
                 files.append(self._put(batch, partition, schema, held))
                 held, size = [], 0
-        if any(some.num_rows for some in held):
+        if any(batch_rows.num_rows for batch_rows in held):
             files.append(self._put(batch, partition, schema, held))
         failpoints.hit("db.staged")
         return Staged(tuple(files), count)
 
     def read(self, staged: Iterable[Staged]) -> Iterator[pa.RecordBatch]:
         """Yield the rows that were staged, in order; `NotThere`, `DamagedState`."""
-        for name in (name for each in staged for name in each.files):
+        for name in (name for attempt in staged for name in attempt.files):
             try:
                 data = self._storage.read(f"{self.directory}/{name}")
             except NotThere as error:
@@ -81,7 +81,7 @@ class StagingFiles:
 
     def remove(self, staged: Iterable[Staged]) -> None:
         """Remove what these attempts staged."""
-        for name in (name for each in staged for name in each.files):
+        for name in (name for attempt in staged for name in attempt.files):
             self._storage.delete(f"{self.directory}/{name}")
 
     def _put(self, batch: int, partition: int, schema: pa.Schema, rows: list[pa.RecordBatch]) -> str:

@@ -52,22 +52,26 @@ def check_length(name: str) -> None:
 def check_url(url: str) -> None:
     """Raise `OptionError`, which shows nothing of a secret, unless the url is one that we can use."""
     if url.startswith(SQLITE):
-        path = url.removeprefix(SQLITE)
-        if not path.startswith("/") or path.endswith(("/", ":memory:")) or {"\0", "?"} & set(path):
-            msg = f"url={url!r}: expected the absolute path of a file, such as sqlite:///data/counts.db, and nothing behind it"
-            raise OptionError(msg)
-        return
-    known = _POSTGRESQL.match(url)
-    if known is None:
+        _check_sqlite(url)
+    elif scheme := _POSTGRESQL.match(url):
+        _check_postgresql(url[scheme.end() :])
+    else:
         msg = (
             "url is of no database that this version knows: expected sqlite:///path or postgresql://user@host/database"
         )
         raise OptionError(msg)
-    rest = url[known.end() :]
-    user, at, _ = rest.partition("@")  # as libpq takes it: up to the first "@", if no "/" comes before it
-    names = {name.lower() for name, value in parse_qsl(rest.partition("?")[2]) if value}
-    word = unquote(user).partition(":")[2] if at and "/" not in user else ""
-    if word or names & _SECRETS:
+
+
+def _check_sqlite(url: str) -> None:
+    path = url.removeprefix(SQLITE)
+    if not path.startswith("/") or path.endswith(("/", ":memory:")) or {"\0", "?"} & set(path):
+        msg = f"url={url!r}: expected the absolute path of a file, such as sqlite:///data/counts.db, and nothing behind it"
+        raise OptionError(msg)
+
+
+def _check_postgresql(rest: str) -> None:
+    """Check what is behind the scheme of a url; a password in it is looked for first, so that no other message shows it."""
+    if _has_secret(rest):
         msg = (
             "url has a password in it, and urls end in logs and plans; say where it is instead: "
             '.option("password", "env:NAME") or "file:/path/of/the/file"'
@@ -80,6 +84,14 @@ def check_url(url: str) -> None:
             "written as %XX, and no password"
         )
         raise OptionError(msg)
+
+
+def _has_secret(rest: str) -> bool:
+    """Tell whether there is a password behind a user, as libpq takes one: up to the first "@", if no "/" comes before it; or a value."""
+    user, at, _ = rest.partition("@")
+    password = unquote(user).partition(":")[2] if at and "/" not in user else ""
+    names = {name.lower() for name, value in parse_qsl(rest.partition("?")[2]) if value}
+    return bool(password or names & _SECRETS)
 
 
 def secret(reference: str | None) -> str | None:
@@ -106,8 +118,11 @@ def connection_url(url: str, password: str | None) -> str:
     """Return the url for libpq, with what connections of ours need."""
     _, mark, query = url.partition("?")
     named = {name.lower() for name, _ in parse_qsl(query, keep_blank_values=True)}
-    more = {name: value for name, value in _DEFAULTS.items() if name not in named}
+    added = {name: value for name, value in _DEFAULTS.items() if name not in named}
     if password is not None:
-        more["password"] = password
-    given = "&".join(f"{name}={quote(value, safe='')}" for name, value in more.items())
-    return url + ("&" if mark and query else "" if mark else "?") + given
+        added["password"] = password
+    if not mark:
+        url += "?"
+    elif query:
+        url += "&"
+    return url + "&".join(f"{name}={quote(value, safe='')}" for name, value in added.items())

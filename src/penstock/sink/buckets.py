@@ -177,6 +177,11 @@ class BucketTemplate:
                 value = next(fields)
                 path += _escaped(value) if value else DEFAULT_PARTITION
         components = [_guard(component) for component in path.split("/")]
+        self._check_lengths(path, components)
+        return "/".join(components)
+
+    def _check_lengths(self, path: str, components: list[str]) -> None:
+        """Raise `TemplateError` for names that no file system takes."""
         for component in components:
             if len(component.encode()) > _NAME_BYTES_MAX:
                 msg = (
@@ -190,7 +195,6 @@ class BucketTemplate:
                 "are possible; bucket by something shorter"
             )
             raise TemplateError(msg)
-        return "/".join(components)
 
 
 def _mixed(coded: list[tuple[np.ndarray[Any, Any], list[str | None]]], count: int) -> np.ndarray[Any, Any]:

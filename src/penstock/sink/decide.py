@@ -59,7 +59,7 @@ def due(head: State, batch: Batch | None, results: Sequence[TaskResult], rules: 
     `results` are those of the tasks; one at least, of the driver if no task has written. Without `batch` it is a roll,
     or, if the results are final, the end.
     """
-    return _parted(head, batch, results, rules)[0]
+    return _parted(head, batch, results, rules).ending
 
 
 def decide(
@@ -92,7 +92,7 @@ def decide(
         growths, lengths = _growths(head, results, rules)
         _check_rows(head, results, sum(growth.rows for growth in growths) + _rows(head.open))
         return successor(head, grown=growths, lengths=lengths, **common)
-    left = _parted(head, batch, results, rules)[1]
+    left = _parted(head, batch, results, rules).left
     closed = [part for result in results for part in result.closed]
     _check_rows(head, results, _rows(left) + _rows(closed))
     files, floor, sequences = _named(head, closed, left, rules, taken)
@@ -117,52 +117,79 @@ def successor(head: State, **changes: Any) -> State:  # noqa: ANN401 - fields of
 
 def groups(parts: Iterable[OpenPart], limits: Limits) -> Iterator[OpenPart]:
     """Yield parts to be assembled as one: neighbours of a bucket and kind, as long as they stay within the limits."""
-    group: list[OpenPart] = []
-    size = rows = 0
+    group: _Group | None = None
     for part in sorted(parts, key=lambda part: (part.bucket, part.kind.schema, part.writer)):
-        part_size, part_rows = part.size, part.rows
-        alike = bool(group) and (group[0].bucket, group[0].kind) == (part.bucket, part.kind)
-        fits = size + part_size <= limits.size and (limits.rows is None or rows + part_rows <= limits.rows)
-        if group and not (alike and fits):
-            yield _merged(group)
-            group, size, rows = [], 0, 0
-        if not group:
-            size = len(part.kind.header_bytes)
-        group.append(part)
-        size, rows = size + part_size, rows + part_rows
-    if group:
-        yield _merged(group)
+        if group is None:
+            group = _Group(part)
+        elif not group.take(part, limits):
+            yield group.merged()
+            group = _Group(part)
+    if group is not None:
+        yield group.merged()
 
 
-def _merged(group: list[OpenPart]) -> OpenPart:
-    return replace(
-        group[0],
-        segments=tuple(segment for part in group for segment in part.segments),
-        opened_ns=min(part.opened_ns for part in group),
-        first_batch=min(part.first_batch for part in group),
-        last_batch=max(part.last_batch for part in group),
-    )
+class _Group:
+    """Neighbours that are assembled as one part, with their bytes, the header's among them, and rows."""
+
+    def __init__(self, first: OpenPart) -> None:
+        self._parts = [first]
+        self._size = len(first.kind.header_bytes) + first.size
+        self._rows = first.rows
+
+    def take(self, part: OpenPart, limits: Limits) -> bool:
+        """Take the part if it is like the others and fits; tell whether it was taken."""
+        first = self._parts[0]
+        if (first.bucket, first.kind) != (part.bucket, part.kind):
+            return False
+        size, rows = self._size + part.size, self._rows + part.rows
+        if size > limits.size or (limits.rows is not None and rows > limits.rows):
+            return False
+        self._parts.append(part)
+        self._size, self._rows = size, rows
+        return True
+
+    def merged(self) -> OpenPart:
+        """Return the one part."""
+        return replace(
+            self._parts[0],
+            segments=tuple(segment for part in self._parts for segment in part.segments),
+            opened_ns=min(part.opened_ns for part in self._parts),
+            first_batch=min(part.first_batch for part in self._parts),
+            last_batch=max(part.last_batch for part in self._parts),
+        )
 
 
-def _parted(
-    head: State, batch: Batch | None, results: Sequence[TaskResult], rules: Rules
-) -> tuple[list[OpenPart], list[OpenPart]]:
-    """Return the parts that end and those that stay open, in the order of the record, new ones behind."""
+@dataclass
+class _Parted:
+    """The parts that end and those that stay open, each in the order of the record, new ones behind."""
+
+    ending: list[OpenPart]
+    left: list[OpenPart]
+
+    def add(self, part: OpenPart, *, ends: bool) -> None:
+        (self.ending if ends else self.left).append(part)
+
+
+def _parted(head: State, batch: Batch | None, results: Sequence[TaskResult], rules: Rules) -> _Parted:
+    """Tell the parts that end, by their batch, kind or age, from those that stay open."""
     if _grows(batch, rules):
-        return [], list(head.open)
+        return _Parted([], list(head.open))
     first = results[0]
     consumed = {(bucket, result.writer) for result in results for bucket in result.consumed}
     reported = [part for result in results for part in result.open]
     continued = {part.key for part in reported}  # one of the record beside them is of another kind, or its time is up
-    ending: list[OpenPart] = []
-    left: list[OpenPart] = []
+    parted = _Parted([], [])
     for part in head.open:
         if part.key not in consumed:
-            ends = part.key in continued or rules.limits.expired(part, first.time_ns)
-            (ending if ends or _ends_now(part, batch, first, rules) else left).append(part)
+            ends = (
+                part.key in continued
+                or rules.limits.expired(part, first.time_ns)
+                or _ends_now(part, batch, first, rules)
+            )
+            parted.add(part, ends=ends)
     for part in reported:
-        (ending if _ends_now(part, batch, first, rules) else left).append(part)
-    return ending, left
+        parted.add(part, ends=_ends_now(part, batch, first, rules))
+    return parted
 
 
 def _grows(batch: Batch | None, rules: Rules) -> bool:

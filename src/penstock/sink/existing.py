@@ -24,8 +24,9 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from penstock.errors import AlreadyThere, DamagedState, NotThere, without_credentials
+from penstock.errors import AlreadyThere, DamagedState, without_credentials
 from penstock.query.records import checked, signed
+from penstock.storage import entry_at
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -79,11 +80,8 @@ def noted(storage: Storage, directory: str) -> Noted:
         return Noted({})
     path = f"{directory}/{_name(epochs[-1])}"
     record = checked(storage.read(path), path)
-    if (record.get("sink"), record.get("epoch"), "options" in record) != (
-        directory.rpartition("/")[2],
-        epochs[-1],
-        True,
-    ):
+    here = {"sink": directory.rpartition("/")[2], "epoch": epochs[-1]}
+    if "options" not in record or here != {name: record.get(name) for name in here}:
         sink = f"the options of epoch {record.get('epoch')} of sink {record.get('sink')!r}"
         msg = f"{path!r} has {sink}: it was moved here; restore it from a copy"
         raise DamagedState(msg)
@@ -114,10 +112,8 @@ def sink_ids(storage: Storage, state: str) -> list[str]:
 
 
 def _is_directory(storage: Storage, path: str) -> bool:
-    try:
-        return storage.stat(path).is_directory
-    except NotThere:
-        return False
+    entry = entry_at(storage, path)
+    return entry is not None and entry.is_directory
 
 
 def _open(given: Mapping[str, str]) -> dict[str, str]:

@@ -136,10 +136,16 @@ def query_ended(query: str, is_over: Callable[[], bool]) -> None:
     for fact in HostFact.all():
         if fact.name.startswith(_named(query)):
             with fact.locked() as state:
-                if "owner" in state and not state.get("ended") and is_over():
-                    state["ended"] = True
-                    if "sink" in state:
-                        _act(state, over=True)
+                _end_query(state, is_over)
+
+
+def _end_query(state: dict[str, Any], is_over: Callable[[], bool]) -> None:
+    """Note in a fact that the caller holds that its query has ended, once, and publish what is open if there is a sink."""
+    if "owner" not in state or state.get("ended") or not is_over():
+        return
+    state["ended"] = True
+    if "sink" in state:
+        _act(state, over=True)
 
 
 def run(name: str) -> None:

@@ -353,9 +353,9 @@ class Ledger:
         """Return what a file of folded records lists; `DamagedState` if it is not what was put."""
         path = f"{self._directory}/{name}"
         record = checked(self._storage.read(path), path)
-        found = [record.get(field) for field in ("sink", "first", "last")]
-        if found != [self._sink, *map(int, name.split("-"))]:
-            msg = f"{path!r} has records {found[1]} to {found[2]} of sink {found[0]!r}: it was moved here; restore the ledger from a copy"
+        sink, first, last = (record.get(field) for field in ("sink", "first", "last"))
+        if [sink, first, last] != [self._sink, *map(int, name.split("-"))]:
+            msg = f"{path!r} has records {first} to {last} of sink {sink!r}: it was moved here; restore the ledger from a copy"
             raise DamagedState(msg)
         try:
             files = [FinishedFile(**entry) for entry in record["finished"]]

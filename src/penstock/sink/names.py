@@ -39,27 +39,14 @@ class NameTemplate:
     @staticmethod
     def of(template: str, *, zone: str, growing: bool) -> NameTemplate:
         """Check the template; `TemplateError` if it cannot name files."""
-        fields = [name for name, _ in template_fields(template)]
-        unknown = [name for name in fields if name not in FIELDS]
-        if unknown:
-            known = ", ".join(f"{{{name}}}" for name in FIELDS)
-            msg = f"fileName={template!r}: unknown field {{{unknown[0]}}}; known are {known}"
-            raise TemplateError(msg)
-        for name, spec in template_fields(template):
+        fields = template_fields(template)
+        _check_fields(template, [name for name, _ in fields])
+        for name, spec in fields:
             _check_spec(template, name, spec)
-        made = NameTemplate(template, zone)
-        made.render("", sink="sink", host="host", **dict.fromkeys(_NUMBERS, 0))
-        if growing == bool(set(fields) & {"seq", "writer", "pid", "host", "time", "batch"}):
-            msg = (
-                f"fileName={template!r}: a growing file needs a fixed name, such as events.log"
-                if growing
-                else f"fileName={template!r} names all files alike; add {{seq}}, such as part-{{writer}}-{{seq}}"
-            )
-            raise TemplateError(msg)
-        if not growing and "seq" not in fields:
-            msg = f"fileName={template!r} would name several files alike; add {{seq}}, such as part-{{writer}}-{{seq}}"
-            raise TemplateError(msg)
-        return made
+        names = NameTemplate(template, zone)
+        names.render("", sink="sink", host="host", **dict.fromkeys(_NUMBERS, 0))
+        _check_difference(template, {name for name, _ in fields}, growing=growing)
+        return names
 
     def render(self, extension: str, **values: object) -> str:
         """Return the name; `values` are the fields, `time` in nanoseconds since the epoch."""
@@ -93,6 +80,28 @@ def _rendered(
     if field == "time":
         return literal + written(moment, spec or "%Y%m%d_%H%M%S")
     return literal + format(values[field], spec or "")
+
+
+def _check_fields(template: str, names: list[str]) -> None:
+    unknown = [name for name in names if name not in FIELDS]
+    if unknown:
+        known = ", ".join(f"{{{name}}}" for name in FIELDS)
+        msg = f"fileName={template!r}: unknown field {{{unknown[0]}}}; known are {known}"
+        raise TemplateError(msg)
+
+
+def _check_difference(template: str, fields: set[str], *, growing: bool) -> None:
+    """Raise `TemplateError` unless the names of finished files differ, or those of growing files do not."""
+    differing = fields & {"seq", "writer", "pid", "host", "time", "batch"}
+    if growing and differing:
+        msg = f"fileName={template!r}: a growing file needs a fixed name, such as events.log"
+        raise TemplateError(msg)
+    if not growing and not differing:
+        msg = f"fileName={template!r} names all files alike; add {{seq}}, such as part-{{writer}}-{{seq}}"
+        raise TemplateError(msg)
+    if not growing and "seq" not in fields:
+        msg = f"fileName={template!r} would name several files alike; add {{seq}}, such as part-{{writer}}-{{seq}}"
+        raise TemplateError(msg)
 
 
 def _check_spec(template: str, name: str, spec: str) -> None:

@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING
 from penstock import failpoints
 from penstock.errors import AlreadyThere, NotThere, PublishConflict
 from penstock.sink.segments import check_segment, segment_bytes
+from penstock.storage import entry_at
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,11 +46,7 @@ def publish(storage: Storage, root: str, staging: str, ledger: Ledger, state: St
     Called for a record of which is not noted that it is published: of one that is, consumers may have taken files away.
     """
     paths = [file.path for file in state.finished] + [growth.path for growth in state.grown]
-    inside = storage.resolve(root).rstrip("/")
-    for directory in sorted({path.rpartition("/")[0] for path in paths}):
-        if directory:
-            _check_inside(storage, root, inside, directory)
-        storage.make_directory(f"{root}/{directory}" if directory else root)
+    _make_directories(storage, root, paths)
     for file in state.finished:
         failpoints.hit("sink.publish.one")
         _publish(storage, f"{staging}/{file.staged}", f"{root}/{file.path}", file)
@@ -61,11 +58,20 @@ def publish(storage: Storage, root: str, staging: str, ledger: Ledger, state: St
     return len(state.finished) + len(state.grown)
 
 
+def _make_directories(storage: Storage, root: str, paths: list[str]) -> None:
+    """Make the directories below `root` that the paths need; `PublishConflict` where a link leads out of it."""
+    inside = storage.resolve(root).rstrip("/")
+    for directory in sorted({path.rpartition("/")[0] for path in paths}):
+        if directory:
+            _check_inside(storage, root, inside, directory)
+        storage.make_directory(f"{root}/{directory}" if directory else root)
+
+
 def _check_inside(storage: Storage, root: str, inside: str, directory: str) -> None:
     """Raise `PublishConflict` where a symbolic link leads out of `inside`, which `root` is: nothing is published through one."""
-    found = storage.resolve(f"{root}/{directory}")
-    if found != f"{inside}/{directory}":
-        msg = f"{root}/{directory} leads to {found!r}, expected a directory of the output; remove the symbolic link"
+    target = storage.resolve(f"{root}/{directory}")
+    if target != f"{inside}/{directory}":
+        msg = f"{root}/{directory} leads to {target!r}, expected a directory of the output; remove the symbolic link"
         raise PublishConflict(msg)
 
 
@@ -98,7 +104,12 @@ def _grow(storage: Storage, target: str, staging: str, growth: Growth, *, newest
     if size < growth.before:
         msg = f"{target!r} has {size} bytes, the ledger says {growth.before}: it was cut by somebody else; restore it"
         raise PublishConflict(msg)
-    for segment in growth.segments:  # before the first byte that a reader can see
+    _write_on(storage, target, staging, growth)
+
+
+def _write_on(storage: Storage, target: str, staging: str, growth: Growth) -> None:
+    """Write what the file gains, where it is gained, and sync it; all segments are checked before a reader can see a byte."""
+    for segment in growth.segments:
         check_segment(storage, staging, segment)
     with storage.extend(target, growth.before) as file:
         if growth.header:
@@ -111,25 +122,22 @@ def _grow(storage: Storage, target: str, staging: str, growth: Growth, *, newest
 
 def _size(storage: Storage, path: str) -> int:
     """Return the size of the file, 0 if there is none."""
-    try:
-        return storage.stat(path).size
-    except NotThere:
-        return 0
+    entry = entry_at(storage, path)
+    return 0 if entry is None else entry.size
 
 
 def _confirm(storage: Storage, target: str, file: FinishedFile, error: NotThere) -> None:
     """Make sure that the target is what the staged file was, which is gone."""
-    try:
-        size = storage.stat(target).size
-    except NotThere:
+    entry = entry_at(storage, target)
+    if entry is None:
         msg = (
             f"{target!r} ({file.rows} rows) was committed, but neither it nor its staged file is there; if it was moved "
             f"away after it was published, put it back for this start, else restore {file.staged!r} from a copy"
         )
         raise PublishConflict(msg) from error
-    if size != file.bytes:
+    if entry.size != file.bytes:
         msg = (
-            f"{target!r} has {size} bytes, the ledger says {file.bytes}: it was changed or replaced; put back the file that was "
+            f"{target!r} has {entry.size} bytes, the ledger says {file.bytes}: it was changed or replaced; put back the file that was "
             f"published, or move this one away and restore {file.staged!r} from a copy"
         )
         raise PublishConflict(msg) from error

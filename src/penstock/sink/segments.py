@@ -67,10 +67,10 @@ def check_staged(storage: Storage, directory: str, file: FinishedFile) -> None:
     """Raise `DamagedState` if the staged file is there and is not what was decided."""
     path = f"{directory}/{file.staged}"
     with suppress(NotThere):  # published before, or lost: publishing tells
-        found = digest(storage, path)
-        if found != (file.bytes, file.digest):
+        actual = digest(storage, path)
+        if actual != (file.bytes, file.digest):
             msg = (
-                f"{path!r} was cut or altered after its commit: {found[0]} bytes with digest {found[1]}, expected "
+                f"{path!r} was cut or altered after its commit: {actual[0]} bytes with digest {actual[1]}, expected "
                 f"{file.bytes} with {file.digest}; {_REMEDY}"
             )
             raise DamagedState(msg)

@@ -31,6 +31,10 @@ if TYPE_CHECKING:
 _PLAIN_FROM, _PLAIN_BELOW = 1e-3, 1e7  # Java writes other numbers with an exponent
 
 
+# Numbers that are written by a name; -0.0 is equal to 0.0.
+_NAMED = {0.0: "0.0", float("inf"): "Infinity", float("-inf"): "-Infinity"}
+
+
 def texts(values: pa.Array) -> list[str | None]:
     """Return what each value is written as; a null stays one. Raises `OverflowError`, `ValueError` for times of no calendar."""
     if types.is_time(values.type):  # Python's own have no nanoseconds
@@ -51,10 +55,8 @@ def _python_values(values: pa.Array) -> Any:  # noqa: ANN401 - a sequence of val
 
 
 def _number(value: np.floating[Any]) -> str:
-    if not np.isfinite(value):
-        return "NaN" if np.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-    if value == 0:
-        return "0.0"
+    if name := _NAMED.get(float(value), "NaN" if np.isnan(value) else ""):
+        return name
     if _PLAIN_FROM <= abs(value) < _PLAIN_BELOW:
         return np.format_float_positional(value, unique=True, trim="0")
     mantissa, _, exponent = np.format_float_scientific(value, unique=True, trim="0").partition("e")

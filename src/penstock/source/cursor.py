@@ -113,6 +113,12 @@ class Cursor:
         """Tell whether the file lies at or before the cursor."""
         return self.order is not None and file.order <= self.order
 
+    def concerns(self, file: FileVersion) -> bool:
+        """Tell whether the cursor decides for the file: not for what is older than `floor`, nor for any version of `cut`."""
+        if self.floor is not None and file.modified_ns < self.floor:
+            return False
+        return self.cut is None or file.path != self.cut.path
+
     def advance(self, split: Split) -> Cursor:
         """Return the cursor behind `split`; it never moves back, also when a late file is read."""
         size = self.bytes + split.end - split.start

@@ -145,11 +145,17 @@ class Recent:
 
     def add(self, files: Iterable[FileVersion]) -> None:
         """Remember that these files are done with, and that they are there, also those that are remembered already."""
-        items = [(file.modified_ns, file.key) for file in files]
-        near = [item for item in items if item[0] >= self._from_ns]
-        older = [item for item in items if item[0] < self._from_ns]
-        self._add_near([item for item in near if item[1] not in self._times or item[1] in self._gone])
-        self._add_older([item for item in older if item[1] not in self._older])
+        near: list[tuple[int, bytes]] = []
+        older: list[tuple[int, bytes]] = []
+        for file in files:
+            item = file.modified_ns, file.key
+            if item[0] < self._from_ns:
+                if item[1] not in self._older:
+                    older.append(item)
+            elif item[1] not in self._times or item[1] in self._gone:
+                near.append(item)
+        self._add_near(near)
+        self._add_older(older)
 
     def _add_near(self, items: list[tuple[int, bytes]]) -> None:
         for _, key in items:
@@ -176,17 +182,17 @@ class Recent:
         """Remember that these files are not there any more; those that are not done with are none of this."""
         near, older = [], []
         for file in files:
-            key = file.key
-            if key in self._times and key not in self._gone:
-                near.append((file.modified_ns, key))
-            elif key in self._older:
-                older.append((file.modified_ns, key))
+            item = file.modified_ns, file.key
+            if item[1] in self._times and item[1] not in self._gone:
+                near.append(item)
+            elif item[1] in self._older:
+                older.append(item)
         for item in near:
             self._gone.add(item[1])
             bisect.insort(self._away, item)
-        for _, key in older:
-            self._older.discard(key)
-        self._keep_away(key for _, key in older)
+        older_keys = [key for _, key in older]
+        self._older.difference_update(older_keys)
+        self._keep_away(older_keys)
         _toggle(self._table, near, -1)
         _toggle(self._older_table, older, -1)
 
@@ -194,15 +200,15 @@ class Recent:
         """Let files whose modification time is older than `horizon_ns` be further behind than `lateness`."""
         self._from_ns = max(self._from_ns, horizon_ns)
         count = bisect.bisect_left(self._order, (self._from_ns, b""))
-        there = [item for item in self._order[:count] if item[1] not in self._gone]
+        still_there = [item for item in self._order[:count] if item[1] not in self._gone]
         for _, key in self._order[:count]:
             del self._times[key]
         away = bisect.bisect_left(self._away, (self._from_ns, b""))
         self._gone.difference_update(key for _, key in self._away[:away])
         self._keep_away(key for _, key in self._away[:away])
         del self._order[:count], self._away[:away]
-        _toggle(self._table, there, -1)
-        self._add_older(there)
+        _toggle(self._table, still_there, -1)
+        self._add_older(still_there)
 
     def _keep_away(self, keys: Iterable[bytes]) -> None:
         """Remember, in this process alone, what is away and further behind than `lateness`: the latest of it."""
@@ -216,25 +222,34 @@ class Recent:
         `from` is the time from which on it is complete: `lateness` may be another one when the offset is read.
         """
         form: dict[str, Any] = {"from": self._from_ns}
-        there = sorted(self._times.keys() - self._gone) if len(self._times) - len(self._gone) <= _LISTED else None
-        if there is not None:
-            form["keys"] = _text(b"".join(there))
-            form["times"] = _text(_seconds([self._times[key] for key in there]).tobytes())
-        else:
-            form |= {"cells": _text(self._table.cells.tobytes()), "times": _text(self._table.times.tobytes())}
-            form["count"] = len(self._times) - len(self._gone)
-        if len(self._older) > _LISTED:
-            form["older"] = {"cells": _text(self._older_table.cells.tobytes()), "count": len(self._older)}
-        else:
-            form["older"] = {"keys": _text(b"".join(sorted(self._older)))}
+        form |= self._there_json()
+        form["older"] = self._older_json()
         kept = self._away[-_AWAY:]
-        dropped = self._away[-_AWAY - 1][0] + 1 if len(self._away) > _AWAY else NEVER_NS
+        dropped_ns = self._away[-_AWAY - 1][0] + 1 if len(self._away) > _AWAY else NEVER_NS
         if kept:
             seconds = _seconds([time_ns for time_ns, _ in kept])
             form["gone"] = _text(b"".join(key + time.tobytes() for (_, key), time in zip(kept, seconds, strict=True)))
-        if (away_from_ns := max(self._away_from_ns, dropped)) > self._from_ns:
+        if (away_from_ns := max(self._away_from_ns, dropped_ns)) > self._from_ns:
             form["gone_from"] = away_from_ns
         return form
+
+    def _there_json(self) -> dict[str, Any]:
+        """Return what is there within `lateness`: its keys, or the table of them."""
+        count = len(self._times) - len(self._gone)
+        if count > _LISTED:
+            return {
+                "cells": _text(self._table.cells.tobytes()),
+                "times": _text(self._table.times.tobytes()),
+                "count": count,
+            }
+        keys = sorted(self._times.keys() - self._gone)
+        return {"keys": _text(b"".join(keys)), "times": _text(_seconds([self._times[key] for key in keys]).tobytes())}
+
+    def _older_json(self) -> dict[str, Any]:
+        """Return what is there further behind than `lateness`: its keys, or the table of them."""
+        if len(self._older) > _LISTED:
+            return {"cells": _text(self._older_table.cells.tobytes()), "count": len(self._older)}
+        return {"keys": _text(b"".join(sorted(self._older)))}
 
 
 @dataclass(frozen=True)
@@ -250,6 +265,11 @@ class Recalled:
     away: dict[bytes, int]
     away_from_ns: int
 
+    @property
+    def new(self) -> set[bytes]:
+        """Return the keys of all that is known not to be done with."""
+        return (self.near or set()) | (self.older or set())
+
 
 def recall(form: dict[str, Any], near: Mapping[bytes, int], older: Collection[bytes], until_ns: int) -> Recalled:
     """Return what the offset's `recent` says of the files behind its cursor that are there, by their keys.
@@ -262,12 +282,12 @@ def recall(form: dict[str, Any], near: Mapping[bytes, int], older: Collection[by
     away = {item[: _KEY.itemsize]: _time_ns(int(np.frombuffer(item[-4:], _TIME)[0]), until_ns) for item in items}
     back = near.keys() & away.keys()
     away = {key: time_ns for key, time_ns in away.items() if key not in back}
-    there = _difference(form, {key: time_ns for key, time_ns in near.items() if key not in back}, until_ns)
+    known = _difference(form, {key: time_ns for key, time_ns in near.items() if key not in back}, until_ns)
     behind = _difference(form["older"], dict.fromkeys(older, 0), until_ns) if "older" in form else None
     new_older = None if behind is None else behind[0]
-    if there is None:
+    if known is None:
         return Recalled(None, new_older, away, until_ns + 1)
-    return Recalled(there[0], new_older, away | there[1], form.get("gone_from", NEVER_NS))
+    return Recalled(known[0], new_older, away | known[1], form.get("gone_from", NEVER_NS))
 
 
 def _difference(

@@ -33,13 +33,13 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from itertools import compress, islice
 from operator import ne
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from penstock import clock
 from penstock.clock import SECOND_NS
-from penstock.errors import NotThere, OptionError, StorageError
+from penstock.errors import OptionError, StorageError
 from penstock.source.cursor import FileVersion
-from penstock.storage import Entry, Link
+from penstock.storage import Entry, Link, entry_at
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
@@ -79,36 +79,44 @@ def name_filter(glob: str | None, pattern: str | None) -> Callable[[str], bool]:
 
 def _expression(glob: str) -> str:
     """Return the regular expression of a glob as Spark has them: `*`, `?`, `[a-z]`, `[^a]`, `{json,csv}`, quoted by a backslash."""
-    found, depth = "", 0
+    expression, depth = "", 0
     for match in _GLOB.finditer(glob):
         sign, quoted, negated, characters = match.group(0, 1, 2, 3)
         if quoted:
-            found += re.escape(quoted)
+            expression += re.escape(quoted)
         elif characters:
-            found += "[" + "^" * bool(negated) + _NESTED.sub(r"\\\g<0>", characters) + "]"
+            expression += "[" + "^" * bool(negated) + _NESTED.sub(r"\\\g<0>", characters) + "]"
         elif sign in _ALTERNATIVES and (depth or sign == "{"):
-            found += _ALTERNATIVES[sign]
+            expression += _ALTERNATIVES[sign]
             depth += (sign == "{") - (sign == "}")
         elif sign == "[":
-            found += sign  # of a set that does not end: no regular expression either
+            expression += sign  # of a set that does not end: no regular expression either
         else:
-            found += {"*": ".*", "?": "."}.get(sign) or re.escape(sign)
+            expression += {"*": ".*", "?": "."}.get(sign) or re.escape(sign)
     try:
-        re.compile(found)
+        re.compile(expression)
     except re.error as error:
         msg = f"pathGlobFilter={glob!r} is not a glob: {error}; expected one such as *.json or *.{{json,csv}}"
         raise OptionError(msg) from error
-    return found
+    return expression
+
+
+class Arrival(NamedTuple):
+    """A file that came, and a time since when it has certainly been there under this name; `None` where nobody knows."""
+
+    file: FileVersion
+    since_ns: int | None
+
+    def was_there(self, at_ns: int) -> bool:
+        """Tell whether the file had certainly come before that time."""
+        return self.since_ns is not None and self.since_ns < at_ns
 
 
 @dataclass(frozen=True)
 class Changes:
-    """What a scan saw that the one before did not; a file that has another version than before went and came.
+    """What a scan saw that the one before did not; a file that has another version than before went and came."""
 
-    `came` has with each file a time since when it has certainly been there under this name; `None` where nobody knows.
-    """
-
-    came: list[tuple[FileVersion, int | None]] = field(default_factory=list)
+    came: list[Arrival] = field(default_factory=list)
     gone: list[FileVersion] = field(default_factory=list)
 
 
@@ -245,15 +253,18 @@ class Scan:
     ) -> Iterator[tuple[bool, str, Entry, int | None]]:
         """Yield (reached by a link, path, entry, arrival), which sorts directories reached by links behind all others."""
         for name in directory.children:
-            if not self._recursive and not (self._partitions and is_partition(name)):
-                self.passed_over.add(f"{folder}/{name}" if folder else name)
+            if not self._is_entered(name):
+                self.passed_over.add(_joined(folder, name))
                 continue
             is_link = isinstance(directory.names[name], Link)
             full = self._followed(folder, name) if is_link else self._full(folder, name)
             if full is not None:
                 entry = self._storage.stat(full)
                 arrived_ns = None if is_link else _later(directory.arrived_ns, entry.arrived_ns)
-                yield linked or is_link, f"{folder}/{name}" if folder else name, entry, arrived_ns
+                yield linked or is_link, _joined(folder, name), entry, arrived_ns
+
+    def _is_entered(self, name: str) -> bool:
+        return self._recursive or (self._partitions and is_partition(name))
 
     def _leave(self, folder: str) -> None:
         for name in list(self._directories[folder].files):
@@ -286,7 +297,7 @@ class Scan:
         for name in compress(now, differs):
             known.children.discard(name)
             concealed = hidden(name)
-            if concealed and not (self._partitions and name.startswith("_") and is_partition(name)):
+            if concealed and not self._is_hidden_partition(name):
                 continue
             listed = now[name]
             entry = listed if isinstance(listed, Entry) else self._stat(folder, name)
@@ -294,10 +305,17 @@ class Scan:
                 hollow.append(name)
             elif entry.is_directory:
                 known.children.add(name)
-            counts = entry is not None and entry.is_file and not concealed and self._accept(name)
-            self._note(folder, name, entry if counts else None)
+            self._note(folder, name, None if concealed else self._counted(name, entry))
         for name in hollow:
             del now[name]
+
+    def _is_hidden_partition(self, name: str) -> bool:
+        """Tell whether the name is that of a directory `_k=v`, which is entered though it begins with `_`."""
+        return self._partitions and name.startswith("_") and is_partition(name)
+
+    def _counted(self, name: str, entry: Entry | None) -> Entry | None:
+        """Return the entry if it is a file that is read, by its name."""
+        return entry if entry is not None and entry.is_file and self._accept(name) else None
 
     def _note(self, folder: str, name: str, entry: Entry | None) -> None:
         """Note what the file is now, `None` if it is not there, and whether that is another version than before."""
@@ -312,7 +330,7 @@ class Scan:
         if entry is not None:
             is_link = isinstance(directory.names.get(name), Link)
             arrived_ns = None if is_link else _later(directory.arrived_ns, entry.arrived_ns)
-            self._changes.came.append((_version(folder, name, entry), arrived_ns))
+            self._changes.came.append(Arrival(_version(folder, name, entry), arrived_ns))
 
     def _look(self, paths: Iterable[str]) -> None:
         """Look at `paths` and at some of the rest, in turn."""
@@ -324,16 +342,14 @@ class Scan:
 
     def _turn(self) -> Iterator[tuple[str, str]]:
         yield from self._again
-        everything = [(folder, name) for folder, d in self._directories.items() for name in d.files]
+        everything = [(folder, name) for folder, known in self._directories.items() for name in known.files]
         self._again = iter(everything)
 
     def _stat(self, folder: str, name: str) -> Entry | None:
         is_link = isinstance(self._directories[folder].names[name], Link)
         full = self._followed(folder, name) if is_link else self._full(folder, name)
-        try:
-            return None if full is None else self._storage.stat(full)
-        except NotThere:
-            return None  # it went away since it was listed, its directory will say so; or it is no file
+        # It may have gone away since it was listed, and its directory will say so; or it is no file.
+        return None if full is None else entry_at(self._storage, full)
 
     def _full(self, folder: str, name: str) -> str:
         return f"{self._root}/{folder}/{name}" if folder else f"{self._root}/{name}"
@@ -348,12 +364,16 @@ class Scan:
         target = self._storage.resolve(full)
         if target == self._inside or target.startswith(f"{self._inside.rstrip('/')}/"):
             return target
-        self.outside.add(f"{folder}/{name}" if folder else name)
+        self.outside.add(_joined(folder, name))
         return None
 
 
-def _later(one: int | None, other: int | None) -> int | None:
-    return None if one is None or other is None else max(one, other)
+def _later(first_ns: int | None, second_ns: int | None) -> int | None:
+    return None if first_ns is None or second_ns is None else max(first_ns, second_ns)
+
+
+def _joined(folder: str, name: str) -> str:
+    return f"{folder}/{name}" if folder else name
 
 
 def _split(path: str) -> tuple[str, str]:
@@ -362,5 +382,4 @@ def _split(path: str) -> tuple[str, str]:
 
 
 def _version(folder: str, name: str, entry: Entry) -> FileVersion:
-    path = f"{folder}/{name}" if folder else name
-    return FileVersion(path, entry.size, entry.modified_ns, entry.identity)
+    return FileVersion(_joined(folder, name), entry.size, entry.modified_ns, entry.identity)

@@ -1,13 +1,18 @@
 """The one seam between Penstock and file systems.
 
-Every durable step goes through a `Storage`; nothing above this layer opens, renames or removes a file
-itself. A back end keeps the promises written on the verbs of `Storage`, and `tests/support/storage_contract.py`
-is the suite that every back end passes.
+*What lives here.* The verbs of a `Storage` with their promises (`_base`), a file a back end (`_local`; `_hdfs` with its
+library in `_hdfs_native`), the way from what a user writes to one of them (`_locate`), what a back end is found to be
+able to do (`_probe`), and the few facts of this host that stand in files (`_host`).
+
+*What may be touched.* Every durable step goes through a `Storage`: nothing above this layer opens, renames or removes a
+file itself, and nothing asks which back end it has. `tests/support/storage_contract.py` is the suite that each passes.
+
+*What it may know.* Errors, clocks, options' words and failpoints: neither records nor formats, nor what a file is for.
 """
 
 from __future__ import annotations
 
-from penstock.storage._base import TEMPORARY, Entry, Hold, Link, ReadHandle, Storage, WriteHandle
+from penstock.storage._base import TEMPORARY, Entry, Hold, Link, ReadHandle, Storage, WriteHandle, entry_at
 from penstock.storage._file import SeekableFile
 from penstock.storage._hdfs import HdfsStorage
 from penstock.storage._host import (
@@ -43,6 +48,7 @@ __all__ = [
     "cache_directory",
     "cached",
     "can_write",
+    "entry_at",
     "free_bytes",
     "is_file",
     "listening",

@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
+from penstock.errors import NotThere
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from concurrent.futures import Executor
@@ -189,3 +191,11 @@ class Storage(Protocol):
 
     def now_ns(self) -> int:
         """Return the time by the clock that stamps modification times, in nanoseconds since the epoch."""
+
+
+def entry_at(storage: Storage, path: str) -> Entry | None:
+    """Return the entry at the path, `None` if there is none; else as `Storage.stat`."""
+    try:
+        return storage.stat(path)
+    except NotThere:
+        return None

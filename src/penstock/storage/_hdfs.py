@@ -88,7 +88,7 @@ class HdfsWriteHandle:
         file: HdfsWriter,
         *,
         kept: int | None = None,
-        there: HdfsReader | None = None,
+        before: HdfsReader | None = None,
     ) -> None:
         self._hdfs = hdfs
         self._path = path
@@ -96,7 +96,7 @@ class HdfsWriteHandle:
         self._file: HdfsWriter | None = file
         self._keep = kept is not None
         self._written = kept or 0
-        self._there = there  # what the file had: behind `kept` it is compared, not written
+        self._before = before  # what the file had: behind `kept` it is compared, not written
         self._block: int | None = None
         # All that was written, while that is little and was not called durable.
         self._again: bytearray | None = None if self._keep else bytearray()
@@ -153,23 +153,23 @@ class HdfsWriteHandle:
 
     def _beyond_what_is_there(self, view: memoryview) -> memoryview:
         """Return what is to be written of `view`: what lies behind the bytes that the file has already."""
-        if self._there is None or self._written >= self._there.size:
+        if self._before is None or self._written >= self._before.size:
             return view
-        same = min(self._there.size - self._written, len(view))
-        if same and self._there.read(self._written, same) != view[:same]:
+        same = min(self._before.size - self._written, len(view))
+        if same and self._before.read(self._written, same) != view[:same]:
             msg = f"{self._path!r} has other bytes from {self._written} on than it should: somebody else wrote to it"
             raise StorageError(msg)
         self._written += same
         return view[same:]
 
     @contextmanager
-    def _poisoning(self, what: str) -> Iterator[None]:
+    def _poisoning(self, call: str) -> Iterator[None]:
         """Raise what fails as it should be, and never again call anything of this file durable."""
         if self._poisoned:
             msg = f"an earlier write or sync of {self._path!r} failed; what it holds cannot be made durable any more"
             raise StorageError(msg)
         try:
-            with doing(what, self._path):
+            with doing(call, self._path):
                 yield
         except StorageError:
             self._poisoned = True
@@ -214,8 +214,8 @@ class HdfsWriteHandle:
         with doing("close", self._path):
             if self._replicas:
                 self._hdfs.set_replicas(self._at, self._replicas)
-            found = self._hdfs.stat(self._at)
-            if found.size != max(self._written, self._there.size if self._there else 0):
+            status = self._hdfs.stat(self._at)
+            if status.size != max(self._written, self._before.size if self._before else 0):
                 msg = f"{self._path!r} is another file than the one that was written"
                 raise StorageError(msg)
 
@@ -227,7 +227,7 @@ class HdfsWriteHandle:
         """Close; after an exception remove the file, which needs no close."""
         if kind is None:
             self.close()
-        elif self._there is not None and self._written <= self._there.size:
+        elif self._before is not None and self._written <= self._before.size:
             with suppress(StorageError, OSError):  # nothing was appended: there is no block that it would wait for
                 self._open.close()
             self._file = None
@@ -335,8 +335,8 @@ class HdfsStorage:
                 return HdfsWriteHandle(self._hdfs, path, at, self._hdfs.create(at, default_mode()), kept=0)
             except FileExistsError:
                 self._recover(path, at)
-            there = self._hdfs.open(at)
-            return HdfsWriteHandle(self._hdfs, path, at, self._hdfs.append(at), kept=length, there=there)
+            reader = self._hdfs.open(at)
+            return HdfsWriteHandle(self._hdfs, path, at, self._hdfs.append(at), kept=length, before=reader)
 
     def _recover(self, path: str, at: str) -> None:
         """Have the file closed: its writer is dead, or has been replaced by this one."""
@@ -365,22 +365,22 @@ class HdfsStorage:
     def list(self, path: str) -> Iterator[Entry]:
         """Yield the entries."""
         with doing("list", path):
-            for found in self._hdfs.list(self._at(path)):
-                yield _entry(found)
+            for status in self._hdfs.list(self._at(path)):
+                yield _entry(status)
 
     def names(self, path: str) -> dict[str, Entry | tuple[int, int]]:
         """Return names, each with its entry; with modification time and size where only `stat` knows if the file is open."""
         with doing("list", path):
             return {
-                found.name: (found.modified_ms, found.size) if found.may_be_open else _entry(found)
-                for found in self._hdfs.list(self._at(path))
+                status.name: (status.modified_ms, status.size) if status.may_be_open else _entry(status)
+                for status in self._hdfs.list(self._at(path))
             }
 
     def stat(self, path: str) -> Entry:
         """Return the entry at the path; a file that is being written is as young as can be."""
         with doing("look at", path):
-            found = self._hdfs.stat(self._at(path))
-        return _entry(found, self.now_ns() if found.being_written else None)
+            status = self._hdfs.stat(self._at(path))
+        return _entry(status, self.now_ns() if status.being_written else None)
 
     def resolve(self, path: str) -> str:
         """Return the path: links are not for users of HDFS."""
@@ -406,8 +406,8 @@ class HdfsStorage:
                 self._hdfs.chmod(start, default_mode())
                 self._hdfs.rename(start, end)
             except OSError:
-                there = self._stat_or_none(end) if self._stat_or_none(start) is None else None
-                if there is None or (there.size, there.modified_ms) != (mine.size, mine.modified_ms):
+                moved = self._stat_or_none(end) if self._stat_or_none(start) is None else None
+                if moved is None or (moved.size, moved.modified_ms) != (mine.size, mine.modified_ms):
                     raise
 
     def _stat_or_none(self, at: str) -> Status | None:
@@ -497,6 +497,6 @@ class HdfsStorage:
         return stamp - after
 
 
-def _entry(found: Status, modified_ns: int | None = None) -> Entry:
-    modified_ns = found.modified_ms * _MS if modified_ns is None else modified_ns
-    return Entry(found.name, found.is_directory, found.size, modified_ns, "", is_file=not found.is_directory)
+def _entry(status: Status, modified_ns: int | None = None) -> Entry:
+    modified_ns = status.modified_ms * _MS if modified_ns is None else modified_ns
+    return Entry(status.name, status.is_directory, status.size, modified_ns, "", is_file=not status.is_directory)

@@ -93,15 +93,26 @@ def _client(authority: str, settings: dict[str, str]) -> Any:  # noqa: ANN401 - 
         raise DependencyError(msg) from error
     if "SPARK_USER" in os.environ:
         os.environ.setdefault("HADOOP_USER_NAME", os.environ["SPARK_USER"])
+    url, trial = _contact(hdfs_native.Client, authority)
+    _check_answer(url, trial)
+    return hdfs_native.Client(url, {name: value for name, value in _SETTINGS.items() if name not in settings})
+
+
+def _contact(new_client: Callable[[str, dict[str, str]], Any], authority: str) -> tuple[str, Any]:
+    """Return the url that the library takes for an address, and a client of it that soon gives up; `OptionError` for none."""
     url = f"hdfs://{authority}"
     try:
-        trial = hdfs_native.Client(url, _CONTACT_TRIES)
+        return url, new_client(url, _CONTACT_TRIES)
     except RuntimeError as error:
         if "No NameNode" not in str(error) or not authority or ":" in authority:
             msg = f"{url}: {_said(error)[1]}; expected a host and port, or a name service of HADOOP_CONF_DIR"
             raise OptionError(msg) from error
         url = f"{url}:{_PORT}"  # as Hadoop does with a host that is no name service
-        trial = hdfs_native.Client(url, _CONTACT_TRIES)
+        return url, new_client(url, _CONTACT_TRIES)
+
+
+def _check_answer(url: str, trial: Any) -> None:  # noqa: ANN401 - hdfs_native.Client
+    """Raise `StorageError` unless a NameNode answers, whatever it says: what it refuses is for whoever asks."""
     try:
         _within(_CONTACT_SECONDS, lambda: trial.get_file_info("/"))
     except OSError as error:
@@ -112,8 +123,7 @@ def _client(authority: str, settings: dict[str, str]) -> Any:  # noqa: ANN401 - 
         )
         raise StorageError(msg) from error
     except RuntimeError:
-        pass  # it has answered; what it refuses is for whoever asks
-    return hdfs_native.Client(url, {name: value for name, value in _SETTINGS.items() if name not in settings})
+        return
 
 
 def _configuration() -> dict[str, str]:
@@ -137,9 +147,9 @@ def _configuration() -> dict[str, str]:
 
 def _new_files(settings: dict[str, str]) -> dict[str, int]:
     """Return what the settings say of new files; `OptionError` if that cannot be."""
-    said = {field: (name, settings.get(name)) for field, name in _NEW_FILES.items()}
+    values = {field: (name, settings.get(name)) for field, name in _NEW_FILES.items()}
     return {
-        field: parse_size(value, name=f"{name} of HADOOP_CONF_DIR") for field, (name, value) in said.items() if value
+        field: parse_size(value, name=f"{name} of HADOOP_CONF_DIR") for field, (name, value) in values.items() if value
     }
 
 
@@ -203,9 +213,9 @@ class _Native:
         from hdfs_native import WriteOptions
 
         new_files = self._new_files | ({"replication": replicas} if replicas else {})
-        how = WriteOptions(permission=mode, overwrite=False, create_parent=False, **new_files)
+        options = WriteOptions(permission=mode, overwrite=False, create_parent=False, **new_files)
         with _numbered():
-            return _NativeWriter(self._client.create(path, how))
+            return _NativeWriter(self._client.create(path, options))
 
     def append(self, path: str) -> _NativeWriter:
         with _numbered():
@@ -221,21 +231,21 @@ class _Native:
 
     def stat(self, path: str) -> Status:
         with _numbered():
-            found = self._client.get_file_info(path)
-            status = _status(found)
-            return replace(status, being_written=status.may_be_open and self._is_open(path, found))
+            native = self._client.get_file_info(path)
+            status = _status(native)
+            return replace(status, being_written=status.may_be_open and self._is_open(path, native))
 
-    def _is_open(self, path: str, found: Any) -> bool:  # noqa: ANN401 - hdfs_native.FileStatus
+    def _is_open(self, path: str, native: Any) -> bool:  # noqa: ANN401 - hdfs_native.FileStatus
         """Tell whether the file's last block is being written: the NameNode then counts it as a full one."""
         used = self._client.get_content_summary(path).space_consumed
-        return bool(used == (found.length + found.blocksize) * (found.replication or 0))
+        return bool(used == (native.length + native.blocksize) * (native.replication or 0))
 
     def list(self, path: str) -> Iterator[Status]:
         with _numbered():
-            for found in self._client.list_status(path):
-                if found.path == path and not found.isdir:
+            for native in self._client.list_status(path):
+                if native.path == path and not native.isdir:
                     raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
-                yield _status(found)
+                yield _status(native)
 
     def rename(self, source: str, target: str) -> None:
         with _numbered():
@@ -258,10 +268,10 @@ class _Native:
             self._client.set_permission(path, mode)
 
 
-def _status(found: Any) -> Status:  # noqa: ANN401 - hdfs_native.FileStatus
-    name = found.path.rpartition("/")[2]
+def _status(native: Any) -> Status:  # noqa: ANN401 - hdfs_native.FileStatus
+    name = native.path.rpartition("/")[2]
     return Status(
-        name, found.isdir, found.length, found.modification_time, found.blocksize or 0, found.replication or 0
+        name, native.isdir, native.length, native.modification_time, native.blocksize or 0, native.replication or 0
     )
 
 

@@ -77,8 +77,8 @@ def can_write(directory: str) -> bool:
 def free_bytes(directory: str) -> int:
     """Return how much this user may still write to the file system of a directory; `StorageError` if that is not told."""
     with doing("ask for the free space of", directory):
-        found = os.statvfs(directory)
-    return found.f_bavail * found.f_frsize
+        volume = os.statvfs(directory)
+    return volume.f_bavail * volume.f_frsize
 
 
 def _private_path(name: str) -> str:
@@ -107,14 +107,14 @@ def listening(kind: str) -> tuple[socket.socket, str]:
         if number != name and (process(int(number)) is None or int(number) == os.getpid()):
             no_longer_listening(f"{folder}/{name}")
     path = f"{folder}/{prefix}{os.getpid()}"
-    made = socket.socket(socket.AF_UNIX)
+    listener = socket.socket(socket.AF_UNIX)
     try:
-        made.bind(path)  # the directory's name may be too long for one
-        made.listen()
+        listener.bind(path)  # the directory's name may be too long for one
+        listener.listen()
     except OSError:
-        made.close()
+        listener.close()
         raise
-    return made, path
+    return listener, path
 
 
 def no_longer_listening(path: str) -> None:
@@ -161,11 +161,11 @@ class HostFact:
                 os.unlink(self.path)
 
     @contextlib.contextmanager
-    def _lock(self, how: int) -> Iterator[int]:
+    def _lock(self, operation: int) -> Iterator[int]:
         while True:
             fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
             try:
-                fcntl.flock(fd, how)
+                fcntl.flock(fd, operation)
                 if self._is(fd):
                     yield fd
                     return
@@ -185,11 +185,11 @@ def _directory() -> str:
 
 
 def _check_private(directory: str) -> None:
-    found = os.lstat(directory)
-    if not stat_bits.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+    status = os.lstat(directory)
+    if not stat_bits.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
         msg = (
             f"{directory!r} is not a directory of user {os.getuid()} that is closed to others (it is "
-            f"{stat_bits.filemode(found.st_mode)}, user {found.st_uid}); remove it, or set TMPDIR to a directory of yours"
+            f"{stat_bits.filemode(status.st_mode)}, user {status.st_uid}); remove it, or set TMPDIR to a directory of yours"
         )
         raise StorageError(msg)
 
@@ -198,10 +198,10 @@ def _intact(text: bytes) -> dict[str, Any]:
     """Return the object, an empty one if it is not what was kept."""
     try:
         fact: dict[str, Any] = json.loads(text)
-        found = fact.pop("sum")
+        checksum = fact.pop("sum")
     except (ValueError, AttributeError, TypeError, KeyError):
         return {}
-    return fact if found == _sum(fact) else {}
+    return fact if checksum == _sum(fact) else {}
 
 
 def _sum(fact: dict[str, Any]) -> str:

@@ -235,7 +235,7 @@ class LocalReadHandle:
 class LocalHold:
     """A lock on a local disk."""
 
-    def __init__(self, path: str, how: int, system: _System = _OS) -> None:
+    def __init__(self, path: str, operation: int, system: _System = _OS) -> None:
         self._os = system
         self._path = path
         with doing("lock", path):
@@ -244,7 +244,7 @@ class LocalHold:
                 flock: Callable[[int, int], None] = getattr(
                     system, "flock", fcntl.flock
                 )  # a disk of a test has its own
-                flock(self._fd, how | fcntl.LOCK_NB)
+                flock(self._fd, operation | fcntl.LOCK_NB)
             except OSError as error:
                 self.close()
                 if error.errno not in {errno.EAGAIN, errno.EACCES}:
@@ -395,22 +395,22 @@ class LocalStorage:
         """
         mode = 0o700 if private else 0o777
         try:
-            made = self._made(path, mode)
+            is_new = self._make_one(path, mode)
         except FileNotFoundError:
             above = os.path.dirname(path)
             if above not in {"", path}:
                 self.make_directory(above)
             try:
-                made = self._made(path, mode)
+                is_new = self._make_one(path, mode)
             except FileNotFoundError as error:  # /proc, for one, says so of every name
                 msg = (
                     f"cannot make directory {path!r}: no directory can be made in {above or '.'!r}; name another place"
                 )
                 raise StorageError(msg) from error
-        if made or path not in self._durable:
-            self._sync_name(path, made=made)
+        if is_new or path not in self._durable:
+            self._sync_name(path, is_new=is_new)
 
-    def _made(self, path: str, mode: int) -> bool:
+    def _make_one(self, path: str, mode: int) -> bool:
         """Make one directory; tell whether it was not there. `FileNotFoundError` if the one above it is not."""
         try:
             self._os.mkdir(path, mode)
@@ -425,16 +425,16 @@ class LocalStorage:
             refuse(error, "make directory", path)
         return True
 
-    def _sync_name(self, path: str, *, made: bool) -> None:
+    def _sync_name(self, path: str, *, is_new: bool) -> None:
         """Make the directory's name durable, and its way; above one that was there, there may be one closed to us."""
-        with doing("sync", path), contextlib.nullcontext() if made else contextlib.suppress(PermissionError):
+        with doing("sync", path), contextlib.nullcontext() if is_new else contextlib.suppress(PermissionError):
             _sync_directory(self._os, os.path.dirname(path) or "/")
         if len(self._durable) >= _DURABLE_MAX:
             self._durable.clear()
         self._durable.add(path)
         above = os.path.dirname(path)
         if above not in {"", "/"} and above not in self._durable:
-            self._sync_name(above, made=False)
+            self._sync_name(above, is_new=False)
 
     def workers(self, count: int) -> Executor:
         """Return threads: writing, syncing and hashing leave Python's lock to others."""

@@ -29,12 +29,7 @@ def locate(
     `OptionError` for an empty location or a scheme that this version does not know; asks no server. On a `storage` that is given the
     location is a path of it, and taken as it is.
     """
-    given: object = location
-    path = os.fspath(given) if isinstance(given, (str, os.PathLike)) else None
-    if not isinstance(path, str):
-        msg = f"{name}={given!r}: expected a path as text, or of pathlib"
-        raise OptionError(msg)
-    location = path
+    location = _text(location, name)
     if storage is not None:
         return storage, location
     if not location:
@@ -45,17 +40,27 @@ def locate(
         return LocalStorage(), os.path.abspath(location)
     if scheme[0].lower() == "file:":
         return LocalStorage(), os.path.abspath(unquote(_of_this_host(location[len(scheme[0]) :], name)))
-    if hdfs := _HDFS.fullmatch(location):
-        if "@" in (hdfs[1] or ""):
+    if match := _HDFS.fullmatch(location):
+        authority, path = match.groups(default="")
+        if "@" in authority:
             msg = f"{name}={without_credentials(location)!r}: HDFS takes no user in an address; set HADOOP_USER_NAME"
             raise OptionError(msg)
-        authority, path = hdfs[1] or "", posixpath.normpath("/" + (hdfs[2] or "").lstrip("/"))
+        path = posixpath.normpath("/" + path.lstrip("/"))
         return HdfsStorage(authority), f"hdfs://{authority}{'' if path == '/' else path}"
     msg = (
         f"{name}={without_credentials(location)!r}: {scheme[0]} is not a file system this version knows; expected a plain "
         "path, file: or hdfs://"
     )
     raise OptionError(msg)
+
+
+def _text(location: object, name: str) -> str:
+    """Return a path as text; `OptionError` for what is none."""
+    path = os.fspath(location) if isinstance(location, (str, os.PathLike)) else None
+    if not isinstance(path, str):
+        msg = f"{name}={location!r}: expected a path as text, or of pathlib"
+        raise OptionError(msg)
+    return path
 
 
 def _of_this_host(location: str, name: str) -> str:

@@ -36,9 +36,9 @@ def refuse(error: OSError, doing: str, path: str) -> NoReturn:
 
 
 @contextlib.contextmanager
-def doing(what: str, path: str) -> Iterator[None]:
+def doing(call: str, path: str) -> Iterator[None]:
     """Raise every `OSError` of the block as the `StorageError` that it means."""
     try:
         yield
     except OSError as error:
-        refuse(error, what, path)
+        refuse(error, call, path)

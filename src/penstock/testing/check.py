@@ -44,14 +44,14 @@ def compare(seen: Iterable[_T], *, acknowledged: Iterable[_T], offered: Iterable
     acknowledged must not be seen (`uncommitted`); one that was never offered is taken for a torn one (`partial`).
     Where the acknowledgement itself may be lost, say as `acknowledged` what the ledger has.
     """
-    found, known, all_ = Counter(seen), Counter(acknowledged), Counter(offered)
-    partial = Counter({record: times for record, times in found.items() if record not in all_})
-    doubled = found - partial - (all_ | known)
+    counted, known, all_ = Counter(seen), Counter(acknowledged), Counter(offered)
+    partial = Counter({record: times for record, times in counted.items() if record not in all_})
+    doubled = counted - partial - (all_ | known)
     return Verdict(
-        lost=tuple((known - found).elements()),
+        lost=tuple((known - counted).elements()),
         doubled=tuple(doubled.elements()),
         partial=tuple(partial.elements()),
-        uncommitted=tuple((found - partial - doubled - known).elements()),
+        uncommitted=tuple((counted - partial - doubled - known).elements()),
     )
 
 
@@ -60,7 +60,7 @@ def visible(storage: Storage, root: str) -> dict[str, bytes]:
 
     Names that begin with `_` or `.` are left out at every level, as Spark, Hive, Trino, DuckDB and pyarrow do.
     """
-    found: dict[str, bytes] = {}
+    files: dict[str, bytes] = {}
     waiting = [root]
     while waiting:
         folder = waiting.pop()
@@ -75,5 +75,5 @@ def visible(storage: Storage, root: str) -> dict[str, bytes]:
             if entry.is_directory:
                 waiting.append(path)
             else:
-                found[path[len(root) + 1 :]] = storage.read(path)
-    return found
+                files[path[len(root) + 1 :]] = storage.read(path)
+    return files

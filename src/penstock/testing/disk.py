@@ -19,25 +19,22 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-import random
 import stat as stat_bits
 import sys
 from dataclasses import dataclass, field
-from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from penstock import clock
 from penstock.storage import LocalStorage
+from penstock.testing.choices import IMAGES_MAX, combinations_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import FrameType
 
 BLOCK_BYTES = 4096
-IMAGES_MAX = 24  # of one moment; more are drawn at random
-_PACKAGE = (
-    os.path.dirname(os.path.dirname(__file__)) + os.sep
-)  # not by its name: a clone of the project may have that, too
+# Not known by its name: a clone of the project may have that, too.
+_PACKAGE = os.path.dirname(os.path.dirname(__file__)) + os.sep
 _FRAMES = 2  # of the stack that name a place
 _DIRECTORY_MODE = stat_bits.S_IFDIR | 0o755
 _FILE_MODE = stat_bits.S_IFREG
@@ -156,10 +153,10 @@ class CrashDisk:
         self._open[descriptor][1] = position
         return position
 
-    def flock(self, descriptor: int, how: int) -> None:
+    def flock(self, descriptor: int, operation: int) -> None:
         """Lock what is open, for this descriptor; a crash forgets it."""
         inode = self._open[descriptor][0]
-        shared = bool(how & fcntl.LOCK_SH)
+        shared = bool(operation & fcntl.LOCK_SH)
         for fd, (held, theirs) in self._locks.items():
             if fd != descriptor and held == inode and not (shared and theirs):
                 raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
@@ -282,18 +279,9 @@ class CrashDisk:
         names = [(folder, *change) for folder, changes in self._pending.items() for change in changes]
         dirty = sorted(self._dirty & (set(self._inodes(self._tree)) | set(self._inodes(self._durable))))
         choices = [(False, True)] * len(names) + [range(len(self._versions(inode))) for inode in dirty]
-        self._times, total = dict(self._times), 1  # the images share what was there until now
-        for choice in choices:
-            total *= len(choice)
-        if total <= limit:
-            for chosen in product(*choices):
-                yield self._crashed(names, dirty, chosen)
-            return
-        yield self._crashed(names, dirty, tuple(choice[0] for choice in choices))
-        yield self._crashed(names, dirty, tuple(choice[-1] for choice in choices))
-        draw = random.Random(seed)  # noqa: S311 - which images are looked at is no secret
-        for _ in range(limit - 2):
-            yield self._crashed(names, dirty, tuple(draw.choice(choice) for choice in choices))
+        self._times = dict(self._times)  # the images share what was there until now
+        for chosen in combinations_of(choices, seed, limit=limit):
+            yield self._crashed(names, dirty, chosen)
 
     def _crashed(self, names: list[tuple[str, str, int | None]], dirty: list[int], chosen: tuple[Any, ...]) -> Image:
         tree = {directory: dict(entries) for directory, entries in self._durable.items()}
@@ -313,13 +301,13 @@ class CrashDisk:
     def _versions(self, inode: int) -> list[bytes]:
         """Return what a crash may leave of a file: as it was synced, with holes, as it is."""
         old, new = self._synced[inode], self._contents[inode]
-        found = [old]
+        versions = [old]
         if len(new) > len(old) and new.startswith(old):
-            found.append(old.ljust(len(new), b"\0"))
+            versions.append(old.ljust(len(new), b"\0"))
             middle = (len(old) + len(new)) // 2 // BLOCK_BYTES * BLOCK_BYTES
             if len(old) < middle:
-                found += [new[:middle], old.ljust(middle, b"\0") + new[middle:]]
-        return [*found, new]
+                versions += [new[:middle], old.ljust(middle, b"\0") + new[middle:]]
+        return [*versions, new]
 
     # -- inside ----------------------------------------------------------------------------------------------------
 
@@ -435,17 +423,17 @@ class _Listed:
 
 def _reachable(tree: Tree, contents: dict[int, bytes], next_inode: int, times: dict[int, int]) -> Image:
     """Return the image without what has no name any more."""
-    found: Tree = {}
+    reached: Tree = {}
     waiting = ["/"]
     inodes = set()
     while waiting:
         folder = waiting.pop()
-        names = found[folder] = tree.get(folder, {})
+        names = reached[folder] = tree.get(folder, {})
         for name, inode in names.items():
             inodes.add(inode)
             if inode not in contents:
                 waiting.append(f"{folder.rstrip('/')}/{name}")
-    return Image(found, {inode: contents[inode] for inode in inodes if inode in contents}, next_inode, times)
+    return Image(reached, {inode: contents[inode] for inode in inodes if inode in contents}, next_inode, times)
 
 
 def _split(path: str) -> tuple[str, str]:

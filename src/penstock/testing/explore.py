@@ -23,8 +23,9 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock import clock, unique
+from penstock.testing.choices import IMAGES_MAX
 from penstock.testing.clock import FakeClock
-from penstock.testing.disk import IMAGES_MAX, CrashDisk, SimulatedCrash
+from penstock.testing.disk import CrashDisk, SimulatedCrash
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator
@@ -125,8 +126,8 @@ class _Explorer:
                 raise
         except Exception as error:  # noqa: BLE001 - whatever the program raises is a finding
             self._note([f"{type(error).__name__}: {error}"], way)
-        for found, remembered, path in waiting:
-            self.explore(found, remembered, crashes - 1, path)
+        for left, remembered, path in waiting:
+            self.explore(left, remembered, crashes - 1, path)
 
     def _branch(
         self,
@@ -148,8 +149,8 @@ class _Explorer:
         if self._over():
             raise SimulatedCrash
 
-    def _note(self, found: list[str], way: tuple[str, ...]) -> None:
-        self.report.complaints += [f"{complaint} (after {' > '.join(way) or 'the start'})" for complaint in found]
+    def _note(self, complaints: list[str], way: tuple[str, ...]) -> None:
+        self.report.complaints += [f"{complaint} (after {' > '.join(way) or 'the start'})" for complaint in complaints]
 
     def _over(self) -> bool:
         enough = self.states_max is not None and self.report.states >= self.states_max

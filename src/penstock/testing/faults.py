@@ -63,13 +63,13 @@ class FaultySystem:
 
     def storage(self) -> Storage:
         """Return the storage that the system has, on this."""
-        made: Storage = type(self._system.storage())(system=self)
-        return made
+        storage: Storage = type(self._system.storage())(system=self)
+        return storage
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever the system has
         """Return the system's function, counted and perhaps failing."""
-        found = getattr(self._system, name)
-        return self.counted(name, found) if name in CALLS else found
+        attribute = getattr(self._system, name)
+        return self.counted(name, attribute) if name in CALLS else attribute
 
     def counted(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         """Return the function as the system shows it: counted, and failing when its turn comes."""
@@ -86,7 +86,7 @@ class FaultySystem:
 
     def _failing(
         self, name: str, function: Callable[..., Any], arguments: tuple[Any, ...], named: dict[str, Any]
-    ) -> Any:  # noqa: ANN401 - as above
+    ) -> Any:  # noqa: ANN401 - what the function returns
         error = self._fault.error
         if error is None:
             if name == "write":

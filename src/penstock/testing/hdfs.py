@@ -17,15 +17,14 @@ from __future__ import annotations
 
 import errno
 import os
-import random
 from dataclasses import dataclass, field, replace
-from itertools import product
 from typing import TYPE_CHECKING
 
 from penstock import clock
 from penstock.storage import HdfsStorage
 from penstock.storage._hdfs_calls import Status
-from penstock.testing.disk import IMAGES_MAX, call_site
+from penstock.testing.choices import IMAGES_MAX, combinations_of
+from penstock.testing.disk import call_site
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -197,24 +196,11 @@ class CrashHdfs:
 
     def images(self, seed: int | str = 0, *, limit: int = IMAGES_MAX) -> Iterator[HdfsImage]:
         """Yield what a crash now may leave: all of it if these are few, else `limit` drawn by `seed`; the extremes first."""
-        dirty = [
-            (path, inode, _versions(inode))
-            for path, inode in self._names.items()
-            if inode.synced < len(inode.data or b"")
-        ]
-        total = 1
-        for _, _, versions in dirty:
-            total *= len(versions)
-        choices = [versions for _, _, versions in dirty]
-        if total <= limit:
-            drawn: Iterable[tuple[bytes, ...]] = product(*choices)
-        else:
-            draw = random.Random(seed)  # noqa: S311 - which images are looked at is no secret
-            extremes = [tuple(c[0] for c in choices), tuple(c[-1] for c in choices)]
-            drawn = extremes + [tuple(draw.choice(c) for c in choices) for _ in range(limit - 2)]
-        for chosen in drawn:
+        dirty = {path: inode for path, inode in self._names.items() if inode.synced < len(inode.data or b"")}
+        for chosen in combinations_of([_versions(inode) for inode in dirty.values()], seed, limit=limit):
             left = {
-                path: replace(i, data=data, synced=len(data)) for (path, i, _), data in zip(dirty, chosen, strict=True)
+                path: replace(inode, data=data, synced=len(data))
+                for (path, inode), data in zip(dirty.items(), chosen, strict=True)
             }
             yield HdfsImage(tuple((self._names | left).items()))
 

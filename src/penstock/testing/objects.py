@@ -27,8 +27,8 @@ from typing import TYPE_CHECKING, NoReturn
 import xxhash
 
 from penstock import clock
-from penstock.errors import AlreadyThere, NotSupported, NotThere, StorageError
-from penstock.storage import Entry, InTurn
+from penstock.errors import AlreadyThere, NotSupported, StorageError
+from penstock.storage import Entry, InTurn, entry_at
 from penstock.storage._refusal import doing
 
 if TYPE_CHECKING:
@@ -106,12 +106,12 @@ class ObjectStore:
 
     def objects(self, prefix: str) -> dict[str, Stored | None]:
         """Return what is directly below the prefix, by name; `None` stands for what are prefixes themselves."""
-        found: dict[str, Stored | None] = {}
+        below: dict[str, Stored | None] = {}
         for key, stored in self._objects.items():
             if key.startswith(prefix) and key != prefix:
                 name, deeper, _ = key.removeprefix(prefix).partition("/")
-                found[name] = None if deeper else stored
-        return found
+                below[name] = None if deeper else stored
+        return below
 
     def remove(self, key: str) -> None:
         """Remove the object; none is no error."""
@@ -361,15 +361,11 @@ class ObjectStorage:
         return path
 
     def _exists(self, path: str) -> bool:
-        try:
-            self.stat(path)
-        except NotThere:
-            return False
-        return True
+        return entry_at(self, path) is not None
 
-    def _below(self, what: str, path: str) -> dict[str, Stored | None]:
-        with doing(what, path):
-            found = self._store.objects(f"{path}/")
-            if not found:
+    def _below(self, call: str, path: str) -> dict[str, Stored | None]:
+        with doing(call, path):
+            below = self._store.objects(f"{path}/")
+            if not below:
                 self._store.head(f"{path}/")
-        return found
+        return below

@@ -1,0 +1,226 @@
+"""What is known of a source's files, from listing to listing: those to come, and those that are done with.
+
+It decides for each file that a listing shows whether it is read: ahead of the cursor it is; behind it, by what `recent`
+remembers, by `lateness`, and by the times at which files arrived. The failures that this answers are in `plan` (5, 8, 12)
+and in `recent`. It never moves the cursor: who plans says in each call where that stands.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import xxhash
+
+from penstock import clock
+from penstock.clock import SECOND_NS
+from penstock.source.backlog import Backlog
+from penstock.source.notices import LATE, UNSURE, Notices
+from penstock.source.recent import NEVER_NS, Recent, recall
+from penstock.source.scan import Scan
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from penstock.options import Options
+    from penstock.source.cursor import Cursor, FileVersion
+    from penstock.source.scan import Arrival, Changes
+    from penstock.storage import Storage
+
+_TICK_NS = 10_000_000  # a kernel stamps files with the time of its last tick
+_WAIT_NS = 5 * SECOND_NS  # AvailableNow waits for files to settle if `settle` is not longer than this
+
+
+class Arrivals:
+    """The files of one source as one planner has come to know them; not shared between threads.
+
+    It begins with `look_back`, for a query that has an offset, or with `begin_now`. `backlog` has the files to be read.
+    """
+
+    def __init__(self, storage: Storage, root: str, options: Options) -> None:
+        self.backlog = Backlog()
+        self._storage = storage
+        self._options = options
+        self._scan = Scan.of(storage, root, options)
+        self._notices = Notices(root, options)
+        self._recent = Recent()
+        self._sure_ns = NEVER_NS
+
+    # -- the beginning -------------------------------------------------------------------------------------------
+
+    def begin_now(self, cursor: Cursor) -> None:
+        """Take what is there behind the cursor for done with."""
+        self.done(arrival.file for arrival in self._scan.refresh().came if cursor.passed(arrival.file))
+        self.expire(cursor)
+        self._sure_ns = self._scan.listed_ns
+
+    def look_back(self, start: dict[str, Any], cursor: Cursor) -> None:
+        """Take up from the offset `start`, of this process or of one that died; `cursor` is the one it holds.
+
+        What lies behind the cursor is decided from the offset alone: whether it was decided before.
+        """
+        came = self._scan.refresh().came
+        self._sure_ns = self._scan.listed_ns
+        self._notices.left_out(self._scan)
+        self._decide_behind(
+            [item for item in came if cursor.concerns(item.file) and cursor.passed(item.file)], start, cursor
+        )
+        self._arrive((item for item in came if not cursor.passed(item.file)), cursor)
+        self._settle()
+
+    def _decide_behind(self, files: list[Arrival], start: dict[str, Any], cursor: Cursor) -> None:
+        """Decide for each file behind the cursor whether it was decided before."""
+        since_ns: int = start["recent"]["from"]
+        near, older = _divided(files, lambda item: item.file.modified_ns >= since_ns)
+        recalled = recall(start["recent"], _times(near), _times(older), cursor.latest_ns)
+        new, known = _divided(files, lambda item: item.file.key in recalled.new)
+        self._recent = Recent(since_ns, recalled.away, recalled.away_from_ns)
+        self.done(item.file for item in known)
+        sure_ns = self._sure_until(start)
+        if recalled.near is None:
+            self._notices.not_read([item.file for item in near if not item.was_there(sure_ns)], UNSURE)
+        if recalled.older is None:
+            self._doubt_older(older, sure_ns)
+        self._arrive(new, cursor)
+
+    def _doubt_older(self, files: list[Arrival], sure_ns: int) -> None:
+        """Report what may have come further behind than `lateness`, where the offset cannot tell what did."""
+        unknown, dated = _divided(files, lambda item: item.since_ns is None)
+        self._notices.undated([item.file for item in unknown])
+        self._notices.not_read([item.file for item in dated if not item.was_there(sure_ns)], UNSURE)
+
+    def _sure_until(self, start: dict[str, Any]) -> int:
+        """Return up to when all that had arrived was decided by the batches up to `start`, as far as that is known."""
+        listed_ns: int = start.get("listed", NEVER_NS)
+        sure_ns: int
+        sure_ns, circumstances = start.get("sure", (listed_ns, self._circumstances()))
+        if circumstances != self._circumstances() or sure_ns > self._storage.now_ns():
+            return NEVER_NS
+        return max(sure_ns - _TICK_NS, NEVER_NS)
+
+    # -- from listing to listing ---------------------------------------------------------------------------------
+
+    def refresh(self, cursor: Cursor) -> None:
+        """Take in what has come and gone since the last listing; `StorageError` if that is not to be had."""
+        changes = self._listed(self.backlog.held)
+        self._sure_ns = self._scan.listed_ns
+        self._arrive(changes.came, cursor)
+        self._settle()
+
+    def refresh_behind_line(self, cursor: Cursor) -> None:
+        """Take in what has gone, and what has come back, once the line of an AvailableNow run is drawn (`wait_for_held`)."""
+        changes = self._listed(self.backlog.held)
+        self._arrive((item for item in changes.came if item.file in self._recent), cursor)
+
+    def wait_for_held(self, cursor: Cursor) -> None:
+        """Wait for what has not settled yet, unless that takes long; what else comes meanwhile is left for the next run."""
+        now_ns, settle_ns = self._storage.now_ns(), self._options["settle"]
+        changed = [file.modified_ns for file in self.backlog.held.values() if file.modified_ns <= now_ns]
+        if not changed or settle_ns > _WAIT_NS:
+            return
+        clock.sleep(max(max(changed) + settle_ns - now_ns, 0) / SECOND_NS + 0.005)
+        awaited = set(self.backlog.held)
+        changes = self._scan.refresh(awaited)
+        self._leave(changes.gone)
+        self._arrive((item for item in changes.came if item.file.path in awaited or item.file in self._recent), cursor)
+        self._settle()
+
+    def _listed(self, look_at: Iterable[str]) -> Changes:
+        changes = self._scan.refresh(look_at)
+        self._notices.left_out(self._scan)
+        self._leave(changes.gone)
+        return changes
+
+    def _leave(self, files: list[FileVersion]) -> None:
+        """Take in that these versions are not there any more."""
+        for file in files:
+            self.backlog.drop(file)
+        self._recent.leave(files)
+
+    def _arrive(self, arrivals: Iterable[Arrival], cursor: Cursor) -> None:
+        """Take in files that were not there before, or other versions of some that were."""
+        late: list[FileVersion] = []
+        unsure: list[FileVersion] = []
+        back: list[FileVersion] = []  # they were away for a while
+        horizon_ns = self._horizon_ns(cursor)
+        for file, since_ns in arrivals:
+            if not cursor.concerns(file):
+                continue
+            if not cursor.passed(file):
+                self.backlog.hold(file)
+            elif file in self._recent:
+                back.append(file)
+            elif file.modified_ns < horizon_ns:
+                late.append(file)
+            elif self._recent.is_new(file):
+                self.backlog.hold_behind(file, NEVER_NS if since_ns is None else since_ns)
+            else:
+                unsure.append(file)
+        self._notices.not_read(late, LATE)
+        self._notices.not_read(unsure, UNSURE)
+        self.done([*back, *late, *unsure])
+
+    def _settle(self) -> None:
+        """Let files wait for a batch that have stood still long enough."""
+        now_ns = self._storage.now_ns()
+        self.backlog.settle(now_ns - self._options["settle"])
+        self._notices.in_the_future(self.backlog.held, now_ns)
+
+    # -- what is done with ---------------------------------------------------------------------------------------
+
+    def version(self, path: str) -> FileVersion | None:
+        """Return the version that the last listing had under the path, if it had one."""
+        return self._scan.version(path)
+
+    def done(self, files: Iterable[FileVersion]) -> None:
+        """Remember that these files are planned to their ends, or reported."""
+        self._recent.add(files)
+
+    def replaced(self, file: FileVersion) -> None:
+        """Remember that this version was read in part, and is done with and gone."""
+        self._recent.add([file])
+        self._recent.leave([file])
+
+    def expire(self, cursor: Cursor) -> None:
+        """Let go of what is further behind the cursor than `lateness`."""
+        self._recent.expire(self._horizon_ns(cursor))
+
+    def _horizon_ns(self, cursor: Cursor) -> int:
+        lateness_ns: int = self._options["lateness"]
+        return cursor.order[0] - lateness_ns if cursor.order else NEVER_NS
+
+    # -- the offset ----------------------------------------------------------------------------------------------
+
+    def to_json(self, cursor: Cursor) -> dict[str, Any]:
+        """Return the fields of the offset that tell of files; see `cursor`."""
+        files, size = self.backlog.waiting()
+        if cursor.cut is not None:
+            files, size = files + 1, size + cursor.cut.size - cursor.at
+        behind_since_ns = self.backlog.behind_since(cursor)
+        decided_ns = self._sure_ns if behind_since_ns is None else min(self._sure_ns, behind_since_ns)
+        return {
+            "listed": self._scan.listed_ns,
+            "sure": [decided_ns, self._circumstances()],  # failure 12 of `plan`
+            "recent": self._recent.to_json(),
+            "left": [files, size],
+        }
+
+    def _circumstances(self) -> str:
+        """Return what must be the same for an arrival time to tell what was decided: the directory, and what is read of it."""
+        names = ("pathGlobFilter", "pattern", "recursiveFileLookup", "followSymlinks", "partitionColumns")
+        text = json.dumps([self._scan.identity, *(self._options[name] for name in names)])
+        return xxhash.xxh3_64_hexdigest(text.encode())
+
+
+def _divided(items: Iterable[Arrival], test: Callable[[Arrival], bool]) -> tuple[list[Arrival], list[Arrival]]:
+    """Return the items that pass the test, and the others."""
+    passing: list[Arrival] = []
+    others: list[Arrival] = []
+    for item in items:
+        (passing if test(item) else others).append(item)
+    return passing, others
+
+
+def _times(items: list[Arrival]) -> dict[bytes, int]:
+    """Return the modification time of each file by its key."""
+    return {item.file.key: item.file.modified_ns for item in items}

@@ -1,0 +1,74 @@
+"""A file that was cut over batches: whether what is there now may give the rest of what was read before.
+
+The failure and its rule are number 10 in `plan`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import xxhash
+
+from penstock.errors import FileChanged, StorageError
+from penstock.source import advice
+from penstock.source.cursor import FileVersion, is_version
+from penstock.storage import entry_at
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from penstock.source.cursor import Cursor
+    from penstock.storage import ReadHandle, Storage
+
+SEEN_BYTES = 64 << 10  # at the beginning and at the end of what was read
+
+
+class BegunFiles:
+    """Files of the source at `root`, looked at one by one; see `plan.Planner` for `reach`."""
+
+    def __init__(self, storage: Storage, root: str, reach: Callable[[ReadHandle, int, int], int | None]) -> None:
+        self._storage = storage
+        self._root = root
+        self._reach = reach
+
+    def now(self, file: FileVersion) -> FileVersion | None:
+        """Return the version that is at the file's path now, whether or not it is read; `None` if there is no file."""
+        entry = entry_at(self._storage, self._path(file))
+        if entry is None or not entry.is_file:
+            return None
+        return FileVersion(file.path, entry.size, entry.modified_ns, entry.identity)
+
+    def digest(self, file: FileVersion, at: int) -> str | None:
+        """Return a digest of how far a cut at `at` has read, and of the first and the last bytes of that.
+
+        `None` if the file is not that version, cannot be read, or what was read cannot be told by that.
+        """
+        try:
+            with self._storage.open(self._path(file)) as handle:
+                end = self._reach(handle, file.size, at)
+                if end is None or not is_version(self._storage, handle.info(), file):
+                    return None
+                head = handle.read(0, min(end, SEEN_BYTES))
+                tail = handle.read(max(end - SEEN_BYTES, 0), min(end, SEEN_BYTES))
+        except (StorageError, FileChanged):
+            return None
+        return xxhash.xxh3_128_hexdigest(b"%d\0" % end + head + tail)
+
+    def check_rest(self, cut: FileVersion, cursor: Cursor, now: FileVersion | None) -> str:
+        """Raise `FileChanged` unless `now` begins with what was read of `cut`, up to the cursor; return words that say what that was."""
+        at = cursor.at
+        begun = f"{self._path(cut)!r}: its first {at} bytes were read in earlier batches"
+        choice = (
+            f"{advice.put_back(cut)}, or give the rest up (`penstock replan CHECKPOINT DST --give-up-rest`): then what is there "
+            "under this name is read as a new file, whole"
+        )
+        if now is None:
+            msg = f"{begun}; it is gone, and with it the rest of {cut.size - at} bytes; {choice}"
+            raise FileChanged(msg)
+        if cursor.digest is None or now.size < at or self.digest(now, at) != cursor.digest:
+            msg = f"{begun}; what is there now does not begin with the same bytes, so where the rest is cannot be told; {choice}"
+            raise FileChanged(msg)
+        return begun
+
+    def _path(self, file: FileVersion) -> str:
+        return f"{self._root}/{file.path}" if file.path else self._root

@@ -1,0 +1,66 @@
+"""Where a file may be cut: between two batches, and between two tasks of one batch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from penstock.source.cursor import Split
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from penstock.source.cursor import FileVersion
+
+_OPEN_COST = 64 << 10  # what opening a file counts for when splits are packed into tasks
+
+
+@dataclass(frozen=True)
+class Dividing:
+    """The rule of one source; see `plan.Planner` for `divisible` and `boundary`. Sizes and places in bytes."""
+
+    divisible: Callable[[str], bool]
+    boundary: Callable[[FileVersion, int, int], int] | None
+
+    def end(self, file: FileVersion, start: int, room: int | None) -> int:
+        """Return where a split of the file from `start` ends that should have at most `room` bytes; `None`: as many as there are.
+
+        It has more where the file can only be cut further behind, or not at all.
+        """
+        if room is None or file.size - start <= room or not self.divisible(file.path):
+            return file.size
+        return self._cut(file, start, start + room)
+
+    def tasks(self, splits: Iterable[Split], target: int) -> Iterator[list[Split]]:
+        """Yield tasks of about `target` weight: neighbours together, big files cut where a task is full."""
+        task: list[Split] = []
+        room = target
+        for split in splits:
+            rest: Split | None = split
+            while rest is not None:
+                if task and room < min(weight(rest), _OPEN_COST * 2):
+                    yield task
+                    task, room = [], target
+                head, rest = self._divide(rest, room)
+                task.append(head)
+                room -= weight(head)
+        if task:
+            yield task
+
+    def _divide(self, split: Split, room: int) -> tuple[Split, Split | None]:
+        """Return what of the split goes into a task with `room` left, and the rest."""
+        room = max(room, 1)
+        if split.end - split.start <= room or not self.divisible(split.file.path):
+            return split, None
+        at = self._cut(split.file, split.start, split.start + room)
+        if at >= split.end:
+            return split, None
+        return Split(split.file, split.start, at), Split(split.file, at, split.end)
+
+    def _cut(self, file: FileVersion, anchor: int, target: int) -> int:
+        return self.boundary(file, anchor, target) if self.boundary else target
+
+
+def weight(split: Split) -> int:
+    """Return what reading a split costs, in bytes."""
+    return split.end - split.start + _OPEN_COST

@@ -1,0 +1,75 @@
+"""Plans that are too long for an offset: records beside the checkpoint, each named by the digest of its text.
+
+An offset then has `{"file": name, "digest": ..., "splits": n}` for a plan. A record is put once and never altered, so a
+driver that plans the same again finds its own words there.
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import xxhash
+
+from penstock.errors import AlreadyThere, DamagedState, NotThere
+from penstock.storage import TEMPORARY
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from penstock.storage import Storage
+
+INLINE_BYTES = 64 << 10  # a plan longer than this goes to a side record, where there is a place for one
+
+
+class SideRecords:
+    """The side records of one query, in `place`: a storage and a directory; `None` where the query has no such place."""
+
+    def __init__(self, place: tuple[Storage, str] | None) -> None:
+        self._place = place
+
+    def store(self, plan: list[Any]) -> list[Any] | dict[str, Any]:
+        """Return what the offset has for a plan: the plan, or the reference to a record that is durable by now."""
+        text = json.dumps(plan, separators=(",", ":")).encode()
+        if self._place is None or len(text) <= INLINE_BYTES:
+            return plan
+        digest = xxhash.xxh3_128_hexdigest(text)
+        name = f"plan-{digest}.json"
+        storage, directory = self._place
+        storage.make_directory(directory)
+        with suppress(AlreadyThere):  # the same bytes, put by a driver that died before Spark wrote its offset
+            storage.put_if_absent(f"{directory}/{name}", text)
+        return {"file": name, "digest": digest, "splits": len(plan)}
+
+    def load(self, reference: dict[str, Any]) -> list[Any]:
+        """Return the plan that `store` gave the reference for; `DamagedState` if it is not to be had as it was."""
+        if self._place is None:
+            msg = f"the plan {reference['file']!r} lies beside the offset, and stateLocation does not say where; set it as it was"
+            raise DamagedState(msg)
+        storage, directory = self._place
+        path = f"{directory}/{reference['file']}"
+        try:
+            text = storage.read(path)
+        except NotThere as error:
+            msg = f"the plan {path!r} that the checkpoint points at is missing; restore it with the checkpoint"
+            raise DamagedState(msg) from error
+        digest = xxhash.xxh3_128_hexdigest(text)
+        if digest != reference["digest"]:
+            msg = f"the plan {path!r} is damaged: checksum {digest}, expected {reference['digest']}; restore it from a copy"
+            raise DamagedState(msg)
+        plan: list[Any] = json.loads(text)
+        return plan
+
+    def forget_all_but(self, keep: Collection[str]) -> None:
+        """Delete the records whose names are not in `keep`, and what an interrupted `store` left."""
+        if self._place is None:
+            return
+        storage, directory = self._place
+        try:
+            names = list(storage.names(directory))
+        except NotThere:
+            return
+        for name in names:
+            if name.startswith(("plan-", TEMPORARY)) and name not in keep:
+                storage.delete(f"{directory}/{name}")
