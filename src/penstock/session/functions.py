@@ -66,6 +66,6 @@ def _can_be_pickled(value: Any) -> bool:  # noqa: ANN401 - as above
 
     try:
         cloudpickle.dumps(value)  # type: ignore[no-untyped-call]  # - as above
-    except Exception:  # noqa: BLE001 - as above
+    except Exception:  # noqa: BLE001 - whatever the objects of users raise
         return False
     return True
