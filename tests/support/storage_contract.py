@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from penstock.errors import AlreadyThere, Locked, NotSupported, NotThere, StorageError
-from penstock.storage import entry_at
+from penstock.storage import entry_at, names_at
 from penstock.testing import ObjectStore
 
 if TYPE_CHECKING:
@@ -87,6 +87,7 @@ class StorageContract:
         with pytest.raises(NotThere):
             storage.publish(f"{root}/missing", f"{root}/b")
         assert entry_at(storage, f"{root}/missing") is None
+        assert names_at(storage, f"{root}/missing") == []
 
     def test_listing_shows_files_and_directories(self, storage: Storage, root: str) -> None:
         """A listing has every entry with its size, and `names` agrees with it."""

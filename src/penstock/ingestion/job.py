@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock import errors, unique
 from penstock.arguments import named
-from penstock.errors import DamagedState, NotThere, OptionError
+from penstock.errors import DamagedState, OptionError
 from penstock.formats.account import Account
 from penstock.ingestion.earlier import Earlier
 from penstock.ingestion.failures import meaning
@@ -53,7 +53,7 @@ from penstock.sink.ledger import State
 from penstock.sink.sink import STATE_DIRECTORY, Sink
 from penstock.source import configured, schemas
 from penstock.source.cursor import is_version
-from penstock.storage import TEMPORARY, locate
+from penstock.storage import TEMPORARY, entry_at, locate
 from penstock.units import parse_duration
 
 if TYPE_CHECKING:
@@ -356,11 +356,8 @@ class _Job:
 
     def _is_as_planned(self, split: Split) -> bool:
         path = f"{self._source['path']}/{split.file.path}" if split.file.path else self._source["path"]
-        try:
-            now = self._input.stat(path)
-        except NotThere:
-            return False
-        return is_version(self._input, now, split.file)
+        now = entry_at(self._input, path)
+        return now is not None and is_version(self._input, now, split.file)
 
     def _carried(self) -> dict[str, str]:
         """Return the source options that make splits of the plan."""

@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from penstock.errors import NotThere, OptionError
-from penstock.storage import locate
+from penstock.storage import entry_at, locate
 
 if TYPE_CHECKING:
     from penstock.storage import Storage
@@ -58,7 +58,5 @@ def _lies_in(path: str, directory: str) -> bool:
 
 
 def _is_file(storage: Storage, path: str) -> bool:
-    try:
-        return not storage.stat(path).is_directory
-    except NotThere:
-        return False
+    entry = entry_at(storage, path)
+    return entry is not None and not entry.is_directory

@@ -57,6 +57,7 @@ from penstock.errors import AlreadyThere, DamagedState, NotThere
 from penstock.formats.account import Account
 from penstock.formats.codecs import compress
 from penstock.query.records import checked, signed
+from penstock.storage import names_at
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -246,10 +247,7 @@ class Ledger:
 
     def look(self) -> Look:
         """Return what is in the directory now; nothing if it is not there."""
-        try:
-            return Look(tuple(self._storage.names(self._directory)))
-        except NotThere:
-            return Look(())
+        return Look(tuple(names_at(self._storage, self._directory)))
 
     def head(self, look: Look | None = None) -> State:
         """Return the last record, as of `look` or of now; `State(n=0)` if there is none.

@@ -72,7 +72,7 @@ from penstock.sink.parts import Desk, Origin, Staging, TaskWriter, new_part, unw
 from penstock.sink.publish import publish
 from penstock.sink.rolling import Limits
 from penstock.sink.segments import check_staged
-from penstock.storage import TEMPORARY
+from penstock.storage import TEMPORARY, entry_at, names_at
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -351,7 +351,7 @@ class Sink:
         while True:
             state = decide(head, batch, results, self.rules, owner=owner, taken=taken)
             paths = {file.path for file in state.finished} - free
-            collisions = {path for path in paths if self._exists(f"{self.root}/{path}")}
+            collisions = {path for path in paths if entry_at(self.storage, f"{self.root}/{path}")}
             if not collisions:
                 break
             free |= paths - collisions
@@ -361,7 +361,7 @@ class Sink:
                     taken |= self._names_in(directory)
                 looked.add(directory)
         for growth in state.grown:
-            if growth.path not in head.lengths and self._exists(f"{self.root}/{growth.path}"):
+            if growth.path not in head.lengths and entry_at(self.storage, f"{self.root}/{growth.path}"):
                 msg = f"{growth.path!r} in {self.root!r} is not of this sink and cannot grow; move it away, or set another fileName"
                 raise PublishConflict(msg)
         return state
@@ -389,13 +389,6 @@ class Sink:
     def _names_in(self, directory: str) -> set[str]:
         folder = f"{self.root}/{directory}" if directory else self.root
         return {f"{directory}/{name}" if directory else name for name in self.storage.names(folder)}
-
-    def _exists(self, path: str) -> bool:
-        try:
-            self.storage.stat(path)
-        except NotThere:
-            return False
-        return True
 
     def abort(self, results: Iterable[TaskResult]) -> None:
         """Remove what the tasks of a failed batch staged, as far as it is known; the rest is swept later.
@@ -537,7 +530,7 @@ class Sink:
         named = {s.file for part in head.open for s in part.segments} | {f.staged for f in head.finished}
         if not published:
             named |= {s.file for growth in head.grown for s in growth.segments}
-        for name in self.storage.names(self.staging):
+        for name in names_at(self.storage, self.staging):
             match = _STAGED.fullmatch(name)
             if match and int(match[1]) < head.n and name not in named:
                 yield name

@@ -46,6 +46,7 @@ from penstock.formats.registry import record_format
 from penstock.formats.strings import checked
 from penstock.source import advice
 from penstock.source.cursor import is_version
+from penstock.storage import entry_at
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -188,10 +189,8 @@ class Reading:
         root, target = self.storage.resolve(self.root), self.storage.resolve(path)
         if target != root and not target.startswith(f"{root.rstrip('/')}/"):
             return False
-        try:
-            return self.storage.stat(target).identity == opened.identity
-        except NotThere:
-            return False
+        planned = entry_at(self.storage, target)
+        return planned is not None and planned.identity == opened.identity
 
     # -- records in bytes ----------------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import xxhash
 
 from penstock.errors import AlreadyThere, DamagedState, NotThere
-from penstock.storage import TEMPORARY
+from penstock.storage import TEMPORARY, names_at
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -66,10 +66,6 @@ class SideRecords:
         if self._place is None:
             return
         storage, directory = self._place
-        try:
-            names = list(storage.names(directory))
-        except NotThere:
-            return
-        for name in names:
+        for name in names_at(storage, directory):
             if name.startswith(("plan-", TEMPORARY)) and name not in keep:
                 storage.delete(f"{directory}/{name}")

@@ -199,3 +199,11 @@ def entry_at(storage: Storage, path: str) -> Entry | None:
         return storage.stat(path)
     except NotThere:
         return None
+
+
+def names_at(storage: Storage, directory: str) -> list[str]:
+    """Return the names of what is in a directory, none if it is not there; else as `Storage.names`."""
+    try:
+        return list(storage.names(directory))
+    except NotThere:
+        return []

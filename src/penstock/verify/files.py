@@ -31,6 +31,7 @@ from penstock.sink.buckets import DEFAULT_PARTITION
 from penstock.sink.existing import sink_ids
 from penstock.sink.segments import digest
 from penstock.sink.sink import STATE_DIRECTORY, Sink
+from penstock.storage import entry_at
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -182,7 +183,7 @@ class _Check:
             bytes=view.bytes,
             open_rows=view.open_rows,
             owed_files=owed_files,
-            unnamed_files=len(unnamed(view.sink, view.head, published=view.published)),
+            unnamed_files=sum(1 for _ in view.sink.unnamed(view.head, published=view.published)),
         )
 
     def _all_finished(self, view: SinkView) -> int:
@@ -294,18 +295,8 @@ class _Check:
 
 def size_if_there(storage: Storage, path: str) -> int | None:
     """Return the size of a file, `None` if there is nothing: a live query may have swept it meanwhile."""
-    try:
-        return storage.stat(path).size
-    except NotThere:
-        return None
-
-
-def unnamed(sink: Sink, head: State, *, published: bool) -> list[str]:
-    """Return the staged files that no record can name any more; none where the staging directory is not there."""
-    try:
-        return sorted(sink.unnamed(head, published=published))
-    except NotThere:
-        return []
+    entry = entry_at(storage, path)
+    return None if entry is None else entry.size
 
 
 def _refuse_gap(sink: Sink, head: State, listed: int) -> NoReturn:

@@ -18,7 +18,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from penstock.errors import NotThere
 from penstock.formats import ReadFormat, arrow_batches, format_named
 from penstock.formats.account import Account
 from penstock.formats.charsets import UTF_8_CHARSET
@@ -27,6 +26,7 @@ from penstock.formats.families import RecordFormat
 from penstock.formats.registry import record_format, table_format
 from penstock.sink.parts import ARROW, BYTES
 from penstock.source.read import EXPANDED_BYTES_MAX, EXPANSION_MAX
+from penstock.storage import entry_at
 from penstock.verify.sums import lines
 
 if TYPE_CHECKING:
@@ -183,7 +183,7 @@ def pieces(view: SinkView) -> Iterator[Piece]:
     whole = BYTES if isinstance(form, RecordFormat) else form.name
     owed = {file.path for file in view.owed}
     for file in view.files:
-        hidden = file.path in owed and not _is_there(view.sink.storage, f"{root}/{file.path}")
+        hidden = file.path in owed and entry_at(view.sink.storage, f"{root}/{file.path}") is None
         path = f"{staging}/{file.staged}" if hidden else f"{root}/{file.path}"
         yield Piece(path, file.path, 0, file.bytes, whole, file.bucket, whole=True)
     growing = {} if view.published else {growth.path: growth for growth in view.head.grown}
@@ -196,14 +196,6 @@ def pieces(view: SinkView) -> Iterator[Piece]:
     for bucket, segments in held:
         for s in segments:
             yield Piece(f"{staging}/{s.file}", f"(not visible yet) {bucket}", s.start, s.end, s.form, bucket)
-
-
-def _is_there(storage: Storage, path: str) -> bool:
-    try:
-        storage.stat(path)
-    except NotThere:
-        return False
-    return True
 
 
 def _chunks(read: Callable[[int, int], bytes], start: int, end: int) -> Iterator[bytes]:
