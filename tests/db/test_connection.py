@@ -226,7 +226,7 @@ def test_what_the_url_says_of_a_session_stands(postgres: Postgres) -> None:
         sql = "SELECT " + ", ".join(
             f"current_setting('{name}')" for name in ("lock_timeout", "TimeZone", "client_encoding")
         )
-        assert client.run(lambda db, sql=sql: db.execute(sql)) == [(lock, zone, "UTF8")]  # type: ignore[misc]  # - as above
+        assert client.run(lambda db, sql=sql: db.execute(sql)) == [(lock, zone, "UTF8")]  # type: ignore[misc]  # - a default binds it
         client.close()
     with pytest.raises(DatabaseError, match="statement timeout"):
         client.run(lambda db: db.execute("SELECT pg_sleep(60)"))

@@ -248,7 +248,7 @@ class SinkContract:
             started = driver.begin(number)
             reports = driver.tasks(started, number)
             assert pickle.loads(pickle.dumps(reports)) == reports  # noqa: S301 - our own bytes
-            assert pickle.loads(pickle.dumps(started.begun)) == started.begun  # noqa: S301 - as above
+            assert pickle.loads(pickle.dumps(started.begun)) == started.begun  # noqa: S301 - our own bytes
             driver.commit(reports, number)
 
     @pytest.mark.parametrize("name", ["a", "b"])

@@ -269,7 +269,7 @@ def test_later_than_lateness_can_fail(folder: Folder) -> None:
     folder.put("B", 6000)
     planner = folder.planner(tooLate="fail")
     end = planner.latest(planner.initial())
-    clock.sleep(0.03)  # as above
+    clock.sleep(0.03)  # a directory is trusted when it has not changed for a while
     folder.put("ancient", 1000)
     folder.put("new", 7000)
     for _ in range(2):

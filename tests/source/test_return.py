@@ -526,7 +526,7 @@ def test_offsets_of_before_are_gone_on_from(folder: Folder, tmp_path: Path) -> N
 
 def test_tables_tell_what_sets_tell(folder: Folder) -> None:
     """Any additions, departures and returns, over any restarts: the form of the offset knows what plain sets know."""
-    draw = random.Random(7)  # noqa: S311 - as above
+    draw = random.Random(7)  # noqa: S311 - a seed, no secret
     more = count()
     for size in (0, 1, 59, 60, 61, 400):
         memory = recent.Recent(from_ns=1000)

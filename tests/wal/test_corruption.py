@@ -469,7 +469,7 @@ def test_a_length_that_lies_allocates_nothing(log: Path) -> None:
 def test_every_call_fails_once(fault: Fault) -> None:
     """Whatever call fails while a log is written, rolled, purged or repaired: a typed error, and then it goes on."""
     from tests.testing.test_sink_faults import run  # noqa: PLC0415 - what runs a program up to a typed error
-    from tests.testing.wal_program import RepairProgram, WalProgram  # noqa: PLC0415 - as above
+    from tests.testing.wal_program import RepairProgram, WalProgram  # noqa: PLC0415 - what is run up to a typed error
 
     failed = set()
     for make in (lambda: WalProgram([1, 3, 2, 1], segment_size=400, purge=True), lambda: RepairProgram(2)):

@@ -525,10 +525,10 @@ def nullable(kind: pa.DataType) -> pa.DataType:
     if types.is_struct(kind):
         return pa.struct([member.with_type(nullable(member.type)).with_nullable(True) for member in kind])  # noqa: FBT003 - Arrow's signature
     if types.is_map(kind):
-        item = kind.item_field.with_type(nullable(kind.item_type)).with_nullable(True)  # noqa: FBT003 - as above
+        item = kind.item_field.with_type(nullable(kind.item_type)).with_nullable(True)  # noqa: FBT003 - Arrow's signature
         return pa.map_(kind.key_field.with_type(nullable(kind.key_type)), item)
     if types.is_list(kind):
-        return pa.list_(kind.value_field.with_type(nullable(kind.value_type)).with_nullable(True))  # noqa: FBT003 - as above
+        return pa.list_(kind.value_field.with_type(nullable(kind.value_type)).with_nullable(True))  # noqa: FBT003 - Arrow's signature
     return kind
 
 

@@ -83,7 +83,7 @@ def _stored(kind: pa.DataType, spark: Any, *, held: bool) -> pa.DataType:  # noq
     return pa.time64("us") if short else kind
 
 
-def _member(field: pa.Field, spark: Any, *, held: bool) -> pa.Field:  # noqa: ANN401 - as above
+def _member(field: pa.Field, spark: Any, *, held: bool) -> pa.Field:  # noqa: ANN401 - Spark's JSON of the type
     kind = _stored(field.type, spark, held=held or field.nullable)
     return field.with_type(kind).with_nullable(held or field.nullable)
 
