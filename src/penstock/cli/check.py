@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from penstock.verify.against import SourceCheck
     from penstock.verify.compare import Example
     from penstock.verify.files import Problem, SinkFiles
-    from penstock.verify.report import Report
+    from penstock.verify.proof import Proof
 
 _PROBLEMS_SHOWN = 20
 
@@ -55,7 +55,7 @@ def _progress(*, shown: bool) -> Iterator[Callable[[str, int, int], None] | None
         yield progress
 
 
-def _show(report: Report, out: Console) -> None:
+def _show(report: Proof, out: Console) -> None:
     for sink in report.output.sinks:
         _show_sink(sink, out)
     if not report.output.sinks:

@@ -84,7 +84,7 @@ def csv_cut(read: Callable[[int, int], bytes], size: int, anchor: int, target: i
     if not dialect.quote:
         begin = record_at(read, size, target, size, sep=None)
         return size if begin is None else begin
-    scan = Scan(dialect)
+    scan = QuoteScan(dialect)
     at, held = _content_start(read, size, anchor), b""
     for chunk in reads(read, at, size, _SCAN_BYTES):
         data = held + chunk
@@ -172,7 +172,7 @@ def row_starts(block: bytes, dialect: Dialect) -> Offsets:
 
 def record_starts(block: bytes, dialect: Dialect) -> Offsets:
     """Return the offset in `block`, which begins a record, of each record in it, comments and blank lines included."""
-    starts = np.concatenate((np.zeros(1, np.int64), Scan(dialect).ends(block, 0)))
+    starts = np.concatenate((np.zeros(1, np.int64), QuoteScan(dialect).ends(block, 0)))
     return starts[starts < len(block)] if block else starts
 
 
@@ -203,7 +203,7 @@ def with_doubled_quotes(block: bytes, dialect: Dialect) -> bytes:
     counts = np.diff(begins, append=len(escapes))
     place = np.arange(len(escapes)) - np.repeat(begins, counts)
     behind = np.append(view, np.uint8(0))[escapes + 1]
-    inside = Scan(dialect).inside(block, escapes[begins])
+    inside = QuoteScan(dialect).inside(block, escapes[begins])
     acts = np.repeat(inside, counts) & (place % 2 == 0)
     doubled = view.copy()
     doubled[escapes[acts & (behind == ord(quote))]] = ord(quote)
@@ -229,7 +229,7 @@ class _Quotes(NamedTuple):
 _NO_QUOTES = _Quotes(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.bool_), np.zeros(0, np.bool_))
 
 
-class Scan:
+class QuoteScan:
     """Follows the quotes of records from one known record start, piece by piece."""
 
     def __init__(self, dialect: Dialect) -> None:
@@ -376,10 +376,10 @@ class _Cutter:
     def __init__(self, dialect: Dialect) -> None:
         self._dialect = dialect
         self.cut = 0
-        self.scan = Scan(dialect)
+        self.scan = QuoteScan(dialect)
 
     def __call__(self, data: bytes) -> int:
-        self.scan = Scan(self._dialect)
+        self.scan = QuoteScan(self._dialect)
         ends = self.scan.ends(data[: self.scan.decided(data)], 0)
         self.cut = int(ends[-1]) if len(ends) else 0
         return self.cut
@@ -391,7 +391,7 @@ def _blocks(
     cutter = _Cutter(dialect)
     for at, data in assembled(chunks, offset, cutter, block_bytes=block_bytes, record_bytes_max=record_bytes_max):
         last = len(data) != cutter.cut
-        scan = Scan(dialect) if last else cutter.scan
+        scan = QuoteScan(dialect) if last else cutter.scan
         unclosed = last and scan.unclosed(data)
         if 0 <= scan.stray < len(data):
             starts = record_starts(data, dialect)
@@ -418,7 +418,7 @@ def _first_row(data: bytes, dialect: Dialect) -> tuple[int, int] | None:
     if not len(rows):
         return None
     begin = int(rows[0])
-    ends = Scan(dialect).ends(data[begin:], 0)
+    ends = QuoteScan(dialect).ends(data[begin:], 0)
     return begin, begin + int(ends[0]) if len(ends) else len(data)
 
 

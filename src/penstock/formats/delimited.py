@@ -27,7 +27,7 @@ import pyarrow.compute as pc
 from pyarrow import csv, types
 
 from penstock.errors import BadFile, OptionError
-from penstock.formats.csvcut import Scan, record_starts, row_starts, with_doubled_quotes, without_comments
+from penstock.formats.csvcut import QuoteScan, record_starts, row_starts, with_doubled_quotes, without_comments
 from penstock.formats.lines import BOM
 from penstock.formats.malformed import MalformedError, excerpt, raise_bad_record
 from penstock.formats.scalars import codes, contents, digits, is_scalar, joined, joined_filled, parse, render
@@ -150,14 +150,26 @@ def header_places(columns: list[str], header: tuple[str, ...]) -> list[int]:
 
     Columns of one name are in the order of the header. Raises `BadFile` if one is missing, or more often there than asked.
     """
-    asked = Counter(columns)
+    asked, places = Counter(columns), _places_by_name(columns, header)
+    _check_places(asked, places, header)
+    next_place = {name: iter(places[name]) for name in asked}
+    return [next(next_place[name]) for name in columns]
+
+
+def _places_by_name(columns: list[str], header: tuple[str, ...]) -> dict[str, list[int]]:
+    """Return where in `header` each of the names is; one that is not there may be in another case."""
     places: dict[str, list[int]] = {name: [] for name in columns}
     others: list[int] = []
     for place, name in enumerate(header):
         places.get(name, others).append(place)
-    folded = {name.casefold(): found for name, found in places.items() if not found}
+    folded = {name.casefold(): of_name for name, of_name in places.items() if not of_name}
     for place in others if folded else ():
         folded.get(header[place].casefold(), []).append(place)
+    return places
+
+
+def _check_places(asked: Counter[str], places: dict[str, list[int]], header: tuple[str, ...]) -> None:
+    """Raise `BadFile` unless each name is there as often as asked."""
     missing = [name for name in asked if len(places[name]) < asked[name]]
     if missing:
         near = difflib.get_close_matches(missing[0], header[:_NAMES_COMPARED], n=1)
@@ -172,8 +184,6 @@ def header_places(columns: list[str], header: tuple[str, ...]) -> list[int]:
     if several is not None:
         msg = f"the header has {len(places[several])} columns {several!r}, expected {asked[several]}"
         raise BadFile(msg)
-    next_place = {name: iter(places[name]) for name in asked}
-    return [next(next_place[name]) for name in columns]
 
 
 class CsvEncoder:
@@ -207,7 +217,7 @@ class CsvEncoder:
 
     def ends(self, batch: pa.RecordBatch, data: pa.Buffer | bytes) -> npt.NDArray[np.int64]:  # noqa: ARG002 - the bytes say it
         """Return where each row ends; see `Encoder`."""
-        return Scan(replace(self._dialect, comment=None)).ends(bytes(data), 0)
+        return QuoteScan(replace(self._dialect, comment=None)).ends(bytes(data), 0)
 
     def readable(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the rows that a reader of what `encode` makes of `batch` gets.
@@ -318,8 +328,8 @@ def _check(schema: pa.Schema) -> None:
         raise OptionError(msg)
     for field in schema:
         if not is_scalar(field.type) or types.is_binary(field.type):
-            found = spark_name(field.type)
-            msg = f"column {field.name!r} is {found}, which csv cannot hold; use json or parquet, or make it a string"
+            kind = spark_name(field.type)
+            msg = f"column {field.name!r} is {kind}, which csv cannot hold; use json or parquet, or make it a string"
             raise OptionError(msg)
 
 

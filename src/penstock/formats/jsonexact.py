@@ -81,13 +81,13 @@ def exact(data: bytes, schema: pa.Schema, zone: str = UTC, account: Account | No
         raise MalformedError(msg)
     data = _with_whole_characters(Lines(data).data)
     _check_json(data)
-    columns = _Reader(zone, account).members(_Text(data), list(schema), "")
+    columns = _MemberReader(zone, account).members(_JsonText(data), list(schema), "")
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def count_unknown(data: bytes, schema: pa.Schema, account: Account) -> None:
     """Enter into the account the keys of `data`, whole JSON objects one a line, that no column has."""
-    _count(_Text(data), list(schema), "", account)
+    _count(_JsonText(data), list(schema), "", account)
 
 
 def unpaired(data: bytes) -> Positions:
@@ -117,7 +117,7 @@ class _Spans:
         return _Spans(self.starts[chosen], self.ends[chosen], self.rows[chosen])
 
 
-class _Text:
+class _JsonText:
     """Lines that each hold one object, or that each hold one array: where their members or elements are."""
 
     def __init__(self, data: bytes) -> None:
@@ -174,7 +174,7 @@ class _Text:
 class _Named:
     """The members of the objects of a text, by their names."""
 
-    def __init__(self, text: _Text) -> None:
+    def __init__(self, text: _JsonText) -> None:
         keys, self._values = text.members()
         named = text.values(keys).dictionary_encode()
         self._names, self._indices = _unescaped(named.dictionary), named.indices.to_numpy()
@@ -200,13 +200,13 @@ class _Named:
 
 
 @dataclass(frozen=True)
-class _Reader:
+class _MemberReader:
     """Reads values as columns; `path` is what the names of their members begin with in the account."""
 
     zone: str
     account: Account | None
 
-    def members(self, text: _Text, fields: list[pa.Field], path: str) -> list[pa.Array]:
+    def members(self, text: _JsonText, fields: list[pa.Field], path: str) -> list[pa.Array]:
         """Return the columns of the objects in `text`."""
         named = _Named(text)
         if self.account is not None:
@@ -241,21 +241,21 @@ class _Reader:
         kind, present = field.type, raw.drop_null()
         if not _are_nested(present, kind).all():
             raise misfit(raw, kind, field.name)
-        text = _Text(bytes(contents(joined(present, "\n"))))
+        text = _JsonText(bytes(contents(joined(present, "\n"))))
         make = self._structs if types.is_struct(kind) else self._maps if types.is_map(kind) else self._lists
         rows = np.flatnonzero(raw.is_valid().to_numpy(zero_copy_only=False))
         return _scattered(make(text, kind, path), rows, len(raw))
 
-    def _structs(self, text: _Text, kind: pa.DataType, path: str) -> pa.Array:
+    def _structs(self, text: _JsonText, kind: pa.DataType, path: str) -> pa.Array:
         members = self.members(text, list(kind), path)
         return pa.StructArray.from_buffers(kind, text.lines, [None], children=members)
 
-    def _lists(self, text: _Text, kind: pa.DataType, path: str) -> pa.Array:
+    def _lists(self, text: _JsonText, kind: pa.DataType, path: str) -> pa.Array:
         spans = text.elements()
         elements = self.column(text.values(spans), kind.value_field, path)
         return pa.ListArray.from_arrays(_offsets(spans.rows, text.lines), elements, type=kind)
 
-    def _maps(self, text: _Text, kind: pa.DataType, path: str) -> pa.Array:
+    def _maps(self, text: _JsonText, kind: pa.DataType, path: str) -> pa.Array:
         keys, values = text.members()
         names = _unescaped(text.values(keys)).cast(pa.string())
         items = self.column(text.values(values), kind.item_field, path)
@@ -274,18 +274,18 @@ class _Reader:
             raise misfit(raw, field.type, field.name) from error
 
 
-def _count(text: _Text, fields: list[pa.Field], path: str, account: Account) -> None:
+def _count(text: _JsonText, fields: list[pa.Field], path: str, account: Account) -> None:
     """Enter the keys of the objects in `text` that no field has, and those of objects in fields, into the account."""
     named = _Named(text)
     named.count(fields, path, account)
     for field in fields:
         kind, raw = field.type, text.values(named.values(field.name))
         while types.is_list(kind):
-            lists = _Text(bytes(contents(joined(raw.filter(pa.array(_are_nested(raw, kind))), "\n"))))
+            lists = _JsonText(bytes(contents(joined(raw.filter(pa.array(_are_nested(raw, kind))), "\n"))))
             kind, raw = kind.value_type, lists.values(lists.elements())
         if types.is_struct(kind):
             objects = raw.filter(pa.array(_are_nested(raw, kind)))
-            _count(_Text(bytes(contents(joined(objects, "\n")))), list(kind), f"{path}{field.name}.", account)
+            _count(_JsonText(bytes(contents(joined(objects, "\n")))), list(kind), f"{path}{field.name}.", account)
 
 
 def _is_nested(kind: pa.DataType) -> bool:

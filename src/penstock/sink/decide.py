@@ -117,19 +117,19 @@ def successor(head: State, **changes: Any) -> State:  # noqa: ANN401 - fields of
 
 def groups(parts: Iterable[OpenPart], limits: Limits) -> Iterator[OpenPart]:
     """Yield parts to be assembled as one: neighbours of a bucket and kind, as long as they stay within the limits."""
-    group: _Group | None = None
+    group: _Neighbours | None = None
     for part in sorted(parts, key=lambda part: (part.bucket, part.kind.schema, part.writer)):
         if group is None:
-            group = _Group(part)
+            group = _Neighbours(part)
         elif not group.take(part, limits):
             yield group.merged()
-            group = _Group(part)
+            group = _Neighbours(part)
     if group is not None:
         yield group.merged()
 
 
-class _Group:
-    """Neighbours that are assembled as one part, with their bytes, the header's among them, and rows."""
+class _Neighbours:
+    """Parts that are assembled as one part, with their bytes, the header's among them, and rows."""
 
     def __init__(self, first: OpenPart) -> None:
         self._parts = [first]
