@@ -209,12 +209,12 @@ def _check_transform(text: str) -> None:
     here = importable_here()
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [here, os.environ.get("PYTHONPATH")]))
     try:
-        found = getattr(importlib.import_module(module), name)
+        function = getattr(importlib.import_module(module), name)
     except Exception as error:  # importing a user's module may raise anything
         msg = f"--transform {text!r} cannot be loaded: {type(error).__name__}: {error}"
         raise OptionError(msg) from error
-    if not callable(found) and not hasattr(found, "stream"):
-        msg = f"--transform {text!r} is a {type(found).__name__}; expected a function of a pyarrow.RecordBatch, or an AsyncMap"
+    if not callable(function) and not hasattr(function, "stream"):
+        msg = f"--transform {text!r} is a {type(function).__name__}; expected a function of a pyarrow.RecordBatch, or an AsyncMap"
         raise OptionError(msg)
 
 

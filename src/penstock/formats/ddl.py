@@ -186,9 +186,9 @@ class _Parser:
         token = self._take()
         word = token.value.lower()
         if token.kind != "word":
-            found = f"found {token.value!r} there" if token.value else "it ends there"
+            fact = f"found {token.value!r} there" if token.value else "it ends there"
             hint = f"; a name with {token.value!r} in it stands in backquotes" if token.kind == "stray" else ""
-            self._refuse(f"column {name!r} has no type: {found}{hint}", token)
+            self._refuse(f"column {name!r} has no type: {fact}{hint}", token)
         if word in _SPARKS:
             raise _Unsure
         if word == "array":

@@ -22,7 +22,7 @@ from pyarrow import types
 from penstock.errors import OptionError
 from penstock.formats.format import WriteFormat
 from penstock.formats.jsonread import JsonReader
-from penstock.formats.lines import BOM, not_blank, record_starts, value_ends
+from penstock.formats.lines import BOM, line_feeds, not_blank, record_starts, value_ends
 from penstock.formats.malformed import MalformedError, raise_bad_record
 from penstock.formats.scalars import codes, contents, is_scalar, joined, joined_filled, render
 from penstock.formats.schema import check_distinct, map_entries, spark_name
@@ -71,7 +71,7 @@ class JsonDecoder:
         return not_blank(block, starts, b" \t\r\n", ends)
 
     def _decode(self, block: bytes) -> pa.RecordBatch:
-        data = _line_feeds(block, self._sep)
+        data = _on_lines(block, self._sep)
         if not data or data.isspace():
             return pa.RecordBatch.from_pylist([], self._schema)
         return self._reader.read(data, self._account)
@@ -94,7 +94,7 @@ class JsonEncoder:
 
     def ends(self, batch: pa.RecordBatch, data: pa.Buffer | bytes) -> npt.NDArray[np.int64]:  # noqa: ARG002 - the bytes say it
         """Return where each row ends; see `Encoder`."""
-        return np.flatnonzero(np.frombuffer(data, np.uint8) == ord("\n")).astype(np.int64) + 1
+        return line_feeds(data) + 1
 
 
 def json_lines(rows: pa.RecordBatch) -> pa.Buffer | bytes:
@@ -108,8 +108,8 @@ def json_text(column: pa.Array, name: str) -> pa.Array:
     return _value(column, name).cast(pa.string())
 
 
-def _line_feeds(block: bytes, sep: bytes | None) -> bytes:
-    r"""Return `block` with its records, and nothing else, ended by `\n`."""
+def _on_lines(block: bytes, sep: bytes | None) -> bytes:
+    r"""Return `block` with its records, and nothing else, ended by `\n`: a line break within a record, too, is white space."""
     if sep is None:
         return block.replace(b"\r", b"\n") if b"\r" in block else block
     if sep == b"\n":
@@ -191,9 +191,9 @@ def _sequence(column: pa.Array, elements: pa.Array, opening: str, closing: str) 
 
 def _escaped(text: pa.Array) -> pa.Array:
     """Return the insides of the JSON strings; one pass for each special character that occurs."""
-    found = codes(text)
-    if np.any((found < ord(" ")) | (found == ord('"')) | (found == ord("\\"))):
-        counts = np.bincount(found, minlength=256)
+    characters = codes(text)
+    if np.any((characters < ord(" ")) | (characters == ord('"')) | (characters == ord("\\"))):
+        counts = np.bincount(characters, minlength=256)
         for character, escape in _ESCAPES.items():
             if counts[ord(character)]:
                 text = pc.replace_substring(text, character, escape)

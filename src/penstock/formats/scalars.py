@@ -355,11 +355,11 @@ def _two_digits(number: pa.Array, default: str) -> pa.Array:
 
 def _groups(text: pa.Array, form: str) -> dict[str, pa.Array]:
     """Return what the groups of the regular expression match, "" for one that is not there; all text must match."""
-    found = pc.extract_regex(text, form)
-    if found.null_count > text.null_count:
+    matches = pc.extract_regex(text, form)
+    if matches.null_count > text.null_count:
         msg = "an ISO 8601 date or time"
         raise MalformedError(msg)
-    return {field.name: part for field, part in zip(found.type, found.flatten(), strict=True)}
+    return {field.name: part for field, part in zip(matches.type, matches.flatten(), strict=True)}
 
 
 def joined(first: pa.Array | str, second: pa.Array | str, *more: pa.Array | str) -> pa.Array:
@@ -435,8 +435,8 @@ def _replaced(text: pa.Array, mask: npt.NDArray[np.bool_], by: Callable[[pa.Arra
 
 
 def _check_years(numbers: pa.Array, low: int, high: int, name: str) -> None:
-    found = pc.min_max(numbers)
-    if found["min"].is_valid and (found["min"].as_py() < low or found["max"].as_py() > high):
+    limits = pc.min_max(numbers)
+    if limits["min"].is_valid and (limits["min"].as_py() < low or limits["max"].as_py() > high):
         msg = (
             f"column {name!r} has a date or time outside the years 0000 to 9999, which text cannot hold; write Parquet"
         )

@@ -128,17 +128,17 @@ class Stage:
     def of(live: LiveStage) -> Stage:
         """Return the stage that `describe` made; whatever function it names, or holds, is loaded."""
         form = json.loads(live.text)
-        options, how = _reading(form["source"], form["schema"])
+        options, reading = _reading(form["source"], form["schema"])
         function = _function(form["transform"])
         if function is not None and not callable(function):
             function = function.shared_by(form.get("tasks", 1))
-        return Stage(options, how, function, to_arrow(form["out"]))
+        return Stage(options, reading, function, to_arrow(form["out"]))
 
     @staticmethod
     def repeated(noted: NotedStage, source: str, transform: Applied | None) -> Stage:
         """Return the stage that an ingest noted, over the source `source`, with the transform that the caller has `named`."""
-        options, how = _reading({**noted.source, "path": source}, noted.schema)
-        return Stage(options, how, transform, to_arrow(noted.out))
+        options, reading = _reading({**noted.source, "path": source}, noted.schema)
+        return Stage(options, reading, transform, to_arrow(noted.out))
 
     @property
     def plain_text(self) -> bool:
@@ -158,8 +158,8 @@ class Stage:
         self._load_libraries()
         plan = [json.loads(entry) for batch in carried for entry in batch.column("splits").to_pylist()]
         splits = [Split.from_json(split) for entry in plan for split in entry["splits"]]
-        how = self.reading.in_zone(plan[0]["zone"]) if plan else self.reading
-        yield from replace(self, reading=how).read(splits, account, text=text, errors=errors)
+        reading = self.reading.in_zone(plan[0]["zone"]) if plan else self.reading
+        yield from replace(self, reading=reading).read(splits, account, text=text, errors=errors)
 
     def _load_libraries(self) -> None:
         """Import what the task will need, while what sends its splits still starts."""

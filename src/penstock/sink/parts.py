@@ -35,6 +35,7 @@ from penstock.errors import StorageError, Unwritable
 from penstock.formats import ReadFormat, format_named
 from penstock.formats.codecs import compress
 from penstock.formats.families import TableFormat
+from penstock.formats.lines import line_feeds
 from penstock.formats.registry import table_format
 from penstock.formats.schema import spark_name
 from penstock.formats.staged import arrow_batches, arrow_stream
@@ -229,7 +230,7 @@ def lines(data: bytes) -> Encoded:
     codes = np.frombuffer(data, np.uint8)
     pieces = (codes[start : start + _COUNT_BYTES] for start in range(0, len(codes), _COUNT_BYTES))
     rows = sum(int(np.count_nonzero(piece == _LINE_FEED)) for piece in pieces)
-    return Encoded(data, rows, lambda: (np.flatnonzero(codes == _LINE_FEED) + 1).astype(np.int64))
+    return Encoded(data, rows, lambda: line_feeds(data) + 1)
 
 
 @dataclass

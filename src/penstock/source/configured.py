@@ -208,8 +208,14 @@ def _check_schema(fmt: ReadFormat, *, partitions: bool) -> None:
             f"format={fmt.name} has one column, value {VALUES[fmt.name]}; found {', '.join(fmt.schema.names) or 'none'}"
         )
         raise OptionError(msg)
+    if kinds == [pa.binary()]:
+        _check_binary_lines(fmt)
+
+
+def _check_binary_lines(fmt: ReadFormat) -> None:
+    """Raise `OptionError` where lines cannot be given as the bytes of the file."""
     form = format_named(fmt.name)
-    if isinstance(form, RecordFormat) and kinds == [pa.binary()] and not form.in_bytes(fmt):
+    if isinstance(form, RecordFormat) and not form.in_bytes(fmt):
         sep = "" if fmt.line_sep is None else f" with lineSep={fmt.line_sep.decode()!r}"
         msg = (
             f"a binary value is the bytes of a line as the file has them, and where a line ends cannot be told from the bytes of "

@@ -40,7 +40,7 @@ from penstock.formats.charsets import (
 )
 from penstock.formats.codecs import COMPRESSED_NAMES, codec_of, decompressed, unreadable
 from penstock.formats.families import HEAD_BYTES, RecordFormat, TableFormat, separator
-from penstock.formats.lines import BLOCK_BYTES, begun, record_starts, without_bom
+from penstock.formats.lines import BLOCK_BYTES, begun, record_starts, with_line_feeds, without_bom
 from penstock.formats.malformed import excerpt
 from penstock.formats.registry import record_format
 from penstock.formats.strings import checked
@@ -151,7 +151,7 @@ class Reading:
         """
         check = decoder(self.format)
         for piece in _joined(self._pieces(splits), self.format.line_sep):
-            data = _line_feeds(piece.data, self.format.line_sep)
+            data = _ended(with_line_feeds(piece.data, self.format.line_sep), b"\n")
             if not is_utf8(data):
                 self._decode(check, piece)
             yield data
@@ -201,10 +201,10 @@ class Reading:
         for piece in pieces if alone else _joined(pieces, self.format.line_sep):
             origin = piece.origins[0]
             key = origin.charset, piece.columns
-            how = decoders.get(key) or decoders.setdefault(key, self._decoder(*key, account))
-            batch = self._decode(how, piece)
+            rows_of = decoders.get(key) or decoders.setdefault(key, self._decoder(*key, account))
+            batch = self._decode(rows_of, piece)
             if batch.num_rows and self.metadata:
-                starts = self._in_file(how.starts(piece.data), piece.data, origin)
+                starts = self._in_file(rows_of.starts(piece.data), piece.data, origin)
                 yield self._with_metadata(batch, origin.file, starts)
             elif batch.num_rows:
                 yield batch
@@ -248,8 +248,8 @@ class Reading:
         if origin.raw is None:
             return starts + origin.offset
         lines = np.searchsorted(record_starts(text, sep=self.format.line_sep), starts, side="right") - 1
-        how = origin.charset
-        return record_starts(origin.raw, sep=separator(self.format, how), unit=how.unit)[lines] + origin.offset
+        written = origin.charset
+        return record_starts(origin.raw, sep=separator(self.format, written), unit=written.unit)[lines] + origin.offset
 
     def _pieces(self, splits: Iterable[Split]) -> Iterator[_Piece]:
         for split in splits:
@@ -269,15 +269,15 @@ class Reading:
         in_place = form.in_bytes(fmt)
         decodes = in_place and self._gives_text and not (known == UTF_8_CHARSET and fmt.errors == "fail")
         _check_range(split, whole=not in_place or codec is not None)
-        chunks, how = _opened(handle, split.file.size, codec, fmt.encoding, known)
+        chunks, written = _opened(handle, split.file.size, codec, fmt.encoding, known)
         read = self._blocks if in_place else self._decoded
-        header, blocks = read(handle, split, chunks, how)
+        header, blocks = read(handle, split, chunks, written)
         columns = None
         if header:
-            columns = form.columns(fmt, self._text(header, 0, how) if decodes else header)
+            columns = form.columns(fmt, self._text(header, 0, written) if decodes else header)
         for offset, data in blocks:
-            text = self._text(data, offset, how) if decodes else data
-            yield _Piece(text, [_Origin(0, split.file, offset, how, None if text is data else data)], columns)
+            text = self._text(data, offset, written) if decodes else data
+            yield _Piece(text, [_Origin(0, split.file, offset, written, None if text is data else data)], columns)
 
     def _blocks(self, handle: ReadHandle, split: Split, chunks: Iterator[bytes] | None, how: Charset) -> Found:
         """Return what a split holds as the file has it."""
@@ -478,8 +478,8 @@ def _transcoded(chunks: Iterable[bytes], codec: str, errors: str, taken: int) ->
         at = taken - len(error.object) + error.start
         raise _undecodable(error.object[error.start : error.start + 4], at, codec) from error
     except UnicodeEncodeError as error:
-        found = error.object[error.start].encode("ascii", "backslashreplace")
-        raise _undecodable(found, max(taken - _CHUNK_BYTES, 0), codec) from error
+        character = error.object[error.start].encode("ascii", "backslashreplace")
+        raise _undecodable(character, max(taken - _CHUNK_BYTES, 0), codec) from error
 
 
 def _undecodable(found: bytes, offset: int, encoding: str) -> BadRecord:
@@ -487,14 +487,6 @@ def _undecodable(found: bytes, offset: int, encoding: str) -> BadRecord:
     shown = excerpt(found.decode("ascii", "backslashreplace"))
     msg = f"found '{shown}', expected {encoding}; set encoding to what the file has, or encodingErrors=replace"
     return BadRecord(msg, offset=offset)
-
-
-def _line_feeds(data: bytes, sep: bytes | None) -> bytes:
-    if sep is not None:
-        data = data if sep == b"\n" else data.replace(sep, b"\n")
-    elif b"\r" in data:
-        data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-    return data if data.endswith(b"\n") else data + b"\n"
 
 
 def _printable(path: str) -> str:
