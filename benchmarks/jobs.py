@@ -58,7 +58,7 @@ def spark_session() -> SparkSession:
 
 def cluster_session(master: str) -> SparkSession:
     """Return what `penstock ingest --master` makes, for workers with little memory that have what this machine has."""
-    import penstock  # noqa: PLC0415 - as below
+    import penstock  # noqa: PLC0415 - not in the process of the other contender
 
     config = {"spark.executor.memory": "512m", "spark.executorEnv.PYTHONPATH": os.environ["PYTHONPATH"]}
     return penstock.local_session(master, config=config, rows_in_jvm=False)

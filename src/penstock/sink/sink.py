@@ -207,8 +207,8 @@ class Sink:
         try:
             count = 0
             with self._reading_of(begun.base, begun.epoch):
-                for some in rows:
-                    count += self._feed(task, some)
+                for piece in rows:
+                    count += self._feed(task, piece)
                 closed, left, consumed = task.finish(final=begun.final, merge_below=self._merge_below())
         except BaseException:  # also a simulated crash: release what is open, then let it pass
             task.discard()

@@ -327,11 +327,11 @@ class CrashDisk:
             self._dirty.discard(inode)
             return
         entries = self._durable.setdefault(path, {})
-        for name, made in self._pending.pop(path, []):
-            if made is None:
+        for name, entry in self._pending.pop(path, []):
+            if entry is None:
                 entries.pop(name, None)
             else:
-                entries[name] = made
+                entries[name] = entry
 
     def _find(self, path: str) -> int | None:
         if path == "/":

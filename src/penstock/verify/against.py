@@ -114,18 +114,18 @@ class _Comparison:
             progress=progress,
         )
         self.notes += [note for view in views for note in view.head.account.told()]
-        there, here = sums(sides)
+        of_source, of_output = sums(sides)
         return SourceCheck(
             self.source,
-            proved=there == here,
-            reason="" if there == here else "the output does not hold exactly the records that were read",
-            source_records=there.records,
-            output_records=here.records,
+            proved=of_source == of_output,
+            reason="" if of_source == of_output else "the output does not hold exactly the records that were read",
+            source_records=of_source.records,
+            output_records=of_output.records,
             files=len(splits),
             waiting_files=waiting[0],
             waiting_bytes=waiting[1],
             notes=tuple(dict.fromkeys(self.notes)),
-            examples=() if there == here else tuple(examples(sides)),
+            examples=() if of_source == of_output else tuple(examples(sides)),
         )
 
     def _of_source(self) -> list[SinkView]:
@@ -157,11 +157,11 @@ class _Comparison:
                 "is called to compare; verify DST alone, and count the inputs by their call ids at the service"
             )
         try:
-            made = [Stage.repeated(stage, self.source, transform) for stage in stages]
+            made_stages = [Stage.repeated(stage, self.source, transform) for stage in stages]
         except (OptionError, AttributeError, KeyError, TypeError, ValueError) as error:  # the note may say anything
-            told = getattr(error, "message", f"{type(error).__name__}: {error}")
-            _refuse(f"how the ingest read its source is noted in a form that cannot be repeated: {told}")
-        return [Feed(stage, view.sink) for stage, view in zip(made, views, strict=True)]
+            reason = getattr(error, "message", f"{type(error).__name__}: {error}")
+            _refuse(f"how the ingest read its source is noted in a form that cannot be repeated: {reason}")
+        return [Feed(stage, view.sink) for stage, view in zip(made_stages, views, strict=True)]
 
     def _transform(self, stage: NotedStage) -> Applied | None:
         """Return the transform that the caller named; a name in the notes is told and not imported."""
@@ -207,12 +207,12 @@ class _Comparison:
         for view, feed in zip(views, feeds, strict=True):
             if feed.stage.options["startingFrom"] == "latest":
                 _refuse("startingFrom=latest: which files were there before is not noted")
-            found = taken(storage, root, feed.stage.options, last_offset(view))
-            for split in found.splits:
+            reading = taken(storage, root, feed.stage.options, last_offset(view))
+            for split in reading.splits:
                 before = furthest.get(split.file.path)
                 furthest[split.file.path] = before if before and before.end >= split.end else split
-            waiting.append((found.waiting_files, found.waiting_bytes))
-            self.notes += found.notes
+            waiting.append((reading.waiting_files, reading.waiting_bytes))
+            self.notes += reading.notes
         return list(furthest.values()), min(waiting)
 
 

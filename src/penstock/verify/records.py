@@ -113,8 +113,8 @@ class Feed:
         return Unit(label, sum(s.end - s.start for s in splits), partial(self._rows, splits))
 
     def _cut(self, split: Split) -> Iterator[Split]:
-        how = self.stage.reading
-        if how.form.anchored or not how.divisible(split.file.path):
+        reading = self.stage.reading
+        if reading.form.anchored or not reading.divisible(split.file.path):
             yield split
             return
         for start in range(split.start, split.end, _SPLIT_BYTES):
@@ -122,18 +122,18 @@ class Feed:
 
     def _rows(self, splits: list[Split]) -> Records:
         # Where the sink fails over strings that are no text, there are none that were committed.
-        for some in self.stage.read(splits, text=self._passes_text, errors="replace"):
-            if isinstance(some, bytes):
-                yield "", lines(some)
+        for piece in self.stage.read(splits, text=self._passes_text, errors="replace"):
+            if isinstance(piece, bytes):
+                yield "", lines(piece)
             else:
-                yield from self._placed(some)
+                yield from self._placed(piece)
 
     def _placed(self, rows: pa.RecordBatch) -> Records:
         if self._buckets is None:
             yield "", self._written(rows)
         elif self.compares_buckets:
-            for bucket, some in self._buckets.split(rows, 0):
-                yield bucket, self._written(some.drop_columns(list(self.dropped)))
+            for bucket, of_bucket in self._buckets.split(rows, 0):
+                yield bucket, self._written(of_bucket.drop_columns(list(self.dropped)))
         else:
             yield "", self._written(rows.drop_columns(list(self.dropped)))
 
