@@ -291,7 +291,7 @@ def test_a_member_is_not_dropped(output: Output) -> None:
     with pytest.raises(TemplateError, match="a column of its own"):
         output.sink(bucketBy="{st.x}", dropBucketColumns="true", format="json")
     sink = output.sink(bucketBy="{country}", dropBucketColumns="true", format="json")
-    assert sink.data_schema(NESTED)[1] == ("Country",)
+    assert sink.layout.data_schema(NESTED)[1] == ("Country",)
 
 
 @given(st.text(min_size=1, max_size=40))

@@ -19,6 +19,7 @@ from penstock.formats.stored import SPARK_KEY, Stored
 from penstock.query.batch import Batch
 from penstock.sink import parts
 from penstock.sink.batch import Committed
+from penstock.sink.layout import Layout
 from penstock.sink.sink import Sink
 from penstock.verify import verify
 from tests.support.advice import penstock
@@ -104,7 +105,7 @@ def wedged(output: Output, kind: str) -> pa.RecordBatch:
     rows = pa.RecordBatch.from_arrays(
         [pa.array([1, 2], pa.int64()), pa.array(VALUES[kind], schema.field("meta").type)], schema=schema
     )
-    with patch.object(Sink, "check"):
+    with patch.object(Layout, "check"):
         taken(output.sink(format="parquet"), 0, rows)
     return rows
 

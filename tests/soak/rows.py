@@ -214,7 +214,7 @@ class Case:
         given = {"path": str(out), "format": self.format, "compression": self.compression} | options
         given |= self.fixed
         sink = Sink(LocalStorage(), str(out), parse(SINK, given, what="sink"), "s")
-        sink.check(self.arrow)
+        sink.layout.check(self.arrow)
         return sink
 
     # -- what is drawn -----------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from penstock.errors import PenstockError
 from penstock.sink import ledger, publish
+from penstock.sink.committer import Committer
 from penstock.sink.ledger import Ledger, Look, State
 from penstock.sink.sink import Sink, TaskResult
 from penstock.storage import LocalStorage
@@ -168,23 +169,23 @@ def _take_any_epoch(patch: pytest.MonkeyPatch) -> None:
 
 
 def _publish_first(patch: pytest.MonkeyPatch) -> None:
-    put = Sink._put
+    put = Committer.put
 
-    def changed(self: Sink, state: State) -> Look:
-        self._publish(state, self.ledger.look())
+    def changed(self: Committer, state: State) -> Look:
+        self.publish(state, self.ledger.look())
         return put(self, state)
 
-    patch.setattr(Sink, "_put", changed)
+    patch.setattr(Committer, "put", changed)
 
 
 def _sweep_live(patch: pytest.MonkeyPatch) -> None:
     """Take for garbage what a batch in flight has staged."""
 
-    def changed(self: Sink, head: State, **_: bool) -> Iterator[str]:
+    def changed(self: Committer, head: State, **_: bool) -> Iterator[str]:
         named = {s.file for part in head.open for s in part.segments} | {f.staged for f in head.finished}
         yield from (name for name in list(self.storage.names(self.staging)) if name not in named)
 
-    patch.setattr(Sink, "unnamed", changed)
+    patch.setattr(Committer, "unnamed", changed)
 
 
 def _never_take_back(patch: pytest.MonkeyPatch) -> None:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from penstock.sink.committer import Committer
 from penstock.sink.ledger import Look, State
-from penstock.sink.sink import Sink
 from penstock.storage import LocalStorage
 from penstock.testing import Crashable, CrashDisk, CrashHdfs, ObjectStore, Report, explore
 from tests.testing.sink_program import SinkProgram, Step
@@ -104,13 +104,13 @@ def test_every_sync_is_needed() -> None:
 
 
 def publish_before_the_put(patch: pytest.MonkeyPatch) -> None:
-    put = Sink._put
+    put = Committer.put
 
-    def exchanged(self: Sink, state: State) -> Look:
-        self._publish(state, self.ledger.look())
+    def exchanged(self: Committer, state: State) -> Look:
+        self.publish(state, self.ledger.look())
         return put(self, state)
 
-    patch.setattr(Sink, "_put", exchanged)
+    patch.setattr(Committer, "put", exchanged)
 
 
 def unlink_before_the_new_name_is_durable(patch: pytest.MonkeyPatch) -> None:
@@ -125,14 +125,14 @@ def unlink_before_the_new_name_is_durable(patch: pytest.MonkeyPatch) -> None:
 
 
 def note_before_publishing(patch: pytest.MonkeyPatch) -> None:
-    publish = Sink._publish
+    publish = Committer.publish
 
-    def exchanged(self: Sink, state: State, look: Look) -> int:
+    def exchanged(self: Committer, state: State, look: Look) -> int:
         if not look.is_published(state) and state.finished:
             self.ledger.note_published(state.n)
         return publish(self, state, look)
 
-    patch.setattr(Sink, "_publish", exchanged)
+    patch.setattr(Committer, "publish", exchanged)
 
 
 @pytest.mark.parametrize(

@@ -135,7 +135,7 @@ def _sink_facts(sink: Sink) -> dict[str, Any]:
         "unknown_fields": head.account.unknown,
         "notes": head.account.told(),
         "open": [_part_facts(part) for part in sorted(head.open, key=lambda part: part.key)],
-        "unnamed_files": sum(1 for _ in sink.unnamed(head, published=published)),
+        "unnamed_files": sum(1 for _ in sink.committer.unnamed(head, published=published)),
     }
 
 
@@ -191,7 +191,7 @@ def _leftovers(storage: Storage, sink: Sink) -> Iterator[dict[str, Any]]:
 def _staged_in_vain(storage: Storage, sink: Sink) -> Iterator[dict[str, Any]]:
     look = sink.ledger.look()
     head = sink.ledger.head(look)
-    for name in sorted(sink.unnamed(head, published=look.is_published(head))):
+    for name in sorted(sink.committer.unnamed(head, published=look.is_published(head))):
         path = f"{sink.staging}/{name}"
         yield {"path": path, "bytes": size_if_there(storage, path) or 0, "what": "staged, no record names it"}
 

@@ -285,7 +285,7 @@ class _Job:
         """Say what happens between source and sink, in `tasks` tasks; `OptionError` if that cannot be written."""
         self._stage = Stage.describe(self._source, _schema_json(self._given_schema, self._source), transform, tasks)
         self._tasks = tasks
-        self.sink("check").check(Stage.of(self._stage).schema)
+        self.sink("check").layout.check(Stage.of(self._stage).schema)
 
     def prepare(self) -> None:
         """Look at what is there, and make what is not; a file that cannot be written is told now, not by a task or in Java."""

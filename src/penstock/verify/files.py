@@ -183,7 +183,7 @@ class _Check:
             bytes=view.bytes,
             open_rows=view.open_rows,
             owed_files=owed_files,
-            unnamed_files=sum(1 for _ in view.sink.unnamed(view.head, published=view.published)),
+            unnamed_files=sum(1 for _ in view.sink.committer.unnamed(view.head, published=view.published)),
         )
 
     def _all_finished(self, view: SinkView) -> int:

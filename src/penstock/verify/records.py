@@ -81,9 +81,9 @@ class Feed:
         self._sink = sink
         self._as_lines = format_named(sink.options["format"]).as_lines
         self._passes_text = self._as_lines and not sink.options["bucketBy"] and self.stage.plain_text
-        self._buckets = sink.bucket_by(self.stage.schema)
-        self._schema, self.dropped = sink.data_schema(self.stage.schema)
-        self._fmt = sink.format(self._schema)
+        self._buckets = sink.layout.bucket_by(self.stage.schema)
+        self._schema, self.dropped = sink.layout.data_schema(self.stage.schema)
+        self._fmt = sink.layout.format(self._schema)
         self.compares_buckets = self._buckets is None or self._buckets.follows_from_rows
 
     # -- the source ----------------------------------------------------------------------------------------------
