@@ -362,6 +362,45 @@ def _is_long(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
     return (function.end_lineno or function.lineno) - function.body[0].lineno >= SHORT
 
 
+DENSE = 12  # ways through a function
+
+
+def dense(module: Module) -> Iterator[Finding]:
+    """Find functions with too many ways through them: what they decide has a noun of its own, or there is a reason why not."""
+    for function in ast.walk(module.tree):
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef) and ways(function) > DENSE:
+            yield Finding(
+                "dense", module.path, function.lineno, function.name, "a function or class where a noun appears"
+            )
+
+
+def ways(function: ast.AST) -> int:
+    """Return the cyclomatic complexity: one, and one for each branch, loop, handler, condition and turn of a comprehension."""
+    count = 1
+    for node in ast.walk(function):
+        if isinstance(node, ast.If | ast.IfExp | ast.For | ast.AsyncFor | ast.While | ast.ExceptHandler | ast.Assert):
+            count += 1
+        elif isinstance(node, ast.BoolOp):
+            count += len(node.values) - 1
+        elif isinstance(node, ast.comprehension):
+            count += 1 + len(node.ifs)
+        elif isinstance(node, ast.Match):
+            count += len(node.cases)
+    return count
+
+
+METHODS = 20
+
+
+def many(module: Module) -> Iterator[Finding]:
+    """Find classes of more than twenty methods: their state falls apart somewhere, or there is a reason why it does not."""
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.ClassDef):
+            methods = [each for each in node.body if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)]
+            if len(methods) > METHODS:
+                yield Finding("many", module.path, node.lineno, node.name, "a class for each thing it knows")
+
+
 RULES: dict[str, Callable[[Module], Iterator[Finding]]] = {
     "files": files,
     "temporary": temporary,
@@ -373,6 +412,8 @@ RULES: dict[str, Callable[[Module], Iterator[Finding]]] = {
     "unfinished": unfinished,
     "docstrings": docstrings,
     "vague": vague,
+    "dense": dense,
+    "many": many,
 }
 
 
@@ -493,6 +534,9 @@ BAD = [
     ("unfinished", "# TODO: all of it", "TODO"),
     ("vague", "def f():\n    found = 1\n    a()\n    b()\n    c()\n    d()\n    return found", "found"),
     ("vague", "def f(rows):\n    a()\n    b()\n    c()\n    for each in rows:\n        d()\n    e()", "each"),
+    ("dense", f"def f(x):\n    return {' or '.join(['x'] * (DENSE + 1))}", "f"),
+    ("dense", "def f(x):\n" + "    if x: pass\n" * DENSE, "f"),
+    ("many", "class A:\n" + "".join(f"    def f{n}(self): pass\n" for n in range(METHODS + 1)), "A"),
     ("docstrings", "x = 1", "module without docstring"),
     ("docstrings", "'''Doc.'''\nclass A:\n    '''Doc.'''\n    def f(self): pass", "A.f without docstring"),
     ("docstrings", "'''Doc.'''\nif x:\n    async def f(): pass", "f without docstring"),
@@ -517,6 +561,8 @@ GOOD = [
     ("vague", "def f():\n    found = 1\n    return found"),
     ("vague", "def f(rows):\n    a()\n    b()\n    c()\n    d()\n    return [each for each in rows]"),
     ("vague", "def f(what):\n    a()\n    b()\n    c()\n    d()\n    return what"),
+    ("dense", "def f(x):\n" + "    if x: pass\n" * (DENSE - 1)),
+    ("many", "class A:\n" + "".join(f"    def f{n}(self): pass\n" for n in range(METHODS))),
     ("docstrings", "'''Doc.'''\nclass _A:\n    def f(self): pass\ndef _g(): pass"),
     ("docstrings", "'''Doc.'''\ndef f():\n    '''Doc.'''\n    def inner(): pass"),
 ]

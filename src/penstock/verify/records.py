@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from penstock.formats import ReadFormat, arrow_batches, format_named
 from penstock.formats.account import Account
@@ -30,11 +30,12 @@ from penstock.storage import entry_at
 from penstock.verify.sums import lines
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     import pyarrow as pa
 
     from penstock.ingestion.stage import Stage
+    from penstock.sink.ledger import Growth
     from penstock.sink.sink import Sink
     from penstock.source.cursor import Split
     from penstock.storage import Storage
@@ -178,24 +179,39 @@ class Feed:
 
 def pieces(view: SinkView) -> Iterator[Piece]:
     """Yield where every committed row of a sink is."""
-    root, staging = view.sink.root, view.sink.staging
     form = format_named(view.sink.options["format"])
     whole = BYTES if isinstance(form, RecordFormat) else form.name
-    owed = {file.path for file in view.owed}
+    growing = {} if view.published else {growth.path: growth for growth in view.head.grown}
+    yield from _finished(view, whole)
+    yield from _grown(view, whole, growing)
+    yield from _waiting(view, growing)
+
+
+def _finished(view: SinkView, whole: str) -> Iterator[Piece]:
+    """Yield the finished files; one that is owed and not visible yet is still where it was staged."""
+    root, owed = view.sink.root, {file.path for file in view.owed}
     for file in view.files:
         hidden = file.path in owed and entry_at(view.sink.storage, f"{root}/{file.path}") is None
-        path = f"{staging}/{file.staged}" if hidden else f"{root}/{file.path}"
+        path = f"{view.sink.staging}/{file.staged}" if hidden else f"{root}/{file.path}"
         yield Piece(path, file.path, 0, file.bytes, whole, file.bucket, whole=True)
-    growing = {} if view.published else {growth.path: growth for growth in view.head.grown}
+
+
+def _grown(view: SinkView, whole: str, growing: Mapping[str, Growth]) -> Iterator[Piece]:
+    """Yield the growing files as far as they are certain to be visible: what they gain is `growing`."""
     for path, length in view.head.lengths.items():
         end = growing[path].before if path in growing else length
         if end:
-            yield Piece(f"{root}/{path}", path, 0, end, whole, path.rpartition("/")[0], whole=True)
-    held: list[Any] = [(part.bucket, part.segments) for part in view.head.open]
-    held += [(growth.path.rpartition("/")[0], growth.segments) for growth in growing.values()]
-    for bucket, segments in held:
+            yield Piece(f"{view.sink.root}/{path}", path, 0, end, whole, path.rpartition("/")[0], whole=True)
+
+
+def _waiting(view: SinkView, growing: Mapping[str, Growth]) -> Iterator[Piece]:
+    """Yield the segments of parts that are open, and of what growing files gain."""
+    waiting = [(part.bucket, part.segments) for part in view.head.open]
+    waiting += [(growth.path.rpartition("/")[0], growth.segments) for growth in growing.values()]
+    for bucket, segments in waiting:
         for s in segments:
-            yield Piece(f"{staging}/{s.file}", f"(not visible yet) {bucket}", s.start, s.end, s.form, bucket)
+            path = f"{view.sink.staging}/{s.file}"
+            yield Piece(path, f"(not visible yet) {bucket}", s.start, s.end, s.form, bucket)
 
 
 def _chunks(read: Callable[[int, int], bytes], start: int, end: int) -> Iterator[bytes]:
