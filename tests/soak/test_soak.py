@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from penstock.errors import CommitError
 from penstock.formats import families
-from penstock.sink import parts
+from penstock.sink import tableparts
 from tests.soak import rows as rows_module
 from tests.soak import texts
 from tests.soak.reader import Reader
@@ -100,9 +100,9 @@ def test_same_seed_same_rows() -> None:
 
 def test_rows_see_a_sink_that_is_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A sink that leaves out the last row of what it assembles is found out by one of the first cases."""
-    copied = parts.read_batches
+    copied = tableparts.read_batches
     monkeypatch.setattr(
-        parts, "read_batches", lambda *given: (batch.slice(0, batch.num_rows - 1) for batch in copied(*given))
+        tableparts, "read_batches", lambda *given: (batch.slice(0, batch.num_rows - 1) for batch in copied(*given))
     )
     for seed in range(20):
         case = rows_module.Case(seed)

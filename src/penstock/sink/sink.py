@@ -56,9 +56,12 @@ from penstock.sink.existing import NotedStage, note_options, noted
 from penstock.sink.layout import Layout
 from penstock.sink.ledger import Kind, Ledger
 from penstock.sink.names import NameTemplate
-from penstock.sink.parts import Desk, Origin, Staging, TaskWriter, new_part, unwritable
+from penstock.sink.parts import Desk, Origin
 from penstock.sink.rolling import Limits
+from penstock.sink.staging import Staging
+from penstock.sink.tableparts import unwritable
 from penstock.sink.taken import TakenNames
+from penstock.sink.writer import TaskWriter, new_part
 from penstock.storage import TEMPORARY, entry_at
 
 if TYPE_CHECKING:
