@@ -306,7 +306,7 @@ def reasons(module: Module) -> Iterator[Finding]:
             yield Finding("reasons", module.path, line, comment, "the same, with its codes and ` - reason`")
 
 
-ELSEWHERE = re.compile(r"\b(as|see) (above|below|there)\b")
+ELSEWHERE = re.compile(r"\b(as|see) (above|below|there|in)\b")
 
 
 def has_reason(comment: str) -> bool:

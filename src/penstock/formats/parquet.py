@@ -108,7 +108,7 @@ class ParquetWriter(GroupWriter):
         self._writer.close()
 
 
-def _opened(file: Any) -> pq.ParquetFile:  # noqa: ANN401 - as in `parquet_schema`
+def _opened(file: Any) -> pq.ParquetFile:  # noqa: ANN401 - a seekable binary file object, or pyarrow's
     import pyarrow.parquet as pq
 
     try:
