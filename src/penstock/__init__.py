@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from penstock import errors
-    from penstock.aio.function import AsyncFunction, in_threads
-    from penstock.aio.retry import Retry
-    from penstock.errors import PenstockError
+    from penstock.aio.commons import Cache
+    from penstock.aio.function import AsyncFunction, Call, Context, in_threads
+    from penstock.aio.retry import Retry, retry_after
+    from penstock.errors import CallFailed, PenstockError
     from penstock.ingestion.job import Ingested, ingest
     from penstock.spark.calls import AsyncMap, async_map, call_counts, split_errors
     from penstock.spark.local import local_session
@@ -23,6 +24,10 @@ __version__ = "0.1.0"
 __all__ = [
     "AsyncFunction",
     "AsyncMap",
+    "Cache",
+    "Call",
+    "CallFailed",
+    "Context",
     "Ingested",
     "PenstockError",
     "Retry",
@@ -34,12 +39,17 @@ __all__ = [
     "local_session",
     "register",
     "replayable",
+    "retry_after",
     "split_errors",
 ]
 
 _HOMES = {
     "AsyncFunction": "penstock.aio.function",
     "AsyncMap": "penstock.spark.calls",
+    "Cache": "penstock.aio.commons",
+    "Call": "penstock.aio.function",
+    "CallFailed": "penstock.errors",
+    "Context": "penstock.aio.function",
     "Ingested": "penstock.ingestion.job",
     "PenstockError": "penstock.errors",
     "Retry": "penstock.aio.retry",
@@ -50,6 +60,7 @@ _HOMES = {
     "local_session": "penstock.spark.local",
     "register": "penstock.spark.register",
     "replayable": "penstock.spark.replayable",
+    "retry_after": "penstock.aio.retry",
     "split_errors": "penstock.spark.calls",
 }
 _MODULES = ("errors", "testing", "wal", "windows")

@@ -113,6 +113,8 @@ class Intake:
                 state.counts.rows += 1
             elif self._resumed(element, element.row):
                 continue
+            if settings.cache is not None and self._is_known(element):
+                continue
             if self._deadlines is not None:
                 self._deadlines.arm(element, element.began)
             if self._queues.used and self._queues.waits(element):
@@ -127,6 +129,22 @@ class Intake:
             return True
         return bool(self._state.held)
 
+    def _is_known(self, element: Element) -> bool:
+        """Give a row the outputs that an earlier call for its values had, if they are kept; tell whether they were."""
+        outputs = self._queues.kept_for(element, element.began)
+        if outputs is None:
+            return False
+        self._state.counts.cached += 1
+        element.outputs = list(outputs)
+        self._settled(element)
+        return True
+
+    def _settled(self, element: Element) -> None:
+        """Note that nothing is left to do for a row but to emit it."""
+        element.decided = element.settled = True
+        element.holds = 1
+        self._outlet.settled(element)
+
     def _resumed(self, element: Element, carried: Carried) -> bool:
         """Give a row its past; tell whether nothing is left to do but to emit it."""
         element.row = carried.row
@@ -136,7 +154,5 @@ class Intake:
             return False
         element.attempts = carried.outcome.attempts
         element.outputs, element.failure = carried.outcome.outputs, carried.outcome.failure
-        element.decided = element.settled = True
-        element.holds = 1
-        self._outlet.settled(element)
+        self._settled(element)
         return True
