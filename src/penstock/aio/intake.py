@@ -9,12 +9,17 @@ from penstock.aio.outcome import Carried
 
 if TYPE_CHECKING:
     import asyncio
+    from collections.abc import Callable
 
     from penstock.aio.deadlines import Deadlines
     from penstock.aio.outlet import Outlet
     from penstock.aio.queues import Queues
     from penstock.aio.settings import Settings
     from penstock.aio.state import OperatorState
+
+
+def _never_due(element: Element, began: float) -> None:
+    """Let a row take as long as it takes."""
 
 
 class Intake:
@@ -34,7 +39,7 @@ class Intake:
         self._loop = loop
         self._outlet = outlet
         self._queues = queues
-        self._deadlines = deadlines
+        self._arm: Callable[[Element, float], None] = deadlines.arm if deadlines is not None else _never_due
         self._batched = settings.batch_size > 1
         self._admitted = 0
         self.ended = False  # no rows will be added
@@ -115,8 +120,7 @@ class Intake:
                 continue
             if settings.cache is not None and self._is_known(element):
                 continue
-            if self._deadlines is not None:
-                self._deadlines.arm(element, element.began)
+            self._arm(element, element.began)
             if self._queues.used and self._queues.waits(element):
                 continue
             return element
