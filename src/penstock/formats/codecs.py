@@ -123,6 +123,11 @@ def compress(data: bytes | memoryview | pa.Buffer, codec: str) -> bytes:
     raise OptionError(msg)
 
 
+def expansion(size: int) -> int:
+    """Return by how many bytes `compress` makes `size` bytes longer at the most: it found nothing to shorten, and has its frame."""
+    return 32 + (size >> 10)  # ISA-L on random bytes: 20 to 28 up to 64 KiB, 401 of 1 MiB; Zstandard 13 to 37
+
+
 def _ending(name: str) -> str:
     dot = name.rfind(".")
     return name[dot:].lower() if dot >= 0 else ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.formats.codecs import compress
+from penstock.formats.codecs import compress, expansion
 from penstock.sink.parts import BYTES, Desk, Part, required
 from penstock.sink.payload import Encoded
 
@@ -80,7 +80,8 @@ class BytePart(Part[Encoded]):
         return len(payload.data)
 
     def _held_size(self) -> int:
-        return sum(len(p.data) for p in self._held) + self._text_bytes
+        held = sum(len(p.data) for p in self._held) + self._text_bytes
+        return held if self._codec == "none" else held + expansion(self._text_bytes)
 
     def _own_size(self) -> int:
         return self._own.tell() - self._own.header_bytes if self._own else 0
