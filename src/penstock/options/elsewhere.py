@@ -115,7 +115,6 @@ _WRITTEN = {
     "dateFormat": _TIMES_WRITTEN,
     "timestampFormat": _TIMES_WRITTEN,
     "timestampNTZFormat": _TIMES_WRITTEN,
-    "timeFormat": _TIMES_WRITTEN,
     "locale": _TIMES_WRITTEN,
 }
 

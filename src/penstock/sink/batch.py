@@ -51,6 +51,7 @@ class ClosedPart:
     bytes: int
     digest: str
     arrow_bytes: int = 0
+    attempt: int = 0
 
 
 @dataclass(frozen=True)

@@ -46,7 +46,9 @@ class FileBatches(BatchSink[Begun, TaskResult]):
         """Stage a task's rows. Of a batch that was committed they are only drained: what they stand for may be gone."""
         account = Account()
         given = rows if begun.has(task.query, task.batch) else self._converts(rows, account)
-        return self.sink.write(begun, task.query, task.batch, task.partition, self._schema, given, account)
+        return self.sink.write(
+            begun, task.query, task.batch, task.partition, self._schema, given, account, attempt=task.attempt
+        )
 
     def commit(self, driver: str, batch: Batch, results: Sequence[TaskResult]) -> None:
         """Decide the batch, publish what it finished, and let the keeper act again."""

@@ -247,7 +247,14 @@ def _named(
 
 def _path(part: ClosedPart, number: int, rules: Rules) -> str:
     return rules.path(
-        part, writer=part.writer, seq=number, batch=part.first_batch, host=part.host, pid=part.pid, time=part.opened_ns
+        part,
+        writer=part.writer,
+        seq=number,
+        batch=part.first_batch,
+        host=part.host,
+        pid=part.pid,
+        attempt=part.attempt,
+        time=part.opened_ns,
     )
 
 

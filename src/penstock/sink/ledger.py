@@ -122,6 +122,7 @@ class OpenPart:
     segments: tuple[Segment, ...]
     host: str = ""
     pid: int = 0
+    attempt: int = 0
 
     @property
     def key(self) -> tuple[str, int]:

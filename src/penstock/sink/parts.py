@@ -57,6 +57,7 @@ class Origin:
     time_ns: int
     host: str
     pid: int
+    attempt: int = 0
 
 
 @dataclass
@@ -90,7 +91,9 @@ class Part(ABC, Generic[Payload]):
     def __init__(self, desk: Desk, bucket: str, kind: Kind, before: OpenPart | None) -> None:
         origin = desk.origin
         times = (origin.time_ns, origin.time_ns, origin.batch, origin.batch)
-        self.opened = before or OpenPart(bucket, origin.writer, kind, *times, (), origin.host, origin.pid)
+        self.opened = before or OpenPart(
+            bucket, origin.writer, kind, *times, (), origin.host, origin.pid, origin.attempt
+        )
         self._desk = desk
         self._segments = list(self.opened.segments)
         self._own: Output | None = None
@@ -167,7 +170,9 @@ class Part(ABC, Generic[Payload]):
         def describe() -> ClosedPart:
             size, digest = sealed.result()
             stamp = opened.bucket, opened.writer, opened.kind, opened.opened_ns, opened.first_batch, last
-            return ClosedPart(*stamp, opened.host, opened.pid, output.name, rows, size, digest, arrow_bytes)
+            return ClosedPart(
+                *stamp, opened.host, opened.pid, output.name, rows, size, digest, arrow_bytes, opened.attempt
+            )
 
         return describe
 

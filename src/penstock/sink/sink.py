@@ -96,7 +96,12 @@ class Sink:
         self.options = options
         self.sink_id = sink_id
         self.limits = Limits.of(options) if not options["growing"] else Limits.never()
-        names = NameTemplate.of(options["fileName"], zone=options["timeZone"], growing=options["growing"])
+        names = NameTemplate.of(
+            options["fileName"],
+            zone=options["timeZone"],
+            growing=options["growing"],
+            time_format=options["timeFormat"],
+        )
         self.rules = Rules(sink_id, self.limits, names, growing=options["growing"])
         self.state = f"{root}/{STATE_DIRECTORY}/{sink_id}"
         self.staging = f"{self.state}/staging"
@@ -184,19 +189,21 @@ class Sink:
         schema: pa.Schema,
         rows: Iterable[pa.RecordBatch | bytes],
         account: Account | None = None,
+        *,
+        attempt: int = 0,
     ) -> TaskResult:
         """Write a task's rows to staged files; nothing becomes visible. Called on executors.
 
         `rows` are Arrow batches of `schema`, or, for text without buckets, lines as bytes. A batch that the ledger has
         is drained and not written. `account` is what whoever yields the rows has to tell of
-        them. After an error nothing staged here counts, and it will be swept.
+        them, `attempt` the task's. After an error nothing staged here counts, and it will be swept.
         """
         template = begun.write, begun.base, begun.epoch, begun.time_ns, begun.final, writer
         if begun.has(query, batch):
             for _ in rows:
                 pass
             return TaskResult(*template)
-        task = self._task(begun, batch, writer, schema)
+        task = self._task(begun, batch, writer, schema, attempt)
         try:
             count = 0
             with self.committer.reading_of(begun.base, begun.epoch):
@@ -208,12 +215,12 @@ class Sink:
             raise
         return TaskResult(*template, tuple(closed), tuple(left), tuple(consumed), count, account or Account())
 
-    def _task(self, begun: Begun, batch: int, writer: int, schema: pa.Schema) -> TaskWriter:
+    def _task(self, begun: Begun, batch: int, writer: int, schema: pa.Schema, attempt: int) -> TaskWriter:
         bucket_by = self.layout.bucket_by(schema)
         data_schema, drop = self.layout.data_schema(schema)
         fmt, form = self.layout.format(data_schema), self.layout.form
         encode = form.encoder(fmt) if isinstance(form, RecordFormat) else None
-        origin = Origin(writer, batch, begun.base, begun.time_ns, socket.gethostname(), os.getpid())
+        origin = Origin(writer, batch, begun.base, begun.time_ns, socket.gethostname(), os.getpid(), attempt)
         staging = Staging(self.storage, self.staging, base=begun.base, batch=batch, writer=writer)
         desk = Desk(staging, origin, self.limits, begun.ratio, self.root)
         before = [part for part in begun.open if part.writer == writer]
