@@ -163,6 +163,7 @@ def test_utf8_is_told_from_what_is_none(data: bytes) -> None:
         assert to_utf8(data, "utf-8", "replace") is data
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("codec", encodings())
 @given(data=st.data())
 def test_decoders_give_the_same_in_pieces(codec: str, data: st.DataObject) -> None:

@@ -498,6 +498,7 @@ def read_by(read: Callable[[], pa.RecordBatch | None]) -> pa.RecordBatch | None:
 READ = {"any": (FLAT, LINES), "nested": (SHAPED, complete(SHAPED)), "dense": (DENSE, complete(DENSE))}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("schema", "lines"), READ.values(), ids=READ)
 @settings(max_examples=200)
 @given(data=st.data())

@@ -73,6 +73,7 @@ def test_each_text_is_read_as_spark_reads_it(form: str, kind: str) -> None:
     assert wrong == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", FORMATS)
 @pytest.mark.parametrize("kind", KINDS)
 @given(texts=st.lists(st.sampled_from(TEXTS), min_size=2, max_size=3))
@@ -87,6 +88,7 @@ def test_neighbours_do_not_matter(form: str, kind: str, texts: list[str]) -> Non
     assert caught.value.offset == sum(len(line(form, text)) for text in texts[: expected.index(REFUSED)])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", FORMATS)
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_good_text_is_good_beside_every_other(form: str, kind: str) -> None:
@@ -138,6 +140,7 @@ def raw_values(form: str, kind: pa.DataType, raw: list[str]) -> list[Any]:
     return [cast_to_string(value) for value in column]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", SCALARS)
 @given(raw=st.lists(st.sampled_from(CSV_VALUES), min_size=2, max_size=3))
 def test_neighbours_do_not_matter_in_csv_of_any_type(kind: str, raw: list[str]) -> None:
@@ -150,6 +153,7 @@ def test_neighbours_do_not_matter_in_csv_of_any_type(kind: str, raw: list[str]) 
         assert raw_values("csv", TYPES[kind], raw) == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ANSWERS["json answers"])
 @given(raw=st.lists(st.sampled_from(JSON_VALUES), min_size=2, max_size=3))
 def test_neighbours_do_not_matter_in_json_of_any_type(kind: str, raw: list[str]) -> None:

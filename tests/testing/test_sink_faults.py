@@ -79,6 +79,7 @@ def each(name: str, fault: Fault, profile: Callable[[Any], Crashable] = CrashDis
     return failed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS, ids=str)
 @pytest.mark.parametrize("name", ["main", "buckets", "a growing file", "members"])
 def test_every_call_fails_once(name: str, fault: Fault) -> None:
@@ -88,6 +89,7 @@ def test_every_call_fails_once(name: str, fault: Fault) -> None:
     assert failed.total() > 50 or fault.error is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", [Fault(errno.ETIMEDOUT), Fault(errno.ETIMEDOUT, applied=True)], ids=str)
 @pytest.mark.parametrize("name", ["main", "buckets", "members", "old and idle"])
 def test_every_request_to_an_object_store_fails_once(name: str, fault: Fault) -> None:
@@ -95,6 +97,7 @@ def test_every_request_to_an_object_store_fails_once(name: str, fault: Fault) ->
     assert each(name, fault, ObjectStore).keys() == {"put", "copy", "head", "get", "objects", "remove"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", [Fault(errno.EIO), Fault(errno.EIO, applied=True)], ids=str)
 @pytest.mark.parametrize("name", ["main", "buckets", "a growing file"])
 def test_every_call_of_hdfs_fails_once(name: str, fault: Fault) -> None:
