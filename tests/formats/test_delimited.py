@@ -505,6 +505,7 @@ WRITTEN = st.builds(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(batch=flat_batches(), dialect=WRITTEN)
 def test_rows_survive(batch: pa.RecordBatch, dialect: Dialect) -> None:

@@ -292,6 +292,7 @@ def test_decimals_are_exact() -> None:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kind", [pa.decimal128(38, 0), pa.decimal128(38, 19), pa.decimal128(38, 38), pa.decimal128(10, 2)]
 )

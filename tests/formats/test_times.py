@@ -61,6 +61,7 @@ def all_alone(form: str, kind: str) -> dict[str, str | None]:
     return {text: alone(form, TYPES[kind], text) for text in TEXTS}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", FORMATS)
 @pytest.mark.parametrize("kind", KINDS)
 def test_each_text_is_read_as_spark_reads_it(form: str, kind: str) -> None:
@@ -186,6 +187,7 @@ def in_berlin_alone(form: str, text: str) -> list[Any]:
     return values(form, TYPES["timestamp"], [text], "Europe/Berlin")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", FORMATS)
 @given(
     texts=st.lists(

@@ -161,6 +161,7 @@ def test_damaged_parquet_files_are_refused_or_whole(tmp_path: Path, seed: int) -
     assert "rows: 200" in found.values()
 
 
+@pytest.mark.slow
 def test_parquet_value_repeated_without_end(tmp_path: Path) -> None:
     """421 bytes that stand for 64 GiB of text, a long value repeated by its dictionary, are refused when memory ends."""
     file = io.BytesIO()

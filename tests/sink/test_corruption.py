@@ -89,6 +89,7 @@ def test_every_change_of_a_record(scene: Scene) -> None:
     assert rows(scene.visible()) == EXPECTED
 
 
+@pytest.mark.slow
 @every_form
 def test_state_file_that_is_gone(scene: Scene) -> None:
     """A state file that is deleted is an error that names it, or all rows are right without it; also where Spark repeats."""

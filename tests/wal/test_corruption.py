@@ -480,10 +480,10 @@ def test_every_call_fails_once(fault: Fault) -> None:
             if isinstance(program, RepairProgram):
                 program.prepare(disk.storage())
             faulty = FaultySystem(disk, fault, at)
-            error = run(program, faulty)
+            error = run(program, faulty, 1)
             where = f"{fault} at call {at}, {faulty.failed}: {error}"
             assert not disk.descriptors, where
-            assert run(program, disk) is None, where
+            assert run(program, disk, 2) is None, where
             worst = CrashDisk(next(disk.images()))
             assert program.check(worst, final=True) == [], where
             if faulty.failed is None:
