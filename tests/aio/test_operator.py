@@ -362,6 +362,7 @@ def test_a_call_that_was_given_up_holds_its_place() -> None:
     assert told.counts.late == 1
 
 
+@pytest.mark.slow
 def test_no_timer_is_left() -> None:
     """100,000 limits armed and never met leave nothing in the loop (A10)."""
     left = []

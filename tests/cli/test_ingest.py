@@ -413,6 +413,7 @@ def test_a_signal_where_nothing_is_to_be_finished() -> None:
         os.kill(os.getpid(), signal.SIGTERM)
 
 
+@pytest.mark.slow
 def test_a_spark_that_does_not_start_says_why(place: Place) -> None:
     """Without a Java the error is one message that says what is missing."""
     place.put("a.txt", "one\n")

@@ -239,6 +239,7 @@ def test_server_that_only_reads(postgres: Postgres, at: At) -> None:
     assert not isinstance(error.value, DatabaseAway)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["postgresql", "sqlite"])
 def test_process_that_ends_says_nothing(postgres: Postgres, tmp_path: Path, kind: str) -> None:
     """A process that ends with its connection open closes it in order; the drivers complain of any other."""

@@ -324,6 +324,7 @@ def _with_dictionary(filters: list[dict[str, int]]) -> bytes:
     return packer.compress(b"x") + packer.flush()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("made", ["xz", "deflate", "brotli"])
 def test_bombs_in_other_codecs(made: str) -> None:
     """The limits hold for every codec."""

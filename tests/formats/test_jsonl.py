@@ -292,6 +292,7 @@ def test_decimals_are_exact() -> None:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kind", [pa.decimal128(38, 0), pa.decimal128(38, 19), pa.decimal128(38, 38), pa.decimal128(10, 2)]
 )
@@ -498,6 +499,7 @@ def read_by(read: Callable[[], pa.RecordBatch | None]) -> pa.RecordBatch | None:
 READ = {"any": (FLAT, LINES), "nested": (SHAPED, complete(SHAPED)), "dense": (DENSE, complete(DENSE))}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("schema", "lines"), READ.values(), ids=READ)
 @settings(max_examples=200)
 @given(data=st.data())

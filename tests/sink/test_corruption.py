@@ -34,6 +34,7 @@ every_form = pytest.mark.parametrize("scene", FORMS, indirect=True)
 one_form = pytest.mark.parametrize("scene", ["bytes"], indirect=True)
 
 
+@pytest.mark.slow
 @every_form
 def test_staged_file_that_changed_after_its_commit(scene: Scene) -> None:
     """Any change of the bytes that a record names is `DamagedState`, and no row is seen wrongly; bytes behind them do not count.
@@ -58,6 +59,7 @@ def test_staged_file_that_changed_after_its_commit(scene: Scene) -> None:
                 assert error or "doubled" in what
 
 
+@pytest.mark.slow
 @one_form
 def test_every_change_of_a_record(scene: Scene) -> None:
     """A record, a fold or a note of options that was cut, altered or zeroed is `DamagedState` for all who read it.
@@ -87,6 +89,7 @@ def test_every_change_of_a_record(scene: Scene) -> None:
     assert rows(scene.visible()) == EXPECTED
 
 
+@pytest.mark.slow
 @every_form
 def test_state_file_that_is_gone(scene: Scene) -> None:
     """A state file that is deleted is an error that names it, or all rows are right without it; also where Spark repeats."""
@@ -101,6 +104,7 @@ def test_state_file_that_is_gone(scene: Scene) -> None:
     assert found["000000000004", "repeat"] is type(None)  # it is put again, with the rows of the second try
 
 
+@pytest.mark.slow
 @every_form
 def test_state_files_that_were_exchanged(scene: Scene) -> None:
     """Two state files that have changed places, or one that is there twice, are an error, or all rows are right."""

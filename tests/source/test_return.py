@@ -350,6 +350,7 @@ def touched_by(change: str, path: Path) -> None:
         kept.replace(path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("restart", [False, True])
 @pytest.mark.parametrize("count", [3, 300])
 @pytest.mark.parametrize("change", ["chmod", "chown", "hard link", "restored"])
@@ -370,6 +371,7 @@ def test_file_that_was_read_is_never_late(folder: Folder, change: str, count: in
     assert names(planner, planner.latest(at)) == ["next"]
 
 
+@pytest.mark.slow
 def test_old_files_are_deleted_by_the_thousand(folder: Folder, caplog: pytest.LogCaptureFixture) -> None:
     """Deleting what is further behind than lateness makes nothing within it undecidable, and no file late."""
     for i in range(1000):

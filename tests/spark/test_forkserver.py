@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("pyspark")
 
 DRIVER = "from penstock.session import forkserver; path, start = forkserver.prepare(); print(path, start() or '', flush=True); input()"

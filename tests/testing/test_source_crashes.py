@@ -13,6 +13,8 @@ from penstock.source import recent, sides
 from penstock.testing import FakeClock, Fault, FaultySystem, Report, explore
 from tests.testing.source_program import SourceProgram
 
+pytestmark = pytest.mark.slow
+
 FILES = {name: b"".join(b"%s-%d\n" % (name.encode(), n) for n in range(3)) for name in ("a", "b", "c", "d")}
 LANDING = {"e": b"e-0\ne-1", "f": b"f-0\n"}
 STATES_MAX = 5000
