@@ -47,6 +47,15 @@ def test_cache_of_a_user_without_a_home(temporary: Path, tmp_path: Path, monkeyp
     assert not list(tmp_path.glob("~*")), "a home that is not known is no directory of that name here"
 
 
+def test_home_that_is_not_there_is_not_made(temporary: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody's HOME may not exist: to ask where the cache is must not make it, root's question neither."""
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path / "nonexistent"))
+    assert cached("x") is None
+    assert Path(cache_directory()).parent == temporary
+    assert not (tmp_path / "nonexistent").exists()
+
+
 @pytest.mark.usefixtures("homeless")
 def test_cache_of_a_stranger_is_not_taken(temporary: Path) -> None:
     """Anybody may make a directory under the name of ours: what lies there, a JVM would map and run."""

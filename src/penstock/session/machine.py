@@ -10,6 +10,7 @@ What can be put right for the JVM is put right instead (`for_jvm`, `java_options
 
 from __future__ import annotations
 
+import difflib
 import locale
 import os
 import re
@@ -22,7 +23,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from penstock import clock
-from penstock.errors import DependencyError, StorageError
+from penstock.errors import DependencyError, OptionError, StorageError
 from penstock.session import interpreter
 from penstock.storage import LocalStorage, can_write, free_bytes, is_file, temporary_directory
 from penstock.units import format_size
@@ -39,11 +40,13 @@ _SOCKET_PATH_MAX = 107
 _OURS_IN_TEMPORARY = len("/penstock-4294967295/fork-4194304")
 _SPACE_LEAST, _SPACE_LITTLE = 4 << 20, 1 << 30
 _MEMORY_LITTLE = 3 << 29  # the JVM's heap of 1 GiB, and Python
+_FILES_LEAST = 512  # Spark's JVM has 280 jars open before it does anything, and 420 files in a query
 _FILES_LITTLE, _PROCESSES_LITTLE = 1024, 1024
 _EARLIEST_NS = 1_735_689_600 * clock.SECOND_NS  # 2025: no clock that was set is behind this code
 _OF_SPARK = ("PYSPARK_DRIVER_PYTHON", "PYSPARK_SUBMIT_ARGS", "SPARK_CONF_DIR")
 _CONNECT = ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED")
 _LOOPBACK = {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_LOCAL_HOSTNAME": "localhost"}
+_MASTERS = ("local[*]", "local[4]", "spark://HOST:7077", "yarn", "k8s://https://HOST:443")
 _INSTALL = "install it with: pip install 'penstock[spark]' (a cluster brings its own)"
 
 # What each extra, or feature, needs to be imported.
@@ -79,6 +82,18 @@ def is_here(master: str) -> bool:
     return re.fullmatch(r"local(\[.*\])?", master) is not None
 
 
+def check_master(master: str) -> None:
+    """Raise `OptionError` for a master that Spark would refuse, which it does by ending its JVM."""
+    if re.fullmatch(r"local(\[(\d+|\*)(\s*,\s*\d+)?\])?|local-cluster\[.*\]|yarn|(spark|k8s)://.+", master) is None:
+        near = difflib.get_close_matches(master, _MASTERS, n=1, cutoff=0.5)
+        hint = f"; did you mean {near[0]!r}?" if near else ";"
+        msg = f"master={master!r} is none of Spark's{hint} expected one such as {', '.join(_MASTERS)}"
+        raise OptionError(msg)
+    if master == "yarn" and not (os.environ.get("HADOOP_CONF_DIR") or os.environ.get("YARN_CONF_DIR")):
+        msg = "master='yarn': which cluster that is, a configuration says; set HADOOP_CONF_DIR to the directory that has yarn-site.xml"
+        raise OptionError(msg)
+
+
 def require(*findings: Finding) -> None:
     """Raise a `DependencyError` of all problems; it says what to do about each."""
     problems = [str(finding) for finding in findings if finding.state == "problem"]
@@ -88,7 +103,7 @@ def require(*findings: Finding) -> None:
 
 def before_start(master: str) -> list[Finding]:
     """Return what is worth a look before a JVM is started for a session: what could not start, and what will be slow."""
-    checks = [java, user, temporary, spark_home, variables, paths, here]
+    checks = [java, user, temporary, spark_home, variables, paths, here, limits]
     return [check() for check in (checks if not is_here(master) else [*checks, workers])]
 
 
@@ -482,9 +497,12 @@ def limits() -> Finding:
     """Look at how many files and processes this user may have."""
     import resource
 
-    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    files, files_most = resource.getrlimit(resource.RLIMIT_NOFILE)
     processes, _ = resource.getrlimit(resource.RLIMIT_NPROC)
     text = f"{_limit(files)} open files, {_limit(processes)} processes"
+    if 0 <= files_most < _FILES_LEAST:  # Java raises its own limit as far as it may
+        advice = f"have the limit of this user, or of its container, raised to {_FILES_LITTLE * 4} (ulimit -n {_FILES_LITTLE * 4})"
+        return Finding("limits", "problem", f"{text}: Spark's JVM opens {_FILES_LEAST}", advice)
     few = [f"ulimit -n {_FILES_LITTLE * 4}"] if 0 <= files < _FILES_LITTLE else []
     few += [f"ulimit -u {_PROCESSES_LITTLE * 4}"] if 0 <= processes < _PROCESSES_LITTLE and os.getuid() else []
     if few:

@@ -50,10 +50,12 @@ def cache_directory() -> str:
 
 
 def _user_cache() -> str | None:
-    """Return where the user's cache for Penstock is, or would be; None for a user without a home."""
+    """Return where the user's cache for Penstock is, or would be; None for a user without a home, which is not made here."""
     named = os.environ.get("XDG_CACHE_HOME", "")
-    base = named if os.path.isabs(named) else os.path.expanduser("~/.cache")
-    return f"{base}/penstock" if os.path.isabs(base) else None
+    if os.path.isabs(named):
+        return f"{named}/penstock"
+    home = os.path.expanduser("~")
+    return f"{home}/.cache/penstock" if os.path.isabs(home) and os.path.isdir(home) else None
 
 
 def temporary_directory() -> str:
