@@ -248,6 +248,22 @@ def test_files_that_are_not_ingested_yet(penstock: Callable[..., Said], pipeline
     assert "1 file not ingested yet (4 B)" in said.out
 
 
+def test_runs_in_different_time_zones(pipeline: Callable[..., Pipeline]) -> None:
+    """Times that say no zone were read in that of their run, up to the middle of a file: so are they compared, not in the last one's."""
+    form = {"schema": JSON_SCHEMA, "sink_options": {"format": "json"}}
+    line = pipeline(source={"format": "json", "maxBytesPerTrigger": "100"}, **form)
+    rows = [f'{{"id": {number}, "at": "2026-07-01T12:00:{number:02d}"}}' for number in range(10)]
+    for place, zone in enumerate(("Europe/Berlin", "Asia/Kolkata", "UTC")):
+        line.put(f"{place}.json", *rows)
+        later = pipeline(source=line.source | {"sessionTimeZone": zone}, **form)
+        later.batch, later.offset, line = line.batch, line.offset, later
+        line.run()
+    for _ in range(20):
+        line.run()
+    found = against(line.dst, line.src)
+    assert (found.proved, found.source_records, found.waiting_files) == (True, 30, 0)
+
+
 def test_a_file_that_came_too_late_is_missing(pipeline: Callable[..., Pipeline]) -> None:
     """A file further behind the cursor than lateness is never read; verify does not hide that."""
     line = pipeline(source={"lateness": "1s"})

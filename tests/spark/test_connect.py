@@ -51,7 +51,7 @@ spark.stop()
 
 @pytest.mark.spark
 def test_a_stream_over_spark_connect(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With Spark Connect a stream is read and written, in the session's zone, an error of ours comes out, and an ingest says that it needs the driver."""
+    """With Spark Connect a stream is read and written, in the session's zone; errors of ours come out; an ingest needs the driver."""
     pytest.importorskip("grpc", reason="Spark Connect needs grpcio, grpcio-status and googleapis-common-protos")
     monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))

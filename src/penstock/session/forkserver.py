@@ -47,6 +47,7 @@ from penstock.storage import listening, no_longer_listening
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from typing import Any
 
 VARIABLE = "PENSTOCK_FORK_SERVER"
 _IMPORTED = [

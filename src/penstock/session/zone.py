@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any
+import importlib
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,11 +25,8 @@ def say_zone(*, remote: bool) -> None:
     A source in Python is told its options, and nothing else. So whoever names the format sets an option, too; what the user
     says by `timeZone` is another one, and counts before it.
     """
-    if remote:
-        from pyspark.sql.connect.streaming import readwriter  # needs gRPC, as such a session does
-    else:
-        from pyspark.sql.streaming import readwriter
-    readers: Any = readwriter.DataStreamReader
+    package = "pyspark.sql.connect" if remote else "pyspark.sql"  # the first needs gRPC, as such a session does
+    readers = importlib.import_module(f"{package}.streaming.readwriter").DataStreamReader
     readers.format = _saying(readers.format, "_client" if remote else "_spark")
 
 

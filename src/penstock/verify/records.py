@@ -88,6 +88,12 @@ class Feed:
 
     # -- the source ----------------------------------------------------------------------------------------------
 
+    def in_zone(self, zone: str | None) -> Feed:
+        """Return the same for what was read in another zone than the last run had; `None`: in that one."""
+        if zone is None:
+            return self
+        return Feed(replace(self.stage, reading=self.stage.reading.in_zone(zone)), self._sink)
+
     def source(self, splits: Iterable[Split]) -> Iterator[Unit]:
         """Yield units of the splits: small ones together, large ones cut where that is cheap."""
         group: list[Split] = []
