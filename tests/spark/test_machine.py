@@ -443,7 +443,7 @@ def test_fewer_files_than_spark_has_jars(monkeypatch: pytest.MonkeyPatch) -> Non
     limited = resource.getrlimit(resource.RLIMIT_NOFILE)
     monkeypatch.setattr(resource, "getrlimit", lambda _: (256, 256))
     with pytest.raises(
-        DependencyError, match="256 open files, .*: Spark's JVM opens 512; have the limit .* raised to 4096"
+        DependencyError, match="256 open files, .*: Spark's JVM needs 512; have the limit .* raised to 4096"
     ):
         launch.plan("local[2]")
     monkeypatch.setattr(resource, "getrlimit", lambda _: (4096, max(limited)))
@@ -475,7 +475,7 @@ def test_hadoop_without_its_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("HADOOP_CONF_DIR", str(tmp_path))
     monkeypatch.setenv("HADOOP_USER_NAME", "etl")
     assert machine.hadoop().state == "note"
-    (tmp_path / "core-site.xml").touch()
+    (tmp_path / "core-site.xml").write_text("<configuration/>")
     assert machine.hadoop().state == "ok"
     assert "asked as 'etl'" in machine.hadoop().text
 
@@ -537,3 +537,15 @@ def test_master_that_spark_would_refuse(monkeypatch: pytest.MonkeyPatch, master:
         "k8s://x",
     ):
         machine.check_master(known)
+
+
+@pytest.mark.usefixtures("no_jvm")
+def test_configuration_of_hadoop_that_is_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hadoop's classes end Spark's start over a file that is no XML: which one is told before; without it all is well."""
+    (tmp_path / "core-site.xml").write_text("<configuration/>")
+    (tmp_path / "hdfs-site.xml").write_text("<configuration><prop")
+    monkeypatch.setenv("HADOOP_CONF_DIR", str(tmp_path))
+    with pytest.raises(DependencyError, match=r"hdfs-site.xml' is no XML .*; mend it, or unset HADOOP_CONF_DIR"):
+        launch.plan("local[2]")
+    monkeypatch.delenv("HADOOP_CONF_DIR")
+    launch.plan("local[2]")

@@ -98,3 +98,11 @@ def test_socket_with_too_long_a_name(temporary: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(tempfile, "tempdir", str(long))
     with pytest.raises(OSError, match="too long"):
         listening("fork")
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs a device that is always full")
+def test_directory_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A full disk takes the name of a file and not a byte of it: a JVM that is sent there does not start."""
+    assert can_write(str(tmp_path))
+    monkeypatch.setattr(tempfile, "TemporaryFile", lambda **_: open("/dev/full", "wb", buffering=0))  # noqa: SIM115
+    assert not can_write(str(tmp_path))

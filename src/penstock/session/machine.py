@@ -46,6 +46,7 @@ _EARLIEST_NS = 1_735_689_600 * clock.SECOND_NS  # 2025: no clock that was set is
 _OF_SPARK = ("PYSPARK_DRIVER_PYTHON", "PYSPARK_SUBMIT_ARGS", "SPARK_CONF_DIR")
 _CONNECT = ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED")
 _LOOPBACK = {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_LOCAL_HOSTNAME": "localhost"}
+_HADOOP_FILES = ("core-site.xml", "hdfs-site.xml")
 _MASTERS = ("local[*]", "local[4]", "spark://HOST:7077", "yarn", "k8s://https://HOST:443")
 _INSTALL = "install it with: pip install 'penstock[spark]' (a cluster brings its own)"
 
@@ -103,7 +104,7 @@ def require(*findings: Finding) -> None:
 
 def before_start(master: str) -> list[Finding]:
     """Return what is worth a look before a JVM is started for a session: what could not start, and what will be slow."""
-    checks = [java, user, temporary, spark_home, variables, paths, here, limits]
+    checks = [java, user, temporary, spark_home, variables, paths, here, limits, hadoop_files]
     return [check() for check in (checks if not is_here(master) else [*checks, workers])]
 
 
@@ -451,7 +452,8 @@ def temporary() -> Finding:
         return Finding(
             name, "problem", f"SPARK_LOCAL_DIRS={local!r} cannot be written", "unset it, or name another directory"
         )
-    return _notes_on(directory, free) or Finding(name, "ok", text)
+    instead = "" if can_write(_JAVA_TEMPORARY) else f"; {_JAVA_TEMPORARY} cannot be written, or is full"
+    return _notes_on(directory, free) or Finding(name, "ok", f"{text}{instead}")
 
 
 def _notes_on(directory: str, free: int) -> Finding | None:
@@ -502,7 +504,7 @@ def limits() -> Finding:
     text = f"{_limit(files)} open files, {_limit(processes)} processes"
     if 0 <= files_most < _FILES_LEAST:  # Java raises its own limit as far as it may
         advice = f"have the limit of this user, or of its container, raised to {_FILES_LITTLE * 4} (ulimit -n {_FILES_LITTLE * 4})"
-        return Finding("limits", "problem", f"{text}: Spark's JVM opens {_FILES_LEAST}", advice)
+        return Finding("limits", "problem", f"{text}: Spark's JVM needs {_FILES_LEAST}", advice)
     few = [f"ulimit -n {_FILES_LITTLE * 4}"] if 0 <= files < _FILES_LITTLE else []
     few += [f"ulimit -u {_PROCESSES_LITTLE * 4}"] if 0 <= processes < _PROCESSES_LITTLE and os.getuid() else []
     if few:
@@ -591,6 +593,9 @@ def hadoop() -> Finding:
     directory, hdfs_user = os.environ.get("HADOOP_CONF_DIR"), os.environ.get("HADOOP_USER_NAME")
     text = f"HADOOP_CONF_DIR={directory!r}" if directory else "HADOOP_CONF_DIR is not set: name services are not known"
     text += f", HDFS is asked as {hdfs_user!r}" if hdfs_user else ""
+    files = hadoop_files()
+    if files.state == "problem":
+        return files
     if directory and not _has_hadoop_files(directory):
         without = f"{text}, which has neither core-site.xml nor hdfs-site.xml"
         return Finding("hadoop", "note", without, "name the directory that has them")
@@ -598,7 +603,26 @@ def hadoop() -> Finding:
 
 
 def _has_hadoop_files(directory: str) -> bool:
-    return any(is_file(f"{directory}/{name}") for name in ("core-site.xml", "hdfs-site.xml"))
+    return any(is_file(f"{directory}/{name}") for name in _HADOOP_FILES)
+
+
+def hadoop_files() -> Finding:
+    """Look whether the files of Hadoop's configuration are XML: over others Spark's start ends."""
+    from xml.etree.ElementTree import ParseError, XMLParser
+
+    directory = os.environ.get("HADOOP_CONF_DIR")
+    for name in _HADOOP_FILES if directory else ():
+        path = f"{directory}/{name}"
+        try:
+            parser = XMLParser()  # noqa: S314 - the user's own configuration, which Spark would read
+            parser.feed(LocalStorage().read(path))
+            parser.close()
+        except StorageError:
+            continue
+        except ParseError as error:
+            advice = "mend it, or unset HADOOP_CONF_DIR: Spark does not start with it"
+            return Finding("hadoop", "problem", f"{path!r} is no XML ({error})", advice)
+    return Finding("hadoop", "ok", "what there is of Hadoop's configuration can be read")
 
 
 def extras() -> Finding:
