@@ -289,5 +289,6 @@ class _Parser:
 
     def _refuse(self, why: str, token: _Token | None = None) -> NoReturn:
         at = (token or self._next).at + 1
-        msg = f"schema {self._text!r}, character {at}: {why}; a schema is columns with types, {_EXAMPLE}"
+        told = f"schema {self._text!r}, character {at}: {why}"
+        msg = f"{told}{'' if told.endswith('?') else ';'} a schema is columns with types, {_EXAMPLE}"
         raise OptionError(msg)

@@ -154,6 +154,10 @@ def has_bare(data: bytes, word: bytes) -> bool:
 
 def _words(data: bytes, word: bytes) -> Positions:
     """Return where `word`, of two characters or more, is followed by what may follow a JSON value, and preceded likewise."""
+    if any(
+        letter not in data for letter in word
+    ):  # to find that one is nowhere takes a fiftieth of the time of a search
+        return np.empty(0, np.int64)
     codes = np.frombuffer(data, np.uint8)
     at = pairs(data, word[:2])
     at = at[(at > 0) & (at + len(word) < len(codes))]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -18,23 +19,23 @@ def time_zone(spark: SparkSession) -> str:
 
 
 @functools.cache
-def say_zone() -> None:
-    """Have PySpark's readers of streams say the zone of their session to our source, from now on.
+def say_zone(*, remote: bool) -> None:
+    """Have PySpark's readers of streams say the zone of their session to our source, from now on; those of Connect if `remote`.
 
     A source in Python is told its options, and nothing else. So whoever names the format sets an option, too; what the user
     says by `timeZone` is another one, and counts before it.
     """
-    from pyspark.sql.streaming.readwriter import DataStreamReader
+    package = "pyspark.sql.connect" if remote else "pyspark.sql"  # the first needs gRPC, as such a session does
+    readers = importlib.import_module(f"{package}.streaming.readwriter").DataStreamReader
+    readers.format = _saying(readers.format, "_client" if remote else "_spark")
 
-    setattr(DataStreamReader, "format", _saying(DataStreamReader.format))  # noqa: B010 - a method of another's class
 
-
-def _saying(method: Callable[..., DataStreamReader]) -> Callable[..., DataStreamReader]:
+def _saying(method: Callable[..., DataStreamReader], session: str) -> Callable[..., DataStreamReader]:
     @functools.wraps(method)
     def call(reader: DataStreamReader, source: str) -> DataStreamReader:
         named = method(reader, source)
         if source.lower() != "penstock":
             return named
-        return named.option("sessionTimeZone", time_zone(reader._spark))  # noqa: SLF001 - it has no other name
+        return named.option("sessionTimeZone", time_zone(getattr(reader, session)))
 
     return call

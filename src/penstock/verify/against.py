@@ -23,7 +23,7 @@ from penstock.sink.existing import NotedStage
 from penstock.storage import locate
 from penstock.verify.compare import Sides, examples, sums
 from penstock.verify.records import Feed
-from penstock.verify.taken import last_offset, taken
+from penstock.verify.taken import by_zone, last_offset, taken, zones
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -106,10 +106,11 @@ class _Comparison:
         if not feeds[0].compares_buckets:
             lost = "".join(f", nor {name}, which is not in the data" for name in feeds[0].dropped)
             self.notes.append(f"bucketBy uses the time of the batch: where rows lie was not compared{lost}")
+        zoned = [(feeds[0].in_zone(zone), some) for zone, some in by_zone(splits, zones(views[0])).items()]
         sides = Sides(
-            source=tuple(feeds[0].source(splits)),
+            source=tuple(unit for feed, some in zoned for unit in feed.source(some)),
             output=tuple(unit for feed, view in zip(feeds, views, strict=True) for unit in feed.output(view)),
-            traced=lambda: feeds[0].single(splits),
+            traced=lambda: (unit for feed, some in zoned for unit in feed.single(some)),
             parallel=feeds[0].stage.transform is None,  # a user's function may not be made for several threads
             progress=progress,
         )

@@ -22,8 +22,9 @@ from penstock.formats import ReadFormat, arrow_batches, format_named
 from penstock.formats.account import Account
 from penstock.formats.charsets import UTF_8_CHARSET
 from penstock.formats.codecs import decompressed
-from penstock.formats.families import RecordFormat
+from penstock.formats.families import RecordFormat, TableFormat
 from penstock.formats.registry import record_format, table_format
+from penstock.formats.trial import as_text, refused, text_schema
 from penstock.sink.parts import ARROW, BYTES
 from penstock.source.read import EXPANDED_BYTES_MAX, EXPANSION_MAX
 from penstock.storage import entry_at
@@ -85,9 +86,18 @@ class Feed:
         self._buckets = sink.layout.bucket_by(self.stage.schema)
         self._schema, self.dropped = sink.layout.data_schema(self.stage.schema)
         self._fmt = sink.layout.format(self._schema)
+        form = format_named(self._fmt.name)
+        # Columns that `finish --as-text` has published as their JSON, since no file could hold them.
+        self._texts = refused(form, self._schema, self._fmt.compression) if isinstance(form, TableFormat) else ()
         self.compares_buckets = self._buckets is None or self._buckets.follows_from_rows
 
     # -- the source ----------------------------------------------------------------------------------------------
+
+    def in_zone(self, zone: str | None) -> Feed:
+        """Return the same for what was read in another zone than the last run had; `None`: in that one."""
+        if zone is None:
+            return self
+        return Feed(replace(self.stage, reading=self.stage.reading.in_zone(zone)), self._sink)
 
     def source(self, splits: Iterable[Split]) -> Iterator[Unit]:
         """Yield units of the splits: small ones together, large ones cut where that is cheap."""
@@ -142,7 +152,7 @@ class Feed:
         """Return the records that the sink makes of rows."""
         form = format_named(self._fmt.name)
         if not isinstance(form, RecordFormat):
-            return rows
+            return as_text(rows, self._texts)
         return lines(form.encoder(self._fmt).encode(rows)) if self._as_lines else form.read_back(self._fmt, rows)
 
     # -- the output ----------------------------------------------------------------------------------------------
@@ -157,11 +167,12 @@ class Feed:
         bucket = piece.bucket if self.compares_buckets else ""
         with storage.open(piece.path) as handle:
             if piece.form == ARROW:
-                batches: Iterable[pa.RecordBatch] = arrow_batches(handle.read(piece.start, piece.end - piece.start))
+                staged = arrow_batches(handle.read(piece.start, piece.end - piece.start))
+                batches: Iterable[pa.RecordBatch] = (as_text(rows, self._texts) for rows in staged)
             elif piece.form == BYTES:
                 batches = self._decoded(_plain(_chunks(handle.read, piece.start, piece.end)), whole=piece.whole)
             else:
-                fmt, span = ReadFormat(piece.form, self._schema), (piece.start, piece.end)
+                fmt, span = ReadFormat(piece.form, text_schema(self._schema, self._texts)), (piece.start, piece.end)
                 batches = table_format(fmt.name).rows(fmt, handle, piece.end, span)
             yield from ((bucket, rows) for rows in batches)
 

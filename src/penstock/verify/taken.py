@@ -18,14 +18,19 @@ from penstock.query.checkpoint import Checkpoint
 from penstock.sink.sink import STATE_DIRECTORY
 from penstock.source import recent
 from penstock.source.cursor import Cursor, FileVersion, Split
+from penstock.source.plan import Planner
 from penstock.source.scan import Scan
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from penstock.options import Options
     from penstock.storage import Storage
     from penstock.verify.files import SinkView
+
+    Zone = tuple[
+        Cursor, str | None
+    ]  # up to this place what was planned is read in this one; `None`: nobody had said any
 
 _UNTOLD = "the checkpoint cannot be read, so every file of the source is taken to be ingested"
 _FORGOTTEN = "too many files came or went since to tell which behind the cursor were read: all count as read"
@@ -50,25 +55,56 @@ class Taken:
 
 def last_offset(view: SinkView) -> dict[str, Any] | None:
     """Return our source's end offset of the last committed batch; `{}` if none is, `None` if it cannot be read here."""
-    sink = view.sink
-    noted, usual = sink.options["checkpointLocation"], f"{sink.root}/{STATE_DIRECTORY}/checkpoint"
-    # The directory may have moved with its checkpoint, so the noted place is not the only one.
-    for place in filter(None, [noted, usual]):
-        offset = _offset(Checkpoint(place), view)
+    for checkpoint, last in _checkpoints(view):
+        offset = _offset(checkpoint, last) if last >= 0 else {}
         if offset is not None:
             return offset
     return None if view.head.batches else {}
 
 
-def _offset(checkpoint: Checkpoint, view: SinkView) -> dict[str, Any] | None:
-    """Return the offset that this checkpoint has of our source; `None` if it has none, or is that of another query."""
-    query = checkpoint.query_id()
-    # Another query's checkpoint may be there by now, where the directory was moved.
-    if query is None or not _may_write(query, view):
-        return None
-    batch = max([view.head.last_batch(query), *checkpoint.numbers("commits")])
-    if batch < 0:
-        return {}
+def zones(view: SinkView) -> list[Zone]:
+    """Return in which zones the query has read times that say none, one after the other, as far as its checkpoint still has it."""
+    for checkpoint, last in _checkpoints(view):
+        kept = [_offset(checkpoint, number) for number in checkpoint.numbers("offsets") if number <= last]
+        ends = [(Cursor.from_json(offset), Planner.zone(offset)) for offset in kept if offset is not None]
+        later: list[str | None] = [zone for _, zone in ends[1:]]
+        changes = zip(ends[:-1], later, strict=True)
+        return [(cursor, zone) for (cursor, zone), after in changes if zone != after] + ends[-1:]
+    return []
+
+
+def by_zone(splits: Sequence[Split], known: Sequence[Zone]) -> dict[str | None, list[Split]]:
+    """Return splits by the zone in which they were read; one is cut where the zone was changed in the middle of its file.
+
+    A file counts by its place in the order: one that came late counts as read with its neighbours.
+    """
+    places: dict[str | None, list[Split]] = {}
+    for whole in splits:
+        split, zone = whole, None
+        for cursor, zone in known:
+            if cursor.passed(split.file):
+                break
+            if cursor.cut is not None and cursor.cut.path == split.file.path and split.start < cursor.at < split.end:
+                places.setdefault(zone, []).append(Split(split.file, split.start, cursor.at))
+                split = Split(split.file, cursor.at, split.end)
+        places.setdefault(zone, []).append(split)
+    return places
+
+
+def _checkpoints(view: SinkView) -> Iterator[tuple[Checkpoint, int]]:
+    """Yield where the checkpoint of the sink's query may be, each with the last committed batch of it, -1 if none is."""
+    sink = view.sink
+    noted, usual = sink.options["checkpointLocation"], f"{sink.root}/{STATE_DIRECTORY}/checkpoint"
+    # The directory may have moved with its checkpoint, so the noted place is not the only one.
+    for checkpoint in map(Checkpoint, filter(None, [noted, usual])):
+        query = checkpoint.query_id()
+        # Another query's checkpoint may be there by now, where the directory was moved.
+        if query is not None and _may_write(query, view):
+            yield checkpoint, max([view.head.last_batch(query), *checkpoint.numbers("commits")])
+
+
+def _offset(checkpoint: Checkpoint, batch: int) -> dict[str, Any] | None:
+    """Return the end offset that a checkpoint has of our source for a batch; `None` if it has none, or several."""
     offsets = [offset for offset in checkpoint.offsets(batch) if offset is not None]
     return offsets[0] if len(offsets) == 1 else None
 
