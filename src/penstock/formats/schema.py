@@ -222,23 +222,16 @@ def _may_lose(kind: pa.DataType) -> bool:
 
 def _lost(value: Any, kind: pa.DataType) -> str | None:  # noqa: ANN401 - the user's
     """Return what Arrow would cut off of a value, without a word; None if nothing."""
-    if types.is_struct(kind):
-        return _odd_fields(value, kind) or _lost_inside(_members_of(value, kind))
-    if types.is_map(kind):
-        keys, items = _entries_of(value)
-        return _lost_inside((*((key, kind.key_type) for key in keys), *((item, kind.item_type) for item in items)))
-    if types.is_list(kind):
-        return _lost_inside((item, kind.value_type) for item in (value if isinstance(value, Iterable) else ()))
-    return _lost_of_leaf(value, kind)
-
-
-def _lost_of_leaf(value: Any, kind: pa.DataType) -> str | None:  # noqa: ANN401 - the user's
     if types.is_integer(kind):
         cut = isinstance(value, Number) and not isinstance(value, complex) and value % 1 != 0  # type: ignore[operator]  # all others have it
         return "a fraction" if cut else None
     if types.is_date(kind):
         return "a time of day" if isinstance(value, datetime) else None
-    return None
+    if types.is_struct(kind):
+        return _odd_fields(value, kind) or _lost_inside(_members_of(value, kind))
+    if types.is_map(kind):
+        return _lost_inside(_entries_of(value, kind))
+    return _lost_inside(_elements_of(value, kind)) if types.is_list(kind) else None
 
 
 def _lost_inside(inner: Iterable[tuple[Any, pa.DataType]]) -> str | None:
@@ -264,12 +257,15 @@ def _members_of(value: Any, kind: pa.StructType) -> Iterator[tuple[Any, pa.DataT
     return zip(value if isinstance(value, tuple) else (), (field.type for field in kind), strict=False)
 
 
-def _entries_of(value: Any) -> tuple[list[Any], list[Any]]:  # noqa: ANN401 - the user's
-    """Return the keys and the items of a map; none of what is no map, which Arrow says."""
-    if isinstance(value, Mapping):
-        return list(value.keys()), list(value.values())
-    pairs = value if isinstance(value, list) else []
-    return [key for key, _ in pairs], [item for _, item in pairs]
+def _entries_of(value: Any, kind: pa.MapType) -> Iterator[tuple[Any, pa.DataType]]:  # noqa: ANN401 - the user's
+    """Return the keys and items of a map with their types; none of what is no map, which Arrow says."""
+    pairs = value.items() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
+    return (part for key, item in pairs for part in ((key, kind.key_type), (item, kind.item_type)))
+
+
+def _elements_of(value: Any, kind: pa.ListType) -> Iterator[tuple[Any, pa.DataType]]:  # noqa: ANN401 - the user's
+    """Return the elements of a list with their type; none of what is no list, which Arrow says."""
+    return ((item, kind.value_type) for item in (value if isinstance(value, Iterable) else ()))
 
 
 def names_of(value: tuple[Any, ...]) -> list[str]:
