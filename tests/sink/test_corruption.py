@@ -39,8 +39,8 @@ one_form = pytest.mark.parametrize("scene", ["bytes"], indirect=True)
 def test_staged_file_that_changed_after_its_commit(scene: Scene) -> None:
     """Any change of the bytes that a record names is `DamagedState`, and no row is seen wrongly; bytes behind them do not count.
 
-    `verify` tells it before anybody needs the file. In the larger files of Parquet every eleventh byte stands for all:
-    what is compared is bytes, whatever they mean.
+    `verify` tells it before anybody needs the file. In the larger files of tables every eleventh byte stands for all:
+    what is compared is bytes, whatever they mean; of lines, packed or not, it is every byte.
     """
     root = scene.output.root
     head = scene.sink().ledger.head()
@@ -50,7 +50,7 @@ def test_staged_file_that_changed_after_its_commit(scene: Scene) -> None:
     for name in named:
         path = f"_penstock/s/staging/{name}"
         data = (root / path).read_bytes()
-        for what, broken in damages(data, every=1 if len(data) < 200 else 11):
+        for what, broken in damages(data, every=1 if len(data) < 100 else 11):
             with put_back(root):
                 (root / path).write_bytes(broken)
                 report = verify(str(root)).output

@@ -130,7 +130,7 @@ class SinkMachine(RuleBasedStateMachine):
         self._actors: list[Actor] = []
         self._complaints: list[str] = []
         self._seen: Counter[bytes] = Counter()
-        self._shown: dict[str, bytes] | None = None
+        self._shown: dict[tuple[str, str], bytes | None] | None = None
         self._disk = CrashDisk()
         self._options: dict[str, str] = {}
 
