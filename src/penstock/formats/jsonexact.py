@@ -20,6 +20,7 @@ All keys pass by here, so those that no column has are counted; `count_unknown` 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -42,6 +43,8 @@ from penstock.formats.scalars import contents, joined, misfit, parse, seconds
 from penstock.formats.zones import UTC
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     import numpy.typing as npt
 
     from penstock.formats.account import Account
@@ -80,9 +83,27 @@ def exact(data: bytes, schema: pa.Schema, zone: str = UTC, account: Account | No
         msg = f"a block of at most {BYTES_MAX} bytes"
         raise MalformedError(msg)
     data = _with_whole_characters(Lines(data).data)
-    _check_json(data)
+    check_json(data)
     columns = _Reader(zone, account).members(_Text(data), list(schema), "")
     return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def fields_of(data: bytes, schema: pa.Schema, zone: str) -> Iterator[tuple[int, Callable[[int, int], pa.Array]]]:
+    """Yield for each field of `schema` how many lines there are, and what reads it of some of them: of `[low, high)`.
+
+    `data` is whole JSON objects, one a line. What reads raises `MalformedError` for a value that does not fit.
+    """
+    text = _Text(_with_whole_characters(Lines(data).data))
+    named, reader = _Named(text), _Reader(zone, None)
+    for field in schema:
+        chosen = named.values(field.name)
+        raw = _scattered(text.values(chosen), chosen.rows, text.lines)
+        yield text.lines, partial(_column_of, reader, raw, field)
+
+
+def _column_of(reader: _Reader, raw: pa.Array, field: pa.Field, low: int, high: int) -> pa.Array:
+    part = raw if high - low == len(raw) else pa.concat_arrays([raw.slice(low, high - low)])
+    return reader.column(part, field, f"{field.name}.")
 
 
 def count_unknown(data: bytes, schema: pa.Schema, account: Account) -> None:
@@ -343,7 +364,7 @@ def _unescaped(inner: pa.Array) -> pa.Array:
     return pc.replace_with_mask(inner, escaped, parsed.cast(pa.binary()))
 
 
-def _check_json(data: bytes) -> None:
+def check_json(data: bytes) -> None:
     """Raise `MalformedError` unless each line is one JSON object; numbers may have any size, and be words of Spark's."""
     if _is_json(data) or _is_json(_with_plain_numbers(data)):
         return

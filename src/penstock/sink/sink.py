@@ -34,6 +34,7 @@ import re
 import socket
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, NoReturn
 
 import pyarrow as pa
@@ -50,8 +51,9 @@ from penstock.errors import (
     StorageError,
     UsageError,
 )
-from penstock.formats import WriteFormat, file_extension, format_named
+from penstock.formats import WriteFormat, encoder, file_extension, format_named
 from penstock.formats.account import Account
+from penstock.formats.aside import LINES_WRITTEN, Aside, BeginAgain, Tally, stamped
 from penstock.formats.families import RecordFormat, TableFormat
 from penstock.formats.format import Dialect
 from penstock.formats.registry import check_options, enumerated, growing, names
@@ -66,9 +68,9 @@ from penstock.sink.batch import DRIVER, Begun, Committed, TaskResult
 from penstock.sink.buckets import BucketTemplate
 from penstock.sink.decide import Rules, decide, due, groups, successor
 from penstock.sink.existing import NotedStage, note_options, noted
-from penstock.sink.ledger import Kind, Ledger
+from penstock.sink.ledger import STATE_DIRECTORY, Kind, Ledger, aside_bucket
 from penstock.sink.names import NameTemplate
-from penstock.sink.parts import Desk, Origin, Staging, TaskWriter, new_part, unwritable
+from penstock.sink.parts import AsideParts, Desk, Origin, Staging, TaskWriter, new_part, unwritable
 from penstock.sink.publish import publish
 from penstock.sink.rolling import Limits
 from penstock.sink.segments import check_staged
@@ -84,7 +86,6 @@ if TYPE_CHECKING:
 
 __all__ = ["STATE_DIRECTORY", "Batch", "Begun", "Committed", "Sink", "TaskResult"]
 
-STATE_DIRECTORY = "_penstock"
 _STAGED = re.compile(r"(\d{12})-.*\.(part|pack)")
 _ROLLING = ("rollSize", "rollRows", "rollInterval", "rollInactivity", "rollBatches")
 _ASSEMBLERS = 4  # at a time: they copy, hash and encode without Python's lock
@@ -191,29 +192,44 @@ class Sink:
         schema: pa.Schema,
         rows: Iterable[pa.RecordBatch | bytes],
         account: Account | None = None,
+        *,
+        aside: Aside | None = None,
     ) -> TaskResult:
         """Write a task's rows to staged files; nothing becomes visible. Called on executors.
 
         `rows` are Arrow batches of `schema`, or, for text without buckets, lines as bytes. A batch that the ledger has
         is drained and not written. `account` is what whoever yields the rows has to tell of
-        them. After an error nothing staged here counts, and it will be swept.
+        them, and `aside` is where he puts what he sets aside: it is staged beside the rows, and counts with them. Rows are
+        asked for anew, and all that was staged is dropped, as often as he raises `BeginAgain`. After an error nothing staged
+        here counts, and it will be swept.
         """
         template = begun.write, begun.base, begun.epoch, begun.time_ns, begun.final, writer
         if begun.has(query, batch):
             for _ in rows:
                 pass
             return TaskResult(*template)
-        task = self._task(begun, batch, writer, schema)
-        try:
-            count = 0
-            with self._reading_of(begun.base, begun.epoch):
-                for some in rows:
-                    count += self._feed(task, some)
-                closed, left, consumed = task.finish(final=begun.final, merge_below=self._merge_below())
-        except BaseException:  # also a simulated crash: release what is open, then let it pass
-            task.discard()
-            raise
-        return TaskResult(*template, tuple(closed), tuple(left), tuple(consumed), count, account or Account())
+        aside = aside or Aside()
+        while True:
+            task = self._task(begun, batch, writer, schema)
+            aside.begin(partial(_stamped, task, batch, begun.time_ns))
+            try:
+                count = 0
+                with self._reading_of(begun.base, begun.epoch):
+                    for some in rows:
+                        aside.hand_on()
+                        count += self._feed(task, some)
+                    aside.hand_on()
+                    closed, left, consumed = task.finish(final=begun.final, merge_below=self._merge_below())
+            except BeginAgain:
+                task.discard()
+                if account is not None:
+                    account.clear()
+                continue
+            except BaseException:  # also a simulated crash: release what is open, then let it pass
+                task.discard()
+                raise
+            counts = count, account or Account(), aside.tally
+            return TaskResult(*template, tuple(closed), tuple(left), tuple(consumed), *counts)
 
     def _task(self, begun: Begun, batch: int, writer: int, schema: pa.Schema) -> TaskWriter:
         bucket_by = self.bucket_by(schema)
@@ -224,7 +240,8 @@ class Sink:
         staging = Staging(self.storage, self.staging, base=begun.base, batch=batch, writer=writer)
         desk = Desk(staging, origin, self.limits, begun.ratio, self.root)
         before = [part for part in begun.open if part.writer == writer]
-        return TaskWriter(desk, self.kind(data_schema), before=before, bucket_by=bucket_by, drop=drop, encode=encode)
+        kind, aside = self.kind(data_schema), _aside_parts(self.sink_id)
+        return TaskWriter(desk, kind, before=before, bucket_by=bucket_by, drop=drop, encode=encode, aside=aside)
 
     @staticmethod
     def _feed(task: TaskWriter, some: pa.RecordBatch | bytes) -> int:
@@ -384,7 +401,8 @@ class Sink:
         except BaseException:  # also a simulated crash: release what is open, then let it pass
             staging.discard()
             raise
-        return [replace(first, writer=DRIVER, closed=closed, open=(), consumed=(), rows=0, account=Account())]
+        nothing = replace(first, writer=DRIVER, open=(), consumed=(), rows=0, account=Account(), aside=Tally())
+        return [replace(nothing, closed=closed)]
 
     def _names_in(self, directory: str) -> set[str]:
         folder = f"{self.root}/{directory}" if directory else self.root
@@ -541,6 +559,17 @@ class Sink:
             match = _STAGED.fullmatch(name)
             if match and int(match[1]) < head.n and name not in named:
                 yield name
+
+
+def _aside_parts(sink_id: str) -> AsideParts:
+    """Return where a sink's lines about what is set aside go, and what files they are: the same whatever the output is."""
+    kind = Kind(LINES_WRITTEN.name, LINES_WRITTEN.compression, file_extension(LINES_WRITTEN), "")
+    return AsideParts(aside_bucket(sink_id), kind, encoder(LINES_WRITTEN))
+
+
+def _stamped(task: TaskWriter, batch: int, time_ns: int, lines: pa.RecordBatch) -> None:
+    """Have a task stage lines about what is set aside, with the batch and its time."""
+    task.set_aside(stamped(lines, batch, time_ns))
 
 
 def _claim(head: State) -> Claim:

@@ -18,21 +18,24 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
 from penstock.errors import NotThere
-from penstock.formats import ReadFormat, arrow_batches, format_named
+from penstock.formats import ReadFormat, arrow_batches, decoder, format_named
 from penstock.formats.account import Account
+from penstock.formats.aside import FILE, LINES_READ, RECORD, Aside, path_of, record_bytes
 from penstock.formats.charsets import UTF_8_CHARSET
 from penstock.formats.codecs import decompressed
 from penstock.formats.families import RecordFormat
 from penstock.formats.registry import record_format, table_format
+from penstock.sink.ledger import is_aside
 from penstock.sink.parts import ARROW, BYTES
 from penstock.source.read import EXPANDED_BYTES_MAX, EXPANSION_MAX
 from penstock.verify.sums import lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
-
-    import pyarrow as pa
+    from collections.abc import Set as AbstractSet
 
     from penstock.ingestion.stage import Stage
     from penstock.sink.sink import Sink
@@ -42,6 +45,7 @@ if TYPE_CHECKING:
 
     Records = Iterator[tuple[str, pa.RecordBatch]]  # (bucket, rows of the common form)
 
+ASIDE = "(set aside)"  # in place of a bucket, with those records that are lines about what was set aside
 _BLOCK_BYTES = 8 << 20
 _SPLIT_BYTES = 64 << 20
 _GROUP_FILES = 2000
@@ -78,6 +82,8 @@ class Feed:
 
     def __init__(self, stage: Stage, sink: Sink) -> None:
         self.stage = stage
+        self.versions: AbstractSet[tuple[bytes, int, int]] = frozenset()
+        """Path, size and time of the files that the source has: a line about another version has no like there."""
         self._sink = sink
         self._as_lines = format_named(sink.options["format"]).as_lines
         self._passes_text = self._as_lines and not sink.options["bucketBy"] and self.stage.plain_text
@@ -122,11 +128,18 @@ class Feed:
 
     def _rows(self, splits: list[Split]) -> Records:
         # Where the sink fails over strings that are no text, there are none that were committed.
-        for some in self.stage.read(splits, text=self._passes_text, errors="replace"):
+        aside = Aside()
+        for some in self.stage.setting_aside(aside).read(splits, text=self._passes_text, errors="replace"):
             if isinstance(some, bytes):
                 yield "", lines(some)
             else:
                 yield from self._placed(some)
+            yield from self._beside(aside)
+        yield from self._beside(aside)
+
+    def _beside(self, aside: Aside) -> Records:
+        for about in aside.handed_on():
+            yield ASIDE, _compared(about)
 
     def _placed(self, rows: pa.RecordBatch) -> Records:
         if self._buckets is None:
@@ -153,6 +166,11 @@ class Feed:
             yield Unit(piece.label, piece.end - piece.start, partial(self._records, storage, piece))
 
     def _records(self, storage: Storage, piece: Piece) -> Records:
+        if is_aside(piece.bucket):
+            with storage.open(piece.path) as handle:
+                for about in lines_of(_chunks(handle.read, piece.start, piece.end)):
+                    yield ASIDE, _compared(self._told(about))
+            return
         bucket = piece.bucket if self.compares_buckets else ""
         with storage.open(piece.path) as handle:
             if piece.form == ARROW:
@@ -164,6 +182,15 @@ class Feed:
                 batches = table_format(fmt.name).rows(fmt, handle, piece.end, span)
             yield from ((bucket, rows) for rows in batches)
 
+    def _told(self, about: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the lines that the source can be compared with: not those about a version that it does not have any more."""
+        versions = [
+            line["code"] == RECORD
+            or (line["code"] == FILE and (path_of(line), line["size"], line["modified_ns"]) in self.versions)
+            for line in about.select(["code", "path", "path_base64", "size", "modified_ns"]).to_pylist()
+        ]
+        return about.filter(pa.array(versions, pa.bool_()))
+
     def _decoded(self, chunks: Iterator[bytes], *, whole: bool) -> Iterator[pa.RecordBatch]:
         if self._as_lines:
             yield from map(lines, _line_blocks(chunks))
@@ -174,6 +201,20 @@ class Feed:
         decode, header = form.decoder(fmt, Account()).decode, form.header(self._fmt)
         for offset, block in form.stream_blocks(fmt, chunks, UTF_8_CHARSET):
             yield decode(block.removeprefix(header) if whole and not offset else block)
+
+
+def lines_of(chunks: Iterable[bytes]) -> Iterator[pa.RecordBatch]:
+    """Yield what a file of a sink has about what was set aside, in blocks."""
+    read = decoder(LINES_READ)
+    for block in _line_blocks(chunks):
+        yield read.decode(block)
+
+
+def _compared(about: pa.RecordBatch) -> pa.RecordBatch:
+    """Return what of the lines says which record or file they are about; when and why it was set aside may differ."""
+    names = ["path", "path_base64", "offset", "size", "code"]
+    arrays = [*(about.column(name) for name in names), record_bytes(about)]
+    return pa.RecordBatch.from_arrays(arrays, names=[*names, "bytes"])
 
 
 def pieces(view: SinkView) -> Iterator[Piece]:
