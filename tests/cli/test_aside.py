@@ -14,7 +14,7 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.cli.conftest import Pipeline
+    from tests.cli.conftest import Pipeline, Said
 
 SCHEMA = (
     '{"fields":[{"metadata":{},"name":"id","nullable":true,"type":"long"},'

@@ -18,7 +18,7 @@ import difflib
 import re
 from collections import Counter
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -33,6 +33,7 @@ from penstock.formats.malformed import (
     MalformedError,
     Sifted,
     excerpt,
+    misfitting,
     nothing_bad,
     of_records,
     raise_bad_record,
@@ -41,7 +42,6 @@ from penstock.formats.malformed import (
 )
 from penstock.formats.scalars import codes, contents, digits, is_scalar, joined, joined_filled, parse, render
 from penstock.formats.schema import spark_name
-from penstock.formats.trials import refused
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -152,13 +152,15 @@ class CsvDecoder:
 
     def _fitting(self, text: pa.Array, field: pa.Field) -> tuple[pa.Array, list[tuple[int, MalformedError]]]:
         """Return the column with null in the place of values that are none of it, and where these are."""
-        refusal = _Refusals(self, text, field)
-        if refusal(0, len(text)) is None:
-            return refusal.values, []
-        bad = refused(len(text), refusal)
+        try:
+            return self.column(text, field), []
+        except MalformedError:
+            bad = misfitting(text, partial(self.column, field=field))
         mask = np.zeros(len(text), np.bool_)
         mask[[place for place, _ in bad]] = True
-        nulled = text.take(pa.array(np.arange(len(text)), mask=mask))  # unlike `if_else` it leaves no trace of what was there
+        nulled = text.take(
+            pa.array(np.arange(len(text)), mask=mask)
+        )  # unlike `if_else` it leaves no trace of what was there
         return self.column(nulled, field.with_nullable(nullable=True)), bad
 
     def starts(self, block: bytes) -> npt.NDArray[np.int64]:
@@ -366,24 +368,6 @@ def header_record(fmt: WriteFormat) -> bytes:
     plain = replace(fmt.csv, null_value="", empty_value=None)
     record = pa.RecordBatch.from_arrays([pa.array([name]) for name in names], schema=strings)
     return bytes(CsvEncoder(replace(fmt, schema=strings, csv=plain)).encode(record))
-
-
-class _Refusals:
-    """Tells of values of a column whether any is none; `values` are those that were looked at last."""
-
-    def __init__(self, decoder: CsvDecoder, text: pa.Array, field: pa.Field) -> None:
-        self._read = decoder.column
-        self._text = text
-        self._field = field
-        self.values = text
-
-    def __call__(self, low: int, high: int) -> MalformedError | None:
-        part = self._text if high - low == len(self._text) else pa.concat_arrays([self._text.slice(low, high - low)])
-        try:
-            self.values = self._read(part, self._field)
-        except MalformedError as error:
-            return error
-        return None
 
 
 def _parsing(dialect: Dialect, skip: Callable[[csv.InvalidRow], str] | None = None) -> csv.ParseOptions:

@@ -16,12 +16,10 @@ import numpy as np
 from penstock.formats.jsonexact import check_json, fields_of
 from penstock.formats.jsonlines import no_object, unescaped_quotes
 from penstock.formats.lines import BOM
-from penstock.formats.malformed import MalformedError, unreadable
+from penstock.formats.malformed import MalformedError, misfitting, unreadable
 from penstock.formats.trials import refused
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     import numpy.typing as npt
     import pyarrow as pa
 
@@ -83,21 +81,13 @@ def _refusal(lines: bytes) -> MalformedError | None:
 def misfits(data: bytes, starts: Positions, *, schema: pa.Schema, zone: str) -> Found:
     """Find the lines that have a value which is none of its column; each is a JSON object."""
     expected: dict[int, str] = {}
-    for count, read in fields_of(data, schema, zone):
-        if count != len(starts):  # a line that is blank to one and not to the other: trying tells
+    for values, read in fields_of(data, schema, zone):
+        if len(values) != len(starts):  # a line that is blank to one and not to the other: trying tells
             return np.zeros(0, np.int64), []
-        for place, error in refused(count, lambda low, high, read=read: _misfit(read, low, high)):  # type: ignore[misc]  # bound now
+        for place, error in misfitting(values, read):
             expected.setdefault(place, str(error))
     places = sorted(expected)
     return np.array(places, np.int64), [expected[place] for place in places]
-
-
-def _misfit(read: Callable[[int, int], pa.Array], low: int, high: int) -> MalformedError | None:
-    try:
-        read(low, high)
-    except MalformedError as error:
-        return error
-    return None
 
 
 BROKEN = (_unlike_objects, unreadable, _no_json)

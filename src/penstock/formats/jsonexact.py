@@ -88,8 +88,8 @@ def exact(data: bytes, schema: pa.Schema, zone: str = UTC, account: Account | No
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def fields_of(data: bytes, schema: pa.Schema, zone: str) -> Iterator[tuple[int, Callable[[int, int], pa.Array]]]:
-    """Yield for each field of `schema` how many lines there are, and what reads it of some of them: of `[low, high)`.
+def fields_of(data: bytes, schema: pa.Schema, zone: str) -> Iterator[tuple[pa.Array, Callable[[pa.Array], pa.Array]]]:
+    """Yield for each field of `schema` the JSON text of its values, one a line, and what reads some of them.
 
     `data` is whole JSON objects, one a line. What reads raises `MalformedError` for a value that does not fit.
     """
@@ -98,12 +98,7 @@ def fields_of(data: bytes, schema: pa.Schema, zone: str) -> Iterator[tuple[int, 
     for field in schema:
         chosen = named.values(field.name)
         raw = _scattered(text.values(chosen), chosen.rows, text.lines)
-        yield text.lines, partial(_column_of, reader, raw, field)
-
-
-def _column_of(reader: _Reader, raw: pa.Array, field: pa.Field, low: int, high: int) -> pa.Array:
-    part = raw if high - low == len(raw) else pa.concat_arrays([raw.slice(low, high - low)])
-    return reader.column(part, field, f"{field.name}.")
+        yield raw, partial(reader.column, field=field, path=f"{field.name}.")
 
 
 def count_unknown(data: bytes, schema: pa.Schema, account: Account) -> None:

@@ -9,9 +9,12 @@ them, and the rest by trying groups.
 from __future__ import annotations
 
 from functools import partial
+from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from penstock.errors import BadRecord
 from penstock.formats.charsets import is_utf8
@@ -22,7 +25,6 @@ if TYPE_CHECKING:
     from typing import TypeAlias
 
     import numpy.typing as npt
-    import pyarrow as pa
 
     Found: TypeAlias = tuple[npt.NDArray[np.int64], list[str]]  # which records are bad, and what was expected of each
     Pass: TypeAlias = Callable[[bytes, npt.NDArray[np.int64]], Found]  # of a block and where its records begin
@@ -136,6 +138,30 @@ class _Left:
         return Sifted(
             rows, self._starts[places], self._ends[places], [f"expected {self._reasons[place]}" for place in places]
         )
+
+
+def misfitting(text: pa.Array, read: Callable[[pa.Array], object]) -> list[tuple[int, MalformedError]]:
+    """Return which values `read` refuses, in order, each with what it says of it.
+
+    Values that look alike, but for which digits and letters they have, are tried side by side: what is wrong with one of them
+    is likely to be wrong with all, and nothing with the others.
+    """
+    if _refused(text, read) is None:
+        return []
+    shapes = pc.replace_substring_regex(pc.replace_substring_regex(text, "[0-9]+", "0"), "[A-Za-z]+", "a")
+    index = shapes.dictionary_encode().indices.fill_null(-1).to_numpy(zero_copy_only=False)
+    order = np.argsort(index, kind="stable")
+    sorted_text = text.take(pa.array(order))
+    bad = refused(len(text), lambda low, high: _refused(pa.concat_arrays([sorted_text.slice(low, high - low)]), read))
+    return sorted(((int(order[place]), error) for place, error in bad), key=itemgetter(0))
+
+
+def _refused(text: pa.Array, read: Callable[[pa.Array], object]) -> MalformedError | None:
+    try:
+        read(text)
+    except MalformedError as error:
+        return error
+    return None
 
 
 def unreadable(block: bytes, starts: npt.NDArray[np.int64]) -> Found:
