@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from penstock.aio.retry import Retry
     from penstock.errors import PenstockError
     from penstock.ingestion.job import Ingested, ingest
+    from penstock.spark.aside import split_bad
     from penstock.spark.calls import AsyncMap, async_map, call_counts, split_errors
     from penstock.spark.local import local_session
     from penstock.spark.register import register
@@ -34,6 +35,7 @@ __all__ = [
     "local_session",
     "register",
     "replayable",
+    "split_bad",
     "split_errors",
 ]
 
@@ -50,6 +52,7 @@ _HOMES = {
     "local_session": "penstock.spark.local",
     "register": "penstock.spark.register",
     "replayable": "penstock.spark.replayable",
+    "split_bad": "penstock.spark.aside",
     "split_errors": "penstock.spark.calls",
 }
 _MODULES = ("errors", "testing", "wal", "windows")
