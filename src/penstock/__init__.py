@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from penstock.spark.local import local_session
     from penstock.spark.register import register
     from penstock.spark.replayable import replayable
+    from penstock.verify.retry import retry
 
 __version__ = "0.1.0"
 __all__ = [
@@ -35,6 +36,7 @@ __all__ = [
     "local_session",
     "register",
     "replayable",
+    "retry",
     "split_bad",
     "split_errors",
 ]
@@ -52,6 +54,7 @@ _HOMES = {
     "local_session": "penstock.spark.local",
     "register": "penstock.spark.register",
     "replayable": "penstock.spark.replayable",
+    "retry": "penstock.verify.retry",
     "split_bad": "penstock.spark.aside",
     "split_errors": "penstock.spark.calls",
 }

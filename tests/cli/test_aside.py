@@ -14,9 +14,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from penstock.errors import TooMuchSetAside
+from penstock import failpoints
+from penstock.errors import PenstockError, StorageError, TooMuchSetAside
 from penstock.sink.tolerance import Tolerance
 from penstock.source import configured, read
+from penstock.verify.retry import retry
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -127,9 +129,8 @@ def test_in_is_out_and_aside(
     assert said.facts["source"]["set_aside"] == len(lines)
     assert said.facts["source"]["output_records"] == 1500
     status = penstock("status", made.dst, "--json").facts["sinks"][0]
-    assert status["aside"] == {
-        "records": len(lines), "files": 0, "changed": 0, "path": f"{made.dst}/_penstock/q/quarantine"
-    }  # fmt: skip
+    place = f"{made.dst}/_penstock/q/quarantine"
+    assert status["aside"] == {"records": len(lines), "files": 0, "changed": 0, "retried": 0, "path": place}
     assert f"{len(lines)} bad records" in penstock("status", made.dst).out
     assert "or set aside, each exactly once" in penstock("verify", made.dst, "--source", made.src).out
     (file,) = made.dst.glob("_penstock/*/quarantine/*.json")
@@ -283,3 +284,97 @@ def test_too_much_ends_the_run(pipeline: Callable[..., Pipeline], option: str, v
     with pytest.raises(TooMuchSetAside, match=f"2 of 3 records and files.*{option}={value}.*start again"):
         tolerance.check(head, [])
     Tolerance(lines=2, fraction=0.7).check(head, [])
+
+
+def mend(dst: Path, change: Callable[[str], str]) -> Path:
+    """Write a copy of the quarantine's lines with mended bytes."""
+    copy = dst.parent / "mended.jsonl"
+    copy.write_text("".join(json.dumps(line | {"bytes": change(line["bytes"])}) + "\n" for line in aside(dst)))
+    return copy
+
+
+def test_what_was_mended_is_taken_in_once(pipeline: Callable[..., Pipeline], penstock: Callable[..., Said]) -> None:
+    """`retry` takes in the records of a mended copy, each once however often it is run; the others wait; all is accounted for."""
+    made = pipeline(**JSON)
+    raw(made, "a.json", b'{"id": 1}\n{"id": 2\n{"id": "x"}\n{"id": 4}\n')
+    made.run()
+    assert penstock("retry", made.dst, "--json").facts | {"reasons": []} == {
+        "ok": True, "records": 0, "rows": 0, "left": 2, "unknown": 0, "reasons": []
+    }  # fmt: skip
+    copy = mend(made.dst, lambda text: text.replace('{"id": 2', '{"id": 2}'))
+    said = penstock("retry", made.dst, "--mended", copy)
+    assert "took in 1 record, 1 row\n1 record still cannot be read: expected bigint" in said.out, said
+    assert rows(made.dst) == ['{"id":1}', '{"id":2}', '{"id":4}']
+    assert penstock("verify", made.dst, "--source", made.src).status == 0
+    again = penstock("retry", made.dst, "--mended", copy, "--json").facts
+    assert (again["records"], again["left"], again["unknown"]) == (0, 1, 1)
+    assert rows(made.dst) == ['{"id":1}', '{"id":2}', '{"id":4}']
+    assert "2 bad records (1 of them taken in since)" in penstock("status", made.dst).out
+    made.put("b.json", '{"id": 5}')
+    made.owner = "another"
+    made.run()
+    assert len(rows(made.dst)) == 4
+    said = penstock("verify", made.dst, "--source", made.src)
+    assert said.status == 0, said.out
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("no json\n", "expected a line as it is"),
+        ('{"path": "/a"}\n', "modified_ns"),
+        ("[]\n", "expected a line as it is"),
+    ],
+)
+def test_a_copy_that_is_none(
+    pipeline: Callable[..., Pipeline], penstock: Callable[..., Said], text: str, expected: str
+) -> None:
+    """A mended copy that is not made of lines of the quarantine is refused, by its line, and nothing is written."""
+    made = pipeline(**JSON)
+    raw(made, "a.json", b"bad\n")
+    made.run()
+    (made.root / "copy").write_text(text)
+    said = penstock("retry", made.dst, "--mended", made.root / "copy")
+    assert said.status == 2
+    assert "line 1" in said.err
+    assert expected in said.err
+
+
+@pytest.mark.parametrize("fault", ["error", "nospace"])
+def test_a_retry_that_fails_between_any_two_steps(pipeline: Callable[..., Pipeline], fault: str) -> None:
+    """Stopped in front of its put, behind it or while it publishes, the next retry completes it: each record is a row once."""
+    points = ("sink.write.staged", "sink.ledger.before-put", "sink.ledger.after-put", "sink.publish.one", "sink.forget")
+    made = pipeline(**JSON)
+    raw(made, "a.json", b"".join(b'{"id": %d\n' % place for place in range(len(points))))
+    made.run()
+    for place, point in enumerate(points):
+        copy = mend(made.dst, lambda text, place=place: text.replace(f'{{"id": {place}', f'{{"id": {place}}}'))  # type: ignore[misc]  # bound now
+        failpoints.arm(f"{point}={fault}")
+        with pytest.raises((OSError, StorageError)):
+            retry(str(made.dst), mended=str(copy))
+        failpoints.arm("")
+        retry(str(made.dst), mended=str(copy))
+        assert made.sink().ledger.head().aside.retried == place + 1
+    made.sink().finish()
+    assert rows(made.dst) == [f'{{"id":{place}}}' for place in range(len(points))]
+
+
+@pytest.mark.parametrize("point", ["sink.write.before-pack-sync", "sink.ledger.before-put"])
+def test_a_full_disk_while_setting_aside(
+    pipeline: Callable[..., Pipeline], penstock: Callable[..., Said], point: str
+) -> None:
+    """A disk that fills while lines are staged, or a quarantine that cannot be written, fails the batch; the next try has it once."""
+    made = pipeline(**JSON)
+    raw(made, "a.json", b'{"id": 1}\nbad\n')
+    failpoints.arm(f"{point}=nospace")
+    with pytest.raises((OSError, StorageError)):
+        made.run()
+    failpoints.arm("")
+    (made.dst / "_penstock" / "q" / "quarantine").write_text("in the way")
+    with pytest.raises(PenstockError, match="quarantine"):
+        made.run()
+    (made.dst / "_penstock" / "q" / "quarantine").unlink()
+    made.sink().finish()
+    made.run()
+    assert (rows(made.dst), [held(line) for line in aside(made.dst)]) == (['{"id":1}'], [b"bad"])
+    assert penstock("verify", made.dst, "--source", made.src).status == 0

@@ -89,7 +89,9 @@ class SinkProgram(Program):
         batch = Batch(QUERY, sum(s.is_batch for s in self._steps[:number]), final=step.what == "final")
         begun = sink.begin(owner, batch)
         writers = [writer for writer, rows in enumerate(step.rows) if rows]
-        results = [self._write(sink, begun, batch.number, number, writer) for writer in writers or [0]]  # one task at least
+        results = [
+            self._write(sink, begun, batch.number, number, writer) for writer in writers or [0]
+        ]  # one task at least
         sink.commit(batch, results)
 
     def _write(self, sink: Sink, begun: Begun, batch: int, number: int, writer: int) -> TaskResult:

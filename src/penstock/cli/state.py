@@ -143,7 +143,8 @@ def _sink_facts(sink: Sink) -> dict[str, Any]:
 
 def _aside_facts(sink: Sink, head: State) -> dict[str, Any]:
     """Return how much was set aside, and where that is told."""
-    told = {"records": head.aside.records, "files": head.aside.files, "changed": head.aside.changes}
+    tally = head.aside
+    told = {"records": tally.records, "files": tally.files, "changed": tally.changes, "retried": tally.retried}
     return told | {"path": f"{sink.root}/{aside_bucket(sink.sink_id)}" if head.aside.lines else None}
 
 
@@ -237,7 +238,8 @@ def _show_committed(sink: dict[str, Any], out: Console) -> None:
 def beside(aside: dict[str, Any]) -> str:
     """Return in words how much was set aside."""
     words = {"records": "bad record", "files": "bad file", "changed": "changed file"}
-    return ", ".join(counted(aside[name], word) for name, word in words.items() if aside[name])
+    told = [counted(aside[name], word) for name, word in words.items() if aside[name]]
+    return ", ".join(told) + (f" ({aside['retried']:,} of them taken in since)" if aside.get("retried") else "")
 
 
 def _show_not_visible(sink: dict[str, Any], out: Console) -> None:

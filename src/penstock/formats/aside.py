@@ -45,7 +45,8 @@ LINES = pa.schema(
 )
 LINES_WRITTEN, LINES_READ = WriteFormat("json", LINES), ReadFormat("json", LINES)
 RECORD, FILE, CHANGE = BadRecord.code, BadFile.code, FileChanged.code
-_COUNTS = {RECORD: "records", FILE: "files", CHANGE: "changes"}
+RETRIED = "retried"  # in place of a code: the record was set aside, and has been taken in since
+_COUNTS = {RECORD: "records", FILE: "files", CHANGE: "changes", RETRIED: "retried"}
 
 
 class BeginAgain(Exception):
@@ -69,18 +70,27 @@ class Policy:
 
 @dataclass(frozen=True)
 class Tally:
-    """How much was set aside: records, files, ranges of files that changed; and the finished files of lines about them."""
+    """How much was set aside: records, files, ranges of files that changed; and the finished files of lines about them.
+
+    `retried`: of the records so many were mended and taken in since; there is another line about each of these.
+    """
 
     records: int = 0
     files: int = 0
     changes: int = 0
     parts: int = 0
     bytes: int = 0
+    retried: int = 0
+
+    @property
+    def total(self) -> int:
+        """How much was set aside in all."""
+        return self.records + self.files + self.changes
 
     @property
     def lines(self) -> int:
         """How many lines there are about it."""
-        return self.records + self.files + self.changes
+        return self.total + self.retried
 
     def plus(self, other: Tally) -> Tally:
         """Return both together."""
@@ -151,12 +161,28 @@ class Aside:
 
 
 def about_records(
-    path: str, offsets: npt.NDArray[np.int64], records: pa.Array, reasons: Sequence[str], code: str = RECORD
+    path: str,
+    offsets: npt.NDArray[np.int64],
+    records: pa.Array,
+    reasons: Sequence[str],
+    *,
+    modified_ns: int = 0,
+    code: str = RECORD,
 ) -> pa.RecordBatch:
-    """Return lines about records of the file at `path`: their offsets in it, their bytes (binary), why they cannot be read."""
+    """Return lines about records of the file at `path`: their offsets in it, their bytes (binary), why they cannot be read.
+
+    `modified_ns` is that of the version of the file.
+    """
     sizes = pc.binary_length(records).cast(pa.int64())
     text, other = _told(records)
-    columns = {"offset": pa.array(offsets), "size": sizes, "bytes": text, "base64": other}
+    modified = pa.repeat(pa.scalar(modified_ns, pa.int64()), len(records))
+    columns = {
+        "offset": pa.array(offsets, pa.int64()),
+        "size": sizes,
+        "modified_ns": modified,
+        "bytes": text,
+        "base64": other,
+    }
     return _lines(path, len(records), columns | {"reason": pa.array(reasons, pa.string())}, code)
 
 

@@ -67,7 +67,7 @@ from penstock.query.order import Last, Nouns, Standing, place
 from penstock.sink.batch import DRIVER, Begun, Committed, TaskResult
 from penstock.sink.buckets import BucketTemplate
 from penstock.sink.decide import Rules, decide, due, groups, successor
-from penstock.sink.existing import NotedStage, note_options, noted
+from penstock.sink.existing import STAGE, NotedStage, note_options, noted
 from penstock.sink.ledger import STATE_DIRECTORY, Kind, Ledger, aside_bucket
 from penstock.sink.names import NameTemplate
 from penstock.sink.parts import AsideParts, Desk, Origin, Staging, TaskWriter, new_part, unwritable
@@ -163,7 +163,8 @@ class Sink:
         left = [f"{directory}/{name}" for directory, name in self.temporaries()]
         claimed = successor(head, epoch=head.epoch + 1, owner=owner, write=unique.token())
         look = self._put(claimed)
-        note_options(self.storage, self.state, claimed.epoch, self.options.given)
+        stage = {} if self.stage is None else {STAGE: self.stage.text}  # of a sink that was rebuilt: the note goes on as it was
+        note_options(self.storage, self.state, claimed.epoch, {**self.options.given, **stage})
         self._sweep(claimed, published=look.is_published(claimed))
         for path in left:
             self.storage.delete(path)

@@ -35,9 +35,9 @@ class Tolerance:
     def check(self, head: State, results: Sequence[TaskResult]) -> None:
         """Raise `TooMuchSetAside` if the last record and what tasks report together pass a limit."""
         new = reduce(Tally.plus, (result.aside for result in results), Tally())
-        count = head.aside.lines + new.lines
+        count = head.aside.total + new.total
         read = (head.account.rows or head.total_rows) + sum(result.records for result in results) + count
-        told = f"{count:,} of {read:,} records and files are set aside since the sink began, {new.lines:,} of them in this batch"
+        told = f"{count:,} of {read:,} records and files are set aside since the sink began, {new.total:,} of them in this batch"
         if self.lines is not None and count > self.lines:
             self._raise(told, f"maxBadRecords={self.lines}")
         if self.fraction is not None and count > self.fraction * read:

@@ -294,6 +294,7 @@ class Reading:
                 offsets,
                 pa.array(held, pa.binary()),
                 [sifted.reasons[place] for place in chosen],
+                modified_ns=origin.file.modified_ns,
             )
             self._take(lines)
 
@@ -356,7 +357,8 @@ class Reading:
             offsets, records, reasons = zip(*refusals, strict=True)
             held = [_without_end(record, self.format.line_sep) for record in records]
             refusals.clear()
-            yield about_records(self.full_path(split.file), np.array(offsets), pa.array(held, pa.binary()), reasons)
+            path, version = self.full_path(split.file), split.file.modified_ns
+            yield about_records(path, np.array(offsets), pa.array(held, pa.binary()), reasons, modified_ns=version)
 
     def _found(self, handle: ReadHandle, split: Split, codec: str | None) -> Iterator[_Piece | pa.RecordBatch]:
         form, fmt = self._in_records, self.format
@@ -397,7 +399,8 @@ class Reading:
             ends = [*value_ends(data, starts, sep=separator(self.format, how), unit=how.unit).tolist()]
             records = pa.array([data[bounds[place] : ends[place]] for place, _ in bad], pa.binary())
             reasons = [f"expected {self.format.encoding}"] * len(bad)
-            yield about_records(self.full_path(file), offset + starts[[place for place, _ in bad]], records, reasons)
+            offsets = offset + starts[[place for place, _ in bad]]
+            yield about_records(self.full_path(file), offsets, records, reasons, modified_ns=file.modified_ns)
 
     # -- what cannot be read as a whole ----------------------------------------------------------------------------
 

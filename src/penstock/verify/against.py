@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from penstock.source.cursor import Split
     from penstock.verify.compare import Example
     from penstock.verify.files import OutputFiles, SinkView
+    from penstock.verify.records import Unit
 
 _TEXT = '{"fields":[{"metadata":{},"name":"value","nullable":true,"type":"string"}],"type":"struct"}'
 _CONTENT = (
@@ -117,9 +118,9 @@ class _Comparison:
         for feed in feeds:
             feed.versions = files
         sides = Sides(
-            source=tuple(feeds[0].source(splits)),
+            source=(*feeds[0].source(splits), *self._retried(feeds, views)),
             output=tuple(unit for feed, view in zip(feeds, views, strict=True) for unit in feed.output(view)),
-            traced=lambda: feeds[0].single(splits),
+            traced=lambda: (*feeds[0].single(splits), *self._retried(feeds, views)),
             parallel=feeds[0].stage.transform is None,  # a user's function may not be made for several threads
             progress=progress,
         )
@@ -142,8 +143,12 @@ class _Comparison:
             waiting_bytes=waiting[1],
             notes=tuple(dict.fromkeys(self.notes)),
             examples=() if there == here else tuple(examples(sides)),
-            set_aside=aside.lines,
+            set_aside=aside.total,
         )
+
+    @staticmethod
+    def _retried(feeds: list[Feed], views: list[SinkView]) -> tuple[Unit, ...]:
+        return tuple(unit for feed, view in zip(feeds, views, strict=True) for unit in feed.retried(view))
 
     def _of_source(self) -> list[SinkView]:
         """Return the sinks that noted this source; else the only one there is, whose source was moved or not noted."""

@@ -194,7 +194,7 @@ class _Check:
             owed_files=owed_files,
             unnamed_files=len(unnamed(view.sink, view.head, published=view.published)),
             aside_files=len(view.files) - len(view.output),
-            aside_lines=view.head.aside.lines,
+            aside_lines=view.head.aside.total,
         )
 
     def _all_finished(self, view: SinkView) -> int:

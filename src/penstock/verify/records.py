@@ -19,15 +19,17 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from penstock.errors import NotThere
 from penstock.formats import ReadFormat, arrow_batches, decoder, format_named
 from penstock.formats.account import Account
-from penstock.formats.aside import FILE, LINES_READ, RECORD, Aside, path_of, record_bytes
+from penstock.formats.aside import FILE, LINES_READ, RECORD, RETRIED, Aside, path_of, record_bytes
 from penstock.formats.charsets import UTF_8_CHARSET
 from penstock.formats.codecs import decompressed
 from penstock.formats.families import RecordFormat
 from penstock.formats.registry import record_format, table_format
+from penstock.ingestion.mended import Key, Mended
 from penstock.sink.ledger import is_aside
 from penstock.sink.parts import ARROW, BYTES
 from penstock.source.read import EXPANDED_BYTES_MAX, EXPANSION_MAX
@@ -109,6 +111,24 @@ class Feed:
                 group, size = [], 0
         if group:
             yield self._unit(group)
+
+    def retried(self, view: SinkView) -> Iterator[Unit]:
+        """Yield units of what was taken in of what had been set aside: records that the source does not have so."""
+        for piece in pieces(view):
+            if is_aside(piece.bucket) and view.head.aside.retried:
+                label = f"(retried) {piece.label}"
+                yield Unit(label, piece.end - piece.start, partial(self._taken_in, view.sink.storage, piece))
+
+    def _taken_in(self, storage: Storage, piece: Piece) -> Records:
+        records: dict[Key, bytes] = {}
+        with storage.open(piece.path) as handle:
+            for about in lines_of(_chunks(handle.read, piece.start, piece.end)):
+                lines_in = about.filter(pc.equal(about.column("code"), RETRIED))
+                for line, record in zip(lines_in.to_pylist(), record_bytes(lines_in).to_pylist(), strict=True):
+                    records[Key(path_of(line), line["modified_ns"], line["offset"])] = record
+        if records:
+            for rows in Mended(self.stage, records).rows():
+                yield from self._placed(rows)
 
     def single(self, splits: Iterable[Split]) -> Iterator[Unit]:
         """Yield units of one file each, so that a record can be traced to its file."""
@@ -201,6 +221,14 @@ class Feed:
         decode, header = form.decoder(fmt, Account()).decode, form.header(self._fmt)
         for offset, block in form.stream_blocks(fmt, chunks, UTF_8_CHARSET):
             yield decode(block.removeprefix(header) if whole and not offset else block)
+
+
+def aside_lines(view: SinkView) -> Iterator[pa.RecordBatch]:
+    """Yield all that a sink has about what was set aside, visible or not."""
+    for piece in pieces(view):
+        if is_aside(piece.bucket):
+            with view.sink.storage.open(piece.path) as handle:
+                yield from lines_of(_chunks(handle.read, piece.start, piece.end))
 
 
 def lines_of(chunks: Iterable[bytes]) -> Iterator[pa.RecordBatch]:
