@@ -15,10 +15,12 @@ if TYPE_CHECKING:
     from penstock.aio.retry import Retry, retry_after
     from penstock.errors import CallFailed, PenstockError
     from penstock.ingestion.job import Ingested, ingest
+    from penstock.spark.aside import split_bad
     from penstock.spark.calls import AsyncMap, async_map, call_counts, split_errors
     from penstock.spark.local import local_session
     from penstock.spark.register import register
     from penstock.spark.replayable import replayable
+    from penstock.verify.retry import retry
 
 __version__ = "0.1.0"
 __all__ = [
@@ -39,7 +41,9 @@ __all__ = [
     "local_session",
     "register",
     "replayable",
+    "retry",
     "retry_after",
+    "split_bad",
     "split_errors",
 ]
 
@@ -60,7 +64,9 @@ _HOMES = {
     "local_session": "penstock.spark.local",
     "register": "penstock.spark.register",
     "replayable": "penstock.spark.replayable",
+    "retry": "penstock.verify.retry",
     "retry_after": "penstock.aio.retry",
+    "split_bad": "penstock.spark.aside",
     "split_errors": "penstock.spark.calls",
 }
 _MODULES = ("errors", "testing", "wal", "windows")

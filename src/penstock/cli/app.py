@@ -155,6 +155,22 @@ def finish(
 
 @app.command()
 @command
+def retry(
+    *,
+    dst: Output,
+    mended: Annotated[Text, _flag("--mended", "FILE", "A copy of lines of the quarantine, with mended bytes.")] = None,
+    sink: Annotated[Text, typer.Option(metavar="ID", help="This sink only.")] = None,
+    transform: Annotated[Text, _flag("--transform", "MODULE:FUNCTION", "That of the ingest.")] = None,
+    as_json: Json = False,  # noqa: ARG001 - `command` reads it
+) -> Answer:
+    """Take in the records that were set aside and can be read by now, each once. A query that runs ends, fenced."""
+    from penstock.cli import retry as commands
+
+    return commands.retry(dst, mended=mended, sink=sink, transform=transform)
+
+
+@app.command()
+@command
 def clean(
     *,
     dst: Output,

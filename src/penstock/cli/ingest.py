@@ -17,6 +17,7 @@ from penstock import clock
 from penstock.cli.answer import Answer, counted
 from penstock.cli.process import importable_here, session, status_of, stop_signals
 from penstock.cli.progress import Course, reporter, starting
+from penstock.cli.state import beside
 from penstock.errors import OptionError
 from penstock.options import SOURCE, parse
 from penstock.options.formats import DEFAULT, READ, VALUES, WRITTEN
@@ -230,6 +231,8 @@ def _show(facts: dict[str, Any], out: Console) -> None:
         )
     else:
         out.print("nothing new to read")
+    if aside := beside({name: facts[f"aside_{name}"] for name in ("records", "files", "changed")}):
+        out.print(f"aside    {aside} since the sink began: penstock status {facts['path']}", soft_wrap=True)
     for note in facts["notes"]:
         out.print(f"note     {note}", soft_wrap=True)
     total = f"{counted(facts['rows'], 'row')} in {counted(facts['output_files'], 'file')}, {format_size(facts['output_bytes'])}"

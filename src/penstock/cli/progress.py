@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 _LINE_SECONDS = 1.0
 _PACE_SECONDS = 60.0
-_COUNTS = ("input_files", "input_bytes", "rows", "output_files", "output_bytes")
+_ASIDE = ("aside_records", "aside_files", "aside_changed")
+_COUNTS = ("input_files", "input_bytes", "rows", "output_files", "output_bytes", *_ASIDE)
 
 
 @dataclass
@@ -142,6 +143,8 @@ def _line(facts: dict[str, Any]) -> str:
     total = facts["input_bytes"] + facts["left_bytes"]
     size = f"{format_size(facts['input_bytes'])} of {format_size(total)}"
     done = f"{counted(facts['input_files'], 'file')}, {size}, {counted(facts['rows'], 'row')}"
+    if aside := sum(facts[name] for name in _ASIDE):
+        done += f", {aside:,} set aside"
     if not waiting:
         return f"batch {facts['batch']}: {done}{_pace(facts)}"
     at = f" at {facts['last_batch']}" if facts["last_batch"] else ""

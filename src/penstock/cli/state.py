@@ -14,6 +14,7 @@ from penstock import clock
 from penstock.cli.answer import Answer, counted, moment, printable
 from penstock.clock import SECOND_NS
 from penstock.errors import OptionError
+from penstock.sink.ledger import aside_bucket
 from penstock.storage import TEMPORARY, locate
 from penstock.units import format_duration, format_size
 from penstock.verify.files import SinkView, existing_sinks, size_if_there
@@ -53,7 +54,7 @@ def files(dst: str) -> Answer:
     """Return the finished files of DST, oldest first."""
     storage, root = locate(dst, name="DST")
     views = [SinkView.of(sink) for sink in existing_sinks(storage, root)]
-    finished = [facts for view in views for facts in _file_facts(view.sink, view.files)]
+    finished = [facts for view in views for facts in _file_facts(view.sink, view.output)]
     facts = {
         "ok": True,
         "path": root,
@@ -127,8 +128,9 @@ def _sink_facts(sink: Sink) -> dict[str, Any]:
         "batches": {query: number for query, (number, _) in head.batches.items()},
         "writers": _writers(head),
         "rows": head.total_rows,
-        "files": head.total_files,
-        "bytes": head.total_bytes,
+        "files": head.total_files - head.aside.parts,
+        "bytes": head.total_bytes - head.aside.bytes,
+        "aside": _aside_facts(sink, head),
         "owed_files": 0 if published else len(head.finished) + len(head.grown),
         "growing": head.lengths,
         "null_columns": head.account.null_columns,
@@ -137,6 +139,13 @@ def _sink_facts(sink: Sink) -> dict[str, Any]:
         "open": [_part_facts(part) for part in sorted(head.open, key=lambda part: part.key)],
         "unnamed_files": sum(1 for _ in sink.committer.unnamed(head, published=published)),
     }
+
+
+def _aside_facts(sink: Sink, head: State) -> dict[str, Any]:
+    """Return how much was set aside, and where that is told."""
+    tally = head.aside
+    told = {"records": tally.records, "files": tally.files, "changed": tally.changes, "retried": tally.retried}
+    return told | {"path": f"{sink.root}/{aside_bucket(sink.sink_id)}" if head.aside.lines else None}
 
 
 def _writers(head: State) -> list[int]:
@@ -211,6 +220,8 @@ def _show_sink(sink: dict[str, Any], out: Console) -> None:
     _show_committed(sink, out)
     for note in sink["notes"]:
         out.print(f"  {note}", soft_wrap=True)
+    if sink["aside"]["path"]:
+        out.print(f"  set aside: {beside(sink['aside'])}, in {sink['aside']['path']}", soft_wrap=True)
     _show_not_visible(sink, out)
     _show_open(sink["open"], out)
 
@@ -222,6 +233,13 @@ def _show_committed(sink: dict[str, Any], out: Console) -> None:
     out.print(f"  {counted(sink['rows'], 'row')} committed in all; finished: {finished}")
     record = f"record {sink['record']} of {sink['committed'] or 'no batch yet'}"
     out.print(f"  {record}, epoch {sink['epoch']}, owner {sink['owner']}")
+
+
+def beside(aside: dict[str, Any]) -> str:
+    """Return in words how much was set aside."""
+    words = {"records": "bad record", "files": "bad file", "changed": "changed file"}
+    told = [counted(aside[name], word) for name, word in words.items() if aside[name]]
+    return ", ".join(told) + (f" ({aside['retried']:,} of them taken in since)" if aside.get("retried") else "")
 
 
 def _show_not_visible(sink: dict[str, Any], out: Console) -> None:

@@ -42,6 +42,11 @@ class Account:
     more: int = 0
     partial: bool = False
 
+    def clear(self) -> None:
+        """Forget all that was entered."""
+        for name, value in vars(Account()).items():
+            setattr(self, name, value)
+
     def count(self, keys: Iterable[tuple[str, int]], others: int = 0) -> None:
         """Add keys that no column has, each with how often it was there, and how often yet others were."""
         for key, times in keys:

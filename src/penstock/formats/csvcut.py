@@ -61,6 +61,8 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from penstock.formats.format import Refuse
+
     Offsets = npt.NDArray[np.int64]
     Flags = npt.NDArray[np.bool_]
 
@@ -107,17 +109,19 @@ def csv_blocks(
     *,
     dialect: Dialect = RFC4180,
     record_bytes_max: int = RECORD_BYTES_MAX,
+    refuse: Refuse | None = None,
 ) -> Iterator[tuple[int, bytes]]:
     """Yield (file offset, bytes of whole records) of [start, end), both of which are where a record begins, or `size`.
 
     A byte order mark at 0 is left out. Blocks are of about `block_bytes`, larger for a longer record.
 
     Raises `BadRecord` with the offset of a record above `record_bytes_max`, or whose quote is never closed or is followed
-    by text when it is, and `FileChanged` when the file ends before `end`.
+    by text when it is (but for the length, `refuse` is called with these instead), and `FileChanged` when the file ends
+    before `end`.
     """
     begin = _content_start(read, size, start)
     chunks = reads(read, begin, min(end, size), block_bytes)
-    yield from _blocks(chunks, begin, dialect, block_bytes, record_bytes_max)
+    yield from _blocks(chunks, begin, dialect, (block_bytes, record_bytes_max), refuse)
 
 
 def csv_stream_blocks(
@@ -126,10 +130,11 @@ def csv_stream_blocks(
     *,
     dialect: Dialect = RFC4180,
     record_bytes_max: int = RECORD_BYTES_MAX,
+    refuse: Refuse | None = None,
 ) -> Iterator[tuple[int, bytes]]:
     """Yield blocks as `csv_blocks` does, of a whole file that comes as a stream; offsets are in its content."""
     offset, rest = without_bom(chunks)
-    yield from _blocks(rest, offset, dialect, block_bytes, record_bytes_max)
+    yield from _blocks(rest, offset, dialect, (block_bytes, record_bytes_max), refuse)
 
 
 def csv_header(
@@ -241,7 +246,7 @@ class QuoteScan:
         self._inside = False
         self._in_comment = False
         self._before = _LF
-        self.stray = -1  # where text is behind a closing quote in the data looked at last, the first time
+        self.strays = np.zeros(0, np.int64)  # where text is behind a closing quote in the data looked at last
 
     def decided(self, data: bytes) -> int:
         r"""Return the length of `data` without what is at its end and what follows may change: quotes, escapes, `\r`."""
@@ -277,7 +282,7 @@ class QuoteScan:
 
     def _states_of(self, data: bytes) -> tuple[Offsets, Flags]:
         """Return where the state may change, and whether what is behind each such place is inside quotes."""
-        self.stray = -1
+        self.strays = np.zeros(0, np.int64)
         view = np.frombuffer(data, np.uint8)
         quotes = _NO_QUOTES
         if self._quote and self._quote in data:
@@ -329,8 +334,7 @@ class QuoteScan:
         inside = np.concatenate((np.array([self._inside]), behind))[np.cumsum(changes) - changes]
         closed = quotes.behind[np.where(inside, changes, quotes.opens & ~changes)]
         closed = closed[: np.searchsorted(closed, len(view))]
-        strays = closed[~self._starts_field[view[closed]]]
-        self.stray = int(strays[0]) if len(strays) else -1
+        self.strays = closed[~self._starts_field[view[closed]]]
 
     def _outside_comments(self, quotes: _Quotes, view: npt.NDArray[np.uint8]) -> _Quotes:
         """Return those of `quotes` that are in no comment."""
@@ -386,25 +390,52 @@ class _Cutter:
 
 
 def _blocks(
-    chunks: Iterable[bytes], offset: int, dialect: Dialect, block_bytes: int, record_bytes_max: int
+    chunks: Iterable[bytes],
+    offset: int,
+    dialect: Dialect,
+    sizes: tuple[int, int],
+    refuse: Refuse | None,
 ) -> Iterator[tuple[int, bytes]]:
     cutter = _Cutter(dialect)
+    block_bytes, record_bytes_max = sizes
     for at, data in assembled(chunks, offset, cutter, block_bytes=block_bytes, record_bytes_max=record_bytes_max):
         last = len(data) != cutter.cut
         scan = QuoteScan(dialect) if last else cutter.scan
         unclosed = last and scan.unclosed(data)
-        if 0 <= scan.stray < len(data):
-            starts = record_starts(data, dialect)
-            begin = int(starts[np.searchsorted(starts, scan.stray) - 1])
-            advice = "" if dialect.escapes is None else "; where quotes are doubled, set escape to the quote"
-            msg = f"found '{excerpt(data[begin:])}', expected a separator or a line break behind the closing quote{advice}"
-            raise BadRecord(msg, offset=at + begin)
-        if unclosed:
-            begin = int(record_starts(data, dialect)[-1])
-            msg = f"found '{excerpt(data[begin:])}', expected a closing quote before the end of the file"
-            raise BadRecord(msg, offset=at + begin)
+        strays = scan.strays[scan.strays < len(data)]
         cutter.cut = 0
-        yield at, data
+        if len(strays) or unclosed:
+            yield from _sound(data, at, _unsound(data, strays, dialect, unclosed=unclosed), refuse)
+        else:
+            yield at, data
+
+
+def _unsound(data: bytes, strays: Offsets, dialect: Dialect, *, unclosed: bool) -> list[tuple[int, int, str]]:
+    """Return the records, of which there are some, whose quotes do not close or have text behind them, and what was expected."""
+    starts = np.append(record_starts(data, dialect), len(data))
+    advice = "" if dialect.escapes is None else "; where quotes are doubled, set escape to the quote"
+    places = np.unique(np.searchsorted(starts[:-1], strays) - 1).tolist()
+    expected = dict.fromkeys(places, f"a separator or a line break behind the closing quote{advice}")
+    if unclosed:
+        expected.setdefault(len(starts) - 2, "a closing quote before the end of the file")
+    return [(int(starts[place]), int(starts[place + 1]), text) for place, text in sorted(expected.items())]
+
+
+def _sound(
+    data: bytes, at: int, unsound: list[tuple[int, int, str]], refuse: Refuse | None
+) -> Iterator[tuple[int, bytes]]:
+    """Yield what is between records that cannot be, which `refuse` is called with; `BadRecord` for the first without it."""
+    begin = 0
+    for start, end, expected in unsound:
+        if refuse is None:
+            msg = f"found '{excerpt(data[start:])}', expected {expected}"
+            raise BadRecord(msg, offset=at + start)
+        if start > begin:
+            yield at + begin, data[begin:start]
+        refuse(at + start, data[start:end], f"expected {expected}")
+        begin = end
+    if begin < len(data):
+        yield at + begin, data[begin:]
 
 
 def _first_row(data: bytes, dialect: Dialect) -> tuple[int, int] | None:

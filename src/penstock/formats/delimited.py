@@ -18,7 +18,7 @@ import difflib
 import re
 from collections import Counter
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -29,11 +29,23 @@ from pyarrow import csv, types
 from penstock.errors import BadFile, OptionError
 from penstock.formats.csvcut import QuoteScan, record_starts, row_starts, with_doubled_quotes, without_comments
 from penstock.formats.lines import BOM
-from penstock.formats.malformed import MalformedError, excerpt, raise_bad_record
+from penstock.formats.malformed import (
+    MalformedError,
+    Sifted,
+    excerpt,
+    misfitting,
+    nothing_bad,
+    of_records,
+    raise_bad_record,
+    sifted,
+    unreadable,
+)
 from penstock.formats.scalars import codes, contents, digits, is_scalar, joined, joined_filled, parse, render
 from penstock.formats.schema import spark_name
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import numpy.typing as npt
 
     from penstock.formats.account import Account
@@ -90,27 +102,99 @@ class CsvDecoder:
             self._account.count((name, batch.num_rows) for name in self._unread)
         return batch
 
+    def sift(self, block: bytes) -> Sifted:
+        """Return the records of `block` that have the fields of the schema, and the others; see `Decoder`.
+
+        Arrow tells which records have another number of fields while it reads the others; of these, each column says which
+        of its values are none.
+        """
+        try:
+            text, short = self._fields(block)
+        except MalformedError:
+            return self._sift_by_text(block)
+        reasons = dict.fromkeys(short, self._expected)
+        count = len(text[0]) + len(short)
+        kept = np.delete(np.arange(count), short)
+        columns: list[pa.Array] = []
+        for column, field in zip(text, self._schema, strict=True):
+            values, bad = self._fitting(column, field)
+            columns.append(values)
+            for place, error in bad:
+                reasons.setdefault(int(kept[place]), str(error))
+        if len(reasons) > len(short):
+            fits = pa.array(~np.isin(kept, list(reasons)))
+            columns = [column.filter(fits) for column in columns]
+        rows = pa.RecordBatch.from_arrays(columns, schema=self._schema)
+        if self._unread:
+            self._account.count((name, rows.num_rows) for name in self._unread)
+        if not reasons:
+            return nothing_bad(rows)
+        starts, every = self.starts(block), np.append(record_starts(block, self._dialect), len(block))
+        places = sorted(reasons)
+        ends = every[np.searchsorted(every, starts[places], side="right")]  # of the record, without comments behind it
+        return Sifted(rows, starts[places], ends, [f"expected {reasons[place]}" for place in places])
+
+    def _sift_by_text(self, block: bytes) -> Sifted:
+        """Return the same of a block in which not all is UTF-8."""
+        starts = self.starts(block)
+        bad, _ = unreadable(block, starts)
+        if not len(bad):  # Arrow refuses it for another reason
+            return sifted(block, starts, self._decode)
+        ends = np.append(starts[1:], len(block))
+        left = np.delete(np.arange(len(starts)), bad)
+        rest = self.sift(of_records(block, starts[left], ends[left]))
+        others = left[np.searchsorted(np.cumsum((ends - starts)[left]), rest.starts, side="right")]
+        places = np.concatenate((bad, others)).astype(np.int64)
+        order = np.argsort(places)
+        reasons = ["expected UTF-8"] * len(bad) + rest.reasons
+        chosen = places[order]
+        return Sifted(rest.rows, starts[chosen], ends[chosen], [reasons[place] for place in order.tolist()])
+
+    def _fitting(self, text: pa.Array, field: pa.Field) -> tuple[pa.Array, list[tuple[int, MalformedError]]]:
+        """Return the column with null in the place of values that are none of it, and where these are."""
+        try:
+            return self.column(text, field), []
+        except MalformedError:
+            bad = misfitting(text, partial(self.column, field=field))
+        mask = np.zeros(len(text), np.bool_)
+        mask[[place for place, _ in bad]] = True
+        nulled = text.take(
+            pa.array(np.arange(len(text)), mask=mask)
+        )  # unlike `if_else` it leaves no trace of what was there
+        return self.column(nulled, field.with_nullable(nullable=True)), bad
+
     def starts(self, block: bytes) -> npt.NDArray[np.int64]:
         """Return where each record begins; see `Decoder`."""
         return row_starts(block, self._dialect)
 
     def _decode(self, block: bytes) -> pa.RecordBatch:
         columns = zip(self._text(block), self._schema, strict=True)
-        return pa.RecordBatch.from_arrays([self._column(text, field) for text, field in columns], schema=self._schema)
+        return pa.RecordBatch.from_arrays([self.column(text, field) for text, field in columns], schema=self._schema)
 
-    def _text(self, block: bytes) -> list[pa.Array]:
+    def _fields(self, block: bytes) -> tuple[list[pa.Array], list[int]]:
+        """Return the text of the records that have as many fields as there are columns, and which records have not."""
+        short: list[int] = []
+
+        def skip(row: csv.InvalidRow) -> str:
+            short.append(row.number - 1)
+            return "skip"
+
+        return self._text(block, _parsing(self._dialect, skip)), short
+
+    def _text(self, block: bytes, parsing: csv.ParseOptions | None = None) -> list[pa.Array]:
         records = _plain(block, self._dialect)
         if not records:
             return [pa.array([], pa.string())] * len(self._schema)
         size = min(len(records), _ARROW_BLOCK_MAX)
         reading = csv.ReadOptions(use_threads=False, column_names=self._names, block_size=size)
         try:
-            table = csv.read_csv(pa.BufferReader(records), reading, self._parsing, self._converting)
+            table = csv.read_csv(pa.BufferReader(records), reading, parsing or self._parsing, self._converting)
         except pa.ArrowInvalid as error:
             raise MalformedError("UTF-8" if "UTF8" in str(error) else self._expected) from error
         return [column.combine_chunks() for column in table.columns]
 
-    def _column(self, text: pa.Array, field: pa.Field) -> pa.Array:
+    def column(self, text: pa.Array, field: pa.Field) -> pa.Array:
+        """Return the values that the fields of a column stand for. Raises `MalformedError`."""
         null, empty = self._dialect.null_value, self._dialect.empty_value
         if empty is not None:  # what is empty and not null was quoted
             text = pc.if_else(pc.equal(text, ""), pa.scalar(None if empty == null else empty, pa.string()), text)
@@ -296,9 +380,11 @@ def header_record(fmt: WriteFormat) -> bytes:
     return bytes(CsvEncoder(replace(fmt, schema=strings, csv=plain)).encode(record))
 
 
-def _parsing(dialect: Dialect) -> csv.ParseOptions:
+def _parsing(dialect: Dialect, skip: Callable[[csv.InvalidRow], str] | None = None) -> csv.ParseOptions:
+    """Return how Arrow parses; `skip` is asked about each record with another number of fields."""
     quote = dialect.quote or False
-    return csv.ParseOptions(delimiter=dialect.sep, quote_char=quote, newlines_in_values=bool(quote))
+    values = {"delimiter": dialect.sep, "quote_char": quote, "newlines_in_values": bool(quote)}
+    return csv.ParseOptions(**values, invalid_row_handler=skip)
 
 
 def _plain(block: bytes, dialect: Dialect) -> bytes:

@@ -19,11 +19,14 @@ from pyarrow import types
 
 from penstock.formats import codecs
 from penstock.formats.charsets import UTF_8, charset, searchable
-from penstock.formats.lines import BLOCK_BYTES, blocks, record_at, stream_blocks
+from penstock.formats.lines import BLOCK_BYTES, blocks, record_at, record_starts, stream_blocks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from typing import TypeAlias
+
+    import numpy as np
+    import numpy.typing as npt
 
     from penstock.formats.account import Account
     from penstock.formats.charsets import Charset
@@ -141,6 +144,10 @@ class RecordFormat(Format):
         """Yield the blocks of such a stream, a header among them."""
         sep = separator(fmt, how)
         return stream_blocks(chunks, sep=sep, unit=how.unit, bom=how.bom, block_bytes=BLOCK_BYTES)
+
+    def record_starts(self, fmt: ReadFormat, block: bytes, how: Charset) -> npt.NDArray[np.int64]:
+        """Return where in `block`, bytes of a file as it has them that begin a record, each record begins."""
+        return record_starts(block, sep=separator(fmt, how), unit=how.unit)
 
     def columns(self, fmt: ReadFormat, header: bytes) -> tuple[str, ...]:
         """Return the names in a header, once it is known to have those of the schema. `BadFile`. Called with what was found."""

@@ -9,11 +9,17 @@ from typing import TYPE_CHECKING, Protocol
 from penstock.errors import OptionError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import TypeAlias
+
     import numpy as np
     import numpy.typing as npt
     import pyarrow as pa
 
+    from penstock.formats.malformed import Sifted
     from penstock.options import Options
+
+    Refuse: TypeAlias = Callable[[int, bytes, str], None]
 
 CSV_OPTIONS = ("header", "quote", "escape", "comment", "nullValue", "emptyValue")  # of source and sink
 
@@ -72,7 +78,8 @@ class ReadFormat:
     `name` is that of a format; `schema` the exact schema of every batch. `encoding` and `errors` (what
     becomes of text that is not of it: fail or replace) are for the text formats, `line_sep` (None: `\n`, `\r\n` and a lone
     `\r`), in UTF-8, for text and json, `csv` for csv, `block_size` (None: the whole file is one value) for binary.
-    `columns` is what the header of a csv file says: the columns are then taken by their names.
+    `columns` is what the header of a csv file says: the columns are then taken by their names. `refuse`, in a task, takes what
+    cannot be cut into records, where that is set aside: offset, bytes, and what was expected.
 
     Decoders get UTF-8 whatever the encoding; only for the binary values of text blocks are as the file has them, with
     `line_sep` and `unit`, NumPy's type of a code unit, to match.
@@ -88,6 +95,7 @@ class ReadFormat:
     errors: str = "fail"
     unit: str = "u1"
     columns: tuple[str, ...] | None = None
+    refuse: Refuse | None = None
 
 
 @dataclass(frozen=True)
@@ -114,6 +122,12 @@ class Decoder(Protocol):
 
         Guaranteed: no record is dropped, changed or made null because it does not fit. Raises `BadRecord` for the first
         record that cannot be read; its `offset` is the byte in `block` at which the record begins.
+        """
+
+    def sift(self, block: bytes) -> Sifted:
+        """Return the rows of the records of `block` that can be read, in order, and what cannot be, all of it.
+
+        Each record is in one of the two; the rows are those that `decode` would return of the others alone.
         """
 
     def starts(self, block: bytes) -> npt.NDArray[np.int64]:

@@ -20,6 +20,7 @@ All keys pass by here, so those that no column has are counted; `count_unknown` 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -42,6 +43,8 @@ from penstock.formats.scalars import contents, joined, misfit, parse, seconds
 from penstock.formats.zones import UTC
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     import numpy.typing as npt
 
     from penstock.formats.account import Account
@@ -80,9 +83,22 @@ def exact(data: bytes, schema: pa.Schema, zone: str = UTC, account: Account | No
         msg = f"a block of at most {BYTES_MAX} bytes"
         raise MalformedError(msg)
     data = _with_whole_characters(Lines(data).data)
-    _check_json(data)
+    check_json(data)
     columns = _MemberReader(zone, account).members(_JsonText(data), list(schema), "")
     return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def fields_of(data: bytes, schema: pa.Schema, zone: str) -> Iterator[tuple[pa.Array, Callable[[pa.Array], pa.Array]]]:
+    """Yield for each field of `schema` the JSON text of its values, one a line, and what reads some of them.
+
+    `data` is whole JSON objects, one a line. What reads raises `MalformedError` for a value that does not fit.
+    """
+    text = _JsonText(_with_whole_characters(Lines(data).data))
+    named, reader = _Named(text), _MemberReader(zone, None)
+    for field in schema:
+        chosen = named.values(field.name)
+        raw = _scattered(text.values(chosen), chosen.rows, text.lines)
+        yield raw, partial(reader.column, field=field, path=f"{field.name}.")
 
 
 def count_unknown(data: bytes, schema: pa.Schema, account: Account) -> None:
@@ -343,7 +359,7 @@ def _unescaped(inner: pa.Array) -> pa.Array:
     return pc.replace_with_mask(inner, escaped, parsed.cast(pa.binary()))
 
 
-def _check_json(data: bytes) -> None:
+def check_json(data: bytes) -> None:
     """Raise `MalformedError` unless each line is one JSON object; numbers may have any size, and be words of Spark's."""
     if _is_json(data) or _is_json(_with_plain_numbers(data)):
         return

@@ -12,6 +12,7 @@ per record.
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,18 +21,20 @@ import pyarrow.compute as pc
 from pyarrow import types
 
 from penstock.errors import OptionError
+from penstock.formats.account import Account
 from penstock.formats.format import WriteFormat
+from penstock.formats.jsonbroken import BROKEN, misfits
 from penstock.formats.jsonread import JsonReader
 from penstock.formats.lines import BOM, line_feeds, not_blank, record_starts, value_ends
-from penstock.formats.malformed import MalformedError, raise_bad_record
+from penstock.formats.malformed import MalformedError, Sifted, nothing_bad, raise_bad_record, sifted
 from penstock.formats.scalars import codes, contents, is_scalar, joined, joined_filled, render
 from penstock.formats.schema import check_distinct, map_entries, spark_name
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from penstock.formats.account import Account
     from penstock.formats.format import ReadFormat
+    from penstock.formats.malformed import Found, Pass
 
 _TEXT = pa.large_string()
 _ENCODED_BYTES_MAX = 256 << 20  # of Arrow data that is turned into text at once
@@ -50,14 +53,54 @@ class JsonDecoder:
         self._schema = fmt.schema
         self._sep = fmt.line_sep
         self._reader = JsonReader(fmt.schema, fmt.zone)
+        self._zone = fmt.zone
         self._account = account
+        self._scratch = Account()
+        self._sifts = False  # as the block before had to be
 
     def decode(self, block: bytes, *, first: bool = False) -> pa.RecordBatch:  # noqa: ARG002 - no line is special
         """Return the objects of `block`; see `Decoder`."""
         try:
-            return self._decode(block)
+            return self._decode(block, self._account)
         except MalformedError as error:
-            raise_bad_record(block, record_starts(block, sep=self._sep), self._decode, error)
+            raise_bad_record(block, record_starts(block, sep=self._sep), self._tried, error)
+
+    def sift(self, block: bytes) -> Sifted:
+        """Return the objects of `block`, and the lines that are none; see `Decoder`.
+
+        What is bad in one block is likely to be so in the next: then what costs little is looked at first.
+        """
+        if not self._sifts:
+            rows = self._accounted(block)
+            if rows is not None:
+                return nothing_bad(rows)
+        passes = BROKEN if len(_on_lines(block, self._sep)) == len(block) else ()
+        find = [partial(self._converted, each) for each in passes]
+        find += [partial(self._converted, partial(misfits, schema=self._schema, zone=self._zone))] if passes else []
+        left = sifted(block, self.starts(block), self._tried, find)
+        self._account.count(self._scratch.unknown.items(), self._scratch.more)
+        self._account.partial |= self._scratch.partial
+        self._sifts = len(left.starts) > 0
+        return left
+
+    def _accounted(self, block: bytes) -> pa.RecordBatch | None:
+        """Return the rows of `block` and enter what no column has into the account; `None`, and no entry, if a line is bad."""
+        try:
+            rows = self._tried(block)
+        except MalformedError:
+            return None
+        self._account.count(self._scratch.unknown.items(), self._scratch.more)
+        self._account.partial |= self._scratch.partial
+        return rows
+
+    def _tried(self, block: bytes) -> pa.RecordBatch:
+        """Return the rows of `block`; what no column has is in an account of this try alone."""
+        self._scratch = Account()
+        return self._decode(block, self._scratch)
+
+    def _converted(self, find: Pass, block: bytes, starts: npt.NDArray[np.int64]) -> Found:
+        """Find in lines that a line feed ends."""
+        return find(_on_lines(block, self._sep), starts)
 
     def starts(self, block: bytes) -> npt.NDArray[np.int64]:
         """Return where each line that is not blank begins; see `Decoder`."""
@@ -70,11 +113,11 @@ class JsonDecoder:
             block = codes.tobytes()
         return not_blank(block, starts, b" \t\r\n", ends)
 
-    def _decode(self, block: bytes) -> pa.RecordBatch:
+    def _decode(self, block: bytes, account: Account) -> pa.RecordBatch:
         data = _on_lines(block, self._sep)
         if not data or data.isspace():
             return pa.RecordBatch.from_pylist([], self._schema)
-        return self._reader.read(data, self._account)
+        return self._reader.read(data, account)
 
 
 class JsonEncoder:

@@ -9,8 +9,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.errors import BadRecord, OptionError
+from penstock.formats.charsets import is_utf8
 from penstock.formats.lines import record_starts, value_ends, with_line_feeds
-from penstock.formats.malformed import excerpt
+from penstock.formats.malformed import Sifted, excerpt, nothing_bad, sifted, unreadable
 from penstock.formats.scalars import contents
 from penstock.formats.schema import spark_name
 
@@ -44,6 +45,12 @@ class TextDecoder:
         except pa.ArrowInvalid as error:
             raise self._bad_record(block) from error
         return pa.RecordBatch.from_arrays([column], schema=self._schema)
+
+    def sift(self, block: bytes) -> Sifted:
+        """Return the lines of `block` that are text, and the others; see `Decoder`."""
+        if self._type == pa.binary() or is_utf8(block):
+            return nothing_bad(self.decode(block))
+        return sifted(block, self.starts(block), self.decode, [unreadable])
 
     def starts(self, block: bytes) -> npt.NDArray[np.int64]:
         """Return where each line begins; see `Decoder`."""

@@ -89,6 +89,7 @@ class Ingested:
     `waiting` says that one that watches has taken all that is there, and waits for more. Of what this call has read:
     `null_columns` are the columns that were null in every row, `unknown_fields` what the data had under names that no column
     has, by name with how often, a hundred names at most; `notes` say both to people, and are empty where there is nothing to say.
+    `aside_*` is what was set aside since the sink began: bad records, bad files, and files that changed before they were read.
     """
 
     batch: int
@@ -104,6 +105,9 @@ class Ingested:
     null_columns: tuple[str, ...] = ()
     unknown_fields: Mapping[str, int] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    aside_records: int = 0
+    aside_files: int = 0
+    aside_changed: int = 0
 
 
 @named
@@ -285,7 +289,12 @@ class _Job:
         """Say what happens between source and sink, in `tasks` tasks; `OptionError` if that cannot be written."""
         self._stage = Stage.describe(self._source, _schema_json(self._given_schema, self._source), transform, tasks)
         self._tasks = tasks
-        self.sink("check").layout.check(Stage.of(self._stage).schema)
+        stage = Stage.of(self._stage)
+        sink = self.sink("check")
+        if sink.options["growing"] and stage.reading.policy.any:
+            msg = "growing=true has no place for what is set aside: leave badRecords, badFiles and changedFiles out, or growing"
+            raise OptionError(msg)
+        sink.layout.check(stage.schema)
 
     def prepare(self) -> None:
         """Look at what is there, and make what is not; a file that cannot be written is told now, not by a task or in Java."""
@@ -398,13 +407,16 @@ class _Job:
             left_files=left_files,
             left_bytes=left_size,
             rows=head.total_rows,
-            output_files=head.total_files,
-            output_bytes=head.total_bytes,
-            open_rows=sum(part.rows for part in head.open),
+            output_files=head.total_files - head.aside.parts,
+            output_bytes=head.total_bytes - head.aside.bytes,
+            open_rows=sum(part.rows for part in head.open if not part.is_aside),
             waiting=waiting,
             null_columns=tuple(new.null_columns),
             unknown_fields=dict(new.unknown),
             notes=tuple(new.told()),
+            aside_records=head.aside.records,
+            aside_files=head.aside.files,
+            aside_changed=head.aside.changes,
         )
 
     def waits(self, query: StreamingQuery) -> bool:

@@ -60,6 +60,19 @@ def count(value: str, name: str) -> int:
     return int(value)
 
 
+def number(value: str, name: str) -> int:
+    """Return a whole number, 0 among them."""
+    return 0 if value.strip() == "0" else count(value, name)
+
+
+def fraction(value: str, name: str) -> float:
+    """Return a part of a whole, from 0 to 1."""
+    if not re.fullmatch(r"[0-9]*\.?[0-9]+", value.strip()) or float(value) > 1:
+        msg = f"{name}={value!r} is not a part of a whole: expected a number from 0 to 1, such as 0.01"
+        raise OptionError(msg)
+    return float(value)
+
+
 def size(value: str, name: str) -> int:
     """Return bytes: `128m`."""
     size = parse_size(value, name=name)

@@ -12,6 +12,8 @@ from penstock.options.parsers import (
     duration_ns,
     encoding,
     flag,
+    fraction,
+    number,
     pattern,
     quote,
     separator,
@@ -19,6 +21,8 @@ from penstock.options.parsers import (
     starting,
     text,
 )
+
+ASIDE = choice("fail", "quarantine")
 
 SOURCE = (
     Option("path", None, text, "directory or file to read: a plain path or file:"),
@@ -36,9 +40,12 @@ SOURCE = (
     Option("settle", "1s", duration_ns, "leave files alone that changed more recently than this"),
     Option("lateness", "10m", duration_ns, "how far behind the cursor a new file may appear and still be read"),
     Option("tooLate", "report", choice("report", "fail"), "what to do with files later than that"),
-    Option("changedFiles", "fail", choice("fail"), "a planned file that changed before it was read"),
-    Option("badRecords", "fail", choice("fail"), "a record that cannot be parsed"),
-    Option("badFiles", "fail", choice("fail"), "a file that cannot be read"),
+    Option("changedFiles", "fail", ASIDE, "a planned file that changed or vanished before it was read"),
+    Option("badRecords", "fail", ASIDE, "a record that cannot be parsed"),
+    Option("badFiles", "fail", ASIDE, "a file that cannot be read"),
+    Option("badRecordColumn", None, text, "plain queries: a struct column of this name takes what is set aside"),
+    Option("maxBadRecords", None, number, "an ingest ends when more is set aside than so many records and files"),
+    Option("maxBadFraction", None, fraction, "an ingest ends when more is set aside than this part of all records"),
     Option("batchBoundary", "none", choice("none", "file"), "file: each batch ends at the end of one file"),
     Option("startingFrom", "earliest", starting, "earliest, latest or a time"),
     Option("emit", "records", choice("records", "files"), "files: path, time and size instead of contents"),
@@ -47,8 +54,8 @@ SOURCE = (
     Option(
         "encodingErrors",
         "fail",
-        choice("fail", "replace"),
-        "text that is not of its encoding; replace: by U+FFFD",
+        choice("fail", "replace", "quarantine"),
+        "text that is not of its encoding; replace: by U+FFFD; unset: as badRecords says",
         special=True,
     ),
     Option("lineSep", None, text, "what ends a line; unset: \\n, \\r\\n and \\r", special=True),

@@ -33,6 +33,7 @@ import os
 import re
 import socket
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from penstock import clock, unique
@@ -43,7 +44,9 @@ from penstock.errors import (
     PublishConflict,
     UsageError,
 )
+from penstock.formats import encoder, file_extension
 from penstock.formats.account import Account
+from penstock.formats.aside import LINES_WRITTEN, Aside, BeginAgain, Tally, stamped
 from penstock.formats.families import RecordFormat
 from penstock.options import SINK, parse
 from penstock.query.batch import Batch
@@ -52,16 +55,16 @@ from penstock.query.order import Last, Nouns, Standing, place
 from penstock.sink.batch import DRIVER, Begun, Committed, TaskResult
 from penstock.sink.committer import Committer
 from penstock.sink.decide import Rules, decide, due, groups, successor
-from penstock.sink.existing import NotedStage, note_options, noted
+from penstock.sink.existing import STAGE, NotedStage, note_options, noted
 from penstock.sink.layout import Layout
-from penstock.sink.ledger import Kind, Ledger
+from penstock.sink.ledger import STATE_DIRECTORY, Kind, Ledger, aside_bucket
 from penstock.sink.names import NameTemplate
 from penstock.sink.parts import Desk, Origin
 from penstock.sink.rolling import Limits
 from penstock.sink.staging import Staging
 from penstock.sink.tableparts import unwritable
 from penstock.sink.taken import TakenNames
-from penstock.sink.writer import TaskWriter, new_part
+from penstock.sink.writer import AsideParts, TaskWriter, new_part
 from penstock.storage import TEMPORARY, entry_at
 
 if TYPE_CHECKING:
@@ -75,7 +78,6 @@ if TYPE_CHECKING:
 
 __all__ = ["STATE_DIRECTORY", "Batch", "Begun", "Committed", "Sink", "TaskResult"]
 
-STATE_DIRECTORY = "_penstock"
 _STAGED = re.compile(r"(\d{12})-.*\.(part|pack)")
 _ROLLING = ("rollSize", "rollRows", "rollInterval", "rollInactivity", "rollBatches")
 _ASSEMBLERS = 4  # at a time: they copy, hash and encode without Python's lock
@@ -160,7 +162,10 @@ class Sink:
         left = [f"{directory}/{name}" for directory, name in self.temporaries()]
         claimed = successor(head, epoch=head.epoch + 1, owner=owner, write=unique.token())
         look = self.committer.put(claimed)
-        note_options(self.storage, self.state, claimed.epoch, self.options.given)
+        stage = (
+            {} if self.stage is None else {STAGE: self.stage.text}
+        )  # of a sink that was rebuilt: the note goes on as it was
+        note_options(self.storage, self.state, claimed.epoch, {**self.options.given, **stage})
         self.committer.sweep(claimed, published=look.is_published(claimed))
         for path in left:
             self.storage.delete(path)
@@ -190,30 +195,44 @@ class Sink:
         rows: Iterable[pa.RecordBatch | bytes],
         account: Account | None = None,
         *,
+        aside: Aside | None = None,
         attempt: int = 0,
     ) -> TaskResult:
         """Write a task's rows to staged files; nothing becomes visible. Called on executors.
 
         `rows` are Arrow batches of `schema`, or, for text without buckets, lines as bytes. A batch that the ledger has
         is drained and not written. `account` is what whoever yields the rows has to tell of
-        them, `attempt` the task's. After an error nothing staged here counts, and it will be swept.
+        them, and `aside` is where he puts what he sets aside: it is staged beside the rows, and counts with them. Rows are
+        asked for anew, and all that was staged is dropped, as often as he raises `BeginAgain`. `attempt` is the task's. After an
+        error nothing staged here counts, and it will be swept.
         """
         template = begun.write, begun.base, begun.epoch, begun.time_ns, begun.final, writer
         if begun.has(query, batch):
             for _ in rows:
                 pass
             return TaskResult(*template)
-        task = self._task(begun, batch, writer, schema, attempt)
-        try:
-            count = 0
-            with self.committer.reading_of(begun.base, begun.epoch):
-                for piece in rows:
-                    count += self._feed(task, piece)
-                closed, left, consumed = task.finish(final=begun.final, merge_below=self._merge_below)
-        except BaseException:  # also a simulated crash: release what is open, then let it pass
-            task.discard()
-            raise
-        return TaskResult(*template, tuple(closed), tuple(left), tuple(consumed), count, account or Account())
+        aside = aside or Aside()
+        while True:
+            task = self._task(begun, batch, writer, schema, attempt)
+            aside.begin(partial(_stamped, task, batch, begun.time_ns))
+            try:
+                count = 0
+                with self.committer.reading_of(begun.base, begun.epoch):
+                    for piece in rows:
+                        aside.hand_on()
+                        count += self._feed(task, piece)
+                    aside.hand_on()
+                    closed, left, consumed = task.finish(final=begun.final, merge_below=self._merge_below)
+            except BeginAgain:
+                task.discard()
+                if account is not None:
+                    account.clear()
+                continue
+            except BaseException:  # also a simulated crash: release what is open, then let it pass
+                task.discard()
+                raise
+            counts = count, account or Account(), aside.tally
+            return TaskResult(*template, tuple(closed), tuple(left), tuple(consumed), *counts)
 
     def _task(self, begun: Begun, batch: int, writer: int, schema: pa.Schema, attempt: int) -> TaskWriter:
         bucket_by = self.layout.bucket_by(schema)
@@ -224,9 +243,8 @@ class Sink:
         staging = Staging(self.storage, self.staging, base=begun.base, batch=batch, writer=writer)
         desk = Desk(staging, origin, self.limits, begun.ratio, self.root)
         before = [part for part in begun.open if part.writer == writer]
-        return TaskWriter(
-            desk, self.layout.kind(data_schema), before=before, bucket_by=bucket_by, drop=drop, encode=encode
-        )
+        kind, aside = self.layout.kind(data_schema), _aside_parts(self.sink_id)
+        return TaskWriter(desk, kind, before=before, bucket_by=bucket_by, drop=drop, encode=encode, aside=aside)
 
     @staticmethod
     def _feed(task: TaskWriter, some: pa.RecordBatch | bytes) -> int:
@@ -314,7 +332,8 @@ class Sink:
         except BaseException:  # also a simulated crash: release what is open, then let it pass
             staging.discard()
             raise
-        return [replace(first, writer=DRIVER, closed=closed, open=(), consumed=(), rows=0, account=Account())]
+        nothing = replace(first, writer=DRIVER, open=(), consumed=(), rows=0, account=Account(), aside=Tally())
+        return [replace(nothing, closed=closed)]
 
     def abort(self, results: Iterable[TaskResult]) -> None:
         """Remove what the tasks of a failed batch staged, as far as it is known; the rest is swept later.
@@ -377,3 +396,14 @@ class Sink:
                 columns[part.kind] = unwritable(staging, part)
             if columns[part.kind]:
                 yield part, columns[part.kind]
+
+
+def _aside_parts(sink_id: str) -> AsideParts:
+    """Return where a sink's lines about what is set aside go, and what files they are: the same whatever the output is."""
+    kind = Kind(LINES_WRITTEN.name, LINES_WRITTEN.compression, file_extension(LINES_WRITTEN), "")
+    return AsideParts(aside_bucket(sink_id), kind, encoder(LINES_WRITTEN))
+
+
+def _stamped(task: TaskWriter, batch: int, time_ns: int, lines: pa.RecordBatch) -> None:
+    """Have a task stage lines about what is set aside, with the batch and its time."""
+    task.set_aside(stamped(lines, batch, time_ns))

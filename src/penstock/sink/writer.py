@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from penstock import failpoints
@@ -31,6 +32,15 @@ def new_part(desk: Desk, bucket: str, kind: Kind, before: OpenPart | None) -> By
     return make(desk, bucket, kind, before)
 
 
+@dataclass(frozen=True)
+class AsideParts:
+    """Where lines about what is set aside go, and what the files are that they become."""
+
+    bucket: str
+    kind: Kind
+    encoder: Encoder
+
+
 class TaskWriter:
     """The rows of one task attempt, from Arrow (or lines of text) to staged files. Use it once, then `finish` or `discard`.
 
@@ -47,15 +57,19 @@ class TaskWriter:
         bucket_by: BucketTemplate | None,
         drop: tuple[str, ...] = (),
         encode: Encoder | None = None,
+        aside: AsideParts,
     ) -> None:
         self._desk = desk
         self._kind = kind
+        self._aside = aside
         self._bucket_by = bucket_by
         self._drop = drop
         self._encode = encode
         self._parts: dict[str, BytePart | ArrowPart] = {}
         self._before = {
-            p.bucket: p for p in before if p.kind == kind and not desk.limits.expired(p, desk.origin.time_ns)
+            p.bucket: p
+            for p in before
+            if p.kind == self._kind_of(p.bucket) and not desk.limits.expired(p, desk.origin.time_ns)
         }
         self._consumed: list[str] = []
         self._expired = [p for p in before if p.bucket not in self._before]
@@ -73,6 +87,14 @@ class TaskWriter:
         payload = lines(data)
         self._place("", payload)
         return payload.rows
+
+    def set_aside(self, about: pa.RecordBatch) -> None:
+        """Take lines about what is set aside: rows of a part like others, in the bucket and of the kind that is for them."""
+        data, encode = self._aside.encoder.encode(about), self._aside.encoder
+        self._place(self._aside.bucket, Encoded(data, about.num_rows, lambda: encode.ends(about, data)))
+
+    def _kind_of(self, bucket: str) -> Kind:
+        return self._aside.kind if bucket == self._aside.bucket else self._kind
 
     def _write(self, bucket: str, batch: pa.RecordBatch) -> None:
         if self._encode is None:
@@ -103,7 +125,7 @@ class TaskWriter:
             before = self._before.pop(bucket, None)
             if before is not None:
                 self._consumed.append(bucket)
-            self._parts[bucket] = new_part(self._desk, bucket, self._kind, before)
+            self._parts[bucket] = new_part(self._desk, bucket, self._kind_of(bucket), before)
         return self._parts[bucket]
 
     def finish(self, *, final: bool, merge_below: int) -> tuple[list[ClosedPart], list[OpenPart], list[str]]:

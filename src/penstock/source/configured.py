@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import pyarrow as pa
 from penstock.errors import NotThere, OptionError
 from penstock.formats import ReadFormat, format_named
 from penstock.formats.account import NAMES_MAX, Account
+from penstock.formats.aside import Aside, Policy, record_bytes
 from penstock.formats.charsets import encodable
 from penstock.formats.families import RecordFormat
 from penstock.formats.format import Dialect
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("penstock.source")
 _logged: set[str] = set()  # names that no column has, of which it was told
+_QUARANTINE = "quarantine"
+BAD_TYPE = pa.struct([("path", pa.string()), ("offset", pa.int64()), ("record", pa.binary()), ("reason", pa.string())])
 SPLITS_SCHEMA = pa.schema([("splits", pa.string())])
 
 
@@ -43,8 +47,11 @@ def reading(options: Options, schema: str) -> Reading:
     whole = to_arrow(schema)
     metadata = options["metadataColumn"]
     data = whole
+    bad = options["badRecordColumn"]
+    if options["emit"] == "records" and bad:
+        whole = data = _without_struct(whole, bad, "badRecordColumn", (BAD_TYPE, schemas.BAD))
     if options["emit"] == "records" and metadata:
-        data = _without_metadata(whole, metadata)
+        data = _without_struct(whole, metadata, "metadataColumn", (METADATA_TYPE, schemas.METADATA))
     fmt = ReadFormat(
         options["format"],
         data,
@@ -52,13 +59,42 @@ def reading(options: Options, schema: str) -> Reading:
         line_sep=options["lineSep"].encode() if options["lineSep"] else None,
         csv=Dialect.of(options),
         block_size=options["blockSize"],
-        errors=options["encodingErrors"],
+        errors="replace" if options["encodingErrors"] == "replace" else "fail",
         zone=_zone(options) or UTC,
     )
     _check_separator(options)
     if options["emit"] == "records":
         _check_schema(fmt, partitions=_has_partitions(options))
-    return Reading(storage, root, fmt, metadata, tuple(whole.names), options["followSymlinks"])
+    return Reading(storage, root, fmt, metadata, tuple(whole.names), options["followSymlinks"], policy=_policy(options))
+
+
+def _policy(options: Options) -> Policy:
+    """Return what is set aside. Text that is not of its encoding is a bad record, unless its own option says otherwise."""
+    records, files, changes = (options[name] == _QUARANTINE for name in ("badRecords", "badFiles", "changedFiles"))
+    text = options["encodingErrors"] == _QUARANTINE or (records and "encodingErrors" not in options.given)
+    return Policy(records, text, files, changes)
+
+
+def check_plain(options: Options) -> None:
+    """Raise `OptionError` for what is set aside by a query that has no place for it. Called for queries that are no ingest."""
+    if options["emit"] != "records":
+        return
+    asked, column = _policy(options).any, options["badRecordColumn"]
+    if asked and column is None:
+        msg = (
+            "what a query of your own sets aside goes into a column: set badRecordColumn=_bad, and add it to the schema: "
+            f"`_bad` {schemas.BAD}; an ingest needs no column"
+        )
+        raise OptionError(msg)
+    if column is not None and not asked:
+        msg = (
+            f"badRecordColumn={column!r} has nothing to hold: set badRecords=quarantine, badFiles or changedFiles, too"
+        )
+        raise OptionError(msg)
+    for name in ("maxBadRecords", "maxBadFraction"):
+        if options[name] is not None:
+            msg = f"{name} is for an ingest, which counts what is set aside; leave it out, and count in the query"
+            raise OptionError(msg)
 
 
 def planner(options: Options, how: Reading) -> Planner:
@@ -71,7 +107,7 @@ def planner(options: Options, how: Reading) -> Planner:
     boundary = how.boundary if how.form.anchored else None
     divisible = how.divisible if options["emit"] != "files" else _whole  # a row names a whole file
     state = locate(options["stateLocation"], name="stateLocation") if options["stateLocation"] else None
-    admit = None if options["emit"] == "files" else how.admit
+    admit = None if options["emit"] == "files" or how.policy.files else how.admit
     return Planner(
         how.storage,
         how.root,
@@ -109,7 +145,35 @@ def rows(
         yield carried(splits, how.format.zone)
     else:
         batches = partitions.batches if _has_partitions(options) else Reading.batches
-        yield from batches(how, splits, Account() if account is None else account)
+        bad = options["badRecordColumn"]
+        if not bad:
+            yield from batches(how, splits, Account() if account is None else account)
+            return
+        aside = Aside()
+        read = batches(replace(how, aside=aside), splits, Account() if account is None else account)
+        yield from _with_bad(read, aside, expected_schema(options, how), bad)
+
+
+def _with_bad(read: Iterator[pa.RecordBatch], aside: Aside, schema: pa.Schema, name: str) -> Iterator[pa.RecordBatch]:
+    """Yield the rows, and a row that has nothing but the column `name` for all that is set aside."""
+    for batch in read:
+        yield from _bad_rows(aside, schema, name)
+        if batch.num_rows:
+            yield _in_columns({field.name: batch.column(field.name) for field in batch.schema}, schema, batch.num_rows)
+    yield from _bad_rows(aside, schema, name)
+
+
+def _bad_rows(aside: Aside, schema: pa.Schema, name: str) -> Iterator[pa.RecordBatch]:
+    for lines in aside.handed_on():
+        members = [lines.column("path"), lines.column("offset"), record_bytes(lines), lines.column("reason")]
+        column = pa.StructArray.from_arrays(members, fields=list(BAD_TYPE))
+        yield _in_columns({name: column}, schema, lines.num_rows)
+
+
+def _in_columns(columns: dict[str, pa.Array], schema: pa.Schema, rows: int) -> pa.RecordBatch:
+    """Return the columns as rows of the schema; those that are not there are null."""
+    nullable = pa.schema([field.with_nullable(nullable=True) for field in schema])
+    return pa.RecordBatch.from_arrays([columns.get(f.name, pa.nulls(rows, f.type)) for f in schema], schema=nullable)
 
 
 def told(options: Options, how: Reading, splits: tuple[Split, ...]) -> Iterator[pa.RecordBatch]:
@@ -160,18 +224,22 @@ def expected_schema(options: Options, how: Reading) -> pa.Schema:
     fields: Iterable[Any] = (
         pa.field(name, METADATA_TYPE) if name == how.metadata else how.format.schema.field(name) for name in how.columns
     )
+    if options["badRecordColumn"]:
+        fields = [*fields, pa.field(options["badRecordColumn"], BAD_TYPE)]
     return pa.schema(fields)
 
 
-def _without_metadata(schema: pa.Schema, name: str) -> pa.Schema:
+def _without_struct(schema: pa.Schema, name: str, option: str, expected: tuple[pa.DataType, str]) -> pa.Schema:
+    """Return the schema without the struct that an option names; `expected` is its type, as Arrow and in Spark's words."""
+    kind, words = expected
     if schema.names.count(name) > 1:
-        msg = f"metadataColumn={name!r}: the schema has several columns of that name; expected another name, such as _meta"
+        msg = f"{option}={name!r}: the schema has several columns of that name; expected another name, such as _meta"
         raise OptionError(msg)
     if name not in schema.names or not pa.types.is_struct(schema.field(name).type):
-        msg = f"metadataColumn={name!r}: the schema has no such struct; add it: `{name}` {schemas.METADATA}"
+        msg = f"{option}={name!r}: the schema has no such struct; add it: `{name}` {words}"
         raise OptionError(msg)
-    if schema.field(name).type != METADATA_TYPE:
-        msg = f"metadataColumn={name!r} is {schema.field(name).type} in the schema; expected {schemas.METADATA}"
+    if schema.field(name).type != kind:
+        msg = f"{option}={name!r} is {schema.field(name).type} in the schema; expected {words}"
         raise OptionError(msg)
     return schema.remove(schema.get_field_index(name))
 

@@ -17,17 +17,18 @@ from __future__ import annotations
 import codecs
 from bisect import bisect_right
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
 from penstock import failpoints
-from penstock.errors import BadFile, BadRecord, FileChanged, NotThere, OptionError
+from penstock.errors import BadFile, BadRecord, FileChanged, NotThere, OptionError, PenstockError
 from penstock.formats import ReadFormat, decoder, format_named
 from penstock.formats.account import Account
+from penstock.formats.aside import CHANGE, FILE, Aside, BeginAgain, Policy, about_file, about_records
 from penstock.formats.charsets import (
     UTF_8,
     UTF_8_CHARSET,
@@ -40,16 +41,17 @@ from penstock.formats.charsets import (
 )
 from penstock.formats.codecs import COMPRESSED_NAMES, codec_of, decompressed, unreadable
 from penstock.formats.families import HEAD_BYTES, RecordFormat, TableFormat, separator
-from penstock.formats.lines import BLOCK_BYTES, begun, record_starts, with_line_feeds, without_bom
-from penstock.formats.malformed import excerpt
+from penstock.formats.lines import BLOCK_BYTES, begun, record_starts, value_ends, with_line_feeds, without_bom
+from penstock.formats.malformed import Sifted, excerpt, nothing_bad, of_records
 from penstock.formats.registry import record_format
 from penstock.formats.strings import checked
+from penstock.formats.trials import refused
 from penstock.source import advice
 from penstock.source.cursor import is_version
 from penstock.storage import entry_at
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     import numpy.typing as npt
 
@@ -59,6 +61,8 @@ if TYPE_CHECKING:
     from penstock.storage import Entry, ReadHandle, Storage
 
 _CHUNK_BYTES = 1 << 20
+_HELD_BYTES = 32 << 20  # of a file that may turn out bad
+_Item = TypeVar("_Item")
 EXPANDED_BYTES_MAX = 64 << 30  # of one compressed file
 EXPANSION_MAX = 1000  # uncompressed bytes for one compressed; gzip cannot pass 1,032, a bomb is near it
 FILES_SCHEMA = pa.schema(
@@ -78,6 +82,8 @@ METADATA_TYPE = pa.struct(
 class Reading:
     """How the splits of one source are read; picklable, travels to tasks.
 
+    What `policy` says is set aside goes to `aside`, which a task has.
+
     `format.schema` is the schema of the data; with `metadata` a column of that name is added where `columns` puts it.
     `follow` allows links that lead out of `root`. Of columns that directories name it knows nothing (see `source.partitions`).
     """
@@ -88,6 +94,8 @@ class Reading:
     metadata: str | None = None
     columns: tuple[str, ...] = ()
     follow: bool = False
+    policy: Policy = field(default_factory=Policy)
+    aside: Aside | None = None
 
     @property
     def form(self) -> Format:
@@ -104,6 +112,8 @@ class Reading:
 
     def divisible(self, path: str) -> bool:
         """Tell whether a file of this name may be read in byte ranges."""
+        if self.policy.files and isinstance(self.form, TableFormat):
+            return False  # of a bad file no row is taken, so one task has to see all of it
         return self.form.divisible(self.format, path or self.root)
 
     def admit(self, path: str) -> None:
@@ -140,7 +150,7 @@ class Reading:
         form = self.form
         if isinstance(form, TableFormat):
             for split in splits:
-                yield from self._table(form, split, account)
+                yield from self._guarded(split, lambda split: self._table(form, split, account))
         else:
             yield from self._records(splits, account)
 
@@ -151,10 +161,15 @@ class Reading:
         """
         check = decoder(self.format)
         for piece in _joined(self._pieces(splits), self.format.line_sep):
-            data = _ended(with_line_feeds(piece.data, self.format.line_sep), b"\n")
+            data = piece.data
             if not is_utf8(data):
-                self._decode(check, piece)
-            yield data
+                bad = self._decode(check, piece).starts
+                starts = check.starts(data)
+                ends = np.append(starts[1:], len(data))
+                good = ~np.isin(starts, bad)
+                data = of_records(data, starts[good], ends[good])
+            if data:
+                yield _ended(with_line_feeds(data, self.format.line_sep), b"\n")
 
     # -- the planned version -------------------------------------------------------------------------------------
 
@@ -202,12 +217,13 @@ class Reading:
             origin = piece.origins[0]
             key = origin.charset, piece.columns
             rows_of = decoders.get(key) or decoders.setdefault(key, self._decoder(*key, account))
-            batch = self._decode(rows_of, piece)
+            sifted = self._decode(rows_of, piece)
+            batch = sifted.rows
             if batch.num_rows and self.metadata:
-                starts = self._in_file(rows_of.starts(piece.data), piece.data, origin)
-                yield self._with_metadata(batch, origin.file, starts)
-            elif batch.num_rows:
-                yield batch
+                starts = np.setdiff1d(rows_of.starts(piece.data), sifted.starts, assume_unique=True)
+                yield self._with_metadata(batch, origin.file, self._in_file(starts, piece.data, origin))
+            elif batch.num_rows or (self.aside is not None and self.aside.waits):
+                yield self._with_metadata(batch, origin.file, np.zeros(0, np.int64))
 
     @property
     def gives_utf8(self) -> bool:
@@ -228,9 +244,19 @@ class Reading:
         fmt = self.format if columns is None else replace(self.format, columns=columns)
         return decoder(fmt if self._gives_text else replace(fmt, line_sep=separator(fmt, how), unit=how.unit), account)
 
-    def _decode(self, how: Decoder, piece: _Piece) -> pa.RecordBatch:
+    @property
+    def _sifts(self) -> bool:
+        """Whether records that cannot be read are set aside."""
+        return self.aside is not None and (self.policy.records or self.policy.text)
+
+    def _decode(self, how: Decoder, piece: _Piece) -> Sifted:
+        """Return the rows of a piece and, once they are set aside, the records that cannot be read."""
         try:
-            return how.decode(piece.data)
+            if not self._sifts:
+                return nothing_bad(how.decode(piece.data))
+            sifted = how.sift(piece.data)
+            if len(sifted.starts):
+                self._set_aside(piece, sifted)
         except BadRecord as error:
             origin = piece.origin_of(error.offset or 0)
             place = np.array([(error.offset or 0) - origin.place])
@@ -239,6 +265,48 @@ class Reading:
             hint = "" if is_utf8(piece.data) else "; set encoding to what the file has, or encodingErrors=replace"
             msg = f"{path!r}, byte {offset}: {error.message}{hint}; mend or remove the record {advice.AGAIN}"
             raise BadRecord(msg, path=path, offset=offset) from error
+        return sifted
+
+    def _set_aside(self, piece: _Piece, sifted: Sifted) -> None:
+        """Set aside the bad records of a piece, file by file; `BadRecord` for the first that the user does not want to be."""
+        spans = zip(sifted.starts.tolist(), sifted.ends.tolist(), strict=True)
+        records = [_without_end(piece.data[start:end], self.format.line_sep) for start, end in spans]
+        takes = self.policy.records, self.policy.text
+        if takes[0] != takes[1]:
+            unwanted = next((place for place, record in enumerate(records) if not takes[not is_utf8(record)]), None)
+            if unwanted is not None:
+                message = f"found '{excerpt(records[unwanted])}', {sifted.reasons[unwanted]}"
+                raise BadRecord(message, offset=int(sifted.starts[unwanted]))
+        places = np.array([origin.place for origin in piece.origins])
+        owners = np.searchsorted(places, sifted.starts, side="right") - 1
+        for owner in np.unique(owners).tolist():
+            origin, chosen = piece.origins[owner], np.flatnonzero(owners == owner).tolist()
+            end = places[owner + 1] if owner + 1 < len(places) else len(piece.data)
+            starts = sifted.starts[chosen] - origin.place
+            if origin.raw is None:
+                offsets, held = starts + origin.offset, [records[place] for place in chosen]
+            else:
+                offsets = self._in_file(starts, piece.data[origin.place : end], origin)
+                held = self._raw_records(origin, offsets - origin.offset)
+            lines = about_records(
+                self.full_path(origin.file),
+                offsets,
+                pa.array(held, pa.binary()),
+                [sifted.reasons[place] for place in chosen],
+                modified_ns=origin.file.modified_ns,
+            )
+            self._take(lines)
+
+    def _raw_records(self, origin: _Origin, starts: npt.NDArray[np.int64]) -> list[bytes]:
+        """Return the records that begin at `starts` of what the file has, without what ends them."""
+        raw, how = origin.raw or b"", origin.charset
+        every = record_starts(raw, sep=separator(self.format, how), unit=how.unit)
+        ends = np.append(value_ends(raw, every, sep=separator(self.format, how), unit=how.unit), 0)
+        return [raw[start : ends[np.searchsorted(every, start)]] for start in starts.tolist()]
+
+    def _take(self, lines: pa.RecordBatch) -> None:
+        if self.aside is not None:
+            self.aside.take(lines)
 
     def _in_file(self, starts: npt.NDArray[np.int64], text: bytes, origin: _Origin) -> npt.NDArray[np.int64]:
         """Return where in the file the records begin that begin at `starts` of `text`, all that came from `origin`.
@@ -253,17 +321,45 @@ class Reading:
 
     def _pieces(self, splits: Iterable[Split]) -> Iterator[_Piece]:
         for split in splits:
-            failpoints.hit("source.read")
-            path = self.full_path(split.file)
-            self.admit(split.file.path)
-            with self._open(split.file, path) as handle:
-                self._check(handle, split.file, path)
-                with _named(path):
-                    yield from self._pieces_of(handle, split, codec_of(path))
-                self._check(handle, split.file, path)
+            for item in self._guarded(split, self._read):
+                if isinstance(item, _Piece):
+                    yield item
+                else:
+                    self._take(item)
 
-    def _pieces_of(self, handle: ReadHandle, split: Split, codec: str | None) -> Iterator[_Piece]:
+    def _read(self, split: Split) -> Iterator[_Piece | pa.RecordBatch]:
+        """Yield what one split holds, and lines about what of it could not even be told apart."""
+        failpoints.hit("source.read")
+        path = self.full_path(split.file)
+        self.admit(split.file.path)
+        with self._open(split.file, path) as handle:
+            self._check(handle, split.file, path)
+            with _named(path):
+                yield from self._pieces_of(handle, split, codec_of(path))
+            self._check(handle, split.file, path)
+
+    def _pieces_of(self, handle: ReadHandle, split: Split, codec: str | None) -> Iterator[_Piece | pa.RecordBatch]:
         """Yield what one split holds, as UTF-8 wherever values are made of text. Raises `BadFile`, and `BadRecord` without a path."""
+        refusals: list[tuple[int, bytes, str]] = []
+        if self._sifts and self.policy.records:
+            taking = replace(self, format=replace(self.format, refuse=lambda *refusal: refusals.append(refusal)))
+            for piece in taking._found(handle, split, codec):  # noqa: SLF001 - the same, with a place for what is refused
+                yield from self._refused(split, refusals)
+                yield piece
+            yield from self._refused(split, refusals)
+        else:
+            yield from self._found(handle, split, codec)
+
+    def _refused(self, split: Split, refusals: list[tuple[int, bytes, str]]) -> Iterator[pa.RecordBatch]:
+        """Yield lines about what was refused, and forget it."""
+        if refusals:
+            offsets, records, reasons = zip(*refusals, strict=True)
+            held = [_without_end(record, self.format.line_sep) for record in records]
+            refusals.clear()
+            path, version = self.full_path(split.file), split.file.modified_ns
+            yield about_records(path, np.array(offsets), pa.array(held, pa.binary()), reasons, modified_ns=version)
+
+    def _found(self, handle: ReadHandle, split: Split, codec: str | None) -> Iterator[_Piece | pa.RecordBatch]:
         form, fmt = self._in_records, self.format
         known = None if by_mark(fmt.encoding) else charset(fmt.encoding, b"")
         in_place = form.in_bytes(fmt)
@@ -276,8 +372,99 @@ class Reading:
         if header:
             columns = form.columns(fmt, self._text(header, 0, written) if decodes else header)
         for offset, data in blocks:
+            if decodes and self._sifts and self.policy.text:
+                yield from self._legible(split.file, offset, data, written, columns)
+                continue
             text = self._text(data, offset, written) if decodes else data
             yield _Piece(text, [_Origin(0, split.file, offset, written, None if text is data else data)], columns)
+
+    def _legible(
+        self, file: FileVersion, offset: int, data: bytes, how: Charset, columns: tuple[str, ...] | None
+    ) -> Iterator[_Piece | pa.RecordBatch]:
+        """Yield what of a block is text, and a line about each record that is none; a piece ends in front of one."""
+        starts = self._in_records.record_starts(self.format, data, how)
+        bounds = [*starts.tolist(), len(data)]
+        bad = refused(
+            len(starts), lambda low, high: _undecoded(data[bounds[low] : bounds[high]], how.codec, self._errors)
+        )
+        at = 0
+        for place, _ in [*bad, (len(starts), None)]:
+            if bounds[place] > at:
+                part = data[at : bounds[place]]
+                text = self._text(part, offset + at, how)
+                yield _Piece(text, [_Origin(0, file, offset + at, how, None if text is part else part)], columns)
+            at = bounds[min(place + 1, len(starts))]
+        if bad:
+            ends = [*value_ends(data, starts, sep=separator(self.format, how), unit=how.unit).tolist()]
+            records = pa.array([data[bounds[place] : ends[place]] for place, _ in bad], pa.binary())
+            reasons = [f"expected {self.format.encoding}"] * len(bad)
+            offsets = offset + starts[[place for place, _ in bad]]
+            yield about_records(self.full_path(file), offsets, records, reasons, modified_ns=file.modified_ns)
+
+    # -- what cannot be read as a whole ----------------------------------------------------------------------------
+
+    def _guarded(self, split: Split, read: Callable[[Split], Iterator[_Item]]) -> Iterator[_Item]:
+        """Yield what is read of a split, or set it aside: nothing of a bad file is yielded, and nothing of a range that changed.
+
+        What is read is held back until it is known to be whole, as long as that is little. Of more, what was yielded has to be
+        dropped if it turns out bad: the task begins again, and looks at everything before it yields any of it.
+        """
+        aside = self.aside
+        if aside is None or not (self.policy.files or self.policy.changes):
+            yield from read(split)
+            return
+        held: list[_Item] = []
+        size = 0
+        try:
+            items = read(split)
+            for item in items:
+                held.append(item)
+                size += _size_of(item)
+                if size > _HELD_BYTES:
+                    break
+            if size > _HELD_BYTES and not aside.restarts:
+                held.clear()
+                for _ in items:  # to the end, whatever it holds
+                    pass
+                items = read(split)
+        except (BadFile, BadRecord, FileChanged) as error:
+            self._set_split_aside(split, error, aside)
+            return
+        yield from held
+        try:
+            yield from items
+        except (BadFile, BadRecord, FileChanged) as error:
+            if not aside.restarts or not self._takes(error):
+                raise
+            aside.restarts = False
+            raise BeginAgain from error
+
+    def _takes(self, error: PenstockError) -> bool:
+        """Tell whether what an error is about is set aside."""
+        return self.policy.changes if isinstance(error, FileChanged) else self.policy.files
+
+    def _set_split_aside(self, split: Split, error: BadFile | BadRecord | FileChanged, aside: Aside) -> None:
+        """Set aside the range of a file that changed, or a file that is bad: once, whatever ranges of it were planned.
+
+        A file that is read in ranges is bad only by what it begins with, in each of them alike; the first one tells.
+        """
+        if not self._takes(error):
+            raise error
+        whole = isinstance(error, BadFile)
+        if whole and split.start:
+            return
+        span = (0, split.file.size) if whole else (split.start, split.end - split.start)
+        code = CHANGE if isinstance(error, FileChanged) else FILE
+        aside.take(
+            about_file(
+                self.full_path(split.file),
+                offset=span[0],
+                size=span[1],
+                modified_ns=split.file.modified_ns,
+                reason=error.message,
+                code=code,
+            )
+        )
 
     def _blocks(self, handle: ReadHandle, split: Split, chunks: Iterator[bytes] | None, how: Charset) -> Found:
         """Return what a split holds as the file has it."""
@@ -487,6 +674,26 @@ def _undecodable(found: bytes, offset: int, encoding: str) -> BadRecord:
     shown = excerpt(found.decode("ascii", "backslashreplace"))
     msg = f"found '{shown}', expected {encoding}; set encoding to what the file has, or encodingErrors=replace"
     return BadRecord(msg, offset=offset)
+
+
+def _undecoded(data: bytes, codec: str, errors: str) -> UnicodeDecodeError | None:
+    try:
+        to_utf8(data, codec, errors)
+    except UnicodeDecodeError as error:
+        return error
+    return None
+
+
+def _without_end(record: bytes, sep: bytes | None) -> bytes:
+    """Return a record without what ends it."""
+    if sep is not None:
+        return record.removesuffix(sep)
+    return record[:-2] if record.endswith(b"\r\n") else record[:-1] if record.endswith((b"\n", b"\r")) else record
+
+
+def _size_of(item: _Piece | pa.RecordBatch) -> int:
+    """Return about how much memory an item takes."""
+    return len(item.data) if isinstance(item, _Piece) else int(item.nbytes)
 
 
 def _printable(path: str) -> str:

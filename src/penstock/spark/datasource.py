@@ -102,8 +102,9 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """The source of one query. Plans in the source's process, reads in tasks; see `source.plan` and `source.read`."""
 
     def __init__(self, options: Options, schema: str) -> None:
-        from penstock.source.configured import reading
+        from penstock.source.configured import check_plain, reading
 
+        check_plain(options)
         self._options = options
         self._reading = reading(options, schema)
         self._planner: Planner | None = None

@@ -12,10 +12,12 @@ output may have forged: it is the one that the caller of `verify` names, or noth
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from typing import TYPE_CHECKING, NoReturn
 
 from penstock.errors import OptionError
 from penstock.formats import format_named
+from penstock.formats.aside import Tally, path_bytes
 from penstock.formats.format import CSV_OPTIONS
 from penstock.ingestion.stage import Stage, named
 from penstock.options import SOURCE, parse
@@ -32,12 +34,15 @@ if TYPE_CHECKING:
     from penstock.source.cursor import Split
     from penstock.verify.compare import Example
     from penstock.verify.files import OutputFiles, SinkView
+    from penstock.verify.records import Unit
 
 _TEXT = '{"fields":[{"metadata":{},"name":"value","nullable":true,"type":"string"}],"type":"struct"}'
 _CONTENT = (
     "format",
     "encoding",
     "encodingErrors",
+    "badRecords",
+    "badFiles",
     "lineSep",
     "sep",
     *CSV_OPTIONS,
@@ -51,7 +56,8 @@ _CONTENT = (
 class SourceCheck:
     """How an output compares with its source.
 
-    `proved`: every record that was read is in it exactly once. Otherwise `reason` says what is different, or why it
+    `proved`: every record that was read is in it exactly once, or on a line about what was set aside, of which there are
+    `set_aside`. Otherwise `reason` says what is different, or why it
     cannot be told. `waiting_*` is there and was not read yet.
     """
 
@@ -65,6 +71,7 @@ class SourceCheck:
     waiting_bytes: int = 0
     notes: tuple[str, ...] = ()
     examples: tuple[Example, ...] = ()
+    set_aside: int = 0
 
 
 class CannotTellError(Exception):
@@ -106,15 +113,28 @@ class _Comparison:
         if not feeds[0].compares_buckets:
             lost = "".join(f", nor {name}, which is not in the data" for name in feeds[0].dropped)
             self.notes.append(f"bucketBy uses the time of the batch: where rows lie was not compared{lost}")
+        reading = feeds[0].stage.reading
+        versions = {(path_bytes(reading.full_path(s.file)), s.file.size, s.file.modified_ns) for s in splits}
+        for feed in feeds:
+            feed.versions = versions
         zoned = [(feeds[0].in_zone(zone), some) for zone, some in by_zone(splits, zones(views[0])).items()]
         sides = Sides(
-            source=tuple(unit for feed, some in zoned for unit in feed.source(some)),
+            source=(*(unit for feed, some in zoned for unit in feed.source(some)), *self._retried(feeds, views)),
             output=tuple(unit for feed, view in zip(feeds, views, strict=True) for unit in feed.output(view)),
-            traced=lambda: (unit for feed, some in zoned for unit in feed.single(some)),
+            traced=lambda: (
+                *(unit for feed, some in zoned for unit in feed.single(some)),
+                *self._retried(feeds, views),
+            ),
             parallel=feeds[0].stage.transform is None,  # a user's function may not be made for several threads
             progress=progress,
         )
         self.notes += [note for view in views for note in view.head.account.told()]
+        aside = reduce(Tally.plus, (view.head.aside for view in views), Tally())
+        if aside.changes:
+            self.notes.append(
+                f"{aside.changes} ranges of files had changed or were gone before they were read: what they held is neither in the "
+                "output nor in SRC any more"
+            )
         of_source, of_output = sums(sides)
         return SourceCheck(
             self.source,
@@ -127,7 +147,12 @@ class _Comparison:
             waiting_bytes=waiting[1],
             notes=tuple(dict.fromkeys(self.notes)),
             examples=() if of_source == of_output else tuple(examples(sides)),
+            set_aside=aside.total,
         )
+
+    @staticmethod
+    def _retried(feeds: list[Feed], views: list[SinkView]) -> tuple[Unit, ...]:
+        return tuple(unit for feed, view in zip(feeds, views, strict=True) for unit in feed.retried(view))
 
     def _of_source(self) -> list[SinkView]:
         """Return the sinks that noted this source; else the only one there is, whose source was moved or not noted."""

@@ -91,14 +91,19 @@ class SinkView:
         return {} if self.published else {growth.path: growth for growth in self.head.grown}
 
     @property
+    def output(self) -> tuple[FinishedFile, ...]:
+        """Return the finished files that hold rows; the others are about what was set aside."""
+        return tuple(file for file in self.files if not file.is_aside)
+
+    @property
     def bytes(self) -> int:
-        """Return the size of all its files, finished and growing, when all is visible."""
-        return sum(file.bytes for file in self.files) + sum(self.head.lengths.values())
+        """Return the size of the files that hold rows, finished and growing, when all is visible."""
+        return sum(file.bytes for file in self.output) + sum(self.head.lengths.values())
 
     @property
     def open_rows(self) -> int:
         """Return how many rows are committed and lie in open parts."""
-        return sum(part.rows for part in self.head.open)
+        return sum(part.rows for part in self.head.open if not part.is_aside)
 
     @property
     def open_segments(self) -> Iterator[Segment]:
@@ -108,7 +113,10 @@ class SinkView:
 
 @dataclass(frozen=True)
 class SinkFiles:
-    """What was found of one sink. `owed_files` are decided and not visible yet; `unnamed_files` are left in staging."""
+    """What was found of one sink. `owed_files` are decided and not visible yet; `unnamed_files` are left in staging.
+
+    Beside its files with rows it has `aside_files`, with `aside_lines` about what was set aside, those not visible yet included.
+    """
 
     sink: str
     files: int
@@ -117,6 +125,8 @@ class SinkFiles:
     open_rows: int
     owed_files: int
     unnamed_files: int
+    aside_files: int = 0
+    aside_lines: int = 0
 
 
 @dataclass(frozen=True)
@@ -178,12 +188,14 @@ class _Check:
             self._staged(view, segment)
         return SinkFiles(
             sink=view.sink.sink_id,
-            files=len(view.files) + len(view.head.lengths),
+            files=len(view.output) + len(view.head.lengths),
             rows=view.head.total_rows - view.open_rows,
             bytes=view.bytes,
             open_rows=view.open_rows,
             owed_files=owed_files,
             unnamed_files=sum(1 for _ in view.sink.committer.unnamed(view.head, published=view.published)),
+            aside_files=len(view.files) - len(view.output),
+            aside_lines=view.head.aside.total,
         )
 
     def _all_finished(self, view: SinkView) -> int:

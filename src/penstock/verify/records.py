@@ -18,13 +18,19 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from penstock.formats import ReadFormat, arrow_batches, format_named
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.formats import ReadFormat, arrow_batches, decoder, format_named
 from penstock.formats.account import Account
+from penstock.formats.aside import FILE, LINES_READ, RECORD, RETRIED, Aside, path_of, record_bytes
 from penstock.formats.charsets import UTF_8_CHARSET
 from penstock.formats.codecs import decompressed
 from penstock.formats.families import RecordFormat, TableFormat
 from penstock.formats.registry import record_format, table_format
 from penstock.formats.trial import as_text, refused, text_schema
+from penstock.ingestion.mended import Key, Mended
+from penstock.sink.ledger import is_aside
 from penstock.sink.parts import ARROW, BYTES
 from penstock.source.read import EXPANDED_BYTES_MAX, EXPANSION_MAX
 from penstock.storage import entry_at
@@ -32,8 +38,7 @@ from penstock.verify.sums import lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
-
-    import pyarrow as pa
+    from collections.abc import Set as AbstractSet
 
     from penstock.ingestion.stage import Stage
     from penstock.sink.ledger import Growth
@@ -44,6 +49,7 @@ if TYPE_CHECKING:
 
     Records = Iterator[tuple[str, pa.RecordBatch]]  # (bucket, rows of the common form)
 
+ASIDE = "(set aside)"  # in place of a bucket, with those records that are lines about what was set aside
 _BLOCK_BYTES = 8 << 20
 _SPLIT_BYTES = 64 << 20
 _GROUP_FILES = 2000
@@ -80,6 +86,8 @@ class Feed:
 
     def __init__(self, stage: Stage, sink: Sink) -> None:
         self.stage = stage
+        self.versions: AbstractSet[tuple[bytes, int, int]] = frozenset()
+        """Path, size and time of the files that the source has: a line about another version has no like there."""
         self._sink = sink
         self._as_lines = format_named(sink.options["format"]).as_lines
         self._passes_text = self._as_lines and not sink.options["bucketBy"] and self.stage.plain_text
@@ -97,7 +105,9 @@ class Feed:
         """Return the same for what was read in another zone than the last run had; `None`: in that one."""
         if zone is None:
             return self
-        return Feed(replace(self.stage, reading=self.stage.reading.in_zone(zone)), self._sink)
+        feed = Feed(replace(self.stage, reading=self.stage.reading.in_zone(zone)), self._sink)
+        feed.versions = self.versions
+        return feed
 
     def source(self, splits: Iterable[Split]) -> Iterator[Unit]:
         """Yield units of the splits: small ones together, large ones cut where that is cheap."""
@@ -114,6 +124,24 @@ class Feed:
                 group, size = [], 0
         if group:
             yield self._unit(group)
+
+    def retried(self, view: SinkView) -> Iterator[Unit]:
+        """Yield units of what was taken in of what had been set aside: records that the source does not have so."""
+        for piece in pieces(view):
+            if is_aside(piece.bucket) and view.head.aside.retried:
+                label = f"(retried) {piece.label}"
+                yield Unit(label, piece.end - piece.start, partial(self._taken_in, view.sink.storage, piece))
+
+    def _taken_in(self, storage: Storage, piece: Piece) -> Records:
+        records: dict[Key, bytes] = {}
+        with storage.open(piece.path) as handle:
+            for about in lines_of(_chunks(handle.read, piece.start, piece.end)):
+                lines_in = about.filter(pc.equal(about.column("code"), RETRIED))
+                for line, record in zip(lines_in.to_pylist(), record_bytes(lines_in).to_pylist(), strict=True):
+                    records[Key(path_of(line), line["modified_ns"], line["offset"])] = record
+        if records:
+            for rows in Mended(self.stage, records).rows():
+                yield from self._placed(rows)
 
     def single(self, splits: Iterable[Split]) -> Iterator[Unit]:
         """Yield units of one file each, so that a record can be traced to its file."""
@@ -133,11 +161,18 @@ class Feed:
 
     def _rows(self, splits: list[Split]) -> Records:
         # Where the sink fails over strings that are no text, there are none that were committed.
-        for piece in self.stage.read(splits, text=self._passes_text, errors="replace"):
+        aside = Aside()
+        for piece in self.stage.setting_aside(aside).read(splits, text=self._passes_text, errors="replace"):
             if isinstance(piece, bytes):
                 yield "", lines(piece)
             else:
                 yield from self._placed(piece)
+            yield from self._beside(aside)
+        yield from self._beside(aside)
+
+    def _beside(self, aside: Aside) -> Records:
+        for about in aside.handed_on():
+            yield ASIDE, _compared(about)
 
     def _placed(self, rows: pa.RecordBatch) -> Records:
         if self._buckets is None:
@@ -164,6 +199,11 @@ class Feed:
             yield Unit(piece.label, piece.end - piece.start, partial(self._records, storage, piece))
 
     def _records(self, storage: Storage, piece: Piece) -> Records:
+        if is_aside(piece.bucket):
+            with storage.open(piece.path) as handle:
+                for about in lines_of(_chunks(handle.read, piece.start, piece.end)):
+                    yield ASIDE, _compared(self._told(about))
+            return
         bucket = piece.bucket if self.compares_buckets else ""
         with storage.open(piece.path) as handle:
             if piece.form == ARROW:
@@ -176,6 +216,15 @@ class Feed:
                 batches = table_format(fmt.name).rows(fmt, handle, piece.end, span)
             yield from ((bucket, rows) for rows in batches)
 
+    def _told(self, about: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the lines that the source can be compared with: not those about a version that it does not have any more."""
+        versions = [
+            line["code"] == RECORD
+            or (line["code"] == FILE and (path_of(line), line["size"], line["modified_ns"]) in self.versions)
+            for line in about.select(["code", "path", "path_base64", "size", "modified_ns"]).to_pylist()
+        ]
+        return about.filter(pa.array(versions, pa.bool_()))
+
     def _decoded(self, chunks: Iterator[bytes], *, whole: bool) -> Iterator[pa.RecordBatch]:
         if self._as_lines:
             yield from map(lines, _line_blocks(chunks))
@@ -186,6 +235,28 @@ class Feed:
         decode, header = form.decoder(fmt, Account()).decode, form.header(self._fmt)
         for offset, block in form.stream_blocks(fmt, chunks, UTF_8_CHARSET):
             yield decode(block.removeprefix(header) if whole and not offset else block)
+
+
+def aside_lines(view: SinkView) -> Iterator[pa.RecordBatch]:
+    """Yield all that a sink has about what was set aside, visible or not."""
+    for piece in pieces(view):
+        if is_aside(piece.bucket):
+            with view.sink.storage.open(piece.path) as handle:
+                yield from lines_of(_chunks(handle.read, piece.start, piece.end))
+
+
+def lines_of(chunks: Iterable[bytes]) -> Iterator[pa.RecordBatch]:
+    """Yield what a file of a sink has about what was set aside, in blocks."""
+    read = decoder(LINES_READ)
+    for block in _line_blocks(chunks):
+        yield read.decode(block)
+
+
+def _compared(about: pa.RecordBatch) -> pa.RecordBatch:
+    """Return what of the lines says which record or file they are about; when and why it was set aside may differ."""
+    names = ["path", "path_base64", "offset", "size", "code"]
+    arrays = [*(about.column(name) for name in names), record_bytes(about)]
+    return pa.RecordBatch.from_arrays(arrays, names=[*names, "bytes"])
 
 
 def pieces(view: SinkView) -> Iterator[Piece]:

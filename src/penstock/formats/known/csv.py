@@ -12,6 +12,8 @@ from penstock.formats.lines import BLOCK_BYTES
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    import numpy as np
+    import numpy.typing as npt
     import pyarrow as pa
 
     from penstock.formats.account import Account
@@ -71,7 +73,7 @@ class _Csv(RecordFormat):
         start = max(start, span[0])
         if start >= span[1]:
             return header, iter(())
-        return header, csv_blocks(read, size, start, span[1], BLOCK_BYTES, dialect=fmt.csv)
+        return header, csv_blocks(read, size, start, span[1], BLOCK_BYTES, dialect=fmt.csv, refuse=fmt.refuse)
 
     def streamed(self, fmt: ReadFormat, chunks: Iterable[bytes], how: Charset) -> Found:
         from penstock.formats.csvcut import csv_stream_header
@@ -82,7 +84,12 @@ class _Csv(RecordFormat):
     def stream_blocks(self, fmt: ReadFormat, chunks: Iterable[bytes], how: Charset) -> Blocks:  # noqa: ARG002 - as ASCII
         from penstock.formats.csvcut import csv_stream_blocks
 
-        return csv_stream_blocks(chunks, BLOCK_BYTES, dialect=fmt.csv)
+        return csv_stream_blocks(chunks, BLOCK_BYTES, dialect=fmt.csv, refuse=fmt.refuse)
+
+    def record_starts(self, fmt: ReadFormat, block: bytes, how: Charset) -> npt.NDArray[np.int64]:  # noqa: ARG002 - as ASCII
+        from penstock.formats.csvcut import record_starts
+
+        return record_starts(block, fmt.csv)
 
     def columns(self, fmt: ReadFormat, header: bytes) -> tuple[str, ...]:
         from penstock.formats.delimited import header_names, header_places
