@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from penstock import failpoints
-from penstock.sink.sink import Sink
+from penstock.sink.layout import Layout
 from penstock.verify import sums, verify
 from tests.support.extras import WITH_AVRO
 
@@ -74,7 +74,17 @@ def test_an_output_in_order(penstock: Callable[..., Said], written: Output) -> N
     assert said.status == 0
     assert said.facts["ok"] is True
     assert said.facts["output"]["sinks"] == [
-        {"sink": "s", "files": 3, "rows": 8, "bytes": 16, "open_rows": 1, "owed_files": 0, "unnamed_files": 0}
+        {
+            "sink": "s",
+            "files": 3,
+            "rows": 8,
+            "bytes": 16,
+            "open_rows": 1,
+            "owed_files": 0,
+            "unnamed_files": 0,
+            "aside_files": 0,
+            "aside_lines": 0,
+        }
     ]
     assert said.facts["output"]["hidden_files"] == 2
     assert "verified: every file is there" in penstock("verify", written.root).out
@@ -273,7 +283,7 @@ def test_rows_that_were_published_as_text(penstock: Callable[..., Said], pipelin
     schema = json.dumps({"type": "struct", "fields": fields})
     line = pipeline(source={"format": "json"}, schema=schema, sink_options={"format": "parquet"})
     line.put("a.json", '{"id": 1, "meta": {}}', '{"id": 2}')
-    with patch.object(Sink, "check"):
+    with patch.object(Layout, "check"):
         line.run(finish=False)
     staged = against(line.dst, line.src)
     assert (staged.proved, staged.output_records) == (True, 2)

@@ -169,8 +169,8 @@ def unreadable(block: bytes, starts: npt.NDArray[np.int64]) -> Found:
     if is_utf8(block):
         return np.zeros(0, np.int64), []
     bounds = [*starts.tolist(), len(block)]
-    told = MalformedError("UTF-8")
-    bad = refused(len(starts), lambda low, high: None if is_utf8(block[bounds[low] : bounds[high]]) else told)
+    refusal = MalformedError("UTF-8")
+    bad = refused(len(starts), lambda low, high: None if is_utf8(block[bounds[low] : bounds[high]]) else refusal)
     return np.array([place for place, _ in bad], np.int64), ["UTF-8"] * len(bad)
 
 

@@ -55,7 +55,7 @@ class Mended:
 
     def bad(self) -> dict[Key, str]:
         """Return which records still cannot be read, and why."""
-        aside, found = Aside(), {}
+        aside, reasons = Aside(), {}
         reading = replace(self._reading(), policy=Policy(records=True, text=True), aside=aside)
         for _ in configured.rows(self._stage.options, reading, self._splits()):
             pass
@@ -63,8 +63,8 @@ class Mended:
             for line in lines.select(["path", "path_base64", "offset", "reason"]).to_pylist():
                 keys = self._files[_path(line).removeprefix(f"{reading.root}/")]
                 ends = np.cumsum([len(self._records[key]) + len(self._end) for key in keys])
-                found[keys[int(np.searchsorted(ends, line["offset"], side="right"))]] = str(line["reason"])
-        return found
+                reasons[keys[int(np.searchsorted(ends, line["offset"], side="right"))]] = str(line["reason"])
+        return reasons
 
     def rows(self, account: Account | None = None) -> Iterator[pa.RecordBatch]:
         """Yield the rows that the ingest makes of the records."""

@@ -106,11 +106,11 @@ class Stage:
         The transform is tried on an empty batch, here, to learn its
         schema: `OptionError` if that fails.
         """
-        options, how = _reading(source, schema)
+        options, reading = _reading(source, schema)
         if options["badRecordColumn"]:
             msg = "badRecordColumn is for a query of your own; an ingest sets aside in files below its output; leave it out"
             raise OptionError(msg)
-        empty = _empty(configured.expected_schema(options, how))
+        empty = _empty(configured.expected_schema(options, reading))
         packed = _packed(transform)
         try:
             function = _function(packed)

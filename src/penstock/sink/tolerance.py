@@ -37,16 +37,16 @@ class Tolerance:
         new = reduce(Tally.plus, (result.aside for result in results), Tally())
         count = head.aside.total + new.total
         read = (head.account.rows or head.total_rows) + sum(result.records for result in results) + count
-        told = f"{count:,} of {read:,} records and files are set aside since the sink began, {new.total:,} of them in this batch"
+        counted = f"{count:,} of {read:,} records and files are set aside since the sink began, {new.total:,} of them in this batch"
         if self.lines is not None and count > self.lines:
-            self._raise(told, f"maxBadRecords={self.lines}")
+            self._raise(counted, f"maxBadRecords={self.lines}")
         if self.fraction is not None and count > self.fraction * read:
-            self._raise(told, f"maxBadFraction={self.fraction:g}")
+            self._raise(counted, f"maxBadFraction={self.fraction:g}")
 
     @staticmethod
-    def _raise(told: str, limit: str) -> None:
+    def _raise(counted: str, limit: str) -> None:
         msg = (
-            f"{told}, and {limit}; nothing of this batch is visible: look whether format, schema and encoding are what the files "
+            f"{counted}, and {limit}; nothing of this batch is visible: look whether format, schema and encoding are what the files "
             "have, or raise the limit, and start again"
         )
         raise TooMuchSetAside(msg)
