@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from penstock.aio.retry import Retry
     from penstock.errors import PenstockError
     from penstock.ingestion.job import Ingested, ingest
+    from penstock.ingestion.late import Late, NotRead, late
     from penstock.spark.calls import AsyncMap, async_map, call_counts, split_errors
     from penstock.spark.local import local_session
     from penstock.spark.register import register
@@ -24,6 +25,8 @@ __all__ = [
     "AsyncFunction",
     "AsyncMap",
     "Ingested",
+    "Late",
+    "NotRead",
     "PenstockError",
     "Retry",
     "async_map",
@@ -31,6 +34,7 @@ __all__ = [
     "errors",
     "in_threads",
     "ingest",
+    "late",
     "local_session",
     "register",
     "replayable",
@@ -41,12 +45,15 @@ _HOMES = {
     "AsyncFunction": "penstock.aio.function",
     "AsyncMap": "penstock.spark.calls",
     "Ingested": "penstock.ingestion.job",
+    "Late": "penstock.ingestion.late",
+    "NotRead": "penstock.ingestion.late",
     "PenstockError": "penstock.errors",
     "Retry": "penstock.aio.retry",
     "async_map": "penstock.spark.calls",
     "call_counts": "penstock.spark.calls",
     "in_threads": "penstock.aio.function",
     "ingest": "penstock.ingestion.job",
+    "late": "penstock.ingestion.late",
     "local_session": "penstock.spark.local",
     "register": "penstock.spark.register",
     "replayable": "penstock.spark.replayable",

@@ -195,6 +195,32 @@ def replan(
 
 @app.command()
 @command
+def late(
+    *,
+    src: Source,
+    dst: Output,
+    accept: Annotated[
+        Pairs, _flag("--accept", "GLOB", "Have late files read by the next start: '*' is all; repeatable.")
+    ] = None,
+    dismiss: Annotated[Pairs, _flag("--dismiss", "GLOB", "Take late files off the list, unread; repeatable.")] = None,
+    checkpoint: Annotated[Text, _flag("--checkpoint", "DIR", "Of the query, where it is not where it was.")] = None,
+    source_option: Annotated[
+        Pairs, _flag("--source-option", "K=V", "Of a query that was no ingest, repeatable.")
+    ] = None,
+    query_ended: Annotated[bool, typer.Option("--query-ended", help="You have seen that the query has ended.")] = False,
+    as_json: Json = False,  # noqa: ARG001 - `command` reads it
+) -> Answer:
+    """List the files of SRC that the query which writes DST has not read: too late, held back, in the future.
+
+    With --accept the next start of the query reads late ones, each once; no file is touched. Refused while the query runs.
+    """
+    from penstock.cli import late as commands
+
+    return commands.late(src, dst, accept, dismiss, checkpoint, source_option or [], query_ended=query_ended)
+
+
+@app.command()
+@command
 def doctor(
     *,
     url: Annotated[

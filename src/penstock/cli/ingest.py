@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from penstock import clock
 from penstock.cli.answer import Answer, counted
 from penstock.cli.process import importable_here, session, status_of, stop_signals
-from penstock.cli.progress import Course, reporter, starting
+from penstock.cli.progress import Course, not_read, reporter, starting
 from penstock.errors import OptionError
 from penstock.options import SOURCE, parse
 from penstock.options.formats import DEFAULT, READ, VALUES, WRITTEN
@@ -58,7 +58,7 @@ class Request:
     @staticmethod
     def of(src: str, dst: str, source: Flags, sink: Flags, transform: str | None, checkpoint: str | None) -> Request:
         """Put flags and K=V together and check them; `UsageError` if the ingest could not run."""
-        from_options, to_options = _merged(*source, "--source-option"), _merged(*sink, "--sink-option")
+        from_options, to_options = merged(*source, "--source-option"), merged(*sink, "--sink-option")
         to_options.setdefault("format", _same_format(from_options))
         request = Request(src, dst, from_options, to_options, transform, checkpoint)
         request.check()
@@ -172,7 +172,8 @@ def _watching(stop: Stop, course: Course, shown: Callable[[Course], None]) -> Ca
     return progress
 
 
-def _merged(flags: dict[str, str | None], pairs: list[str], flag: str) -> dict[str, str]:
+def merged(flags: dict[str, str | None], pairs: list[str], flag: str) -> dict[str, str]:
+    """Return options by flags of their own and K=V together; `OptionError` for what is no pair, or is given twice."""
     options = {name: value for name, value in flags.items() if value is not None}
     names = {name.lower(): name for name in flags}
     for pair in pairs:
@@ -230,6 +231,8 @@ def _show(facts: dict[str, Any], out: Console) -> None:
         )
     else:
         out.print("nothing new to read")
+    for text in not_read(facts):
+        out.print(f"not read {text}", soft_wrap=True)
     for note in facts["notes"]:
         out.print(f"note     {note}", soft_wrap=True)
     total = f"{counted(facts['rows'], 'row')} in {counted(facts['output_files'], 'file')}, {format_size(facts['output_bytes'])}"

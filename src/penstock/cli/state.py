@@ -12,8 +12,10 @@ import typer
 
 from penstock import clock
 from penstock.cli.answer import Answer, counted, moment, printable
+from penstock.cli.progress import not_read
 from penstock.clock import SECOND_NS
 from penstock.errors import OptionError
+from penstock.ingestion.late import told
 from penstock.storage import TEMPORARY, locate
 from penstock.units import format_duration, format_size
 from penstock.verify.files import SinkView, existing_sinks, size_if_there, unnamed
@@ -134,6 +136,7 @@ def _sink_facts(sink: Sink) -> dict[str, Any]:
         "null_columns": head.account.null_columns,
         "unknown_fields": head.account.unknown,
         "notes": head.account.told(),
+        **told(sink, head),
         "open": [_part_facts(part) for part in sorted(head.open, key=lambda part: part.key)],
         "unnamed_files": len(unnamed(sink, head, published=published)),
     }
@@ -209,7 +212,7 @@ def _temporaries(storage: Storage, directory: str) -> Iterator[dict[str, Any]]:
 def _show_sink(sink: dict[str, Any], out: Console) -> None:
     out.print(f"sink {sink['sink']}", style="bold")
     _show_committed(sink, out)
-    for note in sink["notes"]:
+    for note in (*not_read(sink), *sink["notes"]):
         out.print(f"  {note}", soft_wrap=True)
     _show_not_visible(sink, out)
     _show_open(sink["open"], out)

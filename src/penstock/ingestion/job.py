@@ -35,6 +35,7 @@ from penstock.errors import DamagedState, NotThere, OptionError
 from penstock.formats.account import Account
 from penstock.ingestion.earlier import Earlier
 from penstock.ingestion.failures import meaning
+from penstock.ingestion.late import counts
 from penstock.ingestion.places import check_apart, check_reached
 from penstock.ingestion.replan import in_flight
 from penstock.ingestion.stage import Stage
@@ -86,7 +87,9 @@ _NO_OPTIONS = {
 class Ingested:
     """What an ingest has done: input since the checkpoint began, output since the sink began; `batch` is the last one.
 
-    `waiting` says that one that watches has taken all that is there, and waits for more. Of what this call has read:
+    `waiting` says that one that watches has taken all that is there, and waits for more. Of files that were not read `late_files`
+    came too late, `accepted_files` too, and wait for the next batch, `held_files` changed too recently, and `future_files` have a time that
+    has not come; see `penstock.late`. Of what this call has read:
     `null_columns` are the columns that were null in every row, `unknown_fields` what the data had under names that no column
     has, by name with how often, a hundred names at most; `notes` say both to people, and are empty where there is nothing to say.
     """
@@ -101,6 +104,10 @@ class Ingested:
     output_bytes: int
     open_rows: int
     waiting: bool = False
+    late_files: int = 0
+    accepted_files: int = 0
+    held_files: int = 0
+    future_files: int = 0
     null_columns: tuple[str, ...] = ()
     unknown_fields: Mapping[str, int] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
@@ -405,6 +412,7 @@ class _Job:
             output_bytes=head.total_bytes,
             open_rows=sum(part.rows for part in head.open),
             waiting=waiting,
+            **counts(offset),
             null_columns=tuple(new.null_columns),
             unknown_fields=dict(new.unknown),
             notes=tuple(new.told()),

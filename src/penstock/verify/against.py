@@ -23,7 +23,7 @@ from penstock.sink.existing import NotedStage
 from penstock.storage import locate
 from penstock.verify.compare import Sides, examples, sums
 from penstock.verify.records import Feed
-from penstock.verify.taken import last_offset, taken
+from penstock.verify.taken import last_offset, late_files, taken
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -207,7 +207,8 @@ class _Comparison:
         for view, feed in zip(views, feeds, strict=True):
             if feed.stage.options["startingFrom"] == "latest":
                 _refuse("startingFrom=latest: which files were there before is not noted")
-            found = taken(storage, root, feed.stage.options, last_offset(view))
+            offset = last_offset(view)
+            found = taken(storage, root, feed.stage.options, offset, late_files(view, offset))
             for split in found.splits:
                 before = furthest.get(split.file.path)
                 furthest[split.file.path] = before if before and before.end >= split.end else split
