@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from penstock.aio.function import AsyncFunction, in_threads
     from penstock.aio.retry import Retry
     from penstock.errors import PenstockError
-    from penstock.ingestion.job import Ingested, ingest
+    from penstock.ingestion.dry import DryRun
+    from penstock.ingestion.job import Ingested, dry_run, ingest
     from penstock.ingestion.late import Late, NotRead, late
     from penstock.spark.calls import AsyncMap, async_map, call_counts, split_errors
     from penstock.spark.local import local_session
@@ -24,6 +25,7 @@ __version__ = "0.1.0"
 __all__ = [
     "AsyncFunction",
     "AsyncMap",
+    "DryRun",
     "Ingested",
     "Late",
     "NotRead",
@@ -31,6 +33,7 @@ __all__ = [
     "Retry",
     "async_map",
     "call_counts",
+    "dry_run",
     "errors",
     "in_threads",
     "ingest",
@@ -44,6 +47,7 @@ __all__ = [
 _HOMES = {
     "AsyncFunction": "penstock.aio.function",
     "AsyncMap": "penstock.spark.calls",
+    "DryRun": "penstock.ingestion.dry",
     "Ingested": "penstock.ingestion.job",
     "Late": "penstock.ingestion.late",
     "NotRead": "penstock.ingestion.late",
@@ -51,6 +55,7 @@ _HOMES = {
     "Retry": "penstock.aio.retry",
     "async_map": "penstock.spark.calls",
     "call_counts": "penstock.spark.calls",
+    "dry_run": "penstock.ingestion.job",
     "in_threads": "penstock.aio.function",
     "ingest": "penstock.ingestion.job",
     "late": "penstock.ingestion.late",

@@ -75,6 +75,9 @@ def ingest(  # noqa: PLR0913 - these are the flags of the command
     master: Annotated[Text, _flag("--master", "M", "Where Spark runs (local[*]).")] = None,
     source_option: Annotated[Pairs, _flag("--source-option", "K=V", "Any option of the source, repeatable.")] = None,
     sink_option: Annotated[Pairs, _flag("--sink-option", "K=V", "Any option of the sink, repeatable.")] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would be read and written; write nothing, start no Spark.")
+    ] = False,
     as_json: Json = False,
 ) -> Answer:
     """Take every record below SRC into finished files below DST, exactly once; again: what is new since.
@@ -82,6 +85,7 @@ def ingest(  # noqa: PLR0913 - these are the flags of the command
     Ctrl-C and SIGTERM stop it cleanly: what is committed is published, and the same command goes on from there. It ends
     with 0 when all that was there is in, or a watch was stopped; with 130 (Ctrl-C) or 143 (SIGTERM) when it was stopped before.
     """
+    from penstock.cli.dry import preview
     from penstock.cli.ingest import Request, run, watched
     from penstock.cli.process import jsonable_stdout
 
@@ -96,6 +100,8 @@ def ingest(  # noqa: PLR0913 - these are the flags of the command
     every = watched(interval, watch=watch)
     with jsonable_stdout(as_json) as write:
         ends = (flags, source_option or []), (to_flags, sink_option or [])
+        if dry_run:
+            return preview(Request.of(src, dst, *ends, transform, checkpoint, dry=True), watch=every)
         request = Request.of(src, dst, *ends, transform, checkpoint)
         return run(request, master=master, watch=every, as_json=as_json, write=write)
 

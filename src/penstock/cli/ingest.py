@@ -56,12 +56,24 @@ class Request:
     checkpoint: str | None
 
     @staticmethod
-    def of(src: str, dst: str, source: Flags, sink: Flags, transform: str | None, checkpoint: str | None) -> Request:
-        """Put flags and K=V together and check them; `UsageError` if the ingest could not run."""
+    def of(
+        src: str,
+        dst: str,
+        source: Flags,
+        sink: Flags,
+        transform: str | None,
+        checkpoint: str | None,
+        *,
+        dry: bool = False,
+    ) -> Request:
+        """Put flags and K=V together and check them; `UsageError` if the ingest could not run.
+
+        Unless it is `dry` the directories are made that it would make.
+        """
         from_options, to_options = merged(*source, "--source-option"), merged(*sink, "--sink-option")
         to_options.setdefault("format", _same_format(from_options))
         request = Request(src, dst, from_options, to_options, transform, checkpoint)
-        request.check()
+        request.check(dry=dry)
         return request
 
     def master(self) -> str:
@@ -69,8 +81,8 @@ class Request:
         places = (self.src, self.dst, self.checkpoint or self.dst)
         return "local[*,4]" if any(not locate(place)[0].of_this_host for place in places) else "local[*]"
 
-    def check(self) -> None:
-        """Raise what can be known to be wrong before Spark runs; at last make the directories that it would make."""
+    def check(self, *, dry: bool) -> None:
+        """Raise what can be known to be wrong before Spark runs; at last, unless `dry`, make the directories that it would make."""
         from penstock.ingestion.job import check
 
         options = parse(SOURCE, _without_schema(self.source) | {"path": self.src}, what="source")
@@ -79,6 +91,8 @@ class Request:
             raise OptionError(msg)
         if self.transform is not None:
             _check_transform(self.transform)
+        if dry:
+            return
         sides = {"source": self.source, "sink": self.sink}
         check(self.src, self.dst, **sides, transform=self.transform, checkpoint=self.checkpoint)
 

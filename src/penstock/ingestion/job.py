@@ -33,6 +33,7 @@ from penstock import errors, unique
 from penstock.arguments import named
 from penstock.errors import DamagedState, NotThere, OptionError
 from penstock.formats.account import Account
+from penstock.ingestion.dry import Preview
 from penstock.ingestion.earlier import Earlier
 from penstock.ingestion.failures import meaning
 from penstock.ingestion.late import counts
@@ -63,6 +64,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
+    from penstock.ingestion.dry import DryRun
     from penstock.ingestion.stage import Transform
     from penstock.source.cursor import Split
 
@@ -260,6 +262,27 @@ def check(
     job.prepare()
 
 
+@named
+def dry_run(
+    src: str | os.PathLike[str],
+    dst: str | os.PathLike[str],
+    *,
+    source: Mapping[str, Any] | None = None,
+    sink: Mapping[str, Any] | None = None,
+    transform: Transform | str | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
+) -> DryRun:
+    """Return what `ingest` with the same parameters would read, and what would come out of a sample of it; write nothing.
+
+    It needs neither Spark nor Java, unless the schema is DDL that only Spark can read. A transform is called with the sample.
+    Raises what is wrong with the call, as `ingest` would.
+    """
+    where = None if checkpoint is None else os.fspath(checkpoint)
+    job = _Job(os.fspath(src), os.fspath(dst), dict(source or {}), dict(sink or {}), where)
+    job.describe(transform, tasks=1)
+    return job.preview().run()
+
+
 class _Job:
     """One call of `ingest`: its options, checked, and what they start. Needs Spark only from `start` on."""
 
@@ -304,6 +327,11 @@ class _Job:
             probe = f"{directory}/{TEMPORARY}{unique.token()}"
             storage.create(probe).close()
             storage.delete(probe)
+
+    def preview(self) -> Preview:
+        """Return what looks at what this would do."""
+        stage, sink = Stage.of(self._stage), self.sink("preview")
+        return Preview(self._input, self._source, stage, sink, self._checkpoint, self._carried())
 
     def start(self, spark: SparkSession, *, every: float | None) -> StreamingQuery:
         """Start the query: one that looks for new files so many seconds after it last has, or takes what is there.

@@ -61,8 +61,8 @@ def reading(options: Options, schema: str) -> Reading:
     return Reading(storage, root, fmt, metadata, tuple(whole.names), options["followSymlinks"])
 
 
-def planner(options: Options, how: Reading) -> Planner:
-    """Return the planner; `OptionError` if there is nothing at the path."""
+def planner(options: Options, how: Reading, *, dry: bool = False) -> Planner:
+    """Return the planner, one that writes nothing if `dry`; `OptionError` if there is nothing at the path."""
     try:
         how.storage.stat(how.root)
     except NotThere as error:
@@ -82,6 +82,7 @@ def planner(options: Options, how: Reading) -> Planner:
         state=state,
         admit=admit,
         zone=_zone(options),
+        dry=dry,
     )
 
 

@@ -239,6 +239,10 @@ class Planner:
             form["unkept"] = True
         return summed(form)
 
+    def beginning(self, split: Split, room: int) -> Split:
+        """Return the beginning of a split, of at most so many bytes unless it cannot be cut smaller."""
+        return replace(split, end=min(self._dividing.end(split.file, split.start, room), split.end))
+
     def standing(self, start: dict[str, Any] | None = None) -> Standing:
         """Return what is not read behind the offset `start`, by the listing of now; `None`: as of the last `latest`. Plans nothing."""
         if start is not None:
