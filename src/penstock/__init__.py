@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from penstock.ingestion.dry import DryRun
     from penstock.ingestion.job import Ingested, dry_run, ingest
     from penstock.ingestion.late import Late, NotRead, late
+    from penstock.sink.adopt import Adopted, adopt
     from penstock.spark.calls import AsyncMap, async_map, call_counts, split_errors
     from penstock.spark.local import local_session
     from penstock.spark.register import register
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = [
+    "Adopted",
     "AsyncFunction",
     "AsyncMap",
     "DryRun",
@@ -31,6 +33,7 @@ __all__ = [
     "NotRead",
     "PenstockError",
     "Retry",
+    "adopt",
     "async_map",
     "call_counts",
     "dry_run",
@@ -45,6 +48,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "Adopted": "penstock.sink.adopt",
     "AsyncFunction": "penstock.aio.function",
     "AsyncMap": "penstock.spark.calls",
     "DryRun": "penstock.ingestion.dry",
@@ -53,6 +57,7 @@ _HOMES = {
     "NotRead": "penstock.ingestion.late",
     "PenstockError": "penstock.errors",
     "Retry": "penstock.aio.retry",
+    "adopt": "penstock.sink.adopt",
     "async_map": "penstock.spark.calls",
     "call_counts": "penstock.spark.calls",
     "dry_run": "penstock.ingestion.job",

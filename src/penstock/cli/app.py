@@ -201,6 +201,31 @@ def replan(
 
 @app.command()
 @command
+def adopt(
+    *,
+    directory: Annotated[
+        str, typer.Argument(metavar="DIR", help="What Spark's own file sink wrote.", show_default=False)
+    ],
+    unlisted: Annotated[
+        Text, _flag("--unlisted", "W", "Files that Spark's log does not list: aside (out of sight), or keep.")
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only look: name all that is not listed, or missing.")
+    ] = False,
+    as_json: Json = False,  # noqa: ARG001 - `command` reads it
+) -> Answer:
+    """Take over an output of Spark's own streaming file sink, so that a query of penstock's can go on in it.
+
+    Stop the query of Spark's before. What its log lists stays, and is known to status, files and verify; the log is moved aside,
+    so that Spark's readers see all files. May be repeated.
+    """
+    from penstock.cli import adopt as commands
+
+    return commands.adopt(directory, unlisted, dry_run=dry_run)
+
+
+@app.command()
+@command
 def late(
     *,
     src: Source,

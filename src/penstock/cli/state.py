@@ -16,6 +16,7 @@ from penstock.cli.progress import not_read
 from penstock.clock import SECOND_NS
 from penstock.errors import OptionError
 from penstock.ingestion.late import told
+from penstock.sink.adopt import UNKNOWN_ROWS
 from penstock.storage import TEMPORARY, locate
 from penstock.units import format_duration, format_size
 from penstock.verify.files import SinkView, existing_sinks, size_if_there, unnamed
@@ -113,7 +114,7 @@ def clean(dst: str, *, yes: bool) -> Answer:
 
 
 def _sum(files: list[dict[str, Any]], name: str) -> int:
-    return sum(file[name] for file in files)
+    return sum(file[name] or 0 for file in files)
 
 
 def _sink_facts(sink: Sink) -> dict[str, Any]:
@@ -166,6 +167,8 @@ def _file_facts(sink: Sink, files: Iterable[FinishedFile]) -> Iterator[dict[str,
         facts = asdict(file)
         first, last = facts.pop("first_batch"), facts.pop("last_batch")
         facts.pop("staged")
+        if facts["rows"] == UNKNOWN_ROWS:
+            facts["rows"] = None
         yield {"sink": sink.sink_id} | facts | {"batches": [first, last]}
 
 
@@ -278,7 +281,7 @@ def _show_files(facts: dict[str, Any], out: Console) -> None:
 
 def _file_cells(file: dict[str, Any]) -> tuple[str, ...]:
     bucket, size = file["bucket"] or "-", format_size(file["bytes"])
-    return file["path"], bucket, _range(file["batches"]), f"{file['rows']:,}", size
+    return file["path"], bucket, _range(file["batches"]), "-" if file["rows"] is None else f"{file['rows']:,}", size
 
 
 def _growing_cells(file: dict[str, Any]) -> tuple[str, ...]:

@@ -72,6 +72,7 @@ from penstock.sink.parts import Desk, Origin, Staging, TaskWriter, new_part, unw
 from penstock.sink.publish import publish
 from penstock.sink.rolling import Limits
 from penstock.sink.segments import check_staged
+from penstock.sink.sparklog import check_no_log
 from penstock.storage import TEMPORARY
 
 if TYPE_CHECKING:
@@ -251,7 +252,8 @@ class Sink:
         return pa.schema(kept), dropped
 
     def check(self, schema: pa.Schema) -> None:
-        """Raise `UsageError` unless data of this schema can be written as the options say. Touches nothing."""
+        """Raise `UsageError` unless data of this schema can be written as the options say, and readers see it. Touches nothing."""
+        check_no_log(self.storage, self.root)
         rolling = [name for name in _ROLLING if name in self.options.given]
         if self.options["growing"] and rolling:
             msg = f"growing=true never closes a file, and {rolling[0]} says when to close one; leave one of them out"

@@ -19,6 +19,7 @@ from penstock.formats import format_named
 from penstock.formats.format import CSV_OPTIONS
 from penstock.ingestion.stage import Stage, named
 from penstock.options import SOURCE, parse
+from penstock.sink.adopt import is_adopted
 from penstock.sink.existing import NotedStage
 from penstock.storage import locate
 from penstock.verify.compare import Sides, examples, sums
@@ -135,6 +136,8 @@ class _Comparison:
             _refuse(f"files of the output are {' or '.join(sorted(broken))}, so records were not compared")
         if not self.views:
             _refuse("nothing has been written here yet")
+        # What Spark's sink wrote before was read by a query of which nothing is known here.
+        self.views = [view for view in self.views if not is_adopted(view.head)]
         noted = [view for view in self.views if view.sink.stage and view.sink.stage.source.get("path") == self.source]
         if not noted and len(self.views) > 1:
             names = ", ".join(view.sink.sink_id for view in self.views)
