@@ -94,6 +94,42 @@ def test_accepted_files_are_read_once(penstock: Callable[..., Said], query: Pipe
     assert (found.files, found.waiting_files) == (3, 0)
 
 
+def test_accepted_batches_are_replayed(penstock: Callable[..., Said], query: Pipeline) -> None:
+    """The driver dies behind the ledger of each batch, the acceptance and the one that reads: what Spark repeats is there once."""
+    penstock("late", query.src, query.dst, "--accept", "*")
+    for _ in range(3):
+        before = query.batch, query.offset
+        query.run(finish=False)
+        if query.batch > before[0]:
+            (query.checkpoint / "commits" / str(before[0])).unlink()
+            query.batch, query.offset = before
+            query.run(finish=False)
+    query.run()
+    assert lines(query) == ["four", "one", "three", "two"]
+    assert not public.late(query.src, query.dst).files
+
+
+def test_query_that_is_no_ingest(penstock: Callable[..., Said], query: Pipeline) -> None:
+    """Of a query whose options nobody noted they are named; what is accepted is read once, too."""
+    query.noted = None
+    query.owner = f"{DEAD}2"  # a driver of the query, which notes what it has
+    query.put("new", "five")
+    query.run()
+    listed = penstock("late", query.src, query.dst, "--source-option", "recursiveFileLookup=true", "--json")
+    assert whys(listed) == {"old/b": "late", "c": "late"}
+    said = penstock(
+        "late", query.src, query.dst, "--source-option", "recursiveFileLookup=true", "--accept", "*", "--json"
+    )
+    assert sorted(said.facts["accepted"]) == ["c", "old/b"]
+    for _ in range(3):
+        query.run()
+    assert lines(query) == ["five", "four", "one", "three", "two"]
+    assert (
+        "did you mean 'recursiveFileLookup'"
+        in penstock("late", query.src, query.dst, "--source-option", "recursiveFileLoockup=1").err
+    )
+
+
 def test_verify_tells_late_files_from_missing_ones(query: Pipeline) -> None:
     """A file that the query has told to be late is not ingested, and not missing: what was read is in the output."""
     found = verify(str(query.dst), str(query.src)).source

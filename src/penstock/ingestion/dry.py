@@ -12,7 +12,7 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from penstock.errors import NotThere, PenstockError
+from penstock.errors import FileTooLate, NotThere, PenstockError
 from penstock.formats.schema import spark_name
 from penstock.ingestion.earlier import Earlier
 from penstock.ingestion.replan import in_flight
@@ -20,7 +20,9 @@ from penstock.options import parse
 from penstock.options.internal import LIVE_SOURCE
 from penstock.source import configured
 from penstock.source.cursor import is_version
-from penstock.source.late import ACCEPTED, UNSURE
+from penstock.source.late import ACCEPTED, UNSURE, LateFiles
+from penstock.source.sides import SideRecords
+from penstock.storage import locate
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -117,7 +119,10 @@ class Preview:
     def run(self) -> DryRun:
         """Look. Raises what is wrong with the call; what is wrong with the input is the `problem` of the answer."""
         Earlier(self.input, self.source, self.sink.storage, self.sink.root, self.checkpoint).check()
-        options = parse(LIVE_SOURCE, {**self.source, **self.carried}, what="source")
+        given = {
+            name: text for name, text in self.source.items() if name != "tooLate"
+        }  # else the plan ends with the first one
+        options = parse(LIVE_SOURCE, {**given, **self.carried}, what="source")
         planner = configured.planner(options, self.stage.reading, dry=True)
         batches: list[PlannedBatch] = []
         splits: list[Split] = []
@@ -126,13 +131,28 @@ class Preview:
             for number, plan, again in self._plans(planner):
                 batches.append(_batch(number, plan, again=again))
                 splits += plan
-            left_out = _left_out(planner.standing(), {split.file.path for split in splits})
+            standing = planner.standing()
+            left_out = _left_out(standing, {split.file.path for split in splits})
+            self._check_late(standing)
         except PenstockError as error:
             self.problem = error
         columns = {column.name: spark_name(column.type) for column in self.sink.data_schema(self.stage.schema)[0]}
         sample = self._sampled(planner, splits, Sample(columns))
         problem = None if self.problem is None else str(self.problem)
         return DryRun(tuple(batches), left_out, sample, problem, tuple(self.notes))
+
+    def _check_late(self, standing: Standing) -> None:
+        """Have late files that no offset tells of be the problem, where the option says so."""
+        numbers = self.checkpoint.numbers("offsets")
+        known = LateFiles.recalled(self._offset(numbers[-1]) if numbers else {}, self._beside)
+        new = [entry.file.path for entry in standing.late if entry.file not in known]
+        if new and self.source.get("tooLate", "").lower() == "fail":
+            shown = ", ".join(map(repr, new[:3]))
+            msg = f"{len(new)} files are late, and tooLate=fail: {shown}; accept them: penstock late SRC DST --accept"
+            self.problem = FileTooLate(msg)
+
+    def _beside(self, items: Any) -> list[Any]:  # noqa: ANN401 - a list, or the reference to one
+        return SideRecords(locate(self.carried["stateLocation"], name="checkpoint"), writes=False).load(items)
 
     def _plans(self, planner: Planner) -> Iterator[tuple[int, list[Split], bool]]:
         """Yield the batches that have something to read: number, plan, and whether it was planned before."""

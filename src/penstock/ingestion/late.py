@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from penstock.arguments import named
-from penstock.errors import AlreadyThere, DamagedState, NotThere, OptionError, UsageError
+from penstock.errors import AlreadyThere, DamagedState, NotThere, OptionError, StorageError, UsageError
 from penstock.ingestion.replan import check_ended, in_flight
 from penstock.options import SOURCE, parse
 from penstock.query.checkpoint import Checkpoint
@@ -113,7 +113,7 @@ def told(sink: Sink, head: State) -> dict[str, int]:
     Never raises for a checkpoint that is not there, or not to be read.
     """
     for place in _places(sink.root, sink):
-        with suppress(DamagedState):
+        with suppress(DamagedState, StorageError):
             checkpoint = Checkpoint(place)
             query = checkpoint.query_id()
             if query is not None and query in head.batches and (offset := _last_offset(checkpoint)[1]):

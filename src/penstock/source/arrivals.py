@@ -213,9 +213,12 @@ class Arrivals:
         )
 
     def has_news(self, start: dict[str, Any], *, final: bool) -> bool:
-        """Tell whether files were not read of which the offset `start` does not tell; `final`: no batch will follow soon."""
+        """Tell whether files were not read of which the offset `start` does not tell; `final`: no batch will follow soon.
+
+        Where others follow, each file of the future is no news: the first is, and that there is none any more.
+        """
         before, now = start.get("held", [0, 0]), self._held()
-        return self._late.unkept or before[1] != now[1] or (final and before != now)
+        return self._late.unkept or bool(before[1]) != bool(now[1]) or (final and before != now)
 
     def _is_there(self, file: FileVersion) -> bool:
         now = self.scan.version(file.path)
