@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 from typing import TYPE_CHECKING
 
@@ -115,6 +116,16 @@ def test_long_lists_lie_beside_the_offset(folder: Folder, tmp_path: Path) -> Non
     os.unlink(f"{state}/{name}")
     with pytest.raises(DamagedState, match=name):
         folder.planner(state=state).latest(after)
+
+
+def test_output_of_sparks_sink_as_input_is_told(folder: Folder, caplog: pytest.LogCaptureFixture) -> None:
+    """Spark's source would read what the log lists; ours reads all files, and says so, once."""
+    (folder.path / "_spark_metadata").mkdir()
+    planner = folder.planner()
+    with caplog.at_level(logging.WARNING, "penstock.source"):
+        end = planner.latest(planner.initial())
+        planner.latest(end)
+    assert caplog.text.count("--dry-run` names them") == 1
 
 
 def test_list_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

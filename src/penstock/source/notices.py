@@ -19,6 +19,7 @@ _log = logging.getLogger("penstock.source")
 _silence = logging.getLogger("penstock.silence")
 _silence.disabled = True
 _NAMES_SHOWN = 5
+_LOG = "_spark_metadata"
 FUTURE_NS = 60 * SECOND_NS  # clocks of a network differ; what lies further ahead is told
 
 LATE = (
@@ -66,7 +67,8 @@ class Notices:
             )
 
     def left_out(self, scan: Scan) -> None:
-        """Tell of the directories and links that the last listing met and did not enter."""
+        """Tell of the directories and links that the last listing met and did not enter, and of a log that it does not know."""
+        self.log_of_spark(scan)
         inside = self._untold(scan.passed_over)
         if inside:
             self._log.log(
@@ -83,6 +85,17 @@ class Notices:
                 self._root,
                 len(outside),
                 _shown(outside),
+            )
+
+    def log_of_spark(self, scan: Scan) -> None:
+        """Tell that what is read is an output of Spark's own file sink, of whose files not all need count."""
+        if scan.has_name(_LOG) and self._untold({_LOG}):
+            self._log.warning(
+                "%r has a %s, the log of Spark's own file sink, which is not asked here: files that it does not list, such as those that a "
+                "killed batch has left, are read like others; `penstock adopt %s --dry-run` names them",
+                self._root,
+                _LOG,
+                self._root,
             )
 
     def in_the_future(self, held: Mapping[str, FileVersion], now_ns: int) -> None:

@@ -232,6 +232,10 @@ class Scan:
                 elif name:
                     yield path, "no file" if self._accept(name) else "name"
 
+    def has_name(self, name: str) -> bool:
+        """Tell whether the path had an entry of this name at the last refresh, hidden or not."""
+        return "" in self._directories and name in self._directories[""].names
+
     def has_files(self) -> bool:
         """Tell whether there was any file at the last refresh."""
         return any(directory.files for directory in self._directories.values())
