@@ -419,7 +419,7 @@ def test_advice_where_it_cannot_be_told(folder: Folder, tmp_path: Path) -> None:
         (tmp_path / f"f{i}").rename(folder.path / f"f{i}")
     folder.put("late", 5999)
     with pytest.raises(
-        FileTooLate, match=r"\(51 files\).*cannot be told.*touch those that are missing.*tooLate=report"
+        FileTooLate, match=r"\(51 files\).*cannot be told.*have those that are missing read.*touch.*tooLate=report"
     ):
         run(folder, at, tooLate="fail")
     missing = sorted(file for file in os.listdir(folder.path) if file not in output)

@@ -120,6 +120,24 @@ class StorageContract:
             storage.publish(f"{root}/a", f"{root}/b")
         assert (storage.read(f"{root}/a"), storage.read(f"{root}/b")) == (b"mine", b"theirs")
 
+    def test_directory_is_moved_whole(self, storage: Storage, root: str) -> None:
+        """A directory goes to a free name with all that is in it, never into or over what is there; where it cannot, that is said."""
+        storage.make_directory(f"{root}/d/below")
+        put(storage, f"{root}/d/below/a", b"1")
+        storage.make_directory(f"{root}/taken")
+        try:
+            storage.move_directory(f"{root}/d", f"{root}/e")
+        except StorageError:
+            assert storage.read(f"{root}/d/below/a") == b"1"
+            return
+        assert storage.read(f"{root}/e/below/a") == b"1"
+        assert entry_at(storage, f"{root}/d") is None
+        with pytest.raises(AlreadyThere):
+            storage.move_directory(f"{root}/e", f"{root}/taken")
+        with pytest.raises(NotThere):
+            storage.move_directory(f"{root}/d", f"{root}/f")
+        assert set(storage.names(root)) == {"e", "taken"}
+
     def test_put_if_absent_decides_once(self, storage: Storage, root: str) -> None:
         """Of many that put one name at the same time exactly one succeeds, and its bytes are what is there."""
         won: list[int] = []

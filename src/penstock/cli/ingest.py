@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from penstock import clock
 from penstock.cli.answer import Answer, counted
 from penstock.cli.process import importable_here, session, status_of, stop_signals
-from penstock.cli.progress import Course, reporter, starting
+from penstock.cli.progress import Course, not_read, reporter, starting
 from penstock.cli.state import beside
 from penstock.errors import OptionError
 from penstock.options import SOURCE, parse
@@ -57,12 +57,24 @@ class Request:
     checkpoint: str | None
 
     @staticmethod
-    def of(src: str, dst: str, source: Flags, sink: Flags, transform: str | None, checkpoint: str | None) -> Request:
-        """Put flags and K=V together and check them; `UsageError` if the ingest could not run."""
-        from_options, to_options = _merged(*source, "--source-option"), _merged(*sink, "--sink-option")
+    def of(
+        src: str,
+        dst: str,
+        source: Flags,
+        sink: Flags,
+        transform: str | None,
+        checkpoint: str | None,
+        *,
+        dry: bool = False,
+    ) -> Request:
+        """Put flags and K=V together and check them; `UsageError` if the ingest could not run.
+
+        Unless it is `dry` the directories are made that it would make.
+        """
+        from_options, to_options = merged(*source, "--source-option"), merged(*sink, "--sink-option")
         to_options.setdefault("format", _same_format(from_options))
         request = Request(src, dst, from_options, to_options, transform, checkpoint)
-        request.check()
+        request.check(dry=dry)
         return request
 
     def master(self) -> str:
@@ -70,8 +82,8 @@ class Request:
         places = (self.src, self.dst, self.checkpoint or self.dst)
         return "local[*,4]" if any(not locate(place)[0].of_this_host for place in places) else "local[*]"
 
-    def check(self) -> None:
-        """Raise what can be known to be wrong before Spark runs; at last make the directories that it would make."""
+    def check(self, *, dry: bool) -> None:
+        """Raise what can be known to be wrong before Spark runs; at last, unless `dry`, make the directories that it would make."""
         from penstock.ingestion.job import check
 
         options = parse(SOURCE, _without_schema(self.source) | {"path": self.src}, what="source")
@@ -80,6 +92,8 @@ class Request:
             raise OptionError(msg)
         if self.transform is not None:
             _check_transform(self.transform)
+        if dry:
+            return
         sides = {"source": self.source, "sink": self.sink}
         check(self.src, self.dst, **sides, transform=self.transform, checkpoint=self.checkpoint)
 
@@ -173,7 +187,8 @@ def _watching(stop: Stop, course: Course, shown: Callable[[Course], None]) -> Ca
     return progress
 
 
-def _merged(flags: dict[str, str | None], pairs: list[str], flag: str) -> dict[str, str]:
+def merged(flags: dict[str, str | None], pairs: list[str], flag: str) -> dict[str, str]:
+    """Return options by flags of their own and K=V together; `OptionError` for what is no pair, or is given twice."""
     options = {name: value for name, value in flags.items() if value is not None}
     names = {name.lower(): name for name in flags}
     for pair in pairs:
@@ -233,6 +248,8 @@ def _show(facts: dict[str, Any], out: Console) -> None:
         out.print("nothing new to read")
     if aside := beside({name: facts[f"aside_{name}"] for name in ("records", "files", "changed")}):
         out.print(f"aside    {aside} since the sink began: penstock status {facts['path']}", soft_wrap=True)
+    for text in not_read(facts):
+        out.print(f"not read {text}", soft_wrap=True)
     for note in facts["notes"]:
         out.print(f"note     {note}", soft_wrap=True)
     total = f"{counted(facts['rows'], 'row')} in {counted(facts['output_files'], 'file')}, {format_size(facts['output_bytes'])}"

@@ -12,8 +12,11 @@ import typer
 
 from penstock import clock
 from penstock.cli.answer import Answer, counted, moment, printable
+from penstock.cli.progress import not_read
 from penstock.clock import SECOND_NS
 from penstock.errors import OptionError
+from penstock.ingestion.late import told
+from penstock.sink.adopt import UNKNOWN_ROWS
 from penstock.sink.ledger import aside_bucket
 from penstock.storage import TEMPORARY, locate
 from penstock.units import format_duration, format_size
@@ -112,7 +115,7 @@ def clean(dst: str, *, yes: bool) -> Answer:
 
 
 def _sum(files: list[dict[str, Any]], name: str) -> int:
-    return sum(file[name] for file in files)
+    return sum(file[name] or 0 for file in files)
 
 
 def _sink_facts(sink: Sink) -> dict[str, Any]:
@@ -136,6 +139,7 @@ def _sink_facts(sink: Sink) -> dict[str, Any]:
         "null_columns": head.account.null_columns,
         "unknown_fields": head.account.unknown,
         "notes": head.account.told(),
+        **told(sink, head),
         "open": [_part_facts(part) for part in sorted(head.open, key=lambda part: part.key)],
         "unnamed_files": sum(1 for _ in sink.committer.unnamed(head, published=published)),
     }
@@ -172,6 +176,8 @@ def _file_facts(sink: Sink, files: Iterable[FinishedFile]) -> Iterator[dict[str,
         facts = asdict(file)
         first, last = facts.pop("first_batch"), facts.pop("last_batch")
         facts.pop("staged")
+        if facts["rows"] == UNKNOWN_ROWS:
+            facts["rows"] = None
         yield {"sink": sink.sink_id} | facts | {"batches": [first, last]}
 
 
@@ -218,7 +224,7 @@ def _temporaries(storage: Storage, directory: str) -> Iterator[dict[str, Any]]:
 def _show_sink(sink: dict[str, Any], out: Console) -> None:
     out.print(f"sink {sink['sink']}", style="bold")
     _show_committed(sink, out)
-    for note in sink["notes"]:
+    for note in (*not_read(sink), *sink["notes"]):
         out.print(f"  {note}", soft_wrap=True)
     if sink["aside"]["path"]:
         out.print(f"  set aside: {beside(sink['aside'])}, in {sink['aside']['path']}", soft_wrap=True)
@@ -293,7 +299,7 @@ def _show_files(facts: dict[str, Any], out: Console) -> None:
 
 def _file_cells(file: dict[str, Any]) -> tuple[str, ...]:
     bucket, size = file["bucket"] or "-", format_size(file["bytes"])
-    return file["path"], bucket, _range(file["batches"]), f"{file['rows']:,}", size
+    return file["path"], bucket, _range(file["batches"]), "-" if file["rows"] is None else f"{file['rows']:,}", size
 
 
 def _growing_cells(file: dict[str, Any]) -> tuple[str, ...]:

@@ -33,8 +33,10 @@ from penstock import errors, unique
 from penstock.arguments import named
 from penstock.errors import DamagedState, OptionError
 from penstock.formats.account import Account
+from penstock.ingestion.dry import Preview
 from penstock.ingestion.earlier import Earlier
 from penstock.ingestion.failures import meaning
+from penstock.ingestion.late import counts
 from penstock.ingestion.places import check_apart, check_reached
 from penstock.ingestion.replan import in_flight
 from penstock.ingestion.stage import Stage
@@ -62,6 +64,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
+    from penstock.ingestion.dry import DryRun
     from penstock.ingestion.stage import Transform
     from penstock.source.cursor import Split
 
@@ -86,7 +89,9 @@ _NO_OPTIONS = {
 class Ingested:
     """What an ingest has done: input since the checkpoint began, output since the sink began; `batch` is the last one.
 
-    `waiting` says that one that watches has taken all that is there, and waits for more. Of what this call has read:
+    `waiting` says that one that watches has taken all that is there, and waits for more. Of files that were not read `late_files`
+    came too late, `accepted_files` too, and wait for the next batch, `held_files` changed too recently, and `future_files` have a time that
+    has not come; see `penstock.late`. Of what this call has read:
     `null_columns` are the columns that were null in every row, `unknown_fields` what the data had under names that no column
     has, by name with how often, a hundred names at most; `notes` say both to people, and are empty where there is nothing to say.
     `aside_*` is what was set aside since the sink began: bad records, bad files, and files that changed before they were read.
@@ -102,6 +107,10 @@ class Ingested:
     output_bytes: int
     open_rows: int
     waiting: bool = False
+    late_files: int = 0
+    accepted_files: int = 0
+    held_files: int = 0
+    future_files: int = 0
     null_columns: tuple[str, ...] = ()
     unknown_fields: Mapping[str, int] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
@@ -257,6 +266,27 @@ def check(
     job.prepare()
 
 
+@named
+def dry_run(
+    src: str | os.PathLike[str],
+    dst: str | os.PathLike[str],
+    *,
+    source: Mapping[str, Any] | None = None,
+    sink: Mapping[str, Any] | None = None,
+    transform: Transform | str | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
+) -> DryRun:
+    """Return what `ingest` with the same parameters would read, and what would come out of a sample of it; write nothing.
+
+    It needs neither Spark nor Java, unless the schema is DDL that only Spark can read. A transform is called with the sample.
+    Raises what is wrong with the call, as `ingest` would.
+    """
+    where = None if checkpoint is None else os.fspath(checkpoint)
+    job = _Job(os.fspath(src), os.fspath(dst), dict(source or {}), dict(sink or {}), where)
+    job.describe(transform, tasks=1)
+    return job.preview().run()
+
+
 class _Job:
     """One call of `ingest`: its options, checked, and what they start. Needs Spark only from `start` on."""
 
@@ -294,7 +324,7 @@ class _Job:
         if sink.options["growing"] and stage.reading.policy.any:
             msg = "growing=true has no place for what is set aside: leave badRecords, badFiles and changedFiles out, or growing"
             raise OptionError(msg)
-        sink.layout.check(stage.schema)
+        sink.check(stage.schema)
 
     def prepare(self) -> None:
         """Look at what is there, and make what is not; a file that cannot be written is told now, not by a task or in Java."""
@@ -306,6 +336,11 @@ class _Job:
             probe = f"{directory}/{TEMPORARY}{unique.token()}"
             storage.create(probe).close()
             storage.delete(probe)
+
+    def preview(self) -> Preview:
+        """Return what looks at what this would do."""
+        stage, sink = Stage.of(self._stage), self.sink("preview")
+        return Preview(self._input, self._source, stage, sink, self._checkpoint, self._carried())
 
     def start(self, spark: SparkSession, *, every: float | None) -> StreamingQuery:
         """Start the query: one that looks for new files so many seconds after it last has, or takes what is there.
@@ -411,6 +446,7 @@ class _Job:
             output_bytes=head.total_bytes - head.aside.bytes,
             open_rows=sum(part.rows for part in head.open if not part.is_aside),
             waiting=waiting,
+            **counts(offset),
             null_columns=tuple(new.null_columns),
             unknown_fields=dict(new.unknown),
             notes=tuple(new.told()),

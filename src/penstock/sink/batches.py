@@ -38,7 +38,7 @@ class FileBatches(BatchSink[Begun, TaskResult]):
 
     def check(self) -> None:
         """Raise `UsageError` unless rows of this schema can be written as the options say."""
-        self.sink.layout.check(self._schema)
+        self.sink.check(self._schema)
 
     def begin(self, driver: str, batch: Batch | None) -> Begun:
         """Begin a batch, away from the keeper."""

@@ -62,6 +62,7 @@ from penstock.sink.ledger import STATE_DIRECTORY, Kind, Ledger, aside_bucket
 from penstock.sink.names import NameTemplate
 from penstock.sink.parts import Desk, Origin
 from penstock.sink.rolling import Limits
+from penstock.sink.sparklog import check_no_log
 from penstock.sink.staging import Staging
 from penstock.sink.tableparts import unwritable
 from penstock.sink.taken import TakenNames
@@ -254,6 +255,11 @@ class Sink:
             return task.write_text(some)
         task.write(some)
         return int(some.num_rows)
+
+    def check(self, schema: pa.Schema) -> None:
+        """Raise `UsageError` unless data of this schema can be written as the options say, and readers see it. Touches nothing."""
+        check_no_log(self.storage, self.root)
+        self.layout.check(schema)
 
     @property
     def _merge_below(self) -> int:

@@ -97,8 +97,8 @@ def check_plain(options: Options) -> None:
             raise OptionError(msg)
 
 
-def planner(options: Options, how: Reading) -> Planner:
-    """Return the planner; `OptionError` if there is nothing at the path."""
+def planner(options: Options, how: Reading, *, dry: bool = False) -> Planner:
+    """Return the planner, one that writes nothing if `dry`; `OptionError` if there is nothing at the path."""
     try:
         how.storage.stat(how.root)
     except NotThere as error:
@@ -118,6 +118,7 @@ def planner(options: Options, how: Reading) -> Planner:
         state=state,
         admit=admit,
         zone=_zone(options),
+        dry=dry,
     )
 
 

@@ -35,6 +35,8 @@ A batch *is* its plan, and the plan is in the offset. The failures this answers:
 12. An AvailableNow run takes an hour, and files appear behind the cursor meanwhile. They are for the next run, which by
    their arrival would take them for seen. Rule: the offset says up to when all that had arrived is decided (`sure`): for
    such a run since it drew its line, and never while files behind the cursor wait for their batch.
+13. A file comes too late, or lies in the future, while there is nothing else to read. There is no batch, so no offset tells of it,
+   and nobody who asks the checkpoint what became of it gets an answer. Rule: such news is a batch of its own, with an empty plan.
 
 Files that changed less than `settle` ago, or lie in the future by the storage's clock, are held back and looked at
 again; the cursor never passes them because it only ever moves to files that are planned. What stands still longer in
@@ -46,6 +48,7 @@ from __future__ import annotations
 import logging
 import os
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import xxhash
@@ -57,12 +60,14 @@ from penstock.source.arrivals import Arrivals
 from penstock.source.begun import BegunFiles
 from penstock.source.cursor import Cursor, FileVersion, Split, is_version
 from penstock.source.dividing import Dividing, weight
-from penstock.source.sides import SideRecords
+from penstock.source.late import LateFile, LateFiles
+from penstock.source.sides import LATE, SideRecords
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from penstock.options import Options
+    from penstock.source.scan import Scan
     from penstock.storage import ReadHandle, Storage
 
 _log = logging.getLogger("penstock.source")
@@ -83,6 +88,25 @@ class BatchLimits:
 _NO_LIMITS = BatchLimits(None, None)
 
 
+def mark(root: str) -> str:
+    """Return what an offset has of the source's path, to be compared."""
+    return xxhash.xxh3_64_hexdigest(os.fsencode(root))
+
+
+@dataclass(frozen=True)
+class Standing:
+    """What a source has that is not read, at one moment: too late, held back until it settles, or until its time comes.
+
+    `waiting` are the files that the next plans will have; `scan` is the listing.
+    """
+
+    late: tuple[LateFile, ...]
+    held: tuple[FileVersion, ...]
+    future: tuple[FileVersion, ...]
+    waiting: tuple[FileVersion, ...]
+    scan: Scan
+
+
 class Planner:
     """Plans the batches of one source. Lives in the driver, as long as the query; not shared between threads.
 
@@ -91,10 +115,10 @@ class Planner:
     that begin before a cut. `divisible(path)` tells whether a file may be cut at all. `state` is where plans go that are
     too long for an offset, beside the checkpoint. `admit(path)` raises for a file that can never be read, before it is
     planned: whoever moves it away can go on. `zone` is that of times that say none, `None` if nobody has said it; a plan keeps
-    the one that it was made with.
+    the one that it was made with. A planner that is `dry` writes nothing, and logs nothing of files: its plans are for looking at.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what differs from source to source
         self,
         storage: Storage,
         root: str,
@@ -106,19 +130,21 @@ class Planner:
         state: tuple[Storage, str] | None = None,
         admit: Callable[[str], None] | None = None,
         zone: str | None = None,
+        dry: bool = False,
     ) -> None:
         self._storage = storage
         self._root = root
         self._options = options
         self._dividing = Dividing(divisible, boundary)
         self._begun = BegunFiles(storage, root, reach)
-        self._side = SideRecords(state)
+        self._side = SideRecords(state, writes=not dry)
+        self._dry = dry
         self._admit = admit
         self._zone = zone
         self._limits = BatchLimits(options["maxFilesPerTrigger"], options["maxBytesPerTrigger"])
         self._bounded = False
         self._frozen = False
-        self._mark = xxhash.xxh3_64_hexdigest(os.fsencode(root))
+        self._mark = mark(root)
         self._reset(Cursor())
         self._at: dict[str, Any] | None = None
 
@@ -165,8 +191,8 @@ class Planner:
         return self._at
 
     def _is_owed(self, start: dict[str, Any]) -> bool:
-        """Tell whether a batch behind `start` has something to say though it has nothing to read (failures 6 and 7)."""
-        if start.get("unkept"):
+        """Tell whether a batch behind `start` has something to say though it has nothing to read (failures 6, 7 and 13)."""
+        if start.get("unkept") or self._arrivals.has_news(start, final=self._frozen):
             return True
         return self._bounded and bool(start.get("plan")) and not start.get("last")
 
@@ -174,8 +200,7 @@ class Planner:
         """Return the plan of the batch that ends at `end`; reads the offset (and its side record), nothing else."""
         check(end)
         plan = end.get("plan", [])
-        entries = self._side.load(plan) if isinstance(plan, dict) else plan
-        return [Split.from_json(entry) for entry in entries]
+        return [Split.from_json(entry) for entry in self._side.load(plan)]
 
     @staticmethod
     def zone(end: dict[str, Any]) -> str | None:
@@ -198,14 +223,15 @@ class Planner:
     def committed(self, end: dict[str, Any]) -> None:
         """Forget side records that no replay can ask for; called when the batch that ends at `end` is done."""
         check(end)
-        plans = [form.get("plan") for form in (end, self._at or {})]
-        self._side.forget_all_but({plan["file"] for plan in plans if isinstance(plan, dict)})
+        forms = (end, self._at or {})
+        lists = [form.get("plan") for form in forms] + [form.get("late", {}).get("files") for form in forms]
+        self._side.forget_all_but({items["file"] for items in lists if isinstance(items, dict)})
 
     def _offset(self, cursor: Cursor, splits: list[Split], *, last: bool, unkept: bool = False) -> dict[str, Any]:
         form = {"v": VERSION} | cursor.to_json()
         form["root"] = self._mark
         form["zone"] = self._zone
-        form |= self._arrivals.to_json(cursor)
+        form |= self._arrivals.to_json(cursor, partial(self._side.store, kind=LATE))
         form["plan"] = self._side.store([split.to_json() for split in splits])
         if last:
             form["last"] = True
@@ -213,11 +239,23 @@ class Planner:
             form["unkept"] = True
         return summed(form)
 
+    def beginning(self, split: Split, room: int) -> Split:
+        """Return the beginning of a split, of at most so many bytes unless it cannot be cut smaller."""
+        return replace(split, end=min(self._dividing.end(split.file, split.start, room), split.end))
+
+    def standing(self, start: dict[str, Any] | None = None) -> Standing:
+        """Return what is not read behind the offset `start`, by the listing of now; `None`: as of the last `latest`. Plans nothing."""
+        if start is not None:
+            self._at = None
+            self._resume(start)
+        late, held, future, waiting = self._arrivals.standing()
+        return Standing(late, held, future, waiting, self._arrivals.scan)
+
     # -- what is new ---------------------------------------------------------------------------------------------
 
     def _reset(self, cursor: Cursor) -> None:
         self._cursor = cursor
-        self._arrivals = Arrivals(self._storage, self._root, self._options)
+        self._arrivals = Arrivals(self._storage, self._root, self._options, quiet=self._dry)
         self._cut_waits = False
 
     def _resume(self, start: dict[str, Any]) -> None:
@@ -231,7 +269,7 @@ class Planner:
             )
         if self._bounded:
             self._frozen = False
-        self._arrivals.look_back(start, self._cursor)
+        self._arrivals.look_back(start, self._cursor, LateFiles.recalled(start, self._side.load))
 
     def _refresh(self) -> None:
         """Take in what is new; an AvailableNow run draws its line: what is there now, and what settles soon, counts."""
@@ -296,7 +334,7 @@ class Planner:
         if not first and room is not None and end - start > room:
             return None
         if self._cursor.cut is None:
-            self._arrivals.backlog.take(file)
+            self._arrivals.planned(file)
         return Split(file, start, end)
 
     def _next_file(self) -> FileVersion | None:

@@ -210,6 +210,32 @@ class Scan:
             self._all_at = now + max(_ALL_SECONDS, _ALL_SHARE * (now - began))
         return self._changes
 
+    def files(self) -> Iterator[FileVersion]:
+        """Yield the files that there were at the last refresh, in no order."""
+        for folder, known in self._directories.items():
+            yield from (_version(folder, name, entry) for name, entry in known.files.items())
+
+    def left_out(self) -> Iterator[tuple[str, str]]:
+        """Yield the path of what the last refresh has met and left out, and why, in a word.
+
+        `hidden` by its name; `name`: refused by a filter; `directory` that is not entered; `link` that leads out; `no file`.
+        """
+        yield from ((path, "link") for path in self.outside)
+        for folder, known in self._directories.items():
+            for name in known.names.keys() - known.files.keys():
+                path = _joined(folder, name)
+                if name in known.children:
+                    if not self._is_entered(name):
+                        yield path, "directory"
+                elif hidden(name):
+                    yield path, "hidden"
+                elif name:
+                    yield path, "no file" if self._accept(name) else "name"
+
+    def has_name(self, name: str) -> bool:
+        """Tell whether the path had an entry of this name at the last refresh, hidden or not."""
+        return "" in self._directories and name in self._directories[""].names
+
     def has_files(self) -> bool:
         """Tell whether there was any file at the last refresh."""
         return any(directory.files for directory in self._directories.values())

@@ -180,6 +180,13 @@ class Storage(Protocol):
     def delete(self, path: str) -> None:
         """Remove the file, or the directory if it is empty; nothing there is no error. Not durable by itself."""
 
+    def move_directory(self, source: str, target: str) -> None:
+        """Move a directory with all that is in it to a name nobody has, whole or not at all; durable on return.
+
+        `AlreadyThere` if the name is taken, `NotThere` if there is no such directory: called again after a crash, it may have
+        been moved. `NotSupported` where the storage cannot. Of two that move to one name at one time, either may find it taken.
+        """
+
     def make_directory(self, path: str, *, private: bool = False) -> None:
         """Make the directory and its missing parents, durably; there already is no error.
 

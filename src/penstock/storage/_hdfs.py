@@ -457,6 +457,20 @@ class HdfsStorage:
             failpoints.hit("storage.delete")
             self._hdfs.delete(self._at(path))
 
+    def move_directory(self, source: str, target: str) -> None:
+        """Rename it without overwrite; a lost reply is told by what is there."""
+        start, end = self._at(source), self._at(target)
+        if self._stat_or_none(end) is not None:  # a rename onto a directory would go into it
+            msg = f"cannot move {source!r} to {target!r}: that is there"
+            raise AlreadyThere(msg)
+        with doing("move", source):
+            failpoints.hit("storage.move")
+            try:
+                self._hdfs.rename(start, end)
+            except OSError:
+                if self._stat_or_none(start) is not None or self._stat_or_none(end) is None:
+                    raise
+
     def make_directory(self, path: str, *, private: bool = False) -> None:
         """Make the directory and its parents, which HDFS would give the mode of the directory itself."""
         at = self._at(path)

@@ -24,8 +24,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from penstock import clock, failpoints, unique
-from penstock.errors import Locked, StorageError
-from penstock.storage._base import TEMPORARY, Entry, Link
+from penstock.errors import AlreadyThere, Locked, StorageError
+from penstock.storage._base import TEMPORARY, Entry, Link, entry_at
 from penstock.storage._in_turn import InTurn
 from penstock.storage._refusal import doing, refuse
 
@@ -67,6 +67,7 @@ class _System(Protocol):
     def chmod(self, path: str, mode: int, /) -> None: ...
     def link(self, source: str, target: str, /) -> None: ...
     def unlink(self, path: str, /) -> None: ...
+    def rename(self, source: str, target: str, /) -> None: ...
     def rmdir(self, path: str, /) -> None: ...
     def mkdir(self, path: str, mode: int = ..., /) -> None: ...
     def umask(self, mask: int, /) -> int: ...
@@ -386,6 +387,17 @@ class LocalStorage:
                 self._os.unlink(path)
             except (IsADirectoryError, PermissionError):
                 self._os.rmdir(path)
+
+    def move_directory(self, source: str, target: str) -> None:
+        """Rename it, and sync the directories of both names."""
+        if entry_at(self, target) is not None:
+            msg = f"cannot move {source!r} to {target!r}: that is there"
+            raise AlreadyThere(msg)
+        with doing("move", source):
+            failpoints.hit("storage.move")
+            self._os.rename(source, target)
+            _sync_directory(self._os, os.path.dirname(target))
+            _sync_directory(self._os, os.path.dirname(source))
 
     def make_directory(self, path: str, *, private: bool = False) -> None:
         """Make the directory and its parents, each synced into the one above it.

@@ -212,6 +212,10 @@ class CrashDisk:
         self._changes("unlink")
         self._remove(path)
 
+    def rename(self, source: str, target: str) -> None:  # noqa: ARG002 - os's signature
+        """Refuse: what a power cut leaves of a directory that was moved is not simulated."""
+        raise _error(errno.EOPNOTSUPP, source)
+
     def rmdir(self, path: str) -> None:
         """Remove an empty directory."""
         if self._tree.get(path):

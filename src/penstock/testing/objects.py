@@ -331,6 +331,11 @@ class ObjectStorage:
             for key in (path, f"{path}/"):
                 self._store.remove(key)
 
+    def move_directory(self, source: str, target: str) -> None:
+        """Refuse: a store has no directories."""
+        msg = f"cannot move {source!r} to {target!r}: an object store has no directories; copy what is below it"
+        raise NotSupported(msg)
+
     def make_directory(self, path: str, *, private: bool = False) -> None:  # noqa: ARG002 - a store has its own rules
         """Put an empty object for the directory."""
         if path and not self._exists(path):

@@ -8,6 +8,7 @@ What can be wrong with a file that readers see, and what it is called here:
 | cut, altered | it is there with other bytes than were decided: shorter, or of another length or digest |
 | doubled | two ledger entries name it, or it is a copy of a file that a ledger names |
 | foreign | no ledger names it |
+| shadowed | a log of Spark's own sink is there: Spark's readers see what that lists and nothing else |
 | unwritable | rows that are open have a column that their files cannot hold; versions before 0.2 took such |
 
 Names that begin with `.` or `_` are hidden from readers (Spark, Hive, Trino leave them out), so such files are counted
@@ -31,6 +32,7 @@ from penstock.sink.buckets import DEFAULT_PARTITION
 from penstock.sink.existing import sink_ids
 from penstock.sink.segments import digest
 from penstock.sink.sink import STATE_DIRECTORY, Sink
+from penstock.sink.sparklog import LOG
 from penstock.storage import entry_at
 
 if TYPE_CHECKING:
@@ -210,6 +212,9 @@ class _Check:
 
     def _finished(self, view: SinkView, file: FinishedFile, *, owed: bool) -> bool:
         """Compare one file; tell whether it is still owed."""
+        if not file.digest:
+            self._adopted(file)
+            return False
         try:
             self._compare(f"{self._root}/{file.path}", file.path, file)
         except NotThere:
@@ -222,6 +227,14 @@ class _Check:
             except NotThere:
                 self._report("missing", file.path, f"{file.rows} rows; not published, and its staged file is gone")
         return owed
+
+    def _adopted(self, file: FinishedFile) -> None:
+        """Compare the length of a file that another sink wrote: no more was noted when it was taken over."""
+        size = size_if_there(self._storage, f"{self._root}/{file.path}")
+        if size is None:
+            self._report("missing", file.path, f"{file.bytes} bytes, taken over from Spark's sink")
+        else:
+            self._judge(file.path, (size, ""), (file.bytes, ""))
 
     def _compare(self, place: str, path: str, file: FinishedFile) -> None:
         actual = digest(self._storage, place)
@@ -288,6 +301,10 @@ class _Check:
         unnamed_paths = self._visible.keys() - named
         hidden = set(filter(_is_hidden, unnamed_paths))
         by_size = _by_size(views)
+        if any(path.startswith(f"{LOG}/") for path in hidden):
+            self._report(
+                "shadowed", LOG, f"Spark's readers see what it lists and no other file; penstock adopt {self._root}"
+            )
         for path in sorted(unnamed_paths - hidden):
             self._foreign(path, by_size.get(self._visible[path].size, []))
         return len(hidden)

@@ -2,8 +2,8 @@
 
 The answer is in the offset of the last committed batch: files at or before the cursor were read, but for those within
 `lateness` of it that `recent` does not have; of the file that a byte limit cut, the bytes up to the cut. What else is
-there is not ingested yet, which is no fault. Further behind the cursor than `lateness` nothing is remembered: such a
-file counts as read, so that one that came too late and was only reported shows up as missing, as it should.
+there is not ingested yet, which is no fault. A file that came too late is listed in the offset
+as not read (`source.late`). Of others further behind the cursor than `lateness` nothing is remembered: they count as read.
 
 A batch is committed when the ledger says so or Spark does, whichever is later: Spark's log may lack the last batch (a
 crash after the put), and a ledger that lost its end must not pass for one that never had it.
@@ -11,15 +11,20 @@ crash after the put), and a ledger that lost its end must not pass for one that 
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from penstock.errors import DamagedState
 from penstock.query.checkpoint import Checkpoint
 from penstock.sink.sink import STATE_DIRECTORY
 from penstock.source import recent
 from penstock.source.cursor import Cursor, FileVersion, Split
+from penstock.source.late import CERTAIN, LateFile
 from penstock.source.plan import Planner
 from penstock.source.scan import Scan
+from penstock.source.sides import SideRecords
+from penstock.storage import locate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -93,10 +98,7 @@ def by_zone(splits: Sequence[Split], known: Sequence[Zone]) -> dict[str | None, 
 
 def _checkpoints(view: SinkView) -> Iterator[tuple[Checkpoint, int]]:
     """Yield where the checkpoint of the sink's query may be, each with the last committed batch of it, -1 if none is."""
-    sink = view.sink
-    noted, usual = sink.options["checkpointLocation"], f"{sink.root}/{STATE_DIRECTORY}/checkpoint"
-    # The directory may have moved with its checkpoint, so the noted place is not the only one.
-    for checkpoint in map(Checkpoint, filter(None, [noted, usual])):
+    for checkpoint in map(Checkpoint, _places(view)):
         query = checkpoint.query_id()
         # Another query's checkpoint may be there by now, where the directory was moved.
         if query is not None and _may_write(query, view):
@@ -109,14 +111,34 @@ def _offset(checkpoint: Checkpoint, batch: int) -> dict[str, Any] | None:
     return offsets[0] if len(offsets) == 1 else None
 
 
+def late_files(view: SinkView, offset: dict[str, Any] | None) -> list[LateFile]:
+    """Return what the offset of a sink's query lists as not read; a list beside the checkpoint that is not to be had is none."""
+    listed = (offset or {}).get("late", {}).get("files", [])
+    if isinstance(listed, list):
+        return [LateFile.from_json(entry) for entry in listed]
+    for place in _places(view):
+        with suppress(DamagedState):
+            beside = SideRecords(locate(f"{place}/penstock", name="checkpoint")).load(listed)
+            return [LateFile.from_json(entry) for entry in beside]
+    return []
+
+
+def _places(view: SinkView) -> list[str]:
+    """Return where the checkpoint may be: the directory may have moved with it, so the noted place is not the only one."""
+    sink = view.sink
+    return list(filter(None, [sink.options["checkpointLocation"], f"{sink.root}/{STATE_DIRECTORY}/checkpoint"]))
+
+
 def _may_write(query: str, view: SinkView) -> bool:
     """Tell whether the query is one of those that the sink has a batch of; of a new sink it may be."""
     batches = view.head.batches
     return not batches or query in batches
 
 
-def taken(storage: Storage, root: str, options: Options, offset: dict[str, Any] | None) -> Taken:
-    """Return what of the source at `root` the batches up to `offset` have read, by the listing of now.
+def taken(
+    storage: Storage, root: str, options: Options, offset: dict[str, Any] | None, late: Sequence[LateFile] = ()
+) -> Taken:
+    """Return what of the source at `root` the batches up to `offset` have read, by the listing of now; `late` is what they did not.
 
     Raises `StorageError` if it cannot be listed, `DamagedState` if the offset is damaged.
     """
@@ -126,20 +148,23 @@ def taken(storage: Storage, root: str, options: Options, offset: dict[str, Any] 
         return Taken.of(files, list(map(_whole, files)), [_UNTOLD])
     if not offset:
         return Taken.of(files, [])
-    return _passed(files, offset)
+    return _passed(files, offset, {entry.file.key for entry in late if entry.why in CERTAIN})
 
 
 def _whole(file: FileVersion) -> Split:
     return Split(file, 0, file.size)
 
 
-def _passed(files: list[FileVersion], offset: dict[str, Any]) -> Taken:
+def _passed(files: list[FileVersion], offset: dict[str, Any], not_read: set[bytes]) -> Taken:
     """Return what an offset that has one of our batches says was read."""
     cursor = Cursor.from_json(offset)
     files = _from_floor(files, cursor)
     late, notes = _late(files, cursor, offset)
     cut = _cut(files, cursor)
-    not_whole = late | {split.file.path for split in cut}
+    too_late = {file.path for file in files if file.key in not_read} if not_read else set()
+    if too_late:
+        notes.append(f"{len(too_late)} files came too late and were not read: see penstock late")
+    not_whole = late | too_late | {split.file.path for split in cut}
     splits = [_whole(file) for file in files if cursor.passed(file) and file.path not in not_whole] + cut
     return Taken.of(files, splits, notes + _uncounted(splits, cursor))
 
