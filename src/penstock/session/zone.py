@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import functools
-import importlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,9 +24,18 @@ def say_zone(*, remote: bool) -> None:
     A source in Python is told its options, and nothing else. So whoever names the format sets an option, too; what the user
     says by `timeZone` is another one, and counts before it.
     """
-    package = "pyspark.sql.connect" if remote else "pyspark.sql"  # the first needs gRPC, as such a session does
-    readers = importlib.import_module(f"{package}.streaming.readwriter").DataStreamReader
-    readers.format = _saying(readers.format, "_client" if remote else "_spark")
+    reader: Any
+    if remote:
+        from pyspark.sql.connect.streaming.readwriter import (
+            DataStreamReader as RemoteReader,
+        )  # needs gRPC, as such a session does
+
+        reader = RemoteReader
+    else:
+        from pyspark.sql.streaming.readwriter import DataStreamReader as LocalReader
+
+        reader = LocalReader
+    reader.format = _saying(reader.format, "_client" if remote else "_spark")
 
 
 def _saying(method: Callable[..., DataStreamReader], session: str) -> Callable[..., DataStreamReader]:
