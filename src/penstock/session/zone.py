@@ -26,9 +26,8 @@ def say_zone(*, remote: bool) -> None:
     """
     reader: Any
     if remote:
-        from pyspark.sql.connect.streaming.readwriter import (
-            DataStreamReader as RemoteReader,
-        )  # needs gRPC, as such a session does
+        # It needs gRPC, as such a session does.
+        from pyspark.sql.connect.streaming.readwriter import DataStreamReader as RemoteReader
 
         reader = RemoteReader
     else:
