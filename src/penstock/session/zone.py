@@ -24,16 +24,17 @@ def say_zone(*, remote: bool) -> None:
     A source in Python is told its options, and nothing else. So whoever names the format sets an option, too; what the user
     says by `timeZone` is another one, and counts before it.
     """
-    readers: Any
-    if remote:  # which needs gRPC, as such a session does
-        from pyspark.sql.connect.streaming.readwriter import DataStreamReader as ConnectReader
+    reader: Any
+    if remote:
+        # It needs gRPC, as such a session does.
+        from pyspark.sql.connect.streaming.readwriter import DataStreamReader as RemoteReader
 
-        readers = ConnectReader
+        reader = RemoteReader
     else:
-        from pyspark.sql.streaming.readwriter import DataStreamReader as DriverReader
+        from pyspark.sql.streaming.readwriter import DataStreamReader as LocalReader
 
-        readers = DriverReader
-    readers.format = _saying(readers.format, "_client" if remote else "_spark")
+        reader = LocalReader
+    reader.format = _saying(reader.format, "_client" if remote else "_spark")
 
 
 def _saying(method: Callable[..., DataStreamReader], session: str) -> Callable[..., DataStreamReader]:
