@@ -82,7 +82,10 @@ class _Retry:
         try:
             self._stage = Stage.repeated(noted, noted.source["path"], None if transform is None else named(transform))
         except (AttributeError, KeyError, TypeError, ValueError) as error:  # the note may say anything
-            msg = f"how the ingest read its source is noted in a form that cannot be repeated: {error!r}; restore {sink.state!r} from a copy"
+            msg = (
+                f"how the ingest read its source is noted in a form that cannot be repeated: {error!r}; restore {sink.state!r} from a "
+                "copy"
+            )
             raise DamagedState(msg) from error
 
     @staticmethod
