@@ -17,6 +17,7 @@ from penstock.db.batches import TableBatches
 from penstock.db.databases import database as open_database
 from penstock.errors import DatabaseAway, StorageError
 from penstock.formats.account import Account
+from penstock.formats.aside import Aside
 from penstock.formats.schema import conform
 from penstock.options import DATABASE, SINK, parse
 from penstock.query.writing import BatchSink
@@ -41,7 +42,7 @@ def conformed(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     return (conform(batch, TEXT) for batch in rows)
 
 
-def _unwatched(rows: Iterator[pa.RecordBatch], _account: Account) -> Iterator[pa.RecordBatch]:
+def _unwatched(rows: Iterator[pa.RecordBatch], _account: Account, __: Aside) -> Iterator[pa.RecordBatch]:
     """Return the rows as text, and tell nothing of them."""
     return conformed(rows)
 
