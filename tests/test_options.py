@@ -148,8 +148,8 @@ def test_bad_counts(value: str) -> None:
         ("escape", "\\\\"),
         ("comment", "é"),
         ("header", "yes"),
-        ("changedFiles", "quarantine"),
-        ("badRecords", "quarantine"),
+        ("changedFiles", "ignore"),
+        ("badRecords", "drop"),
     ],
 )
 def test_bad_source_values(name: str, value: str) -> None:

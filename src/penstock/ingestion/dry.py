@@ -136,7 +136,9 @@ class Preview:
             self._check_late(standing)
         except PenstockError as error:
             self.problem = error
-        columns = {column.name: spark_name(column.type) for column in self.sink.layout.data_schema(self.stage.schema)[0]}
+        columns = {
+            column.name: spark_name(column.type) for column in self.sink.layout.data_schema(self.stage.schema)[0]
+        }
         sample = self._sampled(planner, splits, Sample(columns))
         problem = None if self.problem is None else str(self.problem)
         return DryRun(tuple(batches), left_out, sample, problem, tuple(self.notes))

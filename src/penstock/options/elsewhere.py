@@ -8,7 +8,10 @@ here.
 from __future__ import annotations
 
 _INFERRED = "nothing is inferred from the data: .schema(...) gives the columns"
-_FAIL = "what cannot be parsed fails the batch (badRecords=fail), and never becomes null or is left out without a word"
+_FAIL = (
+    "what cannot be parsed fails the batch (badRecords=fail) or is set aside (badRecords=quarantine, with badRecordColumn in a query "
+    "that is no ingest), and never becomes null or is left out without a word"
+)
 _CSV = "fields of csv are taken as they are, white space and all"
 _QUOTED = "fields are quoted where they have to be"
 _JSON = "json has one dialect, that of RFC 8259, one object a line"
@@ -36,8 +39,8 @@ _READ = {
     "basePath": _HIDDEN,
     "ignoreInvalidPartitionPaths": _HIDDEN,
     "ignoredPathSegmentRegex": _HIDDEN,
-    "ignoreCorruptFiles": "a file that cannot be read fails the batch (badFiles=fail), and is never left out without a word",
-    "ignoreMissingFiles": "a planned file that is gone fails the batch (changedFiles=fail), and is never left out without a word",
+    "ignoreCorruptFiles": "a file that cannot be read fails the batch, or is set aside with a line about it: badFiles=quarantine",
+    "ignoreMissingFiles": "a planned file that is gone fails the batch, or is set aside with a line about it: changedFiles=quarantine",
     "modifiedAfter": "startingFrom takes a time: older files are not ours",
     "modifiedBefore": "there is no upper limit of times; pathGlobFilter and pattern choose by name",
     "wholetext": "format=binary has each file as one value",

@@ -164,9 +164,8 @@ class Sink:
         left = [f"{directory}/{name}" for directory, name in self.temporaries()]
         claimed = successor(head, epoch=head.epoch + 1, owner=owner, write=unique.token())
         look = self.committer.put(claimed)
-        stage = (
-            {} if self.stage is None else {STAGE: self.stage.text}
-        )  # of a sink that was rebuilt: the note goes on as it was
+        # Of a sink that was rebuilt: the note goes on as it was.
+        stage = {} if self.stage is None else {STAGE: self.stage.text}
         note_options(self.storage, self.state, claimed.epoch, {**self.options.given, **stage})
         self.committer.sweep(claimed, published=look.is_published(claimed))
         for path in left:

@@ -17,7 +17,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from penstock import unique
+from penstock import arguments, unique
 from penstock.errors import DamagedState, OptionError, UsageError
 from penstock.formats.account import Account
 from penstock.formats.aside import RECORD, RETRIED, Aside, path_of, record_bytes
@@ -54,6 +54,7 @@ class Retried:
     reasons: tuple[str, ...] = ()
 
 
+@arguments.named
 def retry(dst: str, *, mended: str | None = None, sink: str | None = None, transform: str | None = None) -> Retried:
     """Take in the records that were set aside below `dst` and can be read by now; return what was done.
 
@@ -83,8 +84,8 @@ class _Retry:
             self._stage = Stage.repeated(noted, noted.source["path"], None if transform is None else named(transform))
         except (AttributeError, KeyError, TypeError, ValueError) as error:  # the note may say anything
             msg = (
-                f"how the ingest read its source is noted in a form that cannot be repeated: {error!r}; restore {sink.state!r} from "
-                "a copy"
+                f"how the ingest read its source is noted in a form that cannot be repeated: {error!r}; restore {sink.state!r} from a "
+                "copy"
             )
             raise DamagedState(msg) from error
 
