@@ -49,7 +49,7 @@ class JsonDecoder:
             _check(field.type, field.name)
         self._schema = fmt.schema
         self._sep = fmt.line_sep
-        self._reader = JsonReader(fmt.schema, fmt.zone)
+        self._reader = JsonReader(fmt.schema, fmt.times)
         self._account = account
 
     def decode(self, block: bytes, *, first: bool = False) -> pa.RecordBatch:  # noqa: ARG002 - no line is special

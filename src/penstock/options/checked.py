@@ -9,6 +9,7 @@ from penstock.errors import OptionError
 from penstock.options import elsewhere
 from penstock.options.database import DATABASE
 from penstock.options.log import LOG
+from penstock.options.mode import apply_mode
 from penstock.options.option import Option, Options
 from penstock.options.sink import SINK
 from penstock.options.source import SOURCE
@@ -48,6 +49,7 @@ def parse(table: tuple[Option, ...], given: Mapping[str, str], *, what: str) -> 
             raise OptionError(msg)
         written[option.name] = str(value)
         values[option.name] = option.parse(str(value), option.name)
+    apply_mode(values, written, by_name)
     _check_needed(values, what)
     return Options(values, written)
 

@@ -11,9 +11,8 @@ _INFERRED = "nothing is inferred from the data: .schema(...) gives the columns"
 _FAIL = "what cannot be parsed fails the batch (badRecords=fail), and never becomes null or is left out without a word"
 _CSV = "fields of csv are taken as they are, white space and all"
 _QUOTED = "fields are quoted where they have to be"
-_JSON = "json has one dialect, that of RFC 8259, one object a line"
+_JSON = "json has one dialect, that of RFC 8259"
 _ODD_NUMBERS = "NaN, Infinity and -Infinity are numbers, and no other words are"
-_TIMES = "times are ISO 8601; others are read as string and converted in the query"
 _TIMES_WRITTEN = "times are written as ISO 8601; others are converted to string in the query"
 _CALENDAR = "dates are taken as Spark writes them since version 3, and not moved between calendars"
 _HIDDEN = (
@@ -51,11 +50,9 @@ _READ = {
     "inferTimestamp": _INFERRED,
     "preferDate": _INFERRED,
     "singleVariantColumn": "files are read into columns with types; format=text has each line as it is",
-    "mode": _FAIL,
     "columnNameOfCorruptRecord": _FAIL,
     "enableDateTimeParsingFallback": _FAIL,
     "unescapedQuoteHandling": _FAIL,
-    "multiLine": "in csv line breaks inside quotes are always data; json is one object a line",
     "charToEscapeQuoteEscaping": _CSV,
     "ignoreLeadingWhiteSpace": _CSV,
     "ignoreTrailingWhiteSpace": _CSV,
@@ -75,11 +72,8 @@ _READ = {
     "allowUnquotedFieldNames": _JSON,
     "explodeEmbeddedArray": _JSON,
     "useUnsafeRow": "there is nothing of that kind to set",
-    "dateFormat": _TIMES,
-    "timestampFormat": _TIMES,
-    "timestampNTZFormat": _TIMES,
-    "timeFormat": _TIMES,
-    "locale": _TIMES,
+    "timeFormat": "times of day are read as string and converted in the query",
+    "locale": "names of months are English",
     "datetimeRebaseMode": _CALENDAR,
     "int96RebaseMode": _CALENDAR,
     "compression": _CODEC,

@@ -65,6 +65,19 @@ SOURCE = (
         "what an empty csv field in quotes stands for; unset: the empty string",
         special=True,
     ),
+    Option("timestampFormat", None, text, "pattern of times in json and csv; unset: ISO 8601", special=True),
+    Option("timestampNTZFormat", None, text, "the same of times of type timestamp_ntz", special=True),
+    Option("dateFormat", None, text, "pattern of dates in json and csv; unset: ISO 8601", special=True),
+    Option(
+        "multiLine",
+        "false",
+        flag,
+        "a json file is one document or one array; csv has line breaks in quotes anyway",
+        special=True,
+    ),
+    Option(
+        "mode", None, choice("failfast", "dropmalformed", "permissive"), "Spark's word for badRecords", special=True
+    ),
     Option("timeZone", None, text, "zone of times that say none; unset: that of Spark's session, else UTC"),
     Option("sessionTimeZone", None, text, "zone of Spark's session, set by penstock.register and penstock.ingest"),
     Option("blockSize", None, size, "cut binary files into blocks of this size", special=True),

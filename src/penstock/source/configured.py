@@ -14,7 +14,8 @@ from penstock.formats import ReadFormat, format_named
 from penstock.formats.account import NAMES_MAX, Account
 from penstock.formats.charsets import encodable
 from penstock.formats.families import RecordFormat
-from penstock.formats.format import Dialect
+from penstock.formats.format import TIME_OPTIONS, Dialect
+from penstock.formats.patterns import compiled
 from penstock.formats.registry import check_options
 from penstock.formats.schema import to_arrow
 from penstock.formats.zones import UTC, unsaid, zone_name
@@ -54,8 +55,15 @@ def reading(options: Options, schema: str) -> Reading:
         block_size=options["blockSize"],
         errors=options["encodingErrors"],
         zone=_zone(options) or UTC,
+        timestamp=options["timestampFormat"],
+        timestamp_ntz=options["timestampNTZFormat"],
+        date=options["dateFormat"],
+        multi_line=options["multiLine"],
     )
     _check_separator(options)
+    if options["multiLine"] and options["lineSep"]:
+        msg = f"lineSep={options['lineSep']!r} is between lines, and multiLine=true has a document a file; leave one of them out"
+        raise OptionError(msg)
     if options["emit"] == "records":
         _check_schema(fmt, partitions=_has_partitions(options))
     return Reading(storage, root, fmt, metadata, tuple(whole.names), options["followSymlinks"])
@@ -83,6 +91,13 @@ def planner(options: Options, how: Reading) -> Planner:
         admit=admit,
         zone=_zone(options),
     )
+
+
+def _check_time_patterns(options: Options) -> None:
+    """Raise `OptionError` for a pattern of times or dates that is not read here."""
+    for name in TIME_OPTIONS:
+        if options[name] is not None:
+            compiled(options[name], name)
 
 
 def _zone(options: Options) -> str | None:
@@ -179,6 +194,7 @@ def _without_metadata(schema: pa.Schema, name: str) -> pa.Schema:
 def _check_format_options(options: Options) -> None:
     check_options(options, SOURCE, lambda form: form.read_options)
     format_named(options["format"]).prepare()
+    _check_time_patterns(options)
     if options["metadataColumn"] and options["emit"] == "files":
         msg = "metadataColumn is for emit=records, found emit=files, whose rows are path, modification time and size anyway"
         raise OptionError(msg)
