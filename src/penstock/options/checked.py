@@ -63,7 +63,7 @@ def _names_of(option: Option, given: Mapping[str, str]) -> list[str]:
 def _check_needed(values: Mapping[str, object], what: str) -> None:
     """Refuse a table's options when one that has to be given was not."""
     for name, needed in _NEEDED.items():
-        if name in values and values[name] is None:
+        if name in values and values[name] is None and not (name == "path" and values.get("paths")):
             msg = f"the {what} needs a {name}: expected {needed}"
             raise OptionError(msg)
 

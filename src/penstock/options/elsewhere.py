@@ -25,20 +25,20 @@ _CODEC = "the name of a file says how it is compressed: .gz, .zst, .bz2, .xz, .b
 _ROLLED = "what a file holds is limited by rollSize and rollRows"
 
 _READ = {
+    "maxRecordsPerTrigger": (
+        "how many records a file has is not known before it is read; maxBytesPerTrigger and maxFilesPerTrigger limit a batch"
+    ),
     "maxFileAge": "how old a new file may be is said by lateness, counted from the newest that was read, not from now",
-    "latestFirst": "files are read from the oldest on, the newest last; startingFrom=latest leaves out what is there",
+    "latestFirst": "files are read from the oldest on, the newest last; startingFrom=latest or modifiedAfter leaves out older ones",
     "fileNameOnly": "a file is known by its path, its time and its size, so that one that was replaced is not missed",
     "maxCachedFiles": _LISTED,
     "discardCachedInputRatio": _LISTED,
     "cleanSource": _CLEANED,
     "sourceArchiveDir": _CLEANED,
-    "basePath": _HIDDEN,
     "ignoreInvalidPartitionPaths": _HIDDEN,
     "ignoredPathSegmentRegex": _HIDDEN,
     "ignoreCorruptFiles": "a file that cannot be read fails the batch (badFiles=fail), and is never left out without a word",
     "ignoreMissingFiles": "a planned file that is gone fails the batch (changedFiles=fail), and is never left out without a word",
-    "modifiedAfter": "startingFrom takes a time: older files are not ours",
-    "modifiedBefore": "there is no upper limit of times; pathGlobFilter and pattern choose by name",
     "wholetext": "format=binary has each file as one value",
     "mergeSchema": _INFERRED,
     "inferSchema": _INFERRED,

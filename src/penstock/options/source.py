@@ -12,6 +12,8 @@ from penstock.options.parsers import (
     duration_ns,
     encoding,
     flag,
+    moment,
+    path_list,
     pattern,
     quote,
     separator,
@@ -21,7 +23,9 @@ from penstock.options.parsers import (
 )
 
 SOURCE = (
-    Option("path", None, text, "directory or file to read: a plain path or file:"),
+    Option("path", None, text, "directory or file to read: a plain path, file: or hdfs:, or a glob of those"),
+    Option("paths", None, path_list, "more of them, as a JSON list"),
+    Option("basePath", None, text, "a directory that all paths lie in, below which directories are columns"),
     Option("format", DEFAULT, choice(*READ), "what the files hold"),
     Option("pathGlobFilter", None, text, "glob on the file name"),
     Option("pattern", None, pattern, "regular expression that must match the whole file name"),
@@ -39,6 +43,8 @@ SOURCE = (
     Option("changedFiles", "fail", choice("fail"), "a planned file that changed before it was read"),
     Option("badRecords", "fail", choice("fail"), "a record that cannot be parsed"),
     Option("badFiles", "fail", choice("fail"), "a file that cannot be read"),
+    Option("modifiedAfter", None, moment, "only files that were modified after this time"),
+    Option("modifiedBefore", None, moment, "only files that were modified before this time"),
     Option("batchBoundary", "none", choice("none", "file"), "file: each batch ends at the end of one file"),
     Option("startingFrom", "earliest", starting, "earliest, latest or a time"),
     Option("emit", "records", choice("records", "files"), "files: path, time and size instead of contents"),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from penstock.errors import NotThere, OptionError
+from penstock.errors import OptionError
 from penstock.formats import ReadFormat, format_named
 from penstock.formats.account import NAMES_MAX, Account
 from penstock.formats.charsets import encodable
@@ -24,7 +24,8 @@ from penstock.options.formats import VALUES
 from penstock.source import partitions, schemas
 from penstock.source.plan import Planner
 from penstock.source.read import FILES_SCHEMA, METADATA_TYPE, Reading, files_batch
-from penstock.storage import locate
+from penstock.source.where import changed_between, where
+from penstock.storage import entry_at, locate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -40,7 +41,8 @@ SPLITS_SCHEMA = pa.schema([("splits", pa.string())])
 def reading(options: Options, schema: str) -> Reading:
     """Return how the source's splits are read; `schema` is Spark's JSON. Raises `OptionError`; touches nothing."""
     _check_format_options(options)
-    storage, root = locate(options["path"])
+    place = where(options)
+    changed_between(options)
     whole = to_arrow(schema)
     metadata = options["metadataColumn"]
     data = whole
@@ -66,16 +68,18 @@ def reading(options: Options, schema: str) -> Reading:
         raise OptionError(msg)
     if options["emit"] == "records":
         _check_schema(fmt, partitions=_has_partitions(options))
-    return Reading(storage, root, fmt, metadata, tuple(whole.names), options["followSymlinks"])
+    return Reading(place.storage, place.root, fmt, metadata, tuple(whole.names), options["followSymlinks"])
 
 
 def planner(options: Options, how: Reading) -> Planner:
     """Return the planner; `OptionError` if there is nothing at the path."""
-    try:
-        how.storage.stat(how.root)
-    except NotThere as error:
-        msg = f"path={options['path']!r}: {how.root!r} does not exist; expected a directory or a file to read"
-        raise OptionError(msg) from error
+    place = where(options)
+    entry = entry_at(how.storage, how.root)
+    if entry is None or (place.is_several and not entry.is_directory):
+        given = options["path"] or options.given["paths"]
+        msg = f"path={given!r}: {how.root!r} does not exist; expected a directory{'' if place.is_several else ' or a file'} to read"
+        raise OptionError(msg)
+    place.check("path")
     boundary = how.boundary if how.form.anchored else None
     divisible = how.divisible if options["emit"] != "files" else _whole  # a row names a whole file
     state = locate(options["stateLocation"], name="stateLocation") if options["stateLocation"] else None

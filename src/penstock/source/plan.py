@@ -44,7 +44,6 @@ the future than it takes to notice is reported once.
 from __future__ import annotations
 
 import logging
-import os
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -58,6 +57,7 @@ from penstock.source.begun import BegunFiles
 from penstock.source.cursor import Cursor, FileVersion, Split, is_version
 from penstock.source.dividing import Dividing, weight
 from penstock.source.sides import SideRecords
+from penstock.source.where import where
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -118,7 +118,7 @@ class Planner:
         self._limits = BatchLimits(options["maxFilesPerTrigger"], options["maxBytesPerTrigger"])
         self._bounded = False
         self._frozen = False
-        self._mark = xxhash.xxh3_64_hexdigest(os.fsencode(root))
+        self._mark = xxhash.xxh3_64_hexdigest(where(options).mark)
         self._reset(Cursor())
         self._at: dict[str, Any] | None = None
 
