@@ -140,6 +140,7 @@ class Scan:
         self._root = root
         self._partitions = partitions
         self._selection = Selection(rests, lambda name: recursive or (partitions and is_partition(name)))
+        self._always = changed == ALWAYS
         self._changed_behind_ns, self._changed_before_ns = changed
         paths = [] if rests == ((),) else sorted("/".join(name.text for name in rest) for rest in rests)
         self.selected = [*paths, *(() if changed == ALWAYS else changed)]
@@ -284,7 +285,7 @@ class Scan:
         self, folder: str, known: _Directory, before: Mapping[str, Hashable], now: dict[str, Hashable]
     ) -> None:
         """Look at names that are new, or another file's; take out of `now` those with nothing behind them."""
-        hollow = []
+        hollow, inside = [], known.place.inside
         # Comparing 100,000 names to find a new one takes 20 ms: no step of Python is taken for each.
         differs = map(ne, map(before.get, now), now.values())
         for name in compress(now, differs):
@@ -298,7 +299,7 @@ class Scan:
                 hollow.append(name)
             elif entry.is_directory:
                 known.children.add(name)
-            counts = not concealed and known.place.takes_file(name)
+            counts = not concealed and (inside or known.place.takes_file(name))
             self._note(folder, name, self._counted(name, entry) if counts else None)
         for name in hollow:
             del now[name]
@@ -323,9 +324,9 @@ class Scan:
             directory.files[name] = entry
             if before is not None and _version(folder, name, before) == _version(folder, name, entry):
                 return
-        if before is not None and self._is_of_time(before):
+        if before is not None and (self._always or self._is_of_time(before)):
             self._changes.gone.append(_version(folder, name, before))
-        if entry is not None and self._is_of_time(entry):
+        if entry is not None and (self._always or self._is_of_time(entry)):
             is_link = isinstance(directory.names.get(name), Link)
             arrived_ns = None if is_link else _later(directory.arrived_ns, entry.arrived_ns)
             self._changes.came.append(Arrival(_version(folder, name, entry), arrived_ns))
