@@ -32,7 +32,8 @@ STRPTIME = {
 
 def read(pattern: str, *texts: str | None, kind: pa.DataType = UTC, zone: str = "UTC") -> list[Any]:
     """Return what texts mean as one column."""
-    return compiled(pattern).parse(pa.array(texts, pa.string()), kind, zone).to_pylist()
+    values: list[Any] = compiled(pattern).parse(pa.array(texts, pa.string()), kind, zone).to_pylist()
+    return values
 
 
 def alone(pattern: TimePattern, text: str, kind: pa.DataType) -> str | None:
