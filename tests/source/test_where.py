@@ -234,6 +234,16 @@ def test_what_no_path_leads_to_is_not_listed(tree: Tree) -> None:
     assert sorted(os.path.relpath(path, tree.root) for path in Counting.listed) == ["a", "c/d", "c/d/e"]
 
 
+def test_paths_that_have_nothing_in_common_but_the_root(tmp_path: Path) -> None:
+    """Two directories that only `/` holds are one source; names are told as they are, with one slash."""
+    others = ["/usr/share/nothing-*", str(tmp_path / "a")]
+    Tree(tmp_path).put("a/1.txt")
+    options = parse(SOURCE, {"paths": json.dumps(others)}, what="source")
+    how = configured.reading(options, TEXT)
+    (split,) = (planner := configured.planner(options, how)).splits(planner.latest(planner.initial()))
+    assert (how.root, how.full_path(split.file)) == ("/", str(tmp_path / "a" / "1.txt"))
+
+
 def test_an_output_beside_the_paths_is_no_input(tree: Tree) -> None:
     """DST may lie where SRC's paths lie, if none of them leads to it; else it would be read as input."""
     tree.put("in-1/a.txt")
@@ -275,6 +285,18 @@ def test_files_of_a_time(tree: Tree) -> None:
     ) == ["1.txt"]
     assert tree.read("", modifiedAfter="2026-01-31T13:00:02", sessionTimeZone="Europe/Berlin") == ["3.txt"]
     assert tree.read("", modifiedBefore="2026-01-31") == []
+
+
+def test_files_far_apart_are_all_read_the_oldest_first(tree: Tree) -> None:
+    """SPK-4: there is no age at which a file that was there at the start is dropped; the order is that of times, and is not to be turned."""
+    tree.put("new.txt", seconds=1_000_000)
+    tree.put("old.txt", seconds=1_000)
+    planner = tree.planner("", lateness="1m")
+    offset = planner.latest(planner.initial())
+    assert [split.file.path for split in planner.splits(offset)] == ["old.txt", "new.txt"]
+    for name in ("latestFirst", "maxFileAge", "maxRecordsPerTrigger"):
+        with pytest.raises(OptionError, match=f"unknown option '{name}' for the penstock source: (files are|how)"):
+            tree.planner("", **{name: "1"})
 
 
 def test_a_file_that_becomes_one_of_the_time_is_read(tree: Tree) -> None:

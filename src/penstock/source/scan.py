@@ -138,6 +138,7 @@ class Scan:
     ) -> None:
         self._storage = storage
         self._root = root
+        self._base = root.rstrip("/")  # what paths below it begin with, also below /
         self._partitions = partitions
         self._selection = Selection(rests, lambda name: recursive or (partitions and is_partition(name)))
         self._always = changed == ALWAYS
@@ -263,7 +264,7 @@ class Scan:
         if not everything and stamp == known.stamp and newest < known.listed_ns - _TRUST_NS:
             return
         listed_ns = self._storage.now_ns()
-        full = f"{self._root}/{folder}" if folder else self._root
+        full = f"{self._base}/{folder}" if folder else self._root
         before, now = known.names, self._names(folder, full, known.place)
         known.names, listed = now, len(now)
         self._changed(folder, known, before, now)
@@ -351,7 +352,7 @@ class Scan:
         return None if full is None else entry_at(self._storage, full)
 
     def _full(self, folder: str, name: str) -> str:
-        return f"{self._root}/{folder}/{name}" if folder else f"{self._root}/{name}"
+        return f"{self._base}/{folder}/{name}" if folder else f"{self._base}/{name}"
 
     def _followed(self, folder: str, name: str) -> str | None:
         """Return what a link leads to, None if that is not to be read."""

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
-from functools import lru_cache
 from itertools import takewhile
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
@@ -164,7 +163,6 @@ def where_of(paths: Iterable[str], base: str | None = None) -> Where:
     return _where(texts, base)
 
 
-@lru_cache(maxsize=64)
 def _where(texts: tuple[str, ...], base: str | None) -> Where:
     if len(texts) == 1 and base is None and not is_glob(texts[0]):
         return Where(*locate(texts[0]))
