@@ -288,7 +288,7 @@ def test_files_of_a_time(tree: Tree) -> None:
 
 
 def test_files_far_apart_are_all_read_the_oldest_first(tree: Tree) -> None:
-    """SPK-4: there is no age at which a file that was there at the start is dropped; the order is that of times, and is not to be turned."""
+    """SPK-4: no file that was there at the start is too old; the order is that of times, and is not to be turned."""
     tree.put("new.txt", seconds=1_000_000)
     tree.put("old.txt", seconds=1_000)
     planner = tree.planner("", lateness="1m")
