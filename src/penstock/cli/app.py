@@ -16,7 +16,10 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-Source = Annotated[str, typer.Argument(metavar="SRC", help="Directory or file to read.", show_default=False)]
+Sources = Annotated[
+    list[str], typer.Argument(metavar="SRC...", help="Directories, files or globs to read.", show_default=False)
+]
+Source = Annotated[str, typer.Argument(metavar="SRC", help="Directory, file or glob that is read.", show_default=False)]
 Output = Annotated[str, typer.Argument(metavar="DST", help="Output directory.", show_default=False)]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else on stdout.")]
 Text = str | None
@@ -53,7 +56,7 @@ def options(
 @command
 def ingest(  # noqa: PLR0913 - these are the flags of the command
     *,
-    src: Source,
+    src: Sources,
     dst: Output,
     format_: Annotated[Text, _flag("--format", "F", f"Of SRC: {', '.join(READ)}; {DEFAULT} by default.")] = None,
     to: Annotated[Text, _flag("--to", "F", f"What DST gets: {', '.join(WRITTEN)}; as SRC by default.")] = None,

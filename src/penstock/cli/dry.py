@@ -28,6 +28,7 @@ _WHY = {
     "name": "not of the names that are asked for (pattern, pathGlobFilter)",
     "directory": "not entered (recursiveFileLookup)",
     "link": "links that lead out of SRC (followSymlinks)",
+    "time": "of another time",
     "no file": "no files",
 }
 

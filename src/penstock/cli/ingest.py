@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import json
 import os
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
@@ -58,7 +59,7 @@ class Request:
 
     @staticmethod
     def of(
-        src: str,
+        src: list[str],
         dst: str,
         source: Flags,
         sink: Flags,
@@ -73,7 +74,12 @@ class Request:
         """
         from_options, to_options = merged(*source, "--source-option"), merged(*sink, "--sink-option")
         to_options.setdefault("format", _same_format(from_options))
-        request = Request(src, dst, from_options, to_options, transform, checkpoint)
+        if src[1:] and "paths" in from_options:
+            msg = "SRC is several paths, and so is --source-option paths; name all of them as SRC"
+            raise OptionError(msg)
+        if src[1:]:
+            from_options["paths"] = json.dumps(src[1:])
+        request = Request(src[0], dst, from_options, to_options, transform, checkpoint)
         request.check(dry=dry)
         return request
 

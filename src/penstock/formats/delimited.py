@@ -73,7 +73,7 @@ class CsvDecoder:
             msg = f"lineSep={fmt.line_sep!r} is not for csv, whose records end with \\n, \\r\\n or \\r; leave it out"
             raise OptionError(msg)
         self._schema = fmt.schema
-        self._zone = fmt.zone
+        self._times = fmt.times
         self._account = account
         self._dialect = fmt.csv
         fields = fmt.schema.names if fmt.columns is None else fmt.columns
@@ -202,7 +202,7 @@ class CsvDecoder:
             text = pc.if_else(pc.equal(text, ""), None, text)
             if null and not _is_value(null, field.type):
                 text = pc.if_else(pc.equal(text, null), None, text)
-            text = parse(text, field.type, field.name, self._zone)
+            text = parse(text, field.type, field.name, self._times)
         if text.null_count and not field.nullable:
             msg = f"a value in column {field.name!r}, which is not nullable"
             raise MalformedError(msg)

@@ -7,6 +7,7 @@ from itertools import combinations
 from typing import TYPE_CHECKING, Protocol
 
 from penstock.errors import OptionError
+from penstock.formats.patterns import TimeForms
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
     Refuse: TypeAlias = Callable[[int, bytes, str], None]
 
+TIME_OPTIONS = ("timestampFormat", "timestampNTZFormat", "dateFormat")  # of the formats that have times as text
 CSV_OPTIONS = ("header", "quote", "escape", "comment", "nullValue", "emptyValue")  # of source and sink
 
 
@@ -78,8 +80,9 @@ class ReadFormat:
     `name` is that of a format; `schema` the exact schema of every batch. `encoding` and `errors` (what
     becomes of text that is not of it: fail or replace) are for the text formats, `line_sep` (None: `\n`, `\r\n` and a lone
     `\r`), in UTF-8, for text and json, `csv` for csv, `block_size` (None: the whole file is one value) for binary.
-    `columns` is what the header of a csv file says: the columns are then taken by their names. `refuse`, in a task, takes what
-    cannot be cut into records, where that is set aside: offset, bytes, and what was expected.
+    `columns` is what the header of a csv file says: the columns are then taken by their names. `timestamp`, `timestamp_ntz` and
+    `date` are the patterns of these types in json and csv (None: ISO 8601). `multi_line`: a json file is one document. `refuse`, in a
+    task, takes what cannot be cut into records, where that is set aside: offset, bytes, and what was expected.
 
     Decoders get UTF-8 whatever the encoding; only for the binary values of text blocks are as the file has them, with
     `line_sep` and `unit`, NumPy's type of a code unit, to match.
@@ -96,6 +99,15 @@ class ReadFormat:
     unit: str = "u1"
     columns: tuple[str, ...] | None = None
     refuse: Refuse | None = None
+    timestamp: str | None = None
+    timestamp_ntz: str | None = None
+    date: str | None = None
+    multi_line: bool = False
+
+    @property
+    def times(self) -> TimeForms:
+        """How times and dates are written in the text formats."""
+        return TimeForms(self.zone, self.timestamp, self.timestamp_ntz, self.date)
 
 
 @dataclass(frozen=True)

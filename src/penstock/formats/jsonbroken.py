@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from penstock.formats.malformed import Found
+    from penstock.formats.patterns import TimeForms
 
     Positions = npt.NDArray[np.int64]
     Flags = npt.NDArray[np.bool_]
@@ -78,10 +79,10 @@ def _refusal(lines: bytes) -> MalformedError | None:
     return None
 
 
-def misfits(data: bytes, starts: Positions, *, schema: pa.Schema, zone: str) -> Found:
+def misfits(data: bytes, starts: Positions, *, schema: pa.Schema, times: TimeForms) -> Found:
     """Find the lines that have a value which is none of its column; each is a JSON object."""
     expected: dict[int, str] = {}
-    for values, read in fields_of(data, schema, zone):
+    for values, read in fields_of(data, schema, times):
         if len(values) != len(starts):  # a line that is blank to one and not to the other: trying tells
             return np.zeros(0, np.int64), []
         for place, error in misfitting(values, read):

@@ -39,8 +39,7 @@ from penstock.formats.jsonlines import (
     unescaped_quotes,
 )
 from penstock.formats.malformed import MalformedError
-from penstock.formats.scalars import contents, joined, misfit, parse, seconds
-from penstock.formats.zones import UTC
+from penstock.formats.scalars import ISO_8601, contents, joined, misfit, parse, seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -48,6 +47,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from penstock.formats.account import Account
+    from penstock.formats.patterns import TimeForms
 
     Positions = npt.NDArray[np.int64]
 
@@ -73,10 +73,12 @@ _NOTHING = pa.schema([])
 _NAMES_MAX = 1000  # of keys in a block that no column has; of more than these the less frequent ones are not told apart
 
 
-def exact(data: bytes, schema: pa.Schema, zone: str = UTC, account: Account | None = None) -> pa.RecordBatch:
+def exact(
+    data: bytes, schema: pa.Schema, times: TimeForms = ISO_8601, account: Account | None = None
+) -> pa.RecordBatch:
     """Return the rows of `data`, one JSON object a line, blank lines being none, as exactly `schema`.
 
-    `zone` is that of times without one; keys that no column has are entered into the account.
+    `times` says how times are written; keys that no column has are entered into the account.
     Raises `MalformedError` when a line is no JSON object, or has a value that does not fit its column.
     """
     if len(data) > BYTES_MAX:
@@ -84,17 +86,19 @@ def exact(data: bytes, schema: pa.Schema, zone: str = UTC, account: Account | No
         raise MalformedError(msg)
     data = _with_whole_characters(Lines(data).data)
     check_json(data)
-    columns = _MemberReader(zone, account).members(_JsonText(data), list(schema), "")
+    columns = _MemberReader(times, account).members(_JsonText(data), list(schema), "")
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def fields_of(data: bytes, schema: pa.Schema, zone: str) -> Iterator[tuple[pa.Array, Callable[[pa.Array], pa.Array]]]:
+def fields_of(
+    data: bytes, schema: pa.Schema, times: TimeForms
+) -> Iterator[tuple[pa.Array, Callable[[pa.Array], pa.Array]]]:
     """Yield for each field of `schema` the JSON text of its values, one a line, and what reads some of them.
 
     `data` is whole JSON objects, one a line. What reads raises `MalformedError` for a value that does not fit.
     """
     text = _JsonText(_with_whole_characters(Lines(data).data))
-    named, reader = _Named(text), _MemberReader(zone, None)
+    named, reader = _Named(text), _MemberReader(times, None)
     for field in schema:
         chosen = named.values(field.name)
         raw = _scattered(text.values(chosen), chosen.rows, text.lines)
@@ -219,7 +223,7 @@ class _Named:
 class _MemberReader:
     """Reads values as columns; `path` is what the names of their members begin with in the account."""
 
-    zone: str
+    times: TimeForms
     account: Account | None
 
     def members(self, text: _JsonText, fields: list[pa.Field], path: str) -> list[pa.Array]:
@@ -248,7 +252,7 @@ class _MemberReader:
         if types.is_timestamp(kind) and kind.tz:
             return self._instants(raw, field)
         text = _scalar_text(raw, field).cast(pa.string())
-        values = parse(text, kind, field.name, self.zone)
+        values = parse(text, kind, field.name, self.times)
         if types.is_floating(kind):
             _check_range(text, values, field)
         return values
@@ -281,7 +285,7 @@ class _MemberReader:
         """Return times: a string is one as `scalars.parse` reads it, a whole number the seconds since 1970."""
         quoted = _quoted(raw)
         text = _strings(pc.if_else(quoted, raw, None)).cast(pa.string())
-        times = parse(text, field.type, field.name, self.zone)
+        times = parse(text, field.type, field.name, self.times)
         if pc.all(quoted).as_py() is not False:
             return times
         try:

@@ -52,8 +52,8 @@ class JsonDecoder:
             _check(field.type, field.name)
         self._schema = fmt.schema
         self._sep = fmt.line_sep
-        self._reader = JsonReader(fmt.schema, fmt.zone)
-        self._zone = fmt.zone
+        self._reader = JsonReader(fmt.schema, fmt.times)
+        self._times = fmt.times
         self._account = account
         self._scratch = Account()
         self._sifts = False  # as the block before had to be
@@ -76,7 +76,7 @@ class JsonDecoder:
                 return nothing_bad(rows)
         passes = BROKEN if len(_on_lines(block, self._sep)) == len(block) else ()
         find = [partial(self._converted, each) for each in passes]
-        find += [partial(self._converted, partial(misfits, schema=self._schema, zone=self._zone))] if passes else []
+        find += [partial(self._converted, partial(misfits, schema=self._schema, times=self._times))] if passes else []
         left = sifted(block, self.starts(block), self._tried, find)
         self._account.count(self._scratch.unknown.items(), self._scratch.more)
         self._account.partial |= self._scratch.partial

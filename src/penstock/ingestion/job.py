@@ -22,6 +22,7 @@ Failure: *a query without a handle.*
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import threading
@@ -42,6 +43,7 @@ from penstock.ingestion.replan import in_flight
 from penstock.ingestion.stage import Stage
 from penstock.options import SINK, SOURCE, Option, parse
 from penstock.options.internal import LIVE_SOURCE, SPLITS
+from penstock.options.parsers import path_list
 from penstock.processes import process
 from penstock.query import driver as drivers
 from penstock.query.checkpoint import Checkpoint
@@ -55,11 +57,12 @@ from penstock.sink.ledger import State
 from penstock.sink.sink import STATE_DIRECTORY, Sink
 from penstock.source import configured, schemas
 from penstock.source.cursor import is_version
+from penstock.source.where import where_of
 from penstock.storage import TEMPORARY, entry_at, locate
 from penstock.units import parse_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
@@ -122,7 +125,7 @@ class Ingested:
 @named
 def ingest(
     spark: SparkSession,
-    src: str | os.PathLike[str],
+    src: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     dst: str | os.PathLike[str],
     *,
     source: Mapping[str, Any] | None = None,
@@ -134,6 +137,7 @@ def ingest(
 ) -> Ingested:
     """Take every record below `src` into finished files below `dst`, exactly once, and return what was done.
 
+    `src` may be a glob, or a list of paths and globs.
     `source` and `sink` are options of the two tables (`schema`, DDL or StructType, is one of the source's here).
     `transform` takes and returns a `pyarrow.RecordBatch`, or a polars DataFrame by its annotation; it may be a function or
     "module:function", or an `AsyncMap`, given itself. The checkpoint defaults to `DST/_penstock/checkpoint`; the same call
@@ -149,12 +153,16 @@ def ingest(
     require_session(spark, "ingest")
     require_driver(spark, "ingest")
     where = None if checkpoint is None else os.fspath(checkpoint)
-    paths = os.fspath(src), os.fspath(dst)
+    first, more = _sources(src)
+    if more and "paths" in map(str.lower, source or {}):
+        msg = "src is several paths, and so is the source option 'paths'; name all of them in src"
+        raise OptionError(msg)
+    paths = first, os.fspath(dst)
     every = _interval(watch)
 
     def described() -> _Job:
         zone = {"sessionTimeZone": time_zone(spark)}
-        job = _Job(*paths, zone | dict(source or {}), dict(sink or {}), where)
+        job = _Job(*paths, zone | more | dict(source or {}), dict(sink or {}), where)
         job.describe(transform, spark.sparkContext.defaultParallelism)
         return job
 
@@ -173,6 +181,17 @@ def ingest(
     if progress is not None:
         progress(done)
     return done
+
+
+def _sources(src: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> tuple[str, dict[str, str]]:
+    """Return the first path, and the option that has the others. Raises `OptionError` for none."""
+    if isinstance(src, (str, os.PathLike)):
+        return os.fspath(src), {}
+    paths = [os.fspath(path) for path in src]
+    if not paths:
+        msg = "src is empty: expected a path, or a list of them, such as ['/data/a', '/data/b/*.json']"
+        raise OptionError(msg)
+    return paths[0], {"paths": json.dumps(paths[1:])} if paths[1:] else {}
 
 
 def _interval(watch: bool | str) -> float | None:  # noqa: FBT001 - what the user gave
@@ -302,9 +321,11 @@ class _Job:
         sink: dict[str, Any],
         checkpoint: str | None,
     ) -> None:
-        self._input, src_path = locate(src, name="SRC")
+        _, src_path = locate(src, name="SRC")
         self._output, self._dst = locate(dst, name="DST")
-        check_apart(src, dst, checkpoint)
+        place = where_of((src_path, *_absolute(source)), source.get("basePath"))
+        self._input, self._root = place.storage, place.root
+        check_apart(place, dst, checkpoint)
         state, where = locate(
             f"{self._dst}/{STATE_DIRECTORY}/checkpoint" if checkpoint is None else checkpoint, name="checkpoint"
         )
@@ -399,7 +420,7 @@ class _Job:
         return configured.planner(options, Stage.of(self._stage).reading).splits(offset)
 
     def _is_as_planned(self, split: Split) -> bool:
-        path = f"{self._source['path']}/{split.file.path}" if split.file.path else self._source["path"]
+        path = f"{self._root}/{split.file.path}" if split.file.path else self._root
         now = entry_at(self._input, path)
         return now is not None and is_version(self._input, now, split.file)
 
@@ -484,6 +505,19 @@ def _given(table: tuple[Option, ...], options: Mapping[str, Any], path: str, sid
             raise OptionError(msg)
     texts = {name: _text(value) for name, value in options.items()}
     return dict(parse(table, texts | {"path": path}, what=side).given)
+
+
+def _absolute(source: dict[str, Any]) -> tuple[str, ...]:
+    """Return the further paths of a source; from now on they, and what they lie in, are absolute: other processes read them."""
+    by_name = {name.lower(): name for name in source}
+    if (name := by_name.get("basepath")) is not None:
+        source["basePath"] = locate(source.pop(name), name="basePath")[1]
+    name = by_name.get("paths")
+    if name is None:
+        return ()
+    paths = [locate(path, name="paths")[1] for path in path_list(source.pop(name), "paths")]
+    source["paths"] = json.dumps(paths)
+    return tuple(paths)
 
 
 def _text(value: object) -> str:

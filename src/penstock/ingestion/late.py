@@ -35,6 +35,7 @@ from penstock.sink.sink import STATE_DIRECTORY, Sink
 from penstock.source.late import LateFiles
 from penstock.source.plan import Planner, mark
 from penstock.source.sides import LATE, SideRecords
+from penstock.source.where import where
 from penstock.storage import locate
 
 if TYPE_CHECKING:
@@ -171,7 +172,7 @@ class _Reading:
         src: str, dst: str, checkpoint: str | os.PathLike[str] | None, source: Mapping[str, Any] | None
     ) -> _Reading:
         """Return the query of DST that has read SRC; `OptionError` if there is none."""
-        storage, root = locate(src, name="SRC")
+        _, root = locate(src, name="SRC")
         output, out = locate(dst, name="DST")
         try:
             sinks = [Sink.existing(output, out, name) for name in sink_ids(output, f"{out}/{STATE_DIRECTORY}")]
@@ -185,10 +186,12 @@ class _Reading:
                 reading = Checkpoint(place)
                 query = reading.query_id() or ""
                 writes = tuple((each, head) for each, head in heads if query in head.batches)
-                if writes and _is_of(reading, root):
-                    return _Reading(
-                        storage, root, _options(root, [each for each, _ in writes], source), reading, writes
-                    )
+                if not writes:
+                    continue
+                options = _options(root, [each for each, _ in writes], source)
+                if _is_of(reading, options):
+                    read = where(options)
+                    return _Reading(read.storage, read.root, options, reading, writes)
         msg = (
             f"no query that writes {out!r} has read {root!r} by a checkpoint that is here; expected SRC as the query has it, "
             "and, where its checkpoint was moved, the place of that as --checkpoint"
@@ -264,10 +267,10 @@ class _Reading:
         return planner.standing(offset)
 
 
-def _is_of(checkpoint: Checkpoint, root: str) -> bool:
-    """Tell whether the last offset of a checkpoint is of the source at `root`; older ones do not say."""
+def _is_of(checkpoint: Checkpoint, options: Options) -> bool:
+    """Tell whether the last offset of a checkpoint is of this source; older ones do not say."""
     offset = _last_offset(checkpoint)[1]
-    return offset is not None and offset.get("root", mark(root)) == mark(root)
+    return offset is not None and offset.get("root", mark(options)) == mark(options)
 
 
 def _options(root: str, sinks: list[Sink], source: Mapping[str, Any] | None) -> Options:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import difflib
+import json
 import re
 from collections.abc import Callable
 from datetime import datetime, timezone
@@ -166,15 +167,44 @@ def starting(value: str, name: str) -> str | int:
     """Return `earliest`, `latest`, or nanoseconds since the epoch."""
     if value.lower() in {"earliest", "latest"}:
         return value.lower()
-    try:
-        moment = datetime.fromisoformat(re.sub(r"[zZ]$", "+00:00", value.strip()))
-    except ValueError as error:
+    time = _time(value)
+    if time is None:
         msg = f"{name}={value!r}: expected earliest, latest or a time such as 2026-01-31T12:00:00Z"
-        raise OptionError(msg) from error
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=timezone.utc)
-    seconds = int(moment.replace(microsecond=0).timestamp())
-    return seconds * 1_000_000_000 + moment.microsecond * 1000
+        raise OptionError(msg)
+    return nanoseconds(time if time.tzinfo else time.replace(tzinfo=timezone.utc))
+
+
+def moment(value: str, name: str) -> datetime:
+    """Return a time, with the zone that it says or without one."""
+    time = _time(value)
+    if time is None:
+        msg = f"{name}={value!r}: expected a time such as 2026-01-31T12:00:00, in timeZone, or 2026-01-31T12:00:00Z"
+        raise OptionError(msg)
+    return time
+
+
+def nanoseconds(time: datetime) -> int:
+    """Return the nanoseconds since the epoch of a time that has a zone."""
+    return int(time.replace(microsecond=0).timestamp()) * 1_000_000_000 + time.microsecond * 1000
+
+
+def _time(value: str) -> datetime | None:
+    try:
+        return datetime.fromisoformat(re.sub(r"[zZ]$", "+00:00", value.strip()))
+    except ValueError:
+        return None
+
+
+def path_list(value: str, name: str) -> tuple[str, ...]:
+    """Return the paths of a JSON list, which is how Spark's `load([...])` writes several."""
+    try:
+        paths = json.loads(value)
+    except ValueError:
+        paths = None
+    if not isinstance(paths, list) or not paths or not all(isinstance(path, str) and path for path in paths):
+        msg = f'{name}={value!r}: expected a JSON list of paths, such as ["/data/a", "/data/b/*"]'
+        raise OptionError(msg)
+    return tuple(paths)
 
 
 def log_starting(value: str, name: str) -> str:

@@ -13,7 +13,9 @@ from penstock.options.parsers import (
     encoding,
     flag,
     fraction,
+    moment,
     number,
+    path_list,
     pattern,
     quote,
     separator,
@@ -25,7 +27,9 @@ from penstock.options.parsers import (
 ASIDE = choice("fail", "quarantine")
 
 SOURCE = (
-    Option("path", None, text, "directory or file to read: a plain path or file:"),
+    Option("path", None, text, "directory or file to read: a plain path, file: or hdfs:, or a glob of those"),
+    Option("paths", None, path_list, "more of them, as a JSON list"),
+    Option("basePath", None, text, "a directory that all paths lie in, below which directories are columns"),
     Option("format", DEFAULT, choice(*READ), "what the files hold"),
     Option("pathGlobFilter", None, text, "glob on the file name"),
     Option("pattern", None, pattern, "regular expression that must match the whole file name"),
@@ -46,6 +50,8 @@ SOURCE = (
     Option("badRecordColumn", None, text, "plain queries: a struct column of this name takes what is set aside"),
     Option("maxBadRecords", None, number, "an ingest ends when more is set aside than so many records and files"),
     Option("maxBadFraction", None, fraction, "an ingest ends when more is set aside than this part of all records"),
+    Option("modifiedAfter", None, moment, "only files that were modified after this time"),
+    Option("modifiedBefore", None, moment, "only files that were modified before this time"),
     Option("batchBoundary", "none", choice("none", "file"), "file: each batch ends at the end of one file"),
     Option("startingFrom", "earliest", starting, "earliest, latest or a time"),
     Option("emit", "records", choice("records", "files"), "files: path, time and size instead of contents"),
@@ -71,6 +77,19 @@ SOURCE = (
         any_text,
         "what an empty csv field in quotes stands for; unset: the empty string",
         special=True,
+    ),
+    Option("timestampFormat", None, text, "pattern of times in json and csv; unset: ISO 8601", special=True),
+    Option("timestampNTZFormat", None, text, "the same of times of type timestamp_ntz", special=True),
+    Option("dateFormat", None, text, "pattern of dates in json and csv; unset: ISO 8601", special=True),
+    Option(
+        "multiLine",
+        "false",
+        flag,
+        "a json file is one document or one array; csv has line breaks in quotes anyway",
+        special=True,
+    ),
+    Option(
+        "mode", None, choice("failfast", "dropmalformed", "permissive"), "Spark's word for badRecords", special=True
     ),
     Option("timeZone", None, text, "zone of times that say none; unset: that of Spark's session, else UTC"),
     Option("sessionTimeZone", None, text, "zone of Spark's session, set by penstock.register and penstock.ingest"),

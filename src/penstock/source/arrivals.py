@@ -270,7 +270,7 @@ class Arrivals:
     def _circumstances(self) -> str:
         """Return what must be the same for an arrival time to tell what was decided: the directory, and what is read of it."""
         names = ("pathGlobFilter", "pattern", "recursiveFileLookup", "followSymlinks", "partitionColumns")
-        text = json.dumps([self.scan.identity, *(self._options[name] for name in names)])
+        text = json.dumps([self.scan.identity, *(self._options[name] for name in names), *self.scan.selected])
         return xxhash.xxh3_64_hexdigest(text.encode())
 
 

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from penstock.errors import NotThere, OptionError
+from penstock.errors import OptionError
 from penstock.formats import ReadFormat, format_named
 from penstock.formats.account import NAMES_MAX, Account
 from penstock.formats.aside import Aside, Policy, record_bytes
 from penstock.formats.charsets import encodable
 from penstock.formats.families import RecordFormat
-from penstock.formats.format import Dialect
+from penstock.formats.format import TIME_OPTIONS, Dialect
+from penstock.formats.patterns import compiled
 from penstock.formats.registry import check_options
 from penstock.formats.schema import to_arrow
 from penstock.formats.zones import UTC, unsaid, zone_name
@@ -25,7 +26,8 @@ from penstock.options.formats import VALUES
 from penstock.source import partitions, schemas
 from penstock.source.plan import Planner
 from penstock.source.read import FILES_SCHEMA, METADATA_TYPE, Reading, files_batch
-from penstock.storage import locate
+from penstock.source.where import changed_between, where
+from penstock.storage import entry_at, locate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -43,7 +45,8 @@ SPLITS_SCHEMA = pa.schema([("splits", pa.string())])
 def reading(options: Options, schema: str) -> Reading:
     """Return how the source's splits are read; `schema` is Spark's JSON. Raises `OptionError`; touches nothing."""
     _check_format_options(options)
-    storage, root = locate(options["path"])
+    place = where(options)
+    changed_between(options)
     whole = to_arrow(schema)
     metadata = options["metadataColumn"]
     data = whole
@@ -61,11 +64,20 @@ def reading(options: Options, schema: str) -> Reading:
         block_size=options["blockSize"],
         errors="replace" if options["encodingErrors"] == "replace" else "fail",
         zone=_zone(options) or UTC,
+        timestamp=options["timestampFormat"],
+        timestamp_ntz=options["timestampNTZFormat"],
+        date=options["dateFormat"],
+        multi_line=options["multiLine"],
     )
     _check_separator(options)
+    if options["multiLine"] and options["lineSep"]:
+        msg = f"lineSep={options['lineSep']!r} is between lines, and multiLine=true has a document a file; leave one of them out"
+        raise OptionError(msg)
     if options["emit"] == "records":
         _check_schema(fmt, partitions=_has_partitions(options))
-    return Reading(storage, root, fmt, metadata, tuple(whole.names), options["followSymlinks"], policy=_policy(options))
+    return Reading(
+        place.storage, place.root, fmt, metadata, tuple(whole.names), options["followSymlinks"], policy=_policy(options)
+    )
 
 
 def _policy(options: Options) -> Policy:
@@ -99,11 +111,13 @@ def check_plain(options: Options) -> None:
 
 def planner(options: Options, how: Reading, *, dry: bool = False) -> Planner:
     """Return the planner, one that writes nothing if `dry`; `OptionError` if there is nothing at the path."""
-    try:
-        how.storage.stat(how.root)
-    except NotThere as error:
-        msg = f"path={options['path']!r}: {how.root!r} does not exist; expected a directory or a file to read"
-        raise OptionError(msg) from error
+    place = where(options)
+    entry = entry_at(how.storage, how.root)
+    if entry is None or (place.is_several and not entry.is_directory):
+        given = options["path"] or options.given["paths"]
+        msg = f"path={given!r}: {how.root!r} does not exist; expected a directory{'' if place.is_several else ' or a file'} to read"
+        raise OptionError(msg)
+    place.check("path")
     boundary = how.boundary if how.form.anchored else None
     divisible = how.divisible if options["emit"] != "files" else _whole  # a row names a whole file
     state = locate(options["stateLocation"], name="stateLocation") if options["stateLocation"] else None
@@ -120,6 +134,13 @@ def planner(options: Options, how: Reading, *, dry: bool = False) -> Planner:
         zone=_zone(options),
         dry=dry,
     )
+
+
+def _check_time_patterns(options: Options) -> None:
+    """Raise `OptionError` for a pattern of times or dates that is not read here."""
+    for name in TIME_OPTIONS:
+        if options[name] is not None:
+            compiled(options[name], name)
 
 
 def _zone(options: Options) -> str | None:
@@ -248,6 +269,7 @@ def _without_struct(schema: pa.Schema, name: str, option: str, expected: tuple[p
 def _check_format_options(options: Options) -> None:
     check_options(options, SOURCE, lambda form: form.read_options)
     format_named(options["format"]).prepare()
+    _check_time_patterns(options)
     if options["metadataColumn"] and options["emit"] == "files":
         msg = "metadataColumn is for emit=records, found emit=files, whose rows are path, modification time and size anyway"
         raise OptionError(msg)

@@ -46,7 +46,6 @@ the future than it takes to notice is reported once.
 from __future__ import annotations
 
 import logging
-import os
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -62,6 +61,7 @@ from penstock.source.cursor import Cursor, FileVersion, Split, is_version
 from penstock.source.dividing import Dividing, weight
 from penstock.source.late import LateFile, LateFiles
 from penstock.source.sides import LATE, SideRecords
+from penstock.source.where import where
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -88,9 +88,9 @@ class BatchLimits:
 _NO_LIMITS = BatchLimits(None, None)
 
 
-def mark(root: str) -> str:
-    """Return what an offset has of the source's path, to be compared."""
-    return xxhash.xxh3_64_hexdigest(os.fsencode(root))
+def mark(options: Options) -> str:
+    """Return what an offset has of the source's paths, to be compared."""
+    return xxhash.xxh3_64_hexdigest(where(options).mark)
 
 
 @dataclass(frozen=True)
@@ -144,7 +144,7 @@ class Planner:
         self._limits = BatchLimits(options["maxFilesPerTrigger"], options["maxBytesPerTrigger"])
         self._bounded = False
         self._frozen = False
-        self._mark = mark(root)
+        self._mark = mark(options)
         self._reset(Cursor())
         self._at: dict[str, Any] | None = None
 

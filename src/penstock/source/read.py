@@ -104,7 +104,7 @@ class Reading:
 
     def full_path(self, file: FileVersion) -> str:
         """Return the file's path on the storage."""
-        return f"{self.root}/{file.path}" if file.path else self.root
+        return f"{self.root.rstrip('/')}/{file.path}" if file.path else self.root
 
     def in_zone(self, zone: str) -> Reading:
         """Return how the same is read with the times that say no zone in this one."""

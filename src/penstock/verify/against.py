@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, NoReturn
 from penstock.errors import OptionError
 from penstock.formats import format_named
 from penstock.formats.aside import Tally, path_bytes
-from penstock.formats.format import CSV_OPTIONS
+from penstock.formats.format import CSV_OPTIONS, TIME_OPTIONS
 from penstock.ingestion.stage import Stage, named
 from penstock.options import SOURCE, parse
 from penstock.sink.adopt import is_adopted
 from penstock.sink.existing import NotedStage
-from penstock.storage import locate
+from penstock.source.where import where
 from penstock.verify.compare import Sides, examples, sums
 from penstock.verify.records import Feed
 from penstock.verify.taken import by_zone, last_offset, late_files, taken, zones
@@ -47,6 +47,8 @@ _CONTENT = (
     "lineSep",
     "sep",
     *CSV_OPTIONS,
+    *TIME_OPTIONS,
+    "multiLine",
     "blockSize",
     "metadataColumn",
     "emit",
@@ -224,20 +226,20 @@ class _Comparison:
     def _descends(self, view: SinkView) -> bool:
         """Tell whether the query's source was recursive: it did not say, but its checkpoint has counted the files."""
         offset = last_offset(view)
-        storage, root = locate(self.source)
         flat = parse(SOURCE, {"path": self.source}, what="source")
-        return bool(offset) and bool(taken(storage, root, flat, offset).notes)
+        place = where(flat)
+        return bool(offset) and bool(taken(place.storage, place.root, flat, offset).notes)
 
     def _taken(self, views: list[SinkView], feeds: list[Feed]) -> tuple[list[Split], tuple[int, int]]:
         """Return what was read of the source by any of the sinks, and (files, bytes) that none has read yet."""
-        storage, root = locate(self.source)
         furthest: dict[str, Split] = {}
         waiting = []
         for view, feed in zip(views, feeds, strict=True):
             if feed.stage.options["startingFrom"] == "latest":
                 _refuse("startingFrom=latest: which files were there before is not noted")
             offset = last_offset(view)
-            reading = taken(storage, root, feed.stage.options, offset, late_files(view, offset))
+            place = where(feed.stage.options)
+            reading = taken(place.storage, place.root, feed.stage.options, offset, late_files(view, offset))
             for split in reading.splits:
                 before = furthest.get(split.file.path)
                 furthest[split.file.path] = before if before and before.end >= split.end else split

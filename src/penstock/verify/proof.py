@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import NotThere, OptionError
+from penstock.source.where import where_of
 from penstock.storage import locate
 from penstock.verify.files import OutputFiles, check_files
 
@@ -69,7 +70,7 @@ def _existing(source: str) -> str:
     located: tuple[Storage, str] = locate(source, name="SRC")
     storage, path = located
     try:
-        storage.stat(path)
+        storage.stat(where_of((path,)).root)
     except NotThere as error:
         msg = f"SRC={path!r} does not exist; expected the directory or file that was ingested"
         raise OptionError(msg) from error

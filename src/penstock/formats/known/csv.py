@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from penstock.formats.charsets import UTF_8_CHARSET, charset, searchable
 from penstock.formats.families import RecordFormat
-from penstock.formats.format import CSV_OPTIONS
+from penstock.formats.format import CSV_OPTIONS, TIME_OPTIONS
 from penstock.formats.lines import BLOCK_BYTES
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ _HEADER_BYTES = 64 << 10
 class _Csv(RecordFormat):
     name = "csv"
     extension = ".csv"
-    read_options = frozenset({"encoding", "encodingErrors", "sep", *CSV_OPTIONS})
+    read_options = frozenset({"encoding", "encodingErrors", "sep", "multiLine", "mode", *CSV_OPTIONS, *TIME_OPTIONS})
     write_options = frozenset(CSV_OPTIONS)
     anchored = True
 
