@@ -110,7 +110,7 @@ def test_answers_know_all_compressed_files() -> None:
     assert KNOWN_ELSEWHERE["source"]["compression"].endswith(f": {COMPRESSED_NAMES}")
 
 
-@pytest.mark.parametrize("name", ["cleanSource", "sourceArchiveDir", "follow"])
+@pytest.mark.parametrize("name", ["follow"])
 def test_source_options_that_are_not_built_are_unknown(name: str) -> None:
     """An option of a later version is never accepted and ignored."""
     with pytest.raises(OptionError, match="unknown option"):

@@ -35,7 +35,7 @@ from penstock.errors import DamagedState, NotThere, OptionError
 from penstock.formats.account import Account
 from penstock.ingestion.earlier import Earlier
 from penstock.ingestion.failures import meaning
-from penstock.ingestion.places import check_apart, check_reached
+from penstock.ingestion.places import check_apart, check_archive, check_reached
 from penstock.ingestion.replan import in_flight
 from penstock.ingestion.stage import Stage
 from penstock.options import SINK, SOURCE, Option, parse
@@ -278,6 +278,7 @@ class _Job:
         self._checkpoint = Checkpoint(where)
         self._given_schema = source.pop("schema", None)
         self._source = {"maxFilesPerTrigger": _FILES_A_BATCH} | _given(SOURCE, source, src_path, "source")
+        check_archive(self._source.get("sourceArchiveDir"), dst)
         self._sink = {"mergeBelow": _MERGE_BELOW} | _given(SINK, sink, self._dst, "sink")
         self.sink("check")
 

@@ -21,6 +21,8 @@ from penstock.formats.zones import UTC, unsaid, zone_name
 from penstock.options import SOURCE
 from penstock.options.formats import VALUES
 from penstock.source import partitions, schemas
+from penstock.source.clean import Cleaner, archive_of
+from penstock.source.clean import check_options as check_clean_options
 from penstock.source.plan import Planner
 from penstock.source.read import FILES_SCHEMA, METADATA_TYPE, Reading, files_batch
 from penstock.storage import locate
@@ -58,7 +60,9 @@ def reading(options: Options, schema: str) -> Reading:
     _check_separator(options)
     if options["emit"] == "records":
         _check_schema(fmt, partitions=_has_partitions(options))
-    return Reading(storage, root, fmt, metadata, tuple(whole.names), options["followSymlinks"])
+    check_clean_options(options)
+    columns = tuple(whole.names)
+    return Reading(storage, root, fmt, metadata, columns, options["followSymlinks"], archive_of(storage, options))
 
 
 def planner(options: Options, how: Reading) -> Planner:
@@ -82,7 +86,15 @@ def planner(options: Options, how: Reading) -> Planner:
         state=state,
         admit=admit,
         zone=_zone(options),
-    )
+    ).cleaned_by(_cleaner(options, how))
+
+
+def _cleaner(options: Options, how: Reading) -> Cleaner | None:
+    """Return what takes away the files that were read; `OptionError` if that cannot be done."""
+    cleaner = Cleaner.of(how.storage, how.root, options)
+    if cleaner is not None:
+        cleaner.check()
+    return cleaner
 
 
 def _zone(options: Options) -> str | None:

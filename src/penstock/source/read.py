@@ -45,6 +45,7 @@ from penstock.formats.malformed import excerpt
 from penstock.formats.registry import record_format
 from penstock.formats.strings import checked
 from penstock.source import advice
+from penstock.source.archive import archived_version
 from penstock.source.cursor import is_version
 
 if TYPE_CHECKING:
@@ -78,7 +79,8 @@ class Reading:
     """How the splits of one source are read; picklable, travels to tasks.
 
     `format.schema` is the schema of the data; with `metadata` a column of that name is added where `columns` puts it.
-    `follow` allows links that lead out of `root`. Of columns that directories name it knows nothing (see `source.partitions`).
+    `follow` allows links that lead out of `root`. `archive` is where files go that were read: a replay of a batch reads them
+    there. Of columns that directories name it knows nothing (see `source.partitions`).
     """
 
     storage: Storage
@@ -87,6 +89,7 @@ class Reading:
     metadata: str | None = None
     columns: tuple[str, ...] = ()
     follow: bool = False
+    archive: str | None = None
 
     @property
     def form(self) -> Format:
@@ -161,6 +164,9 @@ class Reading:
         try:
             return self.storage.open(path)
         except NotThere as error:
+            archived = archived_version(self.storage, self.archive, file) if self.archive else None
+            if archived is not None:
+                return self.storage.open(archived)
             msg = f"{path!r} was planned and is gone; {advice.put_back(file)}, or leave it away, {advice.AGAIN}"
             raise FileChanged(msg) from error
 

@@ -124,9 +124,13 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Plan the next batch; Trigger.Once asks for all that is available."""
         return self._planning().latest(start, limited=not isinstance(limit, ReadAllAvailable))
 
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:  # noqa: ARG002 - Spark's signature
-        """Return the tasks of a batch, from its end offset alone; the first call after a restart."""
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """Return the tasks of a batch, from its end offset alone; the first call after a restart.
+
+        The batch that ended at `start` is committed, since Spark goes on from there.
+        """
         planner = self._planning()
+        planner.clean(start)
         zone = planner.zone(end)
         return [SplitsPartition(tuple(task), zone) for task in planner.tasks(end)]
 

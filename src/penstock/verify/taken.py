@@ -11,12 +11,14 @@ crash after the put), and a ledger that lost its end must not pass for one that 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from penstock.query.checkpoint import Checkpoint
 from penstock.sink.sink import STATE_DIRECTORY
 from penstock.source import recent
+from penstock.source.archive import archived_files
+from penstock.source.clean import archive_of
 from penstock.source.cursor import Cursor, FileVersion, Split
 from penstock.source.scan import Scan
 
@@ -46,6 +48,10 @@ class Taken:
         ends = {split.file.path: split.end for split in splits}
         waiting = [file.size - ends.get(file.path, 0) for file in files if ends.get(file.path, -1) < file.size]
         return Taken(tuple(splits), len(waiting), sum(waiting), tuple(notes))
+
+    def with_archived(self, splits: Sequence[Split]) -> Taken:
+        """Return the same with files that are in the archive."""
+        return replace(self, splits=(*self.splits, *splits))
 
 
 def last_offset(view: SinkView) -> dict[str, Any] | None:
@@ -82,30 +88,33 @@ def _may_write(query: str, view: SinkView) -> bool:
 def taken(storage: Storage, root: str, options: Options, offset: dict[str, Any] | None) -> Taken:
     """Return what of the source at `root` the batches up to `offset` have read, by the listing of now.
 
-    Raises `StorageError` if it cannot be listed, `DamagedState` if the offset is damaged.
+    What a source that cleans has archived was read, whole. Raises `StorageError` if a directory cannot be listed,
+    `DamagedState` if the offset is damaged.
     """
     listed = Scan.of(storage, root, options).refresh().came
     files = sorted((file for file, _ in listed), key=lambda file: file.order)
+    archive = archive_of(storage, options)
+    archived = list(map(_whole, archived_files(storage, archive))) if archive else []
     if offset is None:
-        return Taken.of(files, list(map(_whole, files)), [_UNTOLD])
+        return Taken.of(files, [*map(_whole, files), *archived], [_UNTOLD])
     if not offset:
         return Taken.of(files, [])
-    return _passed(files, offset)
+    return _passed(files, offset, archived)
 
 
 def _whole(file: FileVersion) -> Split:
     return Split(file, 0, file.size)
 
 
-def _passed(files: list[FileVersion], offset: dict[str, Any]) -> Taken:
-    """Return what an offset that has one of our batches says was read."""
+def _passed(files: list[FileVersion], offset: dict[str, Any], archived: list[Split]) -> Taken:
+    """Return what an offset that has one of our batches says was read of the `files` that are there, and what is archived."""
     cursor = Cursor.from_json(offset)
     files = _from_floor(files, cursor)
-    late, notes = _late(files, cursor, offset)
+    late, notes = _late(files, cursor, offset, {split.file.key for split in archived})
     cut = _cut(files, cursor)
     not_whole = late | {split.file.path for split in cut}
     splits = [_whole(file) for file in files if cursor.passed(file) and file.path not in not_whole] + cut
-    return Taken.of(files, splits, notes + _uncounted(splits, cursor))
+    return Taken.of(files, splits, notes + _uncounted(splits + archived, cursor)).with_archived(archived)
 
 
 def _from_floor(files: list[FileVersion], cursor: Cursor) -> list[FileVersion]:
@@ -121,8 +130,10 @@ def _cut(files: list[FileVersion], cursor: Cursor) -> list[Split]:
     return [Split(file, 0, cursor.at) for file in files if file.path == cursor.cut.path]
 
 
-def _late(files: list[FileVersion], cursor: Cursor, offset: dict[str, Any]) -> tuple[set[str], list[str]]:
-    """Return the files behind the cursor that were not read, and what is to be said about it."""
+def _late(
+    files: list[FileVersion], cursor: Cursor, offset: dict[str, Any], archived: set[bytes]
+) -> tuple[set[str], list[str]]:
+    """Return the files behind the cursor that were not read, and what is to be said about it; `archived` are keys."""
     if cursor.order is None:
         return set(), []
     remembered = offset["recent"]
@@ -132,7 +143,7 @@ def _late(files: list[FileVersion], cursor: Cursor, offset: dict[str, Any]) -> t
     answer = recent.recall(remembered, times, (), cursor.latest_ns)
     if answer.near is None:
         return set(), [_FORGOTTEN]
-    gone = len(answer.away)
+    gone = len(answer.away.keys() - archived)
     notes = [f"{gone} files that were read are not there any more, or changed since"] if gone else []
     return {inside[key].path for key in answer.near}, notes
 
