@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock import errors, unique
 from penstock.arguments import named
-from penstock.errors import DamagedState, NotThere, OptionError
+from penstock.errors import DamagedState, OptionError
 from penstock.formats.account import Account
 from penstock.ingestion.earlier import Earlier
 from penstock.ingestion.failures import meaning
@@ -52,7 +52,6 @@ from penstock.sink.existing import STAGE
 from penstock.sink.ledger import State
 from penstock.sink.sink import STATE_DIRECTORY, Sink
 from penstock.source import configured, schemas
-from penstock.source.cursor import is_version
 from penstock.storage import TEMPORARY, locate
 from penstock.units import parse_duration
 
@@ -333,7 +332,8 @@ class _Job:
         head = self.sink(query).ledger.head()
         if head.last_batch(query) >= number or self._runs(query, head.owner):
             return
-        changed = sum(not self._is_as_planned(split) for split in self._splits(self._offset(number)))
+        reading = Stage.of(self._stage).reading
+        changed = sum(not reading.is_as_planned(split) for split in self._splits(self._offset(number)))
         if changed:
             _log.warning(
                 "batch %d was never committed and %d of its files changed; it is planned anew", number, changed
@@ -354,14 +354,6 @@ class _Job:
     def _splits(self, offset: dict[str, Any]) -> list[Split]:
         options = parse(LIVE_SOURCE, self._source | self._carried(), what="source")
         return configured.planner(options, Stage.of(self._stage).reading).splits(offset)
-
-    def _is_as_planned(self, split: Split) -> bool:
-        path = f"{self._source['path']}/{split.file.path}" if split.file.path else self._source["path"]
-        try:
-            now = self._input.stat(path)
-        except NotThere:
-            return False
-        return is_version(self._input, now, split.file)
 
     def _carried(self) -> dict[str, str]:
         """Return the source options that make splits of the plan."""

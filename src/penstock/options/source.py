@@ -41,6 +41,10 @@ SOURCE = (
     Option("badFiles", "fail", choice("fail"), "a file that cannot be read"),
     Option("batchBoundary", "none", choice("none", "file"), "file: each batch ends at the end of one file"),
     Option("startingFrom", "earliest", starting, "earliest, latest or a time"),
+    Option("follow", "false", flag, "files may grow: only whole records, only new bytes, over rotations"),
+    Option(
+        "closeAfter", "5m", duration_ns, "how long a followed file stands still until its last record counts as whole"
+    ),
     Option("cleanSource", "off", choice("off", "archive", "delete"), "what becomes of files that were read"),
     Option("sourceArchiveDir", None, text, "where cleanSource=archive moves them, by their paths below path"),
     Option("retention", "0s", duration_ns, "how long they stay where they are once they are read"),

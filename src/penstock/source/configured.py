@@ -23,6 +23,8 @@ from penstock.options.formats import VALUES
 from penstock.source import partitions, schemas
 from penstock.source.clean import Cleaner, archive_of
 from penstock.source.clean import check_options as check_clean_options
+from penstock.source.followed import FollowPlanner
+from penstock.source.followed import check_options as check_follow_options
 from penstock.source.plan import Planner
 from penstock.source.read import FILES_SCHEMA, METADATA_TYPE, Reading, files_batch
 from penstock.storage import locate
@@ -61,11 +63,12 @@ def reading(options: Options, schema: str) -> Reading:
     if options["emit"] == "records":
         _check_schema(fmt, partitions=_has_partitions(options))
     check_clean_options(options)
+    check_follow_options(options, fmt)
     columns = tuple(whole.names)
     return Reading(storage, root, fmt, metadata, columns, options["followSymlinks"], archive_of(storage, options))
 
 
-def planner(options: Options, how: Reading) -> Planner:
+def planner(options: Options, how: Reading) -> Planner | FollowPlanner:
     """Return the planner; `OptionError` if there is nothing at the path."""
     try:
         how.storage.stat(how.root)
@@ -75,6 +78,8 @@ def planner(options: Options, how: Reading) -> Planner:
     boundary = how.boundary if how.form.anchored else None
     divisible = how.divisible if options["emit"] != "files" else _whole  # a row names a whole file
     state = locate(options["stateLocation"], name="stateLocation") if options["stateLocation"] else None
+    if options["follow"]:
+        return FollowPlanner(how, options, state=state, zone=_zone(options))
     admit = None if options["emit"] == "files" else how.admit
     return Planner(
         how.storage,

@@ -44,9 +44,10 @@ from penstock.formats.lines import BLOCK_BYTES, begun, record_starts, without_bo
 from penstock.formats.malformed import excerpt
 from penstock.formats.registry import record_format
 from penstock.formats.strings import checked
-from penstock.source import advice
+from penstock.source import advice, follow
 from penstock.source.archive import archived_version
 from penstock.source.cursor import is_version
+from penstock.storage import entry_at
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -132,6 +133,17 @@ class Reading:
         `None` if there is no such place near; see `Format.reach`.
         """
         return self.form.reach(self.format, handle.read, size, at)
+
+    def is_as_planned(self, split: Split) -> bool:
+        """Tell whether what was planned can be read as it was planned."""
+        if split.followed is not None:
+            try:
+                follow.opened(self.storage, self.root, split).close()
+            except FileChanged:
+                return False
+            return True
+        now = entry_at(self.storage, self.full_path(split.file))
+        return now is not None and is_version(self.storage, now, split.file)
 
     def batches(self, splits: Iterable[Split], account: Account | None = None) -> Iterator[pa.RecordBatch]:
         """Yield the records of the splits, in order; what they have and no column has is entered into `account`.
@@ -263,6 +275,11 @@ class Reading:
             failpoints.hit("source.read")
             path = self.full_path(split.file)
             self.admit(split.file.path)
+            if split.followed is not None:
+                with follow.opened(self.storage, self.root, split) as handle, _named(path):
+                    yield from self._pieces_of(handle, split, None)
+                    follow.check(handle, split, path)
+                continue
             with self._open(split.file, path) as handle:
                 self._check(handle, split.file, path)
                 with _named(path):
@@ -291,7 +308,16 @@ class Reading:
         form, fmt = self._in_records, self.format
         if chunks is not None:
             return form.streamed(fmt, chunks, how)
-        return form.ranged(fmt, handle.read, split.file.size, (split.start, split.end), how)
+        size, span, base = split.file.size, (split.start, split.end), split.followed.base if split.followed else 0
+        if not base or form.anchored:
+            return form.ranged(fmt, handle.read, size, span, how)
+
+        def behind(offset: int, length: int) -> bytes:
+            return handle.read(base + offset, length)
+
+        unmarked = replace(how, bom=b"")
+        header, found = form.ranged(fmt, behind, size - base, (span[0] - base, span[1] - base), unmarked)
+        return header, ((offset + base, data) for offset, data in found)
 
     def _decoded(self, handle: ReadHandle, split: Split, chunks: Iterator[bytes] | None, how: Charset) -> Found:
         """Return what a file holds that is decoded as a stream, offsets in its UTF-8. Raises `BadRecord` without a path."""

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from penstock.source.cursor import Split
+    from penstock.source.followed import FollowPlanner
     from penstock.source.plan import Planner
     from penstock.spark.writer import StreamWriter
 
@@ -106,7 +107,7 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         self._options = options
         self._reading = reading(options, schema)
-        self._planner: Planner | None = None
+        self._planner: Planner | FollowPlanner | None = None
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """Return where a new query starts."""
@@ -152,7 +153,7 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def stop(self) -> None:
         """Do nothing: the planner holds no resources."""
 
-    def _planning(self) -> Planner:
+    def _planning(self) -> Planner | FollowPlanner:
         if self._planner is None:
             from penstock.source.configured import planner
 
