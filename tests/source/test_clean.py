@@ -39,7 +39,9 @@ class Query:
         """Begin anew, as another driver does."""
         self.options = parse(SOURCE, self.given, what="source")
         self.reading = configured.reading(self.options, TEXT)
-        self.planner: Planner = configured.planner(self.options, self.reading)
+        planner = configured.planner(self.options, self.reading)
+        assert isinstance(planner, Planner)
+        self.planner = planner
 
     def plan(self) -> bool:
         """Plan a batch, if there is one, and log it."""

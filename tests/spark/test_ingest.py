@@ -545,3 +545,29 @@ def test_what_was_ingested_is_deleted(spark: SparkSession, stage: Stage) -> None
     answer = verify(str(stage.dst), str(stage.src)).source
     assert answer is not None
     assert (answer.proved, "nothing to compare with" in answer.reason) == (False, True)
+
+
+def test_growing_files_are_ingested_line_by_line_over_rotations(spark: SparkSession, stage: Stage) -> None:
+    """Of logs that are being written each run takes the lines that are whole; `verify` proves them, in whatever file they are by now."""
+    source = {"follow": "true", "maxBytesPerTrigger": "20"}
+    log = stage.src / "app.log"
+    log.write_text("".join(f"{n}\n" for n in range(20)) + "ha")
+    run(spark, stage, source=source)
+    assert stage.lines() == {str(n): 1 for n in range(20)}
+    assert verify(str(stage.dst), str(stage.src)).ok
+    log.rename(stage.src / "app.log.1")
+    with (stage.src / "app.log.1").open("a") as file:
+        file.write("lf\n")
+    log.write_text("another\n")
+    run(spark, stage, source=source)
+    shutil.copyfile(log, stage.src / "app.log.2")
+    os.truncate(log, 0)
+    with log.open("a") as file:
+        file.write("anew\n")
+    run(spark, stage, source=source)
+    assert stage.lines() == {**{str(n): 1 for n in range(20)}, "half": 1, "another": 1, "anew": 1}
+    proved = verify(str(stage.dst), str(stage.src))
+    assert proved.source is not None
+    assert (proved.ok, proved.source.proved, proved.source.files) == (True, True, 3), proved.source
+    (stage.src / "app.log.1").unlink()
+    assert not verify(str(stage.dst), str(stage.src)).ok

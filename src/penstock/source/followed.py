@@ -243,6 +243,14 @@ class FollowPlanner:
 
     def _refresh(self) -> None:
         """Take in what has come, gone, grown, and been renamed or cut."""
+        self._list()
+        new = self._matched()
+        for file in new:
+            if not self._waits_as_copy(file):
+                self._files.append(Growing(file.path, file.identity, 0, "", file.size, file.modified_ns))
+
+    def _list(self) -> None:
+        """Take in a listing, and a look at all that is not closed."""
         try:
             changes = self._scan.refresh([file.path for file in self._files if not file.closed])
         except StorageError:
@@ -255,10 +263,6 @@ class FollowPlanner:
                 self._tell(file.path, "is compressed, and a file that grows is not: it is not followed")
             else:
                 self._now[file.path] = file
-        new = self._matched()
-        for file in new:
-            if not self._waits_as_copy(file):
-                self._files.append(Growing(file.path, file.identity, 0, "", file.size, file.modified_ns))
 
     def _matched(self) -> list[FileVersion]:
         """Bring what is followed up to date; return the files that nobody follows yet."""
@@ -283,12 +287,15 @@ class FollowPlanner:
                 file.closed = file.closed and now.size == file.size
                 file.path, file.size, file.modified_ns = now.path, now.size, now.modified_ns
             kept.append(file)
+        if gone or cut:
+            self._list()  # anew: a copy is there before its original is cut, but need not have been when we listed
         self._files = kept
         new = self._unknown(known, {now.identity for _, now in cut})
         for file in gone:
             new = self._find_moved(file, new)
         for file, now in cut:
-            new = self._begin_again(file, now, new)
+            later = self._now.get(now.path, now)
+            new = self._begin_again(file, later if later.identity == now.identity else now, new)
         return sorted(new, key=lambda file: file.order)
 
     def _unknown(self, known: set[str], identities: set[str]) -> list[FileVersion]:
@@ -348,10 +355,11 @@ class FollowPlanner:
 
     def _is_copy(self, other: FileVersion, file: Growing) -> bool:
         """Tell whether a new file has what was read of one that was cut."""
-        if not _is_named_like(other.path, file.path):
+        itself = bool(file.identity) and other.identity == file.identity  # renamed while the directory was listed
+        if not itself and not _is_named_like(other.path, file.path):
             return False
         if other.size >= file.at:
-            return self._seen(other.path, file.at) == file.digest
+            return not file.at or self._seen(other.path, file.at) == file.digest
         head = self._heads.get(file.identity or file.path, b"")[: other.size]
         with suppress(NotThere), self._open(other.path) as handle:
             return bool(head) and handle.read(0, len(head)) == head
@@ -364,10 +372,10 @@ class FollowPlanner:
         return any(self._begins_alike(file, known) for known in self._files)
 
     def _begins_alike(self, file: FileVersion, known: Growing) -> bool:
-        if not known.at or not _is_named_like(file.path, known.path):
+        if not known.size or not _is_named_like(file.path, known.path):
             return False
         size = min(file.size, known.size, _COMPARED_BYTES)
-        if file.size >= known.at and self._seen(file.path, known.at) != known.digest:
+        if known.at and file.size >= known.at and self._seen(file.path, known.at) != known.digest:
             return False
         try:
             with self._open(file.path) as one, self._open(known.path) as other:
@@ -432,6 +440,8 @@ class FollowPlanner:
         """Return how far the records go that are whole by now, or `file.at` if there is none more."""
         assert isinstance(self._form, RecordFormat)  # noqa: S101 - no other is followed
         fmt = self._reading.format
+        if by_mark(fmt.encoding) and file.size < HEAD_BYTES:
+            return file.size if closes else file.at  # what it is written in is not there yet
         known = charset(fmt.encoding, handle.read(0, min(HEAD_BYTES, file.size)) if by_mark(fmt.encoding) else b"")
         while room is not None and file.size - file.at > room:
             end = self._form.ended(fmt, handle.read, file.at, file.at + max(room, 1), known)

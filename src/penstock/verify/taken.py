@@ -14,12 +14,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from penstock.errors import FileChanged
 from penstock.query.checkpoint import Checkpoint
+from penstock.query.offset import check
 from penstock.sink.sink import STATE_DIRECTORY
-from penstock.source import recent
+from penstock.source import follow, recent
 from penstock.source.archive import archived_files
 from penstock.source.clean import archive_of
-from penstock.source.cursor import Cursor, FileVersion, Split
+from penstock.source.cursor import Cursor, FileVersion, Followed, Split
 from penstock.source.scan import Scan
 
 if TYPE_CHECKING:
@@ -99,6 +101,8 @@ def taken(storage: Storage, root: str, options: Options, offset: dict[str, Any] 
         return Taken.of(files, [*map(_whole, files), *archived], [_UNTOLD])
     if not offset:
         return Taken.of(files, [])
+    if "follow" in offset:
+        return _followed(storage, root, files, offset)
     return _passed(files, offset, archived)
 
 
@@ -115,6 +119,35 @@ def _passed(files: list[FileVersion], offset: dict[str, Any], archived: list[Spl
     not_whole = late | {split.file.path for split in cut}
     splits = [_whole(file) for file in files if cursor.passed(file) and file.path not in not_whole] + cut
     return Taken.of(files, splits, notes + _uncounted(splits + archived, cursor)).with_archived(archived)
+
+
+def _followed(storage: Storage, root: str, files: list[FileVersion], offset: dict[str, Any]) -> Taken:
+    """Return what was read of files that grow: of each its beginning, in whatever file that is by now."""
+    check(offset)
+    closed = offset["follow"]["closed"]
+    notes = []
+    if isinstance(closed, dict):
+        notes.append(
+            f"{closed['splits']} files that stand still are noted beside the checkpoint, and were not compared"
+        )
+        closed = []
+    splits, gone = [], 0
+    for path, identity, at, digest, _, modified_ns in [*offset["follow"]["growing"], *closed]:
+        split = Split(FileVersion(path, at, modified_ns, identity), 0, at, Followed(0, digest))
+        try:
+            follow.opened(storage, root, split).close()
+        except FileChanged:
+            gone += bool(at)
+            continue
+        splits.append(split)
+    if gone:
+        notes.append(f"{gone} followed files are not there any more, or were cut since")
+    if sum(split.end for split in splits) != offset["read"][1]:
+        notes.append(
+            f"the checkpoint has counted {offset['read'][1]} bytes as read, there are {sum(split.end for split in splits)} now: "
+            "files were removed or cut after they were read"
+        )
+    return Taken.of(files, splits, notes)
 
 
 def _from_floor(files: list[FileVersion], cursor: Cursor) -> list[FileVersion]:
