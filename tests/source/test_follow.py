@@ -22,9 +22,11 @@ import pytest
 
 from penstock import clock
 from penstock.errors import FileChanged, OptionError
+from penstock.formats import families
 from penstock.options import SOURCE, parse
 from penstock.source import configured
 from penstock.source.followed import FollowPlanner
+from penstock.storage._local import LocalReadHandle
 from penstock.testing import FakeClock
 
 TEXT = '{"type":"struct","fields":[{"name":"value","type":"string","nullable":true,"metadata":{}}]}'
@@ -248,6 +250,28 @@ def test_a_planned_range_is_read_of_the_copy(src: Path) -> None:
         query.read()
     (src / "restored").write_text("1\n2\n3\n")
     assert query.read() == ["1", "2"]
+
+
+def test_a_file_that_is_cut_while_it_is_read_is_read_on_in_its_copy(src: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The task has the file open when it is cut: nothing of what is there by then is taken for what was planned."""
+    lines = [f"line {number}" for number in range(5000)]
+    add(src / "app.log", "".join(f"{line}\n" for line in lines))
+    query = Query(src)
+    query.plan()
+    pread, calls = LocalReadHandle.read, []
+
+    def cut(self: LocalReadHandle, offset: int, length: int) -> bytes:
+        calls.append(offset)
+        if len(calls) == 5:
+            shutil.copyfile(src / "app.log", src / "app.log.1")
+            os.truncate(src / "app.log", 0)
+            add(src / "app.log", "something else\n" * 10_000)
+        return pread(self, offset, length)
+
+    monkeypatch.setattr(LocalReadHandle, "read", cut)
+    monkeypatch.setattr(families, "BLOCK_BYTES", 4096)
+    assert query.read() == lines
+    assert len(calls) > 5
 
 
 def test_files_that_begin_alike_are_all_read(src: Path) -> None:

@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from penstock.storage import Entry, ReadHandle, Storage
 
 _CHUNK_BYTES = 1 << 20
+_CUTS_MAX = 3  # of a file, while one range of it is read
 EXPANDED_BYTES_MAX = 64 << 30  # of one compressed file
 EXPANSION_MAX = 1000  # uncompressed bytes for one compressed; gzip cannot pass 1,032, a bomb is near it
 FILES_SCHEMA = pa.schema(
@@ -276,15 +277,31 @@ class Reading:
             path = self.full_path(split.file)
             self.admit(split.file.path)
             if split.followed is not None:
-                with follow.opened(self.storage, self.root, split) as handle, _named(path):
-                    yield from self._pieces_of(handle, split, None)
-                    follow.check(handle, split, path)
+                yield from self._followed(split, path)
                 continue
             with self._open(split.file, path) as handle:
                 self._check(handle, split.file, path)
                 with _named(path):
                     yield from self._pieces_of(handle, split, codec_of(path))
                 self._check(handle, split.file, path)
+
+    def _followed(self, split: Split, path: str) -> Iterator[_Piece]:
+        """Yield what a split of a followed file holds; where that is cut in the middle, the rest is read of its copy."""
+        at, tries = split.start, _CUTS_MAX
+        while tries:
+            tries -= 1
+            with follow.opened(self.storage, self.root, split) as handle, _named(path):
+                try:
+                    for piece in self._pieces_of(handle, replace(split, start=at), None):
+                        follow.check(handle, split, path)  # before anything is made of it
+                        yield piece
+                        origin = piece.origins[0]
+                        at = origin.offset + len(piece.data if origin.raw is None else origin.raw)
+                except FileChanged:
+                    if not tries:
+                        raise
+                else:
+                    return
 
     def _pieces_of(self, handle: ReadHandle, split: Split, codec: str | None) -> Iterator[_Piece]:
         """Yield what one split holds, as UTF-8 wherever values are made of text. Raises `BadFile`, and `BadRecord` without a path."""
