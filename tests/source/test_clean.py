@@ -18,9 +18,12 @@ from penstock.errors import FileChanged, OptionError
 from penstock.options import SOURCE, parse
 from penstock.source import configured
 from penstock.source.archive import archived_files
+from penstock.source.clean import Cleaner
 from penstock.source.plan import Planner
-from penstock.storage import LocalStorage
-from penstock.testing import FakeClock
+from penstock.source.scan import Scan
+from penstock.storage import LocalStorage, entry_at
+from penstock.testing import CrashHdfs, FakeClock
+from tests.support import storage_contract as contract
 
 SECOND = 1_000_000_000
 TEXT = '{"type":"struct","fields":[{"name":"value","type":"string","nullable":true,"metadata":{}}]}'
@@ -388,6 +391,29 @@ def test_a_file_that_cannot_be_moved_is_told_and_tried_again(
     query.run()
     assert (there(src), there(old)) == ([], ["a"])
     assert left_over(src) == []
+
+
+@pytest.mark.parametrize("archive", ["/old", None])
+def test_files_of_hdfs_are_cleaned(tmp_path: Path, archive: str | None) -> None:
+    """The same on HDFS, where a file has no identity, and one rename moves it: archived or deleted, a changed one never."""
+    with clock.use(FakeClock(1_700_000_000)):
+        hdfs = CrashHdfs().storage()
+        hdfs.make_directory("/in/d")
+        contract.put(hdfs, "/in/d/a b%", b"1\n")
+        contract.put(hdfs, "/in/c", b"2\n")
+        selects = {"pathGlobFilter": None, "pattern": None, "recursiveFileLookup": True, "partitionColumns": "auto"}
+        cleaner = Cleaner(hdfs, "/in", archive=archive, retention_ns=0, selects=selects)
+        cleaner.check()
+        read = [arrival.file for arrival in Scan.of(hdfs, "/in", Query(tmp_path).options).refresh().came]
+        clock.sleep(5.0)
+        hdfs.delete("/in/c")
+        contract.put(hdfs, "/in/c", b"3\n")
+        cleaner.clean("reader", read, "batch")
+        assert hdfs.read("/in/c") == b"3\n"
+        assert entry_at(hdfs, "/in/d/a b%") is None
+        if archive:
+            assert hdfs.read("/old/d/a b%") == b"1\n"
+            assert [file.path for file in archived_files(hdfs, archive)] == ["d/a b%"]
 
 
 def test_links_are_not_cleaned(src: Path, old: Path, tmp_path: Path) -> None:

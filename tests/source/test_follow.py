@@ -15,6 +15,7 @@ import shutil
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,8 @@ from penstock.options import SOURCE, parse
 from penstock.source import configured
 from penstock.source.followed import FollowPlanner
 from penstock.storage._local import LocalReadHandle
-from penstock.testing import FakeClock
+from penstock.testing import CrashHdfs, FakeClock
+from tests.support.storage_contract import put
 
 TEXT = '{"type":"struct","fields":[{"name":"value","type":"string","nullable":true,"metadata":{}}]}'
 JSON = '{"type":"struct","fields":[{"name":"n","type":"long","nullable":true,"metadata":{}}]}'
@@ -317,6 +319,68 @@ def test_a_file_that_stands_still_is_closed_and_goes_on_all_the_same(src: Path) 
     assert query.run() == [" of it", "2"]
     query.restart()
     assert query.run() == []
+
+
+def test_a_closed_file_that_is_rotated_is_not_taken_for_another(src: Path) -> None:
+    """Fluent Bit #11406: a file that was let go is renamed, and a new one takes its name: all of that is read, nothing twice."""
+    query = Query(src, closeAfter="1m")
+    add(src / "input.log", "001\n002\n")
+    age(src / "input.log", 61)
+    assert query.run() == ["001", "002"]
+    (src / "input.log").rename(src / "input.log.1")
+    add(src / "input.log", "003\n004\n")
+    query.restart()
+    assert query.run() == ["003", "004"]
+    assert query.run() == []
+
+
+def test_rotations_while_no_query_runs(src: Path) -> None:
+    """Fluent Bit #1330, Beats #45300: rotated twice between two runs, in both ways: each line of the files that are there, once."""
+    query = Query(src)
+    add(src / "app.log", "1\nhal")
+    query.run()
+    add(src / "app.log", "f\n")
+    (src / "app.log").rename(src / "app.log.1")
+    add(src / "app.log", "3\n")
+    (src / "app.log.1").rename(src / "app.log.2")
+    shutil.copyfile(src / "app.log", src / "app.log.1")
+    os.truncate(src / "app.log", 0)
+    add(src / "app.log", "4\n")
+    age(src / "app.log.1", 11)
+    query.restart()
+    assert sorted(query.run()) == ["3", "4", "half"]
+
+
+def test_a_rotated_file_is_compressed_and_its_inode_used_again(src: Path) -> None:
+    """Fluent Bit #2110: the number of the file that was rotated away is that of the new one, between two looks."""
+    query = Query(src)
+    add(src / "0.log", "1\n2\n")
+    query.run()
+    data = (src / "0.log").read_bytes()
+    (src / "0.log.20260101.gz").write_bytes(gzip.compress(data))
+    with (src / "0.log").open("r+b") as file:  # as if it had been removed, and made again
+        file.truncate(0)
+        file.write(b"3\n4\n5\n")
+    assert query.run() == ["3", "4", "5"]
+
+
+def test_a_storage_without_identities(tmp_path: Path) -> None:
+    """On HDFS a file has no number: what it begins with tells where it went when it was renamed."""
+    hdfs = CrashHdfs().storage()
+    hdfs.make_directory("/in")
+    with clock.use(FakeClock(1_700_000_000)):
+        put(hdfs, "/in/app.log", b"1\n2")
+        query = Query(tmp_path)
+        reading = replace(query.reading, storage=hdfs, root="/in")
+        query.reading, query.planner = reading, FollowPlanner(reading, query.options)
+        assert query.run() == ["1"]
+        with hdfs.extend("/in/app.log", 3) as file:
+            file.write(b"2\n3\n")
+            file.sync()
+        hdfs.publish("/in/app.log", "/in/app.log.1")
+        put(hdfs, "/in/app.log", b"another 1\n")
+        assert sorted(query.run()) == ["22", "3", "another 1"]
+        assert query.run() == []
 
 
 def test_limits_cut_at_records(src: Path) -> None:
