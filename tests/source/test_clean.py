@@ -82,12 +82,14 @@ def put(path: Path, text: str = "x\n", seconds: float = 1_000_000_000) -> Path:
 def there(path: Path) -> list[str]:
     """Return the files below a directory that are no notes of ours."""
     files = (str(file.relative_to(path)) for file in path.rglob("*") if file.is_file())
-    return sorted(file for file in files if not file.startswith("_penstock/"))
+    return sorted(file for file in files if not file.startswith("_penstock"))
 
 
 def left_over(path: Path) -> list[str]:
     """Return what cleaning has left behind but for who reads the directory."""
-    return [file.name for file in (path / "_penstock").rglob("*") if file.is_file() and file.name != "reader.json"]
+    return [
+        file.name for file in (path / "_penstock-readers").rglob("*") if file.is_file() and file.name != "reader.json"
+    ]
 
 
 @pytest.fixture
@@ -195,7 +197,7 @@ def test_a_file_that_comes_while_another_is_looked_at_is_not_replaced(
     monkeypatch.setattr(LocalStorage, "take", replaced)
     assert query.run() == ["3"]
     assert "was replaced while it was cleaned" in caplog.text
-    kept = [file for file in (src / "_penstock").rglob("a") if file.is_file()]
+    kept = [file for file in (src / "_penstock-readers").rglob("a") if file.is_file()]
     assert [file.read_text() for file in kept] == ["2\n"]
 
 
@@ -416,6 +418,14 @@ def test_files_of_hdfs_are_cleaned(tmp_path: Path, archive: str | None) -> None:
             assert [file.path for file in archived_files(hdfs, archive)] == ["d/a b%"]
 
 
+def test_an_output_of_ours_may_be_cleaned_as_an_input(src: Path) -> None:
+    """Who cleans what another query wrote leaves nothing there that would pass for a sink of that output."""
+    (src / "_penstock/sink").mkdir(parents=True)
+    put(src / "part-0.txt")
+    assert Query(src, cleanSource="delete").run() == ["x"]
+    assert [path.name for path in (src / "_penstock").iterdir()] == ["sink"]
+
+
 def test_links_are_not_cleaned(src: Path, old: Path, tmp_path: Path) -> None:
     """What a symbolic link leads to has a place of its own; the link stays, and so does its file."""
     put(tmp_path / "real", "x\n")
@@ -466,7 +476,7 @@ def test_an_archive_inside_the_directory_needs_a_hidden_name(src: Path) -> None:
     query = archiving(src, src / "_old")
     assert query.run() == ["x"]
     assert query.run() == []
-    assert there(src) == ["_old/_penstock/archive.json", "_old/d/a"]
+    assert there(src) == ["_old/_penstock-archive.json", "_old/d/a"]
 
 
 def test_an_archive_is_that_of_one_directory(src: Path, old: Path, tmp_path: Path) -> None:

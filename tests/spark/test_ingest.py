@@ -540,7 +540,7 @@ def test_what_was_ingested_is_deleted(spark: SparkSession, stage: Stage) -> None
     """With cleanSource=delete nothing is left, and `verify --source` says that there is nothing to compare with."""
     stage.put("a", "1")
     run(spark, stage, source={"cleanSource": "delete"})
-    assert [path.name for path in stage.src.iterdir()] == ["_penstock"]
+    assert [path.name for path in stage.src.iterdir()] == ["_penstock-readers"]
     assert stage.lines() == {"1": 1}
     answer = verify(str(stage.dst), str(stage.src)).source
     assert answer is not None

@@ -15,7 +15,7 @@ AvailableNow run when it finds that there are none. The failures that this answe
 3. *A batch is replayed whose files are archived*: Spark's commit log lost an entry to a power cut, or a stale driver goes on.
    Rule: a task that misses a file of its plan reads it in the archive, if the very version is there (`archive`).
 4. *Another query reads the same directory.* It was slower, and its files go. Rule: each source that cleans says so in
-   `<path>/_penstock/readers/<reader>/`, and what it would have read; while there is more than one, each notes what it has read,
+   `<path>/_penstock-readers/<reader>/`, and what it would have read; while there is more than one, each notes what it has read,
    then looks at the notes of the others, and only what all have read is cleaned, by whoever sees that. Each notes before it looks,
    so of two that finish a file at once at least one sees both.
 5. *A name is taken in the archive*: a producer writes `today.json` every day. Rule: nothing there is replaced; see `archive`.
@@ -26,9 +26,11 @@ AvailableNow run when it finds that there are none. The failures that this answe
 A file that was reported (too late, not decidable) was never planned, so it is never cleaned.
 
 `retention` waits: what was read is noted, with the time, and cleaned when that has passed. Notes are in
-`<path>/_penstock/readers/<reader>/read-<digest>.json`; a source that is alone and does not wait writes none. Names that
-begin with `_` are never read. Rejected: to derive what to clean from the cursor (files that were reported lie behind it, too),
-a list in the offset (grows with `retention`), a place beside the checkpoint (nobody else can see it).
+`<path>/_penstock-readers/<reader>/read-<digest>.json`; a source that is alone and does not wait writes none. Names that begin
+with `_` are never read; it is none that the outputs of Penstock have, since one may be the input of another query.
+
+Rejected: to derive what to clean from the cursor (files that were reported lie behind it, too), a list in the offset (grows
+with `retention`), a place beside the checkpoint (nobody else can see it).
 """
 
 from __future__ import annotations
@@ -56,8 +58,8 @@ if TYPE_CHECKING:
     from penstock.storage import Storage
 
 _log = logging.getLogger("penstock.source")
-READERS = "_penstock/readers"
-_OWNER = "_penstock/archive.json"
+READERS = "_penstock-readers"
+_OWNER = "_penstock-archive.json"
 _WORKERS = 8
 _SELECTING = ("pathGlobFilter", "pattern", "recursiveFileLookup", "partitionColumns")
 
@@ -182,8 +184,8 @@ class Cleaner:
             self._storage.delete(probe)
             return
         self._check_apart(self._archive)
-        self._storage.make_directory(f"{self._archive}/_penstock")
-        target = f"{self._archive}/_penstock/{TEMPORARY}{unique.token()}"
+        self._storage.make_directory(f"{self._archive}")
+        target = f"{self._archive}/{TEMPORARY}{unique.token()}"
         self._storage.put_if_absent(probe, b"")
         try:
             self._storage.publish(probe, target)
