@@ -145,8 +145,9 @@ class FollowPlanner:
     # -- offsets -------------------------------------------------------------------------------------------------
 
     def initial(self) -> dict[str, Any]:
-        """Return the offset before the first batch. Called twice at the very start."""
+        """Return the offset before the first batch. Called twice at the very start, and perhaps again: what is planned stays in offsets."""
         self._reset({})
+        self._at = None
         return self._offset([], last=False)
 
     def prepare_available_now(self) -> None:

@@ -162,7 +162,7 @@ class Planner:
         moved, and the next call begins from the offset alone.
         """
         at, self._at = self._at, None
-        self._reader = start.get("reader", start["sum"])  # one that does not clean, or did not, has none
+        self._reader = start.get("reader", start.get("sum", ""))  # one that does not clean, or did not, has none
         self.clean(start)
         if start != at:
             self._resume(start)
@@ -227,7 +227,7 @@ class Planner:
         read: list[FileVersion] = []
         with suppress(DamagedState):  # its plan lay beside the offset, and is forgotten: it was cleaned before
             read = [split.file for split in self.splits(done) if split.end == split.file.size]
-        self._cleaner.clean(done.get("reader", done["sum"]), read, done["sum"])
+        self._cleaner.clean(done.get("reader", done.get("sum", "")), read, done["sum"])
 
     def _offset(self, cursor: Cursor, splits: list[Split], *, last: bool, unkept: bool = False) -> dict[str, Any]:
         form = {"v": VERSION} | cursor.to_json()
