@@ -47,7 +47,9 @@ class Tree:
     def planner(self, *paths: str, **options: str) -> Planner:
         """Return the planner of such a source."""
         checked = parse(SOURCE, self.options(*paths, **options), what="source")
-        return configured.planner(checked, configured.reading(checked, TEXT))
+        planner = configured.planner(checked, configured.reading(checked, TEXT))
+        assert isinstance(planner, Planner)
+        return planner
 
     def read(self, *paths: str, **options: str) -> list[str]:
         """Return what one batch of such a source reads, sorted."""

@@ -112,6 +112,29 @@ class StorageContract:
         with pytest.raises(NotThere):
             storage.stat(f"{root}/a")
 
+    def test_take_moves_whatever_is_there(self, storage: Storage, root: str) -> None:
+        """What is taken is under its new name alone, as it was, with its time where files are moved; what is not there cannot be."""
+        put(storage, f"{root}/a", b"mine")
+        before = storage.stat(f"{root}/a")
+        storage.make_directory(f"{root}/taken")
+        storage.take(f"{root}/a", f"{root}/taken/a")
+        after = storage.stat(f"{root}/taken/a")
+        assert (storage.read(f"{root}/taken/a"), entry_at(storage, f"{root}/a")) == (b"mine", None)
+        assert (after.size, after.identity) == (before.size, before.identity)
+        assert after.modified_ns == before.modified_ns or storage.tags_contents  # a store of objects makes a new one
+        with pytest.raises(NotThere):
+            storage.take(f"{root}/a", f"{root}/taken/b")
+
+    def test_what_is_published_as_it_is_is_moved_too(self, storage: Storage, root: str) -> None:
+        """A file that keeps who may read it is under its new name alone, and never replaces another one."""
+        put(storage, f"{root}/a", b"mine")
+        storage.publish(f"{root}/a", f"{root}/b", as_it_is=True)
+        assert (storage.read(f"{root}/b"), entry_at(storage, f"{root}/a")) == (b"mine", None)
+        put(storage, f"{root}/a", b"new")
+        with pytest.raises(AlreadyThere):
+            storage.publish(f"{root}/a", f"{root}/b", as_it_is=True)
+        assert storage.read(f"{root}/b") == b"mine"
+
     def test_publish_never_replaces(self, storage: Storage, root: str) -> None:
         """Publishing to a taken name fails; both files stay as they were."""
         put(storage, f"{root}/a", b"mine")

@@ -100,6 +100,17 @@ def csv_cut(read: Callable[[int, int], bytes], size: int, anchor: int, target: i
     return size
 
 
+def csv_ended(read: Callable[[int, int], bytes], begin: int, size: int, dialect: Dialect = RFC4180) -> int:
+    """Return where the last record ends that surely ends in the first `size` bytes of a file that still grows; see `lines.ended`."""
+    cutter, at, wanted = _Cutter(dialect), begin, BLOCK_BYTES
+    while at < size:
+        cut = cutter(b"".join(reads(read, at, min(at + wanted, size), wanted)))
+        if not cut and at + wanted >= size:
+            break
+        at, wanted = at + cut, BLOCK_BYTES if cut else 2 * wanted
+    return at
+
+
 def csv_blocks(
     read: Callable[[int, int], bytes],
     size: int,

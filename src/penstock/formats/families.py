@@ -19,7 +19,7 @@ from pyarrow import types
 
 from penstock.formats import codecs
 from penstock.formats.charsets import UTF_8, charset, searchable
-from penstock.formats.lines import BLOCK_BYTES, blocks, record_at, record_starts, stream_blocks
+from penstock.formats.lines import BLOCK_BYTES, blocks, ended, record_at, record_starts, stream_blocks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -135,6 +135,10 @@ class RecordFormat(Format):
         """Return the header of a file, and blocks of the records that begin in `span`, as the file has them."""
         sep = separator(fmt, how)
         return b"", blocks(read, size, *span, sep=sep, unit=how.unit, bom=how.bom, block_bytes=BLOCK_BYTES)
+
+    def ended(self, fmt: ReadFormat, read: Read, begin: int, size: int, how: Charset) -> int:
+        """Return where the last record ends that surely ends in `size` bytes of a file that grows, from the record at `begin` on."""
+        return ended(read, begin, size, sep=separator(fmt, how), unit=how.unit)
 
     def streamed(self, fmt: ReadFormat, chunks: Iterable[bytes], how: Charset) -> Found:
         """Return the same of all of a file that comes as a stream; offsets are in what the stream holds."""

@@ -129,6 +129,24 @@ def _all_of(read: Read, start: int, end: int) -> bytes:
     return data if len(data) == end - start else b"".join(reads(read, start, end, end - start))
 
 
+def ended(read: Read, begin: int, size: int, *, sep: bytes | None, unit: str = "u1") -> int:
+    """Return where the last record ends that surely ends in the first `size` bytes of a file that still grows.
+
+    `begin` is where a record begins, which is returned if none ends. Behind a CR at the very end an LF may follow.
+    """
+    rule = _rule(sep, unit)
+    target = size - (size - begin) % rule.width
+    if rule.single:
+        return _last_begin(read, begin, target, rule)
+    at, wanted = begin, BLOCK_BYTES
+    while at < target:
+        cut = rule.last(_all_of(read, at, min(at + wanted, target)))
+        if not cut and at + wanted >= target:
+            break
+        at, wanted = at + cut, BLOCK_BYTES if cut else 2 * wanted
+    return at
+
+
 def _at_once(read: Read, size: int, bom: bytes) -> Iterator[tuple[int, bytes]]:
     """Yield all of a small file at the cost of one read."""
     data = _all_of(read, 0, size)

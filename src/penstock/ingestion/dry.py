@@ -12,15 +12,15 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from penstock.errors import FileTooLate, NotThere, PenstockError
+from penstock.errors import FileTooLate, PenstockError
 from penstock.formats.schema import spark_name
 from penstock.ingestion.earlier import Earlier
 from penstock.ingestion.replan import in_flight
 from penstock.options import parse
 from penstock.options.internal import LIVE_SOURCE
 from penstock.source import configured
-from penstock.source.cursor import is_version
 from penstock.source.late import ACCEPTED, UNSURE, LateFiles
+from penstock.source.plan import Planner
 from penstock.source.sides import SideRecords
 from penstock.storage import locate
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from penstock.query.checkpoint import Checkpoint
     from penstock.sink.sink import Sink
     from penstock.source.cursor import FileVersion, Split
-    from penstock.source.plan import Planner, Standing
+    from penstock.source.plan import Standing
     from penstock.storage import Storage
 
 _EXAMPLES = 20  # paths of a kind that are named
@@ -124,6 +124,7 @@ class Preview:
         }  # else the plan ends with the first one
         options = parse(LIVE_SOURCE, {**given, **self.carried}, what="source")
         planner = configured.planner(options, self.stage.reading, dry=True)
+        assert isinstance(planner, Planner)  # noqa: S101 - another one is refused where it is dry
         batches: list[PlannedBatch] = []
         splits: list[Split] = []
         left_out: dict[str, LeftOut] = {}
@@ -174,7 +175,7 @@ class Preview:
         flight, query = in_flight(self.checkpoint), self.checkpoint.query_id()
         if flight is not None and query is not None:
             undecided = self.sink_of(query).ledger.head().last_batch(query) < flight
-            changed = sum(not self._is_as_planned(split) for split in planner.splits(self._offset(flight)))
+            changed = sum(not self.stage.reading.is_as_planned(split) for split in planner.splits(self._offset(flight)))
             if undecided and changed:
                 self.notes.append(
                     f"batch {flight} was never committed and {changed} of its files changed: it is planned anew"
@@ -195,13 +196,6 @@ class Preview:
             msg = f"the checkpoint {self.checkpoint.location!r} is none of an ingest: batch {number} has no offset of this source"
             raise PenstockError(msg)
         return offsets[0]
-
-    def _is_as_planned(self, split: Split) -> bool:
-        path = f"{self.source['path']}/{split.file.path}" if split.file.path else self.source["path"]
-        try:
-            return is_version(self.input, self.input.stat(path), split.file)
-        except NotThere:
-            return False
 
     # -- the sample ----------------------------------------------------------------------------------------------
 

@@ -120,4 +120,6 @@ def _last_cursor(checkpoint: Checkpoint) -> Cursor | None:
     """Return the cursor behind the last batch that Spark has noted as committed, if there is one."""
     numbers = checkpoint.numbers("commits")
     offsets = list(filter(None, checkpoint.offsets(numbers[-1]))) if numbers else []
+    if offsets and "follow" in offsets[0]:
+        return Cursor((offsets[0]["listed"], b""))
     return Cursor.from_json(offsets[0]) if offsets else None

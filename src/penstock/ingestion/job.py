@@ -38,7 +38,7 @@ from penstock.ingestion.dry import Preview
 from penstock.ingestion.earlier import Earlier
 from penstock.ingestion.failures import meaning
 from penstock.ingestion.late import counts
-from penstock.ingestion.places import check_apart, check_reached
+from penstock.ingestion.places import check_apart, check_archive, check_reached
 from penstock.ingestion.replan import in_flight
 from penstock.ingestion.stage import Stage
 from penstock.options import SINK, SOURCE, Option, parse
@@ -56,9 +56,8 @@ from penstock.sink.existing import STAGE
 from penstock.sink.ledger import State
 from penstock.sink.sink import STATE_DIRECTORY, Sink
 from penstock.source import configured, schemas
-from penstock.source.cursor import is_version
 from penstock.source.where import where_of
-from penstock.storage import TEMPORARY, entry_at, locate
+from penstock.storage import TEMPORARY, locate
 from penstock.units import parse_duration
 
 if TYPE_CHECKING:
@@ -333,6 +332,7 @@ class _Job:
         self._checkpoint = Checkpoint(where)
         self._given_schema = source.pop("schema", None)
         self._source = {"maxFilesPerTrigger": _FILES_A_BATCH} | _given(SOURCE, source, src_path, "source")
+        check_archive(self._source.get("sourceArchiveDir"), dst)
         self._sink = {"mergeBelow": _MERGE_BELOW} | _given(SINK, sink, self._dst, "sink")
         self.sink("check")
 
@@ -397,7 +397,8 @@ class _Job:
         head = self.sink(query).ledger.head()
         if head.last_batch(query) >= number or self._runs(query, head.owner):
             return
-        changed = sum(not self._is_as_planned(split) for split in self._splits(self._offset(number)))
+        reading = Stage.of(self._stage).reading
+        changed = sum(not reading.is_as_planned(split) for split in self._splits(self._offset(number)))
         if changed:
             _log.warning(
                 "batch %d was never committed and %d of its files changed; it is planned anew", number, changed
@@ -418,11 +419,6 @@ class _Job:
     def _splits(self, offset: dict[str, Any]) -> list[Split]:
         options = parse(LIVE_SOURCE, self._source | self._carried(), what="source")
         return configured.planner(options, Stage.of(self._stage).reading).splits(offset)
-
-    def _is_as_planned(self, split: Split) -> bool:
-        path = f"{self._root}/{split.file.path}" if split.file.path else self._root
-        now = entry_at(self._input, path)
-        return now is not None and is_version(self._input, now, split.file)
 
     def _carried(self) -> dict[str, str]:
         """Return the source options that make splits of the plan."""

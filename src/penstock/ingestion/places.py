@@ -42,6 +42,22 @@ def check_apart(src: str | Where, dst: str, checkpoint: str | None = None) -> No
             raise OptionError(msg)
 
 
+def check_archive(archive: str | None, dst: str) -> None:
+    """Raise `OptionError` if files that were read would be archived among the output, or the output lies among them."""
+    if archive is None:
+        return
+    storage, directory = locate(archive, name="sourceArchiveDir")
+    place, path = locate(dst, name="DST")
+    target = place.addressed_as(storage, place.resolve(path))
+    real = storage.resolve(directory)
+    if _lies_in(target, real) or _lies_in(real, target):
+        msg = (
+            f"sourceArchiveDir={directory!r} and DST={path!r} lie in one another: archived files would pass for output; choose a "
+            "directory apart from it"
+        )
+        raise OptionError(msg)
+
+
 def check_reached(*places: tuple[Storage, str]) -> None:
     """Raise `StorageError` if a file system does not answer, or does not let us look; nothing need be there yet."""
     for storage, path in places:

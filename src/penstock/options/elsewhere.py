@@ -23,7 +23,6 @@ _HIDDEN = (
     "such as dt=2026-01-31 are columns where the schema has them, partitionColumns=auto"
 )
 _LISTED = "there is nothing to set: what was read is remembered in constant space"
-_CLEANED = "this version leaves files that were read where they are"
 _CODEC = "the name of a file says how it is compressed: .gz, .zst, .bz2, .xz, .br, .deflate, .snappy, .lz4"
 _ROLLED = "what a file holds is limited by rollSize and rollRows"
 
@@ -36,8 +35,6 @@ _READ = {
     "fileNameOnly": "a file is known by its path, its time and its size, so that one that was replaced is not missed",
     "maxCachedFiles": _LISTED,
     "discardCachedInputRatio": _LISTED,
-    "cleanSource": _CLEANED,
-    "sourceArchiveDir": _CLEANED,
     "ignoreInvalidPartitionPaths": _HIDDEN,
     "ignoredPathSegmentRegex": _HIDDEN,
     "ignoreCorruptFiles": "a file that cannot be read fails the batch, or is set aside with a line about it: badFiles=quarantine",
@@ -132,7 +129,6 @@ _AUTO_LOADER = {
     "useIncrementalListing": _EVERY_BATCH,
     "useNotifications": _EVERY_BATCH,
     "useManagedFileEvents": _EVERY_BATCH,
-    "cleanSource": _CLEANED,
     "validateOptions": "there is nothing to set: an unknown option is always refused",
 }
 

@@ -54,6 +54,13 @@ SOURCE = (
     Option("modifiedBefore", None, moment, "only files that were modified before this time"),
     Option("batchBoundary", "none", choice("none", "file"), "file: each batch ends at the end of one file"),
     Option("startingFrom", "earliest", starting, "earliest, latest or a time"),
+    Option("follow", "false", flag, "files may grow: only whole records, only new bytes, over rotations"),
+    Option(
+        "closeAfter", "5m", duration_ns, "how long a followed file stands still until its last record counts as whole"
+    ),
+    Option("cleanSource", "off", choice("off", "archive", "delete"), "what becomes of files that were read"),
+    Option("sourceArchiveDir", None, text, "where cleanSource=archive moves them, by their paths below path"),
+    Option("retention", "0s", duration_ns, "how long they stay where they are once they are read"),
     Option("emit", "records", choice("records", "files"), "files: path, time and size instead of contents"),
     Option("metadataColumn", None, text, "adds a struct column of this name: path, modified, size, offset"),
     Option("encoding", "UTF-8", encoding, "of text, json and csv", aliases=("charset",), special=True),

@@ -24,6 +24,10 @@ from penstock.formats.zones import UTC, unsaid, zone_name
 from penstock.options import SOURCE
 from penstock.options.formats import VALUES
 from penstock.source import partitions, schemas
+from penstock.source.clean import Cleaner, archive_of
+from penstock.source.clean import check_options as check_clean_options
+from penstock.source.followed import FollowPlanner
+from penstock.source.followed import check_options as check_follow_options
 from penstock.source.plan import Planner
 from penstock.source.read import FILES_SCHEMA, METADATA_TYPE, Reading, files_batch
 from penstock.source.where import changed_between, where
@@ -75,8 +79,12 @@ def reading(options: Options, schema: str) -> Reading:
         raise OptionError(msg)
     if options["emit"] == "records":
         _check_schema(fmt, partitions=_has_partitions(options))
+    check_clean_options(options)
+    check_follow_options(options, fmt)
+    columns = tuple(whole.names)
+    archive = archive_of(place.storage, options)
     return Reading(
-        place.storage, place.root, fmt, metadata, tuple(whole.names), options["followSymlinks"], policy=_policy(options)
+        place.storage, place.root, fmt, metadata, columns, options["followSymlinks"], archive, policy=_policy(options)
     )
 
 
@@ -109,7 +117,7 @@ def check_plain(options: Options) -> None:
             raise OptionError(msg)
 
 
-def planner(options: Options, how: Reading, *, dry: bool = False) -> Planner:
+def planner(options: Options, how: Reading, *, dry: bool = False) -> Planner | FollowPlanner:
     """Return the planner, one that writes nothing if `dry`; `OptionError` if there is nothing at the path."""
     place = where(options)
     entry = entry_at(how.storage, how.root)
@@ -121,6 +129,11 @@ def planner(options: Options, how: Reading, *, dry: bool = False) -> Planner:
     boundary = how.boundary if how.form.anchored else None
     divisible = how.divisible if options["emit"] != "files" else _whole  # a row names a whole file
     state = locate(options["stateLocation"], name="stateLocation") if options["stateLocation"] else None
+    if options["follow"] and dry:
+        msg = "a dry run does not look at files that grow: leave follow=true out to see what is there now"
+        raise OptionError(msg)
+    if options["follow"]:
+        return FollowPlanner(how, options, state=state, zone=_zone(options))
     admit = None if options["emit"] == "files" or how.policy.files else how.admit
     return Planner(
         how.storage,
@@ -133,7 +146,15 @@ def planner(options: Options, how: Reading, *, dry: bool = False) -> Planner:
         admit=admit,
         zone=_zone(options),
         dry=dry,
-    )
+    ).cleaned_by(None if dry else _cleaner(options, how))
+
+
+def _cleaner(options: Options, how: Reading) -> Cleaner | None:
+    """Return what takes away the files that were read; `OptionError` if that cannot be done."""
+    cleaner = Cleaner.of(how.storage, how.root, options)
+    if cleaner is not None:
+        cleaner.check()
+    return cleaner
 
 
 def _check_time_patterns(options: Options) -> None:

@@ -46,13 +46,15 @@ the future than it takes to notice is reported once.
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import xxhash
 
-from penstock import failpoints
+from penstock import failpoints, unique
+from penstock.errors import DamagedState
 from penstock.formats.zones import UTC
 from penstock.query.offset import VERSION, check, summed
 from penstock.source.arrivals import Arrivals
@@ -67,6 +69,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from penstock.options import Options
+    from penstock.source.clean import Cleaner
     from penstock.source.scan import Scan
     from penstock.storage import ReadHandle, Storage
 
@@ -141,12 +144,19 @@ class Planner:
         self._dry = dry
         self._admit = admit
         self._zone = zone
+        self._cleaner: Cleaner | None = None
+        self._reader = unique.token()
         self._limits = BatchLimits(options["maxFilesPerTrigger"], options["maxBytesPerTrigger"])
         self._bounded = False
         self._frozen = False
         self._mark = mark(options)
         self._reset(Cursor())
         self._at: dict[str, Any] | None = None
+
+    def cleaned_by(self, cleaner: Cleaner | None) -> Planner:
+        """Have what was read be taken away by this; return itself."""
+        self._cleaner = cleaner
+        return self
 
     # -- offsets -------------------------------------------------------------------------------------------------
 
@@ -178,6 +188,8 @@ class Planner:
         moved, and the next call begins from the offset alone.
         """
         at, self._at = self._at, None
+        self._reader = start.get("reader", start.get("sum", ""))  # one that does not clean, or did not, has none
+        self.clean(start)
         if start != at:
             self._resume(start)
         self._refresh()
@@ -214,6 +226,8 @@ class Planner:
 
     def tasks(self, end: dict[str, Any]) -> list[list[Split]]:
         """Return the plan packed into tasks: by `tasks` if that is set, else so that each reads about `splitSize`."""
+        if self._cleaner is not None and "reader" in end:
+            self._cleaner.register(end["reader"])  # by now Spark has the offset, and the name with it
         splits = self.splits(end)
         total = sum(weight(split) for split in splits)
         count = self._options["tasks"]
@@ -227,6 +241,20 @@ class Planner:
         lists = [form.get("plan") for form in forms] + [form.get("late", {}).get("files") for form in forms]
         self._side.forget_all_but({items["file"] for items in lists if isinstance(items, dict)})
 
+    def clean(self, done: dict[str, Any]) -> None:
+        """Take away the files that the batch which ends at `done` has read to their ends, if that was asked for.
+
+        Called when the batch is committed wherever it is written to: before another one is planned behind it, and when another one
+        behind it is replayed. Raises `StorageError` if what could not be taken away cannot be noted either.
+        """
+        if self._cleaner is None:
+            return
+        check(done)
+        read: list[FileVersion] = []
+        with suppress(DamagedState):  # its plan lay beside the offset, and is forgotten: it was cleaned before
+            read = [split.file for split in self.splits(done) if split.end == split.file.size]
+        self._cleaner.clean(done.get("reader", done.get("sum", "")), read, done["sum"])
+
     def _offset(self, cursor: Cursor, splits: list[Split], *, last: bool, unkept: bool = False) -> dict[str, Any]:
         form = {"v": VERSION} | cursor.to_json()
         form["root"] = self._mark
@@ -237,6 +265,8 @@ class Planner:
             form["last"] = True
         if unkept:
             form["unkept"] = True
+        if self._cleaner is not None:
+            form["reader"] = self._reader
         return summed(form)
 
     def beginning(self, split: Split, room: int) -> Split:

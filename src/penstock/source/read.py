@@ -46,7 +46,8 @@ from penstock.formats.malformed import Sifted, excerpt, nothing_bad, of_records
 from penstock.formats.registry import record_format
 from penstock.formats.strings import checked
 from penstock.formats.trials import refused
-from penstock.source import advice
+from penstock.source import advice, follow
+from penstock.source.archive import archived_version
 from penstock.source.cursor import is_version
 from penstock.storage import entry_at
 
@@ -61,6 +62,7 @@ if TYPE_CHECKING:
     from penstock.storage import Entry, ReadHandle, Storage
 
 _CHUNK_BYTES = 1 << 20
+_CUTS_MAX = 3  # of a file, while one range of it is read
 _HELD_BYTES = 32 << 20  # of a file that may turn out bad
 _Item = TypeVar("_Item")
 EXPANDED_BYTES_MAX = 64 << 30  # of one compressed file
@@ -85,7 +87,8 @@ class Reading:
     What `policy` says is set aside goes to `aside`, which a task has.
 
     `format.schema` is the schema of the data; with `metadata` a column of that name is added where `columns` puts it.
-    `follow` allows links that lead out of `root`. Of columns that directories name it knows nothing (see `source.partitions`).
+    `follow` allows links that lead out of `root`. `archive` is where files go that were read: a replay of a batch reads them
+    there. Of columns that directories name it knows nothing (see `source.partitions`).
     """
 
     storage: Storage
@@ -94,6 +97,7 @@ class Reading:
     metadata: str | None = None
     columns: tuple[str, ...] = ()
     follow: bool = False
+    archive: str | None = None
     policy: Policy = field(default_factory=Policy)
     aside: Aside | None = None
 
@@ -141,6 +145,17 @@ class Reading:
         """
         return self.form.reach(self.format, handle.read, size, at)
 
+    def is_as_planned(self, split: Split) -> bool:
+        """Tell whether what was planned can be read as it was planned."""
+        if split.followed is not None:
+            try:
+                follow.opened(self.storage, self.root, split).close()
+            except FileChanged:
+                return False
+            return True
+        now = entry_at(self.storage, self.full_path(split.file))
+        return now is not None and is_version(self.storage, now, split.file)
+
     def batches(self, splits: Iterable[Split], account: Account | None = None) -> Iterator[pa.RecordBatch]:
         """Yield the records of the splits, in order; what they have and no column has is entered into `account`.
 
@@ -177,6 +192,9 @@ class Reading:
         try:
             return self.storage.open(path)
         except NotThere as error:
+            archived = archived_version(self.storage, self.archive, file) if self.archive else None
+            if archived is not None:
+                return self.storage.open(archived)
             msg = f"{path!r} was planned and is gone; {advice.put_back(file)}, or leave it away, {advice.AGAIN}"
             raise FileChanged(msg) from error
 
@@ -332,11 +350,39 @@ class Reading:
         failpoints.hit("source.read")
         path = self.full_path(split.file)
         self.admit(split.file.path)
+        if split.followed is not None:
+            yield from self._followed(split, path)
+            return
         with self._open(split.file, path) as handle:
             self._check(handle, split.file, path)
             with _named(path):
                 yield from self._pieces_of(handle, split, codec_of(path))
             self._check(handle, split.file, path)
+
+    def _followed(self, split: Split, path: str) -> Iterator[_Piece | pa.RecordBatch]:
+        """Yield what a split of a followed file holds; where that is cut in the middle, the rest is read of its copy."""
+        at, tries = split.start, _CUTS_MAX
+        while tries:
+            tries -= 1
+            about: list[_Piece | pa.RecordBatch] = []  # lines about records in front of the next piece, or of the end
+            with follow.opened(self.storage, self.root, split) as handle, _named(path):
+                try:
+                    for item in self._pieces_of(handle, replace(split, start=at), None):
+                        about.append(item)
+                        if not isinstance(item, _Piece):
+                            continue
+                        follow.check(handle, split, path)  # before anything is made of it
+                        yield from about
+                        about.clear()
+                        origin = item.origins[0]
+                        at = origin.offset + len(item.data if origin.raw is None else origin.raw)
+                    follow.check(handle, split, path)
+                except FileChanged:
+                    if not tries:
+                        raise
+                else:
+                    yield from about
+                    return
 
     def _pieces_of(self, handle: ReadHandle, split: Split, codec: str | None) -> Iterator[_Piece | pa.RecordBatch]:
         """Yield what one split holds, as UTF-8 wherever values are made of text. Raises `BadFile`, and `BadRecord` without a path."""
@@ -471,7 +517,16 @@ class Reading:
         form, fmt = self._in_records, self.format
         if chunks is not None:
             return form.streamed(fmt, chunks, how)
-        return form.ranged(fmt, handle.read, split.file.size, (split.start, split.end), how)
+        size, span, base = split.file.size, (split.start, split.end), split.followed.base if split.followed else 0
+        if not base or form.anchored:
+            return form.ranged(fmt, handle.read, size, span, how)
+
+        def behind(offset: int, length: int) -> bytes:
+            return handle.read(base + offset, length)
+
+        unmarked = replace(how, bom=b"")
+        header, found = form.ranged(fmt, behind, size - base, (span[0] - base, span[1] - base), unmarked)
+        return header, ((offset + base, data) for offset, data in found)
 
     def _decoded(self, handle: ReadHandle, split: Split, chunks: Iterator[bytes] | None, how: Charset) -> Found:
         """Return what a file holds that is decoded as a stream, offsets in its UTF-8. Raises `BadRecord` without a path."""

@@ -303,7 +303,11 @@ class ObjectStorage:
         """Return the path: there are no links."""
         return path
 
-    def publish(self, source: str, target: str) -> None:
+    def take(self, source: str, target: str) -> None:
+        """Copy, then delete: a store moves nothing."""
+        self.publish(source, target, as_it_is=True)
+
+    def publish(self, source: str, target: str, *, as_it_is: bool = False) -> None:  # noqa: ARG002 - a store has its own rules
         """Copy to a free key, then delete."""
         with doing("publish", target):
             mine = self._store.head(source)

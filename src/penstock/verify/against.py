@@ -23,6 +23,7 @@ from penstock.ingestion.stage import Stage, named
 from penstock.options import SOURCE, parse
 from penstock.sink.adopt import is_adopted
 from penstock.sink.existing import NotedStage
+from penstock.source.clean import cleaning_noted
 from penstock.source.where import where
 from penstock.verify.compare import Sides, examples, sums
 from penstock.verify.records import Feed
@@ -221,7 +222,9 @@ class _Comparison:
             form = view.sink.options["format"]
             _refuse(f"this was no ingest, and it writes {form}: how its rows follow from the source is not noted")
         self.notes.append("this was no ingest: it is assumed that lines of text pass as they are")
-        return NotedStage({"recursiveFileLookup": str(self._descends(view)).lower()}, _TEXT, _TEXT)
+        place = where(parse(SOURCE, {"path": self.source}, what="source"))
+        cleaned = cleaning_noted(place.storage, place.root)
+        return NotedStage({"recursiveFileLookup": str(self._descends(view)).lower()} | cleaned, _TEXT, _TEXT)
 
     def _descends(self, view: SinkView) -> bool:
         """Tell whether the query's source was recursive: it did not say, but its checkpoint has counted the files."""
@@ -232,17 +235,20 @@ class _Comparison:
 
     def _taken(self, views: list[SinkView], feeds: list[Feed]) -> tuple[list[Split], tuple[int, int]]:
         """Return what was read of the source by any of the sinks, and (files, bytes) that none has read yet."""
-        furthest: dict[str, Split] = {}
+        furthest: dict[tuple[str, bytes], Split] = {}
         waiting = []
         for view, feed in zip(views, feeds, strict=True):
+            if feed.stage.options["cleanSource"] == "delete":
+                _refuse("cleanSource=delete: what was read is not there any more, so there is nothing to compare with")
             if feed.stage.options["startingFrom"] == "latest":
                 _refuse("startingFrom=latest: which files were there before is not noted")
             offset = last_offset(view)
             place = where(feed.stage.options)
             reading = taken(place.storage, place.root, feed.stage.options, offset, late_files(view, offset))
             for split in reading.splits:
-                before = furthest.get(split.file.path)
-                furthest[split.file.path] = before if before and before.end >= split.end else split
+                version = split.file.path, split.file.key
+                before = furthest.get(version)
+                furthest[version] = before if before and before.end >= split.end else split
             waiting.append((reading.waiting_files, reading.waiting_bytes))
             self.notes += reading.notes
         return list(furthest.values()), min(waiting)

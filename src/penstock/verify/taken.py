@@ -12,14 +12,17 @@ crash after the put), and a ledger that lost its end must not pass for one that 
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from penstock.errors import DamagedState
+from penstock.errors import DamagedState, FileChanged
 from penstock.query.checkpoint import Checkpoint
+from penstock.query.offset import check
 from penstock.sink.sink import STATE_DIRECTORY
-from penstock.source import recent
-from penstock.source.cursor import Cursor, FileVersion, Split
+from penstock.source import follow, recent
+from penstock.source.archive import archived_files
+from penstock.source.clean import archive_of
+from penstock.source.cursor import Cursor, FileVersion, Followed, Split
 from penstock.source.late import CERTAIN, LateFile
 from penstock.source.plan import Planner
 from penstock.source.scan import Scan
@@ -57,6 +60,10 @@ class Taken:
         waiting = [file.size - ends.get(file.path, 0) for file in files if ends.get(file.path, -1) < file.size]
         return Taken(tuple(splits), len(waiting), sum(waiting), tuple(notes))
 
+    def with_archived(self, splits: Sequence[Split]) -> Taken:
+        """Return the same with files that are in the archive."""
+        return replace(self, splits=(*self.splits, *splits))
+
 
 def last_offset(view: SinkView) -> dict[str, Any] | None:
     """Return our source's end offset of the last committed batch; `{}` if none is, `None` if it cannot be read here."""
@@ -71,6 +78,8 @@ def zones(view: SinkView) -> list[Zone]:
     """Return in which zones the query has read times that say none, one after the other, as far as its checkpoint still has it."""
     for checkpoint, last in _checkpoints(view):
         kept = [_offset(checkpoint, number) for number in checkpoint.numbers("offsets") if number <= last]
+        if any("follow" in offset for offset in kept if offset is not None):
+            return []  # there is no cursor: which bytes of files that grow were read in which zone is not told
         ends = [(Cursor.from_json(offset), Planner.zone(offset)) for offset in kept if offset is not None]
         later: list[str | None] = [zone for _, zone in ends[1:]]
         changes = zip(ends[:-1], later, strict=True)
@@ -140,33 +149,67 @@ def taken(
 ) -> Taken:
     """Return what of the source at `root` the batches up to `offset` have read, by the listing of now; `late` is what they did not.
 
-    Raises `StorageError` if it cannot be listed, `DamagedState` if the offset is damaged.
+    What a source that cleans has archived was read, whole. Raises `StorageError` if a directory cannot be listed,
+    `DamagedState` if the offset is damaged.
     """
     listed = Scan.of(storage, root, options).refresh().came
     files = sorted((file for file, _ in listed), key=lambda file: file.order)
+    archive = archive_of(storage, options)
+    archived = list(map(_whole, archived_files(storage, archive))) if archive else []
     if offset is None:
-        return Taken.of(files, list(map(_whole, files)), [_UNTOLD])
+        return Taken.of(files, [*map(_whole, files), *archived], [_UNTOLD])
     if not offset:
         return Taken.of(files, [])
-    return _passed(files, offset, {entry.file.key for entry in late if entry.why in CERTAIN})
+    if "follow" in offset:
+        return _followed(storage, root, files, offset)
+    return _passed(files, offset, {entry.file.key for entry in late if entry.why in CERTAIN}, archived)
 
 
 def _whole(file: FileVersion) -> Split:
     return Split(file, 0, file.size)
 
 
-def _passed(files: list[FileVersion], offset: dict[str, Any], not_read: set[bytes]) -> Taken:
-    """Return what an offset that has one of our batches says was read."""
+def _passed(files: list[FileVersion], offset: dict[str, Any], not_read: set[bytes], archived: list[Split]) -> Taken:
+    """Return what an offset that has one of our batches says was read of the `files` that are there, and what is archived."""
     cursor = Cursor.from_json(offset)
     files = _from_floor(files, cursor)
-    late, notes = _late(files, cursor, offset)
+    late, notes = _late(files, cursor, offset, {split.file.key for split in archived})
     cut = _cut(files, cursor)
     too_late = {file.path for file in files if file.key in not_read} if not_read else set()
     if too_late:
         notes.append(f"{len(too_late)} files came too late and were not read: see penstock late")
     not_whole = late | too_late | {split.file.path for split in cut}
     splits = [_whole(file) for file in files if cursor.passed(file) and file.path not in not_whole] + cut
-    return Taken.of(files, splits, notes + _uncounted(splits, cursor))
+    return Taken.of(files, splits, notes + _uncounted(splits + archived, cursor)).with_archived(archived)
+
+
+def _followed(storage: Storage, root: str, files: list[FileVersion], offset: dict[str, Any]) -> Taken:
+    """Return what was read of files that grow: of each its beginning, in whatever file that is by now."""
+    check(offset)
+    closed = offset["follow"]["closed"]
+    notes = []
+    if isinstance(closed, dict):
+        notes.append(
+            f"{closed['splits']} files that stand still are noted beside the checkpoint, and were not compared"
+        )
+        closed = []
+    splits, gone = [], 0
+    for path, identity, at, digest, _, modified_ns in [*offset["follow"]["growing"], *closed]:
+        split = Split(FileVersion(path, at, modified_ns, identity), 0, at, Followed(0, digest))
+        try:
+            follow.opened(storage, root, split).close()
+        except FileChanged:
+            gone += bool(at)
+            continue
+        splits.append(split)
+    if gone:
+        notes.append(f"{gone} followed files are not there any more, or were cut since")
+    if sum(split.end for split in splits) != offset["read"][1]:
+        notes.append(
+            f"the checkpoint has counted {offset['read'][1]} bytes as read, there are {sum(split.end for split in splits)} now: "
+            "files were removed or cut after they were read"
+        )
+    return Taken.of(files, splits, notes)
 
 
 def _from_floor(files: list[FileVersion], cursor: Cursor) -> list[FileVersion]:
@@ -182,8 +225,10 @@ def _cut(files: list[FileVersion], cursor: Cursor) -> list[Split]:
     return [Split(file, 0, cursor.at) for file in files if file.path == cursor.cut.path]
 
 
-def _late(files: list[FileVersion], cursor: Cursor, offset: dict[str, Any]) -> tuple[set[str], list[str]]:
-    """Return the files behind the cursor that were not read, and what is to be said about it."""
+def _late(
+    files: list[FileVersion], cursor: Cursor, offset: dict[str, Any], archived: set[bytes]
+) -> tuple[set[str], list[str]]:
+    """Return the files behind the cursor that were not read, and what is to be said about it; `archived` are keys."""
     if cursor.order is None:
         return set(), []
     remembered = offset["recent"]
@@ -193,7 +238,7 @@ def _late(files: list[FileVersion], cursor: Cursor, offset: dict[str, Any]) -> t
     answer = recent.recall(remembered, times, (), cursor.latest_ns)
     if answer.near is None:
         return set(), [_FORGOTTEN]
-    gone = len(answer.away)
+    gone = len(answer.away.keys() - archived)
     notes = [f"{gone} files that were read are not there any more, or changed since"] if gone else []
     return {inside[key].path for key in answer.near}, notes
 

@@ -75,6 +75,13 @@ class _Csv(RecordFormat):
             return header, iter(())
         return header, csv_blocks(read, size, start, span[1], BLOCK_BYTES, dialect=fmt.csv, refuse=fmt.refuse)
 
+    def ended(self, fmt: ReadFormat, read: Read, begin: int, size: int, how: Charset) -> int:
+        from penstock.formats.csvcut import csv_ended
+
+        bom = len(how.bom) if how.bom and not begin and read(0, min(len(how.bom), size)) == how.bom else 0
+        at = csv_ended(read, begin + bom, size, fmt.csv)
+        return at if at > begin + bom else begin
+
     def streamed(self, fmt: ReadFormat, chunks: Iterable[bytes], how: Charset) -> Found:
         from penstock.formats.csvcut import csv_stream_header
 
