@@ -33,6 +33,11 @@ EXCEPTIONS: dict[str, dict[str, str]] = {
     "many": {
         "db/database.py": "the verbs of a transaction, and a hook for each thing in which PostgreSQL and SQLite are unlike",
         "sink/parts.py": "ten of them are the hooks in which parts of bytes and of tables are unlike; the rest is one state",
+        "source/arrivals.py": "one state, what is known of arrivals, which every question reads and many change",
+        "source/clean.py": "the steps of one cleaning over the notes of one reader, each of which may be where it died",
+        "source/followed.py": "what a planner is asked, and what one listing does to the files that are followed",
+        "source/plan.py": "what a planner is asked, by Spark and by commands, over one cursor",
+        "source/scan.py": "one tree of directories, which each of them reads or brings up to date",
         "source/read.py": "it has no state but its settings, which travel to tasks; half of it is what tasks do with them",
         "storage/_hdfs.py": "one for each verb of a storage, and what these share",
         "storage/_local.py": "one for each verb of a storage, and what these share",

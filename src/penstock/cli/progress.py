@@ -132,14 +132,14 @@ def _calm(show: Callable[[Course], None]) -> Callable[[Course], None]:
 
 
 def not_read(counts: Mapping[str, Any]) -> list[str]:
-    """Return what is to be told of the files that a query has not read."""
-    told = (
+    """Return what is to be counted_files of the files that a query has not read."""
+    counted_files = (
         ("late_files", "came too late, not read: see penstock late"),
         ("accepted_files", "came late, accepted: the next start reads them"),
         ("held_files", "held back: changed too recently (settle)"),
         ("future_files", "in the future, until their time comes"),
     )
-    return [f"{counted(counts[name], 'file')} {text}" for name, text in told if counts.get(name)]
+    return [f"{counted(counts[name], 'file')} {text}" for name, text in counted_files if counts.get(name)]
 
 
 def _print_line(errors: Console, facts: dict[str, Any]) -> None:

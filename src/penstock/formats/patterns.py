@@ -563,9 +563,9 @@ def _check_said_once(fields: list[str], pattern: str, name: str) -> None:
         msg = f"{name}={pattern!r} has no field of a date or time; expected a pattern such as yyyy-MM-dd HH:mm:ss"
         raise OptionError(msg)
     for group in _EXCLUSIVE:
-        said = [of for of in group if of in fields]
-        if len(said) > 1:
-            msg = f"{name}={pattern!r} says {said[0]} and {said[1]}, which are one thing in two ways; expected one of them"
+        fields_given = [of for of in group if of in fields]
+        if len(fields_given) > 1:
+            msg = f"{name}={pattern!r} says {fields_given[0]} and {fields_given[1]}, which are one thing in two ways; expected one of them"
             raise OptionError(msg)
 
 

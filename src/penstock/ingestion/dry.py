@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from penstock.query.checkpoint import Checkpoint
     from penstock.sink.sink import Sink
     from penstock.source.cursor import FileVersion, Split
-    from penstock.source.plan import Standing
+    from penstock.source.plan import NotReadYet
     from penstock.storage import Storage
 
 _EXAMPLES = 20  # paths of a kind that are named
@@ -144,7 +144,7 @@ class Preview:
         problem = None if self.problem is None else str(self.problem)
         return DryRun(tuple(batches), left_out, sample, problem, tuple(self.notes))
 
-    def _check_late(self, standing: Standing) -> None:
+    def _check_late(self, standing: NotReadYet) -> None:
         """Have late files that no offset tells of be the problem, where the option says so."""
         numbers = self.checkpoint.numbers("offsets")
         known = LateFiles.recalled(self._offset(numbers[-1]) if numbers else {}, self._beside)
@@ -216,8 +216,8 @@ class Preview:
                 self.problem = self.problem or error
                 break
             size += beginning.end - beginning.start
-        told = dict(sorted(buckets.items()))
-        return replace(empty, files=len(chosen), bytes=size, rows=sum(told.values()), buckets=told)
+        by_name = dict(sorted(buckets.items()))
+        return replace(empty, files=len(chosen), bytes=size, rows=sum(by_name.values()), buckets=by_name)
 
     def _buckets(self, split: Split) -> Counter[str]:
         template = self.sink.layout.bucket_by(self.stage.schema)
@@ -237,7 +237,7 @@ def _batch(number: int, plan: list[Split], *, again: bool) -> PlannedBatch:
     return PlannedBatch(number, len(plan), size, plan[0].file.path, plan[-1].file.path, again)
 
 
-def _left_out(standing: Standing, planned: set[str]) -> dict[str, LeftOut]:
+def _left_out(standing: NotReadYet, planned: set[str]) -> dict[str, LeftOut]:
     """Return what the plan leaves out, by why."""
     groups: dict[str, list[FileVersion]] = {
         "held": list(standing.held),
@@ -247,13 +247,16 @@ def _left_out(standing: Standing, planned: set[str]) -> dict[str, LeftOut]:
     }
     elsewhere = planned.union(*({file.path for file in files} for files in groups.values()))
     groups["read"] = [file for file in standing.scan.files() if file.path not in elsewhere]
-    left_out = {why: _of_files(files) for why, files in groups.items() if files}
+    return {why: _of_files(files) for why, files in groups.items() if files} | _never_read(standing)
+
+
+def _never_read(standing: NotReadYet) -> dict[str, LeftOut]:
     others: dict[str, list[str]] = {}
     for path, why in standing.scan.left_out():
         others.setdefault(why, []).append(path)
-    return left_out | {why: LeftOut(len(paths), 0, tuple(sorted(paths)[:_EXAMPLES])) for why, paths in others.items()}
+    return {why: LeftOut(len(paths), 0, tuple(sorted(paths)[:_EXAMPLES])) for why, paths in others.items()}
 
 
 def _of_files(files: Iterable[FileVersion]) -> LeftOut:
-    found = sorted(files, key=lambda file: file.order)
-    return LeftOut(len(found), sum(file.size for file in found), tuple(file.path for file in found[:_EXAMPLES]))
+    ordered = sorted(files, key=lambda file: file.order)
+    return LeftOut(len(ordered), sum(file.size for file in ordered), tuple(file.path for file in ordered[:_EXAMPLES]))

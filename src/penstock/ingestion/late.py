@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from penstock.sink.ledger import State
     from penstock.source.cursor import FileVersion
     from penstock.source.late import LateFile
-    from penstock.source.plan import Standing
+    from penstock.source.plan import NotReadYet
     from penstock.storage import Storage
 
 HELD = "held"  # changed more recently than `settle`
@@ -102,7 +102,7 @@ def late(
     if wanted and unwanted:
         msg = "accept and dismiss are two decisions; expected one of them a call"
         raise OptionError(msg)
-    reading = _Reading.find(os.fspath(src), os.fspath(dst), checkpoint, source)
+    reading = _ReadingQuery.find(os.fspath(src), os.fspath(dst), checkpoint, source)
     if not wanted and not unwanted:
         return reading.report()
     return reading.decided(wanted or unwanted, accepts=bool(wanted), query_ended=query_ended)
@@ -158,7 +158,7 @@ def _last_offset(checkpoint: Checkpoint) -> tuple[int, dict[str, Any] | None]:
 
 
 @dataclass(frozen=True)
-class _Reading:
+class _ReadingQuery:
     """A query that has read a source, by its checkpoint; `sinks` are those of DST that it writes, with their heads."""
 
     storage: Storage
@@ -170,7 +170,7 @@ class _Reading:
     @staticmethod
     def find(
         src: str, dst: str, checkpoint: str | os.PathLike[str] | None, source: Mapping[str, Any] | None
-    ) -> _Reading:
+    ) -> _ReadingQuery:
         """Return the query of DST that has read SRC; `OptionError` if there is none."""
         _, root = locate(src, name="SRC")
         output, out = locate(dst, name="DST")
@@ -181,17 +181,14 @@ class _Reading:
             raise UsageError(msg) from error
         heads = [(sink, sink.ledger.head()) for sink in sinks]
         given = [] if checkpoint is None else [locate(os.fspath(checkpoint), name="checkpoint")[1]]
-        for sink, _ in heads:
-            for place in given or _places(out, sink):
-                reading = Checkpoint(place)
-                query = reading.query_id() or ""
-                writes = tuple((each, head) for each, head in heads if query in head.batches)
-                if not writes:
-                    continue
-                options = _options(root, [each for each, _ in writes], source)
-                if _is_of(reading, options):
-                    read = where(options)
-                    return _Reading(read.storage, read.root, options, reading, writes)
+        places = [place for sink in sinks for place in given or _places(out, sink)]
+        for checkpoint_read in map(Checkpoint, places):
+            query = checkpoint_read.query_id() or ""
+            writes = tuple((sink, head) for sink, head in heads if query in head.batches)
+            options = _options(root, [sink for sink, _ in writes], source)
+            if writes and _is_of(checkpoint_read, options):
+                read = where(options)
+                return _ReadingQuery(read.storage, read.root, options, checkpoint_read, writes)
         msg = (
             f"no query that writes {out!r} has read {root!r} by a checkpoint that is here; expected SRC as the query has it, "
             "and, where its checkpoint was moved, the place of that as --checkpoint"
@@ -261,7 +258,7 @@ class _Reading:
         beside = any(sink.stage is not None for sink, _ in self.sinks)
         return SideRecords((state, place) if beside else None)
 
-    def _standing(self, offset: dict[str, Any]) -> Standing:
+    def _standing(self, offset: dict[str, Any]) -> NotReadYet:
         state = locate(f"{self.checkpoint.location}/penstock", name="checkpoint")
         planner = Planner(self.storage, self.root, self.options, divisible=lambda _: False, state=state, dry=True)
         return planner.standing(offset)

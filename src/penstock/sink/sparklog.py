@@ -38,20 +38,25 @@ class Logged:
 
 def read(storage: Storage, directory: str) -> dict[str, Logged]:
     """Return the files that a log says are there, by their paths; `DamagedState` if a part of it is missing or no such log."""
-    matches = filter(None, map(_NAME.fullmatch, storage.names(directory)))
-    files = {(int(match[1]), match[2] is not None): match[0] for match in matches}
-    compacted = max((number for number, compact in files if compact), default=None)
-    numbers = sorted(number for number, compact in files if not compact and (compacted is None or number > compacted))
-    _check_whole(directory, compacted, numbers)
     listed: dict[str, Logged] = {}
-    parts = [] if compacted is None else [(files[compacted, True], 0, compacted)]
-    for name, first, last in [*parts, *((files[number, False], number, number) for number in numbers)]:
+    for name, first, last in _parts(storage, directory):
         for entry in _entries(storage.read(f"{directory}/{name}"), f"{directory}/{name}"):
             path = _decoded(entry["path"])
             listed.pop(path, None)
             if entry.get("action", "add") == "add":
                 listed[path] = Logged(path, entry["size"], first, last)
     return listed
+
+
+def _parts(storage: Storage, directory: str) -> list[tuple[str, int, int]]:
+    """Return the files of a log that count, each with the first and the last batch that it is of."""
+    matches = filter(None, map(_NAME.fullmatch, storage.names(directory)))
+    files = {(int(match[1]), match[2] is not None): match[0] for match in matches}
+    compacted = max((number for number, compact in files if compact), default=None)
+    numbers = sorted(number for number, compact in files if not compact and (compacted is None or number > compacted))
+    _check_whole(directory, compacted, numbers)
+    parts = [] if compacted is None else [(files[compacted, True], 0, compacted)]
+    return parts + [(files[number, False], number, number) for number in numbers]
 
 
 def _check_whole(directory: str, compacted: int | None, numbers: list[int]) -> None:
@@ -110,7 +115,7 @@ def relative(listed: Iterable[Logged], root: str, sizes: dict[str, int]) -> dict
     entries = list(listed)
     base = f"{root.rstrip('/')}/"
     if entries and not any(entry.path.startswith(base) for entry in entries):
-        base = next((found for entry in entries if (found := _base(entry, sizes)) is not None), base)
+        base = next((directory for entry in entries if (directory := _base(entry, sizes)) is not None), base)
     return {entry.path.removeprefix(base): entry for entry in entries}
 
 

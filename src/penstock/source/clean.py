@@ -117,7 +117,7 @@ class Note(NamedTuple):
 
 
 @dataclass
-class Reader:
+class CleaningReader:
     """One of the sources that clean a directory, as its notes show it."""
 
     name: str
@@ -153,7 +153,7 @@ class Cleaner:
         self._archive = archive
         self._retention_ns = retention_ns
         self._form: dict[str, Any] = {"archive": archive, "selects": dict(selects)}
-        self._readers: dict[str, Reader] = {}
+        self._readers: dict[str, CleaningReader] = {}
         self._registered: set[str] = set()
         self._cleaned: str | None = None
         self._tried: object = None
@@ -259,9 +259,9 @@ class Cleaner:
             if other.form["archive"] != self._form["archive"]:
                 self._storage.delete(f"{home}/reader.json")
                 self._remove_directory(home)
-                here, there = (_mode(form["archive"]) for form in (self._form, other.form))
+                own, others_mode = (_mode(form["archive"]) for form in (self._form, other.form))
                 msg = (
-                    f"{self._root!r} is cleaned by another source, with {there}, found {here}: whoever came last would decide; set "
+                    f"{self._root!r} is cleaned by another source, with {others_mode}, found {own}: whoever came last would decide; set "
                     f"them alike, or remove {self._root + '/' + READERS + '/' + other.name!r} if that query will not come back"
                 )
                 raise OptionError(msg)
@@ -298,7 +298,9 @@ class Cleaner:
                 self._tried = None
             self._tell_waiting(waits)
 
-    def _awaited(self, other: Reader, done: Collection[bytes], files: Iterable[FileVersion]) -> list[FileVersion]:
+    def _awaited(
+        self, other: CleaningReader, done: Collection[bytes], files: Iterable[FileVersion]
+    ) -> list[FileVersion]:
         """Return the files that another source still has to read; what is not there any more it cannot."""
         return [file for file in files if file.key not in done and other.reads(file.path) and self._is_there(file)]
 
@@ -320,7 +322,7 @@ class Cleaner:
 
     # -- the notes -----------------------------------------------------------------------------------------------
 
-    def _others(self, reader: str) -> list[Reader]:
+    def _others(self, reader: str) -> list[CleaningReader]:
         """Return the other sources that clean this directory, as they are now."""
         try:
             names = sorted(self._storage.names(f"{self._root}/{READERS}"))
@@ -329,15 +331,15 @@ class Cleaner:
         readers = [self._noted(name) for name in names if name != reader and not hidden(name)]
         return [other for other in readers if other.form]
 
-    def _noted(self, reader: str) -> Reader:
+    def _noted(self, reader: str) -> CleaningReader:
         """Return what a source has noted by now; each note is read once in the life of this cleaner."""
         home = f"{self._root}/{READERS}/{reader}"
-        known = self._readers.get(reader) or Reader(reader, {})
+        known = self._readers.get(reader) or CleaningReader(reader, {})
         try:
             names = set(self._storage.names(home))
         except NotThere:
             self._readers.pop(reader, None)
-            return Reader(reader, {})
+            return CleaningReader(reader, {})
         if not known.form and "reader.json" in names:
             known.form = checked(self._storage.read(f"{home}/reader.json"), f"{home}/reader.json")
             self._readers[reader] = known

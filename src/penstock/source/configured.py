@@ -119,13 +119,7 @@ def check_plain(options: Options) -> None:
 
 def planner(options: Options, how: Reading, *, dry: bool = False) -> Planner | FollowPlanner:
     """Return the planner, one that writes nothing if `dry`; `OptionError` if there is nothing at the path."""
-    place = where(options)
-    entry = entry_at(how.storage, how.root)
-    if entry is None or (place.is_several and not entry.is_directory):
-        given = options["path"] or options.given["paths"]
-        msg = f"path={given!r}: {how.root!r} does not exist; expected a directory{'' if place.is_several else ' or a file'} to read"
-        raise OptionError(msg)
-    place.check("path")
+    _check_there(options, how)
     boundary = how.boundary if how.form.anchored else None
     divisible = how.divisible if options["emit"] != "files" else _whole  # a row names a whole file
     state = locate(options["stateLocation"], name="stateLocation") if options["stateLocation"] else None
@@ -147,6 +141,17 @@ def planner(options: Options, how: Reading, *, dry: bool = False) -> Planner | F
         zone=_zone(options),
         dry=dry,
     ).cleaned_by(None if dry else _cleaner(options, how))
+
+
+def _check_there(options: Options, how: Reading) -> None:
+    """Raise `OptionError` if there is nothing at a path."""
+    place = where(options)
+    entry = entry_at(how.storage, how.root)
+    if entry is None or (place.is_several and not entry.is_directory):
+        given = options["path"] or options.given["paths"]
+        msg = f"path={given!r}: {how.root!r} does not exist; expected a directory{'' if place.is_several else ' or a file'} to read"
+        raise OptionError(msg)
+    place.check("path")
 
 
 def _cleaner(options: Options, how: Reading) -> Cleaner | None:

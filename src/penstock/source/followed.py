@@ -376,8 +376,8 @@ class FollowPlanner:
         if known.at and file.size >= known.at and self._seen(file.path, known.at) != known.digest:
             return False
         try:
-            with self._open(file.path) as one, self._open(known.path) as other:
-                return one.read(0, size) == other.read(0, size)
+            with self._open(file.path) as handle, self._open(known.path) as known_handle:
+                return handle.read(0, size) == known_handle.read(0, size)
         except StorageError:
             return False
 

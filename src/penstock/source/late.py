@@ -116,6 +116,16 @@ class LateFiles:
         entries = [entry for entry in told if entry.why == ACCEPTED or is_there(entry.file)]
         return sorted(entries, key=lambda entry: entry.file.order)
 
+    def _bounded(self, entries: list[LateFile]) -> list[LateFile]:
+        """Return as many entries as an offset may have, the accepted and the last of the others; count what is dropped."""
+        if len(entries) <= KEPT:
+            return entries
+        accepted = [entry for entry in entries if entry.why == ACCEPTED]
+        others = [entry for entry in entries if entry.why != ACCEPTED]
+        room = max(KEPT - len(accepted), 0)
+        self._dropped += len(others) - room
+        return accepted + others[len(others) - room :]
+
     def to_json(
         self, is_there: Callable[[FileVersion], bool], from_ns: int, store: Callable[[list[Any]], Any]
     ) -> dict[str, Any]:
@@ -125,17 +135,13 @@ class LateFiles:
         """
         if not self._entries and not self._dropped:
             return {}
-        kept = [
-            entry
-            for entry in self._entries.values()
-            if entry.why == ACCEPTED or entry.file.modified_ns >= from_ns or is_there(entry.file)
-        ]
-        if len(kept) > KEPT:
-            accepted = [entry for entry in kept if entry.why == ACCEPTED]
-            others = [entry for entry in kept if entry.why != ACCEPTED]
-            room = max(KEPT - len(accepted), 0)
-            self._dropped += len(others) - room
-            kept = accepted + others[len(others) - room :]
+        kept = self._bounded(
+            [
+                entry
+                for entry in self._entries.values()
+                if entry.why == ACCEPTED or entry.file.modified_ns >= from_ns or is_there(entry.file)
+            ]
+        )
         self._entries = {entry.file.key: entry for entry in kept}
         if not kept and not self._dropped:
             return {}

@@ -97,7 +97,7 @@ def mark(options: Options) -> str:
 
 
 @dataclass(frozen=True)
-class Standing:
+class NotReadYet:
     """What a source has that is not read, at one moment: too late, held back until it settles, or until its time comes.
 
     `waiting` are the files that the next plans will have; `scan` is the listing.
@@ -273,13 +273,13 @@ class Planner:
         """Return the beginning of a split, of at most so many bytes unless it cannot be cut smaller."""
         return replace(split, end=min(self._dividing.end(split.file, split.start, room), split.end))
 
-    def standing(self, start: dict[str, Any] | None = None) -> Standing:
+    def standing(self, start: dict[str, Any] | None = None) -> NotReadYet:
         """Return what is not read behind the offset `start`, by the listing of now; `None`: as of the last `latest`. Plans nothing."""
         if start is not None:
             self._at = None
             self._resume(start)
         late, held, future, waiting = self._arrivals.standing()
-        return Standing(late, held, future, waiting, self._arrivals.scan)
+        return NotReadYet(late, held, future, waiting, self._arrivals.scan)
 
     # -- what is new ---------------------------------------------------------------------------------------------
 

@@ -525,8 +525,8 @@ class Reading:
             return handle.read(base + offset, length)
 
         unmarked = replace(how, bom=b"")
-        header, found = form.ranged(fmt, behind, size - base, (span[0] - base, span[1] - base), unmarked)
-        return header, ((offset + base, data) for offset, data in found)
+        header, ranged = form.ranged(fmt, behind, size - base, (span[0] - base, span[1] - base), unmarked)
+        return header, ((offset + base, data) for offset, data in ranged)
 
     def _decoded(self, handle: ReadHandle, split: Split, chunks: Iterator[bytes] | None, how: Charset) -> Found:
         """Return what a file holds that is decoded as a stream, offsets in its UTF-8. Raises `BadRecord` without a path."""

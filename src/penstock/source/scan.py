@@ -40,7 +40,7 @@ from penstock.clock import SECOND_NS
 from penstock.errors import StorageError
 from penstock.source.cursor import FileVersion
 from penstock.source.globs import expression
-from penstock.source.where import ALWAYS, Place, Selection, changed_between, where
+from penstock.source.where import ALWAYS, PlaceBelow, Selection, changed_between, where
 from penstock.storage import Entry, Link, entry_at
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ _LOOK_AGAIN = 500
 _ALL_SECONDS = 30.0
 _ALL_SHARE = 100  # so that listing what shows no change takes one percent of the time
 _NEVER = -(1 << 63)
-_ALL = Place()
+_ALL = PlaceBelow()
 
 
 def hidden(name: str) -> bool:
@@ -111,7 +111,7 @@ class _Directory:
     names: Mapping[str, Hashable] = field(default_factory=dict)
     files: dict[str, Entry] = field(default_factory=dict)
     children: set[str] = field(default_factory=set)
-    place: Place = _ALL
+    place: PlaceBelow = _ALL
 
 
 class Scan:
@@ -215,15 +215,16 @@ class Scan:
         for folder, known in self._directories.items():
             others = (name for name, entry in known.files.items() if not self._always and not self._is_of_time(entry))
             yield from ((_joined(folder, name), "time") for name in others)
-            for name in known.names.keys() - known.files.keys():
-                path = _joined(folder, name)
-                if name in known.children:
-                    if self._selection.below(path) is None:
-                        yield path, "directory"
-                elif hidden(name):
-                    yield path, "hidden"
-                elif name:
-                    yield path, "no file" if self._accept(name) else "name"
+            reasons = ((name, self._no_file(folder, known, name)) for name in known.names.keys() - known.files.keys())
+            yield from ((_joined(folder, name), reason) for name, reason in reasons if reason)
+
+    def _no_file(self, folder: str, known: _Directory, name: str) -> str:
+        """Return why something is no file that is read; "" for what is entered."""
+        if name in known.children:
+            return "" if self._selection.below(_joined(folder, name)) is not None else "directory"
+        if hidden(name):
+            return "hidden"
+        return name and ("no file" if self._accept(name) else "name")
 
     def has_name(self, name: str) -> bool:
         """Tell whether the path had an entry of this name at the last refresh, hidden or not."""
@@ -304,7 +305,7 @@ class Scan:
         known.listed_ns = listed_ns
         known.stamp = stamp if len(now) == listed else None  # a link that leads nowhere may come to
 
-    def _names(self, folder: str, full: str, place: Place) -> dict[str, Hashable]:
+    def _names(self, folder: str, full: str, place: PlaceBelow) -> dict[str, Hashable]:
         """Return what is in a directory; on the way of paths that name each directory only what they name: it need not be listed."""
         only = place.only()
         if only is None:

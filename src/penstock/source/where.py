@@ -38,7 +38,7 @@ ALWAYS = (-(1 << 63), 1 << 63)  # nanoseconds
 
 
 @dataclass(frozen=True)
-class Place:
+class PlaceBelow:
     """What of one directory is read. `inside`: its files are; `rests`: what paths go on with below it."""
 
     inside: bool = True
@@ -66,18 +66,18 @@ class Selection:
     """
 
     rests: tuple[Rest, ...] = ((),)
-    enters: Callable[[str], bool] = lambda name: False  # noqa: ARG005
-    _known: dict[str, Place | None] = field(default_factory=dict, compare=False, repr=False)
+    enters: Callable[[str], bool] = lambda name: not name  # none
+    _known: dict[str, PlaceBelow | None] = field(default_factory=dict, compare=False, repr=False)
 
-    def below(self, folder: str) -> Place | None:
+    def below(self, folder: str) -> PlaceBelow | None:
         """Return what of a directory is read, by its path below the source's; `None` if it is not entered."""
         if folder not in self._known:
             self._known[folder] = self._below(folder)
         return self._known[folder]
 
-    def _below(self, folder: str) -> Place | None:
+    def _below(self, folder: str) -> PlaceBelow | None:
         if not folder:
-            return Place(not all(self.rests), tuple(filter(None, self.rests)))
+            return PlaceBelow(not all(self.rests), tuple(filter(None, self.rests)))
         parent, _, name = folder.rpartition("/")
         above = self.below(parent)
         if above is None:
@@ -85,7 +85,7 @@ class Selection:
         left = [rest[1:] for rest in above.rests if rest[0].matches(name)]
         inside = not all(left) or (above.inside and self.enters(name))
         rests = tuple(rest for rest in left if rest)
-        return Place(inside, rests) if inside or rests else None
+        return PlaceBelow(inside, rests) if inside or rests else None
 
 
 @dataclass(frozen=True)
@@ -166,22 +166,27 @@ def where_of(paths: Iterable[str], base: str | None = None) -> Where:
 def _where(texts: tuple[str, ...], base: str | None) -> Where:
     if len(texts) == 1 and base is None and not is_glob(texts[0]):
         return Where(*locate(texts[0]))
-    found = [_Path.of(text) for whole in texts for text in expanded(whole)]
-    roots = [path.root.split("/") for path in found]
+    given = [_Path.of(text) for whole in texts for text in expanded(whole)]
+    roots = [path.root.split("/") for path in given]
     common = _common(roots) if base is None else locate(base, name="basePath")[1].rstrip("/").split("/")
     root = "/".join(common) or "/"
+    _check_common(common, roots, texts, base)
+    rests = tuple(
+        dict.fromkeys(
+            (*(NameGlob(quoted(name)) for name in parts[len(common) :]), *path.rest)
+            for parts, path in zip(roots, given, strict=True)
+        )
+    )
+    return Where(given[0].storage, root, rests, tuple(filter(is_glob, texts)))
+
+
+def _check_common(common: list[str], roots: list[list[str]], texts: tuple[str, ...], base: str | None) -> None:
+    """Raise `OptionError` unless all paths lie in one directory."""
     if any(parts[: len(common)] != common for parts in roots) or len(common) < 1 + 2 * (":" in roots[0][0]):
         shown = ", ".join(without_credentials(text) for text in texts)
         reason = "lie on several file systems" if base is None else f"do not all lie in basePath={base!r}"
         msg = f"paths {shown} {reason}; expected paths of one, or a query for each"
         raise OptionError(msg)
-    rests = tuple(
-        dict.fromkeys(
-            (*(NameGlob(quoted(name)) for name in parts[len(common) :]), *path.rest)
-            for parts, path in zip(roots, found, strict=True)
-        )
-    )
-    return Where(found[0].storage, root, rests, tuple(filter(is_glob, texts)))
 
 
 def _common(paths: list[list[str]]) -> list[str]:
@@ -204,14 +209,7 @@ class _Path:
         scheme = next((name.text for name in names[:1] if name.text.endswith(":")), "")
         first = next((place for place, name in enumerate(names) if name.literal is None), len(names))
         begun, rest = names[:first], names[first:]
-        plain = "/".join(name.literal or "" for name in begun)
-        if scheme:
-            behind = text[len(scheme) :]
-            slashes = behind[: len(behind) - len(behind.lstrip("/"))]
-            plain = scheme + slashes + plain[len(scheme) :].lstrip("/")
-        elif text.startswith("/"):
-            plain = "/" + plain
-        storage, root = locate(plain or ("/" if text.startswith("/") else "."))
+        storage, root = locate(_plain(text, scheme, "/".join(name.literal or "" for name in begun)))
         if scheme.lower() == "file:":
             rest = [NameGlob(unquote(name.text)) for name in rest]
         for name in rest:
@@ -220,3 +218,12 @@ class _Path:
                 raise OptionError(msg)
             name.matches("")  # whether it is a glob
         return _Path(storage, root.rstrip("/") if root != "/" else "", tuple(rest))
+
+
+def _plain(text: str, scheme: str, names: str) -> str:
+    """Return the beginning of a path that has no wildcards, of these `names`, with what stands in front of them."""
+    if scheme:
+        behind = text[len(scheme) :]
+        slashes = behind[: len(behind) - len(behind.lstrip("/"))]
+        return scheme + slashes + names[len(scheme) :].lstrip("/")
+    return "/" + names if text.startswith("/") else names or "."

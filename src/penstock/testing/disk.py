@@ -318,10 +318,10 @@ class CrashDisk:
                 entries[name] = inode
         for inode, (source, target) in self._renamed.items():
             (before, old), (after, new) = _split(source), _split(target)
-            here, there = tree.get(before, {}).get(old) == inode, tree.get(after, {}).get(new) == inode
-            if not here and not there:
+            at_source, at_target = tree.get(before, {}).get(old) == inode, tree.get(after, {}).get(new) == inode
+            if not at_source and not at_target:
                 tree.setdefault(before, {}).setdefault(old, inode)
-            elif here and there:
+            elif at_source and at_target:
                 del tree[before][old]
         contents = dict(self._synced)
         for inode, version in zip(dirty, chosen[len(names) :], strict=True):

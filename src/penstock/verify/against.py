@@ -117,10 +117,7 @@ class _Comparison:
         if not feeds[0].compares_buckets:
             lost = "".join(f", nor {name}, which is not in the data" for name in feeds[0].dropped)
             self.notes.append(f"bucketBy uses the time of the batch: where rows lie was not compared{lost}")
-        reading = feeds[0].stage.reading
-        versions = {(path_bytes(reading.full_path(s.file)), s.file.size, s.file.modified_ns) for s in splits}
-        for feed in feeds:
-            feed.versions = versions
+        self._give_versions(feeds, splits)
         zoned = [(feeds[0].in_zone(zone), some) for zone, some in by_zone(splits, zones(views[0])).items()]
         sides = Sides(
             source=(*(unit for feed, some in zoned for unit in feed.source(some)), *self._retried(feeds, views)),
@@ -133,12 +130,7 @@ class _Comparison:
             progress=progress,
         )
         self.notes += [note for view in views for note in view.head.account.told()]
-        aside = reduce(Tally.plus, (view.head.aside for view in views), Tally())
-        if aside.changes:
-            self.notes.append(
-                f"{aside.changes} ranges of files had changed or were gone before they were read: what they held is neither in the "
-                "output nor in SRC any more"
-            )
+        set_aside = self._set_aside(views)
         of_source, of_output = sums(sides)
         return SourceCheck(
             self.source,
@@ -151,8 +143,26 @@ class _Comparison:
             waiting_bytes=waiting[1],
             notes=tuple(dict.fromkeys(self.notes)),
             examples=() if of_source == of_output else tuple(examples(sides)),
-            set_aside=aside.total,
+            set_aside=set_aside,
         )
+
+    @staticmethod
+    def _give_versions(feeds: list[Feed], splits: list[Split]) -> None:
+        """Have the feeds know which versions of files the source has."""
+        reading = feeds[0].stage.reading
+        versions = {(path_bytes(reading.full_path(s.file)), s.file.size, s.file.modified_ns) for s in splits}
+        for feed in feeds:
+            feed.versions = versions
+
+    def _set_aside(self, views: list[SinkView]) -> int:
+        """Return how much was set aside; note what of it nobody can compare any more."""
+        aside = reduce(Tally.plus, (view.head.aside for view in views), Tally())
+        if aside.changes:
+            self.notes.append(
+                f"{aside.changes} ranges of files had changed or were gone before they were read: what they held is neither in the "
+                "output nor in SRC any more"
+            )
+        return aside.total
 
     @staticmethod
     def _retried(feeds: list[Feed], views: list[SinkView]) -> tuple[Unit, ...]:
@@ -167,11 +177,14 @@ class _Comparison:
             _refuse("nothing has been written here yet")
         # What Spark's sink wrote before was read by a query of which nothing is known here.
         self.views = [view for view in self.views if not is_adopted(view.head)]
-        noted = [view for view in self.views if view.sink.stage and view.sink.stage.source.get("path") == self.source]
+        noted = [view for view in self.views if self._has_noted(view)]
         if not noted and len(self.views) > 1:
             names = ", ".join(view.sink.sink_id for view in self.views)
             _refuse(f"none of the sinks {names} has noted that it reads {self.source!r}; name the SRC of the ingest")
         return noted or self.views
+
+    def _has_noted(self, view: SinkView) -> bool:
+        return view.sink.stage is not None and view.sink.stage.source.get("path") == self.source
 
     def _feeds(self, views: list[SinkView]) -> list[Feed]:
         """Return how each sink made its output of SRC; they must agree."""
