@@ -378,3 +378,25 @@ def test_a_full_disk_while_setting_aside(
     made.run()
     assert (rows(made.dst), [held(line) for line in aside(made.dst)]) == (['{"id":1}'], [b"bad"])
     assert penstock("verify", made.dst, "--source", made.src).status == 0
+
+
+@pytest.mark.parametrize("form", ["text", "csv"])
+def test_the_rest_of_a_file_that_was_cut_and_vanished_is_set_aside(
+    pipeline: Callable[..., Pipeline], form: str
+) -> None:
+    """A file of which an earlier batch has read the beginning, and that is gone by now, costs a line, and stops neither plan nor task."""
+    limits = {"changedFiles": "quarantine", "maxBytesPerTrigger": "20", "splitSize": "8"}
+    made = pipeline(source={"format": form} | limits, sink_options={"format": form})
+    path = made.put("a.csv", *(f"row {place}" for place in range(10)))
+    size = path.stat().st_size
+    made.run()
+    read_rows = len(rows(made.dst))
+    path.unlink()
+    made.put("b.csv", "later")
+    for _ in range(4):
+        made.run()
+    assert rows(made.dst) == ["later", *(f"row {place}" for place in range(read_rows))]
+    lines = aside(made.dst)
+    cut = 20 if form == "text" else 6 * read_rows  # lines are cut at any byte, and the record there was read
+    assert sum(line["size"] for line in lines) == size - cut
+    assert {line["code"] for line in lines} == {"PST-203"}

@@ -12,6 +12,7 @@ import pytest
 import penstock
 from penstock.errors import OptionError, TooMuchSetAside
 from penstock.verify import verify
+from tests.support.follows import follows
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -58,6 +59,7 @@ def test_damaged_logs(spark: SparkSession, stage: Stage, loghub: Path) -> None:
     assert (again.rows, again.aside_records) == (done.rows, count)
 
 
+@follows("PST-205")
 def test_too_much_ends_an_ingest(spark: SparkSession, stage: Stage) -> None:
     """More bad records than are allowed end the run by an error of its own, and nothing is visible; with more allowed it goes on."""
     stage.put("a.json", '{"id": 1}', "bad", "bad")

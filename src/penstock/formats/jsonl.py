@@ -77,11 +77,17 @@ class JsonDecoder:
         passes = BROKEN if len(_on_lines(block, self._sep)) == len(block) else ()
         find = [partial(self._converted, each) for each in passes]
         find += [partial(self._converted, partial(misfits, schema=self._schema, times=self._times))] if passes else []
-        left = sifted(block, self.starts(block), self._tried, find)
+        left = sifted(block, self._filled(block), self._tried, find)
         self._account.count(self._scratch.unknown.items(), self._scratch.more)
         self._account.partial |= self._scratch.partial
         self._sifts = len(left.starts) > 0
         return left
+
+    def _filled(self, block: bytes) -> npt.NDArray[np.int64]:
+        """Return what `starts` does, at once where no line begins with white space or a byte order mark."""
+        starts = record_starts(block, sep=self._sep)
+        first = np.frombuffer(block, np.uint8)[starts]
+        return self.starts(block) if ((first <= ord(" ")) | (first == BOM[0])).any() else starts
 
     def _accounted(self, block: bytes) -> pa.RecordBatch | None:
         """Return the rows of `block` and enter what no column has into the account; `None`, and no entry, if a line is bad."""

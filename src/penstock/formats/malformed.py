@@ -120,16 +120,16 @@ class _Left:
         self._ends = np.append(starts[1:], len(block))[: len(starts)]
         self._left = np.arange(len(starts))
         self._reasons: dict[int, str] = {}
-        self.data = block
+        self.data = of_records(block, self._starts, self._ends)
 
     def take_out(self, find: Pass) -> bool:
         """Take out what a pass finds; tell whether it found anything."""
         sizes = self._ends[self._left] - self._starts[self._left]
-        self.data = of_records(self._block, self._starts[self._left], self._ends[self._left])
         bad, expected = find(self.data, (np.cumsum(sizes) - sizes).astype(np.int64))
         self._reasons.update(zip(self._left[bad].tolist(), expected, strict=True))
-        self._left = np.delete(self._left, bad)
-        self.data = of_records(self._block, self._starts[self._left], self._ends[self._left])
+        if len(bad):
+            self._left = np.delete(self._left, bad)
+            self.data = of_records(self._block, self._starts[self._left], self._ends[self._left])
         return len(bad) > 0
 
     def sifted(self, rows: pa.RecordBatch) -> Sifted:
@@ -193,8 +193,8 @@ def of_records(block: bytes, starts: npt.NDArray[np.int64], ends: npt.NDArray[np
     """Return the records of `block` that begin and end there, in order."""
     if int((ends - starts).sum()) == len(block):
         return block
-    steps = np.zeros(len(block) + 1, np.int8)
-    steps[starts] += 1
-    steps[ends] -= 1
-    records: bytes = np.frombuffer(block, np.uint8)[np.cumsum(steps[:-1], dtype=np.int8) == 1].tobytes()
-    return records
+    begins = np.flatnonzero(starts[1:] != ends[:-1]) + 1  # of runs that lie edge to edge, but for the first
+    bounds = zip(
+        [*starts[:1].tolist(), *starts[begins].tolist()], [*ends[begins - 1].tolist(), *ends[-1:].tolist()], strict=True
+    )
+    return b"".join([block[start:end] for start, end in bounds])

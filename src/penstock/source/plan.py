@@ -54,7 +54,7 @@ from typing import TYPE_CHECKING, Any
 import xxhash
 
 from penstock import failpoints, unique
-from penstock.errors import DamagedState
+from penstock.errors import DamagedState, FileChanged
 from penstock.formats.zones import UTC
 from penstock.query.offset import VERSION, check, summed
 from penstock.source.arrivals import Arrivals
@@ -324,7 +324,12 @@ class Planner:
         if now is not None and now.modified_ns > self._storage.now_ns() - self._options["settle"]:
             self._cut_waits = True
             return
-        begun = self._begun.check_rest(cut, self._cursor, now)
+        try:
+            begun = self._begun.check_rest(cut, self._cursor, now)
+        except FileChanged:
+            if self._options["changedFiles"] == "fail":
+                raise
+            return  # the rest is planned as it was: who reads it finds out, and sets it aside
         _log.warning("%s; it has changed behind them, and is read on from there", begun)
         self._arrivals.replaced(cut)
         self._cursor = replace(self._cursor, cut=now)

@@ -133,10 +133,19 @@ class Reading:
             raise BadFile(msg)
 
     def boundary(self, file: FileVersion, anchor: int, target: int) -> int:
-        """Return the first record start at or behind `target`, from the record start `anchor` on; for what is `anchored`."""
-        with self.storage.open(self.full_path(file)) as handle:
-            self._check(handle, file, self.full_path(file))
-            return self.form.boundary(self.format, handle.read, file.size, anchor, target)
+        """Return the first record start at or behind `target`, from the record start `anchor` on; for what is `anchored`.
+
+        A file that has changed, where that is set aside, is not cut: the task that has all of it tells.
+        """
+        path = self.full_path(file)
+        try:
+            with self._open(file, path) as handle:
+                self._check(handle, file, path)
+                return self.form.boundary(self.format, handle.read, file.size, anchor, target)
+        except FileChanged:
+            if not self.policy.changes:
+                raise
+            return file.size
 
     def reach(self, handle: ReadHandle, size: int, at: int) -> int | None:
         """Return where the records end that begin before the cut `at`: what is in front of that, a cut there has read.
