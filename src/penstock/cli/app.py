@@ -17,7 +17,7 @@ app = typer.Typer(
 )
 
 Sources = Annotated[
-    list[str], typer.Argument(metavar="SRC...", help="Directories, files or globs to read.", show_default=False)
+    list[str], typer.Argument(metavar="SRC", help="Directories, files or globs to read.", show_default=False)
 ]
 Output = Annotated[str, typer.Argument(metavar="DST", help="Output directory.", show_default=False)]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else on stdout.")]

@@ -30,6 +30,9 @@ UNSURE = (
 )
 
 
+_NOTHING = "\0"  # no path: that nothing is there was told
+
+
 class Notices:
     """The words of one planner; `root` is the path of the source as it is told to users."""
 
@@ -63,7 +66,11 @@ class Notices:
             )
 
     def left_out(self, scan: Scan) -> None:
-        """Tell of the directories and links that the last listing met and did not enter."""
+        """Tell of the directories and links that the last listing met and did not enter, and of paths that lead to nothing."""
+        if scan.selected and not scan.has_files() and self._untold({_NOTHING}):
+            _log.warning(
+                "nothing is read of %r: no file there is one that path, paths and the times of files choose", self._root
+            )
         inside = self._untold(scan.passed_over)
         if inside:
             _log.log(
