@@ -194,6 +194,16 @@ def test_one_order_and_one_cursor_over_all_paths(tree: Tree) -> None:
     assert set(offset) == set(tree.planner("a").latest(tree.planner("a").initial()))
 
 
+def test_a_glob_that_leads_to_nothing_is_told(tree: Tree, caplog: pytest.LogCaptureFixture) -> None:
+    """A glob may match later, so it is no error; that it matches nothing now is said, once."""
+    tree.put("a/1.txt")
+    with caplog.at_level(logging.WARNING, "penstock.source"):
+        planner = tree.planner("b*")
+        offset = planner.latest(planner.initial())
+        assert planner.latest(offset) == offset
+    assert caplog.text.count("nothing is read of") == 1
+
+
 def test_a_directory_that_comes_to_match_is_read(tree: Tree) -> None:
     """A directory that is made while the query runs is met by its next scan; one that no path leads to is not listed."""
     tree.put("in-1/a.txt", "other/x.txt")

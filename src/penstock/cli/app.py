@@ -17,7 +17,7 @@ app = typer.Typer(
 )
 
 Sources = Annotated[
-    list[str], typer.Argument(metavar="SRC...", help="Directories, files or globs to read.", show_default=False)
+    list[str], typer.Argument(metavar="SRC", help="Directories, files or globs to read.", show_default=False)
 ]
 Source = Annotated[str, typer.Argument(metavar="SRC", help="Directory, file or glob that is read.", show_default=False)]
 Output = Annotated[str, typer.Argument(metavar="DST", help="Output directory.", show_default=False)]

@@ -33,6 +33,9 @@ UNSURE = (
 )
 
 
+_NOTHING = "\0"  # no path: that nothing is there was told
+
+
 class Notices:
     """The words of one planner; `root` is the path of the source as it is told to users. `quiet`: nothing is logged."""
 
@@ -67,8 +70,12 @@ class Notices:
             )
 
     def left_out(self, scan: Scan) -> None:
-        """Tell of the directories and links that the last listing met and did not enter, and of a log that it does not know."""
+        """Tell of directories and links that the last listing met and did not enter, of paths that lead to nothing, and of a log."""
         self.log_of_spark(scan)
+        if scan.selected and not scan.has_files() and self._untold({_NOTHING}):
+            self._log.warning(
+                "nothing is read of %r: no file there is one that path, paths and the times of files choose", self._root
+            )
         inside = self._untold(scan.passed_over)
         if inside:
             self._log.log(
