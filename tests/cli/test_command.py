@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from tests.cli.conftest import Said
 
-COMMANDS = ["ingest", "status", "files", "verify", "finish", "clean", "warmup", "demo"]
+COMMANDS = ["ingest", "status", "files", "verify", "finish", "clean", "late", "adopt", "warmup", "demo"]
 HEAVY = ["pyspark", "py4j", "polars", "pyarrow", "numpy", "pandas"]
 
 
