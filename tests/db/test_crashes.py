@@ -19,6 +19,7 @@ import pytest
 from penstock import failpoints
 from penstock.clock import use
 from penstock.db import database, postgresql, silence
+from penstock.db.target import ports_of
 from penstock.errors import DatabaseAway
 from penstock.testing import FakeClock
 from tests.support.database import At, Driver, Place, ten
@@ -149,6 +150,22 @@ def test_lost_reply_of_commit(at: At, postgres: Postgres, arrives: bool) -> None
         assert len(place.rows()) == 20
         driver.run(2, ten(2))
         assert len(place.rows()) == 30
+
+
+@pytest.mark.parametrize(
+    ("url", "ports"),
+    [
+        ("postgresql://u@h/db", {"5432"}),
+        ("postgresql://u@h:6543/db", {"6543"}),
+        ("postgres://a:1,b:2,[::1]:3/db?x=y", {"1", "2", "3"}),
+        ("postgresql:///db?host=%2Ftmp%2Fx&port=7", {"7"}),
+        ("postgresql://[::1]/db", {"5432"}),
+    ],
+)
+def test_ports_of_a_url(url: str, ports: set[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A socket to another port is not ours, whoever opens it while we connect."""
+    monkeypatch.delenv("PGPORT", raising=False)
+    assert ports_of(url) == ports
 
 
 @pytest.fixture

@@ -66,7 +66,7 @@ class Relay(threading.Thread):
         """Return the ends of its clients, which are in this process, as `silence.sockets` does; its own ones are here as well."""
         found = psutil.Process().net_connections("tcp")
         ends = (each for each in found if each.status == psutil.CONN_ESTABLISHED and each.raddr.port == self.port)
-        return frozenset(Socket(each.fd, each.family, "") for each in ends)
+        return frozenset(Socket(each.fd, each.family, "", str(self.port)) for each in ends)
 
     def _answer(self, server: socket.socket, client: socket.socket) -> None:
         with suppress(OSError):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.db.database import STAGED, Column, Database
 from penstock.db.silence import Socket, heard, sockets
-from penstock.db.target import check_length, connection_url
+from penstock.db.target import check_length, connection_url, ports_of
 from penstock.db.types import postgresql_types
 from penstock.errors import TableMismatch
 
@@ -124,8 +124,10 @@ class PostgreSQL(Database):
         return heard(lambda: self._new() if self._own is None else self._own)
 
     def _new(self) -> frozenset[Socket]:
-        # The driver does not tell its socket: it is the new one. Another thread may open one at the same time: then none is.
-        new = sockets() - self._before
+        # The driver does not tell its socket: it is the new one to a port of the URL. Another thread may open one at the same time:
+        # then none is.
+        ports = ports_of(self._url)
+        new = frozenset(each for each in sockets() - self._before if each.asked in ports)
         return new if len(new) == 1 else frozenset()
 
     def _settle(self) -> None:

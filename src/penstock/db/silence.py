@@ -30,11 +30,15 @@ _SSL_REQUEST = bytes.fromhex(
 
 
 class Socket(NamedTuple):
-    """A connected socket of this process: descriptor, family, and the port by which a server knows it: our own, or that of its path."""
+    """A connected socket of this process: descriptor, family, and the port by which a server knows it: our own, or that of its path.
+
+    `asked` is the port at the other end.
+    """
 
     number: int
     family: int
     port: str
+    asked: str
 
 
 def sockets() -> frozenset[Socket]:
@@ -44,13 +48,10 @@ def sockets() -> frozenset[Socket]:
         (each.fd, each.family) for each in psutil.Process().net_connections("all") if each.type == socket.SOCK_STREAM
     }:
         with suppress(OSError), socket.fromfd(number, family, socket.SOCK_STREAM) as connection:
-            is_path = family == socket.AF_UNIX
-            at = (
-                str(connection.getpeername()).rpartition(".")[2]
-                if is_path
-                else connection.getpeername() and connection.getsockname()[1]
-            )
-            open_sockets.add(Socket(number, family, str(at)))
+            peer, own = connection.getpeername(), connection.getsockname()
+            of_path = str(peer).rpartition(".")[2]
+            ports = (of_path, of_path) if family == socket.AF_UNIX else (str(own[1]), str(peer[1]))
+            open_sockets.add(Socket(number, family, *ports))
     return frozenset(open_sockets)
 
 
@@ -61,7 +62,7 @@ def heard(own: Callable[[], Iterable[Socket]]) -> Iterator[None]:
 
     def watch() -> None:
         while not done.wait(_ASK_SECONDS):
-            for number, family, _ in own():
+            for number, family, *_ in own():
                 # A duplicate: the number may be that of another file by the time that nobody has answered.
                 with suppress(OSError), socket.fromfd(number, family, socket.SOCK_STREAM) as connection:
                     if not _answers(family, connection.getpeername()) and not done.is_set():

@@ -18,6 +18,7 @@ _QUERY = r"[^=&@]+=[^&]*"
 _URL = re.compile(rf"{_USER}{_HOST}(?:,{_HOST})*(?:/[^?#@]*)?(?:\?(?:{_QUERY}(?:&{_QUERY})*)?)?")
 _PART = r'(?:"((?:[^"\0]|"")+)"|([^".\0]+))'
 _TABLE = re.compile(rf"(?:{_PART}\.)?{_PART}")
+_PORT = re.compile(r":([0-9]+)$")
 _NAME_BYTES_MAX = 63  # PostgreSQL cuts longer names off without an error
 _SECRETS = {"password", "sslpassword", "oauth_client_secret", "scram_client_key", "scram_server_key"}
 # What a connection is given that the url does not say.
@@ -39,6 +40,15 @@ def table_name(text: str, *, option: str) -> tuple[str, ...]:
         raise OptionError(msg)
     parts = [match[1] or match[2], match[3] or match[4]]
     return tuple(part.replace('""', '"') for part in parts if part)
+
+
+def ports_of(url: str) -> frozenset[str]:
+    """Return the ports at which the servers of a url of PostgreSQL are looked for, by the words of libpq."""
+    authority, _, query = url.partition("://")[2].partition("?")
+    hosts = authority.partition("/")[0].rpartition("@")[2].split(",")
+    ports = [port for name, value in parse_qsl(query) if name == "port" for port in value.split(",")]
+    ports += [match[1] for match in map(_PORT.search, hosts) if match]
+    return frozenset(ports) or frozenset({os.environ.get("PGPORT", "5432")})
 
 
 def check_length(name: str) -> None:
