@@ -58,7 +58,7 @@ class Request:
     @staticmethod
     def of(src: str, dst: str, source: Flags, sink: Flags, transform: str | None, checkpoint: str | None) -> Request:
         """Put flags and K=V together and check them; `UsageError` if the ingest could not run."""
-        from_options, to_options = _merged(*source, "--source-option"), _merged(*sink, "--sink-option")
+        from_options, to_options = merged(*source, "--source-option"), merged(*sink, "--sink-option")
         to_options.setdefault("format", _same_format(from_options))
         request = Request(src, dst, from_options, to_options, transform, checkpoint)
         request.check()
@@ -75,7 +75,7 @@ class Request:
 
         options = parse(SOURCE, _without_schema(self.source) | {"path": self.src}, what="source")
         if "schema" not in self.source and options["emit"] == "records" and options["format"] not in VALUES:
-            msg = f"--schema is needed for format={options['format']}, such as --schema 'id bigint, name string'"
+            msg = f"--schema is needed for format={options['format']}, such as --schema 'id bigint, name string', or --schema infer"
             raise OptionError(msg)
         if self.transform is not None:
             _check_transform(self.transform)
@@ -172,7 +172,8 @@ def _watching(stop: Stop, course: Course, shown: Callable[[Course], None]) -> Ca
     return progress
 
 
-def _merged(flags: dict[str, str | None], pairs: list[str], flag: str) -> dict[str, str]:
+def merged(flags: dict[str, str | None], pairs: list[str], flag: str) -> dict[str, str]:
+    """Return options from flags and K=V; `OptionError` for one that is given twice, or by other means."""
     options = {name: value for name, value in flags.items() if value is not None}
     names = {name.lower(): name for name in flags}
     for pair in pairs:

@@ -25,9 +25,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from typing import TypeAlias
 
+    import numpy as np
+    import numpy.typing as npt
+
     from penstock.formats.account import Account
     from penstock.formats.charsets import Charset
     from penstock.formats.format import Decoder, Encoder, ReadFormat, WriteFormat
+    from penstock.formats.seen import Room, Seen
 
     Read: TypeAlias = Callable[
         [int, int], bytes
@@ -142,9 +146,29 @@ class RecordFormat(Format):
         sep = separator(fmt, how)
         return stream_blocks(chunks, sep=sep, unit=how.unit, bom=how.bom, block_bytes=BLOCK_BYTES)
 
+    def kinds(self, fmt: ReadFormat, seen: Seen, room: Room) -> Kinds:
+        """Return what looks at blocks and enters into `seen` what kinds of values there are. Called where users say the columns."""
+        raise NotImplementedError
+
     def columns(self, fmt: ReadFormat, header: bytes) -> tuple[str, ...]:
         """Return the names in a header, once it is known to have those of the schema. `BadFile`. Called with what was found."""
         raise NotImplementedError
+
+
+class Kinds(Protocol):
+    """Looks at blocks of records, to infer a schema; made by `RecordFormat.kinds`. `sorts`: columns are in the order of their names."""
+
+    sorts: ClassVar[bool]
+
+    def take(self, block: bytes, where: Callable[[int], str], columns: tuple[str, ...] | None) -> int:
+        """Enter the kinds of the values of a block, and return how many records it has.
+
+        `where` gives the path of the file that a byte of the block is of, `columns` is what its header says. Raises `BadRecord` for
+        the first record that cannot be read, and then nothing of the block has been entered.
+        """
+
+    def starts(self, block: bytes) -> npt.NDArray[np.int64]:
+        """Return the byte at which each record of a block begins, those that cannot be read among them."""
 
 
 class TableWriter(Protocol):
@@ -203,6 +227,10 @@ class TableFormat(Format):
     def written_schema(self, file: ReadableFile, size: int) -> pa.Schema | None:  # noqa: ARG002 - few files tell
         """Return the schema of the rows that `writer` was given for this file; `None` unless the format `tells_schema`."""
         return None
+
+    def stored_schema(self, file: ReadableFile, size: int) -> pa.Schema:
+        """Return the columns of a file as its footer or header says them, in the types that Spark reads them as. `BadFile`."""
+        raise NotImplementedError
 
     def check(self, batch: pa.RecordBatch) -> None:
         """Raise `OptionError` for a value that no file of the format can hold. Called with all rows before they are staged."""

@@ -79,15 +79,15 @@ def exact(data: bytes, schema: pa.Schema, zone: str = UTC, account: Account | No
     if len(data) > BYTES_MAX:
         msg = f"a block of at most {BYTES_MAX} bytes"
         raise MalformedError(msg)
-    data = _with_whole_characters(Lines(data).data)
-    _check_json(data)
-    columns = _Reader(zone, account).members(_Text(data), list(schema), "")
+    data = with_whole_characters(Lines(data).data)
+    check_json(data)
+    columns = _Reader(zone, account).members(Text(data), list(schema), "")
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def count_unknown(data: bytes, schema: pa.Schema, account: Account) -> None:
     """Enter into the account the keys of `data`, whole JSON objects one a line, that no column has."""
-    _count(_Text(data), list(schema), "", account)
+    _count(Text(data), list(schema), "", account)
 
 
 def unpaired(data: bytes) -> Positions:
@@ -105,19 +105,19 @@ def unpaired(data: bytes) -> Positions:
 
 
 @dataclass(frozen=True)
-class _Spans:
+class Spans:
     """Values of a text: value `i` is `data[starts[i]:ends[i]]` and belongs to line `rows[i]`; all three rise."""
 
     starts: Positions
     ends: Positions
     rows: Positions
 
-    def of(self, chosen: Positions | npt.NDArray[np.bool_]) -> _Spans:
+    def of(self, chosen: Positions | npt.NDArray[np.bool_]) -> Spans:
         """Return some of them, in order."""
-        return _Spans(self.starts[chosen], self.ends[chosen], self.rows[chosen])
+        return Spans(self.starts[chosen], self.ends[chosen], self.rows[chosen])
 
 
-class _Text:
+class Text:
     """Lines that each hold one object, or that each hold one array: where their members or elements are."""
 
     def __init__(self, data: bytes) -> None:
@@ -140,46 +140,46 @@ class _Text:
         self._ends = np.flatnonzero(self._commas | ((steps == -1) & (depths == 0)))
         self.lines = int(np.count_nonzero(self._opens))
 
-    def members(self) -> tuple[_Spans, _Spans]:
+    def members(self) -> tuple[Spans, Spans]:
         """Return the keys, without their quotes, and the values of the objects."""
         colons, ends = np.flatnonzero(self._colons), self._ends
         if len(ends) != len(colons):  # an empty object has an end and no colon
             ends = ends[np.searchsorted(ends, colons)]
         rows = self._rows(colons)
-        keys = _Spans(self._at[colons - 2] + 1, self._at[colons - 1], rows)
-        return keys, self._trimmed(_Spans(self._at[colons] + 1, self._at[ends], rows))
+        keys = Spans(self._at[colons - 2] + 1, self._at[colons - 1], rows)
+        return keys, self._trimmed(Spans(self._at[colons] + 1, self._at[ends], rows))
 
-    def elements(self) -> _Spans:
+    def elements(self) -> Spans:
         """Return the elements of the arrays."""
         begins = np.flatnonzero(self._opens | self._commas)
-        spans = self._trimmed(_Spans(self._at[begins] + 1, self._at[self._ends], self._rows(begins)))
+        spans = self._trimmed(Spans(self._at[begins] + 1, self._at[self._ends], self._rows(begins)))
         return spans.of(spans.starts < spans.ends)  # nothing is between the brackets of an empty array
 
-    def values(self, spans: _Spans) -> pa.Array:
+    def values(self, spans: Spans) -> pa.Array:
         """Return the text of each span, as binary."""
         return _slices(self.data, spans.starts, spans.ends)
 
     def _rows(self, tokens: Positions) -> Positions:
         return np.searchsorted(np.flatnonzero(self._opens), tokens, side="right") - 1
 
-    def _trimmed(self, spans: _Spans) -> _Spans:
+    def _trimmed(self, spans: Spans) -> Spans:
         starts, ends = spans.starts, spans.ends
         while (white := _WHITE[self._codes[starts]] & (starts < ends)).any():
             starts = starts + white
         while (white := _WHITE[self._codes[ends - 1]] & (starts < ends)).any():
             ends = ends - white
-        return _Spans(starts, ends, spans.rows)
+        return Spans(starts, ends, spans.rows)
 
 
 class _Named:
     """The members of the objects of a text, by their names."""
 
-    def __init__(self, text: _Text) -> None:
+    def __init__(self, text: Text) -> None:
         keys, self._values = text.members()
         named = text.values(keys).dictionary_encode()
-        self._names, self._indices = _unescaped(named.dictionary), named.indices.to_numpy()
+        self._names, self._indices = unescaped(named.dictionary), named.indices.to_numpy()
 
-    def values(self, name: str) -> _Spans:
+    def values(self, name: str) -> Spans:
         """Return the values of a member; of a key that is there twice the last one counts, as in Spark."""
         same = pc.equal(self._names, name.encode()).to_numpy(zero_copy_only=False)
         chosen = self._values.of(np.flatnonzero(same[self._indices]))
@@ -206,7 +206,7 @@ class _Reader:
     zone: str
     account: Account | None
 
-    def members(self, text: _Text, fields: list[pa.Field], path: str) -> list[pa.Array]:
+    def members(self, text: Text, fields: list[pa.Field], path: str) -> list[pa.Array]:
         """Return the columns of the objects in `text`."""
         named = _Named(text)
         if self.account is not None:
@@ -241,23 +241,23 @@ class _Reader:
         kind, present = field.type, raw.drop_null()
         if not _are_nested(present, kind).all():
             raise misfit(raw, kind, field.name)
-        text = _Text(bytes(contents(joined(present, "\n"))))
+        text = Text(bytes(contents(joined(present, "\n"))))
         make = self._structs if types.is_struct(kind) else self._maps if types.is_map(kind) else self._lists
         rows = np.flatnonzero(raw.is_valid().to_numpy(zero_copy_only=False))
         return _scattered(make(text, kind, path), rows, len(raw))
 
-    def _structs(self, text: _Text, kind: pa.DataType, path: str) -> pa.Array:
+    def _structs(self, text: Text, kind: pa.DataType, path: str) -> pa.Array:
         members = self.members(text, list(kind), path)
         return pa.StructArray.from_buffers(kind, text.lines, [None], children=members)
 
-    def _lists(self, text: _Text, kind: pa.DataType, path: str) -> pa.Array:
+    def _lists(self, text: Text, kind: pa.DataType, path: str) -> pa.Array:
         spans = text.elements()
         elements = self.column(text.values(spans), kind.value_field, path)
         return pa.ListArray.from_arrays(_offsets(spans.rows, text.lines), elements, type=kind)
 
-    def _maps(self, text: _Text, kind: pa.DataType, path: str) -> pa.Array:
+    def _maps(self, text: Text, kind: pa.DataType, path: str) -> pa.Array:
         keys, values = text.members()
-        names = _unescaped(text.values(keys)).cast(pa.string())
+        names = unescaped(text.values(keys)).cast(pa.string())
         items = self.column(text.values(values), kind.item_field, path)
         return pa.MapArray.from_arrays(_offsets(keys.rows, text.lines), names, items, type=kind)
 
@@ -274,18 +274,18 @@ class _Reader:
             raise misfit(raw, field.type, field.name) from error
 
 
-def _count(text: _Text, fields: list[pa.Field], path: str, account: Account) -> None:
+def _count(text: Text, fields: list[pa.Field], path: str, account: Account) -> None:
     """Enter the keys of the objects in `text` that no field has, and those of objects in fields, into the account."""
     named = _Named(text)
     named.count(fields, path, account)
     for field in fields:
         kind, raw = field.type, text.values(named.values(field.name))
         while types.is_list(kind):
-            lists = _Text(bytes(contents(joined(raw.filter(pa.array(_are_nested(raw, kind))), "\n"))))
+            lists = Text(bytes(contents(joined(raw.filter(pa.array(_are_nested(raw, kind))), "\n"))))
             kind, raw = kind.value_type, lists.values(lists.elements())
         if types.is_struct(kind):
             objects = raw.filter(pa.array(_are_nested(raw, kind)))
-            _count(_Text(bytes(contents(joined(objects, "\n")))), list(kind), f"{path}{field.name}.", account)
+            _count(Text(bytes(contents(joined(objects, "\n")))), list(kind), f"{path}{field.name}.", account)
 
 
 def _is_nested(kind: pa.DataType) -> bool:
@@ -295,7 +295,7 @@ def _is_nested(kind: pa.DataType) -> bool:
 def _are_nested(raw: pa.Array, kind: pa.DataType) -> npt.NDArray[np.bool_]:
     """Tell which values, none of which is null, begin like one of this type."""
     opening = ord("[" if types.is_list(kind) else "{")
-    nested: npt.NDArray[np.bool_] = _first_bytes(raw) == opening
+    nested: npt.NDArray[np.bool_] = first_bytes(raw) == opening
     return nested
 
 
@@ -329,11 +329,11 @@ def _with_words(raw: pa.Array) -> pa.Array:
 
 def _strings(raw: pa.Array) -> pa.Array:
     """Return what JSON strings stand for, and the text itself of other values."""
-    inner = _unescaped(pc.binary_slice(pc.if_else(_quoted(raw), raw, None), 1, -1))
+    inner = unescaped(pc.binary_slice(pc.if_else(_quoted(raw), raw, None), 1, -1))
     return inner if inner.null_count == raw.null_count else pc.coalesce(inner, raw)
 
 
-def _unescaped(inner: pa.Array) -> pa.Array:
+def unescaped(inner: pa.Array) -> pa.Array:
     """Return what the insides of JSON strings stand for."""
     escaped = pc.match_substring(inner, "\\")
     if not pc.any(escaped).as_py():
@@ -343,7 +343,7 @@ def _unescaped(inner: pa.Array) -> pa.Array:
     return pc.replace_with_mask(inner, escaped, parsed.cast(pa.binary()))
 
 
-def _check_json(data: bytes) -> None:
+def check_json(data: bytes) -> None:
     """Raise `MalformedError` unless each line is one JSON object; numbers may have any size, and be words of Spark's."""
     if _is_json(data) or _is_json(_with_plain_numbers(data)):
         return
@@ -378,7 +378,7 @@ def _with_plain_numbers(data: bytes) -> bytes:
     return codes.tobytes()
 
 
-def _with_whole_characters(data: bytes) -> bytes:
+def with_whole_characters(data: bytes) -> bytes:
     """Return `data` with a question mark for each half of a character that lacks the other half, as Spark reads it."""
     if b"\\" not in data or (b"\\ud" not in data and b"\\uD" not in data):
         return data
@@ -390,10 +390,10 @@ def _with_whole_characters(data: bytes) -> bytes:
 
 
 def _quoted(raw: pa.Array) -> pa.Array:
-    return pa.array(_first_bytes(raw) == QUOTE, mask=raw.is_null().to_numpy(zero_copy_only=False))
+    return pa.array(first_bytes(raw) == QUOTE, mask=raw.is_null().to_numpy(zero_copy_only=False))
 
 
-def _first_bytes(raw: pa.Array) -> npt.NDArray[np.uint8]:
+def first_bytes(raw: pa.Array) -> npt.NDArray[np.uint8]:
     """Return the first byte of each value, 0 for null; no value is empty."""
     first = np.zeros(len(raw), np.uint8)
     valid = raw.is_valid().to_numpy(zero_copy_only=False)

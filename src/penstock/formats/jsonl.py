@@ -71,7 +71,7 @@ class JsonDecoder:
         return not_blank(block, starts, b" \t\r\n", ends)
 
     def _decode(self, block: bytes) -> pa.RecordBatch:
-        data = _line_feeds(block, self._sep)
+        data = line_feeds(block, self._sep)
         if not data or data.isspace():
             return pa.RecordBatch.from_pylist([], self._schema)
         return self._reader.read(data, self._account)
@@ -108,7 +108,7 @@ def json_text(column: pa.Array, name: str) -> pa.Array:
     return _value(column, name).cast(pa.string())
 
 
-def _line_feeds(block: bytes, sep: bytes | None) -> bytes:
+def line_feeds(block: bytes, sep: bytes | None) -> bytes:
     r"""Return `block` with its records, and nothing else, ended by `\n`."""
     if sep is None:
         return block.replace(b"\r", b"\n") if b"\r" in block else block

@@ -37,13 +37,13 @@ from penstock.ingestion.earlier import Earlier
 from penstock.ingestion.failures import meaning
 from penstock.ingestion.places import check_apart, check_reached
 from penstock.ingestion.replan import in_flight
+from penstock.ingestion.schema import ReadSchema, is_known
 from penstock.ingestion.stage import Stage
 from penstock.options import SINK, SOURCE, Option, parse
 from penstock.options.internal import LIVE_SOURCE, SPLITS
 from penstock.processes import process
 from penstock.query import driver as drivers
 from penstock.query.checkpoint import Checkpoint
-from penstock.session import ddl
 from penstock.session.connect import require_driver, require_session
 from penstock.session.local import require_pyspark
 from penstock.session.zone import time_zone
@@ -51,8 +51,9 @@ from penstock.sink import keeper
 from penstock.sink.existing import STAGE
 from penstock.sink.ledger import State
 from penstock.sink.sink import STATE_DIRECTORY, Sink
-from penstock.source import configured, schemas
+from penstock.source import configured
 from penstock.source.cursor import is_version
+from penstock.source.noted import Notes
 from penstock.storage import TEMPORARY, locate
 from penstock.units import parse_duration
 
@@ -248,7 +249,7 @@ def check(
 ) -> None:
     """Raise what `ingest` would, as far as that can be known without Spark; make the directories of output and checkpoint."""
     job = _Job(src, dst, dict(source), dict(sink), checkpoint)
-    if ddl.is_known(source.get("schema")):
+    if is_known(source.get("schema")):
         job.describe(transform, tasks=1)
     job.prepare()
 
@@ -259,6 +260,7 @@ class _Job:
     _spark: SparkSession
     _waiting = False
     _accounted = Account()  # before this call
+    _schema = ReadSchema("")
 
     def __init__(
         self,
@@ -283,9 +285,24 @@ class _Job:
 
     def describe(self, transform: Transform | str | None, tasks: int) -> None:
         """Say what happens between source and sink, in `tasks` tasks; `OptionError` if that cannot be written."""
-        self._stage = Stage.describe(self._source, _schema_json(self._given_schema, self._source), transform, tasks)
+        self._schema = ReadSchema.of(self._given_schema, self._source, self._notes())
+        self._described = transform, tasks
+        self._stage = Stage.describe(self._source, self._schema.json, transform, tasks)
         self._tasks = tasks
         self.sink("check").check(Stage.of(self._stage).schema)
+
+    def _notes(self) -> Notes:
+        """Return where the schema is noted."""
+        storage, path = locate(self._checkpoint.location)
+        return Notes(storage, f"{path}/penstock")
+
+    def _note_schema(self) -> None:
+        """Note what is read, before anything is; where another driver has noted what it has inferred, that counts."""
+        schema = self._schema.noted(self._notes())
+        if schema.json != self._schema.json:
+            self.describe(*self._described)
+        else:
+            self._schema = schema
 
     def prepare(self) -> None:
         """Look at what is there, and make what is not; a file that cannot be written is told now, not by a task or in Java."""
@@ -307,6 +324,7 @@ class _Job:
         if (jvm := spark.sparkContext._jvm) is not None:  # noqa: SLF001 - the only way to make a session the active one
             jvm.SparkSession.setActiveSession(spark._jsparkSession)  # noqa: SLF001 - what Spark's JVM knows it by
         self.prepare()
+        self._note_schema()
         carried = self._source | self._carried() | {"tasks": str(self._tasks)}
         self._abandon_changed_plan()
         if name := self._checkpoint.query_id():
@@ -407,7 +425,7 @@ class _Job:
             waiting=waiting,
             null_columns=tuple(new.null_columns),
             unknown_fields=dict(new.unknown),
-            notes=tuple(new.told()),
+            notes=(*self._schema.told, *new.told()),
         )
 
     def waits(self, query: StreamingQuery) -> bool:
@@ -443,9 +461,3 @@ def _given(table: tuple[Option, ...], options: Mapping[str, Any], path: str, sid
 
 def _text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _schema_json(schema: Any, source: dict[str, str]) -> str:  # noqa: ANN401 - DDL or a StructType
-    """Return Spark's JSON of the schema that the source reads."""
-    options = parse(SOURCE, source, what="source")
-    return ddl.schema_json(schemas.default_schema(options) if schema is None or options["emit"] == "files" else schema)

@@ -65,6 +65,7 @@ SOURCE = (
         "what an empty csv field in quotes stands for; unset: the empty string",
         special=True,
     ),
+    Option("schema", None, choice("infer"), "infer: the columns are inferred once, and noted in stateLocation"),
     Option("timeZone", None, text, "zone of times that say none; unset: that of Spark's session, else UTC"),
     Option("sessionTimeZone", None, text, "zone of Spark's session, set by penstock.register and penstock.ingest"),
     Option("blockSize", None, size, "cut binary files into blocks of this size", special=True),

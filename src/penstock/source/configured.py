@@ -45,7 +45,23 @@ def reading(options: Options, schema: str) -> Reading:
     data = whole
     if options["emit"] == "records" and metadata:
         data = _without_metadata(whole, metadata)
-    fmt = ReadFormat(
+    fmt = _read_format(options, data)
+    _check_separator(options)
+    if options["emit"] == "records":
+        _check_schema(fmt, partitions=_has_partitions(options))
+    return Reading(storage, root, fmt, metadata, tuple(whole.names), options["followSymlinks"])
+
+
+def unread(options: Options) -> Reading:
+    """Return how the source's files are looked at before anybody knows their columns. Raises `OptionError`; touches nothing."""
+    _check_format_options(options)
+    _check_separator(options)
+    storage, root = locate(options["path"])
+    return Reading(storage, root, _read_format(options, pa.schema([])), follow=options["followSymlinks"])
+
+
+def _read_format(options: Options, data: pa.Schema) -> ReadFormat:
+    return ReadFormat(
         options["format"],
         data,
         encoding=options["encoding"],
@@ -55,10 +71,6 @@ def reading(options: Options, schema: str) -> Reading:
         errors=options["encodingErrors"],
         zone=_zone(options) or UTC,
     )
-    _check_separator(options)
-    if options["emit"] == "records":
-        _check_schema(fmt, partitions=_has_partitions(options))
-    return Reading(storage, root, fmt, metadata, tuple(whole.names), options["followSymlinks"])
 
 
 def planner(options: Options, how: Reading) -> Planner:

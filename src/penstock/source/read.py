@@ -48,7 +48,7 @@ from penstock.source import advice
 from penstock.source.cursor import is_version
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     import numpy.typing as npt
 
@@ -142,6 +142,22 @@ class Reading:
                 yield from self._table(form, split, account)
         else:
             yield from self._records(splits, account)
+
+    def blocks(self, splits: Iterable[Split]) -> Iterator[tuple[bytes, tuple[str, ...] | None, Callable[[int], str]]]:
+        """Yield blocks of whole records as they are decoded: with what the header of their files says, and whose byte is whose.
+
+        The last is a function from a byte of the block to the path of its file. Raises what `batches` does, short of parsing.
+        """
+        for piece in _joined(self._pieces(splits), self.format.line_sep):
+            yield piece.data, piece.columns, lambda at, piece=piece: self.full_path(piece.origin_of(at).file)  # type: ignore[misc]  # - mypy does not infer it
+
+    def stored_schema(self, form: TableFormat, file: FileVersion) -> pa.Schema:
+        """Return the columns that a table's file says it has, in the types that Spark reads them as. `BadFile`, `FileChanged`."""
+        path = self.full_path(file)
+        with self._open(file, path) as handle:
+            self._check(handle, file, path)
+            with _named(path):
+                return form.stored_schema(handle, file.size)
 
     def text(self, splits: Iterable[Split]) -> Iterator[bytes]:
         """Yield the lines of text splits as UTF-8 bytes, each line ended by a line feed: nothing is parsed.

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 METADATA = "struct<path: string, modified: timestamp, size: bigint, offset: bigint>"
 FILES = "path string, modified timestamp, size bigint"
 SPLITS = "splits string"
+INFER = "infer"
 
 
 def default_schema(options: Options) -> str:
@@ -21,7 +22,7 @@ def default_schema(options: Options) -> str:
         return {"files": FILES, "splits": SPLITS}[options["emit"]]
     kind = VALUES.get(options["format"])
     if kind is None:
-        msg = f"format={options['format']} needs a schema; add .schema('id bigint, name string') with your columns"
+        msg = f"format={options['format']} needs a schema; add .schema('id bigint, name string') with your columns, or schema=infer"
         raise OptionError(msg)
     metadata = options["metadataColumn"]
     return f"value {kind}" + (f", `{metadata.replace('`', '``')}` {METADATA}" if metadata else "")

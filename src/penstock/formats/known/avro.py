@@ -99,6 +99,10 @@ class _Avro(TableFormat):
         self.prepare()
         return _Writer(file, schema, codec, min(group_bytes, _GROUP_BYTES), ratio)
 
+    def stored_schema(self, file: ReadableFile, size: int) -> pa.Schema:
+        self.prepare()
+        return _schema(_header(_Window(file, size))).remove_metadata()
+
     def is_plain(self, field: pa.Field) -> bool:
         return is_plain(field.type) and _NAME.fullmatch(field.name) is not None
 

@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 
     from penstock.formats.account import Account
     from penstock.formats.charsets import Charset
-    from penstock.formats.families import Blocks, Found, Read
+    from penstock.formats.families import Blocks, Found, Kinds, Read
     from penstock.formats.format import Decoder, Encoder, ReadFormat, WriteFormat
+    from penstock.formats.seen import Room, Seen
 
 _HEADER_BYTES = 64 << 10
 
@@ -33,6 +34,11 @@ class _Csv(RecordFormat):
         from penstock.formats.delimited import CsvDecoder
 
         return CsvDecoder(fmt, account)
+
+    def kinds(self, fmt: ReadFormat, seen: Seen, room: Room) -> Kinds:
+        from penstock.formats.csvkinds import CsvKinds
+
+        return CsvKinds(fmt, seen, room)
 
     def encoder(self, fmt: WriteFormat) -> Encoder:
         from penstock.formats.delimited import CsvEncoder

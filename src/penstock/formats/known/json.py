@@ -8,7 +8,9 @@ from penstock.formats.families import RecordFormat
 
 if TYPE_CHECKING:
     from penstock.formats.account import Account
+    from penstock.formats.families import Kinds
     from penstock.formats.format import Decoder, Encoder, ReadFormat, WriteFormat
+    from penstock.formats.seen import Room, Seen
 
 
 class _Json(RecordFormat):
@@ -20,6 +22,11 @@ class _Json(RecordFormat):
         from penstock.formats.jsonl import JsonDecoder
 
         return JsonDecoder(fmt, account)
+
+    def kinds(self, fmt: ReadFormat, seen: Seen, room: Room) -> Kinds:
+        from penstock.formats.jsonkinds import JsonKinds
+
+        return JsonKinds(fmt, seen, room)
 
     def encoder(self, fmt: WriteFormat) -> Encoder:
         from penstock.formats.jsonl import JsonEncoder

@@ -29,6 +29,7 @@ from penstock.errors import BadFile, OptionError, PenstockError
 from penstock.formats import columns
 from penstock.formats.families import TableFormat
 from penstock.formats.groups import GroupWriter, pieces_of
+from penstock.formats.schema import UTC_MICROS
 from penstock.formats.strings import parts_of
 from penstock.storage import SeekableFile
 
@@ -77,6 +78,10 @@ class _Orc(TableFormat):
     ) -> TableWriter:
         return _Writer(file, schema, codec, group_bytes, ratio)
 
+    def stored_schema(self, file: ReadableFile, size: int) -> pa.Schema:
+        stored = _Reader(file, size).schema.remove_metadata()
+        return pa.schema([field.with_type(_instants(field.type)) for field in stored])
+
     def check(self, batch: pa.RecordBatch) -> None:
         for name, column in zip(batch.schema.names, batch.columns, strict=True):
             for times in _times(column):
@@ -85,6 +90,11 @@ class _Orc(TableFormat):
                     _refuse_time(name, "before 1677-09-22 or behind 2262-04-11")
                 if np.any((micros < 0) & (micros % _SECOND != 0)):
                     _refuse_time(name, "before 1970 with a fraction of a second")
+
+
+def _instants(kind: pa.DataType) -> pa.DataType:
+    """Return a type with its times as instants, which all times of ORC are to Spark; those inside of others are left."""
+    return UTC_MICROS if types.is_timestamp(kind) else kind
 
 
 def _refuse_time(name: str, which: str) -> NoReturn:

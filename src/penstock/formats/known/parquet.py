@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from penstock.formats.families import TableFormat
-from penstock.formats.parquet import ParquetWriter, parquet_batches, written_schema
+from penstock.formats.parquet import ParquetWriter, parquet_batches, spark_schema, written_schema
 from penstock.storage import SeekableFile
 
 if TYPE_CHECKING:
@@ -37,6 +37,9 @@ class _Parquet(TableFormat):
         self, file: WritableFile, schema: pa.Schema, codec: str, *, group_bytes: int, ratio: float
     ) -> TableWriter:
         return ParquetWriter(file, schema, codec, group_bytes, ratio=ratio)
+
+    def stored_schema(self, file: ReadableFile, size: int) -> pa.Schema:
+        return spark_schema(_opened(file, size))
 
     def written_schema(self, file: ReadableFile, size: int) -> pa.Schema | None:
         return written_schema(_opened(file, size))

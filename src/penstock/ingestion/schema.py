@@ -1,0 +1,66 @@
+"""The schema that an ingest reads by: as it is given, as it was noted, or as it is inferred at the first start; see `source.noted`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from penstock import clock
+from penstock.options import SOURCE, parse
+from penstock.session import ddl
+from penstock.source import schemas
+from penstock.source.schemas import INFER
+
+if TYPE_CHECKING:
+    from penstock.source.noted import Notes
+
+
+@dataclass(frozen=True)
+class ReadSchema:
+    """A schema as Spark's JSON. `told`: what is to be said of it at this start; `inferred`: just now; `given`: by the user."""
+
+    json: str
+    told: tuple[str, ...] = ()
+    inferred: bool = False
+    given: bool = field(default=False, compare=False)
+
+    @staticmethod
+    def of(schema: Any, source: dict[str, str], notes: Notes) -> ReadSchema:  # noqa: ANN401 - DDL, a StructType, or `infer`
+        """Return the schema that the source reads. Nothing is noted yet. Raises what `infer` does, and `SchemaChanged`."""
+        options = parse(SOURCE, source, what="source")
+        if options["emit"] != "records":
+            return ReadSchema(ddl.schema_json(schemas.default_schema(options)))
+        last = notes.last()
+        if not is_infer(schema):
+            form = ddl.schema_json(schemas.default_schema(options) if schema is None else schema)
+            if last is not None:
+                notes.changes(last, form)
+            return ReadSchema(form, given=schema is not None)
+        if last is not None:
+            return ReadSchema(last.schema)
+        from penstock.source.inferred import infer  # what it needs no other start does
+
+        inferred = infer(options)
+        return ReadSchema(inferred.json, (f"the schema was inferred: {inferred.ddl}", *inferred.told()), inferred=True)
+
+    def noted(self, notes: Notes) -> ReadSchema:
+        """Return the schema that counts, once it is noted; with what has changed since the last start."""
+        if self.inferred:
+            note = notes.first(self.json, clock.now_ns())
+            return self if note.schema == self.json else ReadSchema(note.schema)
+        if not self.given:
+            return self
+        before = notes.last()
+        note = notes.go_on(self.json, clock.now_ns())
+        changes = note.changes if before is not None and note.version != before.version else ()
+        return replace(self, told=tuple(f"the schema has changed: {change}" for change in changes))
+
+
+def is_infer(schema: object) -> bool:
+    """Tell whether the schema is to be inferred."""
+    return isinstance(schema, str) and schema.strip().lower() == INFER
+
+
+def is_known(schema: object) -> bool:
+    """Tell whether a schema can be had without Spark; `OptionError` for DDL that cannot be read at all."""
+    return is_infer(schema) or ddl.is_known(schema)
