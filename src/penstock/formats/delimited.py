@@ -15,6 +15,7 @@ without one it takes an empty last field for a quoted one if the field in front 
 from __future__ import annotations
 
 import difflib
+import json
 import re
 from collections import Counter
 from dataclasses import replace
@@ -28,8 +29,10 @@ from pyarrow import csv, types
 
 from penstock.errors import BadFile, OptionError
 from penstock.formats.csvcut import Scan, record_starts, row_starts, with_doubled_quotes, without_comments
+from penstock.formats.jsonl import json_text
 from penstock.formats.lines import BOM
 from penstock.formats.malformed import MalformedError, excerpt, raise_bad_record
+from penstock.formats.misfits import fitting, fragments
 from penstock.formats.scalars import codes, contents, digits, is_scalar, joined, joined_filled, parse, render
 from penstock.formats.schema import spark_name
 
@@ -56,21 +59,24 @@ class CsvDecoder:
     """
 
     def __init__(self, fmt: ReadFormat, account: Account) -> None:
-        _check(fmt.schema)
+        _check(fmt.data_schema)
         if fmt.line_sep not in {None, b"\n", b"\r\n", b"\r"}:
             msg = f"lineSep={fmt.line_sep!r} is not for csv, whose records end with \\n, \\r\\n or \\r; leave it out"
             raise OptionError(msg)
-        self._schema = fmt.schema
+        self._fmt = fmt
+        self._schema = taken_columns(fmt)
         self._zone = fmt.zone
         self._account = account
         self._dialect = fmt.csv
-        fields = fmt.schema.names if fmt.columns is None else fmt.columns
+        fields = self._schema.names if fmt.columns is None else fmt.columns
         count = f"{len(fields)} field{'s' * (len(fields) != 1)}"
         self._expected = f"{count} ({excerpt(', '.join(fields))}) separated by {fmt.csv.sep!r}"
         self._names = [str(place) for place in range(len(fields))]  # names may be there twice; positions are not
-        places = range(len(fields)) if fmt.columns is None else header_places(fmt.schema.names, fmt.columns)
-        taken = [self._names[place] for place in places]
-        self._unread = [name for place, name in enumerate(fields) if place not in set(places)]
+        places = list(range(len(fields)) if fmt.columns is None else header_places(self._schema.names, fmt.columns))
+        others = sorted(set(range(len(fields))) - set(places))
+        self._unread = [fields[place] for place in others]
+        rescued = others if fmt.rescued is not None and fmt.unknown == "rescue" else []
+        taken = [self._names[place] for place in (*places, *rescued)]
         self._parsing = _parsing(fmt.csv)
         self._converting = csv.ConvertOptions(
             column_types=dict.fromkeys(taken, pa.string()),
@@ -95,13 +101,47 @@ class CsvDecoder:
         return row_starts(block, self._dialect)
 
     def _decode(self, block: bytes) -> pa.RecordBatch:
-        columns = zip(self._text(block), self._schema, strict=True)
+        texts = self._text(block)
+        if self._fmt.is_strict or self._schema is not self._fmt.schema:
+            return self._strictly(texts)
+        columns = zip(texts, self._schema, strict=True)
         return pa.RecordBatch.from_arrays([self._column(text, field) for text, field in columns], schema=self._schema)
+
+    def _strictly(self, texts: list[pa.Array]) -> pa.RecordBatch:
+        """Return the rows with what is rescued of them; columns that a header lacks are null."""
+        count = len(self._schema)
+        columns, lost = [], []
+        for text, field in zip(texts[:count], self._schema, strict=True):
+            column, bad = self._fitting(text, field)
+            columns.append(column)
+            if bad.any():
+                lost.append(_named_text(field.name, pc.if_else(pa.array(bad), text, None)))
+        lost += [_named_text(name, text) for name, text in zip(self._unread, texts[count:], strict=False)]
+        rows = len(texts[0]) if texts else 0
+        rest = fragments(lost)
+        read = iter(columns)
+        left = Counter(self._schema.names)
+        whole = []
+        for field in self._fmt.data_schema:
+            is_there = left[field.name] > 0
+            left[field.name] -= 1
+            whole.append(next(read) if is_there else pa.nulls(rows, field.type))
+        return self._fmt.with_rescued(whole, None if rest is None else rest.cast(pa.string()), rows)
+
+    def _fitting(self, text: pa.Array, field: pa.Field) -> tuple[pa.Array, npt.NDArray[np.bool_]]:
+        if self._fmt.rescued is None:
+            return self._column(text, field), np.zeros(len(text), np.bool_)
+        loose = field.with_nullable(True)  # noqa: FBT003 - Arrow's signature
+        column, bad = fitting(text, field.type, lambda some: self._column(some, loose))
+        if column.null_count and not field.nullable:
+            msg = f"a value in column {field.name!r}, which is not nullable"
+            raise MalformedError(msg)
+        return column, bad
 
     def _text(self, block: bytes) -> list[pa.Array]:
         records = _plain(block, self._dialect)
         if not records:
-            return [pa.array([], pa.string())] * len(self._schema)
+            return [pa.array([], pa.string())] * len(self._converting.include_columns)
         size = min(len(records), _ARROW_BLOCK_MAX)
         reading = csv.ReadOptions(use_threads=False, column_names=self._names, block_size=size)
         try:
@@ -143,6 +183,29 @@ def _names(header: bytes, dialect: Dialect) -> tuple[str, ...]:
     except (UnicodeDecodeError, pa.ArrowInvalid) as error:
         msg = f"found the header '{excerpt(header)}', expected names in UTF-8"
         raise BadFile(msg) from error
+
+
+def taken_columns(fmt: ReadFormat) -> pa.Schema:
+    """Return the columns that are in the fields of a record: with a header, and `missing` null, those that the header has."""
+    if fmt.columns is None or fmt.missing != "null":
+        return fmt.schema if fmt.rescued is None else fmt.data_schema
+    there = {name.casefold() for name in fmt.columns}
+    return pa.schema([field for field in fmt.data_schema if field.name.casefold() in there or not field.nullable])
+
+
+def check_header(fmt: ReadFormat, header: tuple[str, ...]) -> None:
+    """Raise `BadFile` if a column is not in the header and has to be, or is there too often, or a name is unknown and must not be."""
+    places = header_places(taken_columns(replace(fmt, columns=header)).names, header)
+    if fmt.unknown == "fail" and len(places) < len(header):
+        others = [name for place, name in enumerate(header) if place not in set(places)]
+        names = ", ".join(map(repr, others[:_NAMES_COMPARED]))
+        msg = f"the header has {excerpt(names)}, which no column has (unknownFields=fail); name the columns, or take ignore"
+        raise BadFile(msg)
+
+
+def _named_text(name: str, text: pa.Array) -> pa.Array:
+    """Return members of a JSON object, null where the text is."""
+    return joined(f"{json.dumps(name)}:", json_text(text, name).cast(pa.binary()))
 
 
 def header_places(columns: list[str], header: tuple[str, ...]) -> list[int]:

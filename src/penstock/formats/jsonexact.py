@@ -81,7 +81,7 @@ def exact(data: bytes, schema: pa.Schema, zone: str = UTC, account: Account | No
         raise MalformedError(msg)
     data = with_whole_characters(Lines(data).data)
     check_json(data)
-    columns = _Reader(zone, account).members(Text(data), list(schema), "")
+    columns = Reader(zone, account).members(Text(data), list(schema), "")
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
@@ -171,11 +171,12 @@ class Text:
         return Spans(starts, ends, spans.rows)
 
 
-class _Named:
+class Named:
     """The members of the objects of a text, by their names."""
 
     def __init__(self, text: Text) -> None:
         keys, self._values = text.members()
+        self.keys = keys
         named = text.values(keys).dictionary_encode()
         self._names, self._indices = unescaped(named.dictionary), named.indices.to_numpy()
 
@@ -185,6 +186,12 @@ class _Named:
         chosen = self._values.of(np.flatnonzero(same[self._indices]))
         last = np.append(chosen.rows[1:] != chosen.rows[:-1], np.ones(min(len(chosen.rows), 1), np.bool_))
         return chosen.of(last)
+
+    def unknown(self, fields: list[pa.Field]) -> tuple[Spans, Spans]:
+        """Return the keys that none of the fields has, and their values."""
+        known = pc.is_in(self._names, _binary([field.name for field in fields])).to_numpy(zero_copy_only=False)
+        others = np.flatnonzero(~known[self._indices])
+        return self.keys.of(others), self._values.of(others)
 
     def count(self, fields: list[pa.Field], path: str, account: Account) -> None:
         """Enter the names that none of the fields has into the account."""
@@ -200,7 +207,7 @@ class _Named:
 
 
 @dataclass(frozen=True)
-class _Reader:
+class Reader:
     """Reads values as columns; `path` is what the names of their members begin with in the account."""
 
     zone: str
@@ -208,13 +215,13 @@ class _Reader:
 
     def members(self, text: Text, fields: list[pa.Field], path: str) -> list[pa.Array]:
         """Return the columns of the objects in `text`."""
-        named = _Named(text)
+        named = Named(text)
         if self.account is not None:
             named.count(fields, path, self.account)
         columns = []
         for field in fields:
             chosen = named.values(field.name)
-            raw = _scattered(text.values(chosen), chosen.rows, text.lines)
+            raw = scattered(text.values(chosen), chosen.rows, text.lines)
             columns.append(self.column(raw, field, f"{path}{field.name}."))
         return columns
 
@@ -225,7 +232,7 @@ class _Reader:
             msg = f"a value in {field.name!r}, which is not nullable"
             raise MalformedError(msg)
         kind = field.type
-        if _is_nested(kind):
+        if is_nested(kind):
             return self._nested(raw, field, path)
         if types.is_string(kind):
             return _strings(raw).cast(kind)
@@ -239,12 +246,12 @@ class _Reader:
 
     def _nested(self, raw: pa.Array, field: pa.Field, path: str) -> pa.Array:
         kind, present = field.type, raw.drop_null()
-        if not _are_nested(present, kind).all():
+        if not are_nested(present, kind).all():
             raise misfit(raw, kind, field.name)
         text = Text(bytes(contents(joined(present, "\n"))))
         make = self._structs if types.is_struct(kind) else self._maps if types.is_map(kind) else self._lists
         rows = np.flatnonzero(raw.is_valid().to_numpy(zero_copy_only=False))
-        return _scattered(make(text, kind, path), rows, len(raw))
+        return scattered(make(text, kind, path), rows, len(raw))
 
     def _structs(self, text: Text, kind: pa.DataType, path: str) -> pa.Array:
         members = self.members(text, list(kind), path)
@@ -253,13 +260,13 @@ class _Reader:
     def _lists(self, text: Text, kind: pa.DataType, path: str) -> pa.Array:
         spans = text.elements()
         elements = self.column(text.values(spans), kind.value_field, path)
-        return pa.ListArray.from_arrays(_offsets(spans.rows, text.lines), elements, type=kind)
+        return pa.ListArray.from_arrays(offsets_of(spans.rows, text.lines), elements, type=kind)
 
     def _maps(self, text: Text, kind: pa.DataType, path: str) -> pa.Array:
         keys, values = text.members()
         names = unescaped(text.values(keys)).cast(pa.string())
         items = self.column(text.values(values), kind.item_field, path)
-        return pa.MapArray.from_arrays(_offsets(keys.rows, text.lines), names, items, type=kind)
+        return pa.MapArray.from_arrays(offsets_of(keys.rows, text.lines), names, items, type=kind)
 
     def _instants(self, raw: pa.Array, field: pa.Field) -> pa.Array:
         """Return times: a string is one as `scalars.parse` reads it, a whole number the seconds since 1970."""
@@ -276,23 +283,24 @@ class _Reader:
 
 def _count(text: Text, fields: list[pa.Field], path: str, account: Account) -> None:
     """Enter the keys of the objects in `text` that no field has, and those of objects in fields, into the account."""
-    named = _Named(text)
+    named = Named(text)
     named.count(fields, path, account)
     for field in fields:
         kind, raw = field.type, text.values(named.values(field.name))
         while types.is_list(kind):
-            lists = Text(bytes(contents(joined(raw.filter(pa.array(_are_nested(raw, kind))), "\n"))))
+            lists = Text(bytes(contents(joined(raw.filter(pa.array(are_nested(raw, kind))), "\n"))))
             kind, raw = kind.value_type, lists.values(lists.elements())
         if types.is_struct(kind):
-            objects = raw.filter(pa.array(_are_nested(raw, kind)))
+            objects = raw.filter(pa.array(are_nested(raw, kind)))
             _count(Text(bytes(contents(joined(objects, "\n")))), list(kind), f"{path}{field.name}.", account)
 
 
-def _is_nested(kind: pa.DataType) -> bool:
+def is_nested(kind: pa.DataType) -> bool:
+    """Tell whether values of a type are objects or arrays."""
     return bool(types.is_struct(kind) or types.is_map(kind) or types.is_list(kind))
 
 
-def _are_nested(raw: pa.Array, kind: pa.DataType) -> npt.NDArray[np.bool_]:
+def are_nested(raw: pa.Array, kind: pa.DataType) -> npt.NDArray[np.bool_]:
     """Tell which values, none of which is null, begin like one of this type."""
     opening = ord("[" if types.is_list(kind) else "{")
     nested: npt.NDArray[np.bool_] = first_bytes(raw) == opening
@@ -414,7 +422,7 @@ def _slices(data: bytes, starts: Positions, ends: Positions) -> pa.Array:
     return slices.take(pa.array(np.arange(0, len(bounds), 2)))
 
 
-def _scattered(values: pa.Array, rows: Positions, count: int) -> pa.Array:
+def scattered(values: pa.Array, rows: Positions, count: int) -> pa.Array:
     """Return `count` values: `values` at `rows`, null elsewhere."""
     if len(values) == count:
         return values
@@ -423,7 +431,7 @@ def _scattered(values: pa.Array, rows: Positions, count: int) -> pa.Array:
     return values.take(pa.array(index, mask=index < 0))
 
 
-def _offsets(rows: Positions, count: int) -> pa.Array:
+def offsets_of(rows: Positions, count: int) -> pa.Array:
     """Return where the values of each of `count` lines begin, and where the last ones end."""
     return pa.array(np.searchsorted(rows, np.arange(count + 1)), pa.int32())
 

@@ -22,6 +22,7 @@ from pyarrow import types
 from penstock.errors import OptionError
 from penstock.formats.format import WriteFormat
 from penstock.formats.jsonread import JsonReader
+from penstock.formats.jsonstrict import StrictReader
 from penstock.formats.lines import BOM, not_blank, record_starts, value_ends
 from penstock.formats.malformed import MalformedError, raise_bad_record
 from penstock.formats.scalars import codes, contents, is_scalar, joined, joined_filled, render
@@ -49,7 +50,7 @@ class JsonDecoder:
             _check(field.type, field.name)
         self._schema = fmt.schema
         self._sep = fmt.line_sep
-        self._reader = JsonReader(fmt.schema, fmt.zone)
+        self._reader = StrictReader(fmt) if fmt.is_strict else JsonReader(fmt.schema, fmt.zone)
         self._account = account
 
     def decode(self, block: bytes, *, first: bool = False) -> pa.RecordBatch:  # noqa: ARG002 - no line is special

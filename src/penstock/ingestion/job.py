@@ -89,7 +89,8 @@ class Ingested:
 
     `waiting` says that one that watches has taken all that is there, and waits for more. Of what this call has read:
     `null_columns` are the columns that were null in every row, `unknown_fields` what the data had under names that no column
-    has, by name with how often, a hundred names at most; `notes` say both to people, and are empty where there is nothing to say.
+    has, by name with how often, a hundred names at most;
+    `rescued` counts the records of which something was rescued; `notes` say both to people, and are empty where there is nothing to say.
     """
 
     batch: int
@@ -104,6 +105,7 @@ class Ingested:
     waiting: bool = False
     null_columns: tuple[str, ...] = ()
     unknown_fields: Mapping[str, int] = field(default_factory=dict)
+    rescued: int = 0
     notes: tuple[str, ...] = ()
 
 
@@ -425,6 +427,7 @@ class _Job:
             waiting=waiting,
             null_columns=tuple(new.null_columns),
             unknown_fields=dict(new.unknown),
+            rescued=new.rescued,
             notes=(*self._schema.told, *new.told()),
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +34,7 @@ class ReadSchema:
         last = notes.last()
         if not is_infer(schema):
             form = ddl.schema_json(schemas.default_schema(options) if schema is None else schema)
+            form = _with_rescued(form, options["rescuedDataColumn"])
             if last is not None:
                 notes.changes(last, form)
             return ReadSchema(form, given=schema is not None)
@@ -54,6 +56,15 @@ class ReadSchema:
         note = notes.go_on(self.json, clock.now_ns())
         changes = note.changes if before is not None and note.version != before.version else ()
         return replace(self, told=tuple(f"the schema has changed: {change}" for change in changes))
+
+
+def _with_rescued(schema: str, name: str | None) -> str:
+    """Return a schema with the column for what is rescued, behind the others if it is not there."""
+    form = json.loads(schema)
+    if name is None or name in {column["name"] for column in form["fields"]}:
+        return schema
+    form["fields"].append({"metadata": {}, "name": name, "nullable": True, "type": "string"})
+    return json.dumps(form, separators=(",", ":"), sort_keys=True)
 
 
 def is_infer(schema: object) -> bool:

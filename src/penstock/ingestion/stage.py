@@ -181,7 +181,9 @@ class Stage:
             return
         plain = configured.rows(self.options, self.reading, tuple(splits), account)
         if account is not None:
-            plain = Watch(configured.expected_schema(self.options, self.reading), account).through(plain)
+            plain = Watch(
+                configured.expected_schema(self.options, self.reading), account, self.reading.format.rescued
+            ).through(plain)
         if self.transform is None:
             yield from plain
         elif callable(self.transform):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -46,6 +47,8 @@ def reading(options: Options, schema: str) -> Reading:
     if options["emit"] == "records" and metadata:
         data = _without_metadata(whole, metadata)
     fmt = _read_format(options, data)
+    if options["emit"] == "records":
+        fmt = _with_rules(options, fmt)
     _check_separator(options)
     if options["emit"] == "records":
         _check_schema(fmt, partitions=_has_partitions(options))
@@ -188,6 +191,26 @@ def _without_metadata(schema: pa.Schema, name: str) -> pa.Schema:
     return schema.remove(schema.get_field_index(name))
 
 
+def _with_rules(options: Options, fmt: ReadFormat) -> ReadFormat:
+    """Return the format with what becomes of names without a column and columns without a name. Raises `OptionError`."""
+    rescued, unknown = options["rescuedDataColumn"], options["unknownFields"]
+    if rescued is None:
+        if unknown == "rescue":
+            msg = (
+                "unknownFields=rescue needs rescuedDataColumn, the name of the column that gets them, such as _rescued"
+            )
+            raise OptionError(msg)
+    else:
+        columns = [field for field in fmt.schema if field.name == rescued]
+        if len(columns) != 1 or columns[0].type != pa.string() or not columns[0].nullable:
+            msg = f"rescuedDataColumn={rescued!r}: the schema has no such string column; add it: `{rescued}` string"
+            raise OptionError(msg)
+        if "unknownFields" not in options.given:
+            unknown = "rescue"
+    missing = options["missingFields"] if "missingFields" in options.given else None
+    return replace(fmt, unknown=unknown, missing=missing, rescued=rescued)
+
+
 def _check_format_options(options: Options) -> None:
     check_options(options, SOURCE, lambda form: form.read_options)
     format_named(options["format"]).prepare()
@@ -207,7 +230,7 @@ def _check_separator(options: Options) -> None:
 
 
 def _check_schema(fmt: ReadFormat, *, partitions: bool) -> None:
-    if not fmt.schema.names:
+    if not fmt.data_schema.names:
         msg = "the schema has no column to read; expected one such as 'id bigint, name string'"
         raise OptionError(msg)
     if fmt.name not in VALUES:

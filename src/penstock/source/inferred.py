@@ -114,6 +114,8 @@ def infer(options: Options, sample: int | None = SAMPLE_BYTES) -> Inferred:
     if options["partitionColumns"] == "auto":
         fields = _with_partitions(fields, files, look.types)
     notes = [*look.notes, *_of_case(fields)]
+    if rescued := options["rescuedDataColumn"]:
+        fields.append(_field(rescued, "string"))
     if metadata := options["metadataColumn"]:
         fields.append(_field(metadata, METADATA))
     return Inferred(

@@ -46,6 +46,7 @@ from penstock.formats.registry import record_format
 from penstock.formats.strings import checked
 from penstock.source import advice
 from penstock.source.cursor import is_version
+from penstock.source.rescue import rescuing, with_paths
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -220,6 +221,8 @@ class Reading:
             key = origin.charset, piece.columns
             how = decoders.get(key) or decoders.setdefault(key, self._decoder(*key, account))
             batch = self._decode(how, piece)
+            if self.format.rescued is not None:
+                batch = self._with_path(batch, how, piece, account)
             if batch.num_rows and self.metadata:
                 starts = self._in_file(how.starts(piece.data), piece.data, origin)
                 yield self._with_metadata(batch, origin.file, starts)
@@ -324,6 +327,19 @@ class Reading:
             begin = int(starts[np.searchsorted(starts, error.start, side="right") - 1])
             raise _undecodable(data[error.start : error.start + 4], offset + begin, self.format.encoding) from error
 
+    def _with_path(self, batch: pa.RecordBatch, how: Decoder, piece: _Piece, account: Account) -> pa.RecordBatch:
+        """Return the rows with whole objects in the column for what is rescued, each with the path of its file."""
+        name = self.format.rescued
+        place = batch.schema.get_field_index(name)
+        if batch.column(place).null_count == batch.num_rows:
+            return batch
+        places = np.array([origin.place for origin in piece.origins])
+        origins = np.searchsorted(places, how.starts(piece.data), side="right") - 1
+        paths = [self.full_path(origin.file) for origin in piece.origins]
+        return batch.set_column(
+            place, batch.schema.field(place), with_paths(batch.column(place), paths, origins, account)
+        )
+
     # -- tables --------------------------------------------------------------------------------------------------
 
     def _table(self, form: TableFormat, split: Split, account: Account) -> Iterator[pa.RecordBatch]:
@@ -332,7 +348,9 @@ class Reading:
         with self._open(split.file, path) as handle:
             self._check(handle, split.file, path)
             try:
-                for batch in form.rows(fmt, handle, split.file.size, (split.start, split.end), account):
+                span = split.start, split.end
+                rows = rescuing(form, fmt, handle, split.file.size, span, path, account) if fmt.is_strict else None
+                for batch in rows or form.rows(fmt, handle, split.file.size, span, account):
                     starts = np.full(batch.num_rows, split.start)
                     yield self._with_metadata(checked(batch, fmt.errors), split.file, starts)
             except (BadFile, OptionError) as error:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from penstock.errors import OptionError
 from penstock.formats import format_named
-from penstock.formats.format import CSV_OPTIONS
+from penstock.formats.format import CSV_OPTIONS, FIELD_OPTIONS
 from penstock.ingestion.stage import Stage, named
 from penstock.options import SOURCE, parse
 from penstock.sink.existing import NotedStage
@@ -43,6 +43,7 @@ _CONTENT = (
     *CSV_OPTIONS,
     "blockSize",
     "metadataColumn",
+    *FIELD_OPTIONS,
     "emit",
 )
 

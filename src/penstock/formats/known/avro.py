@@ -35,6 +35,7 @@ from pyarrow import types
 from penstock.errors import BadFile, DependencyError, OptionError
 from penstock.formats import columns
 from penstock.formats.families import TableFormat, is_plain
+from penstock.formats.format import FIELD_OPTIONS
 from penstock.formats.groups import GroupWriter
 from penstock.formats.stored import Stored
 from penstock.units import format_size
@@ -64,7 +65,7 @@ class _Avro(TableFormat):
     name = "avro"
     extension = ".avro"
     codecs = tuple(_CODECS)
-    read_options = frozenset({"encodingErrors"})
+    read_options = frozenset({"encodingErrors", *FIELD_OPTIONS})
 
     def prepare(self) -> None:
         if importlib.util.find_spec("polars_avro") is None:

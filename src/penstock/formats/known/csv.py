@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from penstock.formats.charsets import UTF_8_CHARSET, charset, searchable
 from penstock.formats.families import RecordFormat
-from penstock.formats.format import CSV_OPTIONS
+from penstock.formats.format import CSV_OPTIONS, FIELD_OPTIONS
 from penstock.formats.lines import BLOCK_BYTES
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ _HEADER_BYTES = 64 << 10
 class _Csv(RecordFormat):
     name = "csv"
     extension = ".csv"
-    read_options = frozenset({"encoding", "encodingErrors", "sep", *CSV_OPTIONS})
+    read_options = frozenset({"encoding", "encodingErrors", "sep", *CSV_OPTIONS, *FIELD_OPTIONS})
     write_options = frozenset(CSV_OPTIONS)
     anchored = True
 
@@ -91,10 +91,10 @@ class _Csv(RecordFormat):
         return csv_stream_blocks(chunks, BLOCK_BYTES, dialect=fmt.csv)
 
     def columns(self, fmt: ReadFormat, header: bytes) -> tuple[str, ...]:
-        from penstock.formats.delimited import header_names, header_places
+        from penstock.formats.delimited import check_header, header_names
 
         columns = header_names(header, fmt.csv)
-        header_places(fmt.schema.names, columns)
+        check_header(fmt, columns)
         return columns
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.formats.families import RecordFormat
+from penstock.formats.format import FIELD_OPTIONS
 
 if TYPE_CHECKING:
     from penstock.formats.account import Account
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 class _Json(RecordFormat):
     name = "json"
     extension = ".json"
-    read_options = frozenset({"lineSep", "encoding", "encodingErrors"})
+    read_options = frozenset({"lineSep", "encoding", "encodingErrors", *FIELD_OPTIONS})
 
     def decoder(self, fmt: ReadFormat, account: Account) -> Decoder:
         from penstock.formats.jsonl import JsonDecoder

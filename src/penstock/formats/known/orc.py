@@ -28,6 +28,7 @@ from pyarrow import types
 from penstock.errors import BadFile, OptionError, PenstockError
 from penstock.formats import columns
 from penstock.formats.families import TableFormat
+from penstock.formats.format import FIELD_OPTIONS
 from penstock.formats.groups import GroupWriter, pieces_of
 from penstock.formats.schema import UTC_MICROS
 from penstock.formats.strings import parts_of
@@ -51,7 +52,7 @@ class _Orc(TableFormat):
     name = "orc"
     extension = ".orc"
     codecs = tuple(_CODECS)
-    read_options = frozenset({"encodingErrors"})
+    read_options = frozenset({"encodingErrors", *FIELD_OPTIONS})
 
     def divisible(self, fmt: ReadFormat, path: str) -> bool:  # noqa: ARG002 - all files are
         return True

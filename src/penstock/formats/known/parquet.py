@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from penstock.formats.families import TableFormat
+from penstock.formats.format import FIELD_OPTIONS
 from penstock.formats.parquet import ParquetWriter, parquet_batches, spark_schema, written_schema
 from penstock.storage import SeekableFile
 
@@ -22,7 +23,7 @@ class _Parquet(TableFormat):
     name = "parquet"
     extension = ".parquet"
     codecs = ("snappy", "none", "gzip", "zstd")
-    read_options = frozenset({"encodingErrors"})
+    read_options = frozenset({"encodingErrors", *FIELD_OPTIONS})
     tells_schema = True
 
     def divisible(self, fmt: ReadFormat, path: str) -> bool:  # noqa: ARG002 - all files are

@@ -1,0 +1,79 @@
+r"""Values that do not fit their column, told from those that do, for who rescues them.
+
+Whether a value fits is asked of what reads the column. That says of many values only that one of them does not; halving finds
+the ones. Text that cannot be of the type by its looks is sorted out before, all at once: a column of strings where numbers are
+expected would else be halved to its last value.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import types
+
+from penstock.formats.malformed import MalformedError
+from penstock.formats.scalars import joined
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import numpy.typing as npt
+
+# What a value of a type may look like, in quotes or not; what has an escape in it may look like anything.
+_LOOKS = (
+    (types.is_integer, r"^[-+0-9]+$|\\"),
+    (types.is_floating, r'^"?\s*[-+0-9.eEINFaifnty]+\s*"?$|\\'),
+    (types.is_decimal, r'^"?\s*[-+0-9.eE]+\s*"?$|\\'),
+    (types.is_boolean, r"(?i)^(?:true|false)$"),
+    (types.is_temporal, r'^"?\s*-?[0-9]|\\'),
+)
+
+
+def fitting(
+    values: pa.Array, kind: pa.DataType, read: Callable[[pa.Array], pa.Array]
+) -> tuple[pa.Array, npt.NDArray[np.bool_]]:
+    """Return the column that `read` makes of the values that it takes, null for the others, and which these are."""
+    try:
+        return read(values), np.zeros(len(values), np.bool_)
+    except MalformedError:
+        bad = _by_looks(values, kind)
+    values = pc.if_else(pa.array(bad), pa.scalar(None, values.type), values)
+    parts: list[pa.Array] = []
+    waiting = [(0, len(values))]
+    while waiting:
+        begin, end = waiting.pop()
+        try:
+            parts.append(read(values.slice(begin, end - begin)))
+        except MalformedError:
+            if end - begin == 1:
+                bad[begin] = True
+                parts.append(pa.nulls(1, kind))
+            else:
+                middle = (begin + end) // 2
+                waiting += [(middle, end), (begin, middle)]
+    return pa.concat_arrays(parts), bad
+
+
+def _by_looks(values: pa.Array, kind: pa.DataType) -> npt.NDArray[np.bool_]:
+    looks = next((pattern for check, pattern in _LOOKS if check(kind)), None)
+    if looks is None:
+        return np.zeros(len(values), np.bool_)
+    like = pc.match_substring_regex(values, looks).fill_null(fill_value=True)
+    unlike: npt.NDArray[np.bool_] = ~like.to_numpy(zero_copy_only=False)
+    return unlike
+
+
+def fragments(pieces: list[pa.Array]) -> pa.Array | None:
+    """Return the members of JSON objects, by row, that are there in the pieces; null where there is none, `None` for none at all."""
+    if not pieces:
+        return None
+    led = [joined(",", piece.cast(pa.binary())) for piece in pieces]
+    empty, nothing = pa.scalar(b"", pa.binary()), pa.scalar(None, pa.binary())
+    # Arrow's other way to join what may be null drops rows where all of it is.
+    text = pc.binary_join_element_wise(*led, empty, null_handling="replace", null_replacement=b"")
+    return pc.utf8_slice_codeunits(pc.if_else(pc.equal(text, empty), nothing, text).cast(pa.string()), 1).cast(
+        pa.binary()
+    )
