@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 import penstock
 from penstock.cli.app import app
 from penstock.errors import BadRecord, SchemaChanged
+from tests.source.github import write_day
 from tests.support.follows import follows
 
 if TYPE_CHECKING:
@@ -54,6 +55,13 @@ def test_an_inferred_schema_stays_and_grows_by_intent(spark: SparkSession, stage
         ingest("a bigint, b string")
     put(stage, "d.json", {"a": 4, "b": "d"})
     assert ingest("infer").rows == 4
+    command = ["verify", str(stage.dst), "--source", str(stage.src), "--json"]
+    verified = json.loads(CliRunner().invoke(app, command).stdout)["source"]
+    assert verified["proved"] is True, verified
+    assert (
+        "rows from before have other columns 'b', 'u', which were added or widened since: they were not compared"
+        in verified["notes"]
+    )
     query = f"select a, u.n, b from read_parquet('{stage.dst}/*.parquet', union_by_name=true) order by a"
     rows = duckdb.connect().execute(query).fetchall()
     assert rows == [(1, None, None), (2, None, None), (3, 3, "c"), (4, None, "d")]
@@ -87,3 +95,25 @@ def test_the_command_infers(stage: Stage) -> None:
         CliRunner().invoke(app, ["verify", str(stage.dst), "--source", str(stage.src), "--json"]).stdout
     )
     assert answer["source"]["proved"] is True
+
+
+def test_a_day_of_drifting_events_goes_through(spark: SparkSession, stage: Stage) -> None:
+    """No record stops the run, nothing is lost without a line about it, and `verify` proves that all that came in is in the output."""
+    events = write_day(stage.src, an_hour=20)
+    source = {
+        "format": "json",
+        "schema": "id bigint, type string, created_at timestamp",
+        "rescuedDataColumn": "_rescued",
+    }
+    done = penstock.ingest(spark, stage.src, stage.dst, source=source, sink={"format": "parquet"})
+    assert (done.rows, done.rescued) == (len(events), len(events))
+    assert done.notes[-1] == f"rescued of {len(events)} records: what no column has, or takes"
+    rows = (
+        duckdb.connect()
+        .execute(f"select _rescued from read_parquet('{stage.dst}/*.parquet') where id is null")
+        .fetchall()
+    )
+    late = [made["id"] for made in events if isinstance(made["id"], str)]
+    assert sorted(json.loads(row[0])["id"] for row in rows) == sorted(late)
+    command = ["verify", str(stage.dst), "--source", str(stage.src), "--json"]
+    assert json.loads(CliRunner().invoke(app, command).stdout)["source"]["proved"] is True

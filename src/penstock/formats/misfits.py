@@ -40,7 +40,9 @@ def fitting(
         return read(values), np.zeros(len(values), np.bool_)
     except MalformedError:
         bad = _by_looks(values, kind)
-    values = pc.if_else(pa.array(bad), pa.scalar(None, values.type), values)
+    values = values.take(
+        pa.array(np.arange(len(values)), mask=bad)
+    )  # nothing of the others may stay, not under a null either
     parts: list[pa.Array] = []
     waiting = [(0, len(values))]
     while waiting:

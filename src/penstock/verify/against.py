@@ -23,7 +23,7 @@ from penstock.sink.existing import NotedStage
 from penstock.storage import locate
 from penstock.verify.compare import Sides, examples, sums
 from penstock.verify.records import Feed
-from penstock.verify.taken import last_offset, taken
+from penstock.verify.taken import changed_columns, last_offset, taken
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -162,7 +162,13 @@ class _Comparison:
         except (OptionError, AttributeError, KeyError, TypeError, ValueError) as error:  # the note may say anything
             told = getattr(error, "message", f"{type(error).__name__}: {error}")
             _refuse(f"how the ingest read its source is noted in a form that cannot be repeated: {told}")
-        return [Feed(stage, view.sink) for stage, view in zip(made, views, strict=True)]
+        left_out = frozenset().union(*(changed_columns(view) for view in views))
+        if left_out:
+            names = ", ".join(map(repr, sorted(left_out)))
+            self.notes.append(
+                f"rows from before have other columns {names}, which were added or widened since: they were not compared"
+            )
+        return [Feed(stage, view.sink, left_out) for stage, view in zip(made, views, strict=True)]
 
     def _transform(self, stage: NotedStage) -> Applied | None:
         """Return the transform that the caller named; a name in the notes is told and not imported."""

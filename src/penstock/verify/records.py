@@ -74,10 +74,14 @@ class Piece:
 
 
 class Feed:
-    """How one source becomes one output: the stage, as it was noted, and the sink that wrote what it gave."""
+    """How one source becomes one output: the stage, as it was noted, and the sink that wrote what it gave.
 
-    def __init__(self, stage: Stage, sink: Sink) -> None:
+    `left_out` are columns that are not compared: rows from before they were added have none of them.
+    """
+
+    def __init__(self, stage: Stage, sink: Sink, left_out: frozenset[str] = frozenset()) -> None:
         self.stage = stage
+        self._left_out = left_out
         self._sink = sink
         self._as_lines = format_named(sink.options["format"]).as_lines
         self._passes_text = self._as_lines and not sink.options["bucketBy"] and self.stage.plain_text
@@ -126,7 +130,11 @@ class Feed:
             if isinstance(some, bytes):
                 yield "", lines(some)
             else:
-                yield from self._placed(some)
+                yield from ((bucket, self._compared(rows)) for bucket, rows in self._placed(some))
+
+    def _compared(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the rows with the columns that are compared."""
+        return rows.drop_columns([name for name in rows.schema.names if name in self._left_out])
 
     def _placed(self, rows: pa.RecordBatch) -> Records:
         if self._buckets is None:
@@ -162,7 +170,7 @@ class Feed:
             else:
                 fmt, span = ReadFormat(piece.form, self._schema), (piece.start, piece.end)
                 batches = table_format(fmt.name).rows(fmt, handle, piece.end, span)
-            yield from ((bucket, rows) for rows in batches)
+            yield from ((bucket, self._compared(rows)) for rows in batches)
 
     def _decoded(self, chunks: Iterator[bytes], *, whole: bool) -> Iterator[pa.RecordBatch]:
         if self._as_lines:

@@ -14,11 +14,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from penstock.errors import OptionError, StorageError
 from penstock.query.checkpoint import Checkpoint
 from penstock.sink.sink import STATE_DIRECTORY
 from penstock.source import recent
 from penstock.source.cursor import Cursor, FileVersion, Split
+from penstock.source.noted import Notes
 from penstock.source.scan import Scan
+from penstock.storage import locate
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -58,6 +61,26 @@ def last_offset(view: SinkView) -> dict[str, Any] | None:
         if offset is not None:
             return offset
     return None if view.head.batches else {}
+
+
+def changed_columns(view: SinkView) -> frozenset[str]:
+    """Return the columns of the source that have changed since the first rows, as the checkpoint of an ingest has noted."""
+    place = view.sink.options["checkpointLocation"]
+    if not place:
+        return frozenset()
+    try:
+        notes = Notes(*_below(place)).all()
+    except (OptionError, StorageError):
+        return frozenset()
+    if not notes:
+        return frozenset()
+    first = {column["name"]: column for column in notes[0].fields}
+    return frozenset(column["name"] for column in notes[-1].fields if first.get(column["name"]) != column)
+
+
+def _below(checkpoint: str) -> tuple[Storage, str]:
+    storage, path = locate(checkpoint)
+    return storage, f"{path}/penstock"
 
 
 def _offset(checkpoint: Checkpoint, view: SinkView) -> dict[str, Any] | None:
