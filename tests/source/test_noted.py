@@ -62,20 +62,20 @@ REFUSED = [
 def test_more_columns_and_wider_numbers_go_on(tmp_path: Path, before: str, now: str, told: list[str] | int) -> None:
     """What a stream goes on with is told, and noted as the next version; nothing is noted twice."""
     notes = notes_in(tmp_path)
-    notes.go_on(as_json(before), 1)
-    note = notes.go_on(as_json(now), 2)
+    notes.go_on(as_json(before), -1, 1)
+    note = notes.go_on(as_json(now), 0, 2)
     assert len(note.changes) == told if isinstance(told, int) else sorted(note.changes) == sorted(told)
-    assert notes.go_on(as_json(now), 3) == note == notes_in(tmp_path).last()
-    assert [known.version for known in notes.all()] == [1, 2][: 1 + bool(note.changes)]
+    assert notes.go_on(as_json(now), 1, 3) == note == notes_in(tmp_path).counting(1)
+    assert [known.version for known in notes.all()] == [1, 2]
 
 
 @pytest.mark.parametrize(("before", "now", "told"), REFUSED)
 def test_a_column_less_or_another_type_is_refused(tmp_path: Path, before: str, now: str, told: str) -> None:
     """The error names the column and says what to do; nothing is noted."""
     notes = notes_in(tmp_path)
-    notes.go_on(as_json(before), 1)
+    notes.go_on(as_json(before), -1, 1)
     with pytest.raises(SchemaChanged) as refused:
-        notes.go_on(as_json(now), 2)
+        notes.go_on(as_json(now), 0, 2)
     assert told in refused.value.message
     assert "schema=infer" in refused.value.message
     assert [note.schema for note in notes.all()] == [as_json(before)]
@@ -83,9 +83,9 @@ def test_a_column_less_or_another_type_is_refused(tmp_path: Path, before: str, n
 
 def test_what_was_inferred_first_counts(tmp_path: Path) -> None:
     """Two drivers infer, from other files: both read by what the first has noted."""
-    first = notes_in(tmp_path).first(as_json("a int"), 1)
-    second = notes_in(tmp_path).first(as_json("a string, b int"), 2)
-    assert first == second == notes_in(tmp_path).last()
+    first = notes_in(tmp_path).first(as_json("a int"), -1, 1)
+    second = notes_in(tmp_path).first(as_json("a string, b int"), -1, 2)
+    assert first == second == notes_in(tmp_path).counting()
     assert first.inferred
 
 
@@ -94,16 +94,40 @@ def test_an_inferred_schema_stays_after_a_restart(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "a.json").write_text('{"a":1}\n', encoding="utf-8")
     source = {"path": str(tmp_path / "in"), "format": "json"}
-    first = ReadSchema.of("infer", source, notes_in(tmp_path)).noted(notes_in(tmp_path))
+    notes = notes_in(tmp_path)
+
+    def started(schema: str, committed: int) -> ReadSchema:
+        return ReadSchema.of(schema, source, notes, committed).noted(notes, committed)
+
+    first = started("infer", -1)
     assert first.told[0] == "the schema was inferred: a bigint"
     (tmp_path / "in" / "b.json").write_text('{"a":"x","b":1}\n', encoding="utf-8")
-    again = ReadSchema.of("infer", source, notes_in(tmp_path)).noted(notes_in(tmp_path))
-    assert (again.json, again.told) == (first.json, ())
-    wider = ReadSchema.of("a bigint, b bigint", source, notes_in(tmp_path)).noted(notes_in(tmp_path))
+    for committed in (-1, 0, 1):
+        again = started("infer", committed)
+        assert (again.json, again.told) == (first.json, ())
+    wider = started("a bigint, b bigint", 1)
     assert wider.told == ("the schema has changed: column 'b' (bigint) is new",)
-    assert ReadSchema.of("infer", source, notes_in(tmp_path)).json == wider.json
+    assert started("infer", 1).json == first.json  # no batch was committed by the wider one
+    assert started("a bigint, b bigint", 1).told == wider.told
+    assert started("infer", 2).json == wider.json
     with pytest.raises(SchemaChanged, match="column 'b'"):
-        ReadSchema.of("a bigint", source, notes_in(tmp_path))
+        started("a bigint", 2)
+
+
+def test_a_slip_that_no_batch_was_committed_by_binds_nobody(tmp_path: Path) -> None:
+    """A misspelt column is noted, the batch fails over it: the schema that has it mended goes on, as if the other had never been."""
+    notes, source = notes_in(tmp_path), {"path": str(tmp_path), "format": "csv"}
+
+    def started(schema: str, committed: int) -> ReadSchema:
+        return ReadSchema.of(schema, source, notes, committed).noted(notes, committed)
+
+    started("id int, nmae string", -1)
+    assert started("id int, name string", -1).told == ()
+    started("id int, name string, agge int", 3)
+    assert started("id int, name string, age int", 3).told == ("the schema has changed: column 'age' (int) is new",)
+    with pytest.raises(SchemaChanged, match="'age'"):
+        started("id int, name string", 4)
+    assert [json.loads(note.schema)["fields"][-1]["name"] for note in notes.bound(4)] == ["name", "age"]
 
 
 def test_a_query_infers_once(tmp_path: Path) -> None:
@@ -122,16 +146,16 @@ def test_a_query_infers_once(tmp_path: Path) -> None:
 def test_a_note_that_was_altered_or_moved_is_damage(tmp_path: Path) -> None:
     """A flipped byte, and a note under the number of another: `DamagedState` that names the file, never another schema."""
     notes = notes_in(tmp_path)
-    notes.go_on(as_json("a int"), 1)
+    notes.go_on(as_json("a int"), -1, 1)
     path = tmp_path / "state" / "schema-000000000001.json"
     data = path.read_bytes()
     path.write_bytes(data.replace(b"integer", b"string!"))
     with pytest.raises(DamagedState, match="schema-000000000001"):
-        notes.last()
+        notes.counting()
     path.write_bytes(data)
     path.rename(path.with_name("schema-000000000002.json"))
     with pytest.raises(DamagedState, match="moved here"):
-        notes.last()
+        notes.counting()
 
 
 def test_changes_name_what_has_gained_something() -> None:

@@ -287,7 +287,7 @@ class _Job:
 
     def describe(self, transform: Transform | str | None, tasks: int) -> None:
         """Say what happens between source and sink, in `tasks` tasks; `OptionError` if that cannot be written."""
-        self._schema = ReadSchema.of(self._given_schema, self._source, self._notes())
+        self._schema = ReadSchema.of(self._given_schema, self._source, self._notes(), self._committed())
         self._described = transform, tasks
         self._stage = Stage.describe(self._source, self._schema.json, transform, tasks)
         self._tasks = tasks
@@ -298,9 +298,15 @@ class _Job:
         storage, path = locate(self._checkpoint.location)
         return Notes(storage, f"{path}/penstock")
 
+    def _committed(self) -> int:
+        """Return the last batch that was committed, -1 for none."""
+        query = self._checkpoint.query_id()
+        decided = -1 if query is None else self.sink(query).ledger.head().last_batch(query)
+        return max([decided, *self._checkpoint.numbers("commits")])
+
     def _note_schema(self) -> None:
         """Note what is read, before anything is; where another driver has noted what it has inferred, that counts."""
-        schema = self._schema.noted(self._notes())
+        schema = self._schema.noted(self._notes(), self._committed())
         if schema.json != self._schema.json:
             self.describe(*self._described)
         else:

@@ -26,35 +26,36 @@ class ReadSchema:
     given: bool = field(default=False, compare=False)
 
     @staticmethod
-    def of(schema: Any, source: dict[str, str], notes: Notes) -> ReadSchema:  # noqa: ANN401 - DDL, a StructType, or `infer`
-        """Return the schema that the source reads. Nothing is noted yet. Raises what `infer` does, and `SchemaChanged`."""
+    def of(schema: Any, source: dict[str, str], notes: Notes, committed: int) -> ReadSchema:  # noqa: ANN401 - DDL, a StructType, or `infer`
+        """Return the schema that the source reads, behind the batch that was committed last. Nothing is noted yet.
+
+        Raises what `infer` does, and `SchemaChanged`.
+        """
         options = parse(SOURCE, source, what="source")
         if options["emit"] != "records":
             return ReadSchema(ddl.schema_json(schemas.default_schema(options)))
-        last = notes.last()
         if not is_infer(schema):
             form = ddl.schema_json(schemas.default_schema(options) if schema is None else schema)
             form = _with_rescued(form, options["rescuedDataColumn"])
-            if last is not None:
-                notes.changes(last, form)
+            notes.changes(form, committed)
             return ReadSchema(form, given=schema is not None)
-        if last is not None:
-            return ReadSchema(last.schema)
+        counting = notes.counting(committed)
+        if counting is not None:
+            return ReadSchema(counting.schema, given=True)
         from penstock.source.inferred import infer  # what it needs no other start does
 
         inferred = infer(options)
         return ReadSchema(inferred.json, (f"the schema was inferred: {inferred.ddl}", *inferred.told()), inferred=True)
 
-    def noted(self, notes: Notes) -> ReadSchema:
+    def noted(self, notes: Notes, committed: int) -> ReadSchema:
         """Return the schema that counts, once it is noted; with what has changed since the last start."""
         if self.inferred:
-            note = notes.first(self.json, clock.now_ns())
+            note = notes.first(self.json, committed, clock.now_ns())
             return self if note.schema == self.json else ReadSchema(note.schema)
         if not self.given:
             return self
-        before = notes.last()
-        note = notes.go_on(self.json, clock.now_ns())
-        changes = note.changes if before is not None and note.version != before.version else ()
+        note = notes.go_on(self.json, committed, clock.now_ns())
+        changes = note.changes if note.batch > committed else ()  # told until a batch is committed by it
         return replace(self, told=tuple(f"the schema has changed: {change}" for change in changes))
 
 

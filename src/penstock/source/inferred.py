@@ -142,11 +142,11 @@ def noted_schema(options: Options) -> str:
         )
         raise OptionError(msg)
     notes = Notes(*locate(options["stateLocation"], name="stateLocation"))
-    note = notes.last()
+    note = notes.counting()
     if note is None:
         inferred = infer(options)
         _log.warning("%r: the schema was inferred: %s", options["path"], "; ".join([inferred.ddl, *inferred.told()]))
-        note = notes.first(inferred.json, clock.now_ns())
+        note = notes.first(inferred.json, -1, clock.now_ns())
     return ddl.written(note.fields)
 
 

@@ -6,12 +6,15 @@ Failures, and the rules that answer them:
    another schema, and the batch that Spark replays has other columns. Rule: what was inferred is put durably before anything is read
    by it (`put_if_absent`), and who finds a note infers nothing.
 2. Two drivers are started at once. Rule: the put decides, and who comes second reads by what the first has put.
-3. A stream is started again with another schema, by intent or by a slip. Columns that are missing now would be missing in the output from
-   here on, without a word. Rule: with each start the schema is compared with what was noted last. More columns and wider types are noted
+3. A schema has a slip, is noted, and the first batch fails over it. The one that has it mended would be refused as another one. Rule: a
+   note has the batch that was to be the next, and binds nobody before a batch was committed by it.
+4. A stream is started again with another schema, by intent or by a slip. Columns that are missing now would be missing in the output from
+   here on, without a word. Rule: with each start the schema is compared with the last one that binds. More columns and wider types are noted
    as the next version, and told; a column less or another type is `SchemaChanged`, before anything has moved.
 
 A note is a file `schema-<version>.json` in a directory beside the checkpoint (`stateLocation`), one line of JSON with its checksum
-as in `query.records`: `schema` (Spark's JSON), `inferred`, `changes` (what is told of it), `time_ns`. Notes are few and stay.
+as in `query.records`: `schema` (Spark's JSON), `batch` (the next one when it was noted), `inferred`,
+`changes` (what is told of it), `time_ns`. Notes are few and stay.
 """
 
 from __future__ import annotations
@@ -34,10 +37,14 @@ _NAME = re.compile(r"schema-(\d{12})\.json")
 
 @dataclass(frozen=True)
 class Note:
-    """One version of a schema, as Spark's JSON; `changes` is what is told of it against the version before."""
+    """One version of a schema, as Spark's JSON; `batch` is the first one that may be read by it.
+
+    `changes` is what is told of it against the last version by which a batch was committed.
+    """
 
     version: int
     schema: str
+    batch: int = 0
     inferred: bool = False
     changes: tuple[str, ...] = ()
 
@@ -64,36 +71,45 @@ class Notes:
         versions = sorted(int(match[1]) for name in names if (match := _NAME.fullmatch(name)))
         return [self._read(version) for version in versions]
 
-    def last(self) -> Note | None:
-        """Return the schema that counts; `None` if none was noted."""
+    def bound(self, committed: int) -> list[Note]:
+        """Return the notes by which a batch was committed; `committed` is the last one that was, -1 for none."""
         notes = self.all()
-        return notes[-1] if notes else None
+        ends = [later.batch - 1 for later in notes[1:]] + [committed]
+        return [note for note, end in zip(notes, ends, strict=False) if note.batch <= min(end, committed)]
 
-    def first(self, schema: str, time_ns: int) -> Note:
-        """Note a schema that was inferred, if none is noted; return the one that counts then."""
-        self._put(Note(1, schema, inferred=True), time_ns)
-        return self._read(1)
+    def counting(self, committed: int = -1) -> Note | None:
+        """Return the schema that `infer` takes: the last one that a batch was committed by, else one that was inferred; else `None`."""
+        bound = self.bound(committed)
+        inferred = [note for note in self.all() if note.inferred]
+        return bound[-1] if bound else inferred[-1] if inferred else None
 
-    def go_on(self, schema: str, time_ns: int) -> Note:
-        """Note the schema that a stream is started with, if it is another one than counts; return the note.
+    def first(self, schema: str, committed: int, time_ns: int) -> Note:
+        """Note a schema that was inferred, if none counts; return the one that does then."""
+        counting = self.counting(committed)
+        if counting is not None:
+            return counting
+        version = len(self.all()) + 1
+        self._put(Note(version, schema, committed + 1, inferred=True), time_ns)
+        return self._read(version)
+
+    def go_on(self, schema: str, committed: int, time_ns: int) -> Note:
+        """Note the schema that a stream is started with, unless it was noted last; return the note.
 
         Raises `SchemaChanged` for one that a stream does not go on with.
         """
-        last = self.last()
-        if last is None:
-            self._put(Note(1, schema), time_ns)
-            return self._read(1)
-        changes = self.changes(last, schema)
-        if not changes.told():
-            return last
-        version = last.version + 1
-        self._put(Note(version, schema, changes=tuple(changes.told())), time_ns)
+        changes = self.changes(schema, committed)
+        notes = self.all()
+        if notes and notes[-1].schema == schema:
+            return notes[-1]
+        version = len(notes) + 1
+        self._put(Note(version, schema, committed + 1, changes=tuple(changes.told())), time_ns)
         put = self._read(version)
-        return put if put.schema == schema else self.go_on(schema, time_ns)
+        return put if put.schema == schema else self.go_on(schema, committed, time_ns)
 
-    def changes(self, last: Note, schema: str) -> Changes:
-        """Return what a schema changes; `SchemaChanged` if a stream does not go on with that."""
-        changes = Changes.between(last.fields, json.loads(schema)["fields"])
+    def changes(self, schema: str, committed: int) -> Changes:
+        """Return what a schema changes of the last one that counts; `SchemaChanged` if a stream does not go on with that."""
+        bound = self.bound(committed)
+        changes = Changes.between(bound[-1].fields, json.loads(schema)["fields"]) if bound else Changes()
         if changes.refused:
             msg = (
                 f"{self._directory!r} has noted another schema: {'; '.join(changes.refused)}. Go on with schema=infer, which takes the one "
@@ -104,7 +120,13 @@ class Notes:
         return changes
 
     def _put(self, note: Note, time_ns: int) -> None:
-        record = {"schema": note.schema, "inferred": note.inferred, "changes": list(note.changes), "time_ns": time_ns}
+        record = {
+            "schema": note.schema,
+            "batch": note.batch,
+            "inferred": note.inferred,
+            "changes": list(note.changes),
+            "time_ns": time_ns,
+        }
         self._storage.make_directory(self._directory)
         with suppress(AlreadyThere):  # by another driver, which was first, or by this one, whose reply was lost
             self._storage.put_if_absent(self._path(note.version), signed({"version": note.version, **record}))
@@ -112,12 +134,14 @@ class Notes:
     def _read(self, version: int) -> Note:
         path = self._path(version)
         record = checked(self._storage.read(path), path)
-        if record.get("version") != version or not isinstance(record.get("schema"), str):
+        batch, schema = record.get("batch"), record.get("schema")
+        if record.get("version") != version or not isinstance(schema, str) or not isinstance(batch, int):
             msg = (
                 f"{path!r} has version {record.get('version')!r} of a schema: it was moved here; restore it from a copy"
             )
             raise DamagedState(msg)
-        return Note(version, record["schema"], bool(record.get("inferred")), tuple(map(str, record.get("changes", ()))))
+        changes = tuple(map(str, record.get("changes", ())))
+        return Note(version, schema, batch, bool(record.get("inferred")), changes)
 
     def _path(self, version: int) -> str:
         return f"{self._directory}/schema-{version:012d}.json"

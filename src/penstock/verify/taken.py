@@ -69,7 +69,9 @@ def changed_columns(view: SinkView) -> frozenset[str]:
     if not place:
         return frozenset()
     try:
-        notes = Notes(*_below(place)).all()
+        query = Checkpoint(place).query_id()
+        committed = -1 if query is None else view.head.last_batch(query)
+        notes = Notes(*_below(place)).bound(committed)
     except (OptionError, StorageError):
         return frozenset()
     if not notes:
