@@ -81,7 +81,7 @@ class CsvKinds:
         if names != self._names or self._decoder is None:
             self._names = names
             schema = pa.schema([(name, pa.string()) for name in names])
-            self._decoder = CsvDecoder(ReadFormat("csv", schema, csv=self._fmt.csv), Account())
+            self._decoder = CsvDecoder(ReadFormat(self._fmt.name, schema, csv=self._fmt.csv), Account())
         batch = self._decoder.decode(block)
         starts = None
         for name, column in zip(names, batch.columns, strict=True):

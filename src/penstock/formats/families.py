@@ -50,6 +50,8 @@ class Format(ABC):
     name: ClassVar[str]
     extension: ClassVar[str] = ""
     """The end of its files' names; `file_extension` adds that of a compression."""
+    other_extensions: ClassVar[tuple[str, ...]] = ()
+    """What the names of such files of other makers end in."""
     codecs: ClassVar[tuple[str, ...]] = ()
     """What `compression` may be; the first is the default. None: the format is not written."""
     read_options: ClassVar[frozenset[str]] = frozenset()

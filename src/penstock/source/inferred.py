@@ -47,9 +47,6 @@ _SMALL_BYTES = 4 << 20  # of files that are looked at together
 _PIECE_BYTES = 256 << 10
 _BAD_MAX = 100
 _SHOWN = 10
-_BY_ENDING = {"ndjson": "json", "jsonl": "json", "tsv": "csv"} | {
-    format_named(name).extension.lstrip("."): name for name in READ if name not in VALUES
-}
 
 
 @dataclass(frozen=True)
@@ -365,13 +362,15 @@ def format_by_names(options: Options) -> str:
     """Return the format that the names of all files there are end in, that of the options if there is no such."""
     storage, root = locate(options["path"])
     files = [arrival.file.path or root for arrival in Scan.of(storage, root, options).refresh().came]
-    by_name = {_BY_ENDING.get(_ending(path)) for path in files}
+    forms = [format_named(name) for name in READ if name not in VALUES]
+    known = {ending: form.name for form in forms for ending in (form.extension, *form.other_extensions)}
+    by_name = {known.get(_ending(path)) for path in files}
     (name,) = by_name if len(by_name) == 1 else (None,)
     return name or str(options["format"])
 
 
 def _ending(path: str) -> str:
-    """Return the last part of a file's name behind a dot, that of a compression aside."""
+    """Return the last part of a file's name from its dot on, that of a compression aside."""
     codec = codec_of(path)
     stem = path.rpartition(".")[0] if codec else path
-    return stem.rpartition(".")[2].lower()
+    return f".{stem.rpartition('.')[2].lower()}"

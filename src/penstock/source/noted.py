@@ -8,8 +8,8 @@ Failures, and the rules that answer them:
 2. Two drivers are started at once. Rule: the put decides, and who comes second reads by what the first has put.
 3. A schema has a slip, is noted, and the first batch fails over it. The one that has it mended would be refused as another one. Rule: a
    note has the batch that was to be the next, and binds nobody before a batch was committed by it.
-4. A stream is started again with another schema, by intent or by a slip. Columns that are missing now would be missing in the output from
-   here on, without a word. Rule: with each start the schema is compared with the last one that binds. More columns and wider types are noted
+4. A stream is started again with another schema, by intent or by a slip. Columns that are missing now would be missing in the output
+   from here on, unsaid. Rule: with each start the schema is compared with the last one that binds. More columns and wider types are noted
    as the next version, and told; a column less or another type is `SchemaChanged`, before anything has moved.
 
 A note is a file `schema-<version>.json` in a directory beside the checkpoint (`stateLocation`), one line of JSON with its checksum

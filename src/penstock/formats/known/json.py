@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 class _Json(RecordFormat):
     name = "json"
     extension = ".json"
+    other_extensions = (".jsonl", ".ndjson")
     read_options = frozenset({"lineSep", "encoding", "encodingErrors", *FIELD_OPTIONS})
 
     def decoder(self, fmt: ReadFormat, account: Account) -> Decoder:
