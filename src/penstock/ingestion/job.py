@@ -280,7 +280,7 @@ class _Job:
         )
         check_reached((self._output, self._dst), (state, where))
         self._checkpoint = Checkpoint(where)
-        self._given_schema = source.pop("schema", None)
+        self._given_schema = next((source.pop(name) for name in list(source) if name.lower() == "schema"), None)
         self._source = {"maxFilesPerTrigger": _FILES_A_BATCH} | _given(SOURCE, source, src_path, "source")
         self._sink = {"mergeBelow": _MERGE_BELOW} | _given(SINK, sink, self._dst, "sink")
         self.sink("check")
