@@ -188,6 +188,7 @@ def test_a_compressed_file_is_looked_at_from_its_beginning(tmp_path: Path) -> No
     found = inferring(tmp_path, "json", 1 << 20)
     assert found.ddl == "a bigint"
     assert 0 < (found.rows or 0) < 2_500_000
+    assert found.notes == ("of compressed files the beginning was looked at",)
 
 
 def test_records_that_cannot_be_read_are_left_out_and_told(tmp_path: Path) -> None:

@@ -157,6 +157,7 @@ class _Look:
     size: int = 0
     rows: int | None = None
     bad: int = 0
+    cut: int = 0
     first_error: InputError | None = None
     left_out: list[str] = field(default_factory=list)
     types: Types = field(default_factory=Types)
@@ -186,6 +187,8 @@ class _Look:
             notes.append(
                 f"left out what cannot be read, {self.bad} times; the first: {self.first_error.message if self.first_error else ''}"
             )
+        if self.cut:
+            notes.append("of compressed files the beginning was looked at")
         if names := [*self.left_out, *self.types.left_out]:
             shown = ", ".join(map(repr, names[:_SHOWN]))
             notes.append(f"left out {shown}{' and others' if len(names) > _SHOWN else ''}: no type can be said of it")
@@ -219,6 +222,7 @@ class _Look:
                 self._block(kinds, data, columns, where)
                 taken += len(data)
                 if 0 <= limit <= taken:
+                    self.cut += any(not self.how.divisible(split.file.path) for split in splits)
                     break
         except (BadFile, BadRecord, FileChanged, NotThere) as error:
             if len(splits) > 1:
