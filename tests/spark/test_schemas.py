@@ -47,8 +47,8 @@ def test_an_inferred_schema_stays_and_grows_by_intent(spark: SparkSession, stage
     os.utime(stage.src / "c.json")
     wider = ingest("a bigint, u struct<x: string, n: bigint>, b string")
     assert wider.notes == (
-        "the schema has changed: column 'u.n' (bigint) is new",
         "the schema has changed: column 'b' (string) is new",
+        "the schema has changed: column 'u.n' (bigint) is new",
         "null in every row: 'u.x'",
     )
     with pytest.raises(SchemaChanged, match="column 'u' .* is not there any more.*schema=infer"):
