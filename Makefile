@@ -3,7 +3,11 @@
 PYTHON ?= python3
 ARGS ?=
 
+# Where it is set, pytest would rewrite every test and Python compile every module anew in each of the many processes of a test.
+unexport PYTHONDONTWRITEBYTECODE
+
 # Tests that share Spark's session stay together in one process; the others run beside it. ARGS comes later and wins: ARGS="-n 0 -x".
+# How many processes: `tests/conftest.py`.
 PYTEST_SPLIT ?= -n logical --maxprocesses 4 --dist loadgroup
 
 ENVIRONMENT := .venv/.environment
@@ -38,8 +42,8 @@ run-counts: warm ## words of real files into PostgreSQL and SQLite, killed twice
 test: warm ## all tests but the soak
 	@PENSTOCK_REQUIRE_SPARK=1 PENSTOCK_REQUIRE_HDFS=1 $(BIN)/python -m pytest $(PYTEST_SPLIT) $(ARGS)
 
-test-fast: $(INSTALLED) ## the tests that need no Spark and take no time
-	@$(BIN)/python -m pytest -m "not spark and not hdfs and not slow and not soak" $(ARGS)
+test-fast: $(INSTALLED) ## in a minute: what needs no Spark and takes no time
+	@$(BIN)/python -m pytest -m "not spark and not hdfs and not slow and not soak" $(PYTEST_SPLIT) $(ARGS)
 
 lint: $(INSTALLED) ## ruff (rules and format) and mypy
 	@$(BIN)/python -m ruff check .

@@ -41,7 +41,7 @@ async def quick(row: Any) -> tuple[int]:  # noqa: ANN401, ARG001 - a number here
     return (1,)
 
 
-async def slow(row: Any) -> tuple[int]:  # noqa: ANN401, ARG001 - as above
+async def slow(row: Any) -> tuple[int]:  # noqa: ANN401, ARG001 - a number here, a row there
     """Take ten milliseconds."""
     await asyncio.sleep(CALL_SECONDS)
     return (1,)
@@ -77,7 +77,7 @@ def on(loop: Loop, work: Coroutine[Any, Any, None]) -> None:
         loop.close()
 
 
-def core(fn: Any, rows: int, capacity: int, **settings: Any) -> float:  # noqa: ANN401 - as above
+def core(fn: Any, rows: int, capacity: int, **settings: Any) -> float:  # noqa: ANN401 - one of the functions above
     """Return the seconds that the operator takes, its outcomes taken on the same loop, which is as a task's."""
 
     async def main() -> None:
@@ -102,7 +102,7 @@ def core(fn: Any, rows: int, capacity: int, **settings: Any) -> float:  # noqa: 
     return timed(work)
 
 
-def stage(fn: Any, rows: int, capacity: int) -> float:  # noqa: ANN401 - as above
+def stage(fn: Any, rows: int, capacity: int) -> float:  # noqa: ANN401 - one of the functions above
     """Return the seconds that a task takes: from Arrow to Arrow, over the thread of the loop."""
     shape = Shape(pa.schema([pa.field("out", pa.int64())]), keep_input=True, with_error=False)
     plan = Plan(f"bench-{next(_names)}", Adapted(fn), Settings(capacity=capacity), shape, "fail")
@@ -120,7 +120,7 @@ def stage(fn: Any, rows: int, capacity: int) -> float:  # noqa: ANN401 - as abov
     return seconds
 
 
-def spark(fn: Any, rows: int, capacity: int, tasks: int) -> Callable[[], float]:  # noqa: ANN401 - as above
+def spark(fn: Any, rows: int, capacity: int, tasks: int) -> Callable[[], float]:  # noqa: ANN401 - one of the functions above
     """Return what gives the seconds of a query over so many tasks, without the session's start."""
     import penstock  # noqa: PLC0415 - only here
 

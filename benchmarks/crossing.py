@@ -52,7 +52,7 @@ class Crossing(DataSource):
         """Return the source."""
         return _Lines(int(self.options["batches"]), int(self.options["width"]))
 
-    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:  # noqa: ARG002, FBT001 - as above
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:  # noqa: ARG002, FBT001 - Spark passes it by its name
         """Return the sink."""
         return _Nowhere()
 

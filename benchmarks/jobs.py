@@ -58,7 +58,7 @@ def spark_session() -> SparkSession:
 
 def cluster_session(master: str) -> SparkSession:
     """Return what `penstock ingest --master` makes, for workers with little memory that have what this machine has."""
-    import penstock  # noqa: PLC0415 - as below
+    import penstock  # noqa: PLC0415 - not in the process of the other contender
 
     config = {"spark.executor.memory": "512m", "spark.executorEnv.PYTHONPATH": os.environ["PYTHONPATH"]}
     return penstock.local_session(master, config=config, rows_in_jvm=False)
@@ -94,7 +94,7 @@ def run(spark: SparkSession, job: Job) -> float:
 
 
 def _query(spark: SparkSession, job: Job, **trigger: Any) -> StreamingQuery:  # noqa: ANN401 - Spark's own choice of triggers
-    from pyspark.sql.types import StructType  # noqa: PLC0415 - as above
+    from pyspark.sql.types import StructType  # noqa: PLC0415 - not in the process of the other contender
 
     own = job.engine == "spark"
     reader = spark.readStream.format(job.form if own else "penstock").options(**job.source)
@@ -105,7 +105,7 @@ def _query(spark: SparkSession, job: Job, **trigger: Any) -> StreamingQuery:  # 
 
 
 def _ingest_source(job: Job) -> dict[str, Any]:
-    from pyspark.sql.types import StructType  # noqa: PLC0415 - as above
+    from pyspark.sql.types import StructType  # noqa: PLC0415 - not in the process of the other contender
 
     return {"format": job.form, "schema": StructType.fromJson(json.loads(schema(job.form))), **job.source}
 
@@ -190,7 +190,7 @@ class _Landing:
         with open(hidden, "wb") as file:  # noqa: PTH123 - the directory has 100,000 files, so nothing is listed here
             file.write(_LINE)
         os.utime(hidden, ns=(then, then))
-        os.rename(hidden, path)  # noqa: PTH104 - as above
+        os.rename(hidden, path)  # noqa: PTH104 - of 100,000 files none is listed
 
     def _complain(self, query: StreamingQuery) -> None:
         failed = query.exception()

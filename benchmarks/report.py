@@ -186,8 +186,8 @@ def speeds(figure: Figure) -> tuple[float, float, float, float]:
 def draw(report: Report, path: Path) -> None:
     """Draw how many times as fast each case is, with its spread, and what was asked for."""
     import matplotlib as mpl  # noqa: PLC0415 - a second to load, for the end of a run
-    from matplotlib.figure import Figure as Drawing  # noqa: PLC0415 - as above
-    from matplotlib.ticker import ScalarFormatter  # noqa: PLC0415 - as above
+    from matplotlib.figure import Figure as Drawing  # noqa: PLC0415 - a second to load, for the end of a run
+    from matplotlib.ticker import ScalarFormatter  # noqa: PLC0415 - a second to load, for the end of a run
 
     figures = drawn(report)
     with mpl.rc_context({"svg.hashsalt": "penstock", "font.size": 9}):

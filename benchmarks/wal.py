@@ -123,9 +123,9 @@ def appends(root: Path) -> None:
     for size in (1, 64, 512):
         raw, one, many, sqlite = middle(
             lambda size=size: raw_append(root / f"raw-{size}", size),  # type: ignore[misc]  # - a default binds it
-            lambda size=size: log_append(root / f"log-{size}", size, many=False),  # type: ignore[misc]  # - as above
-            lambda size=size: log_append(root / f"many-{size}", size, many=True),  # type: ignore[misc]  # - as above
-            lambda size=size: sqlite_append(root / f"sqlite-{size}", size),  # type: ignore[misc]  # - as above
+            lambda size=size: log_append(root / f"log-{size}", size, many=False),  # type: ignore[misc]  # - a default binds it
+            lambda size=size: log_append(root / f"many-{size}", size, many=True),  # type: ignore[misc]  # - a default binds it
+            lambda size=size: sqlite_append(root / f"sqlite-{size}", size),  # type: ignore[misc]  # - a default binds it
         )
         _console.print(
             f"append, groups of {size:3}: raw {raw * 1e6:5.0f} us; append {raw / one:4.0%} of its speed, append_many "

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 SUFFIX = ".py"
 KILL_AT_BATCH = (1, 3)
-BATCH_BYTES = "1m"
+BATCH_BYTES = "512k"
 SCHEMA = pa.schema([("kind", pa.string()), ("name", pa.string()), ("n", pa.int64())])
 
 
@@ -94,7 +94,9 @@ def run_and_kill(command: list[str], work: Path, at: int, queries: int) -> None:
             print(f"killed with SIGKILL behind batch {at}")
             return
         time.sleep(0.01)
-    sys.exit("it ended before it could be killed")
+    if process.returncode:
+        sys.exit(f"it failed: status {process.returncode}")
+    print("it ended before it could be killed: a machine so busy, or input so small, shows a repeated start instead")
 
 
 def expected(source: Path) -> dict[tuple[str, str], int]:

@@ -50,7 +50,7 @@ class Feed(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(json.dumps(body).encode())
 
-    def log_message(self, *_: Any) -> None:  # noqa: ANN401 - as in its parent
+    def log_message(self, *_: Any) -> None:  # noqa: ANN401 - its parent takes anything
         """Say nothing."""
 
 

@@ -47,6 +47,12 @@ def pytest_unconfigure() -> None:
         shutil.rmtree(JAVA_FILES, ignore_errors=True)  # one that ends just now removes its own
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """Return for `-n auto` and `-n logical` one more than there are cores: tests of Spark, HDFS and kills wait for much of their time."""
+    return (os.cpu_count() or 1) + 1
+
+
 def pytest_itemcollected(item: pytest.Item) -> None:
     """Mark what asks for `spark` or `hdfs`, and keep all of a kind in one process: each takes seconds and a gigabyte.
 
@@ -55,6 +61,8 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     asked = [name for name in ("spark", "hdfs") if name in getattr(item, "fixturenames", ())]
     for name in asked:
         item.add_marker(getattr(pytest.mark, name))
+    if "postgres" in getattr(item, "fixturenames", ()):
+        item.add_marker(pytest.mark.slow)  # it has a server to start
     groups = [name for name in ("hdfs", "spark") if item.get_closest_marker(name)]
     if groups and item.config.pluginmanager.hasplugin("xdist"):
         item.add_marker(pytest.mark.xdist_group(groups[0]))

@@ -35,6 +35,8 @@ from penstock.session import archive
 if TYPE_CHECKING:
     pass
 
+pytestmark = pytest.mark.slow
+
 OURS = Series("ours", (2.0, 1.0, 3.0))
 SPARK = Series("Spark", (4.0, 3.0, 9.0))
 

@@ -63,7 +63,7 @@ BELOW: dict[str, set[str]] = {
     "verify": _BINDINGS,
     "cli": _BINDINGS | {ROOT, "verify"},
     "__main__": {"cli"},
-    ROOT: _BINDINGS,
+    ROOT: _BINDINGS | {"verify"},
     **dict.fromkeys(_PLUGINS, _BINDINGS | {ROOT}),
 }
 

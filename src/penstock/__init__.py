@@ -10,46 +10,80 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from penstock import errors
-    from penstock.aio.function import AsyncFunction, in_threads
-    from penstock.aio.retry import Retry
-    from penstock.errors import PenstockError
-    from penstock.ingestion.job import Ingested, ingest
+    from penstock.aio.commons import Cache
+    from penstock.aio.function import AsyncFunction, Call, Context, in_threads
+    from penstock.aio.retry import Retry, retry_after
+    from penstock.errors import CallFailed, PenstockError
+    from penstock.ingestion.dry import DryRun
+    from penstock.ingestion.job import Ingested, dry_run, ingest
+    from penstock.ingestion.late import Late, NotRead, late
+    from penstock.sink.adopt import Adopted, adopt
+    from penstock.spark.aside import split_bad
     from penstock.spark.calls import AsyncMap, async_map, call_counts, split_errors
     from penstock.spark.local import local_session
     from penstock.spark.register import register
     from penstock.spark.replayable import replayable
+    from penstock.verify.retry import retry
 
 __version__ = "0.1.0"
 __all__ = [
+    "Adopted",
     "AsyncFunction",
     "AsyncMap",
+    "Cache",
+    "Call",
+    "CallFailed",
+    "Context",
+    "DryRun",
     "Ingested",
+    "Late",
+    "NotRead",
     "PenstockError",
     "Retry",
+    "adopt",
     "async_map",
     "call_counts",
+    "dry_run",
     "errors",
     "in_threads",
     "ingest",
+    "late",
     "local_session",
     "register",
     "replayable",
+    "retry",
+    "retry_after",
+    "split_bad",
     "split_errors",
 ]
 
 _HOMES = {
+    "Adopted": "penstock.sink.adopt",
     "AsyncFunction": "penstock.aio.function",
     "AsyncMap": "penstock.spark.calls",
+    "Cache": "penstock.aio.commons",
+    "Call": "penstock.aio.function",
+    "CallFailed": "penstock.errors",
+    "Context": "penstock.aio.function",
+    "DryRun": "penstock.ingestion.dry",
     "Ingested": "penstock.ingestion.job",
+    "Late": "penstock.ingestion.late",
+    "NotRead": "penstock.ingestion.late",
     "PenstockError": "penstock.errors",
     "Retry": "penstock.aio.retry",
+    "adopt": "penstock.sink.adopt",
     "async_map": "penstock.spark.calls",
     "call_counts": "penstock.spark.calls",
+    "dry_run": "penstock.ingestion.job",
     "in_threads": "penstock.aio.function",
     "ingest": "penstock.ingestion.job",
+    "late": "penstock.ingestion.late",
     "local_session": "penstock.spark.local",
     "register": "penstock.spark.register",
     "replayable": "penstock.spark.replayable",
+    "retry": "penstock.verify.retry",
+    "retry_after": "penstock.aio.retry",
+    "split_bad": "penstock.spark.aside",
     "split_errors": "penstock.spark.calls",
 }
 _MODULES = ("errors", "testing", "wal", "windows")

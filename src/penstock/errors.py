@@ -14,6 +14,7 @@
     |   +-- BadFile                 a file cannot be read at all
     |   +-- FileChanged             a planned file shrank, changed or vanished
     |   +-- FileTooLate             a file appeared further behind the cursor than `lateness`
+    |   +-- TooMuchSetAside         more was set aside than `maxBadRecords` or `maxBadFraction` allow
     +-- CommitError                 a batch was not committed: look at why, run again
     |   +-- Fenced                  a newer driver owns the sink: stop this one
     |   +-- CheckpointMismatch      checkpoint and ledger (or store) tell different stories
@@ -150,6 +151,12 @@ class FileTooLate(InputError):
     """A new file appeared further behind the cursor than `lateness` allows, and `tooLate=fail`."""
 
     code = "PST-204"
+
+
+class TooMuchSetAside(InputError):
+    """More records and files were set aside than `maxBadRecords` or `maxBadFraction` allow; nothing of the batch is visible."""
+
+    code = "PST-205"
 
 
 class CommitError(PenstockError):

@@ -133,6 +133,7 @@ def test_value_too_long_for_a_directory(spark: SparkSession, place: Lines) -> No
     assert place.is_whole()
 
 
+@pytest.mark.slow
 @follows("PST-103")
 def test_library_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     """`DependencyError`: what the command in the message installs are the libraries that were missing."""

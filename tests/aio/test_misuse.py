@@ -172,6 +172,7 @@ def test_settings_at_their_limits() -> None:
         (lambda: Retry(delay=1.0, max_delay=0.5), "retry: delay=1.0; expected at most max_delay=0.5"),
         (lambda: Retry(max_attempts=HUGE, delay=HUGE), "retry: delay="),
         (lambda: Retry(on=lambda: True), "retry: on does not take (error)"),  # type: ignore[arg-type, misc]
+        (lambda: Retry(delay=lambda: 1.0), "retry: delay does not take (attempt, error)"),  # type: ignore[arg-type, misc]
         (lambda: Retry(on_result=lambda one, two: True), "retry: on_result does not take (outputs)"),  # type: ignore[arg-type, misc]
         (lambda: Retry(attempts=3), "Retry: unknown parameter 'attempts'; did you mean 'max_attempts'?"),  # type: ignore[call-arg]
         (lambda: Retry(retries=3), "Retry: unknown parameter 'retries'; expected one of max_attempts, delay,"),  # type: ignore[call-arg]

@@ -362,6 +362,7 @@ def test_a_call_that_was_given_up_holds_its_place() -> None:
     assert told.counts.late == 1
 
 
+@pytest.mark.slow
 def test_no_timer_is_left() -> None:
     """100,000 limits armed and never met leave nothing in the loop (A10)."""
     left = []
@@ -872,7 +873,8 @@ async def _asks(_: Any) -> bool:
     ("name", "value"),
     [
         *(("max_attempts", wrong) for wrong in (0, True, 2.0, "3")),
-        *(("delay", wrong) for wrong in (-1, "1s", None, True, float("nan"), float("inf"))),
+        *(("delay", wrong) for wrong in (-1, "1s", None, True, float("nan"), float("inf"), _asks)),
+        *(("budget", wrong) for wrong in (-0.1, "10%", True, float("nan"))),
         *(("backoff", wrong) for wrong in (0.5, "2", float("inf"))),
         *(("max_delay", wrong) for wrong in (-1, "30s", None)),
         *(("jitter", wrong) for wrong in (2, -0.1, "0")),

@@ -14,6 +14,8 @@ from typer.testing import CliRunner
 
 from penstock import clock
 from penstock.cli.app import app
+from penstock.formats.account import Account
+from penstock.formats.aside import Aside
 from penstock.ingestion import stage as stages
 from penstock.options import SOURCE, parse
 from penstock.sink.sink import Batch, Sink
@@ -130,12 +132,18 @@ class Pipeline:
 
     def _commit(self, splits: list[Any], how: Any) -> None:
         sink, batch = self.sink(), Batch(self.query, self.batch)
-        schema = stages.Stage.of(self.stage).schema
-        rows = list(how.batches(splits))
+        stage = stages.Stage.of(self.stage)
         if self.corrupt:
-            lines = [line for found in rows for line in found.column(0).to_pylist()]
-            rows = [pa.RecordBatch.from_pydict({"value": self.corrupt(lines)}, schema=schema)]
-        result = sink.write(sink.begin(self.owner, batch), self.query, self.batch, 0, schema, rows)
+            lines = [line for found in how.batches(splits) for line in found.column(0).to_pylist()]
+            rows: Any = [pa.RecordBatch.from_pydict({"value": self.corrupt(lines)}, schema=stage.schema)]
+            aside = account = None
+        else:
+            text = stage.plain_text and sink.options["format"] == "text" and not sink.options["bucketBy"]
+            carried = iter([configured.carried(splits, how.format.zone)])
+            aside, account = Aside(restarts=True), Account()
+            rows = stages.CarriedRows(stage, carried, account, aside, text=text, errors="fail")
+        begun = sink.begin(self.owner, batch)
+        result = sink.write(begun, self.query, self.batch, 0, stage.schema, rows, account, aside=aside)
         sink.commit(batch, [result])
 
     def _log(self, kind: str, text: str) -> None:

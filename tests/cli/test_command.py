@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from tests.cli.conftest import Said
 
-COMMANDS = ["ingest", "status", "files", "verify", "finish", "clean", "warmup", "demo"]
+COMMANDS = ["ingest", "status", "files", "verify", "finish", "clean", "late", "adopt", "warmup", "demo"]
 HEAVY = ["pyspark", "py4j", "polars", "pyarrow", "numpy", "pandas"]
 
 
@@ -199,7 +199,7 @@ def test_an_output_that_cannot_be_written_is_told_before_spark(
 
 def test_what_an_ingest_will_need_is_made_before_spark(src: Path) -> None:
     """The check leaves the directories that the ingest writes to, and nothing in them."""
-    ingest.Request.of(str(src), str(src.parent / "out"), ({}, []), ({}, []), None, str(src.parent / "ck"))
+    ingest.Request.of([str(src)], str(src.parent / "out"), ({}, []), ({}, []), None, str(src.parent / "ck"))
     made = sorted(path.relative_to(src.parent).as_posix() for path in src.parent.rglob("*"))
     assert made == ["ck", "in", "in/a.txt", "out", "out/_penstock"]
 
@@ -300,9 +300,9 @@ def test_a_reader_that_goes_away(tmp_path: Path) -> None:
 def test_the_formats_follow_the_source(src: Path) -> None:
     """The output has the source's format unless another is asked for."""
     flags: dict[str, str | None] = {"format": "json", "schema": "a bigint"}
-    made = ingest.Request.of(str(src), str(src.parent / "out"), (flags, []), ({"format": None}, []), None, None)
+    made = ingest.Request.of([str(src)], str(src.parent / "out"), (flags, []), ({"format": None}, []), None, None)
     assert made.sink["format"] == "json"
-    made = ingest.Request.of(str(src), str(src.parent / "out"), (flags, []), ({"format": "parquet"}, []), None, None)
+    made = ingest.Request.of([str(src)], str(src.parent / "out"), (flags, []), ({"format": "parquet"}, []), None, None)
     assert made.sink["format"] == "parquet"
 
 

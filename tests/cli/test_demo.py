@@ -117,6 +117,7 @@ def test_a_directory_in_use_is_refused(penstock: Callable[..., Said], tmp_path: 
     assert (tmp_path / "mine.txt").exists()
 
 
+@pytest.mark.slow
 def test_a_run_that_is_not_killed_fails_the_demo(
     penstock: Callable[..., Said], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -25,6 +25,7 @@ from penstock.cli.progress import Course, reporter
 from penstock.errors import PenstockError
 from penstock.ingestion.job import Ingested
 from penstock.testing import FakeClock
+from tests.soak.records import DDL, Records
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,8 +44,11 @@ class Place:
         self.src.mkdir()
 
     def put(self, name: str, text: str) -> None:
+        self.put_bytes(name, text.encode())
+
+    def put_bytes(self, name: str, data: bytes) -> None:
         path = self.src / name
-        path.write_text(text, encoding="utf-8")
+        path.write_bytes(data)
         before = path.stat().st_mtime - 60
         os.utime(path, (before, before))
 
@@ -109,6 +113,18 @@ class TestProcess:
         status, out, _ = place.run("verify", "out", "--source", "in", "--transform", "calling:calls")
         assert status == 1
         assert "'calling:calls' makes asynchronous calls" in " ".join(out.split())
+
+    @pytest.mark.parametrize(("form", "to"), [("orc", "avro"), ("avro", "orc")])
+    def test_tables_of_others_become_tables_of_others(self, place: Place, form: str, to: str) -> None:
+        """ORC and Avro by others' writers pass the command into each other, and others' readers find the same rows there."""
+        records = Records(7, form, to)
+        for file in range(2):
+            place.put_bytes(records.name(file).rpartition("/")[2], records.contents(file))
+        options = ("--format", form, "--to", to, "--schema", DDL)
+        status, done, err = place.ingest(*options)
+        assert (status, done["ok"]) == (0, True), err
+        rows = [row for path in place.dst.glob(f"*.{to}") for row in records.read(path.name, path.read_bytes())]
+        assert sorted(rows) == sorted(records.row(name) for file in range(2) for name in records.ids(file))
 
     def test_twice(self, place: Place) -> None:
         """All records of a source are taken, through a transform of the current directory; again, only what is new."""
@@ -397,6 +413,7 @@ def test_a_signal_where_nothing_is_to_be_finished() -> None:
         os.kill(os.getpid(), signal.SIGTERM)
 
 
+@pytest.mark.slow
 def test_a_spark_that_does_not_start_says_why(place: Place) -> None:
     """Without a Java the error is one message that says what is missing."""
     place.put("a.txt", "one\n")

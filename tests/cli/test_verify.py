@@ -7,11 +7,13 @@ import os
 import random
 import shutil
 from typing import TYPE_CHECKING
+from unittest.mock import patch
 
 import pyarrow as pa
 import pytest
 
 from penstock import failpoints
+from penstock.sink.layout import Layout
 from penstock.verify import sums, verify
 from tests.support.extras import WITH_AVRO
 
@@ -73,6 +75,7 @@ def test_an_output_in_order(penstock: Callable[..., Said], written: Output) -> N
     assert said.facts["ok"] is True
     assert said.facts["output"]["sinks"] == [
         {"sink": "s", "files": 3, "rows": 8, "bytes": 16, "open_rows": 1, "owed_files": 0, "unnamed_files": 0}
+        | {"aside_files": 0, "aside_lines": 0}
     ]
     assert said.facts["output"]["hidden_files"] == 2
     assert "verified: every file is there" in penstock("verify", written.root).out
@@ -246,6 +249,38 @@ def test_files_that_are_not_ingested_yet(penstock: Callable[..., Said], pipeline
     said = penstock("verify", line.dst, "--source", line.src)
     assert said.status == 0
     assert "1 file not ingested yet (4 B)" in said.out
+
+
+def test_runs_in_different_time_zones(pipeline: Callable[..., Pipeline]) -> None:
+    """Times that say no zone were read in that of their run, up to the middle of a file: so are they compared, not in the last one's."""
+    form = {"schema": JSON_SCHEMA, "sink_options": {"format": "json"}}
+    line = pipeline(source={"format": "json", "maxBytesPerTrigger": "100"}, **form)
+    rows = [f'{{"id": {number}, "at": "2026-07-01T12:00:{number:02d}"}}' for number in range(10)]
+    for place, zone in enumerate(("Europe/Berlin", "Asia/Kolkata", "UTC")):
+        line.put(f"{place}.json", *rows)
+        later = pipeline(source=line.source | {"sessionTimeZone": zone}, **form)
+        later.batch, later.offset, line = line.batch, line.offset, later
+        line.run()
+    for _ in range(20):
+        line.run()
+    found = against(line.dst, line.src)
+    assert (found.proved, found.source_records, found.waiting_files) == (True, 30, 0)
+
+
+def test_rows_that_were_published_as_text(penstock: Callable[..., Said], pipeline: Callable[..., Pipeline]) -> None:
+    """Rows of an earlier version that no file can hold are compared while they are staged, and as the JSON that `finish` makes of them."""
+    empty = {"name": "meta", "type": {"type": "struct", "fields": []}, "nullable": True, "metadata": {}}
+    fields = [*json.loads(JSON_SCHEMA)["fields"], empty]
+    schema = json.dumps({"type": "struct", "fields": fields})
+    line = pipeline(source={"format": "json"}, schema=schema, sink_options={"format": "parquet"})
+    line.put("a.json", '{"id": 1, "meta": {}}', '{"id": 2}')
+    with patch.object(Layout, "check"):
+        line.run(finish=False)
+    staged = against(line.dst, line.src)
+    assert (staged.proved, staged.output_records) == (True, 2)
+    assert penstock("finish", line.dst, "--as-text").status == 0
+    finished = against(line.dst, line.src)
+    assert (finished.proved, finished.reason, finished.output_records) == (True, "", 2)
 
 
 def test_a_file_that_came_too_late_is_missing(pipeline: Callable[..., Pipeline]) -> None:

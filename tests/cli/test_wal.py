@@ -11,13 +11,21 @@ import threading
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from penstock.cli.app import app
 from penstock.wal import Writer
 from tests.support.damage import flipped
 
 
 def wal(*arguments: object, lines: bytes = b"") -> tuple[int, bytes, bytes]:
-    """Run the command in a process; return its status, and what it said on both outputs."""
+    """Run the command in this process; return its status, and what it said on both outputs."""
+    result = CliRunner().invoke(app, ["wal", *map(str, arguments)], input=lines)
+    return result.exit_code, result.stdout_bytes, result.stderr_bytes
+
+
+def wal_process(*arguments: object, lines: bytes = b"") -> tuple[int, bytes, bytes]:
+    """Run the command in a process of its own, on pipes, as users do."""
     command = [sys.executable, "-m", "penstock.cli", "wal", *map(str, arguments)]
     done = subprocess.run(command, input=lines, capture_output=True, check=False, timeout=60)
     return done.returncode, done.stdout, done.stderr
@@ -33,19 +41,20 @@ def log(tmp_path: Path) -> Path:
     return tmp_path / "log"
 
 
+@pytest.mark.slow
 def test_lines_go_in_and_come_out(tmp_path: Path) -> None:
     """What is appended is read as it was, bytes and empty lines too; the position that is printed is where the next line goes."""
     log = tmp_path / "log"
-    status, first, _ = wal("append", log, lines=b"a\n\n\xff\nlast")
+    status, first, _ = wal_process("append", log, lines=b"a\n\n\xff\nlast")
     assert status == 0
-    assert wal("append", log, "--json", lines=b"more\n")[0] == 0
-    assert wal("read", log)[:2] == (0, b"a\n\n\xff\nlast\nmore\n")
-    assert wal("read", log, "--from", first.decode().strip())[:2] == (0, b"more\n")
-    said = [json.loads(line) for line in wal("read", log, "--json")[1].splitlines()]
+    assert wal_process("append", log, "--json", lines=b"more\n")[0] == 0
+    assert wal_process("read", log)[:2] == (0, b"a\n\n\xff\nlast\nmore\n")
+    assert wal_process("read", log, "--from", first.decode().strip())[:2] == (0, b"more\n")
+    said = [json.loads(line) for line in wal_process("read", log, "--json")[1].splitlines()]
     assert [each["record"] for each in said[:-1]] == ["a", "", "\udcff", "last", "more"]
     assert said[-1]["records"] == 5
     for number, each in enumerate(said[:-1]):
-        assert wal("read", log, "--from", each["position"])[1].count(b"\n") == 5 - number
+        assert wal_process("read", log, "--from", each["position"])[1].count(b"\n") == 5 - number
 
 
 @pytest.mark.parametrize(("ended_by", "options"), [(signal.SIGINT, []), (signal.SIGTERM, ["--json"])])
@@ -112,11 +121,11 @@ def test_statuses(log: Path, tmp_path: Path) -> None:
         status, _, error = wal(command, log)
         assert status == 3
         assert b"is damaged at byte 88" in error
-    assert wal("append", log, lines=b"x\n")[0] == 3
+    assert wal_process("append", log, lines=b"x\n")[0] == 3
     facts = json.loads(wal("repair", log, "--json")[1])
     assert facts["copies"] == [f"{segment}.broken"]
     assert wal("verify", log)[0] == 0
-    assert wal("append", log, lines=b"x\n")[0] == 0
+    assert wal_process("append", log, lines=b"x\n")[0] == 0
     assert wal("read", log)[1] == b"x\n"
 
 
@@ -125,7 +134,7 @@ def test_an_append_that_fails_says_how_far_it_came(tmp_path: Path, monkeypatch: 
     log = tmp_path / "log"
     lines = [b"%d" % number * 100 for number in range(2000)]  # more than a pipe holds
     monkeypatch.setenv("PENSTOCK_FAILPOINTS", "storage.write=nospace@4")
-    status, _, error = wal("append", log, lines=b"\n".join(lines))
+    status, _, error = wal_process("append", log, lines=b"\n".join(lines))
     monkeypatch.delenv("PENSTOCK_FAILPOINTS")
     assert status == 1
     told = re.search(rb"durable of the input: ([0-9,]+) lines?;", error)

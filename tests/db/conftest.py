@@ -24,7 +24,7 @@ def at() -> Iterator[At]:
         each.close()
 
 
-@pytest.fixture(params=["postgresql", "sqlite"])
+@pytest.fixture(params=[pytest.param("postgresql", marks=pytest.mark.slow), "sqlite"])
 def place(request: pytest.FixtureRequest, tmp_path: Path, at: At) -> Place:
     """Return a place in either database."""
     return at(f"sqlite://{tmp_path}/x.db" if request.param == "sqlite" else request.getfixturevalue("postgres").url)

@@ -226,7 +226,7 @@ def test_what_the_url_says_of_a_session_stands(postgres: Postgres) -> None:
         sql = "SELECT " + ", ".join(
             f"current_setting('{name}')" for name in ("lock_timeout", "TimeZone", "client_encoding")
         )
-        assert client.run(lambda db, sql=sql: db.execute(sql)) == [(lock, zone, "UTF8")]  # type: ignore[misc]  # - as above
+        assert client.run(lambda db, sql=sql: db.execute(sql)) == [(lock, zone, "UTF8")]  # type: ignore[misc]  # - a default binds it
         client.close()
     with pytest.raises(DatabaseError, match="statement timeout"):
         client.run(lambda db: db.execute("SELECT pg_sleep(60)"))
@@ -239,6 +239,7 @@ def test_server_that_only_reads(postgres: Postgres, at: At) -> None:
     assert not isinstance(error.value, DatabaseAway)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["postgresql", "sqlite"])
 def test_process_that_ends_says_nothing(postgres: Postgres, tmp_path: Path, kind: str) -> None:
     """A process that ends with its connection open closes it in order; the drivers complain of any other."""

@@ -100,6 +100,7 @@ def test_driver_is_killed_anywhere(place: Place) -> None:
     assert {row[1] for row in place.rows() if row[0] >= 10} == {f"db.commit.done{i}" for i in range(10)}
 
 
+@pytest.mark.slow
 def test_stopped_driver_is_fenced(place: Place) -> None:
     """F-D4: a process stopped by SIGSTOP behind its begin goes on when another has taken over: it ends, and changes nothing."""
     stopped = start(place, "stopped", 0)

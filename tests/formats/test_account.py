@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -75,6 +76,7 @@ _OBJECTS = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.slow
 @given(records=st.lists(_OBJECTS, max_size=6))
 def test_each_key_without_a_column_is_counted(records: list[dict[str, Any]]) -> None:
     """At any depth and in any spelling a key that no column has is counted as often as it stands there."""

@@ -54,6 +54,7 @@ def begun_characters(codec: str) -> list[bytes]:
     return begun + third[:: len(third) // SAMPLE + 1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("codec", SEVERAL_BYTES)
 def test_ascii_that_is_a_later_byte_or_spelled_twice_is_not_searched(codec: str) -> None:
     """The table says of every ASCII character what the decoder shows: no later byte, no other spelling, or unfit."""
@@ -71,6 +72,7 @@ def test_ascii_that_is_a_later_byte_or_spelled_twice_is_not_searched(codec: str)
     assert needless <= {*"~{|}`"}, "few are given up for nothing"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("codec", SEVERAL_BYTES)
 def test_what_is_searched_is_not_swallowed_by_a_character_that_was_cut(codec: str) -> None:
     """Behind any beginning of a character the decoder sees each searchable character, also as the last one of a block."""
@@ -163,6 +165,7 @@ def test_utf8_is_told_from_what_is_none(data: bytes) -> None:
         assert to_utf8(data, "utf-8", "replace") is data
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("codec", encodings())
 @given(data=st.data())
 def test_decoders_give_the_same_in_pieces(codec: str, data: st.DataObject) -> None:

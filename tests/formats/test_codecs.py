@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import BadFile, NotThere, OptionError
-from penstock.formats.codecs import codec_of, compress, decompressed, extension, unreadable
+from penstock.formats.codecs import codec_of, compress, decompressed, expansion, extension, unreadable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -324,9 +324,17 @@ def _with_dictionary(filters: list[dict[str, int]]) -> bytes:
     return packer.compress(b"x") + packer.flush()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("made", ["xz", "deflate", "brotli"])
 def test_bombs_in_other_codecs(made: str) -> None:
     """The limits hold for every codec."""
     codec, pack = MAKERS[made]
     with pytest.raises(BadFile, match="unpacks to"):
         unpacked(pack(bytes(1 << 26)), codec, ratio_max=100)
+
+
+@pytest.mark.parametrize("codec", ["gzip", "zstd"])
+def test_what_does_not_compress_grows_by_so_much(codec: str) -> None:
+    """A part is closed before the record that could pass its limit: noise of any length grows by no more than is said."""
+    for size in (0, 1, 7, 40, 99, 1000, 4096, 70_000, 200_000):
+        assert len(compress(NOISE[:size], codec)) <= size + expansion(size)

@@ -129,6 +129,7 @@ def expected_of(rows: Rows, reader: str) -> Rows:
     return rows
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reader", DEFAULT)
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(table=TABLES)
@@ -141,6 +142,7 @@ def test_every_value_is_read_by_readers_of_rfc4180(
     assert DEFAULT[reader](path) == expected_of(rows, reader)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reader", ESCAPED)
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(table=TABLES)

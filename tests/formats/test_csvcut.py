@@ -64,6 +64,7 @@ def small_scans(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(csvcut, "_HEADER_BYTES", 3)
 
 
+@pytest.mark.slow
 @EVERY
 @pytest.mark.usefixtures("small_scans")
 def test_every_cut_of_every_short_file(dialect: Dialect) -> None:
@@ -76,6 +77,7 @@ def test_every_cut_of_every_short_file(dialect: Dialect) -> None:
             assert csv_cut(reader(data), size, 0, target, dialect) == expected, text
 
 
+@pytest.mark.slow
 @EVERY
 def test_blocks_of_every_short_file(dialect: Dialect) -> None:
     """For every short file blocks lie edge to edge and begin at records; quotes that are not right are refused instead."""
@@ -139,6 +141,7 @@ def test_any_file_in_any_pieces(file: tuple[Dialect, str], data: st.DataObject) 
         assert starts == [start for start, _ in records.rows]
 
 
+@pytest.mark.slow
 @EVERY
 @pytest.mark.usefixtures("small_scans")
 def test_the_header_of_every_short_file(dialect: Dialect) -> None:

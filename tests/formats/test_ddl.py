@@ -30,7 +30,7 @@ def test_columns_of_all_kinds() -> None:
 
 
 WRONG = {
-    "id bigin, name string": (4, "column 'id': 'bigin' is no type; did you mean 'bigint'?"),
+    "id bigin, name string": (4, "column 'id': 'bigin' is no type; did you mean 'bigint'? a schema is columns"),
     "a int, b text": (10, "column 'b': 'text' is no type"),
     "a list<int>": (3, "'list' is no type"),
     "id bigint name string": (11, "found 'name' behind the type of column 'id', expected a comma in front of it"),

@@ -58,6 +58,7 @@ def all_of(data: bytes, width: int, dialect: Dialect, block_bytes: int) -> list[
     return found
 
 
+@pytest.mark.slow
 @EVERY
 @pytest.mark.parametrize("width", [1, 2])
 def test_every_short_file_has_the_rows_of_its_records(dialect: Dialect, width: int) -> None:
@@ -504,6 +505,7 @@ WRITTEN = st.builds(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(batch=flat_batches(), dialect=WRITTEN)
 def test_rows_survive(batch: pa.RecordBatch, dialect: Dialect) -> None:

@@ -22,6 +22,7 @@ from penstock.formats.jsonlines import Lines
 from penstock.formats.jsonquick import QuickReader
 from penstock.formats.jsonread import JsonReader
 from penstock.formats.malformed import MalformedError
+from penstock.formats.patterns import TimeForms
 from tests.formats.batches import VALUES, flat_batches, same_rows
 from tests.formats.spark import ANSWERS, REFUSED, TYPES, cast_to_string, same
 
@@ -292,6 +293,7 @@ def test_decimals_are_exact() -> None:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kind", [pa.decimal128(38, 0), pa.decimal128(38, 19), pa.decimal128(38, 38), pa.decimal128(10, 2)]
 )
@@ -498,6 +500,7 @@ def read_by(read: Callable[[], pa.RecordBatch | None]) -> pa.RecordBatch | None:
 READ = {"any": (FLAT, LINES), "nested": (SHAPED, complete(SHAPED)), "dense": (DENSE, complete(DENSE))}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("schema", "lines"), READ.values(), ids=READ)
 @settings(max_examples=200)
 @given(data=st.data())
@@ -506,12 +509,12 @@ def test_the_quick_readers_are_right_or_say_nothing(
 ) -> None:
     """Where a quick reader answers at all, its rows are those of the exact one, whatever the keys and values."""
     block = "".join(f"{line}\n" for line in data.draw(st.lists(lines, min_size=1, max_size=3))).encode()
-    exactly = read_by(lambda: jsonexact.exact(block, schema, "Europe/Berlin"))
-    quick = QuickReader(schema, "Europe/Berlin")
+    exactly = read_by(lambda: jsonexact.exact(block, schema, TimeForms("Europe/Berlin")))
+    quick = QuickReader(schema, TimeForms("Europe/Berlin"))
     answers = [read_by(lambda: quick.read(Lines(block), unknown=False)) for _ in range(2)]
     answers.append(read_by(lambda: quick.read(Lines(block), unknown=True)))
     if DenseReader.takes(schema):
-        answers.append(DenseReader(schema, "Europe/Berlin").read(block))
+        answers.append(DenseReader(schema, TimeForms("Europe/Berlin")).read(block))
     for answer in answers:
         if answer is not None:
             answer.validate(full=True)
@@ -534,7 +537,7 @@ USUAL = {
 def test_what_is_usual_does_not_need_the_exact_reader(block: str) -> None:
     """Usual files do not fall to the slower reader; nor does more than a piece of a file because of one odd line."""
     schema = pa.schema([("a", pa.int64()), ("s", pa.string())])
-    reader = JsonReader(schema, "UTC")
+    reader = JsonReader(schema, TimeForms())
     assert reader.read(f"{block}\n".encode(), Account()).equals(jsonexact.exact(block.encode(), schema))
     assert reader.exact_bytes == 0
     many = b'{"a":1,"s":"some words"}\n' * 100_000
@@ -554,7 +557,7 @@ def test_polars_is_as_strict_as_it_must_be() -> None:
     """The polars installed here refuses each value of a wrong type; an older one that does not is not asked."""
     wrong = {"bigint": ["1.5", '"1"', "true", "[1]", "1e3"], "double": ['"1.5"', "true"], "boolean": ["1", '"true"']}
     for kind, values in wrong.items():
-        reader = DenseReader(pa.schema([("a", TYPES[kind])]), "UTC")
+        reader = DenseReader(pa.schema([("a", TYPES[kind])]), TimeForms())
         assert [value for value in values if reader.read(f'{{"a":{value}}}\n'.encode()) is not None] == []
     assert not any(is_strict(version) for version in ("1.20.0", "2.0.3", "0.9"))
     assert is_strict("2.1.0")

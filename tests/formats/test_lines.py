@@ -72,6 +72,7 @@ def check(data: bytes, sep: bytes | None, cuts: Iterable[int], block_bytes: int)
     assert found == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("alphabet", "separators", "length_max"),
     [(b"a\r\n", [None, b"\n", b"\r\n", b"\r", b"\n\n"], 5), (b"ab", [b"a", b"aa", b"ab", b"aba"], 7)],
@@ -86,6 +87,7 @@ def test_every_cut_of_every_short_file(alphabet: bytes, separators: list[bytes |
                 check(bytes(codes), sep, range(1, length), block_bytes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sep", SEPARATORS)
 @given(data=st.data())
 def test_any_cuts_of_any_file(sep: bytes | None, data: st.DataObject) -> None:
@@ -228,6 +230,7 @@ def wide_records(text: str, sep: str | None, codec: str) -> list[tuple[int, byte
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("codec", UNITS)
 @pytest.mark.parametrize("sep", [None, "\n", "|", "\r\n", "||", "|\n|", "\u0a00", "\N{GRINNING FACE}"])
 @given(data=st.data())

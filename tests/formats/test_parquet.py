@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import io
 import itertools
+import json
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,8 @@ from hypothesis import strategies as st
 
 from penstock.errors import BadFile, OptionError
 from penstock.formats.parquet import ParquetWriter, parquet_batches, parquet_schema
+from penstock.formats.schema import to_arrow
+from penstock.formats.stored import SPARK_KEY
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -327,3 +330,20 @@ def test_errors_of_writing_come_through() -> None:
     with pytest.raises(OSError, match="No space left") as caught:
         ParquetWriter(Full(), NUMBERS, "none")
     assert caught.value.errno == 28
+
+
+@pytest.mark.parametrize("told", ["comment", "type"])
+def test_schemas_that_only_spark_tells_apart(told: str) -> None:
+    """Two schemas are equal to Arrow whatever they carry for Spark: each file has its own, which a process makes once."""
+    footers = []
+    for value in ("interval hour", "interval day"):
+        metadata = {"comment": value} if told == "comment" else {}
+        kind = value if told == "type" else "long"
+        fields = [{"name": "a", "type": kind, "nullable": True, "metadata": metadata}]
+        schema = to_arrow(json.dumps({"type": "struct", "fields": fields}))
+        for _ in range(2):
+            file = io.BytesIO()
+            ParquetWriter(file, schema, "none").close()
+            footers.append(pq.ParquetFile(file).metadata.metadata[SPARK_KEY].decode())
+    assert footers[0] == footers[1] != footers[2] == footers[3]
+    assert ("interval hour" in footers[0], "interval day" in footers[2]) == (True, True)

@@ -82,6 +82,7 @@ def decoded(value: Any) -> Any:
     return type(value)(map(decoded, value)) if isinstance(value, (list, tuple)) else value
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 @given(data=st.data())
 def test_bytes_that_are_no_text_are_replaced_or_named(kind: pa.DataType, data: st.DataObject) -> None:

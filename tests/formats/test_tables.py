@@ -357,6 +357,7 @@ def has_struct_in_struct(kind: pa.DataType, *, inside: bool = False) -> bool:
     return (is_struct and inside) or any(has_struct_in_struct(part.type, inside=inside or is_struct) for part in parts)
 
 
+@pytest.mark.slow
 @table
 @given(st.data())
 def test_any_columns_survive(name: str, data: st.DataObject) -> None:

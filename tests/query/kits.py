@@ -6,6 +6,7 @@ import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from penstock.db.batches import TableBatches
 from penstock.db.databases import database as open_database
 from penstock.errors import DatabaseAway, StorageError
 from penstock.formats.account import Account
+from penstock.formats.aside import Aside
 from penstock.formats.schema import conform
 from penstock.options import DATABASE, SINK, parse
 from penstock.query.writing import BatchSink
@@ -41,7 +43,7 @@ def conformed(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     return (conform(batch, TEXT) for batch in rows)
 
 
-def _unwatched(rows: Iterator[pa.RecordBatch], _account: Account) -> Iterator[pa.RecordBatch]:
+def _unwatched(rows: Iterator[pa.RecordBatch], _account: Account, _aside: Aside) -> Iterator[pa.RecordBatch]:
     """Return the rows as text, and tell nothing of them."""
     return conformed(rows)
 
@@ -177,6 +179,67 @@ class TableKit(Kit):
         """Close all connections."""
         for client in self._clients.values():
             client.close()
+
+
+class ServerKit(TableKit):
+    """A table of PostgreSQL, of a real server, in a schema that each kit has anew."""
+
+    url = ""  # of the server, which the test names
+    _schema = "kit"
+
+    def __init__(self, root: Path, patch: pytest.MonkeyPatch) -> None:
+        super().__init__(root, patch)
+        patch.setattr(database.Database, "_lock_millis", 1)  # none would be to wait for ever
+        self._own = open_database(self.url, lambda: None)
+        self._copies = count()
+        for (schema,) in self._run(f"SELECT nspname FROM pg_namespace WHERE nspname LIKE '{self._schema}%'"):
+            self._run(f"DROP SCHEMA {schema} CASCADE")
+        self._run(f"CREATE SCHEMA {self._schema}")
+        self._of_schema = f"{self.url}&options=-c%20search_path%3D{self._schema}"
+
+    def _run(self, sql: str) -> list[tuple[Any, ...]]:
+        return self._own.run(lambda db: db.execute(sql))
+
+    def _client(self) -> Database:
+        if self.process not in self._clients:
+            self._clients[self.process] = open_database(self._of_schema, lambda: None)
+        return self._clients[self.process]
+
+    def opens(self) -> Callable[[str], BatchSink[Any, Any]]:
+        """Return what opens the sink."""
+        return partial(self._open, self._of_schema)
+
+    def _tables(self, schema: str) -> list[str]:
+        return [name for (name,) in self._run(f"SELECT tablename FROM pg_tables WHERE schemaname = '{schema}'")]
+
+    def rows(self) -> list[str]:
+        """Return the table."""
+        there = "t" in self._tables(self._schema)
+        return sorted(value for (value,) in self._run(f"SELECT value FROM {self._schema}.t")) if there else []
+
+    def copy(self) -> Any:
+        """Return the name of a schema that has all tables as they are."""
+        copied = f"{self._schema}_{next(self._copies)}"
+        self._run(f"CREATE SCHEMA {copied}")
+        for table in self._tables(self._schema):
+            self._run(f"CREATE TABLE {copied}.{table} AS TABLE {self._schema}.{table}")
+        return copied
+
+    def put_back(self, copied: Any) -> None:
+        """Have the rows of all tables as they were; one that was not there is dropped."""
+        self.close()
+        kept = self._tables(copied)
+        for table in self._tables(self._schema):
+            if table in kept:
+                self._run(f"TRUNCATE {self._schema}.{table}")
+                self._run(f"INSERT INTO {self._schema}.{table} SELECT * FROM {copied}.{table}")
+            else:
+                self._run(f"DROP TABLE {self._schema}.{table}")
+
+    def close(self) -> None:
+        """Close all connections."""
+        super().close()
+        self._own.close()
 
 
 class ToyKit(Kit):

@@ -248,7 +248,7 @@ class SinkContract:
             started = driver.begin(number)
             reports = driver.tasks(started, number)
             assert pickle.loads(pickle.dumps(reports)) == reports  # noqa: S301 - our own bytes
-            assert pickle.loads(pickle.dumps(started.begun)) == started.begun  # noqa: S301 - as above
+            assert pickle.loads(pickle.dumps(started.begun)) == started.begun  # noqa: S301 - our own bytes
             driver.commit(reports, number)
 
     @pytest.mark.parametrize("name", ["a", "b"])
@@ -285,6 +285,7 @@ class SinkContract:
         driver.run(2)
         assert kit.rows() == all_rows(0, 1, 2)
 
+    @pytest.mark.slow
     def test_crash_at_every_step_and_again_in_the_recovery(self, new: Callable[[], Kit]) -> None:
         """A driver dies at each step of a batch, and who repeats it at each step of that: no row is lost or doubled.
 

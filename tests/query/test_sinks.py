@@ -11,7 +11,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -21,8 +21,11 @@ from penstock.query import checkpoint, fence, writing
 from penstock.query.order import Standing, place
 from penstock.testing import FakeClock
 from tests.query import toy
-from tests.query.kits import FileKit, TableKit, ToyKit
+from tests.query.kits import FileKit, ServerKit, TableKit, ToyKit
 from tests.query.suite import Kit, SinkContract
+
+if TYPE_CHECKING:
+    from tests.support.postgres import Postgres
 
 _LINES_MAX = 100
 
@@ -68,6 +71,17 @@ class TestTable(SinkContract):
     @pytest.fixture
     def new(self, root: Path) -> Iterator[Callable[[], Kit]]:
         yield from made(TableKit, root)
+
+
+class TestServer(SinkContract):
+    # These take minutes of a real server: `tests/db/test_crashes.py` has it and its drivers killed and stopped at each step.
+    test_crash_at_every_step_and_again_in_the_recovery = None  # type: ignore[assignment]  # - no test here
+    test_driver_that_stops_at_every_step_is_fenced = None  # type: ignore[assignment]  # - no test here
+
+    @pytest.fixture
+    def new(self, root: Path, postgres: Postgres, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], Kit]]:
+        monkeypatch.setattr(ServerKit, "url", postgres.url)
+        yield from made(ServerKit, root)
 
 
 class TestToy(SinkContract):

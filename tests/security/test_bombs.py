@@ -37,6 +37,7 @@ NESTED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["long", "string", "list", "struct", "map"])
 def test_deep_nesting_is_a_bad_record(tmp_path: Path, kind: str) -> None:
     """JSON nested 100,000 deep is refused whatever the column is, and does not use up the stack."""
@@ -44,6 +45,7 @@ def test_deep_nesting_is_a_bad_record(tmp_path: Path, kind: str) -> None:
     assert [said for said in found.values() if not said.startswith("[PST-201]")] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["long", "double", "decimal"])
 def test_numbers_of_a_million_digits_are_bad_records(tmp_path: Path, kind: str) -> None:
     """A number without end is refused, as a number and in a string; it does not become another number."""
@@ -59,6 +61,7 @@ def test_numbers_of_a_million_digits_are_bad_records(tmp_path: Path, kind: str) 
     assert [said for said in found.values() if not said.startswith("[PST-201]")] == []
 
 
+@pytest.mark.slow
 def test_wide_records_are_read_or_refused(tmp_path: Path) -> None:
     """A million keys, fields, quotes or blank lines are read in their turn; what is no record is refused."""
     keys = b"{" + b",".join(b'"k%d":1' % i for i in range(MILLION)) + b',"a":7}\n'
@@ -88,6 +91,7 @@ def test_a_record_without_end_is_refused_in_bounded_memory(tmp_path: Path, form:
     assert "byte 0: found a record of more than 1.0 GiB" in found["endless"]
 
 
+@pytest.mark.slow
 def test_compressed_bombs_are_bad_files(tmp_path: Path) -> None:
     """What unpacks without end is refused; packed twice it is only what is inside, and 100,000 empty members are nothing."""
     zeros = bytes(64 << 20)
@@ -143,6 +147,7 @@ def damaged(data: bytes, draw: random.Random) -> bytes:
     return bytes(changed)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_damaged_parquet_files_are_refused_or_whole(tmp_path: Path, seed: int) -> None:
     """1,000 damaged files: each is a `BadFile` or has all its rows; none ends the process, none loses rows in silence."""
@@ -156,6 +161,7 @@ def test_damaged_parquet_files_are_refused_or_whole(tmp_path: Path, seed: int) -
     assert "rows: 200" in found.values()
 
 
+@pytest.mark.slow
 def test_parquet_value_repeated_without_end(tmp_path: Path) -> None:
     """421 bytes that stand for 64 GiB of text, a long value repeated by its dictionary, are refused when memory ends."""
     file = io.BytesIO()

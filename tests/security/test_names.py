@@ -184,7 +184,7 @@ def test_any_value_alone_stays_apart_and_inside(values: list[str]) -> None:
     try:
         found = buckets("{a}", pa.array(values))
     except TemplateError as error:
-        assert "bytes" in error.message  # noqa: PT017 - as above
+        assert "bytes" in error.message  # noqa: PT017 - some of these texts are too long once they are escaped
         return
     assert all(map(is_safe, found))
     assert {decoded(f"={bucket}")[0]: numbers for bucket, numbers in found.items()} == {

@@ -291,7 +291,7 @@ def test_a_member_is_not_dropped(output: Output) -> None:
     with pytest.raises(TemplateError, match="a column of its own"):
         output.sink(bucketBy="{st.x}", dropBucketColumns="true", format="json")
     sink = output.sink(bucketBy="{country}", dropBucketColumns="true", format="json")
-    assert sink.data_schema(NESTED)[1] == ("Country",)
+    assert sink.layout.data_schema(NESTED)[1] == ("Country",)
 
 
 @given(st.text(min_size=1, max_size=40))
@@ -375,6 +375,43 @@ def test_bad_file_names_are_refused(template: str) -> None:
     """I1, I3: unknown fields, hidden names, directories, and names that several files would share are refused at the start."""
     with pytest.raises(TemplateError, match="fileName|template"):
         NameTemplate.of(template, zone="UTC", growing=False)
+
+
+@pytest.mark.parametrize(
+    ("template", "time_format", "name"),
+    [
+        ("%HOST_%PEID_%FILENUM_%PROCID_%PELAUNCHNUM_%TIME.txt", "yyyyMMdd_HHmmss", "h_3_7_9_1_20260102_030405.txt"),
+        ("%FILENUM-%TIME", "yyyy-MM-dd'T'HHmm", "7-2026-01-02T0304.txt"),
+        ("%FILENUM-{time}", "%y%j", "7-26002.txt"),
+        ("{seq:03}%TIME", "hh a ''yy", "00703 AM '26.txt"),
+        ("{time:%H%M}-{seq}", "yyyy", "0304-7.txt"),
+        ("100%-{seq}", "yyyy", "100%-7.txt"),
+    ],
+)
+def test_variables_of_streams_are_fields(template: str, time_format: str, name: str) -> None:
+    """I1: %HOST and the others stand for what they are there; %TIME is written as `timeFormat` says."""
+    at = int(dt.datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC).timestamp()) * 10**9
+    values = {"sink": "s", "writer": 3, "seq": 7, "batch": 2, "host": "h", "pid": 9, "attempt": 1, "time": at}
+    names = NameTemplate.of(template, zone="UTC", growing=False, time_format=time_format)
+    assert names.render(".txt", **values) == name
+
+
+@pytest.mark.parametrize(
+    ("template", "time_format", "says"),
+    [
+        ("%FILENUM%USER", "yyyy", "unknown variable %USER; known are %HOST, %FILENUM"),
+        ("all%TIME", "yyyy", "would name several files alike"),
+        ("%FILENUM%TIME", "yyyy/MM", "no '/'"),
+        ("%FILENUM%TIME", "SSS", "SSS cannot be written; expected yyyy"),
+        ("%FILENUM%TIME", "'open", "a quote is not closed"),
+        ("%FILENUM%TIME", "%s", "%s in the time format"),
+    ],
+)
+def test_variables_that_make_no_name_are_refused(template: str, time_format: str, says: str) -> None:
+    """I1, I3: an unknown variable, a name without a counter, a format that cannot be written: each by name, at the start."""
+    with pytest.raises(TemplateError) as caught:
+        NameTemplate.of(template, zone="UTC", growing=False, time_format=time_format)
+    assert says in str(caught.value)
 
 
 def test_growing_files_need_a_fixed_name() -> None:

@@ -34,12 +34,13 @@ every_form = pytest.mark.parametrize("scene", FORMS, indirect=True)
 one_form = pytest.mark.parametrize("scene", ["bytes"], indirect=True)
 
 
+@pytest.mark.slow
 @every_form
 def test_staged_file_that_changed_after_its_commit(scene: Scene) -> None:
     """Any change of the bytes that a record names is `DamagedState`, and no row is seen wrongly; bytes behind them do not count.
 
-    `verify` tells it before anybody needs the file. In the larger files of Parquet every eleventh byte stands for all:
-    what is compared is bytes, whatever they mean.
+    `verify` tells it before anybody needs the file. In the larger files of tables every eleventh byte stands for all:
+    what is compared is bytes, whatever they mean; of lines, packed or not, it is every byte.
     """
     root = scene.output.root
     head = scene.sink().ledger.head()
@@ -49,7 +50,7 @@ def test_staged_file_that_changed_after_its_commit(scene: Scene) -> None:
     for name in named:
         path = f"_penstock/s/staging/{name}"
         data = (root / path).read_bytes()
-        for what, broken in damages(data, every=1 if len(data) < 200 else 11):
+        for what, broken in damages(data, every=1 if len(data) < 100 else 11):
             with put_back(root):
                 (root / path).write_bytes(broken)
                 report = verify(str(root)).output
@@ -58,6 +59,7 @@ def test_staged_file_that_changed_after_its_commit(scene: Scene) -> None:
                 assert error or "doubled" in what
 
 
+@pytest.mark.slow
 @one_form
 def test_every_change_of_a_record(scene: Scene) -> None:
     """A record, a fold or a note of options that was cut, altered or zeroed is `DamagedState` for all who read it.
@@ -87,6 +89,7 @@ def test_every_change_of_a_record(scene: Scene) -> None:
     assert rows(scene.visible()) == EXPECTED
 
 
+@pytest.mark.slow
 @every_form
 def test_state_file_that_is_gone(scene: Scene) -> None:
     """A state file that is deleted is an error that names it, or all rows are right without it; also where Spark repeats."""
@@ -101,6 +104,7 @@ def test_state_file_that_is_gone(scene: Scene) -> None:
     assert found["000000000004", "repeat"] is type(None)  # it is put again, with the rows of the second try
 
 
+@pytest.mark.slow
 @every_form
 def test_state_files_that_were_exchanged(scene: Scene) -> None:
     """Two state files that have changed places, or one that is there twice, are an error, or all rows are right."""

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from penstock.errors import OptionError
-from penstock.sink import parts
+from penstock.sink.byteparts import BytePart
 from penstock.sink.sink import Sink
 from penstock.verify import verify
 from tests.support.output import Output
@@ -62,7 +62,7 @@ def test_each_file_begins_with_one_header(
 ) -> None:
     """Parts that span batches and writers, that are written once or assembled, that grow: the names are there, once."""
     if own_files:
-        monkeypatch.setattr(parts.BytePart, "stage_bytes", 1)
+        monkeypatch.setattr(BytePart, "stage_bytes", 1)
     sink = pairs.sink(**(CSV | WAYS[way]))
     for batch in range(4):
         pairs.batch(sink, batch, rows_of(batch))

@@ -271,7 +271,7 @@ def test_driver_stalled_so_long_that_its_number_is_free_again(output: Output, mo
     assert decided.n not in b.ledger.numbers()
     seen = output.visible()
     with pytest.raises(Fenced):
-        a._put(decided)
+        a.committer.put(decided)
     assert decided.n not in b.ledger.numbers()
     output.batch(b, 6, {0: ["B6"]}, owner="B")
     assert output.lines() == [f"B{n}" for n in range(7)]

@@ -17,9 +17,10 @@ from penstock.errors import OptionError, Unwritable
 from penstock.formats.schema import to_arrow
 from penstock.formats.stored import SPARK_KEY, Stored
 from penstock.query.batch import Batch
-from penstock.sink import parts
 from penstock.sink.batch import Committed
+from penstock.sink.layout import Layout
 from penstock.sink.sink import Sink
+from penstock.sink.tableparts import ArrowPart
 from penstock.verify import verify
 from tests.support.advice import penstock
 from tests.support.follows import follows
@@ -104,7 +105,7 @@ def wedged(output: Output, kind: str) -> pa.RecordBatch:
     rows = pa.RecordBatch.from_arrays(
         [pa.array([1, 2], pa.int64()), pa.array(VALUES[kind], schema.field("meta").type)], schema=schema
     )
-    with patch.object(Sink, "check"):
+    with patch.object(Layout, "check"):
         taken(output.sink(format="parquet"), 0, rows)
     return rows
 
@@ -152,7 +153,7 @@ def test_parts_of_an_earlier_version_go_on(output: Output, monkeypatch: pytest.M
         {"name": "i", "type": "interval hour", "nullable": True, "metadata": {}},
     ]
     schema = schema_of({"type": "array", "elementType": {"type": "struct", "fields": nested}, "containsNull": True})
-    monkeypatch.setattr(parts.ArrowPart, "stage_bytes", stage_bytes)
+    monkeypatch.setattr(ArrowPart, "stage_bytes", stage_bytes)
     values: list[Any] = [[{"t": clocktime(1, 2, 3, 4000), "i": timedelta(hours=3)}, None], None]
     rows = pa.RecordBatch.from_arrays([pa.array([1, 2]), pa.array(values, schema.field("meta").type)], schema=schema)
     earlier = pa.schema([("id", pa.int64()), ("meta", without_metadata(schema.field("meta").type))])

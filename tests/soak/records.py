@@ -9,10 +9,12 @@ import random
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import fastavro
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 import xxhash
+from pyarrow import orc
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,6 +23,15 @@ COLUMNS = ("id", "k", "v", "t")
 DDL = "id string, k bigint, v double, t string"
 SCHEMA = pa.schema([("id", pa.string()), ("k", pa.int64()), ("v", pa.float64()), ("t", pa.string())])
 TEXT = pa.schema([("value", pa.string())])
+AVRO = {
+    "type": "record",
+    "name": "row",
+    "fields": [
+        {"name": name, "type": ["null", kind]}
+        for name, kind in zip(COLUMNS, ("string", "long", "double", "string"), strict=True)
+    ],
+}
+TABLES = ("parquet", "orc", "avro")  # compressed inside, if at all
 BUCKETS = 5
 _TEXTS = ("", None, "plain", 'a "quote"', "com,ma", "ünï 🚰", " blanks ", "back\\slash", "two\nlines", "=1+1", "null")
 _ROWS_MAX = 800
@@ -74,13 +85,13 @@ class Records:
 
     def name(self, file: int) -> str:
         """Return the name of input file number `file`, below the source."""
-        return f"{file % 3}/{file:06}.{self.form}{'.gz' if self.packed and self.form != 'parquet' else ''}"
+        return f"{file % 3}/{file:06}.{self.form}{'.gz' if self.packed and self.form not in TABLES else ''}"
 
     def contents(self, file: int) -> bytes:
         """Return the bytes of input file number `file`."""
         rows = [Records(self.seed, self.form, self.to).row(name) for name in self.ids(file)]
         data = _WRITERS[self.form](rows)
-        return gzip.compress(data, 1) if self.packed and self.form != "parquet" else data
+        return gzip.compress(data, 1) if self.packed and self.form not in TABLES else data
 
     def read(self, name: str, data: bytes, *, growing: bool = False) -> list[Row]:
         """Return the rows of an output file. A growing file may end in the middle of a record. Raises if it is torn."""
@@ -89,8 +100,8 @@ class Records:
                 data = pa.CompressedInputStream(pa.BufferReader(data), codec).read()
         if growing:
             data = data[: data.rfind(b"\n") + 1]
-        if self.to == "parquet":
-            table = pq.read_table(io.BytesIO(data))
+        if self.to in TABLES:
+            table = _READERS[self.to](data, self.schema)
         elif not data:
             return []
         elif self.to != "csv" and not data.endswith(b"\n"):
@@ -114,9 +125,27 @@ def _csv(rows: list[Row]) -> bytes:
     return "".join(f"{i},{k},{v},{text}\n" for (i, k, v, _), text in zip(rows, quoted, strict=True)).encode()
 
 
+def _table(rows: list[Row]) -> pa.Table:
+    return pa.Table.from_pylist([dict(zip(COLUMNS, row, strict=True)) for row in rows], SCHEMA)
+
+
 def _parquet(rows: list[Row]) -> bytes:
     data = io.BytesIO()
-    pq.write_table(pa.Table.from_pylist([dict(zip(COLUMNS, row, strict=True)) for row in rows], SCHEMA), data)
+    pq.write_table(_table(rows), data)
+    return data.getvalue()
+
+
+def _orc(rows: list[Row]) -> bytes:
+    data = io.BytesIO()
+    orc.write_table(_table(rows), data)
+    return data.getvalue()
+
+
+def _avro(rows: list[Row]) -> bytes:
+    data = io.BytesIO()
+    fastavro.writer(
+        data, AVRO, [dict(zip(COLUMNS, row, strict=True)) for row in rows], codec="deflate", sync_interval=4000
+    )
     return data.getvalue()
 
 
@@ -139,5 +168,16 @@ def _fields(data: bytes, schema: pa.Schema) -> pa.Table:
     )
 
 
-_WRITERS = {"text": _text, "json": _json, "csv": _csv, "parquet": _parquet}
-_READERS = {"text": _lines, "json": _objects, "csv": _fields}
+def _containers(data: bytes, schema: pa.Schema) -> pa.Table:
+    return pa.Table.from_pylist(list(fastavro.reader(io.BytesIO(data))), schema)
+
+
+_WRITERS = {"text": _text, "json": _json, "csv": _csv, "parquet": _parquet, "orc": _orc, "avro": _avro}
+_READERS = {
+    "text": _lines,
+    "json": _objects,
+    "csv": _fields,
+    "parquet": lambda data, _: pq.read_table(io.BytesIO(data)),
+    "orc": lambda data, _: orc.read_table(io.BytesIO(data)),
+    "avro": _containers,
+}

@@ -32,7 +32,7 @@ from penstock import clock
 from penstock.formats.schema import to_arrow
 from penstock.options import SINK, parse
 from penstock.query.batch import Batch
-from penstock.sink import parts
+from penstock.sink import byteparts, parts, tableparts, writer
 from penstock.sink.sink import Sink
 from penstock.storage import LocalStorage
 from penstock.testing import FakeClock
@@ -132,6 +132,14 @@ SPARK_CONFIGURATION = {
 _ROWS_MAX = 30
 _EXACT = Context(prec=60)
 _NESTED = 0.3
+_HOMES = {
+    "_STAGE_BYTES": parts,
+    "_BUFFER_BYTES": writer,
+    "_ROW_GROUP_BYTES": tableparts,
+    "_MEMBER_BYTES": byteparts,
+    "_OWN_FILES_MAX": parts,
+    "_SEGMENTS_MAX": parts,
+}
 _DEPTH = 3
 
 
@@ -187,9 +195,9 @@ class Case:
         with ExitStack() as stack:
             stack.enter_context(clock.use(FakeClock()))
             for name, value in self.memory.items():
-                stack.enter_context(patch.object(parts, name, value))
-            stack.enter_context(patch.object(parts.ArrowPart, "stage_bytes", self.memory["_ROW_GROUP_BYTES"]))
-            stack.enter_context(patch.object(parts.BytePart, "stage_bytes", self.memory["_STAGE_BYTES"]))
+                stack.enter_context(patch.object(_HOMES[name], name, value))
+            stack.enter_context(patch.object(tableparts.ArrowPart, "stage_bytes", self.memory["_ROW_GROUP_BYTES"]))
+            stack.enter_context(patch.object(byteparts.BytePart, "stage_bytes", self.memory["_STAGE_BYTES"]))
             self._write(out)
             assert verify(str(out)).ok
         files = [path for path in sorted(out.rglob("*.*")) if not path.relative_to(out).parts[0].startswith("_")]
@@ -214,7 +222,7 @@ class Case:
         given = {"path": str(out), "format": self.format, "compression": self.compression} | options
         given |= self.fixed
         sink = Sink(LocalStorage(), str(out), parse(SINK, given, what="sink"), "s")
-        sink.check(self.arrow)
+        sink.layout.check(self.arrow)
         return sink
 
     # -- what is drawn -----------------------------------------------------------------------------------------------

@@ -6,9 +6,9 @@ import random
 from dataclasses import dataclass
 from typing import Any
 
-from tests.soak.records import BUCKETS, Records
+from tests.soak.records import BUCKETS, TABLES, Records
 
-_FORMS = ("text", "json", "csv", "parquet")
+_FORMS = ("text", "json", "csv", *TABLES)
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ def settings(seed: int) -> Settings:
     if to in {"text", "json"} and chance.random() < 0.4:
         sink |= {"growing": "true", "fileName": f"all.{to}"}
     else:
-        packers = ("none", "gzip", "zstd") if to != "parquet" else ("none", "gzip", "zstd", "snappy")
+        packers = ("none", "gzip", "zstd", *(("snappy",) if to in TABLES else ()))
         sink |= _some(chance, 0.4, compression=packers)
         sink |= _some(chance, 0.2, fileName=("{time}-{writer}-{seq:05}", "{sink}-{host}-{batch}-{writer}-{seq}"))
     if form == "text":

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from penstock.errors import CommitError
 from penstock.formats import families
-from penstock.sink import parts
+from penstock.sink import tableparts
 from tests.soak import rows as rows_module
 from tests.soak import texts
 from tests.soak.reader import Reader
@@ -50,6 +50,7 @@ def test_same_seed_same_round() -> None:
     assert settings_of(1).records.contents(3) == settings_of(1).records.contents(3)
 
 
+@pytest.mark.slow
 @given(st.integers(0, 1 << 40))
 def test_texts_are_read_as_python_reads_them(seed: int) -> None:
     """Files in any encoding, cut in any way, against Python's codecs, `csv` and `json` on whole files; the soak goes on for hours."""
@@ -67,6 +68,7 @@ def test_same_seed_same_text() -> None:
     assert any(case.dirty for case in cases)
 
 
+@pytest.mark.slow
 def test_texts_see_a_reader_that_is_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A reader that looks for its separator in bytes, whatever they mean, is found out by one of the first cases."""
     monkeypatch.setattr(families.RecordFormat, "in_bytes", lambda _, fmt: True)
@@ -81,6 +83,7 @@ def test_texts_see_a_reader_that_is_wrong(tmp_path: Path, monkeypatch: pytest.Mo
     assert found
 
 
+@pytest.mark.slow
 @settings(max_examples=20)
 @given(st.integers(0, 1 << 40))
 def test_rows_are_read_by_others_as_they_were_written(seed: int) -> None:
@@ -100,9 +103,9 @@ def test_same_seed_same_rows() -> None:
 
 def test_rows_see_a_sink_that_is_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A sink that leaves out the last row of what it assembles is found out by one of the first cases."""
-    copied = parts.read_batches
+    copied = tableparts.read_batches
     monkeypatch.setattr(
-        parts, "read_batches", lambda *given: (batch.slice(0, batch.num_rows - 1) for batch in copied(*given))
+        tableparts, "read_batches", lambda *given: (batch.slice(0, batch.num_rows - 1) for batch in copied(*given))
     )
     for seed in range(20):
         case = rows_module.Case(seed)

@@ -23,7 +23,7 @@ from penstock.formats import ReadFormat, ddl, decoder, jsonexact
 from penstock.formats.csvkinds import kinds
 from penstock.formats.jsonkinds import JsonKinds
 from penstock.formats.schema import to_arrow
-from penstock.formats.seen import DEPTH_MAX, NAMES_MAX, Example, Room, Seen, Types
+from penstock.formats.seen import DEPTH_MAX, NAMES_MAX, Room, Seen, Types, ValueExample
 from penstock.options import SOURCE, parse
 from penstock.source.inferred import Inferred, infer
 from tests.source.github import write_day
@@ -130,7 +130,7 @@ def test_kinds_of_text_do_not_depend_on_the_order(values: list[str]) -> None:
         seen = Seen()
         for block in blocks:
             for name, _ in kinds(pa.array(block, pa.string())):
-                seen.add(name, lambda: Example("", ""))
+                seen.add(name, lambda: ValueExample("", ""))
         return Types().type(seen, "a", ordered=False)
 
     assert kind(values) == kind(values[::-1]) == kind(*([value] for value in values))

@@ -9,11 +9,11 @@ import pytest
 
 from penstock.errors import DamagedState, OptionError, SchemaChanged
 from penstock.formats import ddl
-from penstock.formats.changes import Changes
+from penstock.formats.changes import SchemaChanges
 from penstock.ingestion.schema import ReadSchema
 from penstock.options import SOURCE, parse
 from penstock.source.inferred import noted_schema
-from penstock.source.noted import Notes
+from penstock.source.noted import SchemaNotes
 from penstock.storage import LocalStorage
 
 if TYPE_CHECKING:
@@ -26,8 +26,8 @@ def as_json(text: str) -> str:
     return known
 
 
-def notes_in(directory: Path) -> Notes:
-    return Notes(LocalStorage(), f"{directory}/state")
+def notes_in(directory: Path) -> SchemaNotes:
+    return SchemaNotes(LocalStorage(), f"{directory}/state")
 
 
 GOES_ON = [
@@ -160,7 +160,7 @@ def test_a_note_that_was_altered_or_moved_is_damage(tmp_path: Path) -> None:
 
 def test_changes_name_what_has_gained_something() -> None:
     """The top-level columns and members that are new are named, for whoever compares rows from before and after."""
-    changes = Changes.between(
+    changes = SchemaChanges.between(
         json.loads(as_json("a int"))["fields"], json.loads(as_json("a int, b struct<c: int>"))["fields"]
     )
     assert changes.columns == ["b"]

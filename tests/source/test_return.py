@@ -350,6 +350,7 @@ def touched_by(change: str, path: Path) -> None:
         kept.replace(path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("restart", [False, True])
 @pytest.mark.parametrize("count", [3, 300])
 @pytest.mark.parametrize("change", ["chmod", "chown", "hard link", "restored"])
@@ -370,6 +371,7 @@ def test_file_that_was_read_is_never_late(folder: Folder, change: str, count: in
     assert names(planner, planner.latest(at)) == ["next"]
 
 
+@pytest.mark.slow
 def test_old_files_are_deleted_by_the_thousand(folder: Folder, caplog: pytest.LogCaptureFixture) -> None:
     """Deleting what is further behind than lateness makes nothing within it undecidable, and no file late."""
     for i in range(1000):
@@ -417,7 +419,7 @@ def test_advice_where_it_cannot_be_told(folder: Folder, tmp_path: Path) -> None:
         (tmp_path / f"f{i}").rename(folder.path / f"f{i}")
     folder.put("late", 5999)
     with pytest.raises(
-        FileTooLate, match=r"\(51 files\).*cannot be told.*touch those that are missing.*tooLate=report"
+        FileTooLate, match=r"\(51 files\).*cannot be told.*have those that are missing read.*touch.*tooLate=report"
     ):
         run(folder, at, tooLate="fail")
     missing = sorted(file for file in os.listdir(folder.path) if file not in output)
@@ -526,7 +528,7 @@ def test_offsets_of_before_are_gone_on_from(folder: Folder, tmp_path: Path) -> N
 
 def test_tables_tell_what_sets_tell(folder: Folder) -> None:
     """Any additions, departures and returns, over any restarts: the form of the offset knows what plain sets know."""
-    draw = random.Random(7)  # noqa: S311 - as above
+    draw = random.Random(7)  # noqa: S311 - a seed, no secret
     more = count()
     for size in (0, 1, 59, 60, 61, 400):
         memory = recent.Recent(from_ns=1000)

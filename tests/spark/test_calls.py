@@ -488,6 +488,7 @@ def test_async_map_is_named_as_a_transform(spark: SparkSession, stage: Stage) ->
     assert sorted(stage.lines()) == ["ONE", "TWO"]
 
 
+@pytest.mark.slow
 def test_ddl_where_no_session_runs_is_refused() -> None:
     """The answer is what to do about it, and not that the schema is wrong."""
     code = "import penstock\nasync def f(row): return row\npenstock.AsyncMap(f, schema='out varchar(9)')"

@@ -33,30 +33,41 @@ def run(**options):
         writer.option("checkpointLocation", dst + "/_penstock/ck").start(dst).awaitTermination()
     except Exception as error:
         return str(of(error))
+def in_zone():
+    spark.conf.set("spark.sql.session.timeZone", "Asia/Kolkata")
+    frame = spark.readStream.format("penstock").option("format", "json").schema("t timestamp").load(dst + "-times")
+    writer = frame.selectExpr("cast(cast(t as bigint) as string) t").writeStream.format("penstock").trigger(availableNow=True)
+    writer.option("checkpointLocation", dst + "-ck").start(dst + "-seconds").awaitTermination()
+    return [row.value for row in spark.read.text(dst + "-seconds").collect()]
 def refused(call):
     try:
         call()
     except penstock.PenstockError as error:
         return str(error)
-print(json.dumps([run(rolSize="1"), run(), refused(lambda: penstock.ingest(spark, src, dst))]))
+print(json.dumps([run(rolSize="1"), run(), refused(lambda: penstock.ingest(spark, src, dst)), in_zone()]))
 spark.stop()
 """
 
 
 @pytest.mark.spark
 def test_a_stream_over_spark_connect(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With Spark Connect a stream is read and written, an error of ours comes out, and an ingest says that it needs the driver."""
+    """With Spark Connect a stream is read and written, in the session's zone; errors of ours come out; an ingest needs the driver."""
     pytest.importorskip("grpc", reason="Spark Connect needs grpcio, grpcio-status and googleapis-common-protos")
     monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
     stage.put("a.txt", "one")
+    times = stage.dst.with_name(f"{stage.dst.name}-times")
+    times.mkdir()
+    (times / "a.json").write_text('{"t": "2026-07-01T12:00:00"}\n')
+    os.utime(times / "a.json", (1, 1))
     done = run_python(REMOTE, str(stage.src), str(stage.dst))
     assert done.stdout, done.stderr[-3000:]
-    refused, nothing, ingest = json.loads(done.stdout.splitlines()[-1])
+    refused, nothing, ingest, seconds = json.loads(done.stdout.splitlines()[-1])
     assert "did you mean 'rollSize'" in refused
     assert nothing is None
     assert ingest.startswith("[PST-101] ingest needs a session with its driver")
     assert stage.lines() == {"one": 1}
+    assert seconds == ["1782887400"], "12:00 in Kolkata: a registered session's zone is known over Connect, too"
     assert "Exception ignored" not in done.stderr
 
 

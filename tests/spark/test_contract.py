@@ -32,7 +32,7 @@ CHECKPOINT_FILES = "spark.sql.streaming.checkpointFileManagerClass"
 def whoami(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Replace a task's rows by what it is told of its batch."""
     for _ in batches:
-        query, batch, _ = task_batch()
+        query, batch, *_ = task_batch()
         yield pa.RecordBatch.from_arrays([pa.array([f"{query} {batch}"])], names=["value"])
 
 

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("pyspark")
 
 DRIVER = "from penstock.session import forkserver; path, start = forkserver.prepare(); print(path, start() or '', flush=True); input()"
@@ -50,6 +52,18 @@ if what == "raise":
 if what == "die":
     os.kill(os.getpid(), signal.SIGKILL)
 sys.exit(int(what))
+"""
+
+
+WITHOUT_STREAMS = """
+import os, subprocess, sys
+from penstock.session import forkserver, launch
+path, start = forkserver.prepare()
+start()
+environment = os.environ | {"PENSTOCK_PYTHON": sys.executable, forkserver.VARIABLE: path}
+command = [launch.LAUNCHER, "-m", "telling", "7"]
+done = subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+os.write(int(sys.argv[1]), f"{done.returncode} {done.stdout}".encode())
 """
 
 
@@ -247,3 +261,16 @@ def test_connection_that_asks_for_nothing_is_left(driver: Driver) -> None:
             lone.connect(driver.path)
             lone.sendall(words)
     assert driver.run("0")[2] == 0
+
+
+@pytest.mark.parametrize("closed", ["<&-", "<&- >&- 2>&-"])
+def test_driver_without_standard_streams(tmp_path: Path, closed: str) -> None:
+    """Where a driver's streams are closed its first descriptors have their numbers, one of which is that of the server's listener."""
+    (tmp_path / "telling.py").write_text(TELLING)
+    ours, theirs = os.pipe()
+    command = ["/bin/sh", "-c", f'exec "$@" {closed}', "sh", sys.executable, "-c", WITHOUT_STREAMS, str(theirs)]
+    subprocess.run(command, cwd=tmp_path, pass_fds=[theirs], check=True)
+    os.close(theirs)
+    with os.fdopen(ours) as pipe:
+        status, facts = pipe.read().split(maxsplit=1)
+    assert (status, json.loads(facts)["imported"]) == ("7", True)

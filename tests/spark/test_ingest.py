@@ -512,3 +512,62 @@ def test_what_is_no_session_is_told(
     monkeypatch.setattr(spark.sparkContext, "_jsc", None)
     with pytest.raises(OptionError, match="the session was stopped; make a new one"):
         call(spark)
+
+
+def test_what_was_ingested_is_archived_and_verified(spark: SparkSession, stage: Stage) -> None:
+    """The last batch of a run is archived by its end; what comes later, too; `verify` proves the output against the archive."""
+    old = stage.root / "archive of what was read"
+    source = {"cleanSource": "archive", "sourceArchiveDir": str(old), "maxFilesPerTrigger": "2"}
+    for name in ("a b%20.txt", "b.txt", "c.txt"):
+        stage.put(name, name, f"{name} again")
+    run(spark, stage, source=source)
+    assert ([path for path in stage.src.iterdir() if path.name[0] != "_"], len(list(old.glob("*.txt")))) == ([], 3)
+    stage.put("b.txt", "another b")
+    run(spark, stage, source=source)
+    assert len(list(old.glob("*.txt"))) == 4
+    assert len(stage.lines()) == 7
+    proved = verify(str(stage.dst), str(stage.src))
+    assert proved.ok
+    assert proved.source is not None
+    assert (proved.source.proved, proved.source.files, proved.source.notes) == (True, 4, ())
+    (old / "c.txt").write_text("damaged\n")
+    assert not verify(str(stage.dst), str(stage.src)).ok
+    with pytest.raises(OptionError, match="lie in one another"):
+        run(spark, stage, source=source | {"sourceArchiveDir": str(stage.dst / "old")})
+
+
+def test_what_was_ingested_is_deleted(spark: SparkSession, stage: Stage) -> None:
+    """With cleanSource=delete nothing is left, and `verify --source` says that there is nothing to compare with."""
+    stage.put("a", "1")
+    run(spark, stage, source={"cleanSource": "delete"})
+    assert [path.name for path in stage.src.iterdir()] == ["_penstock-readers"]
+    assert stage.lines() == {"1": 1}
+    answer = verify(str(stage.dst), str(stage.src)).source
+    assert answer is not None
+    assert (answer.proved, "nothing to compare with" in answer.reason) == (False, True)
+
+
+def test_growing_files_are_ingested_line_by_line_over_rotations(spark: SparkSession, stage: Stage) -> None:
+    """Of logs that are being written each run takes the lines that are whole; `verify` proves them, in whatever file they are by now."""
+    source = {"follow": "true", "maxBytesPerTrigger": "20"}
+    log = stage.src / "app.log"
+    log.write_text("".join(f"{n}\n" for n in range(20)) + "ha")
+    run(spark, stage, source=source)
+    assert stage.lines() == {str(n): 1 for n in range(20)}
+    assert verify(str(stage.dst), str(stage.src)).ok
+    log.rename(stage.src / "app.log.1")
+    with (stage.src / "app.log.1").open("a") as file:
+        file.write("lf\n")
+    log.write_text("another\n")
+    run(spark, stage, source=source)
+    shutil.copyfile(log, stage.src / "app.log.2")
+    os.truncate(log, 0)
+    with log.open("a") as file:
+        file.write("anew\n")
+    run(spark, stage, source=source)
+    assert stage.lines() == {**{str(n): 1 for n in range(20)}, "half": 1, "another": 1, "anew": 1}
+    proved = verify(str(stage.dst), str(stage.src))
+    assert proved.source is not None
+    assert (proved.ok, proved.source.proved, proved.source.files) == (True, True, 3), proved.source
+    (stage.src / "app.log.1").unlink()
+    assert not verify(str(stage.dst), str(stage.src)).ok

@@ -17,7 +17,7 @@ from typing import NoReturn
 
 import pytest
 
-from penstock.errors import DependencyError
+from penstock.errors import DependencyError, OptionError
 from penstock.session import archive, interpreter, launch, machine
 from penstock.session import local as session
 from tests.support.follows import follows
@@ -431,8 +431,22 @@ def test_cache_without_a_home(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_few_files_and_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Limits that a query under load would meet are named with the command that raises them."""
     monkeypatch.setattr(resource, "getrlimit", lambda _: (256, 4096))
+    assert machine.limits().state == "note"
     assert "ulimit -n" in machine.limits().advice
     monkeypatch.setattr(resource, "getrlimit", lambda _: (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    assert machine.limits().state == "ok"
+
+
+def test_fewer_files_than_spark_has_jars(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With `ulimit -n 256` no JVM of Spark's starts: told before, and not as Java's own words about a file of time zones."""
+    monkeypatch.setattr(launch, "_has_jvm", lambda: False)
+    limited = resource.getrlimit(resource.RLIMIT_NOFILE)
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (256, 256))
+    with pytest.raises(
+        DependencyError, match="256 open files, .*: Spark's JVM needs 512; have the limit .* raised to 4096"
+    ):
+        launch.plan("local[2]")
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (4096, max(limited)))
     assert machine.limits().state == "ok"
 
 
@@ -461,7 +475,7 @@ def test_hadoop_without_its_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("HADOOP_CONF_DIR", str(tmp_path))
     monkeypatch.setenv("HADOOP_USER_NAME", "etl")
     assert machine.hadoop().state == "note"
-    (tmp_path / "core-site.xml").touch()
+    (tmp_path / "core-site.xml").write_text("<configuration/>")
     assert machine.hadoop().state == "ok"
     assert "asked as 'etl'" in machine.hadoop().text
 
@@ -491,3 +505,47 @@ def test_checks_take_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(subprocess, "Popen", started)
     monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
     assert machine.before_start("local[*]")
+
+
+@pytest.mark.parametrize(
+    ("master", "told"),
+    [
+        ("yarn-cluster", "did you mean 'yarn'?"),
+        ("loacl[2]", "did you mean 'local[4]'?"),
+        ("local[x]", "did you mean 'local"),
+        ("mesos://host:5050", "expected one such as local"),
+        ("", "expected one such as local"),
+        ("yarn", "set HADOOP_CONF_DIR"),
+    ],
+)
+@pytest.mark.usefixtures("no_jvm")
+def test_master_that_spark_would_refuse(monkeypatch: pytest.MonkeyPatch, master: str, told: str) -> None:
+    """Spark's launcher ends its JVM over one, and all that PySpark says is that it has ended: it is told before, with the nearest."""
+    for name in ("HADOOP_CONF_DIR", "YARN_CONF_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(OptionError, match=re.escape(told)):
+        launch.plan(master)
+    monkeypatch.setenv("HADOOP_CONF_DIR", "/etc/hadoop/conf")
+    for known in (
+        "local",
+        "local[*]",
+        "local[2]",
+        "local[*, 4]",
+        "local-cluster[1,2,1024]",
+        "spark://a:1,b:1",
+        "yarn",
+        "k8s://x",
+    ):
+        machine.check_master(known)
+
+
+@pytest.mark.usefixtures("no_jvm")
+def test_configuration_of_hadoop_that_is_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hadoop's classes end Spark's start over a file that is no XML: which one is told before; without it all is well."""
+    (tmp_path / "core-site.xml").write_text("<configuration/>")
+    (tmp_path / "hdfs-site.xml").write_text("<configuration><prop")
+    monkeypatch.setenv("HADOOP_CONF_DIR", str(tmp_path))
+    with pytest.raises(DependencyError, match=r"hdfs-site.xml' is no XML .*; mend it, or unset HADOOP_CONF_DIR"):
+        launch.plan("local[2]")
+    monkeypatch.delenv("HADOOP_CONF_DIR")
+    launch.plan("local[2]")

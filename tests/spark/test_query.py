@@ -225,7 +225,7 @@ def test_once_takes_everything_in_one_batch(spark: SparkSession, stage: Stage) -
         ({"settle": "5"}, "settle='5' is not a duration"),
         ({"format": "jsn"}, "did you mean 'json'"),
         ({"format": "json"}, "needs a schema"),
-        ({"cleanSource": "delete"}, "unknown option"),
+        ({"cleanSource": "archiv"}, "did you mean 'archive'"),
     ],
 )
 def test_bad_source_options_are_refused(

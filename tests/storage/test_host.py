@@ -47,6 +47,15 @@ def test_cache_of_a_user_without_a_home(temporary: Path, tmp_path: Path, monkeyp
     assert not list(tmp_path.glob("~*")), "a home that is not known is no directory of that name here"
 
 
+def test_home_that_is_not_there_is_not_made(temporary: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody's HOME may not exist: to ask where the cache is must not make it, root's question neither."""
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path / "nonexistent"))
+    assert cached("x") is None
+    assert Path(cache_directory()).parent == temporary
+    assert not (tmp_path / "nonexistent").exists()
+
+
 @pytest.mark.usefixtures("homeless")
 def test_cache_of_a_stranger_is_not_taken(temporary: Path) -> None:
     """Anybody may make a directory under the name of ours: what lies there, a JVM would map and run."""
@@ -89,3 +98,11 @@ def test_socket_with_too_long_a_name(temporary: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(tempfile, "tempdir", str(long))
     with pytest.raises(OSError, match="too long"):
         listening("fork")
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs a device that is always full")
+def test_directory_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A full disk takes the name of a file and not a byte of it: a JVM that is sent there does not start."""
+    assert can_write(str(tmp_path))
+    monkeypatch.setattr(tempfile, "TemporaryFile", lambda **_: open("/dev/full", "wb", buffering=0))  # noqa: SIM115
+    assert not can_write(str(tmp_path))

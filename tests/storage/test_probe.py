@@ -71,13 +71,13 @@ class Broken(LocalStorage):
     def read(self, path: str) -> bytes:
         return b"" if self.broken == "read" else super().read(path)
 
-    def publish(self, source: str, target: str) -> None:
+    def publish(self, source: str, target: str, *, as_it_is: bool = False) -> None:
         if self.broken == "link":
             msg = "cannot publish: Operation not permitted"
             raise StorageError(msg)
         if self.broken == "replace":
             self.delete(target)
-        super().publish(source, target)
+        super().publish(source, target, as_it_is=as_it_is)
 
     def put_if_absent(self, path: str, data: bytes) -> None:
         if self.broken == "put":

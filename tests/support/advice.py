@@ -115,7 +115,9 @@ class Query(Lines):
     def _source(self) -> tuple[Options, Any, Planner]:
         options = parse(SOURCE, {"path": str(self.src)} | self.source, what="source")
         how = configured.reading(options, self.schema)
-        return options, how, configured.planner(options, how)
+        planner = configured.planner(options, how)
+        assert isinstance(planner, Planner)
+        return options, how, planner
 
     def _offset(self, number: int) -> dict[str, Any]:
         offset = Checkpoint(str(self.checkpoint)).offsets(number)[0]

@@ -32,7 +32,7 @@ class Output:
         """Return a sink over the directory."""
         checked = parse(self.table, {"path": str(self.root), "mergeBelow": "1", **options}, what="sink")
         sink = Sink(self.storage, str(self.root), checked, sink_id)
-        sink.check(self.schema)
+        sink.layout.check(self.schema)
         return sink
 
     def batch(

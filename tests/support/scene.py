@@ -15,8 +15,10 @@ from pyarrow import orc
 
 from penstock import failpoints
 from penstock.errors import PenstockError
-from penstock.sink import ledger, parts
+from penstock.sink import ledger
+from penstock.sink.byteparts import BytePart
 from penstock.sink.sink import Batch, Sink
+from penstock.sink.tableparts import ArrowPart
 from tests.support.damage import tree
 from tests.support.extras import WITH_AVRO, avro_rows
 from tests.support.output import QUERY, Output
@@ -128,6 +130,6 @@ def small(form: str) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ledger, "FOLD", 1)
         if form.startswith("own-file"):
-            patch.setattr(parts.BytePart, "stage_bytes", 1)
-            patch.setattr(parts.ArrowPart, "stage_bytes", 1)
+            patch.setattr(BytePart, "stage_bytes", 1)
+            patch.setattr(ArrowPart, "stage_bytes", 1)
         yield

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from penstock.errors import AlreadyThere, Locked, NotSupported, NotThere, StorageError
-from penstock.storage import entry_at
+from penstock.storage import entry_at, names_at
 from penstock.testing import ObjectStore
 
 if TYPE_CHECKING:
@@ -87,6 +87,7 @@ class StorageContract:
         with pytest.raises(NotThere):
             storage.publish(f"{root}/missing", f"{root}/b")
         assert entry_at(storage, f"{root}/missing") is None
+        assert names_at(storage, f"{root}/missing") == []
 
     def test_listing_shows_files_and_directories(self, storage: Storage, root: str) -> None:
         """A listing has every entry with its size, and `names` agrees with it."""
@@ -111,6 +112,29 @@ class StorageContract:
         with pytest.raises(NotThere):
             storage.stat(f"{root}/a")
 
+    def test_take_moves_whatever_is_there(self, storage: Storage, root: str) -> None:
+        """What is taken is under its new name alone, as it was, with its time where files are moved; what is not there cannot be."""
+        put(storage, f"{root}/a", b"mine")
+        before = storage.stat(f"{root}/a")
+        storage.make_directory(f"{root}/taken")
+        storage.take(f"{root}/a", f"{root}/taken/a")
+        after = storage.stat(f"{root}/taken/a")
+        assert (storage.read(f"{root}/taken/a"), entry_at(storage, f"{root}/a")) == (b"mine", None)
+        assert (after.size, after.identity) == (before.size, before.identity)
+        assert after.modified_ns == before.modified_ns or storage.tags_contents  # a store of objects makes a new one
+        with pytest.raises(NotThere):
+            storage.take(f"{root}/a", f"{root}/taken/b")
+
+    def test_what_is_published_as_it_is_is_moved_too(self, storage: Storage, root: str) -> None:
+        """A file that keeps who may read it is under its new name alone, and never replaces another one."""
+        put(storage, f"{root}/a", b"mine")
+        storage.publish(f"{root}/a", f"{root}/b", as_it_is=True)
+        assert (storage.read(f"{root}/b"), entry_at(storage, f"{root}/a")) == (b"mine", None)
+        put(storage, f"{root}/a", b"new")
+        with pytest.raises(AlreadyThere):
+            storage.publish(f"{root}/a", f"{root}/b", as_it_is=True)
+        assert storage.read(f"{root}/b") == b"mine"
+
     def test_publish_never_replaces(self, storage: Storage, root: str) -> None:
         """Publishing to a taken name fails; both files stay as they were."""
         put(storage, f"{root}/a", b"mine")
@@ -118,6 +142,24 @@ class StorageContract:
         with pytest.raises(AlreadyThere):
             storage.publish(f"{root}/a", f"{root}/b")
         assert (storage.read(f"{root}/a"), storage.read(f"{root}/b")) == (b"mine", b"theirs")
+
+    def test_directory_is_moved_whole(self, storage: Storage, root: str) -> None:
+        """A directory goes to a free name with all that is in it, never into or over what is there; where it cannot, that is said."""
+        storage.make_directory(f"{root}/d/below")
+        put(storage, f"{root}/d/below/a", b"1")
+        storage.make_directory(f"{root}/taken")
+        try:
+            storage.move_directory(f"{root}/d", f"{root}/e")
+        except StorageError:
+            assert storage.read(f"{root}/d/below/a") == b"1"
+            return
+        assert storage.read(f"{root}/e/below/a") == b"1"
+        assert entry_at(storage, f"{root}/d") is None
+        with pytest.raises(AlreadyThere):
+            storage.move_directory(f"{root}/e", f"{root}/taken")
+        with pytest.raises(NotThere):
+            storage.move_directory(f"{root}/d", f"{root}/f")
+        assert set(storage.names(root)) == {"e", "taken"}
 
     def test_put_if_absent_decides_once(self, storage: Storage, root: str) -> None:
         """Of many that put one name at the same time exactly one succeeds, and its bytes are what is there."""

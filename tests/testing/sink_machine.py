@@ -130,6 +130,7 @@ class SinkMachine(RuleBasedStateMachine):
         self._actors: list[Actor] = []
         self._complaints: list[str] = []
         self._seen: Counter[bytes] = Counter()
+        self._shown: dict[tuple[str, str], bytes | None] | None = None
         self._disk = CrashDisk()
         self._options: dict[str, str] = {}
 
@@ -380,7 +381,7 @@ class SinkMachine(RuleBasedStateMachine):
     # -- what a reader sees ----------------------------------------------------------------------------------------
 
     def _mount(self, disk: CrashDisk) -> None:
-        self._disk = disk
+        self._disk, self._shown = disk, None
         disk.watch = lambda *_: self._read()
 
     def _look(self) -> None:
@@ -392,7 +393,10 @@ class SinkMachine(RuleBasedStateMachine):
         assert not self._complaints, self._complaints
 
     def _read(self) -> None:
-        """Look at the output as `cat` would."""
+        """Look at the output as `cat` would; most calls change only what is hidden, and there is nothing to be seen then."""
+        if (shown := _shown(self._disk)) == self._shown:
+            return
+        self._shown = shown
         lines = Counter(
             line for data in visible(self._disk.storage(), ROOT).values() for line in data.splitlines(keepends=True)
         )
@@ -410,6 +414,17 @@ class SinkMachine(RuleBasedStateMachine):
 
     def _last(self, query: Query) -> int:
         return self._reader(query).ledger.head().last_batch(query.name)
+
+
+def _shown(disk: CrashDisk) -> dict[tuple[str, str], bytes | None]:
+    """Return the contents of what is not hidden: cheaper than reading it, for unchanged contents are the same object."""
+    return {
+        (folder, name): disk._contents.get(inode)
+        for folder, names in disk._tree.items()
+        if "/_" not in folder and "/." not in folder
+        for name, inode in names.items()
+        if not name.startswith(("_", "."))
+    }
 
 
 def _note(text: str) -> None:

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from penstock import clock
 from penstock.options import SINK, parse
-from penstock.sink.sink import Batch, Sink
+from penstock.sink.sink import Batch, Begun, Sink, TaskResult
 from penstock.testing import Crashable, Program, compare, visible
 
 if TYPE_CHECKING:
@@ -90,10 +90,12 @@ class SinkProgram(Program):
         begun = sink.begin(owner, batch)
         writers = [writer for writer, rows in enumerate(step.rows) if rows]
         results = [
-            sink.write(begun, QUERY, batch.number, writer, self._schema, iter([self._rows(number, writer)]))
-            for writer in writers or [0]  # Spark has one task at least
-        ]
+            self._write(sink, begun, batch.number, number, writer) for writer in writers or [0]
+        ]  # one task at least
         sink.commit(batch, results)
+
+    def _write(self, sink: Sink, begun: Begun, batch: int, number: int, writer: int) -> TaskResult:
+        return sink.write(begun, QUERY, batch, writer, self._schema, iter([self._rows(number, writer)]))
 
     @staticmethod
     def _move_clock(number: int) -> None:
@@ -120,12 +122,15 @@ class SinkProgram(Program):
             for row in range(rows)
         ]
 
+    def _visible(self, disk: Crashable) -> dict[str, bytes]:
+        return visible(disk.storage(), ROOT)
+
     def check(self, disk: Crashable, *, final: bool) -> list[str]:
         """Look at the output as `cat` would: no row twice, none in part, none that was not decided; at the end all.
 
         A header is at the beginning of each file; anywhere else it passes for a row that nobody wrote.
         """
-        files = {path: _unpacked(data) for path, data in visible(disk.storage(), ROOT).items()}
+        files = {path: _unpacked(data) for path, data in self._visible(disk).items()}
         headless = [path for path, data in files.items() if data and not data.startswith(self._header)]
         lines = [line for data in files.values() for line in data.removeprefix(self._header).splitlines(keepends=True)]
         if (

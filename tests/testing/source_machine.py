@@ -177,7 +177,7 @@ class SourceMachine(RuleBasedStateMachine):
     def remove(self, path: str, keep: bool) -> None:
         """Delete a file, or take it away."""
         if path in self._there() and not self._is_cut(path):
-            node = self.tree.take(f"{IN}/{path}")
+            node = self.tree.lose(f"{IN}/{path}")
             self._leave(path, node)
             if keep:
                 self._away[path] = node
@@ -190,7 +190,7 @@ class SourceMachine(RuleBasedStateMachine):
             for path, node in self._there().items():
                 if path.startswith(f"{folder}/"):
                     self._leave(path, node)
-            self._away[folder] = self.tree.take(f"{IN}/{folder}")
+            self._away[folder] = self.tree.lose(f"{IN}/{folder}")
         self._step()
 
     @precondition(lambda self: self._away)
@@ -211,7 +211,7 @@ class SourceMachine(RuleBasedStateMachine):
         """Give a file another name, or one more."""
         there = self._there()
         if path in there and new not in there and not self._is_cut(path) and not self._is_cut(new):
-            node = there[path] if link else self.tree.take(f"{IN}/{path}")
+            node = there[path] if link else self.tree.lose(f"{IN}/{path}")
             if not link:
                 self._leave(path, node)
             self.tree.put(f"{IN}/{new}", node)
@@ -254,7 +254,7 @@ class SourceMachine(RuleBasedStateMachine):
         for number in range(0, BULK, part):
             path = f"{folder}many{number:03}"
             if path in there and not self._is_cut(path):
-                node = self.tree.take(f"{IN}/{path}")
+                node = self.tree.lose(f"{IN}/{path}")
                 self._leave(path, node)
                 if keep:
                     self._away[path] = node
@@ -286,7 +286,7 @@ class SourceMachine(RuleBasedStateMachine):
         elif how == "restore":
             self.tree.write(f"{IN}/{path}", node.data, node.modified_ns)
         else:
-            self.tree.take(f"{IN}/{path}")
+            self.tree.lose(f"{IN}/{path}")
         self._step()
 
     @rule(seconds=st.sampled_from([0.5, 3, 20, 45, 150]))

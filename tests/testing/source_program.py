@@ -11,6 +11,8 @@ import pyarrow as pa
 from penstock import clock
 from penstock.formats import ReadFormat
 from penstock.options import SOURCE, parse
+from penstock.source.archive import archived_files
+from penstock.source.clean import Cleaner
 from penstock.source.plan import Planner
 from penstock.source.read import Reading
 from penstock.testing import CrashDisk, FakeClock, Image, Program, compare
@@ -52,6 +54,8 @@ class SourceProgram(Program):
         self._files = files
         self._landing = landing
         self._wander = wander
+        self._archive = options.get("sourceArchiveDir")
+        self._cleans = "cleanSource" in options
         self._options = parse(SOURCE, {"path": IN, "settle": "0s"} | options, what="source")
 
     def disk(self, image: Image | None = None, **more: Any) -> CrashDisk:
@@ -69,10 +73,12 @@ class SourceProgram(Program):
     def run(self, disk: Crashable, rest: Callable[[], None]) -> None:
         """Be Spark: plan, log the offset, read, commit one batch late."""
         storage = disk.storage()
-        reading = Reading(storage, IN, ReadFormat("text", TEXT), None, ("value",))
-        planner = Planner(storage, IN, self._options, divisible=reading.divisible, state=(storage, STATE))
+        reading = Reading(storage, IN, ReadFormat("text", TEXT), None, ("value",), archive=self._archive)
+        planner = self._planner(storage, reading)
         log = self.memory
         if log.offsets:
+            if len(log.offsets) > 1:
+                planner.clean(json.loads(log.offsets[-2]))
             self._batch(planner, reading, len(log.offsets) - 1)
         landing = dict(self._landing)
         while True:
@@ -86,7 +92,14 @@ class SourceProgram(Program):
                     planner.committed(start)
                 self._batch(planner, reading, len(log.offsets))
             elif not self._move_one(storage) and not self._land_one(storage, landing):
+                if self._cleans:
+                    clock.sleep(1.0)  # so that what waits for its time is cleaned
+                    planner.latest(end)
                 return
+
+    def _planner(self, storage: Storage, reading: Reading) -> Planner:
+        planner = Planner(storage, IN, self._options, divisible=reading.divisible, state=(storage, STATE))
+        return planner.cleaned_by(Cleaner.of(storage, IN, self._options) if self._cleans else None)
 
     def _move_one(self, storage: Storage) -> bool:
         """Move one more file that wanders to where it should be by now; after a crash it may be half way."""
@@ -98,10 +111,13 @@ class SourceProgram(Program):
                 return True
         return False
 
-    @staticmethod
-    def _land_one(storage: Storage, landing: dict[str, bytes]) -> bool:
+    def _gone_from(self, storage: Storage) -> list[str]:
+        """Return what has landed and was cleaned."""
+        return [file.path for file in archived_files(storage, self._archive)] if self._archive else []
+
+    def _land_one(self, storage: Storage, landing: dict[str, bytes]) -> bool:
         """Let one more file land, as its producer does: written aside, synced, moved in. It tries again after a crash."""
-        there = storage.names(IN)
+        there = {*storage.names(IN), *self._gone_from(storage)}
         for name, data in landing.items():
             if name not in there:
                 _land(storage, name, data)
@@ -122,7 +138,17 @@ class SourceProgram(Program):
         """Compare what the sink has with what is in the files: nothing twice, nothing in part, at the end everything."""
         lines = [line.decode() for data in (self._files | self._landing).values() for line in data.splitlines()]
         seen = [row for rows in self.memory.sunk for row in rows]
-        return compare(seen, acknowledged=lines, offered=lines).complaints(final=final)
+        complaints = compare(seen, acknowledged=lines, offered=lines).complaints(final=final)
+        if final and self._archive:
+            storage = disk.storage()
+            left = [name for name in storage.names(IN) if not name.startswith(("_", "."))]
+            archived = {
+                file.path: storage.read(f"{self._archive}/{file.path}")
+                for file in archived_files(storage, self._archive)
+            }
+            if left or archived != self._files | self._landing:
+                complaints.append(f"there is {left}, and archived is {archived}")
+        return complaints
 
 
 def _land(storage: Storage, name: str, data: bytes) -> None:

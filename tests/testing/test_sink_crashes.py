@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from penstock.sink.committer import Committer
 from penstock.sink.ledger import Look, State
-from penstock.sink.sink import Sink
 from penstock.storage import LocalStorage
 from penstock.testing import Crashable, CrashDisk, CrashHdfs, ObjectStore, Report, explore
 from tests.testing.sink_program import SinkProgram, Step
@@ -57,6 +57,7 @@ def explored(
     return report
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("images_max", [4, pytest.param(24, marks=pytest.mark.soak)])
 def test_crash_anywhere_and_again_in_the_recovery(images_max: int) -> None:
@@ -65,6 +66,7 @@ def test_crash_anywhere_and_again_in_the_recovery(images_max: int) -> None:
     assert report.states > 4_000 * images_max
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_crash_anywhere(name: str) -> None:
     """Every way in which rows become files survives a crash at each call, and at many calls of the recovery."""
@@ -72,6 +74,7 @@ def test_crash_anywhere(name: str) -> None:
     assert report.states >= 300
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["main", *SCRIPTS])
 def test_crash_anywhere_on_hdfs(name: str) -> None:
     """The same where names are durable at once, bytes are not, and files of the dead stay open; growing files, too."""
@@ -79,6 +82,7 @@ def test_crash_anywhere_on_hdfs(name: str) -> None:
     assert report.states >= 25
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["main", *sorted(SCRIPTS.keys() - {"a growing file", "a growing file with a header"})])
 def test_crash_anywhere_on_an_object_store(name: str) -> None:
     """The same protocol holds where there are only whole and conditional puts, at each call and each call of the recovery."""
@@ -86,6 +90,7 @@ def test_crash_anywhere_on_an_object_store(name: str) -> None:
     assert report.states >= 25
 
 
+@pytest.mark.slow
 def test_crash_and_nobody_restarts() -> None:
     """After a crash anywhere `penstock finish` publishes exactly what was committed, and may itself be crashed."""
     report = explore(SinkProgram(*ABANDONED, abandoned=True))
@@ -93,6 +98,7 @@ def test_crash_and_nobody_restarts() -> None:
     assert report.states > 1000
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_every_sync_is_needed() -> None:
     """Without any one sync of storage or sink something is lost, torn or doubled: none is dead weight or untested."""
@@ -104,13 +110,13 @@ def test_every_sync_is_needed() -> None:
 
 
 def publish_before_the_put(patch: pytest.MonkeyPatch) -> None:
-    put = Sink._put
+    put = Committer.put
 
-    def exchanged(self: Sink, state: State) -> Look:
-        self._publish(state, self.ledger.look())
+    def exchanged(self: Committer, state: State) -> Look:
+        self.publish(state, self.ledger.look())
         return put(self, state)
 
-    patch.setattr(Sink, "_put", exchanged)
+    patch.setattr(Committer, "put", exchanged)
 
 
 def unlink_before_the_new_name_is_durable(patch: pytest.MonkeyPatch) -> None:
@@ -125,16 +131,17 @@ def unlink_before_the_new_name_is_durable(patch: pytest.MonkeyPatch) -> None:
 
 
 def note_before_publishing(patch: pytest.MonkeyPatch) -> None:
-    publish = Sink._publish
+    publish = Committer.publish
 
-    def exchanged(self: Sink, state: State, look: Look) -> int:
+    def exchanged(self: Committer, state: State, look: Look) -> int:
         if not look.is_published(state) and state.finished:
             self.ledger.note_published(state.n)
         return publish(self, state, look)
 
-    patch.setattr(Sink, "_publish", exchanged)
+    patch.setattr(Committer, "publish", exchanged)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "exchange", [publish_before_the_put, unlink_before_the_new_name_is_durable, note_before_publishing]
 )
@@ -148,6 +155,7 @@ def test_exchanged_steps_are_noticed(
     assert report.complaints
 
 
+@pytest.mark.slow
 def test_same_seed_same_run() -> None:
     """Two explorations with one seed see the same states and the same futures."""
     steps, options = MAIN

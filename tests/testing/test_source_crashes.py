@@ -13,9 +13,12 @@ from penstock.source import recent, sides
 from penstock.testing import FakeClock, Fault, FaultySystem, Report, explore
 from tests.testing.source_program import SourceProgram
 
+pytestmark = pytest.mark.slow
+
 FILES = {name: b"".join(b"%s-%d\n" % (name.encode(), n) for n in range(3)) for name in ("a", "b", "c", "d")}
 LANDING = {"e": b"e-0\ne-1", "f": b"f-0\n"}
 STATES_MAX = 5000
+ARCHIVING = {"maxFilesPerTrigger": "2", "cleanSource": "archive", "sourceArchiveDir": "/old"}
 OPTIONS = {
     "two files a batch": {"maxFilesPerTrigger": "2"},
     "cut inside files": {"maxBytesPerTrigger": "7", "splitSize": "4"},
@@ -48,6 +51,38 @@ def test_files_that_go_and_come_back_while_it_crashes() -> None:
     report = explored({"maxFilesPerTrigger": "3", "lateness": "1h"}, wander=("a", "c"))
     assert not report.complaints, report.first
     assert report.states > 500
+
+
+@pytest.mark.parametrize("retention", ["0s", "1ms"])
+def test_files_are_archived_while_it_crashes(monkeypatch: pytest.MonkeyPatch, retention: str) -> None:
+    """Whatever a crash takes while files are archived: each record is read once, a replay is the same, no file is lost or left."""
+    monkeypatch.setattr(sides, "INLINE_BYTES", 1 << 20)
+    program = SourceProgram({"a": b"a-0\n", "b": b"b-0\n"}, {"e": b"e-0\n"}, ARCHIVING | {"retention": retention})
+    report = explore(program, profile=program.disk, states_max=STATES_MAX)
+    assert not report.complaints, report.first
+    assert report.states > 100
+
+
+@pytest.mark.parametrize("fault", [Fault(errno.EIO), Fault(errno.ENOSPC), Fault(errno.EIO, applied=True)], ids=str)
+def test_every_call_fails_once_while_files_are_archived(fault: Fault) -> None:
+    """Whatever call fails, the query goes on or raises a typed error, and in the end every file is read once and archived."""
+    failed = set()
+    for at in count(1):
+        program = SourceProgram({"a": b"a-0\n", "b": b"b-0\n"}, {"e": b"e-0\n"}, ARCHIVING)
+        disk = program.disk()
+        faulty = FaultySystem(disk, fault, at)
+        with clock.use(FakeClock()):
+            try:
+                program.run(faulty, lambda: None)
+            except PenstockError as error:
+                assert str(error).startswith("[PST-"), error  # noqa: PT017 - a success is right, too
+            program.run(disk, lambda: None)
+            program.run(disk, lambda: None)  # what was noted for another try is cleaned by the next start
+        assert program.check(disk, final=True) == [], (faulty.failed, at)
+        if faulty.failed is None:
+            break
+        failed.add(faulty.failed)
+    assert {"rename", "link", "unlink", "fsync"} <= failed
 
 
 def test_forgotten_files_are_missed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,6 +19,8 @@ from tests.testing.source_machine import SourceMachine
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+pytestmark = pytest.mark.slow
+
 EVERYDAY = {"max_examples": 60, "stateful_step_count": 40, "derandomize": True, "database": None}
 SOAK = {"max_examples": 20_000, "stateful_step_count": 60, "database": None}
 

@@ -30,6 +30,7 @@ REPAIRS: dict[str, Callable[[], Program]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("profile", [CrashDisk, CrashHdfs, ObjectStore])
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_crash_anywhere_and_again_in_the_recovery(name: str, profile: type[Crashable]) -> None:
@@ -39,6 +40,7 @@ def test_crash_anywhere_and_again_in_the_recovery(name: str, profile: type[Crash
     assert report.states > 10
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", REPAIRS)
 def test_crash_anywhere_in_a_repair(name: str) -> None:
     """A repair is crashed at each call, and done again: what is right before the damage stays, in every moment."""
@@ -47,6 +49,7 @@ def test_crash_anywhere_in_a_repair(name: str) -> None:
     assert report.states > 200
 
 
+@pytest.mark.slow
 def test_every_sync_is_needed() -> None:
     """Without any one sync of the log something acknowledged is lost or damaged: none is dead weight or untested."""
     everything = [*PROGRAMS.values(), *REPAIRS.values()]

@@ -22,6 +22,7 @@ PROGRAMS: dict[str, Callable[[], Program]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("profile", [CrashDisk, CrashHdfs, ObjectStore])
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_crash_anywhere_and_again_in_the_recovery(name: str, profile: type[Crashable]) -> None:

@@ -138,7 +138,7 @@ class Tree(LocalStorage):
         """Give a file or a directory this name, as a rename does."""
         self._link(*self._folder(path), node)
 
-    def take(self, path: str) -> Node:
+    def lose(self, path: str) -> Node:
         """Take a name away, and return what had it."""
         folder, name = self._folder(path)
         assert folder.names is not None

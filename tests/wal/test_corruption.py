@@ -38,6 +38,7 @@ def ends(log: Path) -> list[int]:
     return [min(b.sequence for b in batches if b.segment == number) for number in (1, 2, 3)]
 
 
+@pytest.mark.slow
 def test_every_change_of_every_byte(log: Path) -> None:
     """A segment cut anywhere, with a bit flipped anywhere, or with zeros, is an error that names it, or its end is torn.
 
@@ -465,11 +466,12 @@ def test_a_length_that_lies_allocates_nothing(log: Path) -> None:
     assert list(Reader(str(log))) == RECORDS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", [Fault(errno.ENOSPC), Fault(errno.EIO), Fault(errno.EIO, applied=True)], ids=str)
 def test_every_call_fails_once(fault: Fault) -> None:
     """Whatever call fails while a log is written, rolled, purged or repaired: a typed error, and then it goes on."""
     from tests.testing.test_sink_faults import run  # noqa: PLC0415 - what runs a program up to a typed error
-    from tests.testing.wal_program import RepairProgram, WalProgram  # noqa: PLC0415 - as above
+    from tests.testing.wal_program import RepairProgram, WalProgram  # noqa: PLC0415 - what is run up to a typed error
 
     failed = set()
     for make in (lambda: WalProgram([1, 3, 2, 1], segment_size=400, purge=True), lambda: RepairProgram(2)):
@@ -478,10 +480,10 @@ def test_every_call_fails_once(fault: Fault) -> None:
             if isinstance(program, RepairProgram):
                 program.prepare(disk.storage())
             faulty = FaultySystem(disk, fault, at)
-            error = run(program, faulty)
+            error = run(program, faulty, 1)
             where = f"{fault} at call {at}, {faulty.failed}: {error}"
             assert not disk.descriptors, where
-            assert run(program, disk) is None, where
+            assert run(program, disk, 2) is None, where
             worst = CrashDisk(next(disk.images()))
             assert program.check(worst, final=True) == [], where
             if faulty.failed is None:

@@ -325,7 +325,7 @@ def test_a_record_that_is_no_bytes_is_refused_in_words(root: str, record: Any) -
     with WindowStore(f"{root}/windows") as store:
         with pytest.raises(OptionError, match="expected bytes"):
             store.save(0, record)
-        store.save(0, memoryview(b"d"))  # type: ignore[arg-type]  # - as above
+        store.save(0, memoryview(b"d"))  # type: ignore[arg-type]  # - a buffer, as a window's state takes it
         assert store.load(0) == b"d"
 
 

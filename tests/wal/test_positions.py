@@ -118,6 +118,7 @@ class Story:
                 Reader(ROOT, start=at, storage=storage).close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("whole", [False, True])
 @pytest.mark.parametrize("kind", STORAGES)
 @example(script=[("append", 1), ("position", None), ("append", 400), ("position", None)])

@@ -214,6 +214,7 @@ def test_a_stalled_store_is_fenced(make: Callable[[], CrashHdfs | ObjectStore]) 
         assert (store.load(0), store.load(1)) == (b"first", b"second")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", [Fault(errno.ENOSPC), Fault(errno.EIO), Fault(errno.EIO, applied=True)], ids=str)
 def test_every_call_fails_once(fault: Fault) -> None:
     """Whatever call fails, it is a typed error, nothing stays open, and the next start goes on with all that was seen."""
@@ -223,10 +224,10 @@ def test_every_call_fails_once(fault: Fault) -> None:
     for at in range(1, 10_000):
         program, disk = WindowProgram([2, 1, 2, 1]), CrashDisk()
         faulty = FaultySystem(disk, fault, at)
-        error = run(program, faulty)
+        error = run(program, faulty, 1)
         where = f"{fault} at call {at}, {faulty.failed}: {error}"
         assert not disk.descriptors, where
-        assert run(program, disk) is None, where
+        assert run(program, disk, 2) is None, where
         assert program.check(CrashDisk(next(disk.images())), final=True) == [], where
         if faulty.failed is None:
             break

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.aio.function import Call
 
 if TYPE_CHECKING:
+    from penstock.aio.commons import Budget
     from penstock.aio.deadlines import Deadlines
     from penstock.aio.element import Element
     from penstock.aio.function import Adapted
@@ -29,6 +30,7 @@ class Calling:
         batched: bool,
         prefix: str,
         identify: Callable[[Any], str] | None,
+        budget: Budget | None,
     ) -> None:
         self._state = state
         self._loop = loop
@@ -37,10 +39,13 @@ class Calling:
         self._batched = batched
         self._prefix = prefix
         self._identify = identify
+        self._budget = budget
 
     def attempt(self, flight: list[Element]) -> Awaitable[Any]:
         """Make one call; return what its result comes from."""
         self._state.counts.calls += 1
+        if self._budget is not None and not flight[0].attempts:
+            self._budget.earn(1)
         for element in flight:
             element.attempts += 1
         return self._batch_called(flight) if self._batched else self._called(flight[0])

@@ -17,7 +17,7 @@ class Element(RowOutcome):
     It holds its place until it is emitted and nothing of it is on the wire.
     """
 
-    __slots__ = ("began", "decided", "holds", "key", "settled", "share", "slot")
+    __slots__ = ("began", "decided", "error", "holds", "key", "settled", "share", "slot")
 
     __eq__ = object.__eq__  # one of a kind
     __hash__ = object.__hash__
@@ -28,6 +28,7 @@ class Element(RowOutcome):
         self.failure = None
         self.attempts = 0
         self.began = began
+        self.error: BaseException | None = None  # for which it is called again; None also if that is for its result
         self.decided = False  # settled, or `timed_out` is making its outcome
         self.settled = False  # `outputs` are there
         self.holds = 2  # reasons: not ended, not emitted

@@ -13,6 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import asdict
 from functools import partial
 from typing import Any
 
@@ -37,7 +38,7 @@ class Call:
     if it cannot.
     """
 
-    __slots__ = ("_late", "_loop", "_waiter", "attempt", "deadline", "id")
+    __slots__ = ("_is_completed", "_late", "_loop", "_waiter", "attempt", "deadline", "id")
 
     def __init__(
         self,
@@ -53,6 +54,12 @@ class Call:
         self._loop = loop
         self._late = late
         self._waiter: asyncio.Future[Any] | None = None
+        self._is_completed = False
+
+    @property
+    def is_completed(self) -> bool:
+        """Tell whether `collect` or `fail` was called."""
+        return self._is_completed
 
     def remaining(self) -> float | None:
         """Return the seconds until the row times out, None if it cannot."""
@@ -72,6 +79,7 @@ class Call:
         return self._waiter
 
     def _complete(self, outputs: Any, error: BaseException | None) -> None:  # noqa: ANN401 - the function's results
+        self._is_completed = True
         with suppress(RuntimeError):  # the loop is closed: nobody waits any more
             self._loop.call_soon_threadsafe(self._take, outputs, error)
 
@@ -100,10 +108,11 @@ class AsyncFunction(ABC):
     """A function with a life: one instance a worker process and query, shared by its calls over many batches.
 
     `open` comes before the first call and `close` after the last one, on the loop that all calls run on; it is the place
-    for a client and its connections. `invoke` returns one output (mapping, row, or tuple in the order of the schema) or an
-    iterable of outputs; an empty one emits nothing, None is an error. Written as a plain `def` it returns at once and
-    completes `call` later; what it returns does not count, but an output or a coroutine is taken for a mistake.
-    `timed_out`, if it is there, gives what is emitted for a row that timed out.
+    for a client and its connections. `invoke` returns one output (mapping, row, dataclass, pydantic model, or tuple in the
+    order of the schema) or an iterable of outputs; an empty one emits nothing, None is an error. Written as a plain `def`
+    it returns at once and completes `call` later; what it returns does not count, but an output or a coroutine is taken for a
+    mistake.
+    `timed_out`, if it is there, gives what is emitted for a row that timed out, or completes `call` with it.
     """
 
     async def open(self, ctx: Context) -> None:  # noqa: B027 - not everybody needs one
@@ -229,6 +238,8 @@ def outputs_of(result: Any, names: tuple[str, ...]) -> list[tuple[Any, ...]]:  #
     """Return a result as a list of tuples in the order of `names`. `ValueError` or `TypeError` say what is wrong with it."""
     if isinstance(result, (tuple, dict, Mapping)) or _has_keys(result):  # what is asked of a Mapping first is slow
         return [_output(result, names)]
+    if not isinstance(result, list) and _is_model(result):
+        return [_output(result, names)]
     if result is None:
         msg = "the function returned None; return an output, or [] to emit nothing"
         raise TypeError(msg)
@@ -260,8 +271,20 @@ def _of_tuple(output: tuple[Any, ...], names: tuple[str, ...]) -> tuple[Any, ...
     return tuple(output[own.index(name)] for name in names) if sorted(own) == sorted(names) else tuple(output)
 
 
+def _is_model(value: object) -> bool:
+    """Tell whether a value is an instance of a dataclass, or a model of pydantic."""
+    return hasattr(type(value), "__dataclass_fields__") or hasattr(type(value), "model_dump")
+
+
+def _fields_of(model: Any) -> dict[str, Any]:  # noqa: ANN401 - a model of the user's
+    """Return the fields of a model, and of those inside it, as a mapping."""
+    return dict(model.model_dump() if hasattr(type(model), "model_dump") else asdict(model))
+
+
 def _as_mapping(output: object) -> dict[Any, Any]:
-    """Return what is a mapping for `dict` as one; `TypeError` for what is not."""
+    """Return what is a mapping for `dict`, or a model, as one; `TypeError` for what is neither."""
+    if _is_model(output):
+        return _fields_of(output)
     if _has_keys(output):
         return dict(output)  # type: ignore[call-overload, no-any-return]  # - it has what `dict` asks for
     msg = f"an output is {_kind(output)}; expected a mapping, a row or a tuple in the order of the schema"

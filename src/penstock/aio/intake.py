@@ -9,12 +9,17 @@ from penstock.aio.outcome import Carried
 
 if TYPE_CHECKING:
     import asyncio
+    from collections.abc import Callable
 
     from penstock.aio.deadlines import Deadlines
     from penstock.aio.outlet import Outlet
     from penstock.aio.queues import Queues
     from penstock.aio.settings import Settings
     from penstock.aio.state import OperatorState
+
+
+def _never_due(element: Element, began: float) -> None:
+    """Let a row take as long as it takes."""
 
 
 class Intake:
@@ -34,7 +39,7 @@ class Intake:
         self._loop = loop
         self._outlet = outlet
         self._queues = queues
-        self._deadlines = deadlines
+        self._arm: Callable[[Element, float], None] = deadlines.arm if deadlines is not None else _never_due
         self._batched = settings.batch_size > 1
         self._admitted = 0
         self.ended = False  # no rows will be added
@@ -113,8 +118,9 @@ class Intake:
                 state.counts.rows += 1
             elif self._resumed(element, element.row):
                 continue
-            if self._deadlines is not None:
-                self._deadlines.arm(element, element.began)
+            if settings.cache is not None and self._is_known(element):
+                continue
+            self._arm(element, element.began)
             if self._queues.used and self._queues.waits(element):
                 continue
             return element
@@ -127,6 +133,22 @@ class Intake:
             return True
         return bool(self._state.held)
 
+    def _is_known(self, element: Element) -> bool:
+        """Give a row the outputs that an earlier call for its values had, if they are kept; tell whether they were."""
+        outputs = self._queues.kept_for(element, element.began)
+        if outputs is None:
+            return False
+        self._state.counts.cached += 1
+        element.outputs = list(outputs)
+        self._settled(element)
+        return True
+
+    def _settled(self, element: Element) -> None:
+        """Note that nothing is left to do for a row but to emit it."""
+        element.decided = element.settled = True
+        element.holds = 1
+        self._outlet.settled(element)
+
     def _resumed(self, element: Element, carried: Carried) -> bool:
         """Give a row its past; tell whether nothing is left to do but to emit it."""
         element.row = carried.row
@@ -136,7 +158,5 @@ class Intake:
             return False
         element.attempts = carried.outcome.attempts
         element.outputs, element.failure = carried.outcome.outputs, carried.outcome.failure
-        element.decided = element.settled = True
-        element.holds = 1
-        self._outlet.settled(element)
+        self._settled(element)
         return True

@@ -46,12 +46,12 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from penstock.aio.calling import Calling
+from penstock.aio.commons import Commons
 from penstock.aio.deadlines import Deadlines
 from penstock.aio.intake import Intake
 from penstock.aio.latency import Latencies
 from penstock.aio.outcome import Carried
 from penstock.aio.outlet import Outlet
-from penstock.aio.pace import Pace
 from penstock.aio.queues import Queues
 from penstock.aio.settling import Settling
 from penstock.aio.slots import GRACE_SECONDS, Slots
@@ -72,7 +72,7 @@ class Operator:
     `names` are the columns of an output. `on_error` is `fail` (the first failure ends the operator, at once), `column` (the
     failure is the row's outcome) or a function of (row, error) that gives its outputs. `key` and `share` map a row to a
     value that is hashable. `notify` is called when there are `enough` outcomes to take, when nothing goes on before some are
-    taken, or when the operator has ended. Operators that share a `pace` share its rate. `carried` are admitted before any
+    taken, or when the operator has ended. Operators of one function share its `commons`. `carried` are admitted before any
     other row. A call's id is `identify` of its row; without that, `prefix` and the row's number.
     """
 
@@ -89,16 +89,17 @@ class Operator:
         prefix: str = "",
         identify: Callable[[Any], str] | None = None,
         carried: Iterable[Carried] = (),
-        pace: Pace | None = None,
+        commons: Commons | None = None,
         enough: int = 1,
     ) -> None:
         self._loop = loop = asyncio.get_running_loop()
         self._state = state = OperatorState(notify)
         state.backlog.extend(carried)
+        commons = commons or Commons(settings.wanted)
         self._latencies = Latencies()
         self._outlet = Outlet(state, loop, ordered=settings.ordered, enough=enough)
         self._deadlines = Deadlines(loop, settings.timeout, self._expired) if settings.timeout else None
-        queues = Queues(state, key, share)
+        queues = Queues(state, key, share, commons.kept)
         self._intake = Intake(state, settings, loop, self._outlet, queues, self._deadlines)
         calling = Calling(
             state,
@@ -108,6 +109,7 @@ class Operator:
             batched=settings.batch_size > 1,
             prefix=prefix,
             identify=identify,
+            budget=commons.budget,
         )
         self._settling = Settling(
             state,
@@ -121,6 +123,7 @@ class Operator:
             outlet=self._outlet,
             queues=queues,
             latencies=self._latencies,
+            commons=commons,
         )
         self._slots = Slots(
             state,
@@ -130,7 +133,7 @@ class Operator:
             calling=calling,
             settling=self._settling,
             queues=queues,
-            pace=pace or (Pace(settings.rate) if settings.rate else None),
+            pace=commons.pace,
         )
         state.fill = self._slots.fill
 

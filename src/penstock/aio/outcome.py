@@ -56,8 +56,9 @@ class Counts:
     """What happened so far.
 
     `rows` does not count those that came `Carried`; `carried` are those that left so. `late`: completions behind an
-    outcome; `shared`: rows that took another row's result; `failed`: rows without a result; `rejected`: those of them
-    whose result is not one.
+    outcome; `shared`: rows that took another row's result; `cached`: those that took one of an earlier call; `failed`:
+    rows without a result; `rejected`: those of them whose result is not one; `over_budget`: rows that were not called again
+    because too many were.
     """
 
     rows: int = 0
@@ -69,6 +70,8 @@ class Counts:
     failed: int = 0
     rejected: int = 0
     carried: int = 0
+    cached: int = 0
+    over_budget: int = 0
 
 
 class Misfit(Exception):

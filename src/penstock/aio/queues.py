@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable
 
+    from penstock.aio.commons import Kept
     from penstock.aio.element import Element
     from penstock.aio.state import OperatorState
 
@@ -20,13 +21,21 @@ class Queues:
         state: OperatorState,
         key_of: Callable[[Any], Hashable] | None,
         share_of: Callable[[Any], Hashable] | None,
+        kept: Kept | None,
     ) -> None:
         self._state = state
         self._key_of = key_of
         self._share_of = share_of
+        self._kept = kept
         self.used = key_of is not None or share_of is not None
         self._keys: dict[Hashable, deque[Element]] = {}
         self._shares: dict[Hashable, deque[Element]] = {}
+
+    def kept_for(self, element: Element, now: float) -> list[tuple[Any, ...]] | None:
+        """Return the outputs of an earlier call for these values, None if none are kept."""
+        if self._kept is None or self._share_of is None:
+            return None
+        return self._kept.get((self._share_of(element.row),), now)
 
     def waits(self, element: Element) -> bool:
         """Tell whether the row waits for another one, of its key or with its values; from now on others wait for it."""

@@ -5,22 +5,28 @@ from __future__ import annotations
 import inspect
 import math
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import timezone
+from email.utils import parsedate_to_datetime
 from typing import Any, TypeAlias
 
+from penstock import clock
 from penstock.arguments import check_arguments, check_done, is_number, named, whole
 from penstock.errors import OptionError
 
 _Errors: TypeAlias = type[BaseException] | tuple[type[BaseException], ...] | Callable[[BaseException], bool]
 
+_Delay: TypeAlias = float | Callable[[int, BaseException | None], float]
+
 # Which numbers a field takes: its name, the least and the highest of them, and what is expected, in words.
 _NUMBERS = (
-    ("delay", 0, math.nextafter(math.inf, 0), "seconds, 0.1 for example"),
     ("backoff", 1, math.nextafter(math.inf, 0), "a factor of 1 or more, 2.0 for example"),
     ("max_delay", 0, math.inf, "seconds, 30 for example"),
     ("jitter", 0, 1, "a fraction from 0 to 1, 0.2 for example"),
 )
+_CAUSES_MAX = 10  # of an error that are looked at
+_DELAY_MAX = math.nextafter(math.inf, 0)
 
 
 @named
@@ -29,19 +35,25 @@ class Retry:
     """How often a call is made in all (`max_attempts`), and how long it waits before each time but the first.
 
     The wait is `delay` seconds, times `backoff` for each further one, at most `max_delay`; `jitter` makes it up to that
-    fraction shorter, at random, so that calls that failed together do not come back together. `on` says which errors are
+    fraction shorter, at random, so that calls that failed together do not come back together. `delay` may be a function of
+    the number of the attempt and its error (None if `on_result` did not want its result): the seconds that it returns are
+    waited as they are; `retry_after` is one, which waits as long as the service asks for. `on` says which errors are
     worth another attempt (types, or a function of the error; default: every one, and an attempt that timed out),
     `on_result` which results are (a function of the list of outputs). When no attempt is left the last result stands.
+    `budget` bounds what a service that is down is asked in addition: at most that fraction of the calls of a worker process are
+    made again (beside ten that always are; up to a hundred are saved up while all goes well); a call for which none is left has
+    failed as if it had been its last attempt.
     `OptionError` for values that make no sense.
     """
 
     max_attempts: int = 3
-    delay: float = 0.1
+    delay: _Delay = 0.1
     backoff: float = 2.0
     max_delay: float = 30.0
     jitter: float = 0.0
     on: _Errors = Exception
     on_result: Callable[[list[Any]], bool] | None = None
+    budget: float | None = None
 
     def __post_init__(self) -> None:
         """Check the values."""
@@ -49,14 +61,28 @@ class Retry:
         for name, least, most, expected in _NUMBERS:
             value = getattr(self, name)
             _require(is_number(value) and least <= value <= most, name, value, expected)
-        _require(
-            self.delay <= self.max_delay,
-            "delay",
-            self.delay,
-            f"at most max_delay={self.max_delay}: raise max_delay, or wait shorter",
-        )
+        self._check_delay()
         self._check_on()
         self._check_on_result()
+        share = self.budget
+        _require(
+            share is None or (is_number(share) and share >= 0),
+            "budget",
+            share,
+            "a fraction of the calls, 0.2 for example",
+        )
+
+    def _check_delay(self) -> None:
+        delay = self.delay
+        if callable(delay):
+            _require(
+                _is_predicate(delay), "delay", delay, "seconds, or a function of (attempt, error) that returns them"
+            )
+            check_arguments("retry: delay", delay, "attempt", "error")
+            return
+        _require(is_number(delay) and 0 <= delay <= _DELAY_MAX, "delay", delay, "seconds, 0.1 for example")
+        expected = f"at most max_delay={self.max_delay}: raise max_delay, or wait shorter"
+        _require(delay <= self.max_delay, "delay", delay, expected)
 
     def _check_on(self) -> None:
         if _are_errors(self.on if isinstance(self.on, tuple) else (self.on,)):
@@ -72,7 +98,7 @@ class Retry:
 
     def after_error(self, attempts: int, error: BaseException) -> bool:
         """Tell whether a call that failed `attempts` times is made again."""
-        if attempts >= self.max_attempts:
+        if self.is_last(attempts):
             return False
         if isinstance(self.on, (type, tuple)):
             return isinstance(error, self.on)
@@ -80,17 +106,104 @@ class Retry:
 
     def after_result(self, attempts: int, outputs: list[Any]) -> bool:
         """Tell whether a call with this result is made again."""
-        if self.on_result is None or attempts >= self.max_attempts:
+        if self.on_result is None or self.is_last(attempts):
             return False
         return _answer("retry: on_result", self.on_result(outputs))
 
-    def pause(self, attempts: int) -> float:
-        """Return the seconds to wait after attempt number `attempts`."""
-        try:
-            wait = min(self.delay * self.backoff ** (attempts - 1), self.max_delay)
-        except OverflowError:  # after a thousand attempts the factor is more than a number can be
-            wait = self.max_delay if self.delay else 0.0
+    def is_last(self, attempts: int) -> bool:
+        """Tell whether no attempt follows number `attempts`."""
+        return attempts >= self.max_attempts
+
+    def pause(self, attempts: int, error: BaseException | None = None) -> float:
+        """Return the seconds to wait after attempt number `attempts`, which failed with `error`, if it did.
+
+        Raises what `delay` raises, and `TypeError` for what is no time.
+        """
+        if callable(self.delay):
+            seconds = self.delay(attempts, error)
+            if not is_number(seconds) or not 0 <= seconds <= _DELAY_MAX:
+                msg = f"retry: delay returned {seconds!r}; expected seconds, 0.1 for example"
+                raise TypeError(msg)
+            return seconds
+        wait = _backed_off(self.delay, self.backoff, attempts, self.max_delay)
         return wait * (1 - self.jitter * random.random())  # noqa: S311 - spread, not secrecy
+
+
+def retry_after(
+    delay: float = 0.1, *, backoff: float = 2.0, max_delay: float = 30.0, longest: float = 300.0
+) -> Callable[[int, BaseException | None], float]:
+    """Return a `delay` for `Retry` that waits as long as the service asks for in `Retry-After`, in seconds or as a date.
+
+    The header is looked for in the error and those that caused it, as httpx, requests, aiohttp and botocore have it; `longest` is
+    the most that is waited for it, whatever it says. Without one the wait is `delay`, times `backoff` for each further attempt, at
+    most `max_delay`.
+    """
+    Retry(delay=delay, backoff=backoff, max_delay=max_delay)
+    _require(is_number(longest) and longest >= 0, "longest", longest, "seconds, 300 for example")
+    return _RetryAfter(delay, backoff, max_delay, longest)
+
+
+@dataclass(frozen=True)
+class _RetryAfter:
+    """See `retry_after`."""
+
+    delay: float
+    backoff: float
+    max_delay: float
+    longest: float
+
+    def __call__(self, attempt: int, error: BaseException | None) -> float:
+        """Return the seconds to wait."""
+        asked = None if error is None else _asked_for(error)
+        return (
+            _backed_off(self.delay, self.backoff, attempt, self.max_delay)
+            if asked is None
+            else min(asked, self.longest)
+        )
+
+
+def _backed_off(delay: float, backoff: float, attempts: int, most: float) -> float:
+    try:
+        return min(delay * backoff ** (attempts - 1), most)
+    except OverflowError:  # after a thousand attempts the factor is more than a number can be
+        return most if delay else 0.0
+
+
+def _asked_for(error: BaseException) -> float | None:
+    """Return the seconds that a `Retry-After` of the error, or of what caused it, asks for; None if there is none."""
+    cause: BaseException | None = error
+    for _ in range(_CAUSES_MAX):
+        if cause is None:
+            return None
+        for headers in _headers_of(cause):
+            text = next((value for name, value in headers.items() if str(name).lower() == "retry-after"), None)
+            seconds = None if text is None else _seconds(str(text).strip())
+            if seconds is not None:
+                return seconds
+        cause = cause.__cause__ or cause.__context__
+    return None
+
+
+def _headers_of(error: BaseException) -> Iterator[Mapping[Any, Any]]:
+    """Yield the headers of the answer that an error of a client tells of."""
+    response = getattr(error, "response", None)
+    if isinstance(response, Mapping):  # botocore's
+        response = response.get("ResponseMetadata")
+        headers = response.get("HTTPHeaders") if isinstance(response, Mapping) else None
+    else:
+        headers = getattr(response, "headers", None)
+    yield from (found for found in (headers, getattr(error, "headers", None)) if isinstance(found, Mapping))
+
+
+def _seconds(text: str) -> float | None:
+    """Return what the value of a `Retry-After` means from now on; None for what is none."""
+    if text.isascii() and text.isdigit():
+        return float(text)
+    try:
+        at = parsedate_to_datetime(text)
+    except (TypeError, ValueError):
+        return None
+    return max(at.replace(tzinfo=at.tzinfo or timezone.utc).timestamp() - clock.now_ns() / 1e9, 0.0)
 
 
 def _answer(predicate: str, answer: bool) -> bool:  # noqa: FBT001 - what a predicate returned

@@ -3,10 +3,11 @@
 **Idea.** Tasks of Spark come and go in a worker process; connections should stay. So a process keeps a `Runtime` for each
 function of a query, made by the first task that needs it (and so behind the fork), and a task only borrows it.
 
-**Which function it is** says a digest of all that the function holds, and its rate: `foreachBatch` may make it anew for every batch, and
-it is the same one. One that holds something else each time is another one each time: of those that are of one name, in one run of a
-query, and idle, only the last stays open beside the one at work (two operators of one class may take turns in a worker). A run of a
-query opens its own: whoever starts a query again has a reason, such as a password that has changed.
+**Which function it is** says a digest of all that the function holds, and what its calls have in common (`commons`):
+`foreachBatch` may make it anew for every batch, and it is the same one. One that holds something else each time is another one
+each time: of those that are of one name, in one run of a query, and idle, only the last stays open beside the one at work (two
+operators of one class may take turns in a worker). A run of a query opens its own: whoever starts a query again has a reason,
+such as a password that has changed.
 
 **Its end.** Nobody tells a worker that its query has ended, and Spark kills one that had nothing to do for a minute without
 a word to it. So a runtime that nobody used for `IDLE_SECONDS` closes itself; a query whose batches are further apart opens
@@ -34,8 +35,8 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from penstock import clock
+from penstock.aio.commons import Commons, Wanted
 from penstock.aio.interpreter import new_loop
-from penstock.aio.pace import Pace
 from penstock.aio.slots import GRACE_SECONDS
 from penstock.errors import CallFailed, without_credentials
 
@@ -53,6 +54,8 @@ _LOOK_SECONDS = 0.25
 _log = logging.getLogger("penstock.aio")
 _T = TypeVar("_T")
 
+_NOTHING = Wanted()
+
 _runtimes: dict[_Key, Runtime] = {}
 _lock = threading.Lock()
 
@@ -69,16 +72,15 @@ class _Key(NamedTuple):
     process: int
     owner: Owner
     digest: str
-    rate: float | None
+    wanted: Wanted
 
 
 class Runtime:
     """See the module. Made by `borrowed` alone."""
 
     def __init__(self, key: _Key, function: Adapted, context: Context) -> None:
-        rate = key.rate
         self.function = function
-        self.pace = Pace(rate) if rate else None
+        self.commons = Commons(key.wanted)
         self.failure: CallFailed | None = None  # of the loop itself: nothing will come of it any more
         self._key = key
         self._context = context
@@ -287,10 +289,10 @@ def _place_of(frame: FrameType) -> str:
 
 @contextmanager
 def borrowed(
-    owner: Owner, digest: str, function: Adapted, context: Context, rate: float | None = None
+    owner: Owner, digest: str, function: Adapted, context: Context, wanted: Wanted = _NOTHING
 ) -> Iterator[Runtime]:
     """Yield this process's runtime of a function, opened; the first borrower's function and context make it."""
-    key = _Key(os.getpid(), owner, digest, rate)
+    key = _Key(os.getpid(), owner, digest, wanted)
     with _lock:
         runtime = _runtimes.pop(key, None) or Runtime(key, function, context)
         _let_go_of_idle(key.process, owner)

@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from penstock.aio.commons import Wanted
 from penstock.arguments import is_number, whole
 from penstock.errors import OptionError
 
 if TYPE_CHECKING:
+    from penstock.aio.commons import Cache
     from penstock.aio.retry import Retry
 
 BYTES_MAX = 64 << 20  # of outputs that are finished and not taken, and of those that are expected
@@ -28,12 +30,18 @@ class Settings:
     batch_wait: float = 0.01
     bytes_max: int = BYTES_MAX
     drain: float | None = None
+    cache: Cache | None = None
 
     def __post_init__(self) -> None:
         """Check the values, each by itself and then beside the others."""
         self._check_counts()
         self._check_seconds()
         self._check_together()
+
+    @property
+    def wanted(self) -> Wanted:
+        """Return what operators have in common."""
+        return Wanted(self.rate, self.retry.budget if self.retry else None, self.cache)
 
     def _check_counts(self) -> None:
         for name, example in (("capacity", 100), ("batch_size", 10)):

@@ -14,6 +14,7 @@ from penstock.errors import without_credentials
 
 if TYPE_CHECKING:
     from penstock.aio.calling import Calling
+    from penstock.aio.commons import Commons
     from penstock.aio.deadlines import Deadlines
     from penstock.aio.element import Element
     from penstock.aio.function import Adapted
@@ -44,6 +45,7 @@ class Settling:
         outlet: Outlet,
         queues: Queues,
         latencies: Latencies,
+        commons: Commons,
     ) -> None:
         self._state = state
         self._settings = settings
@@ -56,6 +58,7 @@ class Settling:
         self._outlet = outlet
         self._queues = queues
         self._latencies = latencies
+        self._budget, self._kept = commons.budget, commons.kept
         self._batched = settings.batch_size > 1
         self.fallbacks: set[asyncio.Task[None]] = (
             set()
@@ -65,19 +68,34 @@ class Settling:
 
     def failed(self, flight: list[Element], error: BaseException) -> list[Element]:
         """Decide what a failed attempt means for its rows; return those that are called again."""
-        return [element for element in flight if not element.decided and self._comes_again(element, error)]
+        return self._paid([element for element in flight if not element.decided and self._comes_again(element, error)])
 
     def answered(self, flight: list[Element], results: Any) -> list[Element]:  # noqa: ANN401 - the user's
         """Give the rows their results; return those that are called again."""
         if not self._batched:
-            return flight if self._again(flight[0], results) else []
+            return self._paid(flight) if self._again(flight[0], results) else []
         given = zip(flight, _a_result_each(results, len(flight)), strict=True)
-        return [element for element, result in given if self._again(element, result)]
+        return self._paid([element for element, result in given if self._again(element, result)])
+
+    def _paid(self, again: list[Element]) -> list[Element]:
+        """Return these rows, whose next attempt is one call; it costs a token of the budget of retries, if there is one."""
+        if again and self._budget is not None:
+            self._budget.spend()
+        return again
+
+    def _affordable(self) -> bool:
+        """Tell whether the budget of retries, if there is one, has a further attempt for a row that wants one."""
+        if self._budget is None or self._budget.has_one:
+            return True
+        self._state.counts.over_budget += 1
+        return False
 
     def _comes_again(self, element: Element, error: BaseException) -> bool:
         retry = self._settings.retry
         try:
-            if retry is not None and not isinstance(error, Misfit) and retry.after_error(element.attempts, error):
+            wanted = retry is not None and not isinstance(error, Misfit) and retry.after_error(element.attempts, error)
+            if wanted and self._affordable():
+                element.error = error
                 return True
         except Exception as own:  # noqa: BLE001 - `on` of the user; there is nobody else to ask
             error = own
@@ -97,12 +115,17 @@ class Settling:
             return self._comes_again(element, Misfit(str(error)))
         retry = self._settings.retry
         try:
-            if retry is not None and retry.after_result(element.attempts, outputs):
+            unwanted = retry is not None and retry.after_result(element.attempts, outputs)
+            if unwanted and self._affordable():
+                element.error = None
                 return True
         except Exception as own:  # noqa: BLE001 - `on_result` of the user; there is nobody else to ask
             self.settle(element, [], own)
         else:
-            self.settle(element, outputs, None)
+            gave_up = (
+                retry is not None and retry.on_result is not None and (unwanted or retry.is_last(element.attempts))
+            )
+            self.settle(element, outputs, None, keep=not gave_up)
         return False
 
     # -- when its time is over -------------------------------------------------------------------------------------
@@ -144,28 +167,44 @@ class Settling:
         self._outcome(element, outputs, failure, own=True)
 
     async def _asked(self, element: Element) -> tuple[Any, BaseException | None]:
-        """Return what `timed_out` returned for a row, or what it raised: whatever that is, it is the row's failure."""
+        """Return what `timed_out` returned for a row, or completed its call with, or what it raised: that is the row's failure.
+
+        A plain `def` that returns None completes the call, if not now, then later; an `async def` has by its end, or gives None.
+        """
         assert self._function.timed_out is not None  # noqa: S101 - asked by the caller
+        call = self._calling.call(element)
+        completion = call.expect()
         try:
-            result = self._function.timed_out(element.row, self._calling.call(element))
-            return (await result if isawaitable(result) else result), None
+            result = self._function.timed_out(element.row, call)
+            may_come = result is None
+            if isawaitable(result):
+                result = await result
+                may_come = call.is_completed
+            if result is None and may_come:
+                result = await completion
         except asyncio.CancelledError:
             raise
         except BaseException as own:  # noqa: BLE001 - whatever the user's function raises
             failure = FallbackError(f"timed_out: {described(own)}")
             failure.__cause__ = own
             return None, failure
+        completion.cancel()  # what comes for it now is late
+        return result, None
 
     # -- the outcome -----------------------------------------------------------------------------------------------
 
-    def settle(self, element: Element, outputs: list[tuple[Any, ...]], error: BaseException | None) -> None:
-        """Decide the row; the first decision counts."""
+    def settle(
+        self, element: Element, outputs: list[tuple[Any, ...]], error: BaseException | None, *, keep: bool = False
+    ) -> None:
+        """Decide the row; the first decision counts. `keep`: later rows with its values may take these outputs."""
         if element.decided:
             self._state.counts.late += 1
             return
         element.decided = True
         if self._deadlines is not None:
             self._deadlines.disarm(element)
+        if keep and self._kept is not None and element.share is not None:
+            self._kept.put(element.share, outputs, self._loop.time())
         self._outcome(element, outputs, error)
 
     def _outcome(

@@ -141,10 +141,16 @@ class Slots:
         retry = self._settings.retry
         assert retry is not None  # noqa: S101 - nothing comes again without it
         self._state.counts.retries += 1
+        of_errors = {
+            id(element.error): element for element in flight
+        }  # the rows of a batch may have failed each by itself
         try:
-            await asyncio.sleep(retry.pause(flight[0].attempts))
+            await asyncio.sleep(max(retry.pause(element.attempts, element.error) for element in of_errors.values()))
         except asyncio.CancelledError as error:
             self._cancelled(slot, error)
+        except Exception as error:  # noqa: BLE001 - `delay` of the user; there is nobody else to ask
+            for element in flight:
+                self._settling.settle(element, [], error)
         return [element for element in flight if not element.decided]
 
     def _cancelled(self, slot: Slot, error: BaseException) -> BaseException:

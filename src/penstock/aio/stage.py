@@ -99,7 +99,7 @@ def run(
     context = Context(place.query, place.partition)
     owner = Owner(place.query, place.run, plan.function.name)
     with (
-        borrowed(owner, plan.name, plan.function, context, plan.settings.rate) as runtime,
+        borrowed(owner, plan.name, plan.function, context, plan.settings.wanted) as runtime,
         tuned(plan.settings.capacity),
     ):
         task = _Task(plan, place, batches, runtime, carrying)
@@ -149,7 +149,7 @@ class _Task:
             prefix=self._place.prefix,
             identify=self._carrying.identify if self._carrying else None,
             carried=self._carrying.earlier if self._carrying else (),
-            pace=self._runtime.pace,
+            commons=self._runtime.commons,
             enough=max(plan.settings.capacity // 4, 1),
         )
 

@@ -16,7 +16,10 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-Source = Annotated[str, typer.Argument(metavar="SRC", help="Directory or file to read.", show_default=False)]
+Sources = Annotated[
+    list[str], typer.Argument(metavar="SRC", help="Directories, files or globs to read.", show_default=False)
+]
+Source = Annotated[str, typer.Argument(metavar="SRC", help="Directory, file or glob that is read.", show_default=False)]
 Output = Annotated[str, typer.Argument(metavar="DST", help="Output directory.", show_default=False)]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else on stdout.")]
 Text = str | None
@@ -53,7 +56,7 @@ def options(
 @command
 def ingest(  # noqa: PLR0913 - these are the flags of the command
     *,
-    src: Source,
+    src: Sources,
     dst: Output,
     format_: Annotated[Text, _flag("--format", "F", f"Of SRC: {', '.join(READ)}; {DEFAULT} by default.")] = None,
     to: Annotated[Text, _flag("--to", "F", f"What DST gets: {', '.join(WRITTEN)}; as SRC by default.")] = None,
@@ -77,6 +80,9 @@ def ingest(  # noqa: PLR0913 - these are the flags of the command
     master: Annotated[Text, _flag("--master", "M", "Where Spark runs (local[*]).")] = None,
     source_option: Annotated[Pairs, _flag("--source-option", "K=V", "Any option of the source, repeatable.")] = None,
     sink_option: Annotated[Pairs, _flag("--sink-option", "K=V", "Any option of the sink, repeatable.")] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would be read and written; write nothing, start no Spark.")
+    ] = False,
     as_json: Json = False,
 ) -> Answer:
     """Take every record below SRC into finished files below DST, exactly once; again: what is new since.
@@ -84,6 +90,7 @@ def ingest(  # noqa: PLR0913 - these are the flags of the command
     Ctrl-C and SIGTERM stop it cleanly: what is committed is published, and the same command goes on from there. It ends
     with 0 when all that was there is in, or a watch was stopped; with 130 (Ctrl-C) or 143 (SIGTERM) when it was stopped before.
     """
+    from penstock.cli.dry import preview
     from penstock.cli.ingest import Request, run, watched
     from penstock.cli.process import jsonable_stdout
 
@@ -98,6 +105,8 @@ def ingest(  # noqa: PLR0913 - these are the flags of the command
     every = watched(interval, watch=watch)
     with jsonable_stdout(as_json) as write:
         ends = (flags, source_option or []), (to_flags, sink_option or [])
+        if dry_run:
+            return preview(Request.of(src, dst, *ends, transform, checkpoint, dry=True), watch=every)
         request = Request.of(src, dst, *ends, transform, checkpoint)
         return run(request, master=master, watch=every, as_json=as_json, write=write)
 
@@ -106,7 +115,7 @@ def ingest(  # noqa: PLR0913 - these are the flags of the command
 @command
 def schema(
     *,
-    src: Source,
+    src: Sources,
     format_: Annotated[Text, _flag("--format", "F", f"Of SRC: {', '.join(READ)}; by the names of its files.")] = None,
     sample: Annotated[Text, _flag("--sample", "S", "Look at about so many bytes, spread over the files (64m).")] = None,
     everything: Annotated[bool, typer.Option("--all", help="Look at all there is.")] = False,
@@ -180,6 +189,22 @@ def finish(
 
 @app.command()
 @command
+def retry(
+    *,
+    dst: Output,
+    mended: Annotated[Text, _flag("--mended", "FILE", "A copy of lines of the quarantine, with mended bytes.")] = None,
+    sink: Annotated[Text, typer.Option(metavar="ID", help="This sink only.")] = None,
+    transform: Annotated[Text, _flag("--transform", "MODULE:FUNCTION", "That of the ingest.")] = None,
+    as_json: Json = False,  # noqa: ARG001 - `command` reads it
+) -> Answer:
+    """Take in the records that were set aside and can be read by now, each once. A query that runs ends, fenced."""
+    from penstock.cli import retry as commands
+
+    return commands.retry(dst, mended=mended, sink=sink, transform=transform)
+
+
+@app.command()
+@command
 def clean(
     *,
     dst: Output,
@@ -216,6 +241,57 @@ def replan(
     from penstock.cli import replan as commands
 
     return commands.replan(checkpoint, dst, nothing_written=nothing_written, give_up_rest=give_up_rest)
+
+
+@app.command()
+@command
+def adopt(
+    *,
+    directory: Annotated[
+        str, typer.Argument(metavar="DIR", help="What Spark's own file sink wrote.", show_default=False)
+    ],
+    unlisted: Annotated[
+        Text, _flag("--unlisted", "W", "Files that Spark's log does not list: aside (out of sight), or keep.")
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only look: name all that is not listed, or missing.")
+    ] = False,
+    as_json: Json = False,  # noqa: ARG001 - `command` reads it
+) -> Answer:
+    """Take over an output of Spark's own streaming file sink, so that a query of penstock's can go on in it.
+
+    Stop the query of Spark's before. What its log lists stays, and is known to status, files and verify; the log is moved aside,
+    so that Spark's readers see all files. May be repeated.
+    """
+    from penstock.cli import adopt as commands
+
+    return commands.adopt(directory, unlisted, dry_run=dry_run)
+
+
+@app.command()
+@command
+def late(
+    *,
+    src: Source,
+    dst: Output,
+    accept: Annotated[
+        Pairs, _flag("--accept", "GLOB", "Have late files read by the next start: '*' is all; repeatable.")
+    ] = None,
+    dismiss: Annotated[Pairs, _flag("--dismiss", "GLOB", "Take late files off the list, unread; repeatable.")] = None,
+    checkpoint: Annotated[Text, _flag("--checkpoint", "DIR", "Of the query, where it is not where it was.")] = None,
+    source_option: Annotated[
+        Pairs, _flag("--source-option", "K=V", "Of a query that was no ingest, repeatable.")
+    ] = None,
+    query_ended: Annotated[bool, typer.Option("--query-ended", help="You have seen that the query has ended.")] = False,
+    as_json: Json = False,  # noqa: ARG001 - `command` reads it
+) -> Answer:
+    """List the files of SRC that the query which writes DST has not read: too late, held back, in the future.
+
+    With --accept the next start of the query reads late ones, each once; no file is touched. Refused while the query runs.
+    """
+    from penstock.cli import late as commands
+
+    return commands.late(src, dst, accept, dismiss, checkpoint, source_option or [], query_ended=query_ended)
 
 
 @app.command()

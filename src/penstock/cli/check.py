@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from penstock.verify.against import SourceCheck
     from penstock.verify.compare import Example
     from penstock.verify.files import Problem, SinkFiles
-    from penstock.verify.report import Report
+    from penstock.verify.proof import Proof
 
 _PROBLEMS_SHOWN = 20
 
@@ -55,7 +55,7 @@ def _progress(*, shown: bool) -> Iterator[Callable[[str, int, int], None] | None
         yield progress
 
 
-def _show(report: Report, out: Console) -> None:
+def _show(report: Proof, out: Console) -> None:
     for sink in report.output.sinks:
         _show_sink(sink, out)
     if not report.output.sinks:
@@ -79,6 +79,8 @@ def _show_problems(problems: tuple[Problem, ...], out: Console) -> None:
 def _show_sink(sink: SinkFiles, out: Console) -> None:
     finished = f"{counted(sink.files, 'file')}, {counted(sink.rows, 'row')}, {format_size(sink.bytes)} finished"
     out.print(f"sink {sink.sink}: {finished}; {counted(sink.open_rows, 'row')} open")
+    if sink.aside_lines:
+        out.print(f"  set aside: {counted(sink.aside_lines, 'line')}, {counted(sink.aside_files, 'file')} finished")
     if sink.owed_files:
         out.print(f"  {sink.owed_files:,} of them decided, not visible yet: the next start publishes them, or finish")
     if sink.unnamed_files:
@@ -86,14 +88,16 @@ def _show_sink(sink: SinkFiles, out: Console) -> None:
 
 
 def _show_source(check: SourceCheck, out: Console) -> None:
-    records = f"{counted(check.source_records, 'record')}; {check.output_records:,} in the output"
+    aside = f", {check.set_aside:,} of them set aside" if check.set_aside else ""
+    records = f"{counted(check.source_records, 'record')}; {check.output_records:,} in the output{aside}"
     out.print(f"source {check.source}: {counted(check.files, 'file')} read, {records}")
     if check.waiting_files:
         out.print(f"  {counted(check.waiting_files, 'file')} not ingested yet ({format_size(check.waiting_bytes)})")
     for note in check.notes:
         out.print(f"  note: {note}", soft_wrap=True)
     if check.proved:
-        out.print("every record that was read is in the output exactly once", style="green")
+        beside = " or set aside, each" if check.set_aside else ""
+        out.print(f"every record that was read is in the output{beside} exactly once", style="green")
     else:
         out.print(check.reason, style="red", soft_wrap=True)
     for example in check.examples:

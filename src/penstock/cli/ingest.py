@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import json
 import os
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 from penstock import clock
 from penstock.cli.answer import Answer, counted
 from penstock.cli.process import importable_here, session, status_of, stop_signals
-from penstock.cli.progress import Course, reporter, starting
+from penstock.cli.progress import Course, not_read, reporter, starting
+from penstock.cli.state import beside
 from penstock.errors import OptionError
 from penstock.options import SOURCE, parse
 from penstock.options.formats import DEFAULT, READ, VALUES, WRITTEN
@@ -56,12 +58,24 @@ class Request:
     checkpoint: str | None
 
     @staticmethod
-    def of(src: str, dst: str, source: Flags, sink: Flags, transform: str | None, checkpoint: str | None) -> Request:
-        """Put flags and K=V together and check them; `UsageError` if the ingest could not run."""
+    def of(
+        src: list[str],
+        dst: str,
+        source: Flags,
+        sink: Flags,
+        transform: str | None,
+        checkpoint: str | None,
+        *,
+        dry: bool = False,
+    ) -> Request:
+        """Put flags and K=V together and check them; `UsageError` if the ingest could not run.
+
+        Unless it is `dry` the directories are made that it would make.
+        """
         from_options, to_options = merged(*source, "--source-option"), merged(*sink, "--sink-option")
         to_options.setdefault("format", _same_format(from_options))
-        request = Request(src, dst, from_options, to_options, transform, checkpoint)
-        request.check()
+        request = Request(src[0], dst, several(src, from_options), to_options, transform, checkpoint)
+        request.check(dry=dry)
         return request
 
     def master(self) -> str:
@@ -69,8 +83,8 @@ class Request:
         places = (self.src, self.dst, self.checkpoint or self.dst)
         return "local[*,4]" if any(not locate(place)[0].of_this_host for place in places) else "local[*]"
 
-    def check(self) -> None:
-        """Raise what can be known to be wrong before Spark runs; at last make the directories that it would make."""
+    def check(self, *, dry: bool) -> None:
+        """Raise what can be known to be wrong before Spark runs; at last, unless `dry`, make the directories that it would make."""
         from penstock.ingestion.job import check
 
         options = parse(SOURCE, _without_schema(self.source) | {"path": self.src}, what="source")
@@ -79,6 +93,8 @@ class Request:
             raise OptionError(msg)
         if self.transform is not None:
             _check_transform(self.transform)
+        if dry:
+            return
         sides = {"source": self.source, "sink": self.sink}
         check(self.src, self.dst, **sides, transform=self.transform, checkpoint=self.checkpoint)
 
@@ -172,8 +188,16 @@ def _watching(stop: Stop, course: Course, shown: Callable[[Course], None]) -> Ca
     return progress
 
 
+def several(src: list[str], options: dict[str, str]) -> dict[str, str]:
+    """Return the options of a source with the SRCs behind the first one; `OptionError` if these are given twice."""
+    if src[1:] and "paths" in options:
+        msg = "SRC is several paths, and so is --source-option paths; name all of them as SRC"
+        raise OptionError(msg)
+    return options | {"paths": json.dumps(src[1:])} if src[1:] else options
+
+
 def merged(flags: dict[str, str | None], pairs: list[str], flag: str) -> dict[str, str]:
-    """Return options from flags and K=V; `OptionError` for one that is given twice, or by other means."""
+    """Return options by flags of their own and K=V together; `OptionError` for what is no pair, or is given twice."""
     options = {name: value for name, value in flags.items() if value is not None}
     names = {name.lower(): name for name in flags}
     for pair in pairs:
@@ -210,12 +234,12 @@ def _check_transform(text: str) -> None:
     here = importable_here()
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [here, os.environ.get("PYTHONPATH")]))
     try:
-        found = getattr(importlib.import_module(module), name)
+        function = getattr(importlib.import_module(module), name)
     except Exception as error:  # importing a user's module may raise anything
         msg = f"--transform {text!r} cannot be loaded: {type(error).__name__}: {error}"
         raise OptionError(msg) from error
-    if not callable(found) and not hasattr(found, "stream"):
-        msg = f"--transform {text!r} is a {type(found).__name__}; expected a function of a pyarrow.RecordBatch, or an AsyncMap"
+    if not callable(function) and not hasattr(function, "stream"):
+        msg = f"--transform {text!r} is a {type(function).__name__}; expected a function of a pyarrow.RecordBatch, or an AsyncMap"
         raise OptionError(msg)
 
 
@@ -231,6 +255,10 @@ def _show(facts: dict[str, Any], out: Console) -> None:
         )
     else:
         out.print("nothing new to read")
+    if aside := beside({name: facts[f"aside_{name}"] for name in ("records", "files", "changed")}):
+        out.print(f"aside    {aside} since the sink began: penstock status {facts['path']}", soft_wrap=True)
+    for text in not_read(facts):
+        out.print(f"not read {text}", soft_wrap=True)
     for note in facts["notes"]:
         out.print(f"note     {note}", soft_wrap=True)
     total = f"{counted(facts['rows'], 'row')} in {counted(facts['output_files'], 'file')}, {format_size(facts['output_bytes'])}"

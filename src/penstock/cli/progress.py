@@ -13,7 +13,7 @@ from penstock.cli.answer import console, counted, moment
 from penstock.units import format_duration, format_size
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from rich.console import Console
 
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 _LINE_SECONDS = 1.0
 _PACE_SECONDS = 60.0
-_COUNTS = ("input_files", "input_bytes", "rows", "output_files", "output_bytes")
+_ASIDE = ("aside_records", "aside_files", "aside_changed")
+_COUNTS = ("input_files", "input_bytes", "rows", "output_files", "output_bytes", *_ASIDE)
 
 
 @dataclass
@@ -130,6 +131,17 @@ def _calm(show: Callable[[Course], None]) -> Callable[[Course], None]:
     return calm
 
 
+def not_read(counts: Mapping[str, Any]) -> list[str]:
+    """Return what is to be counted_files of the files that a query has not read."""
+    counted_files = (
+        ("late_files", "came too late, not read: see penstock late"),
+        ("accepted_files", "came late, accepted: the next start reads them"),
+        ("held_files", "held back: changed too recently (settle)"),
+        ("future_files", "in the future, until their time comes"),
+    )
+    return [f"{counted(counts[name], 'file')} {text}" for name, text in counted_files if counts.get(name)]
+
+
 def _print_line(errors: Console, facts: dict[str, Any]) -> None:
     if facts["batch"] >= 0 or facts["waiting"]:
         errors.print(_line(facts), soft_wrap=True)
@@ -142,10 +154,13 @@ def _line(facts: dict[str, Any]) -> str:
     total = facts["input_bytes"] + facts["left_bytes"]
     size = f"{format_size(facts['input_bytes'])} of {format_size(total)}"
     done = f"{counted(facts['input_files'], 'file')}, {size}, {counted(facts['rows'], 'row')}"
+    if aside := sum(facts[name] for name in _ASIDE):
+        done += f", {aside:,} set aside"
+    left_out = "".join(f"; {text}" for text in not_read(facts))
     if not waiting:
-        return f"batch {facts['batch']}: {done}{_pace(facts)}"
+        return f"batch {facts['batch']}: {done}{_pace(facts)}{left_out}"
     at = f" at {facts['last_batch']}" if facts["last_batch"] else ""
-    return f"batch {facts['batch']}{at}: {done}; {waiting}"
+    return f"batch {facts['batch']}{at}: {done}; {waiting}{left_out}"
 
 
 def _pace(facts: dict[str, Any]) -> str:

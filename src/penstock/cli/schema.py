@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from penstock.cli.answer import Answer, console, counted
-from penstock.cli.ingest import merged
+from penstock.cli.ingest import merged, several
 from penstock.errors import OptionError
 from penstock.options import SOURCE, parse
 from penstock.units import format_size, parse_size
@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from penstock.source.inferred import Inferred
 
 
-def schema(src: str, flags: dict[str, str | None], pairs: list[str], *, sample: str | None, everything: bool) -> Answer:
+def schema(
+    src: list[str], flags: dict[str, str | None], pairs: list[str], *, sample: str | None, everything: bool
+) -> Answer:
     """Return the DDL of what is in SRC, from a sample of so many bytes or from everything, and what is to be said of it."""
     from penstock.source.inferred import SAMPLE_BYTES, format_by_names, infer
 
@@ -24,7 +26,7 @@ def schema(src: str, flags: dict[str, str | None], pairs: list[str], *, sample: 
         msg = f"--all looks at everything, --sample {sample} at some of it: leave one of them out"
         raise OptionError(msg)
     size = None if everything else SAMPLE_BYTES if sample is None else parse_size(sample, name="--sample")
-    given = merged(flags, pairs, "--source-option") | {"path": src}
+    given = several(src, merged(flags, pairs, "--source-option")) | {"path": src[0]}
     options = parse(SOURCE, given, what="source")
     if "format" not in options.given:
         options = parse(SOURCE, given | {"format": format_by_names(options)}, what="source")

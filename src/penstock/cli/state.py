@@ -12,11 +12,15 @@ import typer
 
 from penstock import clock
 from penstock.cli.answer import Answer, counted, moment, printable
+from penstock.cli.progress import not_read
 from penstock.clock import SECOND_NS
 from penstock.errors import OptionError
+from penstock.ingestion.late import told
+from penstock.sink.adopt import UNKNOWN_ROWS
+from penstock.sink.ledger import aside_bucket
 from penstock.storage import TEMPORARY, locate
 from penstock.units import format_duration, format_size
-from penstock.verify.files import SinkView, existing_sinks, size_if_there, unnamed
+from penstock.verify.files import SinkView, existing_sinks, size_if_there
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -53,7 +57,7 @@ def files(dst: str) -> Answer:
     """Return the finished files of DST, oldest first."""
     storage, root = locate(dst, name="DST")
     views = [SinkView.of(sink) for sink in existing_sinks(storage, root)]
-    finished = [facts for view in views for facts in _file_facts(view.sink, view.files)]
+    finished = [facts for view in views for facts in _file_facts(view.sink, view.output)]
     facts = {
         "ok": True,
         "path": root,
@@ -111,7 +115,7 @@ def clean(dst: str, *, yes: bool) -> Answer:
 
 
 def _sum(files: list[dict[str, Any]], name: str) -> int:
-    return sum(file[name] for file in files)
+    return sum(file[name] or 0 for file in files)
 
 
 def _sink_facts(sink: Sink) -> dict[str, Any]:
@@ -127,16 +131,25 @@ def _sink_facts(sink: Sink) -> dict[str, Any]:
         "batches": {query: number for query, (number, _) in head.batches.items()},
         "writers": _writers(head),
         "rows": head.total_rows,
-        "files": head.total_files,
-        "bytes": head.total_bytes,
+        "files": head.total_files - head.aside.parts,
+        "bytes": head.total_bytes - head.aside.bytes,
+        "aside": _aside_facts(sink, head),
         "owed_files": 0 if published else len(head.finished) + len(head.grown),
         "growing": head.lengths,
         "null_columns": head.account.null_columns,
         "unknown_fields": head.account.unknown,
         "notes": head.account.told(),
+        **told(sink, head),
         "open": [_part_facts(part) for part in sorted(head.open, key=lambda part: part.key)],
-        "unnamed_files": len(unnamed(sink, head, published=published)),
+        "unnamed_files": sum(1 for _ in sink.committer.unnamed(head, published=published)),
     }
+
+
+def _aside_facts(sink: Sink, head: State) -> dict[str, Any]:
+    """Return how much was set aside, and where that is told."""
+    tally = head.aside
+    told = {"records": tally.records, "files": tally.files, "changed": tally.changes, "retried": tally.retried}
+    return told | {"path": f"{sink.root}/{aside_bucket(sink.sink_id)}" if head.aside.lines else None}
 
 
 def _writers(head: State) -> list[int]:
@@ -163,6 +176,8 @@ def _file_facts(sink: Sink, files: Iterable[FinishedFile]) -> Iterator[dict[str,
         facts = asdict(file)
         first, last = facts.pop("first_batch"), facts.pop("last_batch")
         facts.pop("staged")
+        if facts["rows"] == UNKNOWN_ROWS:
+            facts["rows"] = None
         yield {"sink": sink.sink_id} | facts | {"batches": [first, last]}
 
 
@@ -191,7 +206,7 @@ def _leftovers(storage: Storage, sink: Sink) -> Iterator[dict[str, Any]]:
 def _staged_in_vain(storage: Storage, sink: Sink) -> Iterator[dict[str, Any]]:
     look = sink.ledger.look()
     head = sink.ledger.head(look)
-    for name in unnamed(sink, head, published=look.is_published(head)):
+    for name in sorted(sink.committer.unnamed(head, published=look.is_published(head))):
         path = f"{sink.staging}/{name}"
         yield {"path": path, "bytes": size_if_there(storage, path) or 0, "what": "staged, no record names it"}
 
@@ -209,8 +224,10 @@ def _temporaries(storage: Storage, directory: str) -> Iterator[dict[str, Any]]:
 def _show_sink(sink: dict[str, Any], out: Console) -> None:
     out.print(f"sink {sink['sink']}", style="bold")
     _show_committed(sink, out)
-    for note in sink["notes"]:
+    for note in (*not_read(sink), *sink["notes"]):
         out.print(f"  {note}", soft_wrap=True)
+    if sink["aside"]["path"]:
+        out.print(f"  set aside: {beside(sink['aside'])}, in {sink['aside']['path']}", soft_wrap=True)
     _show_not_visible(sink, out)
     _show_open(sink["open"], out)
 
@@ -222,6 +239,13 @@ def _show_committed(sink: dict[str, Any], out: Console) -> None:
     out.print(f"  {counted(sink['rows'], 'row')} committed in all; finished: {finished}")
     record = f"record {sink['record']} of {sink['committed'] or 'no batch yet'}"
     out.print(f"  {record}, epoch {sink['epoch']}, owner {sink['owner']}")
+
+
+def beside(aside: dict[str, Any]) -> str:
+    """Return in words how much was set aside."""
+    words = {"records": "bad record", "files": "bad file", "changed": "changed file"}
+    told = [counted(aside[name], word) for name, word in words.items() if aside[name]]
+    return ", ".join(told) + (f" ({aside['retried']:,} of them taken in since)" if aside.get("retried") else "")
 
 
 def _show_not_visible(sink: dict[str, Any], out: Console) -> None:
@@ -275,7 +299,7 @@ def _show_files(facts: dict[str, Any], out: Console) -> None:
 
 def _file_cells(file: dict[str, Any]) -> tuple[str, ...]:
     bucket, size = file["bucket"] or "-", format_size(file["bytes"])
-    return file["path"], bucket, _range(file["batches"]), f"{file['rows']:,}", size
+    return file["path"], bucket, _range(file["batches"]), "-" if file["rows"] is None else f"{file['rows']:,}", size
 
 
 def _growing_cells(file: dict[str, Any]) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from penstock import failpoints, unique
 from penstock.errors import NotThere
 from penstock.formats import arrow_batches, arrow_stream
-from penstock.storage import locate
+from penstock.storage import locate, names_at
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -70,11 +70,7 @@ class StagingFiles:
 
     def sweep(self, batch: int) -> None:
         """Remove what was staged for `batch` and those before it, by whatever attempt."""
-        try:
-            names = list(self._storage.names(self.directory))
-        except NotThere:
-            return
-        for name in names:
+        for name in names_at(self._storage, self.directory):
             match = _NAME.fullmatch(name)
             if match and int(match[1]) <= batch:
                 self._storage.delete(f"{self.directory}/{name}")

@@ -44,6 +44,11 @@ class Account:
     partial: bool = False
     rescued: int = 0
 
+    def clear(self) -> None:
+        """Forget all that was entered."""
+        for name, value in vars(Account()).items():
+            setattr(self, name, value)
+
     def count(self, keys: Iterable[tuple[str, int]], others: int = 0) -> None:
         """Add keys that no column has, each with how often it was there, and how often yet others were."""
         for key, times in keys:

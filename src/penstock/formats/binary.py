@@ -34,8 +34,8 @@ def binary_batches(
     check_schema(schema)
     whole = block_size or max(size, 1)
     if min(whole, size) > VALUE_BYTES_MAX:
-        found, most = format_size(min(whole, size)), format_size(VALUE_BYTES_MAX)
-        msg = f"found a value of {found}, expected at most {most}; set blockSize to cut the file into blocks"
+        actual, most = format_size(min(whole, size)), format_size(VALUE_BYTES_MAX)
+        msg = f"found a value of {actual}, expected at most {most}; set blockSize to cut the file into blocks"
         raise BadFile(msg)
     at, stop = whole_blocks(start, whole), min(whole_blocks(end, whole), size)
     step = max(_BATCH_BYTES // whole, 1) * whole

@@ -20,7 +20,7 @@ _DOUBLE = {"byte", "short", "integer", "float"}
 
 
 @dataclass
-class Changes:
+class SchemaChanges:
     """What has changed, each as a sentence: `added` and `widened` go on, `refused` does not. `columns` have gained something."""
 
     added: list[str] = field(default_factory=list)
@@ -29,9 +29,9 @@ class Changes:
     columns: list[str] = field(default_factory=list)
 
     @staticmethod
-    def between(before: list[dict[str, Any]], now: list[dict[str, Any]]) -> Changes:
+    def between(before: list[dict[str, Any]], now: list[dict[str, Any]]) -> SchemaChanges:
         """Return what has changed from fields of Spark's JSON to others."""
-        changes = Changes()
+        changes = SchemaChanges()
         changes._compare(before, now, "")
         return changes
 

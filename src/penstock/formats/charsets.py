@@ -128,6 +128,11 @@ def searchable(encoding: str, text: str, *, plain: bool = False) -> bool:
     if codec in _UNFIT:
         unfit = _UNFIT[codec]
         return text.isascii() and not (unfit and re.search(f"[{unfit}]", text))
+    return _is_in_table(codec, text, plain=plain)
+
+
+def _is_in_table(codec: str, text: str, *, plain: bool) -> bool:
+    """Tell whether each of the characters is one byte of an encoding that has one byte a character, and no other is it."""
     table = _table(codec)
     if table is None or _NONE in text or any(table.count(character) != 1 for character in text):
         return False

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Protocol
 import pyarrow as pa
 import xxhash
 import zstandard
+from isal import igzip_lib, isal_zlib
 
 from penstock.errors import BadFile, OptionError
 from penstock.units import format_size
@@ -59,6 +60,9 @@ _UNREADABLE = {
 }
 _EXTENSIONS = {"none": "", "gzip": ".gz", "zstd": ".zst", "bzip2": ".bz2"}
 _GZIP_WINDOW = 16 + zlib.MAX_WBITS
+_GZIP_LEVEL = 2  # of ISA-L's 0 to 3: ten times as fast as zlib's level 6, at 0.20 of generated JSON where zlib has 0.18
+_GZIP_ERROR: type[Exception] = isal_zlib.error  # type: ignore[assignment]  # - its stub says it is an instance
+_ERRORS = (OSError, EOFError, zlib.error, _GZIP_ERROR, lzma.LZMAError, pa.ArrowException)
 _CHUNK_BYTES = 1 << 20
 _XZ_MEMORY_BYTES = 256 << 20  # xz -9 needs 65 MiB
 _BLOCK_CHUNK_BYTES_MAX = 4 << 20  # of Hadoop's chunks; its buffers have 256 KiB unless configured otherwise
@@ -106,18 +110,22 @@ def decompressed(chunks: Iterable[bytes], codec: str, *, limit_bytes: int, ratio
 def compress(data: bytes | memoryview | pa.Buffer, codec: str) -> bytes:
     """Return `data` as one complete, independent member; the same data gives the same bytes.
 
-    `codec` is gzip (level 6, no time stamp), zstd (level 3, with checksum) or bzip2. Raises `OptionError` for another
+    `codec` is gzip (by ISA-L, no time stamp), zstd (level 3, with checksum) or bzip2. Raises `OptionError` for another
     one.
     """
     if codec == "gzip":
-        packer = zlib.compressobj(6, zlib.DEFLATED, _GZIP_WINDOW)
-        return packer.compress(data) + packer.flush()
+        return isal_zlib.compress(data, _GZIP_LEVEL, _GZIP_WINDOW)
     if codec == "zstd":
         return zstandard.ZstdCompressor(level=3, write_checksum=True).compress(data)
     if codec == "bzip2":
         return bz2.compress(data)
     msg = f"compression={codec!r} is unknown: expected gzip, zstd or bzip2"
     raise OptionError(msg)
+
+
+def expansion(size: int) -> int:
+    """Return by how many bytes `compress` makes `size` bytes longer at the most: it found nothing to shorten, and has its frame."""
+    return 32 + (size >> 10)  # ISA-L on random bytes: 20 to 28 up to 64 KiB, 401 of 1 MiB; Zstandard 13 to 37
 
 
 def _ending(name: str) -> str:
@@ -159,7 +167,7 @@ class _Chunks:
 def _unpacked(source: _Chunks, codec: str) -> Iterator[bytes]:
     try:
         yield from _READERS.get(codec, lambda chunks: _by_arrow(chunks, codec))(source)
-    except (OSError, EOFError, zlib.error, lzma.LZMAError, pa.ArrowException) as error:
+    except _ERRORS as error:
         if source.broken:
             raise
         msg = f"not a whole {codec} file: {error}, at or shortly before compressed byte {source.taken}"
@@ -173,7 +181,7 @@ def _by_arrow(source: _Chunks, codec: str) -> Iterator[bytes]:
 
 
 class _Unpacker(Protocol):
-    """One stream of a codec of the standard library."""
+    """One stream of a codec, as the standard library's decompressors are."""
 
     @property
     def eof(self) -> bool: ...
@@ -227,6 +235,10 @@ def _streams(source: _Chunks, new: Callable[[], _Unpacker], padding: bytes = b""
         raise EOFError(msg)
 
 
+def _gzip(source: _Chunks) -> Iterator[bytes]:
+    return _streams(source, lambda: igzip_lib.IgzipDecompressor(flag=igzip_lib.DECOMP_GZIP))
+
+
 def _bzip2(source: _Chunks) -> Iterator[bytes]:
     return _streams(source, bz2.BZ2Decompressor)  # Arrow's own reader breaks down at empty streams
 
@@ -250,7 +262,7 @@ def _lz4(source: _Chunks) -> Iterator[bytes]:
     return _by_arrow(_Chunks(chain((head,), iter(lambda: source.read(_READ_BYTES), b""))), "lz4")
 
 
-_READERS = {"bzip2": _bzip2, "xz": _xz, "deflate": _deflate, "snappy": _snappy, "lz4": _lz4}
+_READERS = {"gzip": _gzip, "bzip2": _bzip2, "xz": _xz, "deflate": _deflate, "snappy": _snappy, "lz4": _lz4}
 
 
 def _hadoop_blocks(source: _Chunks, head: bytes, unpack: Callable[[bytes], bytes]) -> Iterator[bytes]:

@@ -67,6 +67,10 @@ def _meant(found: pa.DataType, expected: pa.DataType) -> pa.DataType:
     if types.is_map(found) and types.is_map(expected):
         key = found.key_field.with_type(_meant(found.key_type, expected.key_type))
         return pa.map_(key, found.item_field.with_type(_meant(found.item_type, expected.item_type)))
+    return _meant_leaf(found, expected)
+
+
+def _meant_leaf(found: pa.DataType, expected: pa.DataType) -> pa.DataType:
     if types.is_string(expected) and types.is_binary(found):
         return pa.string()
     return expected if types.is_duration(expected) and types.is_int64(found) else found

@@ -61,6 +61,8 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from penstock.formats.format import Refuse
+
     Offsets = npt.NDArray[np.int64]
     Flags = npt.NDArray[np.bool_]
 
@@ -84,7 +86,7 @@ def csv_cut(read: Callable[[int, int], bytes], size: int, anchor: int, target: i
     if not dialect.quote:
         begin = record_at(read, size, target, size, sep=None)
         return size if begin is None else begin
-    scan = Scan(dialect)
+    scan = QuoteScan(dialect)
     at, held = _content_start(read, size, anchor), b""
     for chunk in reads(read, at, size, _SCAN_BYTES):
         data = held + chunk
@@ -98,6 +100,17 @@ def csv_cut(read: Callable[[int, int], bytes], size: int, anchor: int, target: i
     return size
 
 
+def csv_ended(read: Callable[[int, int], bytes], begin: int, size: int, dialect: Dialect = RFC4180) -> int:
+    """Return where the last record ends that surely ends in the first `size` bytes of a file that still grows; see `lines.ended`."""
+    cutter, at, wanted = _Cutter(dialect), begin, BLOCK_BYTES
+    while at < size:
+        cut = cutter(b"".join(reads(read, at, min(at + wanted, size), wanted)))
+        if not cut and at + wanted >= size:
+            break
+        at, wanted = at + cut, BLOCK_BYTES if cut else 2 * wanted
+    return at
+
+
 def csv_blocks(
     read: Callable[[int, int], bytes],
     size: int,
@@ -107,17 +120,19 @@ def csv_blocks(
     *,
     dialect: Dialect = RFC4180,
     record_bytes_max: int = RECORD_BYTES_MAX,
+    refuse: Refuse | None = None,
 ) -> Iterator[tuple[int, bytes]]:
     """Yield (file offset, bytes of whole records) of [start, end), both of which are where a record begins, or `size`.
 
     A byte order mark at 0 is left out. Blocks are of about `block_bytes`, larger for a longer record.
 
     Raises `BadRecord` with the offset of a record above `record_bytes_max`, or whose quote is never closed or is followed
-    by text when it is, and `FileChanged` when the file ends before `end`.
+    by text when it is (but for the length, `refuse` is called with these instead), and `FileChanged` when the file ends
+    before `end`.
     """
     begin = _content_start(read, size, start)
     chunks = reads(read, begin, min(end, size), block_bytes)
-    yield from _blocks(chunks, begin, dialect, block_bytes, record_bytes_max)
+    yield from _blocks(chunks, begin, dialect, (block_bytes, record_bytes_max), refuse)
 
 
 def csv_stream_blocks(
@@ -126,10 +141,11 @@ def csv_stream_blocks(
     *,
     dialect: Dialect = RFC4180,
     record_bytes_max: int = RECORD_BYTES_MAX,
+    refuse: Refuse | None = None,
 ) -> Iterator[tuple[int, bytes]]:
     """Yield blocks as `csv_blocks` does, of a whole file that comes as a stream; offsets are in its content."""
     offset, rest = without_bom(chunks)
-    yield from _blocks(rest, offset, dialect, block_bytes, record_bytes_max)
+    yield from _blocks(rest, offset, dialect, (block_bytes, record_bytes_max), refuse)
 
 
 def csv_header(
@@ -172,7 +188,7 @@ def row_starts(block: bytes, dialect: Dialect) -> Offsets:
 
 def record_starts(block: bytes, dialect: Dialect) -> Offsets:
     """Return the offset in `block`, which begins a record, of each record in it, comments and blank lines included."""
-    starts = np.concatenate((np.zeros(1, np.int64), Scan(dialect).ends(block, 0)))
+    starts = np.concatenate((np.zeros(1, np.int64), QuoteScan(dialect).ends(block, 0)))
     return starts[starts < len(block)] if block else starts
 
 
@@ -203,7 +219,7 @@ def with_doubled_quotes(block: bytes, dialect: Dialect) -> bytes:
     counts = np.diff(begins, append=len(escapes))
     place = np.arange(len(escapes)) - np.repeat(begins, counts)
     behind = np.append(view, np.uint8(0))[escapes + 1]
-    inside = Scan(dialect).inside(block, escapes[begins])
+    inside = QuoteScan(dialect).inside(block, escapes[begins])
     acts = np.repeat(inside, counts) & (place % 2 == 0)
     doubled = view.copy()
     doubled[escapes[acts & (behind == ord(quote))]] = ord(quote)
@@ -229,7 +245,7 @@ class _Quotes(NamedTuple):
 _NO_QUOTES = _Quotes(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.bool_), np.zeros(0, np.bool_))
 
 
-class Scan:
+class QuoteScan:
     """Follows the quotes of records from one known record start, piece by piece."""
 
     def __init__(self, dialect: Dialect) -> None:
@@ -241,7 +257,7 @@ class Scan:
         self._inside = False
         self._in_comment = False
         self._before = _LF
-        self.stray = -1  # where text is behind a closing quote in the data looked at last, the first time
+        self.strays = np.zeros(0, np.int64)  # where text is behind a closing quote in the data looked at last
 
     def decided(self, data: bytes) -> int:
         r"""Return the length of `data` without what is at its end and what follows may change: quotes, escapes, `\r`."""
@@ -277,7 +293,7 @@ class Scan:
 
     def _states_of(self, data: bytes) -> tuple[Offsets, Flags]:
         """Return where the state may change, and whether what is behind each such place is inside quotes."""
-        self.stray = -1
+        self.strays = np.zeros(0, np.int64)
         view = np.frombuffer(data, np.uint8)
         quotes = _NO_QUOTES
         if self._quote and self._quote in data:
@@ -329,8 +345,7 @@ class Scan:
         inside = np.concatenate((np.array([self._inside]), behind))[np.cumsum(changes) - changes]
         closed = quotes.behind[np.where(inside, changes, quotes.opens & ~changes)]
         closed = closed[: np.searchsorted(closed, len(view))]
-        strays = closed[~self._starts_field[view[closed]]]
-        self.stray = int(strays[0]) if len(strays) else -1
+        self.strays = closed[~self._starts_field[view[closed]]]
 
     def _outside_comments(self, quotes: _Quotes, view: npt.NDArray[np.uint8]) -> _Quotes:
         """Return those of `quotes` that are in no comment."""
@@ -376,35 +391,62 @@ class _Cutter:
     def __init__(self, dialect: Dialect) -> None:
         self._dialect = dialect
         self.cut = 0
-        self.scan = Scan(dialect)
+        self.scan = QuoteScan(dialect)
 
     def __call__(self, data: bytes) -> int:
-        self.scan = Scan(self._dialect)
+        self.scan = QuoteScan(self._dialect)
         ends = self.scan.ends(data[: self.scan.decided(data)], 0)
         self.cut = int(ends[-1]) if len(ends) else 0
         return self.cut
 
 
 def _blocks(
-    chunks: Iterable[bytes], offset: int, dialect: Dialect, block_bytes: int, record_bytes_max: int
+    chunks: Iterable[bytes],
+    offset: int,
+    dialect: Dialect,
+    sizes: tuple[int, int],
+    refuse: Refuse | None,
 ) -> Iterator[tuple[int, bytes]]:
     cutter = _Cutter(dialect)
+    block_bytes, record_bytes_max = sizes
     for at, data in assembled(chunks, offset, cutter, block_bytes=block_bytes, record_bytes_max=record_bytes_max):
         last = len(data) != cutter.cut
-        scan = Scan(dialect) if last else cutter.scan
+        scan = QuoteScan(dialect) if last else cutter.scan
         unclosed = last and scan.unclosed(data)
-        if 0 <= scan.stray < len(data):
-            starts = record_starts(data, dialect)
-            begin = int(starts[np.searchsorted(starts, scan.stray) - 1])
-            advice = "" if dialect.escapes is None else "; where quotes are doubled, set escape to the quote"
-            msg = f"found '{excerpt(data[begin:])}', expected a separator or a line break behind the closing quote{advice}"
-            raise BadRecord(msg, offset=at + begin)
-        if unclosed:
-            begin = int(record_starts(data, dialect)[-1])
-            msg = f"found '{excerpt(data[begin:])}', expected a closing quote before the end of the file"
-            raise BadRecord(msg, offset=at + begin)
+        strays = scan.strays[scan.strays < len(data)]
         cutter.cut = 0
-        yield at, data
+        if len(strays) or unclosed:
+            yield from _sound(data, at, _unsound(data, strays, dialect, unclosed=unclosed), refuse)
+        else:
+            yield at, data
+
+
+def _unsound(data: bytes, strays: Offsets, dialect: Dialect, *, unclosed: bool) -> list[tuple[int, int, str]]:
+    """Return the records, of which there are some, whose quotes do not close or have text behind them, and what was expected."""
+    starts = np.append(record_starts(data, dialect), len(data))
+    advice = "" if dialect.escapes is None else "; where quotes are doubled, set escape to the quote"
+    places = np.unique(np.searchsorted(starts[:-1], strays) - 1).tolist()
+    expected = dict.fromkeys(places, f"a separator or a line break behind the closing quote{advice}")
+    if unclosed:
+        expected.setdefault(len(starts) - 2, "a closing quote before the end of the file")
+    return [(int(starts[place]), int(starts[place + 1]), text) for place, text in sorted(expected.items())]
+
+
+def _sound(
+    data: bytes, at: int, unsound: list[tuple[int, int, str]], refuse: Refuse | None
+) -> Iterator[tuple[int, bytes]]:
+    """Yield what is between records that cannot be, which `refuse` is called with; `BadRecord` for the first without it."""
+    begin = 0
+    for start, end, expected in unsound:
+        if refuse is None:
+            msg = f"found '{excerpt(data[start:])}', expected {expected}"
+            raise BadRecord(msg, offset=at + start)
+        if start > begin:
+            yield at + begin, data[begin:start]
+        refuse(at + start, data[start:end], f"expected {expected}")
+        begin = end
+    if begin < len(data):
+        yield at + begin, data[begin:]
 
 
 def _first_row(data: bytes, dialect: Dialect) -> tuple[int, int] | None:
@@ -418,7 +460,7 @@ def _first_row(data: bytes, dialect: Dialect) -> tuple[int, int] | None:
     if not len(rows):
         return None
     begin = int(rows[0])
-    ends = Scan(dialect).ends(data[begin:], 0)
+    ends = QuoteScan(dialect).ends(data[begin:], 0)
     return begin, begin + int(ends[0]) if len(ends) else len(data)
 
 

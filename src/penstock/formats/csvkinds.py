@@ -2,11 +2,13 @@ r"""The kinds of values in CSV and in the names of directories, as Spark infers 
 
 In this order a value is a whole number (`int`, `bigint`, a decimal without digits behind the point), a double, a date, a time, or a
 boolean; else it is text. Each is asked for by what reads it later (`scalars.parse`), so that what is inferred can be read: forms
-that Spark takes for a number or a time and the reader here does not (`1d`, `12:30`, which is one of today) are text.
+that Spark takes for a number or a time and the reader here does not (`1d`, `12:30`, which is one of today) are text. Where patterns say
+how times are written, they are those that fit them.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import numpy as np
@@ -17,16 +19,17 @@ from penstock.formats.account import Account
 from penstock.formats.csvcut import record_starts
 from penstock.formats.delimited import CsvDecoder, header_names
 from penstock.formats.format import ReadFormat
-from penstock.formats.malformed import MalformedError
-from penstock.formats.scalars import parse
+from penstock.formats.malformed import MalformedError, misfitting
+from penstock.formats.scalars import ISO_8601, parse
 from penstock.formats.schema import UTC_MICROS
-from penstock.formats.seen import Example
+from penstock.formats.seen import ValueExample
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     import numpy.typing as npt
 
+    from penstock.formats.patterns import TimeForms
     from penstock.formats.seen import Room, Seen
 
     Where = Callable[[int], str]  # from a byte of a block to the path of its file
@@ -36,10 +39,13 @@ _SHOWN = 200
 
 
 class _Form(NamedTuple):
-    """How values of a kind look, and the type that they are read as; what only looks so is text."""
+    """How values of a kind look, and the type that they are read as; what only looks so is text.
+
+    `None`: whatever can be read as the type looks so.
+    """
 
     kind: str
-    pattern: str
+    pattern: str | None
     type: pa.DataType
 
 
@@ -88,7 +94,7 @@ class CsvKinds:
             member = self._seen.member(name, self._room)
             if name in self._settled or not batch.num_rows:
                 continue
-            for kind, at in kinds(column, self._fmt.zone):
+            for kind, at in kinds(column, self._fmt.times):
                 if kind not in member.kinds:
                     starts = self._decoder.starts(block) if starts is None else starts
                     member.add(kind, lambda: _example(column, at, where, starts))  # noqa: B023 - called at once
@@ -107,11 +113,11 @@ class CsvKinds:
         return tuple(f"_c{place}" for place in range(count))
 
 
-def _example(column: pa.Array, at: int, where: Where, starts: npt.NDArray[np.int64]) -> Example:
-    return Example(where(int(starts[at])), column[at].as_py()[:_SHOWN])
+def _example(column: pa.Array, at: int, where: Where, starts: npt.NDArray[np.int64]) -> ValueExample:
+    return ValueExample(where(int(starts[at])), column[at].as_py()[:_SHOWN])
 
 
-def kinds(text: pa.Array, zone: str = "UTC") -> list[tuple[str, int]]:
+def kinds(text: pa.Array, times: TimeForms = ISO_8601) -> list[tuple[str, int]]:
     """Return the kinds that there are among strings, each with the place of a value of it; null and the empty string are of none.
 
     Where there is text, other kinds may not be told.
@@ -121,36 +127,51 @@ def kinds(text: pa.Array, zone: str = "UTC") -> list[tuple[str, int]]:
     if not len(places):
         return []
     values = text if len(places) == len(text) else text.filter(filled)
-    first = _kind_of(values.slice(0, 1), zone)
+    first = _kind_of(values.slice(0, 1), times)
     if first == "string":
         return [(first, int(places[0]))]
-    known = next((form for form in _FORMS if form.kind == first), None)
-    if known is not None and first != "int" and _are(values, known, zone):
+    known = next((form for form in _forms(times) if form.kind == first), None)
+    if known is not None and first != "int" and _are(values, known, times):
         return [(first, int(places[0]))]
-    return [(kind, int(places[at])) for kind, at in _each(values, zone)]
+    return [(kind, int(places[at])) for kind, at in _each(values, times)]
 
 
-def _kind_of(value: pa.Array, zone: str) -> str:
-    return _each(value, zone)[0][0]
+def _forms(times: TimeForms) -> list[_Form]:
+    """Return the forms, of which those of times are as patterns say them."""
+    return [form if times.pattern_of(form.type) is None else form._replace(pattern=None) for form in _FORMS]
 
 
-def _each(values: pa.Array, zone: str) -> list[tuple[str, int]]:
+def _kind_of(value: pa.Array, times: TimeForms) -> str:
+    return _each(value, times)[0][0]
+
+
+def _like(values: pa.Array, form: _Form, times: TimeForms) -> npt.NDArray[np.bool_]:
+    """Tell which values look like it."""
+    if form.pattern is not None:
+        like: npt.NDArray[np.bool_] = pc.match_substring_regex(values, form.pattern).to_numpy(zero_copy_only=False)
+        return like
+    like = np.ones(len(values), np.bool_)
+    like[[place for place, _ in misfitting(values, partial(parse, kind=form.type, name="", times=times))]] = False
+    return like
+
+
+def _each(values: pa.Array, times: TimeForms) -> list[tuple[str, int]]:
     """Return the kinds of values, none of which is null or empty."""
-    if _are(values, _FORMS[1], zone):
+    if _are(values, _FORMS[1], times):
         return _whole(values, np.arange(len(values)))
     found: list[tuple[str, int]] = []
     left = np.arange(len(values))
-    for form in _FORMS[1:]:
+    for form in _forms(times)[1:]:
         if not len(left):
             return found
-        like = pc.match_substring_regex(values, form.pattern).to_numpy(zero_copy_only=False)
+        like = _like(values, form, times)
         chosen, rest = left[like], left[~like]
         if not len(chosen):
             continue
         fitting = values.filter(pa.array(like))
         if form.kind == "bigint":
             found += _whole(fitting, chosen)
-        elif _is(fitting, form.type, zone):
+        elif _is(fitting, form.type, times):
             found.append((form.kind, int(chosen[0])))
         else:
             found.append(("string", int(chosen[0])))
@@ -181,15 +202,17 @@ def _whole(values: pa.Array, places: npt.NDArray[np.int64]) -> list[tuple[str, i
     return found
 
 
-def _are(values: pa.Array, form: _Form, zone: str) -> bool:
+def _are(values: pa.Array, form: _Form, times: TimeForms) -> bool:
     """Tell whether all values look like it and are of its type."""
-    return _is(values, form.type, zone) and bool(pc.all(pc.match_substring_regex(values, form.pattern)).as_py())
+    if not _is(values, form.type, times):
+        return False
+    return form.pattern is None or bool(pc.all(pc.match_substring_regex(values, form.pattern)).as_py())
 
 
-def _is(values: pa.Array, kind: pa.DataType, zone: str) -> bool:
+def _is(values: pa.Array, kind: pa.DataType, times: TimeForms) -> bool:
     """Tell whether all values are of this type to the reader."""
     try:
-        parse(values, kind, "", zone)
+        parse(values, kind, "", times)
     except MalformedError:
         return False
     return True

@@ -215,9 +215,9 @@ class _Parser:
         token = self._take()
         word = token.value.lower()
         if token.kind != "word":
-            found = f"found {token.value!r} there" if token.value else "it ends there"
+            fact = f"found {token.value!r} there" if token.value else "it ends there"
             hint = f"; a name with {token.value!r} in it stands in backquotes" if token.kind == "stray" else ""
-            self._refuse(f"column {name!r} has no type: {found}{hint}", token)
+            self._refuse(f"column {name!r} has no type: {fact}{hint}", token)
         if word in _SPARKS:
             raise _Unsure
         if word == "array":
@@ -318,5 +318,6 @@ class _Parser:
 
     def _refuse(self, why: str, token: _Token | None = None) -> NoReturn:
         at = (token or self._next).at + 1
-        msg = f"schema {self._text!r}, character {at}: {why}; a schema is columns with types, {_EXAMPLE}"
+        told = f"schema {self._text!r}, character {at}: {why}"
+        msg = f"{told}{'' if told.endswith('?') else ';'} a schema is columns with types, {_EXAMPLE}"
         raise OptionError(msg)

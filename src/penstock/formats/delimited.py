@@ -19,7 +19,7 @@ import json
 import re
 from collections import Counter
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -28,19 +28,33 @@ import pyarrow.compute as pc
 from pyarrow import csv, types
 
 from penstock.errors import BadFile, OptionError
-from penstock.formats.csvcut import Scan, record_starts, row_starts, with_doubled_quotes, without_comments
+from penstock.formats.csvcut import QuoteScan, record_starts, row_starts, with_doubled_quotes, without_comments
 from penstock.formats.jsonl import json_text
 from penstock.formats.lines import BOM
-from penstock.formats.malformed import MalformedError, excerpt, raise_bad_record
+from penstock.formats.malformed import (
+    MalformedError,
+    Sifted,
+    excerpt,
+    misfitting,
+    nothing_bad,
+    of_records,
+    raise_bad_record,
+    sifted,
+    unreadable,
+)
 from penstock.formats.misfits import fitting, fragments
 from penstock.formats.scalars import codes, contents, digits, is_scalar, joined, joined_filled, parse, render
 from penstock.formats.schema import spark_name
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import numpy.typing as npt
 
     from penstock.formats.account import Account
     from penstock.formats.format import Dialect, ReadFormat, WriteFormat
+
+    _Values = tuple[pa.Array, npt.NDArray[np.bool_] | None]  # of a column, and which of its fields are rescued
 
 _ARROW_BLOCK_MAX = (1 << 31) - 1
 _PLAIN = frozenset("+-.:0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")  # of what is not a string
@@ -65,7 +79,7 @@ class CsvDecoder:
             raise OptionError(msg)
         self._fmt = fmt
         self._schema = taken_columns(fmt)
-        self._zone = fmt.zone
+        self._times = fmt.times
         self._account = account
         self._dialect = fmt.csv
         fields = self._schema.names if fmt.columns is None else fmt.columns
@@ -96,29 +110,94 @@ class CsvDecoder:
             self._account.count((name, batch.num_rows) for name in self._unread)
         return batch
 
+    def sift(self, block: bytes) -> Sifted:
+        """Return the records of `block` that have the fields of the schema, and the others; see `Decoder`.
+
+        Arrow tells which records have another number of fields while it reads the others; of these, each column says which
+        of its values are none.
+        """
+        try:
+            texts, short = self._fields(block)
+        except MalformedError:
+            return self._sift_by_text(block)
+        reasons = dict.fromkeys(short, self._expected)
+        kept = np.delete(np.arange((len(texts[0]) if texts else 0) + len(short)), short)
+        values: list[_Values] = []
+        for text, field in zip(texts, self._schema, strict=False):
+            column, bad = self._fitting(text, field)
+            values.append(column)
+            for place, error in bad:
+                reasons.setdefault(int(kept[place]), str(error))
+        rows = self._rows(texts, values)
+        if len(reasons) > len(short):
+            rows = rows.filter(pa.array(~np.isin(kept, list(reasons))))
+        if self._unread:
+            self._account.count((name, rows.num_rows) for name in self._unread)
+        if not reasons:
+            return nothing_bad(rows)
+        starts, every = self.starts(block), np.append(record_starts(block, self._dialect), len(block))
+        places = sorted(reasons)
+        ends = every[np.searchsorted(every, starts[places], side="right")]  # of the record, without comments behind it
+        return Sifted(rows, starts[places], ends, [f"expected {reasons[place]}" for place in places])
+
+    def _sift_by_text(self, block: bytes) -> Sifted:
+        """Return the same of a block in which not all is UTF-8."""
+        starts = self.starts(block)
+        bad, _ = unreadable(block, starts)
+        if not len(bad):  # Arrow refuses it for another reason
+            return sifted(block, starts, self._decode)
+        ends = np.append(starts[1:], len(block))
+        left = np.delete(np.arange(len(starts)), bad)
+        rest = self.sift(of_records(block, starts[left], ends[left]))
+        others = left[np.searchsorted(np.cumsum((ends - starts)[left]), rest.starts, side="right")]
+        places = np.concatenate((bad, others)).astype(np.int64)
+        order = np.argsort(places)
+        reasons = ["expected UTF-8"] * len(bad) + rest.reasons
+        chosen = places[order]
+        return Sifted(rest.rows, starts[chosen], ends[chosen], [reasons[place] for place in order.tolist()])
+
+    def _fitting(self, text: pa.Array, field: pa.Field) -> tuple[_Values, list[tuple[int, MalformedError]]]:
+        """Return the column with null in the place of values that are none of it, and where those are that are not rescued."""
+        try:
+            return self._rescuing(text, field), []
+        except MalformedError:
+            bad = misfitting(text, partial(self._rescuing, field=field))
+        mask = np.zeros(len(text), np.bool_)
+        mask[[place for place, _ in bad]] = True
+        nulled = text.take(
+            pa.array(np.arange(len(text)), mask=mask)
+        )  # unlike `if_else` it leaves no trace of what was there
+        return self._rescuing(nulled, field.with_nullable(nullable=True)), bad
+
     def starts(self, block: bytes) -> npt.NDArray[np.int64]:
         """Return where each record begins; see `Decoder`."""
         return row_starts(block, self._dialect)
 
     def _decode(self, block: bytes) -> pa.RecordBatch:
         texts = self._text(block)
-        if self._fmt.is_strict or self._schema is not self._fmt.schema:
-            return self._strictly(texts)
-        columns = zip(texts, self._schema, strict=True)
-        return pa.RecordBatch.from_arrays([self._column(text, field) for text, field in columns], schema=self._schema)
+        return self._rows(
+            texts, [self._rescuing(text, field) for text, field in zip(texts, self._schema, strict=False)]
+        )
 
-    def _strictly(self, texts: list[pa.Array]) -> pa.RecordBatch:
-        """Return the rows with what is rescued of them; columns that a header lacks are null."""
-        count = len(self._schema)
-        columns, lost = [], []
-        for text, field in zip(texts[:count], self._schema, strict=True):
-            column, bad = self._fitting(text, field)
-            columns.append(column)
-            if bad.any():
-                lost.append(_named_text(field.name, pc.if_else(pa.array(bad), text, None)))
-        lost += [_named_text(name, text) for name, text in zip(self._unread, texts[count:], strict=False)]
+    def _rows(self, texts: list[pa.Array], values: list[_Values]) -> pa.RecordBatch:
+        """Return the rows of which the fields are `texts`, with what is rescued of them; columns that a header lacks are null."""
+        columns = [column for column, _ in values]
+        if not self._fmt.is_strict and self._schema is self._fmt.schema:
+            return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+        lost = [
+            _named_text(field.name, pc.if_else(pa.array(bad), text, None))
+            for text, field, (_, bad) in zip(texts, self._schema, values, strict=False)
+            if bad is not None
+        ]
+        lost += [_named_text(name, text) for name, text in zip(self._unread, texts[len(self._schema) :], strict=False)]
         rows = len(texts[0]) if texts else 0
         rest = fragments(lost)
+        return self._fmt.with_rescued(
+            self._with_missing(columns, rows), None if rest is None else rest.cast(pa.string()), rows
+        )
+
+    def _with_missing(self, columns: list[pa.Array], rows: int) -> list[pa.Array]:
+        """Return a column for each of the data, null for those that the header lacks."""
         read = iter(columns)
         left = Counter(self._schema.names)
         whole = []
@@ -126,31 +205,43 @@ class CsvDecoder:
             is_there = left[field.name] > 0
             left[field.name] -= 1
             whole.append(next(read) if is_there else pa.nulls(rows, field.type))
-        return self._fmt.with_rescued(whole, None if rest is None else rest.cast(pa.string()), rows)
+        return whole
 
-    def _fitting(self, text: pa.Array, field: pa.Field) -> tuple[pa.Array, npt.NDArray[np.bool_]]:
+    def _rescuing(self, text: pa.Array, field: pa.Field) -> _Values:
+        """Return the values of a column, and which of its fields are none and are rescued. Raises `MalformedError` for others."""
         if self._fmt.rescued is None:
-            return self._column(text, field), np.zeros(len(text), np.bool_)
-        loose = field.with_nullable(True)  # noqa: FBT003 - Arrow's signature
-        column, bad = fitting(text, field.type, lambda some: self._column(some, loose))
+            return self.column(text, field), None
+        loose = field.with_nullable(nullable=True)
+        column, bad = fitting(text, field.type, self._times, lambda fields: self.column(fields, loose))
         if column.null_count and not field.nullable:
             msg = f"a value in column {field.name!r}, which is not nullable"
             raise MalformedError(msg)
-        return column, bad
+        return column, bad if bad.any() else None
 
-    def _text(self, block: bytes) -> list[pa.Array]:
+    def _fields(self, block: bytes) -> tuple[list[pa.Array], list[int]]:
+        """Return the text of the records that have as many fields as there are columns, and which records have not."""
+        short: list[int] = []
+
+        def skip(row: csv.InvalidRow) -> str:
+            short.append(row.number - 1)
+            return "skip"
+
+        return self._text(block, _parsing(self._dialect, skip)), short
+
+    def _text(self, block: bytes, parsing: csv.ParseOptions | None = None) -> list[pa.Array]:
         records = _plain(block, self._dialect)
         if not records:
             return [pa.array([], pa.string())] * len(self._converting.include_columns)
         size = min(len(records), _ARROW_BLOCK_MAX)
         reading = csv.ReadOptions(use_threads=False, column_names=self._names, block_size=size)
         try:
-            table = csv.read_csv(pa.BufferReader(records), reading, self._parsing, self._converting)
+            table = csv.read_csv(pa.BufferReader(records), reading, parsing or self._parsing, self._converting)
         except pa.ArrowInvalid as error:
             raise MalformedError("UTF-8" if "UTF8" in str(error) else self._expected) from error
         return [column.combine_chunks() for column in table.columns]
 
-    def _column(self, text: pa.Array, field: pa.Field) -> pa.Array:
+    def column(self, text: pa.Array, field: pa.Field) -> pa.Array:
+        """Return the values that the fields of a column stand for. Raises `MalformedError`."""
         null, empty = self._dialect.null_value, self._dialect.empty_value
         if empty is not None:  # what is empty and not null was quoted
             text = pc.if_else(pc.equal(text, ""), pa.scalar(None if empty == null else empty, pa.string()), text)
@@ -158,7 +249,7 @@ class CsvDecoder:
             text = pc.if_else(pc.equal(text, ""), None, text)
             if null and not _is_value(null, field.type):
                 text = pc.if_else(pc.equal(text, null), None, text)
-            text = parse(text, field.type, field.name, self._zone)
+            text = parse(text, field.type, field.name, self._times)
         if text.null_count and not field.nullable:
             msg = f"a value in column {field.name!r}, which is not nullable"
             raise MalformedError(msg)
@@ -213,14 +304,26 @@ def header_places(columns: list[str], header: tuple[str, ...]) -> list[int]:
 
     Columns of one name are in the order of the header. Raises `BadFile` if one is missing, or more often there than asked.
     """
-    asked = Counter(columns)
+    asked, places = Counter(columns), _places_by_name(columns, header)
+    _check_places(asked, places, header)
+    next_place = {name: iter(places[name]) for name in asked}
+    return [next(next_place[name]) for name in columns]
+
+
+def _places_by_name(columns: list[str], header: tuple[str, ...]) -> dict[str, list[int]]:
+    """Return where in `header` each of the names is; one that is not there may be in another case."""
     places: dict[str, list[int]] = {name: [] for name in columns}
     others: list[int] = []
     for place, name in enumerate(header):
         places.get(name, others).append(place)
-    folded = {name.casefold(): found for name, found in places.items() if not found}
+    folded = {name.casefold(): of_name for name, of_name in places.items() if not of_name}
     for place in others if folded else ():
         folded.get(header[place].casefold(), []).append(place)
+    return places
+
+
+def _check_places(asked: Counter[str], places: dict[str, list[int]], header: tuple[str, ...]) -> None:
+    """Raise `BadFile` unless each name is there as often as asked."""
     missing = [name for name in asked if len(places[name]) < asked[name]]
     if missing:
         near = difflib.get_close_matches(missing[0], header[:_NAMES_COMPARED], n=1)
@@ -235,8 +338,6 @@ def header_places(columns: list[str], header: tuple[str, ...]) -> list[int]:
     if several is not None:
         msg = f"the header has {len(places[several])} columns {several!r}, expected {asked[several]}"
         raise BadFile(msg)
-    next_place = {name: iter(places[name]) for name in asked}
-    return [next(next_place[name]) for name in columns]
 
 
 class CsvEncoder:
@@ -270,7 +371,7 @@ class CsvEncoder:
 
     def ends(self, batch: pa.RecordBatch, data: pa.Buffer | bytes) -> npt.NDArray[np.int64]:  # noqa: ARG002 - the bytes say it
         """Return where each row ends; see `Encoder`."""
-        return Scan(replace(self._dialect, comment=None)).ends(bytes(data), 0)
+        return QuoteScan(replace(self._dialect, comment=None)).ends(bytes(data), 0)
 
     def readable(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the rows that a reader of what `encode` makes of `batch` gets.
@@ -349,9 +450,11 @@ def header_record(fmt: WriteFormat) -> bytes:
     return bytes(CsvEncoder(replace(fmt, schema=strings, csv=plain)).encode(record))
 
 
-def _parsing(dialect: Dialect) -> csv.ParseOptions:
+def _parsing(dialect: Dialect, skip: Callable[[csv.InvalidRow], str] | None = None) -> csv.ParseOptions:
+    """Return how Arrow parses; `skip` is asked about each record with another number of fields."""
     quote = dialect.quote or False
-    return csv.ParseOptions(delimiter=dialect.sep, quote_char=quote, newlines_in_values=bool(quote))
+    values = {"delimiter": dialect.sep, "quote_char": quote, "newlines_in_values": bool(quote)}
+    return csv.ParseOptions(**values, invalid_row_handler=skip)
 
 
 def _plain(block: bytes, dialect: Dialect) -> bytes:
@@ -381,8 +484,8 @@ def _check(schema: pa.Schema) -> None:
         raise OptionError(msg)
     for field in schema:
         if not is_scalar(field.type) or types.is_binary(field.type):
-            found = spark_name(field.type)
-            msg = f"column {field.name!r} is {found}, which csv cannot hold; use json or parquet, or make it a string"
+            kind = spark_name(field.type)
+            msg = f"column {field.name!r} is {kind}, which csv cannot hold; use json or parquet, or make it a string"
             raise OptionError(msg)
 
 

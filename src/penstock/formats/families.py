@@ -19,7 +19,7 @@ from pyarrow import types
 
 from penstock.formats import codecs
 from penstock.formats.charsets import UTF_8, charset, searchable
-from penstock.formats.lines import BLOCK_BYTES, blocks, record_at, stream_blocks
+from penstock.formats.lines import BLOCK_BYTES, blocks, ended, record_at, record_starts, stream_blocks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -139,6 +139,10 @@ class RecordFormat(Format):
         sep = separator(fmt, how)
         return b"", blocks(read, size, *span, sep=sep, unit=how.unit, bom=how.bom, block_bytes=BLOCK_BYTES)
 
+    def ended(self, fmt: ReadFormat, read: Read, begin: int, size: int, how: Charset) -> int:
+        """Return where the last record ends that surely ends in `size` bytes of a file that grows, from the record at `begin` on."""
+        return ended(read, begin, size, sep=separator(fmt, how), unit=how.unit)
+
     def streamed(self, fmt: ReadFormat, chunks: Iterable[bytes], how: Charset) -> Found:
         """Return the same of all of a file that comes as a stream; offsets are in what the stream holds."""
         return b"", self.stream_blocks(fmt, chunks, how)
@@ -151,6 +155,10 @@ class RecordFormat(Format):
     def kinds(self, fmt: ReadFormat, seen: Seen, room: Room) -> Kinds:
         """Return what looks at blocks and enters into `seen` what kinds of values there are. Called where users say the columns."""
         raise NotImplementedError
+
+    def record_starts(self, fmt: ReadFormat, block: bytes, how: Charset) -> npt.NDArray[np.int64]:
+        """Return where in `block`, bytes of a file as it has them that begin a record, each record begins."""
+        return record_starts(block, sep=separator(fmt, how), unit=how.unit)
 
     def columns(self, fmt: ReadFormat, header: bytes) -> tuple[str, ...]:
         """Return the names in a header, once it is known to have those of the schema. `BadFile`. Called with what was found."""

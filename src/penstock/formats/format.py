@@ -9,13 +9,21 @@ from typing import TYPE_CHECKING, Protocol
 import pyarrow as pa
 
 from penstock.errors import OptionError
+from penstock.formats.patterns import TimeForms
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import TypeAlias
+
     import numpy as np
     import numpy.typing as npt
 
+    from penstock.formats.malformed import Sifted
     from penstock.options import Options
 
+    Refuse: TypeAlias = Callable[[int, bytes, str], None]
+
+TIME_OPTIONS = ("timestampFormat", "timestampNTZFormat", "dateFormat")  # of the formats that have times as text
 CSV_OPTIONS = ("header", "quote", "escape", "comment", "nullValue", "emptyValue")  # of source and sink
 
 
@@ -79,6 +87,9 @@ class ReadFormat:
     `columns` is what the header of a csv file says: the columns are then taken by their names. `unknown` (ignore, fail, rescue) is
     what becomes of names that no column has, `missing` (None, null, fail) of columns that a record has no key for. `rescued` is the
     column, one of the schema, that gets what no other has or takes: of decoders the members of a JSON object, without braces.
+    `columns` is what the header of a csv file says: the columns are then taken by their names. `timestamp`, `timestamp_ntz` and
+    `date` are the patterns of these types in json and csv (None: ISO 8601). `multi_line`: a json file is one document. `refuse`, in a
+    task, takes what cannot be cut into records, where that is set aside: offset, bytes, and what was expected.
 
     Decoders get UTF-8 whatever the encoding; only for the binary values of text blocks are as the file has them, with
     `line_sep` and `unit`, NumPy's type of a code unit, to match.
@@ -94,6 +105,11 @@ class ReadFormat:
     errors: str = "fail"
     unit: str = "u1"
     columns: tuple[str, ...] | None = None
+    refuse: Refuse | None = None
+    timestamp: str | None = None
+    timestamp_ntz: str | None = None
+    date: str | None = None
+    multi_line: bool = False
     unknown: str = "ignore"
     missing: str | None = None
     rescued: str | None = None
@@ -114,6 +130,11 @@ class ReadFormat:
         nothing = pa.nulls(rows, pa.string()) if rescued is None else rescued
         arrays = [nothing if field.name == self.rescued else next(left) for field in self.schema]
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+    @property
+    def times(self) -> TimeForms:
+        """How times and dates are written in the text formats."""
+        return TimeForms(self.zone, self.timestamp, self.timestamp_ntz, self.date)
 
 
 @dataclass(frozen=True)
@@ -140,6 +161,12 @@ class Decoder(Protocol):
 
         Guaranteed: no record is dropped, changed or made null because it does not fit. Raises `BadRecord` for the first
         record that cannot be read; its `offset` is the byte in `block` at which the record begins.
+        """
+
+    def sift(self, block: bytes) -> Sifted:
+        """Return the rows of the records of `block` that can be read, in order, and what cannot be, all of it.
+
+        Each record is in one of the two; the rows are those that `decode` would return of the others alone.
         """
 
     def starts(self, block: bytes) -> npt.NDArray[np.int64]:

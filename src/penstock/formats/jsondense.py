@@ -32,6 +32,8 @@ from penstock.formats.schema import UTC_MICROS
 if TYPE_CHECKING:
     from types import ModuleType
 
+    from penstock.formats.patterns import TimeForms
+
 _VERSION_MIN = (2, 1)  # older ones make a value of another type null, or another value
 _COLUMNS_MAX = 48
 _SCAN_BYTES = 1 << 17  # fits in a core's cache together with what is computed of it
@@ -43,9 +45,9 @@ _LOCAL_MICROS = pa.timestamp("us")
 class DenseReader:
     """Reads blocks of one schema that have a value everywhere; holds nothing."""
 
-    def __init__(self, schema: pa.Schema, zone: str) -> None:
+    def __init__(self, schema: pa.Schema, times: TimeForms) -> None:
         self._schema = schema
-        self._zone = zone
+        self._times = times
         polars = _polars()
         self._read_as = {field.name: getattr(polars, _name(field.type)) for field in schema}
 
@@ -88,7 +90,7 @@ class DenseReader:
             return None if _has_odd(text) else text
         if not _begin_like_dates(text):
             return None
-        return parse(text, kind, field.name, self._zone)
+        return parse(text, kind, field.name, self._times)
 
 
 def is_strict(version: str) -> bool:

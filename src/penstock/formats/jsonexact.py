@@ -20,6 +20,7 @@ All keys pass by here, so those that no column has are counted; `count_unknown` 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -38,13 +39,15 @@ from penstock.formats.jsonlines import (
     unescaped_quotes,
 )
 from penstock.formats.malformed import MalformedError
-from penstock.formats.scalars import contents, joined, misfit, parse, seconds
-from penstock.formats.zones import UTC
+from penstock.formats.scalars import ISO_8601, contents, joined, misfit, parse, seconds
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     import numpy.typing as npt
 
     from penstock.formats.account import Account
+    from penstock.formats.patterns import TimeForms
 
     Positions = npt.NDArray[np.int64]
 
@@ -70,10 +73,12 @@ _NOTHING = pa.schema([])
 _NAMES_MAX = 1000  # of keys in a block that no column has; of more than these the less frequent ones are not told apart
 
 
-def exact(data: bytes, schema: pa.Schema, zone: str = UTC, account: Account | None = None) -> pa.RecordBatch:
+def exact(
+    data: bytes, schema: pa.Schema, times: TimeForms = ISO_8601, account: Account | None = None
+) -> pa.RecordBatch:
     """Return the rows of `data`, one JSON object a line, blank lines being none, as exactly `schema`.
 
-    `zone` is that of times without one; keys that no column has are entered into the account.
+    `times` says how times are written; keys that no column has are entered into the account.
     Raises `MalformedError` when a line is no JSON object, or has a value that does not fit its column.
     """
     if len(data) > BYTES_MAX:
@@ -81,13 +86,28 @@ def exact(data: bytes, schema: pa.Schema, zone: str = UTC, account: Account | No
         raise MalformedError(msg)
     data = with_whole_characters(Lines(data).data)
     check_json(data)
-    columns = Reader(zone, account).members(Text(data), list(schema), "")
+    columns = MemberReader(times, account).members(JsonText(data), list(schema), "")
     return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def fields_of(
+    data: bytes, schema: pa.Schema, times: TimeForms
+) -> Iterator[tuple[pa.Array, Callable[[pa.Array], pa.Array]]]:
+    """Yield for each field of `schema` the JSON text of its values, one a line, and what reads some of them.
+
+    `data` is whole JSON objects, one a line. What reads raises `MalformedError` for a value that does not fit.
+    """
+    text = JsonText(with_whole_characters(Lines(data).data))
+    named, reader = Named(text), MemberReader(times, None)
+    for field in schema:
+        chosen = named.values(field.name)
+        raw = scattered(text.values(chosen), chosen.rows, text.lines)
+        yield raw, partial(reader.column, field=field, path=f"{field.name}.")
 
 
 def count_unknown(data: bytes, schema: pa.Schema, account: Account) -> None:
     """Enter into the account the keys of `data`, whole JSON objects one a line, that no column has."""
-    _count(Text(data), list(schema), "", account)
+    _count(JsonText(data), list(schema), "", account)
 
 
 def unpaired(data: bytes) -> Positions:
@@ -117,7 +137,7 @@ class Spans:
         return Spans(self.starts[chosen], self.ends[chosen], self.rows[chosen])
 
 
-class Text:
+class JsonText:
     """Lines that each hold one object, or that each hold one array: where their members or elements are."""
 
     def __init__(self, data: bytes) -> None:
@@ -174,7 +194,7 @@ class Text:
 class Named:
     """The members of the objects of a text, by their names."""
 
-    def __init__(self, text: Text) -> None:
+    def __init__(self, text: JsonText) -> None:
         keys, self._values = text.members()
         self.keys = keys
         named = text.values(keys).dictionary_encode()
@@ -207,13 +227,13 @@ class Named:
 
 
 @dataclass(frozen=True)
-class Reader:
+class MemberReader:
     """Reads values as columns; `path` is what the names of their members begin with in the account."""
 
-    zone: str
+    times: TimeForms
     account: Account | None
 
-    def members(self, text: Text, fields: list[pa.Field], path: str) -> list[pa.Array]:
+    def members(self, text: JsonText, fields: list[pa.Field], path: str) -> list[pa.Array]:
         """Return the columns of the objects in `text`."""
         named = Named(text)
         if self.account is not None:
@@ -239,7 +259,7 @@ class Reader:
         if types.is_timestamp(kind) and kind.tz:
             return self._instants(raw, field)
         text = _scalar_text(raw, field).cast(pa.string())
-        values = parse(text, kind, field.name, self.zone)
+        values = parse(text, kind, field.name, self.times)
         if types.is_floating(kind):
             _check_range(text, values, field)
         return values
@@ -248,21 +268,21 @@ class Reader:
         kind, present = field.type, raw.drop_null()
         if not are_nested(present, kind).all():
             raise misfit(raw, kind, field.name)
-        text = Text(bytes(contents(joined(present, "\n"))))
+        text = JsonText(bytes(contents(joined(present, "\n"))))
         make = self._structs if types.is_struct(kind) else self._maps if types.is_map(kind) else self._lists
         rows = np.flatnonzero(raw.is_valid().to_numpy(zero_copy_only=False))
         return scattered(make(text, kind, path), rows, len(raw))
 
-    def _structs(self, text: Text, kind: pa.DataType, path: str) -> pa.Array:
+    def _structs(self, text: JsonText, kind: pa.DataType, path: str) -> pa.Array:
         members = self.members(text, list(kind), path)
         return pa.StructArray.from_buffers(kind, text.lines, [None], children=members)
 
-    def _lists(self, text: Text, kind: pa.DataType, path: str) -> pa.Array:
+    def _lists(self, text: JsonText, kind: pa.DataType, path: str) -> pa.Array:
         spans = text.elements()
         elements = self.column(text.values(spans), kind.value_field, path)
         return pa.ListArray.from_arrays(offsets_of(spans.rows, text.lines), elements, type=kind)
 
-    def _maps(self, text: Text, kind: pa.DataType, path: str) -> pa.Array:
+    def _maps(self, text: JsonText, kind: pa.DataType, path: str) -> pa.Array:
         keys, values = text.members()
         names = unescaped(text.values(keys)).cast(pa.string())
         items = self.column(text.values(values), kind.item_field, path)
@@ -272,7 +292,7 @@ class Reader:
         """Return times: a string is one as `scalars.parse` reads it, a whole number the seconds since 1970."""
         quoted = _quoted(raw)
         text = _strings(pc.if_else(quoted, raw, None)).cast(pa.string())
-        times = parse(text, field.type, field.name, self.zone)
+        times = parse(text, field.type, field.name, self.times)
         if pc.all(quoted).as_py() is not False:
             return times
         try:
@@ -281,18 +301,18 @@ class Reader:
             raise misfit(raw, field.type, field.name) from error
 
 
-def _count(text: Text, fields: list[pa.Field], path: str, account: Account) -> None:
+def _count(text: JsonText, fields: list[pa.Field], path: str, account: Account) -> None:
     """Enter the keys of the objects in `text` that no field has, and those of objects in fields, into the account."""
     named = Named(text)
     named.count(fields, path, account)
     for field in fields:
         kind, raw = field.type, text.values(named.values(field.name))
         while types.is_list(kind):
-            lists = Text(bytes(contents(joined(raw.filter(pa.array(are_nested(raw, kind))), "\n"))))
+            lists = JsonText(bytes(contents(joined(raw.filter(pa.array(are_nested(raw, kind))), "\n"))))
             kind, raw = kind.value_type, lists.values(lists.elements())
         if types.is_struct(kind):
             objects = raw.filter(pa.array(are_nested(raw, kind)))
-            _count(Text(bytes(contents(joined(objects, "\n")))), list(kind), f"{path}{field.name}.", account)
+            _count(JsonText(bytes(contents(joined(objects, "\n")))), list(kind), f"{path}{field.name}.", account)
 
 
 def is_nested(kind: pa.DataType) -> bool:

@@ -4,7 +4,7 @@ A string is a string, whatever is in it; an empty one says as little as null doe
 a decimal without digits behind the point, one of more than 38 digits a double; so is what has a point or an exponent, and `NaN`.
 
 Two readers see the same. Arrow's parser infers types itself, which is fast, and it refuses what is of two kinds; a piece that it
-refuses, or that has numbers it may have rounded, is taken apart by the text of its values (`jsonexact.Text`), which takes some
+refuses, or that has numbers it may have rounded, is taken apart by the text of its values (`jsonexact.JsonText`), which takes some
 times as long. Neither takes a step of Python per record.
 """
 
@@ -20,13 +20,13 @@ from pyarrow import json as arrow_json
 from pyarrow import types
 
 from penstock.formats import jsonexact
-from penstock.formats.jsonexact import Text, first_bytes
-from penstock.formats.jsonl import line_feeds
+from penstock.formats.jsonexact import JsonText, first_bytes
+from penstock.formats.jsonl import on_lines
 from penstock.formats.jsonlines import Lines, check_utf8
 from penstock.formats.lines import record_starts
 from penstock.formats.malformed import MalformedError, raise_bad_record
 from penstock.formats.scalars import contents, joined
-from penstock.formats.seen import EMPTY, Example, Seen, check_depth
+from penstock.formats.seen import EMPTY, Seen, ValueExample, check_depth
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -60,7 +60,7 @@ class JsonKinds:
 
     def take(self, block: bytes, where: Where, columns: tuple[str, ...] | None = None) -> int:  # noqa: ARG002 - there are no headers
         """Enter what is in the records of a block; see `Kinds`."""
-        data = line_feeds(block, self._sep)
+        data = on_lines(block, self._sep)
         if not data or data.isspace():
             return 0
         try:
@@ -94,12 +94,12 @@ class JsonKinds:
         if objects is not None:
             _Columns(piece, where, self._room).struct(objects, self._seen)
             return
-        text = Text(jsonexact.with_whole_characters(piece.data))
-        _Values(piece, where, self._room).members(text, self._seen, np.arange(len(piece)), 1)
+        text = JsonText(jsonexact.with_whole_characters(piece.data))
+        _ValueKinds(piece, where, self._room).members(text, self._seen, np.arange(len(piece)), 1)
 
     def _checked(self, block: bytes) -> pa.RecordBatch:
         """Raise `MalformedError` unless the records are JSON objects."""
-        data = line_feeds(block, self._sep)
+        data = on_lines(block, self._sep)
         if data and not data.isspace():
             lines = Lines(data)
             lines.check_depth()
@@ -207,7 +207,7 @@ class _Columns:
         line = rows(at)
         byte = int(self._lines.ends[line - 1]) + 1 if line else 0
         shown = str(column[at].as_py())[:_SHOWN_BYTES]
-        seen.add(kind, lambda: Example(self._where(byte), shown))
+        seen.add(kind, lambda: ValueExample(self._where(byte), shown))
 
 
 def _has_text(column: pa.Array) -> bool:
@@ -215,7 +215,7 @@ def _has_text(column: pa.Array) -> bool:
     return bool(pc.max(pc.binary_length(column)).as_py())
 
 
-class _Values:
+class _ValueKinds:
     """Enters values by their text; `rows` is always of which line of the piece each object, array or value is."""
 
     def __init__(self, lines: Lines, where: Where, room: Room) -> None:
@@ -223,7 +223,7 @@ class _Values:
         self._where = where
         self._room = room
 
-    def members(self, text: Text, seen: Seen, rows: npt.NDArray[np.int64], depth: int) -> None:
+    def members(self, text: JsonText, seen: Seen, rows: npt.NDArray[np.int64], depth: int) -> None:
         """Enter the members of the objects in `text`."""
         check_depth(depth)
         keys, values = text.members()
@@ -242,7 +242,7 @@ class _Values:
             places = np.flatnonzero(first == opening)
             if len(places):
                 self._add(seen, kind, raw, rows, places)
-                inner = Text(bytes(contents(joined(raw.take(pa.array(places)), "\n"))))
+                inner = JsonText(bytes(contents(joined(raw.take(pa.array(places)), "\n"))))
                 if kind == "struct":
                     self.members(inner, seen, rows[places], depth + 1)
                 else:
@@ -287,4 +287,4 @@ class _Values:
         line = int(rows[at])
         byte = int(self._lines.ends[line - 1]) + 1 if line else 0
         shown = raw[at].as_py()[:_SHOWN_BYTES].decode("utf-8", "replace")
-        seen.add(kind, lambda: Example(self._where(byte), shown))
+        seen.add(kind, lambda: ValueExample(self._where(byte), shown))

@@ -12,6 +12,7 @@ per record.
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,19 +21,21 @@ import pyarrow.compute as pc
 from pyarrow import types
 
 from penstock.errors import OptionError
+from penstock.formats.account import Account
 from penstock.formats.format import WriteFormat
+from penstock.formats.jsonbroken import BROKEN, misfits
 from penstock.formats.jsonread import JsonReader
-from penstock.formats.jsonstrict import StrictReader
-from penstock.formats.lines import BOM, not_blank, record_starts, value_ends
-from penstock.formats.malformed import MalformedError, raise_bad_record
+from penstock.formats.jsonstrict import StrictReader, unlike
+from penstock.formats.lines import BOM, line_feeds, not_blank, record_starts, value_ends
+from penstock.formats.malformed import MalformedError, Sifted, nothing_bad, raise_bad_record, sifted
 from penstock.formats.scalars import codes, contents, is_scalar, joined, joined_filled, render
 from penstock.formats.schema import check_distinct, map_entries, spark_name
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from penstock.formats.account import Account
     from penstock.formats.format import ReadFormat
+    from penstock.formats.malformed import Found, Pass
 
 _TEXT = pa.large_string()
 _ENCODED_BYTES_MAX = 256 << 20  # of Arrow data that is turned into text at once
@@ -50,15 +53,69 @@ class JsonDecoder:
             _check(field.type, field.name)
         self._schema = fmt.schema
         self._sep = fmt.line_sep
-        self._reader = StrictReader(fmt) if fmt.is_strict else JsonReader(fmt.schema, fmt.zone)
+        self._reader = StrictReader(fmt) if fmt.is_strict else JsonReader(fmt.schema, fmt.times)
+        self._fmt = fmt
         self._account = account
+        self._scratch = Account()
+        self._sifts = False  # as the block before had to be
 
     def decode(self, block: bytes, *, first: bool = False) -> pa.RecordBatch:  # noqa: ARG002 - no line is special
         """Return the objects of `block`; see `Decoder`."""
         try:
-            return self._decode(block)
+            return self._decode(block, self._account)
         except MalformedError as error:
-            raise_bad_record(block, record_starts(block, sep=self._sep), self._decode, error)
+            raise_bad_record(block, record_starts(block, sep=self._sep), self._tried, error)
+
+    def sift(self, block: bytes) -> Sifted:
+        """Return the objects of `block`, and the lines that are none; see `Decoder`.
+
+        What is bad in one block is likely to be so in the next: then what costs little is looked at first.
+        """
+        if not self._sifts:
+            rows = self._accounted(block)
+            if rows is not None:
+                return nothing_bad(rows)
+        left = sifted(block, self._filled(block), self._tried, self._passes(block))
+        self._account.count(self._scratch.unknown.items(), self._scratch.more)
+        self._account.partial |= self._scratch.partial
+        self._sifts = len(left.starts) > 0
+        return left
+
+    def _passes(self, block: bytes) -> list[Pass]:
+        """Return what looks for bad lines, many at a time: none where lines end in more than one byte."""
+        if len(on_lines(block, self._sep)) != len(block):
+            return []
+        passes: list[Pass] = [*BROKEN]
+        if self._fmt.is_strict:
+            passes.append(partial(unlike, fmt=self._fmt))
+        if self._fmt.rescued is None:
+            passes.append(partial(misfits, schema=self._fmt.schema, times=self._fmt.times))
+        return [partial(self._converted, find) for find in passes]
+
+    def _filled(self, block: bytes) -> npt.NDArray[np.int64]:
+        """Return what `starts` does, at once where no line begins with white space or a byte order mark."""
+        starts = record_starts(block, sep=self._sep)
+        first = np.frombuffer(block, np.uint8)[starts]
+        return self.starts(block) if ((first <= ord(" ")) | (first == BOM[0])).any() else starts
+
+    def _accounted(self, block: bytes) -> pa.RecordBatch | None:
+        """Return the rows of `block` and enter what no column has into the account; `None`, and no entry, if a line is bad."""
+        try:
+            rows = self._tried(block)
+        except MalformedError:
+            return None
+        self._account.count(self._scratch.unknown.items(), self._scratch.more)
+        self._account.partial |= self._scratch.partial
+        return rows
+
+    def _tried(self, block: bytes) -> pa.RecordBatch:
+        """Return the rows of `block`; what no column has is in an account of this try alone."""
+        self._scratch = Account()
+        return self._decode(block, self._scratch)
+
+    def _converted(self, find: Pass, block: bytes, starts: npt.NDArray[np.int64]) -> Found:
+        """Find in lines that a line feed ends."""
+        return find(on_lines(block, self._sep), starts)
 
     def starts(self, block: bytes) -> npt.NDArray[np.int64]:
         """Return where each line that is not blank begins; see `Decoder`."""
@@ -71,11 +128,11 @@ class JsonDecoder:
             block = codes.tobytes()
         return not_blank(block, starts, b" \t\r\n", ends)
 
-    def _decode(self, block: bytes) -> pa.RecordBatch:
-        data = line_feeds(block, self._sep)
+    def _decode(self, block: bytes, account: Account) -> pa.RecordBatch:
+        data = on_lines(block, self._sep)
         if not data or data.isspace():
             return pa.RecordBatch.from_pylist([], self._schema)
-        return self._reader.read(data, self._account)
+        return self._reader.read(data, account)
 
 
 class JsonEncoder:
@@ -95,7 +152,7 @@ class JsonEncoder:
 
     def ends(self, batch: pa.RecordBatch, data: pa.Buffer | bytes) -> npt.NDArray[np.int64]:  # noqa: ARG002 - the bytes say it
         """Return where each row ends; see `Encoder`."""
-        return np.flatnonzero(np.frombuffer(data, np.uint8) == ord("\n")).astype(np.int64) + 1
+        return line_feeds(data) + 1
 
 
 def json_lines(rows: pa.RecordBatch) -> pa.Buffer | bytes:
@@ -109,8 +166,8 @@ def json_text(column: pa.Array, name: str) -> pa.Array:
     return _value(column, name).cast(pa.string())
 
 
-def line_feeds(block: bytes, sep: bytes | None) -> bytes:
-    r"""Return `block` with its records, and nothing else, ended by `\n`."""
+def on_lines(block: bytes, sep: bytes | None) -> bytes:
+    r"""Return `block` with its records, and nothing else, ended by `\n`: a line break within a record, too, is white space."""
     if sep is None:
         return block.replace(b"\r", b"\n") if b"\r" in block else block
     if sep == b"\n":
@@ -192,9 +249,9 @@ def _sequence(column: pa.Array, elements: pa.Array, opening: str, closing: str) 
 
 def _escaped(text: pa.Array) -> pa.Array:
     """Return the insides of the JSON strings; one pass for each special character that occurs."""
-    found = codes(text)
-    if np.any((found < ord(" ")) | (found == ord('"')) | (found == ord("\\"))):
-        counts = np.bincount(found, minlength=256)
+    characters = codes(text)
+    if np.any((characters < ord(" ")) | (characters == ord('"')) | (characters == ord("\\"))):
+        counts = np.bincount(characters, minlength=256)
         for character, escape in _ESCAPES.items():
             if counts[ord(character)]:
                 text = pc.replace_substring(text, character, escape)

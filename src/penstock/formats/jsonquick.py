@@ -29,6 +29,7 @@ from penstock.formats.scalars import parse, seconds
 
 if TYPE_CHECKING:
     from penstock.formats.jsonlines import Lines
+    from penstock.formats.patterns import TimeForms
 
 _OTHER_KIND = re.compile(r"Column\((.*)\) changed from (\w+) to (\w+)")
 _DIGITS_128, _DIGITS_256, _DIGITS = 38, 76, 38
@@ -38,9 +39,9 @@ _ATTEMPTS_MAX = 8  # at other kinds of columns, for one block
 class QuickReader:
     """Reads blocks of one schema. What it has learned of the data changes how fast it is, and nothing else."""
 
-    def __init__(self, schema: pa.Schema, zone: str) -> None:
+    def __init__(self, schema: pa.Schema, times: TimeForms) -> None:
         self._schema = schema
-        self._zone = zone
+        self._times = times
         self._numbers: dict[str, bool] = {}  # paths of string and time columns that hold whole numbers; False: some do
         self._rounds = False  # whether decimals have more digits behind the point than their type
         self._form = self._read_as()
@@ -56,7 +57,7 @@ class QuickReader:
         Raises `MalformedError` where it is not certain that `exact` would return the same, or return at all.
         """
         table = self._table(lines, unknown=unknown)
-        convert = _Conversion(lines.data, self._zone)
+        convert = _Conversion(lines.data, self._times)
         columns = [column.chunk(0) if column.num_chunks == 1 else column.combine_chunks() for column in table.columns]
         arrays = [convert.column(column, field) for column, field in zip(columns, self._schema, strict=True)]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
@@ -129,9 +130,9 @@ def _is_plain(fields: list[pa.Field]) -> bool:
 class _Conversion:
     """From what Arrow has read of a block to columns of the schema. Raises `MalformedError` and `pa.ArrowInvalid`."""
 
-    def __init__(self, data: bytes, zone: str) -> None:
+    def __init__(self, data: bytes, times: TimeForms) -> None:
         self._data = data
-        self._zone = zone
+        self._times = times
 
     def column(self, read: pa.Array, field: pa.Field) -> pa.Array:
         """Return the column as the type of its field."""
@@ -155,7 +156,7 @@ class _Conversion:
         if read.type == kind:
             return read
         if types.is_string(read.type):
-            return parse(read, kind, name, self._zone)
+            return parse(read, kind, name, self._times)
         if types.is_timestamp(kind):
             return seconds(read)
         if pc.any(pc.equal(read, 0)).as_py():

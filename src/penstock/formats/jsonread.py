@@ -27,6 +27,8 @@ from penstock.formats.malformed import MalformedError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from penstock.formats.patterns import TimeForms
+
 _PIECE_BYTES = 256 << 10
 _PROBE_BYTES = (
     64 << 10
@@ -39,11 +41,11 @@ _BLOCKS_AFTER_A_MISS = 8  # what kept a faster reader from one block is likely t
 class JsonReader:
     """Reads blocks of one schema. What it remembers changes how fast it is and what it counts, never a row."""
 
-    def __init__(self, schema: pa.Schema, zone: str) -> None:
+    def __init__(self, schema: pa.Schema, times: TimeForms) -> None:
         self._schema = schema
-        self._zone = zone
-        self._dense = DenseReader(schema, zone) if DenseReader.takes(schema) else None
-        self._quick = QuickReader(schema, zone) if QuickReader.takes(schema) else None
+        self._times = times
+        self._dense = DenseReader(schema, times) if DenseReader.takes(schema) else None
+        self._quick = QuickReader(schema, times) if QuickReader.takes(schema) else None
         self._is_dense = False  # as the block before was
         self._not_dense = self._not_quick = 0  # blocks for which they are not asked
         self._unknown_pieces = 0
@@ -124,7 +126,7 @@ class JsonReader:
 
     def _exactly(self, data: bytes, account: Account) -> pa.RecordBatch:
         self.exact_bytes += len(data)
-        return exact(data, self._schema, self._zone, account)
+        return exact(data, self._schema, self._times, account)
 
 
 def _joined(batches: list[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:

@@ -19,7 +19,16 @@ import pyarrow.compute as pc
 from pyarrow import types
 
 from penstock.formats import jsonexact
-from penstock.formats.jsonexact import Named, Reader, Text, are_nested, is_nested, offsets_of, scattered, unescaped
+from penstock.formats.jsonexact import (
+    JsonText,
+    MemberReader,
+    Named,
+    are_nested,
+    is_nested,
+    offsets_of,
+    scattered,
+    unescaped,
+)
 from penstock.formats.jsonlines import BYTES_MAX, Lines
 from penstock.formats.jsonread import JsonReader
 from penstock.formats.malformed import MalformedError
@@ -32,6 +41,7 @@ if TYPE_CHECKING:
     from penstock.formats.account import Account
     from penstock.formats.format import ReadFormat
     from penstock.formats.jsonquick import QuickReader
+    from penstock.formats.malformed import Found
 
     Read = tuple[
         pa.Array, pa.Array | None
@@ -46,7 +56,7 @@ class StrictReader:
 
     def __init__(self, fmt: ReadFormat) -> None:
         self._fmt = fmt
-        self._plain = _Plain(fmt.data_schema, fmt.zone)
+        self._plain = _Plain(fmt.data_schema, fmt.times)
 
     def read(self, data: bytes, account: Account) -> pa.RecordBatch:
         """Return the rows of `data`, and enter the keys that no column has into the account. Raises `MalformedError`."""
@@ -72,8 +82,8 @@ class StrictReader:
             raise MalformedError(msg)
         data = jsonexact.with_whole_characters(Lines(data).data)
         jsonexact.check_json(data)
-        text = Text(data)
-        columns, rest = _Values(self._fmt, account).members(text, list(self._fmt.data_schema), "")
+        text = JsonText(data)
+        columns, rest = _StrictMembers(self._fmt, account).members(text, list(self._fmt.data_schema), "")
         return self._fmt.with_rescued(columns, None if rest is None else rest.cast(pa.string()), text.lines)
 
 
@@ -112,13 +122,13 @@ def _holds_null(column: pa.Array) -> bool:
 
 
 @dataclass(frozen=True)
-class _Values:
+class _StrictMembers:
     """Reads values as columns, and keeps what does not fit; `path` is what the names of their members begin with."""
 
     fmt: ReadFormat
     account: Account
 
-    def members(self, text: Text, fields: list[pa.Field], path: str) -> tuple[list[pa.Array], pa.Array | None]:
+    def members(self, text: JsonText, fields: list[pa.Field], path: str) -> tuple[list[pa.Array], pa.Array | None]:
         """Return the columns of the objects in `text`, and the text of their members that these do not hold."""
         named = Named(text)
         named.count(fields, path, self.account)
@@ -127,8 +137,7 @@ class _Values:
         for field in fields:
             chosen = named.values(field.name)
             if self.fmt.missing == "fail" and len(chosen.rows) < text.lines:
-                msg = f"a value for column '{path}{field.name}' (missingFields=fail)"
-                raise MalformedError(msg)
+                raise MalformedError(_missing(path + field.name))
             raw = scattered(text.values(chosen), chosen.rows, text.lines)
             column, rest = self.column(raw, field, f"{path}{field.name}.")
             columns.append(column)
@@ -136,14 +145,12 @@ class _Values:
                 lost.append(joined(f"{json.dumps(field.name)}:", rest))
         return columns, fragments(lost)
 
-    def _unknown(self, text: Text, named: Named, fields: list[pa.Field], path: str) -> list[pa.Array]:
+    def _unknown(self, text: JsonText, named: Named, fields: list[pa.Field], path: str) -> list[pa.Array]:
         keys, values = named.unknown(fields)
         if self.fmt.unknown == "ignore" or not len(keys.rows):
             return []
         if self.fmt.unknown == "fail":
-            first = unescaped(text.values(keys.of(np.arange(1))))[0].as_py().decode("utf-8", "replace")
-            msg = f"no key {path + first!r}, which no column has (unknownFields=fail)"
-            raise MalformedError(msg)
+            raise MalformedError(_unknown(path, unescaped(text.values(keys.of(np.arange(1))))[0].as_py()))
         pairs = joined('"', text.values(keys), '":', text.values(values))
         lists = pa.ListArray.from_arrays(offsets_of(keys.rows, text.lines), pairs.cast(pa.string()))
         inside = pc.binary_join(lists, ",").cast(pa.binary())
@@ -162,11 +169,11 @@ class _Values:
         return column, rest
 
     def _leaf(self, raw: pa.Array, field: pa.Field, path: str) -> Read:
-        reader = Reader(self.fmt.zone, None)
+        reader = MemberReader(self.fmt.times, None)
         loose = field.with_nullable(True)  # noqa: FBT003 - Arrow's signature
         if self.fmt.rescued is None:
             return reader.column(raw, loose, path), None
-        column, bad = fitting(raw, field.type, lambda some: reader.column(some, loose, path))
+        column, bad = fitting(raw, field.type, self.fmt.times, lambda values: reader.column(values, loose, path))
         return column, pc.if_else(pa.array(bad), raw, None) if bad.any() else None
 
     def _nested(self, raw: pa.Array, field: pa.Field, path: str) -> Read:
@@ -179,30 +186,59 @@ class _Values:
                 raise misfit(raw, kind, field.name)
             lost.append(scattered(present.filter(pa.array(~fits)), rows[~fits], len(raw)))
             present, rows = present.filter(pa.array(fits)), rows[fits]
-        text = Text(bytes(contents(joined(present, "\n"))))
+        text = JsonText(bytes(contents(joined(present, "\n"))))
         make = self._structs if types.is_struct(kind) else self._maps if types.is_map(kind) else self._lists
         column, rest = make(text, present, kind, path)
         if rest is not None:
             lost.append(scattered(rest, rows, len(raw)))
         return scattered(column, rows, len(raw)), pc.coalesce(*lost) if lost else None
 
-    def _structs(self, text: Text, present: pa.Array, kind: pa.DataType, path: str) -> Read:  # noqa: ARG002 - as the others
+    def _structs(self, text: JsonText, present: pa.Array, kind: pa.DataType, path: str) -> Read:  # noqa: ARG002 - as the others
         members, rest = self.members(text, list(kind), path)
         column = pa.StructArray.from_buffers(kind, text.lines, [None], children=members)
         return column, None if rest is None else joined("{", rest, "}")
 
-    def _lists(self, text: Text, present: pa.Array, kind: pa.DataType, path: str) -> Read:
+    def _lists(self, text: JsonText, present: pa.Array, kind: pa.DataType, path: str) -> Read:
         spans = text.elements()
         elements, rest = self.column(text.values(spans), kind.value_field, path)
         column = pa.ListArray.from_arrays(offsets_of(spans.rows, text.lines), elements, type=kind)
         return column, _whole(present, rest, spans.rows)
 
-    def _maps(self, text: Text, present: pa.Array, kind: pa.DataType, path: str) -> Read:
+    def _maps(self, text: JsonText, present: pa.Array, kind: pa.DataType, path: str) -> Read:
         keys, values = text.members()
         names = unescaped(text.values(keys)).cast(pa.string())
         items, rest = self.column(text.values(values), kind.item_field, path)
         column = pa.MapArray.from_arrays(offsets_of(keys.rows, text.lines), names, items, type=kind)
         return column, _whole(present, rest, keys.rows)
+
+
+def unlike(data: bytes, starts: npt.NDArray[np.int64], *, fmt: ReadFormat) -> Found:
+    """Find the lines whose keys are not those of the columns, where that must be; objects within them are found by trying.
+
+    `data` is whole JSON objects, one a line.
+    """
+    text = JsonText(jsonexact.with_whole_characters(Lines(data).data))
+    named, fields = Named(text), list(fmt.data_schema)
+    expected: dict[int, str] = {}
+    if text.lines != len(starts):  # a line that is blank to one and not to the other: trying tells
+        return np.zeros(0, np.int64), []
+    if fmt.unknown == "fail":
+        keys, _ = named.unknown(fields)
+        for row, name in zip(keys.rows.tolist(), unescaped(text.values(keys)).to_pylist(), strict=True):
+            expected.setdefault(row, _unknown("", name))
+    for field in fields if fmt.missing == "fail" else []:
+        for row in np.setdiff1d(np.arange(text.lines), named.values(field.name).rows).tolist():
+            expected.setdefault(row, _missing(field.name))
+    places = sorted(expected)
+    return np.array(places, np.int64), [expected[place] for place in places]
+
+
+def _unknown(path: str, name: bytes) -> str:
+    return f"no key {path + name.decode('utf-8', 'replace')!r}, which no column has (unknownFields=fail)"
+
+
+def _missing(path: str) -> str:
+    return f"a value for column {path!r} (missingFields=fail)"
 
 
 def _whole(present: pa.Array, rest: pa.Array | None, rows: npt.NDArray[np.int64]) -> pa.Array | None:

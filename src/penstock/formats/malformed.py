@@ -2,21 +2,32 @@
 
 Decoders work on whole blocks and say only that something in a block is wrong. Records do not depend on each other, so
 halving finds the first bad one with about as much work as two more passes over the block; only then is anything looked
-at one by one.
+at one by one. Where bad records are set aside all of them are found (`sifted`): many at once, by what a format knows of
+them, and the rest by trying groups.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NoReturn
+from functools import partial
+from operator import itemgetter
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from penstock.errors import BadRecord
+from penstock.formats.charsets import is_utf8
+from penstock.formats.trials import refused
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
+    from typing import TypeAlias
 
-    import numpy as np
     import numpy.typing as npt
-    import pyarrow as pa
+
+    Found: TypeAlias = tuple[npt.NDArray[np.int64], list[str]]  # which records are bad, and what was expected of each
+    Pass: TypeAlias = Callable[[bytes, npt.NDArray[np.int64]], Found]  # of a block and where its records begin
 
 EXCERPT_CHARACTERS = 80
 
@@ -64,3 +75,126 @@ def _refusal(decode: Callable[[bytes], pa.RecordBatch], records: bytes) -> Malfo
     except MalformedError as error:
         return error
     return None
+
+
+class Sifted(NamedTuple):
+    """A block in two: the rows of the records that can be read, and where the others are, with what was expected of each."""
+
+    rows: pa.RecordBatch
+    starts: npt.NDArray[np.int64]
+    ends: npt.NDArray[np.int64]
+    reasons: list[str]
+
+
+def nothing_bad(rows: pa.RecordBatch) -> Sifted:
+    """Return the rows of a block in which there is no bad record."""
+    return Sifted(rows, np.zeros(0, np.int64), np.zeros(0, np.int64), [])
+
+
+def sifted(
+    block: bytes,
+    starts: npt.NDArray[np.int64],
+    decode: Callable[[bytes], pa.RecordBatch],
+    passes: Sequence[Pass] = (),
+) -> Sifted:
+    """Return the rows that `decode` makes of `block` without the records it refuses, and these; `starts` is where each begins.
+
+    Each pass is given what those before it have left, and finds some of the bad ones at once: cheap ones come first, and once
+    `decode` takes what is left no other is asked. A pass may be wrong about none that it names; what all of them have missed is
+    found by trying.
+    """
+    left = _Left(block, starts)
+    for find in passes:
+        if left.take_out(find) and (rows := _taken(decode, left.data)) is not None:
+            return left.sifted(rows)
+    left.take_out(partial(_by_trial, decode))
+    return left.sifted(decode(left.data))
+
+
+class _Left:
+    """What is left of a block, and what was taken out of it."""
+
+    def __init__(self, block: bytes, starts: npt.NDArray[np.int64]) -> None:
+        self._block = block
+        self._starts = starts
+        self._ends = np.append(starts[1:], len(block))[: len(starts)]
+        self._left = np.arange(len(starts))
+        self._reasons: dict[int, str] = {}
+        self.data = of_records(block, self._starts, self._ends)
+
+    def take_out(self, find: Pass) -> bool:
+        """Take out what a pass finds; tell whether it found anything."""
+        sizes = self._ends[self._left] - self._starts[self._left]
+        bad, expected = find(self.data, (np.cumsum(sizes) - sizes).astype(np.int64))
+        self._reasons.update(zip(self._left[bad].tolist(), expected, strict=True))
+        if len(bad):
+            self._left = np.delete(self._left, bad)
+            self.data = of_records(self._block, self._starts[self._left], self._ends[self._left])
+        return len(bad) > 0
+
+    def sifted(self, rows: pa.RecordBatch) -> Sifted:
+        """Return the rows of what is left with what was taken out."""
+        places = sorted(self._reasons)
+        return Sifted(
+            rows, self._starts[places], self._ends[places], [f"expected {self._reasons[place]}" for place in places]
+        )
+
+
+def misfitting(text: pa.Array, read: Callable[[pa.Array], object]) -> list[tuple[int, MalformedError]]:
+    """Return which values `read` refuses, in order, each with what it says of it.
+
+    Values that look alike, but for which digits and letters they have, are tried side by side: what is wrong with one of them
+    is likely to be wrong with all, and nothing with the others.
+    """
+    if _refused(text, read) is None:
+        return []
+    shapes = pc.replace_substring_regex(pc.replace_substring_regex(text, "[0-9]+", "0"), "[A-Za-z]+", "a")
+    index = shapes.dictionary_encode().indices.fill_null(-1).to_numpy(zero_copy_only=False)
+    order = np.argsort(index, kind="stable")
+    sorted_text = text.take(pa.array(order))
+    bad = refused(len(text), lambda low, high: _refused(pa.concat_arrays([sorted_text.slice(low, high - low)]), read))
+    return sorted(((int(order[place]), error) for place, error in bad), key=itemgetter(0))
+
+
+def _refused(text: pa.Array, read: Callable[[pa.Array], object]) -> MalformedError | None:
+    try:
+        read(text)
+    except MalformedError as error:
+        return error
+    return None
+
+
+def unreadable(block: bytes, starts: npt.NDArray[np.int64]) -> Found:
+    """Find the records that are no UTF-8."""
+    if is_utf8(block):
+        return np.zeros(0, np.int64), []
+    bounds = [*starts.tolist(), len(block)]
+    refusal = MalformedError("UTF-8")
+    bad = refused(len(starts), lambda low, high: None if is_utf8(block[bounds[low] : bounds[high]]) else refusal)
+    return np.array([place for place, _ in bad], np.int64), ["UTF-8"] * len(bad)
+
+
+def _taken(decode: Callable[[bytes], pa.RecordBatch], records: bytes) -> pa.RecordBatch | None:
+    """Return the rows of records, `None` if one of them is refused."""
+    try:
+        return decode(records)
+    except MalformedError:
+        return None
+
+
+def _by_trial(decode: Callable[[bytes], pa.RecordBatch], data: bytes, starts: npt.NDArray[np.int64]) -> Found:
+    """Find the records that are refused by decoding groups of them."""
+    bounds = [*starts.tolist(), len(data)]
+    bad = refused(len(starts), lambda low, high: _refusal(decode, data[bounds[low] : bounds[high]]))
+    return np.array([place for place, _ in bad], np.int64), [str(error) for _, error in bad]
+
+
+def of_records(block: bytes, starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64]) -> bytes:
+    """Return the records of `block` that begin and end there, in order."""
+    if int((ends - starts).sum()) == len(block):
+        return block
+    begins = np.flatnonzero(starts[1:] != ends[:-1]) + 1  # of runs that lie edge to edge, but for the first
+    bounds = zip(
+        [*starts[:1].tolist(), *starts[begins].tolist()], [*ends[begins - 1].tolist(), *ends[-1:].tolist()], strict=True
+    )
+    return b"".join([block[start:end] for start, end in bounds])

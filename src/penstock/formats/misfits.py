@@ -1,8 +1,8 @@
 r"""Values that do not fit their column, told from those that do, for who rescues them.
 
-Whether a value fits is asked of what reads the column. That says of many values only that one of them does not; halving finds
+Whether a value fits is asked of what reads the column. That says of many values only that one of them does not; trying groups finds
 the ones. Text that cannot be of the type by its looks is sorted out before, all at once: a column of strings where numbers are
-expected would else be halved to its last value.
+expected would else be tried value by value. How times look is not known where a pattern says it.
 """
 
 from __future__ import annotations
@@ -14,13 +14,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
-from penstock.formats.malformed import MalformedError
+from penstock.formats.malformed import MalformedError, misfitting
 from penstock.formats.scalars import joined
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     import numpy.typing as npt
+
+    from penstock.formats.patterns import TimeForms
 
 # What a value of a type may look like, in quotes or not; what has an escape in it may look like anything.
 _LOOKS = (
@@ -33,35 +35,26 @@ _LOOKS = (
 
 
 def fitting(
-    values: pa.Array, kind: pa.DataType, read: Callable[[pa.Array], pa.Array]
+    values: pa.Array, kind: pa.DataType, times: TimeForms, read: Callable[[pa.Array], pa.Array]
 ) -> tuple[pa.Array, npt.NDArray[np.bool_]]:
     """Return the column that `read` makes of the values that it takes, null for the others, and which these are."""
     try:
         return read(values), np.zeros(len(values), np.bool_)
     except MalformedError:
-        bad = _by_looks(values, kind)
-    values = values.take(
-        pa.array(np.arange(len(values)), mask=bad)
-    )  # nothing of the others may stay, not under a null either
-    parts: list[pa.Array] = []
-    waiting = [(0, len(values))]
-    while waiting:
-        begin, end = waiting.pop()
-        try:
-            parts.append(read(values.slice(begin, end - begin)))
-        except MalformedError:
-            if end - begin == 1:
-                bad[begin] = True
-                parts.append(pa.nulls(1, kind))
-            else:
-                middle = (begin + end) // 2
-                waiting += [(middle, end), (begin, middle)]
-    return pa.concat_arrays(parts), bad
+        bad = _by_looks(values, kind, times)
+    left = _without(values, bad)
+    bad[[place for place, _ in misfitting(left, read)]] = True
+    return read(_without(values, bad)), bad
 
 
-def _by_looks(values: pa.Array, kind: pa.DataType) -> npt.NDArray[np.bool_]:
+def _without(values: pa.Array, bad: npt.NDArray[np.bool_]) -> pa.Array:
+    """Return the values with null for the bad ones, of which nothing stays, not under a null either."""
+    return values.take(pa.array(np.arange(len(values)), mask=bad))
+
+
+def _by_looks(values: pa.Array, kind: pa.DataType, times: TimeForms) -> npt.NDArray[np.bool_]:
     looks = next((pattern for check, pattern in _LOOKS if check(kind)), None)
-    if looks is None:
+    if looks is None or times.pattern_of(kind) is not None:
         return np.zeros(len(values), np.bool_)
     like = pc.match_substring_regex(values, looks).fill_null(fill_value=True)
     unlike: npt.NDArray[np.bool_] = ~like.to_numpy(zero_copy_only=False)

@@ -42,7 +42,7 @@ def parquet_schema(file: Any) -> pa.Schema:  # noqa: ANN401 - a seekable binary 
     return _opened(file).schema_arrow.remove_metadata()
 
 
-def written_schema(file: Any) -> pa.Schema:  # noqa: ANN401 - as above
+def written_schema(file: Any) -> pa.Schema:  # noqa: ANN401 - a seekable binary file object, or pyarrow's
     """Return the schema of the rows that a `ParquetWriter` was given; of another file the Arrow schema. Raises `BadFile`."""
     opened = _opened(file)
     stored = opened.schema_arrow.remove_metadata()
@@ -63,7 +63,7 @@ def spark_schema(file: Any) -> pa.Schema:  # noqa: ANN401 - as above
 
 
 def parquet_batches(
-    file: Any,  # noqa: ANN401 - as above
+    file: Any,  # noqa: ANN401 - a seekable binary file object, or pyarrow's
     start: int,
     end: int,
     schema: pa.Schema,
@@ -122,7 +122,7 @@ class ParquetWriter(GroupWriter):
         self._writer.close()
 
 
-def _opened(file: Any) -> pq.ParquetFile:  # noqa: ANN401 - as in `parquet_schema`
+def _opened(file: Any) -> pq.ParquetFile:  # noqa: ANN401 - a seekable binary file object, or pyarrow's
     import pyarrow.parquet as pq
 
     try:

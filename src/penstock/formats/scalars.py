@@ -20,8 +20,10 @@ from pyarrow import types
 
 from penstock.errors import OptionError
 from penstock.formats.malformed import MalformedError, excerpt
+from penstock.formats.patterns import TimeForms, compiled
 from penstock.formats.schema import UTC_MICROS, spark_name
-from penstock.formats.zones import UTC, instants
+from penstock.formats.spans import extents
+from penstock.formats.zones import instants
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -63,13 +65,16 @@ def is_scalar(kind: pa.DataType) -> bool:
     return bool(any(check(kind) for check in checks) or floats or kind in {UTC_MICROS, LOCAL_MICROS})
 
 
-def parse(text: pa.Array, kind: pa.DataType, name: str, zone: str = UTC) -> pa.Array:
-    """Return the values of type `kind` that the strings (or nulls) of `text` stand for; `zone` is that of times without one.
+ISO_8601 = TimeForms()
+
+
+def parse(text: pa.Array, kind: pa.DataType, name: str, times: TimeForms = ISO_8601) -> pa.Array:
+    """Return the values of type `kind` that the strings (or nulls) of `text` stand for; `times` says how times are written.
 
     Raises `MalformedError`, which names the column as `name`, when any of them stands for none.
     """
     try:
-        return _parsed(text, kind, zone)
+        return _parsed(text, kind, times)
     except (pa.ArrowInvalid, MalformedError) as error:
         raise misfit(text, kind, name) from error
 
@@ -137,9 +142,12 @@ def parse_base64(text: pa.Array) -> pa.Array:
     return decoded.to_arrow().cast(pa.binary())
 
 
-def _parsed(text: pa.Array, kind: pa.DataType, zone: str) -> pa.Array:
+def _parsed(text: pa.Array, kind: pa.DataType, times: TimeForms) -> pa.Array:
+    pattern = times.pattern_of(kind)
+    if pattern is not None:
+        return compiled(pattern).parse(text, kind, times.zone)
     if types.is_timestamp(kind):
-        return _times(text, zone) if kind.tz else _clock_times(text)
+        return _times(text, times.zone) if kind.tz else _clock_times(text)
     if types.is_boolean(kind):
         return _booleans(text)
     if types.is_binary(kind):
@@ -263,7 +271,7 @@ def _plain_times(text: pa.Array) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.
     These are days, and days with a time of hour, minute and second, a fraction of up to six digits or none, and Z, an
     offset like +01:00, or no zone. Nulls are plain, and count as of either kind.
     """
-    starts, lengths, data = _extents(text)
+    starts, lengths, data = extents(text)
     ends = starts + lengths
 
     def byte(at: npt.NDArray[np.int64], character: str) -> npt.NDArray[np.bool_]:
@@ -286,18 +294,6 @@ def _plain_times(text: pa.Array) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.
         missing = text.is_null().to_numpy(zero_copy_only=False)
         plain, zoned = plain | missing, zoned | missing
     return plain, zoned
-
-
-def _extents(text: pa.Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
-    """Return where each value of a string array begins in the bytes that are returned, too, and how long it is."""
-    large = types.is_large_string(text.type) or types.is_large_binary(text.type)
-    offsets, data = text.buffers()[1:]
-    if not len(text) or not data:
-        zeros = np.zeros(len(text), np.int64)
-        return zeros, zeros, np.zeros(1, np.uint8)
-    bounds = np.frombuffer(offsets, np.int64 if large else np.int32)[text.offset : text.offset + len(text) + 1]
-    bounds = bounds.astype(np.int64)
-    return bounds[:-1], np.diff(bounds), np.frombuffer(data, np.uint8)
 
 
 def _either(
@@ -355,11 +351,11 @@ def _two_digits(number: pa.Array, default: str) -> pa.Array:
 
 def _groups(text: pa.Array, form: str) -> dict[str, pa.Array]:
     """Return what the groups of the regular expression match, "" for one that is not there; all text must match."""
-    found = pc.extract_regex(text, form)
-    if found.null_count > text.null_count:
+    matches = pc.extract_regex(text, form)
+    if matches.null_count > text.null_count:
         msg = "an ISO 8601 date or time"
         raise MalformedError(msg)
-    return {field.name: part for field, part in zip(found.type, found.flatten(), strict=True)}
+    return {field.name: part for field, part in zip(matches.type, matches.flatten(), strict=True)}
 
 
 def joined(first: pa.Array | str, second: pa.Array | str, *more: pa.Array | str) -> pa.Array:
@@ -435,8 +431,8 @@ def _replaced(text: pa.Array, mask: npt.NDArray[np.bool_], by: Callable[[pa.Arra
 
 
 def _check_years(numbers: pa.Array, low: int, high: int, name: str) -> None:
-    found = pc.min_max(numbers)
-    if found["min"].is_valid and (found["min"].as_py() < low or found["max"].as_py() > high):
+    limits = pc.min_max(numbers)
+    if limits["min"].is_valid and (limits["min"].as_py() < low or limits["max"].as_py() > high):
         msg = (
             f"column {name!r} has a date or time outside the years 0000 to 9999, which text cannot hold; write Parquet"
         )

@@ -158,18 +158,18 @@ def recast(column: pa.Array, kind: pa.DataType) -> pa.Array:
 
 def _recast(column: pa.Array, kind: pa.DataType) -> pa.Array:
     """As `recast`, for a column with buffers of its own."""
-    found, length, buffers = column.type, len(column), column.buffers()
-    if found == kind:
+    before, length, buffers = column.type, len(column), column.buffers()
+    if before == kind:
         return column
-    if types.is_list(found) and types.is_list(kind):
+    if types.is_list(before) and types.is_list(kind):
         children = [_recast(column.values, kind.value_type)]
         return pa.Array.from_buffers(kind, length, buffers[:2], column.null_count, children=children)
-    if types.is_map(found) and types.is_map(kind):
+    if types.is_map(before) and types.is_map(kind):
         members = [_recast(column.keys, kind.key_type), _recast(column.items, kind.item_type)]
         entry = pa.struct([kind.key_field, kind.item_field])
         entries = pa.Array.from_buffers(entry, len(members[0]), [None], 0, children=members)
         return pa.Array.from_buffers(kind, length, buffers[:2], column.null_count, children=[entries])
-    if types.is_struct(found) and types.is_struct(kind) and [m.name for m in found] == [m.name for m in kind]:
+    if types.is_struct(before) and types.is_struct(kind) and [m.name for m in before] == [m.name for m in kind]:
         members = [_recast(column.field(index), member.type) for index, member in enumerate(kind)]
         return pa.Array.from_buffers(kind, length, buffers[:1], column.null_count, children=members)
     return column.cast(kind)
@@ -227,23 +227,45 @@ def _lost(value: Any, kind: pa.DataType) -> str | None:  # noqa: ANN401 - the us
         return "a fraction" if cut else None
     if types.is_date(kind):
         return "a time of day" if isinstance(value, datetime) else None
-    inner: Iterable[tuple[Any, pa.DataType]] = ()
-    if types.is_struct(kind) and isinstance(value, Mapping):
-        unknown = value.keys() - {field.name for field in kind}
-        if unknown:
-            return f"the unknown field {min(map(str, unknown))!r}"
-        inner = ((value.get(field.name), field.type) for field in kind)
-    elif types.is_struct(kind) and isinstance(value, tuple):
-        names, expected = names_of(value), [field.name for field in kind]
-        if names != expected and sorted(names) == sorted(expected):
-            return f"its fields in another order ({', '.join(names)})"
-        inner = zip(value, (field.type for field in kind), strict=False)
-    elif types.is_map(kind) and isinstance(value, (Mapping, list)):
-        pairs = value.items() if isinstance(value, Mapping) else value
-        inner = (one for key, item in pairs for one in ((key, kind.key_type), (item, kind.item_type)))
-    elif types.is_list(kind) and isinstance(value, Iterable):
-        inner = ((item, kind.value_type) for item in value)
-    return next(filter(None, (_lost(item, of) for item, of in inner)), None)
+    if types.is_struct(kind):
+        return _odd_fields(value, kind) or _lost_inside(_members_of(value, kind))
+    if types.is_map(kind):
+        return _lost_inside(_entries_of(value, kind))
+    return _lost_inside(_elements_of(value, kind)) if types.is_list(kind) else None
+
+
+def _lost_inside(inner: Iterable[tuple[Any, pa.DataType]]) -> str | None:
+    return next(filter(None, (_lost(value, kind) for value, kind in inner)), None)
+
+
+def _odd_fields(value: Any, kind: pa.StructType) -> str | None:  # noqa: ANN401 - the user's
+    """Return what is wrong with the names of a value's fields, if anything is that Arrow would not say."""
+    expected = [field.name for field in kind]
+    if isinstance(value, Mapping):
+        unknown = value.keys() - set(expected)
+        return f"the unknown field {min(map(str, unknown))!r}" if unknown else None
+    names = names_of(value) if isinstance(value, tuple) else expected
+    if names != expected and sorted(names) == sorted(expected):
+        return f"its fields in another order ({', '.join(names)})"
+    return None
+
+
+def _members_of(value: Any, kind: pa.StructType) -> Iterator[tuple[Any, pa.DataType]]:  # noqa: ANN401 - the user's
+    """Return the values of a struct's fields with their types; none of what is no struct, which Arrow says."""
+    if isinstance(value, Mapping):
+        return ((value.get(field.name), field.type) for field in kind)
+    return zip(value if isinstance(value, tuple) else (), (field.type for field in kind), strict=False)
+
+
+def _entries_of(value: Any, kind: pa.MapType) -> Iterator[tuple[Any, pa.DataType]]:  # noqa: ANN401 - the user's
+    """Return the keys and items of a map with their types; none of what is no map, which Arrow says."""
+    pairs = value.items() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
+    return (part for key, item in pairs for part in ((key, kind.key_type), (item, kind.item_type)))
+
+
+def _elements_of(value: Any, kind: pa.ListType) -> Iterator[tuple[Any, pa.DataType]]:  # noqa: ANN401 - the user's
+    """Return the elements of a list with their type; none of what is no list, which Arrow says."""
+    return ((item, kind.value_type) for item in (value if isinstance(value, Iterable) else ()))
 
 
 def names_of(value: tuple[Any, ...]) -> list[str]:
@@ -270,13 +292,17 @@ def castable(found: pa.DataType, expected: pa.DataType) -> bool:
         return True
     if types.is_dictionary(found) or types.is_run_end_encoded(found):
         return castable(found.value_type, expected)
-    if _is_list(found) or _is_list(expected):
-        return _is_list(found) and _is_list(expected) and castable(found.value_type, expected.value_type)
-    if types.is_map(found) or types.is_map(expected):
-        return types.is_map(found) and types.is_map(expected) and _castable_map(found, expected)
-    if types.is_struct(found) or types.is_struct(expected):
-        return types.is_struct(found) and types.is_struct(expected) and _castable_struct(found, expected)
-    return any(accepts(expected) and gives(found, expected) for accepts, gives in _LOSSLESS)
+    shape = _shape(found)
+    return shape == _shape(expected) and _CASTABLE[shape](found, expected)
+
+
+def _shape(kind: pa.DataType) -> str:
+    """Return what values of a type are made of: "list", "map", "struct", or "leaf" of nothing else."""
+    if _is_list(kind):
+        return "list"
+    if types.is_map(kind):
+        return "map"
+    return "struct" if types.is_struct(kind) else "leaf"
 
 
 def has_null(column: pa.Array, field: pa.Field) -> bool:
@@ -364,8 +390,8 @@ def _to_leaf(name: str, path: tuple[str, ...]) -> pa.DataType:
 
 def _unsupported(path: tuple[str, ...], kind: str) -> str:
     return (
-        f"column {'.'.join(path)!r} has type {kind}, which files cannot hold: leave it out of the schema, or read "
-        "it as string or binary and convert it in the query"
+        f"column {'.'.join(path)!r} has type {kind}, which files cannot hold: leave it out, or make it a string (the schema of a source "
+        "says string, a query that is written has a cast, or to_json)"
     )
 
 
@@ -483,6 +509,10 @@ _LOSSLESS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.DataType, pa.
 )
 
 
+def _castable_list(found: pa.DataType, expected: pa.DataType) -> bool:
+    return castable(found.value_type, expected.value_type)
+
+
 def _castable_map(found: pa.DataType, expected: pa.DataType) -> bool:
     return castable(found.key_type, expected.key_type) and castable(found.item_type, expected.item_type)
 
@@ -496,12 +526,19 @@ def _castable_struct(found: pa.DataType, expected: pa.DataType) -> bool:
     )
 
 
+def _castable_leaf(found: pa.DataType, expected: pa.DataType) -> bool:
+    return any(accepts(expected) and gives(found, expected) for accepts, gives in _LOSSLESS)
+
+
+_CASTABLE = {"list": _castable_list, "map": _castable_map, "struct": _castable_struct, "leaf": _castable_leaf}
+
+
 def _column(batch: pa.RecordBatch, field: pa.Field) -> pa.Array:
     index = batch.schema.get_field_index(field.name)
     if index < 0:
-        found = ", ".join(batch.schema.names) or "none"
+        names = ", ".join(batch.schema.names) or "none"
         msg = (
-            f"column {field.name!r} is missing or there twice: found {found}; expected one of {spark_name(field.type)}"
+            f"column {field.name!r} is missing or there twice: found {names}; expected one of {spark_name(field.type)}"
         )
         raise OptionError(msg)
     return batch.column(index)
@@ -509,7 +546,7 @@ def _column(batch: pa.RecordBatch, field: pa.Field) -> pa.Array:
 
 def _cast(column: pa.Array, field: pa.Field) -> pa.Array:
     """Return the column as the type of the field but for what may be null in it, which is looked at afterwards."""
-    found = spark_name(column.type)
+    name = spark_name(column.type)
     if types.is_run_end_encoded(column.type):
         column = pc.run_end_decode(column)
     target = nullable(field.type)
@@ -517,7 +554,7 @@ def _cast(column: pa.Array, field: pa.Field) -> pa.Array:
     try:
         return column if column.type == target else recast(recast(column, _roomy(target)), target)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise OptionError(_mismatch(field, f"{found} ({error})")) from error
+        raise OptionError(_mismatch(field, f"{name} ({error})")) from error
 
 
 def nullable(kind: pa.DataType) -> pa.DataType:
@@ -525,10 +562,10 @@ def nullable(kind: pa.DataType) -> pa.DataType:
     if types.is_struct(kind):
         return pa.struct([member.with_type(nullable(member.type)).with_nullable(True) for member in kind])  # noqa: FBT003 - Arrow's signature
     if types.is_map(kind):
-        item = kind.item_field.with_type(nullable(kind.item_type)).with_nullable(True)  # noqa: FBT003 - as above
+        item = kind.item_field.with_type(nullable(kind.item_type)).with_nullable(True)  # noqa: FBT003 - Arrow's signature
         return pa.map_(kind.key_field.with_type(nullable(kind.key_type)), item)
     if types.is_list(kind):
-        return pa.list_(kind.value_field.with_type(nullable(kind.value_type)).with_nullable(True))  # noqa: FBT003 - as above
+        return pa.list_(kind.value_field.with_type(nullable(kind.value_type)).with_nullable(True))  # noqa: FBT003 - Arrow's signature
     return kind
 
 

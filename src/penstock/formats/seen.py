@@ -33,7 +33,7 @@ _FLOATS = ("float", "double")
 _IN_JSON = {"tinyint": "byte", "smallint": "short", "int": "integer", "bigint": "long"}
 
 
-class Example(NamedTuple):
+class ValueExample(NamedTuple):
     """A value, as text, and the file that has it."""
 
     path: str
@@ -46,7 +46,7 @@ class Conflict:
 
     column: str
     type: str
-    kinds: dict[str, Example]
+    kinds: dict[str, ValueExample]
 
     def told(self) -> str:
         """Return what is to be said of it, on one line."""
@@ -60,11 +60,11 @@ class Conflict:
 class Seen:
     """What was seen of one column: kinds with an example, members of objects and values of maps, elements of arrays."""
 
-    kinds: dict[str, Example] = field(default_factory=dict)
+    kinds: dict[str, ValueExample] = field(default_factory=dict)
     members: dict[str, Seen] = field(default_factory=dict)
     elements: Seen | None = None
 
-    def add(self, kind: str, example: Callable[[], Example]) -> None:
+    def add(self, kind: str, example: Callable[[], ValueExample]) -> None:
         """Note that there is a value of a kind; the example is asked for if it is the first one."""
         if kind not in self.kinds:
             self.kinds[kind] = example()
@@ -110,11 +110,15 @@ def check_depth(depth: int) -> None:
 
 @dataclass
 class Types:
-    """Makes types of what was seen. `partition`: by Spark's rules for the names of directories, which widen less."""
+    """Makes types of what was seen. `partition`: by Spark's rules for the names of directories, which widen less.
+
+    `mixes_dates`: dates are times to who reads them, which they are not where a pattern says how either is written.
+    """
 
     conflicts: list[Conflict] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
     partition: bool = False
+    mixes_dates: bool = True
 
     def fields(self, seen: Seen, *, ordered: bool, path: str = "") -> list[dict[str, Any]]:
         """Return the members as fields of Spark's JSON: `ordered` by name, else as they were first seen.
@@ -155,7 +159,8 @@ class Types:
         if kinds == ["map"]:
             key, value = (self.type(seen.members[part], f"{path}.{part}", ordered=ordered) for part in ("key", "value"))
             return {"keyType": key, "type": "map", "valueContainsNull": True, "valueType": value}
-        together = _together(kinds, partition=self.partition)
+        is_split = not self.mixes_dates and set(kinds) == {"date", "timestamp"}
+        together = None if is_split else _together(kinds, partition=self.partition)
         if together is None or (together not in kinds and together in _FLOATS):
             self.conflicts.append(Conflict(path, together or "string", {kind: seen.kinds[kind] for kind in kinds}))
         return _IN_JSON.get(together or "string", together or "string")
@@ -186,14 +191,14 @@ def _together(kinds: list[str], *, partition: bool) -> str | None:
 def entered(seen: Seen, fields: list[dict[str, Any]], path: str, room: Room) -> None:
     """Enter the columns of a table's file, as Spark's JSON has them; `path` is the file."""
     for form in fields:
-        _enter_type(seen.member(form["name"], room), form["type"], Example(path, form["name"]), room, 1)
+        _enter_type(seen.member(form["name"], room), form["type"], ValueExample(path, form["name"]), room, 1)
 
 
-def _enter_type(seen: Seen, kind: Any, example: Example, room: Room, depth: int) -> None:  # noqa: ANN401 - as above
+def _enter_type(seen: Seen, kind: Any, example: ValueExample, room: Room, depth: int) -> None:  # noqa: ANN401 - as above
     check_depth(depth)
     if isinstance(kind, str):
         named = next((name for name, word in _IN_JSON.items() if word == kind), kind)
-        shown = Example(example.path, named)
+        shown = ValueExample(example.path, named)
         if kind != "void":
             seen.add(named, lambda: shown)
         return
@@ -201,7 +206,7 @@ def _enter_type(seen: Seen, kind: Any, example: Example, room: Room, depth: int)
     if kind["type"] == "struct":
         for form in kind["fields"]:
             _enter_type(
-                seen.member(form["name"], room), form["type"], Example(example.path, form["name"]), room, depth + 1
+                seen.member(form["name"], room), form["type"], ValueExample(example.path, form["name"]), room, depth + 1
             )
     elif kind["type"] == "array":
         _enter_type(seen.of_elements(), kind["elementType"], example, room, depth + 1)

@@ -25,7 +25,7 @@ _OPTIONS = pa.ipc.IpcWriteOptions(compression="lz4")
 _DIGEST_BYTES = 8
 
 
-class _Readable(Protocol):
+class _ReadAtOnce(Protocol):
     def read(self) -> bytes: ...
 
 
@@ -39,7 +39,7 @@ def arrow_stream(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> bytes:
     return b"".join((stream, xxhash.xxh3_64_digest(stream)))
 
 
-def arrow_batches(source: bytes | memoryview | pa.Buffer | _Readable) -> Iterator[pa.RecordBatch]:
+def arrow_batches(source: bytes | memoryview | pa.Buffer | _ReadAtOnce) -> Iterator[pa.RecordBatch]:
     """Yield the batches that `arrow_stream` was given; `source` is what it returned, or a file object at its start.
 
     Raises `DamagedState` before the first batch when anything was cut off, altered or added.

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
@@ -37,13 +38,7 @@ class Stored:
     @staticmethod
     def of(schema: pa.Schema) -> Stored:
         """Return how rows of this schema are stored."""
-        try:
-            spark = to_spark(schema)
-        except OptionError:
-            return Stored(schema, schema, None)
-        kinds = [_stored(field.type, spark_type(field), held=field.nullable) for field in schema]
-        fields = [field.with_type(kind) for field, kind in zip(schema, kinds, strict=True)]
-        return Stored(schema, pa.schema(fields), spark)
+        return _stored_as(schema.serialize().to_pybytes())
 
     def rows(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return rows of the schema as they are stored. `OptionError` for a time with more digits than its type has."""
@@ -57,6 +52,19 @@ class Stored:
         except pa.ArrowInvalid as error:
             msg = f"a time has more digits than its type: {error}; expected at most six, or a column of type time(9)"
             raise OptionError(msg) from error
+
+
+@lru_cache(maxsize=16)
+def _stored_as(serialized: bytes) -> Stored:
+    """Return how rows of a schema are stored. Each part of a task asks; two schemas are equal to Arrow whatever Spark says of them."""
+    schema = pa.ipc.read_schema(pa.py_buffer(serialized))
+    try:
+        spark = to_spark(schema)
+    except OptionError:
+        return Stored(schema, schema, None)
+    kinds = [_stored(field.type, spark_type(field), held=field.nullable) for field in schema]
+    fields = [field.with_type(kind) for field, kind in zip(schema, kinds, strict=True)]
+    return Stored(schema, pa.schema(fields), spark)
 
 
 def schema_of(metadata: dict[bytes, bytes] | None) -> pa.Schema | None:
@@ -83,7 +91,7 @@ def _stored(kind: pa.DataType, spark: Any, *, held: bool) -> pa.DataType:  # noq
     return pa.time64("us") if short else kind
 
 
-def _member(field: pa.Field, spark: Any, *, held: bool) -> pa.Field:  # noqa: ANN401 - as above
+def _member(field: pa.Field, spark: Any, *, held: bool) -> pa.Field:  # noqa: ANN401 - Spark's JSON of the type
     kind = _stored(field.type, spark, held=held or field.nullable)
     return field.with_type(kind).with_nullable(held or field.nullable)
 

@@ -8,22 +8,17 @@ second.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
 from penstock.errors import OptionError
+from penstock.formats.lines import line_feeds
 from penstock.formats.malformed import excerpt
 from penstock.formats.scalars import contents
 from penstock.formats.schema import map_entries
 
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
-_LF = 10
 _ADVICE = (
     "set encodingErrors=replace to have U+FFFD in the place of what is no text, or make it a column of type binary"
 )
@@ -111,8 +106,8 @@ def _replaced_text(text: pa.Array) -> pa.Array:
     raw = contents(_ended(text.cast(pa.binary()).fill_null(b"")))
     sound = bytes(raw).decode("utf-8", "replace").encode()
     ends = np.cumsum(pc.binary_length(text).fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64) + 1) - 1
-    which = np.searchsorted(_line_feeds(raw), ends)  # of the line feeds, some of which are in the strings
-    ends = _line_feeds(sound)[which]
+    which = np.searchsorted(line_feeds(raw), ends)  # of the line feeds, some of which are in the strings
+    ends = line_feeds(sound)[which]
     data = np.delete(np.frombuffer(sound, np.uint8), ends)
     offsets = np.concatenate((np.zeros(1, np.int64), ends - np.arange(len(ends))))
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
@@ -123,7 +118,3 @@ def _replaced_text(text: pa.Array) -> pa.Array:
 def _ended(values: pa.Array) -> pa.Array:
     kind = pa.large_binary()
     return pc.binary_join_element_wise(values.cast(kind), pa.scalar(b"\n", kind), pa.scalar(b"", kind))
-
-
-def _line_feeds(data: bytes | pa.Buffer) -> npt.NDArray[np.int64]:
-    return np.flatnonzero(np.frombuffer(data, np.uint8) == _LF)

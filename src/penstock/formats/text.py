@@ -9,8 +9,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.errors import BadRecord, OptionError
-from penstock.formats.lines import record_starts, value_ends
-from penstock.formats.malformed import excerpt
+from penstock.formats.charsets import is_utf8
+from penstock.formats.lines import record_starts, value_ends, with_line_feeds
+from penstock.formats.malformed import Sifted, excerpt, nothing_bad, sifted, unreadable
 from penstock.formats.scalars import contents
 from penstock.formats.schema import spark_name
 
@@ -38,12 +39,18 @@ class TextDecoder:
         """Return the lines of `block`; see `Decoder`."""
         if self._unit != "u1":
             return pa.RecordBatch.from_arrays([self._cut(block)], schema=self._schema)
-        data, sep = (_line_feeds(block), b"\n") if self._sep is None else (block, self._sep)
+        data, sep = (with_line_feeds(block, None), b"\n") if self._sep is None else (block, self._sep)
         try:
             column = _split(data, sep).cast(self._type)
         except pa.ArrowInvalid as error:
             raise self._bad_record(block) from error
         return pa.RecordBatch.from_arrays([column], schema=self._schema)
+
+    def sift(self, block: bytes) -> Sifted:
+        """Return the lines of `block` that are text, and the others; see `Decoder`."""
+        if self._type == pa.binary() or is_utf8(block):
+            return nothing_bad(self.decode(block))
+        return sifted(block, self.starts(block), self.decode, [unreadable])
 
     def starts(self, block: bytes) -> npt.NDArray[np.int64]:
         """Return where each line begins; see `Decoder`."""
@@ -94,10 +101,6 @@ def _one_column(schema: pa.Schema) -> pa.Field:
     found = ", ".join(f"{field.name} {spark_name(field.type)}" for field in schema) or "no column"
     msg = f"text needs one string column, found {found}; join the columns into one, or use json or csv"
     raise OptionError(msg)
-
-
-def _line_feeds(block: bytes) -> bytes:
-    return block.replace(b"\r\n", b"\n").replace(b"\r", b"\n") if b"\r" in block else block
 
 
 def _split(data: bytes, sep: bytes) -> pa.Array:

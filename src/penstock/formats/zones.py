@@ -92,8 +92,8 @@ def _offsets(shown: Seconds, zone: str) -> Seconds:
     needed = np.flatnonzero(np.bincount(years - first)) + first
     steps = [_steps(zone, int(year)) for year in needed]
     since, offsets = (np.concatenate(part) for part in zip(*steps, strict=True))
-    found: Seconds = offsets[np.searchsorted(since, shown, side="right") - 1]
-    return found
+    in_force: Seconds = offsets[np.searchsorted(since, shown, side="right") - 1]
+    return in_force
 
 
 @lru_cache(maxsize=64)

@@ -17,7 +17,7 @@ from penstock.sink.existing import sink_ids
 from penstock.sink.sink import STATE_DIRECTORY, Sink
 from penstock.source.cursor import Cursor
 from penstock.source.scan import Scan
-from penstock.storage import locate
+from penstock.source.where import where
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -26,7 +26,16 @@ if TYPE_CHECKING:
     from penstock.storage import Storage
 
 # What two ingests have to have in common to read the same files.
-_SELECTING = ("path", "pathGlobFilter", "pattern", "startingFrom")
+_SELECTING = (
+    "path",
+    "paths",
+    "basePath",
+    "pathGlobFilter",
+    "pattern",
+    "startingFrom",
+    "modifiedAfter",
+    "modifiedBefore",
+)
 
 
 @dataclass(frozen=True)
@@ -63,7 +72,7 @@ class Earlier:
     def _check_same(self, source: Mapping[str, str]) -> None:
         """Raise if the checkpoint is that of another input."""
         path = self.source["path"]
-        if self._is_other(source["path"]):
+        if self._is_other(source):
             msg = (
                 f"the checkpoint {self.checkpoint.location!r} is that of an ingest from {source['path']!r}, which is still "
                 f"there: files of {path!r} could be taken for files of it that were read; give this input a checkpoint of "
@@ -91,19 +100,19 @@ class Earlier:
         options = parse(SOURCE, self.source, what="source")
         if options["startingFrom"] == "latest":
             return False
-        files = Scan.of(self.input, options["path"], options).refresh().came
+        files = Scan.of(self.input, where(options).root, options).refresh().came
         before = Checkpoint(sink.options["checkpointLocation"] or self.checkpoint.location)
         cursor = _last_cursor(before) or Cursor((committed_ns, b""))
         return any(cursor.passed(file) or file == cursor.cut for file, _ in files)
 
-    def _is_other(self, before: str) -> bool:
+    def _is_other(self, source: Mapping[str, str]) -> bool:
         """Tell whether what was ingested before is there, and is not what is ingested now under another name."""
-        storage, path = locate(before, name="SRC")
+        before, after = (where(parse(SOURCE, options, what="source")) for options in (source, self.source))
         try:
-            then, now = storage.stat(path), self.input.stat(self.source["path"])
+            then, now = before.storage.stat(before.root), self.input.stat(after.root)
         except StorageError:
             return False
-        same = then.identity == now.identity if then.identity else before == self.source["path"]
+        same = then.identity == now.identity if then.identity else before.root == after.root
         return not same
 
 
@@ -111,4 +120,6 @@ def _last_cursor(checkpoint: Checkpoint) -> Cursor | None:
     """Return the cursor behind the last batch that Spark has noted as committed, if there is one."""
     numbers = checkpoint.numbers("commits")
     offsets = list(filter(None, checkpoint.offsets(numbers[-1]))) if numbers else []
+    if offsets and "follow" in offsets[0]:
+        return Cursor((offsets[0]["listed"], b""))
     return Cursor.from_json(offsets[0]) if offsets else None

@@ -22,6 +22,7 @@ Failure: *a query without a handle.*
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import threading
@@ -31,16 +32,19 @@ from typing import TYPE_CHECKING, Any
 
 from penstock import errors, unique
 from penstock.arguments import named
-from penstock.errors import DamagedState, NotThere, OptionError
+from penstock.errors import DamagedState, OptionError
 from penstock.formats.account import Account
+from penstock.ingestion.dry import Preview
 from penstock.ingestion.earlier import Earlier
 from penstock.ingestion.failures import meaning
-from penstock.ingestion.places import check_apart, check_reached
+from penstock.ingestion.late import counts
+from penstock.ingestion.places import check_apart, check_archive, check_reached
 from penstock.ingestion.replan import in_flight
 from penstock.ingestion.schema import ReadSchema, is_known
 from penstock.ingestion.stage import Stage
 from penstock.options import SINK, SOURCE, Option, parse
 from penstock.options.internal import LIVE_SOURCE, SPLITS
+from penstock.options.parsers import path_list
 from penstock.processes import process
 from penstock.query import driver as drivers
 from penstock.query.checkpoint import Checkpoint
@@ -52,17 +56,18 @@ from penstock.sink.existing import STAGE
 from penstock.sink.ledger import State
 from penstock.sink.sink import STATE_DIRECTORY, Sink
 from penstock.source import configured
-from penstock.source.cursor import is_version
-from penstock.source.noted import Notes
+from penstock.source.noted import SchemaNotes
+from penstock.source.where import where_of
 from penstock.storage import TEMPORARY, locate
 from penstock.units import parse_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
+    from penstock.ingestion.dry import DryRun
     from penstock.ingestion.stage import Transform
     from penstock.source.cursor import Split
 
@@ -87,10 +92,13 @@ _NO_OPTIONS = {
 class Ingested:
     """What an ingest has done: input since the checkpoint began, output since the sink began; `batch` is the last one.
 
-    `waiting` says that one that watches has taken all that is there, and waits for more. Of what this call has read:
+    `waiting` says that one that watches has taken all that is there, and waits for more. Of files that were not read `late_files`
+    came too late, `accepted_files` too, and wait for the next batch, `held_files` changed too recently, and `future_files` have a time that
+    has not come; see `penstock.late`. Of what this call has read:
     `null_columns` are the columns that were null in every row, `unknown_fields` what the data had under names that no column
-    has, by name with how often, a hundred names at most;
-    `rescued` counts the records of which something was rescued; `notes` say both to people, and are empty where there is nothing to say.
+    has, by name with how often, a hundred names at most; `rescued` counts the records of which something was rescued;
+    `notes` say all that to people, and are empty where there is nothing to say.
+    `aside_*` is what was set aside since the sink began: bad records, bad files, and files that changed before they were read.
     """
 
     batch: int
@@ -103,16 +111,23 @@ class Ingested:
     output_bytes: int
     open_rows: int
     waiting: bool = False
+    late_files: int = 0
+    accepted_files: int = 0
+    held_files: int = 0
+    future_files: int = 0
     null_columns: tuple[str, ...] = ()
     unknown_fields: Mapping[str, int] = field(default_factory=dict)
     rescued: int = 0
     notes: tuple[str, ...] = ()
+    aside_records: int = 0
+    aside_files: int = 0
+    aside_changed: int = 0
 
 
 @named
 def ingest(
     spark: SparkSession,
-    src: str | os.PathLike[str],
+    src: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     dst: str | os.PathLike[str],
     *,
     source: Mapping[str, Any] | None = None,
@@ -124,6 +139,7 @@ def ingest(
 ) -> Ingested:
     """Take every record below `src` into finished files below `dst`, exactly once, and return what was done.
 
+    `src` may be a glob, or a list of paths and globs.
     `source` and `sink` are options of the two tables (`schema`, DDL or StructType, is one of the source's here).
     `transform` takes and returns a `pyarrow.RecordBatch`, or a polars DataFrame by its annotation; it may be a function or
     "module:function", or an `AsyncMap`, given itself. The checkpoint defaults to `DST/_penstock/checkpoint`; the same call
@@ -139,12 +155,16 @@ def ingest(
     require_session(spark, "ingest")
     require_driver(spark, "ingest")
     where = None if checkpoint is None else os.fspath(checkpoint)
-    paths = os.fspath(src), os.fspath(dst)
+    first, more = _sources(src)
+    if more and "paths" in map(str.lower, source or {}):
+        msg = "src is several paths, and so is the source option 'paths'; name all of them in src"
+        raise OptionError(msg)
+    paths = first, os.fspath(dst)
     every = _interval(watch)
 
     def described() -> _Job:
         zone = {"sessionTimeZone": time_zone(spark)}
-        job = _Job(*paths, zone | dict(source or {}), dict(sink or {}), where)
+        job = _Job(*paths, zone | more | dict(source or {}), dict(sink or {}), where)
         job.describe(transform, spark.sparkContext.defaultParallelism)
         return job
 
@@ -163,6 +183,17 @@ def ingest(
     if progress is not None:
         progress(done)
     return done
+
+
+def _sources(src: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> tuple[str, dict[str, str]]:
+    """Return the first path, and the option that has the others. Raises `OptionError` for none."""
+    if isinstance(src, (str, os.PathLike)):
+        return os.fspath(src), {}
+    paths = [os.fspath(path) for path in src]
+    if not paths:
+        msg = "src is empty: expected a path, or a list of them, such as ['/data/a', '/data/b/*.json']"
+        raise OptionError(msg)
+    return paths[0], {"paths": json.dumps(paths[1:])} if paths[1:] else {}
 
 
 def _interval(watch: bool | str) -> float | None:  # noqa: FBT001 - what the user gave
@@ -256,6 +287,27 @@ def check(
     job.prepare()
 
 
+@named
+def dry_run(
+    src: str | os.PathLike[str],
+    dst: str | os.PathLike[str],
+    *,
+    source: Mapping[str, Any] | None = None,
+    sink: Mapping[str, Any] | None = None,
+    transform: Transform | str | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
+) -> DryRun:
+    """Return what `ingest` with the same parameters would read, and what would come out of a sample of it; write nothing.
+
+    It needs neither Spark nor Java, unless the schema is DDL that only Spark can read. A transform is called with the sample.
+    Raises what is wrong with the call, as `ingest` would.
+    """
+    where = None if checkpoint is None else os.fspath(checkpoint)
+    job = _Job(os.fspath(src), os.fspath(dst), dict(source or {}), dict(sink or {}), where)
+    job.describe(transform, tasks=1)
+    return job.preview().run()
+
+
 class _Job:
     """One call of `ingest`: its options, checked, and what they start. Needs Spark only from `start` on."""
 
@@ -272,9 +324,11 @@ class _Job:
         sink: dict[str, Any],
         checkpoint: str | None,
     ) -> None:
-        self._input, src_path = locate(src, name="SRC")
+        _, src_path = locate(src, name="SRC")
         self._output, self._dst = locate(dst, name="DST")
-        check_apart(src, dst, checkpoint)
+        place = where_of((src_path, *_absolute(source)), source.get("basePath"))
+        self._input, self._root = place.storage, place.root
+        check_apart(place, dst, checkpoint)
         state, where = locate(
             f"{self._dst}/{STATE_DIRECTORY}/checkpoint" if checkpoint is None else checkpoint, name="checkpoint"
         )
@@ -282,6 +336,7 @@ class _Job:
         self._checkpoint = Checkpoint(where)
         self._given_schema = next((source.pop(name) for name in list(source) if name.lower() == "schema"), None)
         self._source = {"maxFilesPerTrigger": _FILES_A_BATCH} | _given(SOURCE, source, src_path, "source")
+        check_archive(self._source.get("sourceArchiveDir"), dst)
         self._sink = {"mergeBelow": _MERGE_BELOW} | _given(SINK, sink, self._dst, "sink")
         self.sink("check")
 
@@ -291,12 +346,17 @@ class _Job:
         self._described = transform, tasks
         self._stage = Stage.describe(self._source, self._schema.json, transform, tasks)
         self._tasks = tasks
-        self.sink("check").check(Stage.of(self._stage).schema)
+        stage = Stage.of(self._stage)
+        sink = self.sink("check")
+        if sink.options["growing"] and stage.reading.policy.any:
+            msg = "growing=true has no place for what is set aside: leave badRecords, badFiles and changedFiles out, or growing"
+            raise OptionError(msg)
+        sink.check(stage.schema)
 
-    def _notes(self) -> Notes:
+    def _notes(self) -> SchemaNotes:
         """Return where the schema is noted."""
         storage, path = locate(self._checkpoint.location)
-        return Notes(storage, f"{path}/penstock")
+        return SchemaNotes(storage, f"{path}/penstock")
 
     def _committed(self) -> int:
         """Return the last batch that was committed, -1 for none."""
@@ -322,6 +382,11 @@ class _Job:
             probe = f"{directory}/{TEMPORARY}{unique.token()}"
             storage.create(probe).close()
             storage.delete(probe)
+
+    def preview(self) -> Preview:
+        """Return what looks at what this would do."""
+        stage, sink = Stage.of(self._stage), self.sink("preview")
+        return Preview(self._input, self._source, stage, sink, self._checkpoint, self._carried())
 
     def start(self, spark: SparkSession, *, every: float | None) -> StreamingQuery:
         """Start the query: one that looks for new files so many seconds after it last has, or takes what is there.
@@ -358,7 +423,8 @@ class _Job:
         head = self.sink(query).ledger.head()
         if head.last_batch(query) >= number or self._runs(query, head.owner):
             return
-        changed = sum(not self._is_as_planned(split) for split in self._splits(self._offset(number)))
+        reading = Stage.of(self._stage).reading
+        changed = sum(not reading.is_as_planned(split) for split in self._splits(self._offset(number)))
         if changed:
             _log.warning(
                 "batch %d was never committed and %d of its files changed; it is planned anew", number, changed
@@ -379,14 +445,6 @@ class _Job:
     def _splits(self, offset: dict[str, Any]) -> list[Split]:
         options = parse(LIVE_SOURCE, self._source | self._carried(), what="source")
         return configured.planner(options, Stage.of(self._stage).reading).splits(offset)
-
-    def _is_as_planned(self, split: Split) -> bool:
-        path = f"{self._source['path']}/{split.file.path}" if split.file.path else self._source["path"]
-        try:
-            now = self._input.stat(path)
-        except NotThere:
-            return False
-        return is_version(self._input, now, split.file)
 
     def _carried(self) -> dict[str, str]:
         """Return the source options that make splits of the plan."""
@@ -427,14 +485,18 @@ class _Job:
             left_files=left_files,
             left_bytes=left_size,
             rows=head.total_rows,
-            output_files=head.total_files,
-            output_bytes=head.total_bytes,
-            open_rows=sum(part.rows for part in head.open),
+            output_files=head.total_files - head.aside.parts,
+            output_bytes=head.total_bytes - head.aside.bytes,
+            open_rows=sum(part.rows for part in head.open if not part.is_aside),
             waiting=waiting,
+            **counts(offset),
             null_columns=tuple(new.null_columns),
             unknown_fields=dict(new.unknown),
             rescued=new.rescued,
             notes=(*self._schema.told, *new.told()),
+            aside_records=head.aside.records,
+            aside_files=head.aside.files,
+            aside_changed=head.aside.changes,
         )
 
     def waits(self, query: StreamingQuery) -> bool:
@@ -466,6 +528,19 @@ def _given(table: tuple[Option, ...], options: Mapping[str, Any], path: str, sid
             raise OptionError(msg)
     texts = {name: _text(value) for name, value in options.items()}
     return dict(parse(table, texts | {"path": path}, what=side).given)
+
+
+def _absolute(source: dict[str, Any]) -> tuple[str, ...]:
+    """Return the further paths of a source; from now on they, and what they lie in, are absolute: other processes read them."""
+    by_name = {name.lower(): name for name in source}
+    if (name := by_name.get("basepath")) is not None:
+        source["basePath"] = locate(source.pop(name), name="basePath")[1]
+    name = by_name.get("paths")
+    if name is None:
+        return ()
+    paths = [locate(path, name="paths")[1] for path in path_list(source.pop(name), "paths")]
+    source["paths"] = json.dumps(paths)
+    return tuple(paths)
 
 
 def _text(value: object) -> str:

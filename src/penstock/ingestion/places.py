@@ -6,34 +6,56 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from penstock.errors import NotThere, OptionError
-from penstock.storage import locate
+from penstock.source.where import Selection, where_of
+from penstock.storage import entry_at, locate
 
 if TYPE_CHECKING:
+    from penstock.source.where import Where
     from penstock.storage import Storage
 
 
-def check_apart(src: str, dst: str, checkpoint: str | None = None) -> None:
+def check_apart(src: str | Where, dst: str, checkpoint: str | None = None) -> None:
     """Raise `OptionError` unless SRC is there, DST is no file, and neither they nor the checkpoint lie in one another.
 
-    Where they really lie counts, whatever links lead there; what is in DST below its state is no input.
+    Where they really lie counts, whatever links lead there; what is in DST below its state is no input. Of a SRC that is several
+    paths only what these may lead to is input.
     """
-    storage, source = locate(src, name="SRC")
+    place = where_of((src,)) if isinstance(src, str) else src
+    storage, source = place.storage, place.root
     _check_there(storage, source)
+    place.check("SRC")
     real_source = storage.resolve(source)
+    read = Selection(place.rests, lambda _: True)
     for name, address in (("DST", dst), ("checkpoint", checkpoint)):
         if address is None:
             continue
-        place, path = locate(address, name=name)
-        target = place.addressed_as(storage, place.resolve(path))
-        if _lies_in(target, real_source):
+        own, path = locate(address, name=name)
+        target = own.addressed_as(storage, own.resolve(path))
+        if _lies_in(target, real_source) and read.below(target[len(real_source) :].strip("/")) is not None:
             msg = f"{name}={path!r} lies in SRC={source!r}: it would be read as input; choose a directory outside of it"
             raise OptionError(msg)
         if _lies_in(real_source, target):
             msg = f"SRC={source!r} lies in {name}={path!r}: they would be one directory; choose another {name}"
             raise OptionError(msg)
-        if _is_file(place, path):
+        if _is_file(own, path):
             msg = f"{name}={path!r} is a file; expected a directory, which is made if it is not there"
             raise OptionError(msg)
+
+
+def check_archive(archive: str | None, dst: str) -> None:
+    """Raise `OptionError` if files that were read would be archived among the output, or the output lies among them."""
+    if archive is None:
+        return
+    storage, directory = locate(archive, name="sourceArchiveDir")
+    place, path = locate(dst, name="DST")
+    target = place.addressed_as(storage, place.resolve(path))
+    real = storage.resolve(directory)
+    if _lies_in(target, real) or _lies_in(real, target):
+        msg = (
+            f"sourceArchiveDir={directory!r} and DST={path!r} lie in one another: archived files would pass for output; choose a "
+            "directory apart from it"
+        )
+        raise OptionError(msg)
 
 
 def check_reached(*places: tuple[Storage, str]) -> None:
@@ -58,7 +80,5 @@ def _lies_in(path: str, directory: str) -> bool:
 
 
 def _is_file(storage: Storage, path: str) -> bool:
-    try:
-        return not storage.stat(path).is_directory
-    except NotThere:
-        return False
+    entry = entry_at(storage, path)
+    return entry is not None and not entry.is_directory

@@ -106,7 +106,7 @@ class _Flight:
         if nothing_written:
             return
         for sink, head in ours:
-            _check_ended(sink, head.owner)
+            check_ended(sink, head.owner)
         if not ours:
             raise self._unknown_output(sinks)
 
@@ -157,19 +157,22 @@ def _heads(sinks: Sequence[Sink]) -> list[tuple[Sink, State]]:
     return [(sink, sink.ledger.head()) for sink in sinks]
 
 
-def _check_ended(sink: Sink, driver: str) -> None:
-    """Raise `Locked` if the application that last wrote the sink runs, `OptionError` if that cannot be told here."""
+def check_ended(sink: Sink, driver: str, word: str = "--nothing-written") -> None:
+    """Raise `Locked` if the application that last wrote the sink runs, `OptionError` if that cannot be told here.
+
+    `word` is what the user says who knows better.
+    """
     host, process = drivers.place(driver)
     if _goes_on(driver):
         msg = (
             f"the application that last wrote {sink.root!r} runs, as process {process}: end it; or, if the query has ended and "
-            "only its session lives, say --nothing-written"
+            f"only its session lives, say {word}"
         )
         raise Locked(msg)
     if host not in {None, socket.gethostname()}:
         msg = (
             f"the application that last wrote {sink.root!r} ran on the host {host!r}, and whether it has ended cannot be told "
-            "here; run this there, or see that it has ended and say --nothing-written"
+            f"here; run this there, or see that it has ended and say {word}"
         )
         raise OptionError(msg)
 

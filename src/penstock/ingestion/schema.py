@@ -13,7 +13,7 @@ from penstock.source import schemas
 from penstock.source.schemas import INFER
 
 if TYPE_CHECKING:
-    from penstock.source.noted import Notes
+    from penstock.source.noted import SchemaNotes
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class ReadSchema:
     given: bool = field(default=False, compare=False)
 
     @staticmethod
-    def of(schema: Any, source: dict[str, str], notes: Notes, committed: int) -> ReadSchema:  # noqa: ANN401 - DDL, a StructType, or `infer`
+    def of(schema: Any, source: dict[str, str], notes: SchemaNotes, committed: int) -> ReadSchema:  # noqa: ANN401 - DDL, a StructType, or `infer`
         """Return the schema that the source reads, behind the batch that was committed last. Nothing is noted yet.
 
         Raises what `infer` does, and `SchemaChanged`.
@@ -47,7 +47,7 @@ class ReadSchema:
         inferred = infer(options)
         return ReadSchema(inferred.json, (f"the schema was inferred: {inferred.ddl}", *inferred.told()), inferred=True)
 
-    def noted(self, notes: Notes, committed: int) -> ReadSchema:
+    def noted(self, notes: SchemaNotes, committed: int) -> ReadSchema:
         """Return the schema that counts, once it is noted; with what has changed since the last start."""
         if self.inferred:
             note = notes.first(self.json, committed, clock.now_ns())

@@ -18,7 +18,7 @@ import json
 import os
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, cast
 
 from penstock.errors import OptionError, PenstockError
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from penstock.formats.account import Account
+    from penstock.formats.aside import Aside
     from penstock.sink.existing import NotedStage
     from penstock.source.read import Reading
 
@@ -105,7 +106,11 @@ class Stage:
         The transform is tried on an empty batch, here, to learn its
         schema: `OptionError` if that fails.
         """
-        empty = _empty(configured.expected_schema(*_reading(source, schema)))
+        options, reading = _reading(source, schema)
+        if options["badRecordColumn"]:
+            msg = "badRecordColumn is for a query of your own; an ingest sets aside in files below its output; leave it out"
+            raise OptionError(msg)
+        empty = _empty(configured.expected_schema(options, reading))
         packed = _packed(transform)
         try:
             function = _function(packed)
@@ -128,17 +133,17 @@ class Stage:
     def of(live: LiveStage) -> Stage:
         """Return the stage that `describe` made; whatever function it names, or holds, is loaded."""
         form = json.loads(live.text)
-        options, how = _reading(form["source"], form["schema"])
+        options, reading = _reading(form["source"], form["schema"])
         function = _function(form["transform"])
         if function is not None and not callable(function):
             function = function.shared_by(form.get("tasks", 1))
-        return Stage(options, how, function, to_arrow(form["out"]))
+        return Stage(options, reading, function, to_arrow(form["out"]))
 
     @staticmethod
     def repeated(noted: NotedStage, source: str, transform: Applied | None) -> Stage:
         """Return the stage that an ingest noted, over the source `source`, with the transform that the caller has `named`."""
-        options, how = _reading({**noted.source, "path": source}, noted.schema)
-        return Stage(options, how, transform, to_arrow(noted.out))
+        options, reading = _reading({**noted.source, "path": source}, noted.schema)
+        return Stage(options, reading, transform, to_arrow(noted.out))
 
     @property
     def plain_text(self) -> bool:
@@ -148,18 +153,17 @@ class Stage:
         passes = self.reading.form.as_lines and self.transform is None and self.reading.metadata is None and one_column
         return passes and self.reading.gives_utf8
 
-    def rows(
-        self, carried: Iterator[pa.RecordBatch], account: Account, *, text: bool, errors: str
-    ) -> Iterator[pa.RecordBatch | bytes]:
-        """Yield the rows of the splits that Spark carried here; lines as bytes if `text`. `errors` is as in `read`.
-
-        What is to be told of the records that were read is entered into `account`.
-        """
+    def carried(self, rows: Iterator[pa.RecordBatch]) -> tuple[Stage, list[Split]]:
+        """Return the splits that Spark carried here, and this stage as the plan that they are of has it read them."""
         self._load_libraries()
-        plan = [json.loads(entry) for batch in carried for entry in batch.column("splits").to_pylist()]
+        plan = [json.loads(entry) for batch in rows for entry in batch.column("splits").to_pylist()]
         splits = [Split.from_json(split) for entry in plan for split in entry["splits"]]
-        how = self.reading.in_zone(plan[0]["zone"]) if plan else self.reading
-        yield from replace(self, reading=how).read(splits, account, text=text, errors=errors)
+        reading = self.reading.in_zone(plan[0]["zone"]) if plan else self.reading
+        return replace(self, reading=reading), splits
+
+    def setting_aside(self, aside: Aside) -> Stage:
+        """Return the same with a place for what is set aside."""
+        return replace(self, reading=replace(self.reading, aside=aside))
 
     def _load_libraries(self) -> None:
         """Import what the task will need, while what sends its splits still starts."""
@@ -192,6 +196,40 @@ class Stage:
             operator = self.transform.operator_id(configured.expected_schema(self.options, self.reading))
             answers = self.transform.stream(plain, operator=operator)
             yield from (checked(conform(batch, self.schema), errors) for batch in answers)
+
+
+class CarriedRows:
+    """The rows of the splits that Spark carries to a task, read as often as somebody asks; lines as bytes if `text`.
+
+    `errors` is as in `Stage.read`. What is to be told of the records that are read is entered into `account`, and what is set
+    aside goes to `aside`.
+    """
+
+    def __init__(
+        self,
+        stage: Stage,
+        carried: Iterator[pa.RecordBatch],
+        account: Account,
+        aside: Aside,
+        *,
+        text: bool,
+        errors: str,
+    ) -> None:
+        self._stage = stage
+        self._carried = carried
+        self._account = account
+        self._aside = aside
+        self._text = text
+        self._errors = errors
+
+    @cached_property
+    def _splits(self) -> tuple[Stage, list[Split]]:
+        return self._stage.carried(self._carried)
+
+    def __iter__(self) -> Iterator[pa.RecordBatch | bytes]:
+        """Yield them."""
+        stage, splits = self._splits
+        yield from stage.setting_aside(self._aside).read(splits, self._account, text=self._text, errors=self._errors)
 
 
 def passes_text(sink: Options) -> bool:

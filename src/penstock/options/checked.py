@@ -9,6 +9,7 @@ from penstock.errors import OptionError
 from penstock.options import elsewhere
 from penstock.options.database import DATABASE
 from penstock.options.log import LOG
+from penstock.options.mode import apply_mode
 from penstock.options.option import Option, Options
 from penstock.options.sink import SINK
 from penstock.options.source import SOURCE
@@ -48,6 +49,7 @@ def parse(table: tuple[Option, ...], given: Mapping[str, str], *, what: str) -> 
             raise OptionError(msg)
         written[option.name] = str(value)
         values[option.name] = option.parse(str(value), option.name)
+    apply_mode(values, written, by_name)
     _check_needed(values, what)
     return Options(values, written)
 
@@ -61,7 +63,7 @@ def _names_of(option: Option, given: Mapping[str, str]) -> list[str]:
 def _check_needed(values: Mapping[str, object], what: str) -> None:
     """Refuse a table's options when one that has to be given was not."""
     for name, needed in _NEEDED.items():
-        if name in values and values[name] is None:
+        if name in values and values[name] is None and not (name == "path" and values.get("paths")):
             msg = f"the {what} needs a {name}: expected {needed}"
             raise OptionError(msg)
 

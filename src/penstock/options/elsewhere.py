@@ -8,12 +8,14 @@ here.
 from __future__ import annotations
 
 _INFERRED = "schema=infer infers the columns once, as Spark does; penstock schema prints them, for .schema(...)"
-_FAIL = "what cannot be parsed fails the batch (badRecords=fail), and never becomes null or is left out without a word"
+_FAIL = (
+    "what cannot be parsed fails the batch (badRecords=fail) or is set aside (badRecords=quarantine, with badRecordColumn in a query "
+    "that is no ingest), and never becomes null or is left out without a word"
+)
 _CSV = "fields of csv are taken as they are, white space and all"
 _QUOTED = "fields are quoted where they have to be"
-_JSON = "json has one dialect, that of RFC 8259, one object a line"
+_JSON = "json has one dialect, that of RFC 8259"
 _ODD_NUMBERS = "NaN, Infinity and -Infinity are numbers, and no other words are"
-_TIMES = "times are ISO 8601; others are read as string and converted in the query"
 _TIMES_WRITTEN = "times are written as ISO 8601; others are converted to string in the query"
 _CALENDAR = "dates are taken as Spark writes them since version 3, and not moved between calendars"
 _HIDDEN = (
@@ -21,25 +23,22 @@ _HIDDEN = (
     "such as dt=2026-01-31 are columns where the schema has them, partitionColumns=auto"
 )
 _LISTED = "there is nothing to set: what was read is remembered in constant space"
-_CLEANED = "this version leaves files that were read where they are"
 _CODEC = "the name of a file says how it is compressed: .gz, .zst, .bz2, .xz, .br, .deflate, .snappy, .lz4"
 _ROLLED = "what a file holds is limited by rollSize and rollRows"
 
 _READ = {
+    "maxRecordsPerTrigger": (
+        "how many records a file has is not known before it is read; maxBytesPerTrigger and maxFilesPerTrigger limit a batch"
+    ),
     "maxFileAge": "how old a new file may be is said by lateness, counted from the newest that was read, not from now",
-    "latestFirst": "files are read from the oldest on, the newest last; startingFrom=latest leaves out what is there",
+    "latestFirst": "files are read from the oldest on, the newest last; startingFrom=latest or modifiedAfter leaves out older ones",
     "fileNameOnly": "a file is known by its path, its time and its size, so that one that was replaced is not missed",
     "maxCachedFiles": _LISTED,
     "discardCachedInputRatio": _LISTED,
-    "cleanSource": _CLEANED,
-    "sourceArchiveDir": _CLEANED,
-    "basePath": _HIDDEN,
     "ignoreInvalidPartitionPaths": _HIDDEN,
     "ignoredPathSegmentRegex": _HIDDEN,
-    "ignoreCorruptFiles": "a file that cannot be read fails the batch (badFiles=fail), and is never left out without a word",
-    "ignoreMissingFiles": "a planned file that is gone fails the batch (changedFiles=fail), and is never left out without a word",
-    "modifiedAfter": "startingFrom takes a time: older files are not ours",
-    "modifiedBefore": "there is no upper limit of times; pathGlobFilter and pattern choose by name",
+    "ignoreCorruptFiles": "a file that cannot be read fails the batch, or is set aside with a line about it: badFiles=quarantine",
+    "ignoreMissingFiles": "a planned file that is gone fails the batch, or is set aside with a line about it: changedFiles=quarantine",
     "wholetext": "format=binary has each file as one value",
     "mergeSchema": _INFERRED,
     "inferSchema": _INFERRED,
@@ -51,11 +50,9 @@ _READ = {
     "inferTimestamp": _INFERRED,
     "preferDate": _INFERRED,
     "singleVariantColumn": "files are read into columns with types; format=text has each line as it is",
-    "mode": _FAIL,
     "columnNameOfCorruptRecord": _FAIL,
     "enableDateTimeParsingFallback": _FAIL,
     "unescapedQuoteHandling": _FAIL,
-    "multiLine": "in csv line breaks inside quotes are always data; json is one object a line",
     "charToEscapeQuoteEscaping": _CSV,
     "ignoreLeadingWhiteSpace": _CSV,
     "ignoreTrailingWhiteSpace": _CSV,
@@ -75,11 +72,8 @@ _READ = {
     "allowUnquotedFieldNames": _JSON,
     "explodeEmbeddedArray": _JSON,
     "useUnsafeRow": "there is nothing of that kind to set",
-    "dateFormat": _TIMES,
-    "timestampFormat": _TIMES,
-    "timestampNTZFormat": _TIMES,
-    "timeFormat": _TIMES,
-    "locale": _TIMES,
+    "timeFormat": "times of day are read as string and converted in the query",
+    "locale": "names of months are English",
     "datetimeRebaseMode": _CALENDAR,
     "int96RebaseMode": _CALENDAR,
     "compression": _CODEC,
@@ -115,7 +109,6 @@ _WRITTEN = {
     "dateFormat": _TIMES_WRITTEN,
     "timestampFormat": _TIMES_WRITTEN,
     "timestampNTZFormat": _TIMES_WRITTEN,
-    "timeFormat": _TIMES_WRITTEN,
     "locale": _TIMES_WRITTEN,
 }
 
@@ -136,7 +129,6 @@ _AUTO_LOADER = {
     "useIncrementalListing": _EVERY_BATCH,
     "useNotifications": _EVERY_BATCH,
     "useManagedFileEvents": _EVERY_BATCH,
-    "cleanSource": _CLEANED,
     "validateOptions": "there is nothing to set: an unknown option is always refused",
 }
 

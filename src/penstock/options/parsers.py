@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import difflib
+import json
 import re
 from collections.abc import Callable
 from datetime import datetime, timezone
@@ -58,6 +59,19 @@ def count(value: str, name: str) -> int:
         msg = f"{name}={value!r} is not a count: expected a whole number of at least 1, such as 1000"
         raise OptionError(msg)
     return int(value)
+
+
+def number(value: str, name: str) -> int:
+    """Return a whole number, 0 among them."""
+    return 0 if value.strip() == "0" else count(value, name)
+
+
+def fraction(value: str, name: str) -> float:
+    """Return a part of a whole, from 0 to 1."""
+    if not re.fullmatch(r"[0-9]*\.?[0-9]+", value.strip()) or float(value) > 1:
+        msg = f"{name}={value!r} is not a part of a whole: expected a number from 0 to 1, such as 0.01"
+        raise OptionError(msg)
+    return float(value)
 
 
 def size(value: str, name: str) -> int:
@@ -153,15 +167,44 @@ def starting(value: str, name: str) -> str | int:
     """Return `earliest`, `latest`, or nanoseconds since the epoch."""
     if value.lower() in {"earliest", "latest"}:
         return value.lower()
-    try:
-        moment = datetime.fromisoformat(re.sub(r"[zZ]$", "+00:00", value.strip()))
-    except ValueError as error:
+    time = _time(value)
+    if time is None:
         msg = f"{name}={value!r}: expected earliest, latest or a time such as 2026-01-31T12:00:00Z"
-        raise OptionError(msg) from error
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=timezone.utc)
-    seconds = int(moment.replace(microsecond=0).timestamp())
-    return seconds * 1_000_000_000 + moment.microsecond * 1000
+        raise OptionError(msg)
+    return nanoseconds(time if time.tzinfo else time.replace(tzinfo=timezone.utc))
+
+
+def moment(value: str, name: str) -> datetime:
+    """Return a time, with the zone that it says or without one."""
+    time = _time(value)
+    if time is None:
+        msg = f"{name}={value!r}: expected a time such as 2026-01-31T12:00:00, in timeZone, or 2026-01-31T12:00:00Z"
+        raise OptionError(msg)
+    return time
+
+
+def nanoseconds(time: datetime) -> int:
+    """Return the nanoseconds since the epoch of a time that has a zone."""
+    return int(time.replace(microsecond=0).timestamp()) * 1_000_000_000 + time.microsecond * 1000
+
+
+def _time(value: str) -> datetime | None:
+    try:
+        return datetime.fromisoformat(re.sub(r"[zZ]$", "+00:00", value.strip()))
+    except ValueError:
+        return None
+
+
+def path_list(value: str, name: str) -> tuple[str, ...]:
+    """Return the paths of a JSON list, which is how Spark's `load([...])` writes several."""
+    try:
+        paths = json.loads(value)
+    except ValueError:
+        paths = None
+    if not isinstance(paths, list) or not paths or not all(isinstance(path, str) and path for path in paths):
+        msg = f'{name}={value!r}: expected a JSON list of paths, such as ["/data/a", "/data/b/*"]'
+        raise OptionError(msg)
+    return tuple(paths)
 
 
 def log_starting(value: str, name: str) -> str:

@@ -22,6 +22,7 @@ SINK = (
     Option("bucketBy", None, text, "template of the output directories over columns and batch time"),
     Option("dropBucketColumns", "false", flag, "leave the columns named in bucketBy out of the data"),
     Option("fileName", "part-{sink}-{writer}-{seq}", text, "template of file names"),
+    Option("timeFormat", "yyyyMMdd_HHmmss", text, "how times in fileName are written that have no format of their own"),
     Option("rollSize", "128m", size, "close a part before the record that would pass this size"),
     Option("rollRows", None, count, "close a part at this many rows"),
     Option("rollInterval", "15m", duration_ns, "close a part this long after it was opened"),

@@ -20,8 +20,9 @@ class Batch:
 
 
 class Task(NamedTuple):
-    """Which task of a batch it is: the query's id, the batch's number, the partition whose rows it has."""
+    """Which task of a batch it is: the query's id, the batch's number, the partition whose rows it has, and which attempt of it."""
 
     query: str
     batch: int
     partition: int
+    attempt: int = 0

@@ -21,7 +21,7 @@ import xxhash
 from penstock.errors import AlreadyThere, DamagedState, NotThere, OptionError
 from penstock.query.batch import Batch
 from penstock.query.offset import check, is_ours
-from penstock.storage import locate
+from penstock.storage import locate, names_at
 
 if TYPE_CHECKING:
     from penstock.storage import Storage
@@ -63,10 +63,7 @@ class Checkpoint:
         """Return the batches that Spark's log `offsets` or `commits` has, in order; none where it cannot be read here."""
         if self._storage is None:
             return []
-        try:
-            return sorted(int(name) for name in self._storage.names(f"{self._path}/{log}") if name.isdecimal())
-        except NotThere:
-            return []
+        return sorted(int(name) for name in names_at(self._storage, f"{self._path}/{log}") if name.isdecimal())
 
     def snapshot(self) -> Snapshot:
         """Return whose checkpoint it is, and the batch in flight; each file is read once. `DamagedState`."""

@@ -15,6 +15,7 @@ from penstock.errors import DamagedState
 from penstock.query.records import canonical
 
 VERSION = 1
+FOLLOW_VERSION = 2  # of a source that follows files, which an older Penstock would take for one that has read nothing
 _ALWAYS_THERE = {"v", "cursor", "recent", "read"}
 
 
@@ -30,10 +31,10 @@ def summed(form: dict[str, Any]) -> dict[str, Any]:
 
 def check(form: object) -> None:
     """Raise `DamagedState` unless `form` is an offset of a version this code reads, as it was given to Spark."""
-    if not isinstance(form, dict) or form.get("v") != VERSION:
+    if not isinstance(form, dict) or form.get("v") not in {VERSION, FOLLOW_VERSION}:
         version = form.get("v") if isinstance(form, dict) else form
         msg = (
-            f"the offset in the checkpoint has version {version!r}, expected {VERSION}: it was written by "
+            f"the offset in the checkpoint has version {version!r}, expected {VERSION} or {FOLLOW_VERSION}: it was written by "
             "another source or a newer Penstock; use that one, or a new checkpoint"
         )
         raise DamagedState(msg)

@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import fcntl
 import gc
 import importlib
 import os
@@ -46,6 +47,7 @@ from penstock.storage import listening, no_longer_listening
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from typing import Any
 
 VARIABLE = "PENSTOCK_FORK_SERVER"
 _IMPORTED = [
@@ -115,9 +117,17 @@ def prepare() -> tuple[str, Callable[[], None]]:
     @cache
     def start() -> None:
         with listener:
-            given = [(os.POSIX_SPAWN_DUP2, end, 0), (os.POSIX_SPAWN_DUP2, listener.fileno(), _LISTENER)]
+            # Either may have the number that the other one gets, where a standard stream of this process is closed.
+            apart = [fcntl.fcntl(number, fcntl.F_DUPFD_CLOEXEC, _LISTENER + 1) for number in (end, listener.fileno())]
+        given: list[tuple[Any, ...]] = [(os.POSIX_SPAWN_DUP2, apart[0], 0), (os.POSIX_SPAWN_DUP2, apart[1], _LISTENER)]
+        # A Python without these has none to give to what it forks, whose own come later.
+        closed = [number for number, stream in ((1, sys.__stdout__), (2, sys.__stderr__)) if stream is None]
+        given += [(os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_WRONLY, 0) for number in closed]
+        try:
             os.posix_spawn(sys.executable, [sys.executable, "-m", __name__, path], environment, file_actions=given)
-        os.close(end)
+        finally:
+            for number in (end, *apart):
+                os.close(number)
 
     return path, start
 

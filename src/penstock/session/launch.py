@@ -83,6 +83,7 @@ def plan(master: str) -> Launch:
 
 def _look_at_machine(master: str) -> None:
     """Raise `DependencyError` for what no session can start with, and warn of what makes it slow."""
+    machine.check_master(master)
     findings = machine.before_start(master)
     machine.require(*findings)
     for note in machine.notes(findings):

@@ -10,6 +10,7 @@ What can be put right for the JVM is put right instead (`for_jvm`, `java_options
 
 from __future__ import annotations
 
+import difflib
 import locale
 import os
 import re
@@ -22,7 +23,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from penstock import clock
-from penstock.errors import DependencyError, StorageError
+from penstock.errors import DependencyError, OptionError, StorageError
 from penstock.session import interpreter
 from penstock.storage import LocalStorage, can_write, free_bytes, is_file, temporary_directory
 from penstock.units import format_size
@@ -39,11 +40,14 @@ _SOCKET_PATH_MAX = 107
 _OURS_IN_TEMPORARY = len("/penstock-4294967295/fork-4194304")
 _SPACE_LEAST, _SPACE_LITTLE = 4 << 20, 1 << 30
 _MEMORY_LITTLE = 3 << 29  # the JVM's heap of 1 GiB, and Python
+_FILES_LEAST = 512  # Spark's JVM has 280 jars open before it does anything, and 420 files in a query
 _FILES_LITTLE, _PROCESSES_LITTLE = 1024, 1024
 _EARLIEST_NS = 1_735_689_600 * clock.SECOND_NS  # 2025: no clock that was set is behind this code
 _OF_SPARK = ("PYSPARK_DRIVER_PYTHON", "PYSPARK_SUBMIT_ARGS", "SPARK_CONF_DIR")
 _CONNECT = ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED")
 _LOOPBACK = {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_LOCAL_HOSTNAME": "localhost"}
+_HADOOP_FILES = ("core-site.xml", "hdfs-site.xml")
+_MASTERS = ("local[*]", "local[4]", "spark://HOST:7077", "yarn", "k8s://https://HOST:443")
 _INSTALL = "install it with: pip install 'penstock[spark]' (a cluster brings its own)"
 
 # What each extra, or feature, needs to be imported.
@@ -79,6 +83,18 @@ def is_here(master: str) -> bool:
     return re.fullmatch(r"local(\[.*\])?", master) is not None
 
 
+def check_master(master: str) -> None:
+    """Raise `OptionError` for a master that Spark would refuse, which it does by ending its JVM."""
+    if re.fullmatch(r"local(\[(\d+|\*)(\s*,\s*\d+)?\])?|local-cluster\[.*\]|yarn|(spark|k8s)://.+", master) is None:
+        near = difflib.get_close_matches(master, _MASTERS, n=1, cutoff=0.5)
+        hint = f"; did you mean {near[0]!r}?" if near else ";"
+        msg = f"master={master!r} is none of Spark's{hint} expected one such as {', '.join(_MASTERS)}"
+        raise OptionError(msg)
+    if master == "yarn" and not (os.environ.get("HADOOP_CONF_DIR") or os.environ.get("YARN_CONF_DIR")):
+        msg = "master='yarn': which cluster that is, a configuration says; set HADOOP_CONF_DIR to the directory that has yarn-site.xml"
+        raise OptionError(msg)
+
+
 def require(*findings: Finding) -> None:
     """Raise a `DependencyError` of all problems; it says what to do about each."""
     problems = [str(finding) for finding in findings if finding.state == "problem"]
@@ -88,7 +104,7 @@ def require(*findings: Finding) -> None:
 
 def before_start(master: str) -> list[Finding]:
     """Return what is worth a look before a JVM is started for a session: what could not start, and what will be slow."""
-    checks = [java, user, temporary, spark_home, variables, paths, here]
+    checks = [java, user, temporary, spark_home, variables, paths, here, limits, hadoop_files]
     return [check() for check in (checks if not is_here(master) else [*checks, workers])]
 
 
@@ -436,7 +452,8 @@ def temporary() -> Finding:
         return Finding(
             name, "problem", f"SPARK_LOCAL_DIRS={local!r} cannot be written", "unset it, or name another directory"
         )
-    return _notes_on(directory, free) or Finding(name, "ok", text)
+    instead = "" if can_write(_JAVA_TEMPORARY) else f"; {_JAVA_TEMPORARY} cannot be written, or is full"
+    return _notes_on(directory, free) or Finding(name, "ok", f"{text}{instead}")
 
 
 def _notes_on(directory: str, free: int) -> Finding | None:
@@ -482,9 +499,12 @@ def limits() -> Finding:
     """Look at how many files and processes this user may have."""
     import resource
 
-    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    files, files_most = resource.getrlimit(resource.RLIMIT_NOFILE)
     processes, _ = resource.getrlimit(resource.RLIMIT_NPROC)
     text = f"{_limit(files)} open files, {_limit(processes)} processes"
+    if 0 <= files_most < _FILES_LEAST:  # Java raises its own limit as far as it may
+        advice = f"have the limit of this user, or of its container, raised to {_FILES_LITTLE * 4} (ulimit -n {_FILES_LITTLE * 4})"
+        return Finding("limits", "problem", f"{text}: Spark's JVM needs {_FILES_LEAST}", advice)
     few = [f"ulimit -n {_FILES_LITTLE * 4}"] if 0 <= files < _FILES_LITTLE else []
     few += [f"ulimit -u {_PROCESSES_LITTLE * 4}"] if 0 <= processes < _PROCESSES_LITTLE and os.getuid() else []
     if few:
@@ -573,6 +593,9 @@ def hadoop() -> Finding:
     directory, hdfs_user = os.environ.get("HADOOP_CONF_DIR"), os.environ.get("HADOOP_USER_NAME")
     text = f"HADOOP_CONF_DIR={directory!r}" if directory else "HADOOP_CONF_DIR is not set: name services are not known"
     text += f", HDFS is asked as {hdfs_user!r}" if hdfs_user else ""
+    files = hadoop_files()
+    if files.state == "problem":
+        return files
     if directory and not _has_hadoop_files(directory):
         without = f"{text}, which has neither core-site.xml nor hdfs-site.xml"
         return Finding("hadoop", "note", without, "name the directory that has them")
@@ -580,7 +603,26 @@ def hadoop() -> Finding:
 
 
 def _has_hadoop_files(directory: str) -> bool:
-    return any(is_file(f"{directory}/{name}") for name in ("core-site.xml", "hdfs-site.xml"))
+    return any(is_file(f"{directory}/{name}") for name in _HADOOP_FILES)
+
+
+def hadoop_files() -> Finding:
+    """Look whether the files of Hadoop's configuration are XML: over others Spark's start ends."""
+    from xml.etree.ElementTree import ParseError, XMLParser
+
+    directory = os.environ.get("HADOOP_CONF_DIR")
+    for name in _HADOOP_FILES if directory else ():
+        path = f"{directory}/{name}"
+        try:
+            parser = XMLParser()  # noqa: S314 - the user's own configuration, which Spark would read
+            parser.feed(LocalStorage().read(path))
+            parser.close()
+        except StorageError:
+            continue
+        except ParseError as error:
+            advice = "mend it, or unset HADOOP_CONF_DIR: Spark does not start with it"
+            return Finding("hadoop", "problem", f"{path!r} is no XML ({error})", advice)
+    return Finding("hadoop", "ok", "what there is of Hadoop's configuration can be read")
 
 
 def extras() -> Finding:

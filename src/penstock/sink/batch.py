@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from penstock.formats.account import Account
+from penstock.formats.aside import Tally
 
 if TYPE_CHECKING:
     from penstock.sink.ledger import FinishedFile, Kind, OpenPart
@@ -51,11 +52,14 @@ class ClosedPart:
     bytes: int
     digest: str
     arrow_bytes: int = 0
+    attempt: int = 0
 
 
 @dataclass(frozen=True)
 class TaskResult:
     """What a task did: `consumed` are the buckets of this writer whose earlier open part its parts continue.
+
+    `rows` are those of the output; what was set aside beside them is counted in `aside`.
 
     `write`, `base`, `epoch` and `time_ns` are those of the batch's beginning: the attempt, the record it began from, who
     may commit, and the one time that all of the batch goes by. `final`: every part that is open ends now. `account`
@@ -73,6 +77,12 @@ class TaskResult:
     consumed: tuple[str, ...] = ()
     rows: int = 0
     account: Account = field(default_factory=Account)
+    aside: Tally = field(default_factory=Tally)
+
+    @property
+    def records(self) -> int:
+        """How many records the task has read that were not set aside; what a transform made of them is `rows`."""
+        return self.account.rows or self.rows
 
 
 @dataclass(frozen=True)

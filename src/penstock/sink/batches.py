@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.formats.account import Account
+from penstock.formats.aside import Aside
 from penstock.query.writing import BatchSink
 from penstock.sink import keeper
 from penstock.sink.batch import Begun, TaskResult
+from penstock.sink.tolerance import Tolerance
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -18,20 +20,21 @@ if TYPE_CHECKING:
     from penstock.query.batch import Batch, Task
     from penstock.sink.sink import Sink
 
-    Conversion: TypeAlias = Callable[[Iterator[pa.RecordBatch], Account], Iterable[pa.RecordBatch | bytes]]
+    Conversion: TypeAlias = Callable[[Iterator[pa.RecordBatch], Account, Aside], Iterable[pa.RecordBatch | bytes]]
 
 
 class FileBatches(BatchSink[Begun, TaskResult]):
     """A `Sink` for rows of one schema.
 
-    `converts` makes them of what Spark hands to a task, lazily, and enters into an account what is to be told of them; it is
-    picklable.
+    `converts` makes them of what Spark hands to a task, lazily, as often as they are asked for; it enters into an account what is
+    to be told of them, and sets aside what is not to be one. It is picklable. `tolerance` is how much may be set aside.
     """
 
-    def __init__(self, sink: Sink, schema: pa.Schema, converts: Conversion) -> None:
+    def __init__(self, sink: Sink, schema: pa.Schema, converts: Conversion, tolerance: Tolerance | None = None) -> None:
         self.sink = sink
         self._schema = schema
         self._converts = converts
+        self._tolerance = tolerance or Tolerance()
 
     def check(self) -> None:
         """Raise `UsageError` unless rows of this schema can be written as the options say."""
@@ -44,12 +47,15 @@ class FileBatches(BatchSink[Begun, TaskResult]):
 
     def write(self, begun: Begun, task: Task, rows: Iterator[pa.RecordBatch]) -> TaskResult:
         """Stage a task's rows. Of a batch that was committed they are only drained: what they stand for may be gone."""
-        account = Account()
-        given = rows if begun.has(task.query, task.batch) else self._converts(rows, account)
-        return self.sink.write(begun, task.query, task.batch, task.partition, self._schema, given, account)
+        account, aside = Account(), Aside(restarts=True)
+        given = rows if begun.has(task.query, task.batch) else self._converts(rows, account, aside)
+        names = task.query, task.batch, task.partition
+        return self.sink.write(begun, *names, self._schema, given, account, aside=aside, attempt=task.attempt)
 
     def commit(self, driver: str, batch: Batch, results: Sequence[TaskResult]) -> None:
-        """Decide the batch, publish what it finished, and let the keeper act again."""
+        """Decide the batch, publish what it finished, and let the keeper act again. `TooMuchSetAside`."""
+        if self._tolerance.limited:
+            self._tolerance.check(self.sink.ledger.head(), results)
         done = self.sink.commit(batch, list(results))
         keeper.batch_ends(keeper.fact_of(self.sink, driver), self.sink, driver, parts_open=bool(done.open))
 

@@ -25,7 +25,9 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.errors import CommitError
 from penstock.formats.account import Account
-from penstock.sink.ledger import FinishedFile, Growth
+from penstock.formats.aside import Tally
+from penstock.sink.ledger import FinishedFile, Growth, is_aside
+from penstock.sink.names import NameTemplate
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -34,8 +36,11 @@ if TYPE_CHECKING:
     from penstock.query.batch import Batch
     from penstock.sink.batch import ClosedPart, TaskResult
     from penstock.sink.ledger import OpenPart, State
-    from penstock.sink.names import NameTemplate
     from penstock.sink.rolling import Limits
+
+
+# What is set aside is for people and for `penstock retry`: its files are called alike whatever the output's are.
+ASIDE_NAMES = NameTemplate("aside-{sink}-{writer}-{seq}", "UTC")
 
 
 @dataclass(frozen=True)
@@ -49,7 +54,8 @@ class Rules:
 
     def path(self, part: OpenPart | ClosedPart, **numbers: object) -> str:
         """Return where a file of the part's bucket and kind lies, below the output; `numbers` are what the name shows."""
-        name = self.names.render(part.kind.extension, sink=self.sink, **numbers)
+        names = ASIDE_NAMES if is_aside(part.bucket) else self.names
+        name = names.render(part.kind.extension, sink=self.sink, **numbers)
         return f"{part.bucket}/{name}" if part.bucket else name
 
 
@@ -87,6 +93,7 @@ def decide(
         "batches": head.batches | ({batch.query: (batch.number, batch.fingerprint)} if batch else {}),
         "total_rows": head.total_rows + sum(result.rows for result in results),
         "account": head.account.followed_by(reduce(Account.beside, (result.account for result in results))),
+        "aside": reduce(Tally.plus, (result.aside for result in results), head.aside),
     }
     if _grows(batch, rules):
         growths, lengths = _growths(head, results, rules)
@@ -96,6 +103,7 @@ def decide(
     closed = [part for result in results for part in result.closed]
     _check_rows(head, results, _rows(left) + _rows(closed))
     files, floor, sequences = _named(head, closed, left, rules, taken)
+    common["aside"] = common["aside"].finished([file.bytes for file in files if file.is_aside])
     return successor(
         head, open=tuple(left), finished=files, floor=floor, sequences=sequences, ratio=_ratio(head.ratio, closed), **common
     )  # fmt: skip
@@ -117,19 +125,19 @@ def successor(head: State, **changes: Any) -> State:  # noqa: ANN401 - fields of
 
 def groups(parts: Iterable[OpenPart], limits: Limits) -> Iterator[OpenPart]:
     """Yield parts to be assembled as one: neighbours of a bucket and kind, as long as they stay within the limits."""
-    group: _Group | None = None
+    group: _Neighbours | None = None
     for part in sorted(parts, key=lambda part: (part.bucket, part.kind.schema, part.writer)):
         if group is None:
-            group = _Group(part)
+            group = _Neighbours(part)
         elif not group.take(part, limits):
             yield group.merged()
-            group = _Group(part)
+            group = _Neighbours(part)
     if group is not None:
         yield group.merged()
 
 
-class _Group:
-    """Neighbours that are assembled as one part, with their bytes, the header's among them, and rows."""
+class _Neighbours:
+    """Parts that are assembled as one part, with their bytes, the header's among them, and rows."""
 
     def __init__(self, first: OpenPart) -> None:
         self._parts = [first]
@@ -247,7 +255,14 @@ def _named(
 
 def _path(part: ClosedPart, number: int, rules: Rules) -> str:
     return rules.path(
-        part, writer=part.writer, seq=number, batch=part.first_batch, host=part.host, pid=part.pid, time=part.opened_ns
+        part,
+        writer=part.writer,
+        seq=number,
+        batch=part.first_batch,
+        host=part.host,
+        pid=part.pid,
+        attempt=part.attempt,
+        time=part.opened_ns,
     )
 
 
@@ -257,7 +272,7 @@ def _rows(parts: Iterable[OpenPart | ClosedPart]) -> int:
 
 def _check_rows(head: State, results: Sequence[TaskResult], after: int) -> None:
     """Raise `CommitError` unless `after` are as many rows as there were before and have come."""
-    before, come = _rows(head.open), sum(result.rows for result in results)
+    before, come = _rows(head.open), sum(result.rows + result.aside.lines for result in results)
     if before + come != after:
         msg = (
             f"{before} rows are open and {come} were written, and the next record would account for {after}: nothing was "

@@ -54,6 +54,13 @@ class NotedStage:
     opaque: bool = False
     tasks: int = field(default=1, compare=False)
 
+    @property
+    def text(self) -> str:
+        """Return the stage as a note has it."""
+        transform: object = OPAQUE if self.opaque else self.transform
+        form = {"source": dict(self.source), "schema": self.schema, "out": self.out, "transform": transform}
+        return json.dumps(form | {"tasks": self.tasks})
+
 
 @dataclass(frozen=True)
 class Noted:

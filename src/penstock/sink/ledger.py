@@ -55,8 +55,10 @@ from typing import TYPE_CHECKING, Any
 from penstock import failpoints
 from penstock.errors import AlreadyThere, DamagedState, NotThere
 from penstock.formats.account import Account
+from penstock.formats.aside import Tally
 from penstock.formats.codecs import compress
 from penstock.query.records import checked, signed
+from penstock.storage import names_at
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -68,6 +70,20 @@ _RECORD = re.compile(r"\d{12}")
 _NOTE = re.compile(r"\d{12}\.published")
 _EVIDENCE = re.compile(r"(\d{12})\.published|\d{12}-(\d{12})")  # that a record was there
 _FOLDED = re.compile(r"\d{12}-(\d{12})")
+
+
+STATE_DIRECTORY = "_penstock"
+_ASIDE = "quarantine"
+
+
+def aside_bucket(sink: str) -> str:
+    """Return the bucket of what is set aside: a directory that no template can name, for `bucketBy` refuses the state's."""
+    return f"{STATE_DIRECTORY}/{sink}/{_ASIDE}"
+
+
+def is_aside(bucket: str) -> bool:
+    """Tell whether a bucket is that of what is set aside; the others are those of rows."""
+    return bucket.startswith(f"{STATE_DIRECTORY}/")
 
 
 @dataclass(frozen=True)
@@ -121,6 +137,12 @@ class OpenPart:
     segments: tuple[Segment, ...]
     host: str = ""
     pid: int = 0
+    attempt: int = 0
+
+    @property
+    def is_aside(self) -> bool:
+        """Whether it holds lines about what was set aside, and no rows of the output."""
+        return is_aside(self.bucket)
 
     @property
     def key(self) -> tuple[str, int]:
@@ -151,6 +173,11 @@ class FinishedFile:
     last_batch: int
     staged: str
 
+    @property
+    def is_aside(self) -> bool:
+        """Whether it holds lines about what was set aside, and no rows of the output."""
+        return is_aside(self.bucket)
+
 
 @dataclass(frozen=True)
 class Growth:
@@ -173,7 +200,8 @@ class State:
     """What one record says.
 
     `n` is its number, `write` the id of the attempt that put it, `parent` that of record n - 1. The totals are rows
-    committed, files finished and their bytes since the sink began; `account` is of all these rows.
+    committed, files finished and their bytes since the sink began; `account` is of all these rows. `aside` is what was set
+    aside beside them; its files are among the finished ones.
     """
 
     sink: str
@@ -195,6 +223,7 @@ class State:
     lengths: dict[str, int] = field(default_factory=dict)
     grown: tuple[Growth, ...] = ()
     account: Account = field(default_factory=Account)
+    aside: Tally = field(default_factory=Tally)
 
     def last_batch(self, query: str) -> int:
         """Return the last batch of the query that is committed here, -1 if none is."""
@@ -246,10 +275,7 @@ class Ledger:
 
     def look(self) -> Look:
         """Return what is in the directory now; nothing if it is not there."""
-        try:
-            return Look(tuple(self._storage.names(self._directory)))
-        except NotThere:
-            return Look(())
+        return Look(tuple(names_at(self._storage, self._directory)))
 
     def head(self, look: Look | None = None) -> State:
         """Return the last record, as of `look` or of now; `State(n=0)` if there is none.
@@ -382,8 +408,9 @@ def _last_folded(names: Iterable[str]) -> int:
 def _form(state: State) -> dict[str, Any]:
     account = state.account.to_json()
     form = asdict(state)
-    del form["account"]
-    return form | ({"account": account} if account else {})
+    del form["account"], form["aside"]
+    beside = {"account": account, "aside": state.aside.to_json()}
+    return form | {name: value for name, value in beside.items() if value}
 
 
 def _state(record: dict[str, Any], path: str) -> State:
@@ -394,6 +421,7 @@ def _state(record: dict[str, Any], path: str) -> State:
         fields["grown"] = tuple(Growth(**(g | {"segments": _segments(g)})) for g in fields["grown"])
         _check_relative(_paths_in(fields))
         fields["account"] = Account.from_json(fields.get("account", {}))
+        fields["aside"] = Tally.from_json(fields.get("aside", {}))
         fields["batches"] = {query: (batch, mark) for query, (batch, mark) in fields["batches"].items()}
         return State(**fields)
     except (AttributeError, KeyError, TypeError, ValueError) as error:

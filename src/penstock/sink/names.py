@@ -1,7 +1,9 @@
 """What a finished file is called: the `fileName` template.
 
 Fields: `{sink}`, `{writer}` (the partition that wrote it), `{seq}` (the writer's file number), `{batch}` (the batch that
-opened it), `{host}`, `{pid}` (of the process that opened it), `{time:%Y%m%d_%H%M%S}` (when it was opened, in `timeZone`).
+opened it), `{host}`, `{pid}` (of the process that opened it), `{time:%Y%m%d_%H%M%S}` (when it was opened, in `timeZone`),
+and `{attempt}` (of the task that opened it, from 0). IBM Streams' variables stand for the same: `%HOST`, `%FILENUM` (seq),
+`%PROCID` (pid), `%PEID` (writer), `%PELAUNCHNUM` (attempt), `%TIME`; `timeFormat` says how a time without a format is written.
 Everything is fixed when the part is opened, except `{seq}`, which the committing driver counts on while the name is taken.
 The format's extension is added; a template that brings one of its own gets that of the compression only, which other
 programs go by.
@@ -21,8 +23,23 @@ from zoneinfo import ZoneInfo
 from penstock.clock import SECOND_NS
 from penstock.errors import TemplateError
 
-FIELDS = ("sink", "writer", "seq", "batch", "host", "pid", "time")
-_NUMBERS = ("writer", "seq", "batch", "pid")
+FIELDS = ("sink", "writer", "seq", "batch", "host", "pid", "attempt", "time")
+_NUMBERS = ("writer", "seq", "batch", "pid", "attempt")
+_VARIABLES = {
+    "%HOST": "{host}",
+    "%FILENUM": "{seq}",
+    "%PROCID": "{pid}",
+    "%PEID": "{writer}",
+    "%PELAUNCHNUM": "{attempt}",
+    "%TIME": "{time}",
+}
+_VARIABLE = re.compile("%[A-Z]{2,}")
+_TIME_FORMAT = "yyyyMMdd_HHmmss"
+_PATTERN = re.compile(r"'[^']*'|([A-Za-z])\1*|[^A-Za-z']+|'")
+_LETTERS = {
+    "yyyy": "%Y", "yy": "%y", "MM": "%m", "MMM": "%b", "dd": "%d", "DDD": "%j", "EEE": "%a", "HH": "%H", "hh": "%I", "mm": "%M",
+    "ss": "%S", "a": "%p",
+}  # fmt: skip
 _WIDTH = re.compile(r"0?[0-9]{0,2}d?")
 _NAME_BYTES_MAX = 255
 _DIRECTIVE = re.compile(r"%[-_0^]?(.?)", re.DOTALL)
@@ -31,19 +48,21 @@ _DIRECTIVES = frozenset("aAbBcCdDeFfgGhHIjklmMnpPrRStTuUVwWxXyYzZ%")
 
 @dataclass(frozen=True)
 class NameTemplate:
-    """A checked `fileName` template."""
+    """A checked `fileName` template. `time_spec` is how a time without a format of its own is written, for `strftime`."""
 
     template: str
     zone: str
+    time_spec: str = "%Y%m%d_%H%M%S"
 
     @staticmethod
-    def of(template: str, *, zone: str, growing: bool) -> NameTemplate:
-        """Check the template; `TemplateError` if it cannot name files."""
+    def of(template: str, *, zone: str, growing: bool, time_format: str = _TIME_FORMAT) -> NameTemplate:
+        """Check the template and the format of its times; `TemplateError` if they cannot name files."""
+        template = _with_fields(template)
         fields = template_fields(template)
         _check_fields(template, [name for name, _ in fields])
         for name, spec in fields:
             _check_spec(template, name, spec)
-        names = NameTemplate(template, zone)
+        names = NameTemplate(template, zone, time_spec(time_format))
         names.render("", sink="sink", host="host", **dict.fromkeys(_NUMBERS, 0))
         _check_difference(template, {name for name, _ in fields}, growing=growing)
         return names
@@ -51,6 +70,7 @@ class NameTemplate:
     def render(self, extension: str, **values: object) -> str:
         """Return the name; `values` are the fields, `time` in nanoseconds since the epoch."""
         moment = datetime.fromtimestamp(int(str(values.pop("time", 0))) / SECOND_NS, ZoneInfo(self.zone))
+        values["time"] = written(moment, self.time_spec)
         name = "".join(_rendered(*item, values, moment) for item in string.Formatter().parse(self.template))
         if _has_extension(self.template):
             codec = "".join(re.findall(r"\.\w+", extension)[1:])
@@ -77,8 +97,8 @@ def _rendered(
 ) -> str:
     if field is None:
         return literal
-    if field == "time":
-        return literal + written(moment, spec or "%Y%m%d_%H%M%S")
+    if field == "time" and spec:
+        return literal + written(moment, spec)
     return literal + format(values[field], spec or "")
 
 
@@ -90,9 +110,44 @@ def _check_fields(template: str, names: list[str]) -> None:
         raise TemplateError(msg)
 
 
+def _with_fields(template: str) -> str:
+    """Return the template with fields in place of IBM Streams' variables; `TemplateError` for one that there is not."""
+
+    def field(match: re.Match[str]) -> str:
+        if match[0] not in _VARIABLES:
+            msg = f"fileName={template!r}: unknown variable {match[0]}; known are {', '.join(_VARIABLES)}"
+            raise TemplateError(msg)
+        return _VARIABLES[match[0]]
+
+    literals = re.split(r"(\{[^{}]*\})", template)  # in `{time:%H%M}` it is a directive
+    return "".join(part if part[:1] == "{" else _VARIABLE.sub(field, part) for part in literals)
+
+
+def time_spec(time_format: str) -> str:
+    """Return what `strftime` takes for `timeFormat`, in Java's letters as Spark has them, or in directives already."""
+    where = f"timeFormat={time_format!r}"
+    if "%" in time_format:
+        check_time(where, time_format)
+        return time_format
+    spec = ""
+    for match in _PATTERN.finditer(time_format):
+        text = match[0]
+        if match[1] and text not in _LETTERS:
+            msg = f"{where}: {text} cannot be written; expected {', '.join(_LETTERS)}, or directives such as %Y%m%d_%H%M%S"
+            raise TemplateError(msg)
+        if text == "'":
+            msg = f"{where}: a quote is not closed; expected letters in quotes, such as yyyyMMdd'T'HHmmss"
+            raise TemplateError(msg)
+        spec += _LETTERS[text] if match[1] else text.strip("'") or "'"
+    if "/" in spec or not spec:
+        msg = f"{where}: a name can have no '/', and must have a time; expected one such as {_TIME_FORMAT}"
+        raise TemplateError(msg)
+    return spec
+
+
 def _check_difference(template: str, fields: set[str], *, growing: bool) -> None:
     """Raise `TemplateError` unless the names of finished files differ, or those of growing files do not."""
-    differing = fields & {"seq", "writer", "pid", "host", "time", "batch"}
+    differing = fields - {"sink"}
     if growing and differing:
         msg = f"fileName={template!r}: a growing file needs a fixed name, such as events.log"
         raise TemplateError(msg)

@@ -32,59 +32,54 @@ from __future__ import annotations
 import os
 import re
 import socket
-from contextlib import contextmanager
+from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, NoReturn
+from functools import partial
+from typing import TYPE_CHECKING
 
-import pyarrow as pa
-import xxhash
-
-from penstock import clock, failpoints, unique
+from penstock import clock, unique
 from penstock.errors import (
-    AlreadyThere,
     CommitError,
     DamagedState,
-    NotThere,
     OptionError,
     PublishConflict,
-    StorageError,
     UsageError,
 )
-from penstock.formats import WriteFormat, file_extension, format_named
+from penstock.formats import encoder, file_extension
 from penstock.formats.account import Account
-from penstock.formats.families import RecordFormat, TableFormat
-from penstock.formats.format import Dialect
-from penstock.formats.registry import check_options, enumerated, growing, names
-from penstock.formats.trial import check_table
+from penstock.formats.aside import LINES_WRITTEN, Aside, BeginAgain, Tally, stamped
+from penstock.formats.families import RecordFormat
 from penstock.options import SINK, parse
-from penstock.options.formats import WRITTEN
-from penstock.query import fence
 from penstock.query.batch import Batch
 from penstock.query.fence import Claim
 from penstock.query.order import Last, Nouns, Standing, place
 from penstock.sink.batch import DRIVER, Begun, Committed, TaskResult
-from penstock.sink.buckets import BucketTemplate
+from penstock.sink.committer import Committer
 from penstock.sink.decide import Rules, decide, due, groups, successor
-from penstock.sink.existing import NotedStage, note_options, noted
-from penstock.sink.ledger import Kind, Ledger
+from penstock.sink.existing import STAGE, NotedStage, note_options, noted
+from penstock.sink.layout import Layout
+from penstock.sink.ledger import STATE_DIRECTORY, Kind, Ledger, aside_bucket
 from penstock.sink.names import NameTemplate
-from penstock.sink.parts import Desk, Origin, Staging, TaskWriter, new_part, unwritable
-from penstock.sink.publish import publish
+from penstock.sink.parts import Desk, Origin
 from penstock.sink.rolling import Limits
-from penstock.sink.segments import check_staged
-from penstock.storage import TEMPORARY
+from penstock.sink.sparklog import check_no_log
+from penstock.sink.staging import Staging
+from penstock.sink.tableparts import unwritable
+from penstock.sink.taken import TakenNames
+from penstock.sink.writer import AsideParts, TaskWriter, new_part
+from penstock.storage import TEMPORARY, entry_at
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from penstock.formats.families import Format
+    import pyarrow as pa
+
     from penstock.options import Options
-    from penstock.sink.ledger import Look, OpenPart, State
+    from penstock.sink.ledger import OpenPart, State
     from penstock.storage import Storage
 
 __all__ = ["STATE_DIRECTORY", "Batch", "Begun", "Committed", "Sink", "TaskResult"]
 
-STATE_DIRECTORY = "_penstock"
 _STAGED = re.compile(r"(\d{12})-.*\.(part|pack)")
 _ROLLING = ("rollSize", "rollRows", "rollInterval", "rollInactivity", "rollBatches")
 _ASSEMBLERS = 4  # at a time: they copy, hash and encode without Python's lock
@@ -105,12 +100,19 @@ class Sink:
         self.options = options
         self.sink_id = sink_id
         self.limits = Limits.of(options) if not options["growing"] else Limits.never()
-        names = NameTemplate.of(options["fileName"], zone=options["timeZone"], growing=options["growing"])
+        names = NameTemplate.of(
+            options["fileName"],
+            zone=options["timeZone"],
+            growing=options["growing"],
+            time_format=options["timeFormat"],
+        )
         self.rules = Rules(sink_id, self.limits, names, growing=options["growing"])
         self.state = f"{root}/{STATE_DIRECTORY}/{sink_id}"
         self.staging = f"{self.state}/staging"
         self.ledger = Ledger(storage, f"{self.state}/ledger", sink_id)
-        self._name = f"sink {sink_id!r} in {root!r}"
+        name = f"sink {sink_id!r} in {root!r}"
+        self.committer = Committer(name, storage, root, self.staging, self.ledger)
+        self.layout = Layout(options, root, goes_on=storage.goes_on)
         self._nouns = Nouns(
             f"the ledger of {self.state!r}", "the output directory", "a new checkpoint and an empty directory"
         )
@@ -149,7 +151,7 @@ class Sink:
                 f"first: penstock finish {self.root}"
             )
             raise OptionError(msg)
-        self._publish_owed(head, look)
+        self.committer.publish_owed(head, look)
         if head.owner != owner:
             head = self._claim(head, owner)
         final = batch is not None and batch.final and not self.options["growing"]
@@ -161,9 +163,11 @@ class Sink:
             self.storage.make_directory(directory, private=True)
         left = [f"{directory}/{name}" for directory, name in self.temporaries()]
         claimed = successor(head, epoch=head.epoch + 1, owner=owner, write=unique.token())
-        look = self._put(claimed)
-        note_options(self.storage, self.state, claimed.epoch, self.options.given)
-        self._sweep(claimed, published=look.is_published(claimed))
+        look = self.committer.put(claimed)
+        # Of a sink that was rebuilt: the note goes on as it was.
+        stage = {} if self.stage is None else {STAGE: self.stage.text}
+        note_options(self.storage, self.state, claimed.epoch, {**self.options.given, **stage})
+        self.committer.sweep(claimed, published=look.is_published(claimed))
         for path in left:
             self.storage.delete(path)
         return claimed
@@ -191,40 +195,58 @@ class Sink:
         schema: pa.Schema,
         rows: Iterable[pa.RecordBatch | bytes],
         account: Account | None = None,
+        *,
+        aside: Aside | None = None,
+        attempt: int = 0,
     ) -> TaskResult:
         """Write a task's rows to staged files; nothing becomes visible. Called on executors.
 
         `rows` are Arrow batches of `schema`, or, for text without buckets, lines as bytes. A batch that the ledger has
         is drained and not written. `account` is what whoever yields the rows has to tell of
-        them. After an error nothing staged here counts, and it will be swept.
+        them, and `aside` is where he puts what he sets aside: it is staged beside the rows, and counts with them. Rows are
+        asked for anew, and all that was staged is dropped, as often as he raises `BeginAgain`. `attempt` is the task's. After an
+        error nothing staged here counts, and it will be swept.
         """
         template = begun.write, begun.base, begun.epoch, begun.time_ns, begun.final, writer
         if begun.has(query, batch):
-            for _ in rows:
-                pass
+            with suppress(BeginAgain):  # what it would yield then does not count either
+                for _ in rows:
+                    pass
             return TaskResult(*template)
-        task = self._task(begun, batch, writer, schema)
-        try:
-            count = 0
-            with self._reading_of(begun.base, begun.epoch):
-                for some in rows:
-                    count += self._feed(task, some)
-                closed, left, consumed = task.finish(final=begun.final, merge_below=self._merge_below())
-        except BaseException:  # also a simulated crash: release what is open, then let it pass
-            task.discard()
-            raise
-        return TaskResult(*template, tuple(closed), tuple(left), tuple(consumed), count, account or Account())
+        aside = aside or Aside()
+        while True:
+            task = self._task(begun, batch, writer, schema, attempt)
+            aside.begin(partial(_stamped, task, batch, begun.time_ns))
+            try:
+                count = 0
+                with self.committer.reading_of(begun.base, begun.epoch):
+                    for piece in rows:
+                        aside.hand_on()
+                        count += self._feed(task, piece)
+                    aside.hand_on()
+                    closed, left, consumed = task.finish(final=begun.final, merge_below=self._merge_below)
+            except BeginAgain:
+                task.discard()
+                if account is not None:
+                    account.clear()
+                continue
+            except BaseException:  # also a simulated crash: release what is open, then let it pass
+                task.discard()
+                raise
+            counts = count, account or Account(), aside.tally
+            return TaskResult(*template, tuple(closed), tuple(left), tuple(consumed), *counts)
 
-    def _task(self, begun: Begun, batch: int, writer: int, schema: pa.Schema) -> TaskWriter:
-        bucket_by = self.bucket_by(schema)
-        data_schema, drop = self.data_schema(schema)
-        fmt, form = self.format(data_schema), self._form
+    def _task(self, begun: Begun, batch: int, writer: int, schema: pa.Schema, attempt: int) -> TaskWriter:
+        bucket_by = self.layout.bucket_by(schema)
+        data_schema, drop = self.layout.data_schema(schema)
+        fmt, form = self.layout.format(data_schema), self.layout.form
         encode = form.encoder(fmt) if isinstance(form, RecordFormat) else None
-        origin = Origin(writer, batch, begun.base, begun.time_ns, socket.gethostname(), os.getpid())
+        origin = Origin(writer, batch, begun.base, begun.time_ns, socket.gethostname(), os.getpid(), attempt)
         staging = Staging(self.storage, self.staging, base=begun.base, batch=batch, writer=writer)
         desk = Desk(staging, origin, self.limits, begun.ratio, self.root)
         before = [part for part in begun.open if part.writer == writer]
-        return TaskWriter(desk, self.kind(data_schema), before=before, bucket_by=bucket_by, drop=drop, encode=encode)
+        kind, aside = self.layout.kind(data_schema), _aside_parts(self.sink_id)
+        return TaskWriter(desk, kind, before=before, bucket_by=bucket_by, drop=drop, encode=encode, aside=aside)
 
     @staticmethod
     def _feed(task: TaskWriter, some: pa.RecordBatch | bytes) -> int:
@@ -233,69 +255,12 @@ class Sink:
         task.write(some)
         return int(some.num_rows)
 
-    def bucket_by(self, schema: pa.Schema) -> BucketTemplate | None:
-        """Return the checked `bucketBy` for data of this schema."""
-        template = self.options["bucketBy"]
-        return BucketTemplate.of(template, schema, zone=self.options["timeZone"]) if template else None
-
-    def data_schema(self, schema: pa.Schema) -> tuple[pa.Schema, tuple[str, ...]]:
-        """Return the schema of what is written, and the columns left out (`dropBucketColumns`)."""
-        bucket_by = self.bucket_by(schema)
-        if bucket_by is None or not self.options["dropBucketColumns"]:
-            return schema, ()
-        dropped = bucket_by.droppable
-        kept = [field for field in schema if field.name not in dropped]
-        if not kept:
-            msg = f"dropBucketColumns=true leaves no column of {', '.join(schema.names)}"
-            raise OptionError(msg)
-        return pa.schema(kept), dropped
-
     def check(self, schema: pa.Schema) -> None:
-        """Raise `UsageError` unless data of this schema can be written as the options say. Touches nothing."""
-        rolling = [name for name in _ROLLING if name in self.options.given]
-        if self.options["growing"] and rolling:
-            msg = f"growing=true never closes a file, and {rolling[0]} says when to close one; leave one of them out"
-            raise OptionError(msg)
-        if self.options["growing"] and not self.storage.goes_on:
-            msg = f"growing=true appends to a file, and files in {self.root!r} can only be put whole; leave growing out"
-            raise OptionError(msg)
-        data_schema, _ = self.data_schema(schema)
-        fmt, form = self.format(data_schema), self._form
-        form.prepare()
-        if isinstance(form, RecordFormat):
-            form.encoder(fmt)
-            return
-        if self.options["growing"]:
-            msg = f"growing=true is for {enumerated(growing())}: a file of format={form.name} cannot grow under its readers"
-            raise OptionError(msg)
-        if isinstance(form, TableFormat):
-            check_table(form, data_schema, fmt.compression)
-
-    def kind(self, schema: pa.Schema) -> Kind:
-        """Return what the files of this sink are."""
-        fmt, form = self.format(schema), self._form
-        described = schema.to_string(show_field_metadata=False)
-        if fmt.csv != Dialect(comment=fmt.csv.comment):  # else it is spelt as it always was
-            described += str(fmt.csv)
-        digest = xxhash.xxh3_64_hexdigest(described.encode())
-        header = form.header(fmt).decode() if isinstance(form, RecordFormat) else ""
-        return Kind(form.name, fmt.compression, file_extension(fmt), digest, header)
+        """Raise `UsageError` unless data of this schema can be written as the options say, and readers see it. Touches nothing."""
+        check_no_log(self.storage, self.root)
+        self.layout.check(schema)
 
     @property
-    def _form(self) -> Format:
-        return format_named(self.options["format"])
-
-    def format(self, schema: pa.Schema) -> WriteFormat:
-        """Return how data of this schema is written. Raises `OptionError`."""
-        form, options = self._form, self.options
-        codec = options["compression"] or form.codecs[0]
-        if codec not in form.codecs:
-            others = enumerated(names(lambda other: codec in other.codecs, WRITTEN))
-            msg = f"compression={codec} is for format={others}, found format={form.name}; expected {enumerated(form.codecs)}"
-            raise OptionError(msg)
-        check_options(options, SINK, lambda other: other.write_options)
-        return WriteFormat(form.name, schema, codec, Dialect.of(options) if form.write_options else Dialect())
-
     def _merge_below(self) -> int:
         below = self.options["mergeBelow"]
         return int(self.limits.size // 2 if below is None else below)
@@ -311,10 +276,10 @@ class Sink:
         look = self.ledger.look()
         head = self.ledger.head(look)
         if results:
-            fence.check(self._name, _claim(head), Claim(epoch=results[0].epoch))
+            self.committer.check(head, Claim(epoch=results[0].epoch))
         if self._place(head, batch) is Standing.APPLIED:
             self.ledger.persist(head.n)  # who put it may not have come to that (failure 7)
-            self._publish(head, look)
+            self.committer.publish(head, look)
             return Committed(batch.number, repeated=True, open=head.open)
         if not results:  # who has written nothing cannot be stale
             results = [self._step(head, head.epoch, final=batch.final)]
@@ -324,7 +289,7 @@ class Sink:
             )
             raise CommitError(msg)
         state = self._decided(head, batch, results)
-        self._carry_out(state)
+        self.committer.carry_out(state)
         return Committed(batch.number, sum(r.rows for r in results), state.finished, open=state.open)
 
     @staticmethod
@@ -345,23 +310,13 @@ class Sink:
         ending = due(head, batch, results, self.rules)
         number = batch.number if batch else max((part.last_batch for part in ending), default=0)
         results = results + self._assembled(head, ending, results[0], number, as_text=as_text)
-        taken: set[str] = set()
-        free: set[str] = set()
-        looked: set[str] = set()
+        names = TakenNames(self.storage, self.root)
         while True:
-            state = decide(head, batch, results, self.rules, owner=owner, taken=taken)
-            paths = {file.path for file in state.finished} - free
-            collisions = {path for path in paths if self._exists(f"{self.root}/{path}")}
-            if not collisions:
+            state = decide(head, batch, results, self.rules, owner=owner, taken=names.taken)
+            if not names.meets(file.path for file in state.finished):
                 break
-            free |= paths - collisions
-            taken |= collisions
-            for directory in {path.rpartition("/")[0] for path in collisions}:
-                if directory in looked:  # more than one: it may be full of them
-                    taken |= self._names_in(directory)
-                looked.add(directory)
         for growth in state.grown:
-            if growth.path not in head.lengths and self._exists(f"{self.root}/{growth.path}"):
+            if growth.path not in head.lengths and entry_at(self.storage, f"{self.root}/{growth.path}"):
                 msg = f"{growth.path!r} in {self.root!r} is not of this sink and cannot grow; move it away, or set another fileName"
                 raise PublishConflict(msg)
         return state
@@ -376,7 +331,7 @@ class Sink:
         staging = Staging(self.storage, self.staging, base=head.n, batch=batch, writer=DRIVER)
         desk = Desk(staging, origin, self.limits, head.ratio, self.root, as_text)
         try:
-            with self._reading_of(head.n, head.epoch), self.storage.workers(_ASSEMBLERS) as pool:
+            with self.committer.reading_of(head.n, head.epoch), self.storage.workers(_ASSEMBLERS) as pool:
                 for _ in pool.map(lambda g: new_part(desk, g.bucket, g.kind, g).close(), groups(parts, self.limits)):
                     pass
                 staging.finish()
@@ -384,18 +339,8 @@ class Sink:
         except BaseException:  # also a simulated crash: release what is open, then let it pass
             staging.discard()
             raise
-        return [replace(first, writer=DRIVER, closed=closed, open=(), consumed=(), rows=0, account=Account())]
-
-    def _names_in(self, directory: str) -> set[str]:
-        folder = f"{self.root}/{directory}" if directory else self.root
-        return {f"{directory}/{name}" if directory else name for name in self.storage.names(folder)}
-
-    def _exists(self, path: str) -> bool:
-        try:
-            self.storage.stat(path)
-        except NotThere:
-            return False
-        return True
+        nothing = replace(first, writer=DRIVER, open=(), consumed=(), rows=0, account=Account(), aside=Tally())
+        return [replace(nothing, closed=closed)]
 
     def abort(self, results: Iterable[TaskResult]) -> None:
         """Remove what the tasks of a failed batch staged, as far as it is known; the rest is swept later.
@@ -418,11 +363,11 @@ class Sink:
         """Close the parts whose time is up. Called while no batch is in flight; `Fenced` if `owner` is not."""
         look = self.ledger.look()
         head = self.ledger.head(look)
-        fence.check(self._name, _claim(head), Claim(owner))
+        self.committer.check(head, Claim(owner))
         step = self._step(head, head.epoch, final=False)
         if not due(head, None, [step], self.rules):
             return None
-        self._publish_owed(head, look)
+        self.committer.publish_owed(head, look)
         return self._closed(head, step, owner)
 
     def finish(self, owner: str | None = None, *, as_text: bool = False) -> Committed | None:
@@ -436,8 +381,8 @@ class Sink:
         look = self.ledger.look()
         head = self.ledger.head(look)
         if owner is not None:
-            fence.check(self._name, _claim(head), Claim(owner))
-        published = self._publish_owed(head, look)
+            self.committer.check(head, Claim(owner))
+        published = self.committer.publish_owed(head, look)
         if head.open:
             step = self._step(head, head.epoch + 1, final=True)
             return self._closed(head, step, owner or f"finish:{unique.token()}", as_text=as_text)
@@ -446,74 +391,8 @@ class Sink:
     def _closed(self, head: State, step: TaskResult, owner: str, *, as_text: bool = False) -> Committed:
         """Decide, put and publish what is due without a batch."""
         state = self._decided(head, None, [step], owner=owner, as_text=as_text)
-        self._carry_out(state)
+        self.committer.carry_out(state)
         return Committed(-1, sum(file.rows for file in state.finished), state.finished, open=state.open)
-
-    # -- records -------------------------------------------------------------------------------------------------
-
-    def _carry_out(self, state: State) -> None:
-        """Put a decision, which commits it, publish what it names, and forget what is no longer needed."""
-        look = self._put(state)
-        self._publish(state, look)
-        failpoints.hit("sink.forget")
-        self._sweep(state, published=True)
-        self.ledger.forget(look)
-
-    def _put(self, state: State) -> Look:
-        """Put the record, or find out who was faster; return what is there now."""
-        try:
-            self.ledger.put(state)
-        except AlreadyThere:
-            if not self._mine(state):
-                self._fenced(self.ledger.head(), state.epoch)
-            self.ledger.persist(state.n)
-        except StorageError:
-            if not self._mine(state):
-                head = self.ledger.head()
-                if head.n >= state.n:  # who took the number has removed the temporary, too
-                    self._fenced(head, state.epoch)
-                raise
-            self.ledger.persist(state.n)
-        look = self.ledger.look()
-        if not self.ledger.counts(state, look):
-            self._fenced(self.ledger.head(), state.epoch)
-        return look
-
-    def _mine(self, state: State) -> bool:
-        return state.n in self.ledger.numbers() and self.ledger.read(state.n).write == state.write
-
-    def _fenced(self, head: State, epoch: int) -> NoReturn:
-        raise fence.overtaken(self._name, _claim(head), Claim(epoch=epoch))
-
-    def _publish_owed(self, head: State, look: Look) -> int:
-        """Publish what a record that was found names; it may never have become durable, and its files may have changed."""
-        if not look.is_published(head):
-            self.ledger.persist(head.n)
-            for file in head.finished:
-                check_staged(self.storage, self.staging, file)
-        return self._publish(head, look)
-
-    def _publish(self, state: State, look: Look) -> int:
-        """Publish what a record names, unless there is a newer one: who put that has done it first, and swept."""
-        if look.is_published(state):
-            return 0
-        try:
-            return publish(self.storage, self.root, self.staging, self.ledger, state)
-        except DamagedState:
-            if self.ledger.head().n == state.n:
-                raise
-            return 0
-
-    @contextmanager
-    def _reading_of(self, base: int, epoch: int) -> Iterator[None]:
-        """Say that this driver was overtaken, where that is why what record `base` names, or what it stages itself, is gone."""
-        try:
-            yield
-        except (DamagedState, NotThere):
-            head = self.ledger.head()
-            if head.n == base:
-                raise
-            self._fenced(head, epoch)
 
     def unwritable(self, head: State) -> Iterator[tuple[OpenPart, tuple[str, ...]]]:
         """Yield the open parts that have columns which their format cannot hold, with these; those of a kind are alike."""
@@ -525,23 +404,13 @@ class Sink:
             if columns[part.kind]:
                 yield part, columns[part.kind]
 
-    def _sweep(self, head: State, *, published: bool) -> None:
-        for name in self.unnamed(head, published=published):
-            self.storage.delete(f"{self.staging}/{name}")
 
-    def unnamed(self, head: State, *, published: bool) -> Iterator[str]:
-        """Yield staged files that no record can name any more: begun before the head, and not named by it.
-
-        `published`: what the head names is visible, so that growing files need no staged bytes any more.
-        """
-        named = {s.file for part in head.open for s in part.segments} | {f.staged for f in head.finished}
-        if not published:
-            named |= {s.file for growth in head.grown for s in growth.segments}
-        for name in self.storage.names(self.staging):
-            match = _STAGED.fullmatch(name)
-            if match and int(match[1]) < head.n and name not in named:
-                yield name
+def _aside_parts(sink_id: str) -> AsideParts:
+    """Return where a sink's lines about what is set aside go, and what files they are: the same whatever the output is."""
+    kind = Kind(LINES_WRITTEN.name, LINES_WRITTEN.compression, file_extension(LINES_WRITTEN), "")
+    return AsideParts(aside_bucket(sink_id), kind, encoder(LINES_WRITTEN))
 
 
-def _claim(head: State) -> Claim:
-    return Claim(head.owner, head.epoch)
+def _stamped(task: TaskWriter, batch: int, time_ns: int, lines: pa.RecordBatch) -> None:
+    """Have a task stage lines about what is set aside, with the batch and its time."""
+    task.set_aside(stamped(lines, batch, time_ns))

@@ -14,8 +14,10 @@ import xxhash
 
 from penstock import clock
 from penstock.clock import SECOND_NS
+from penstock.source import late
 from penstock.source.backlog import Backlog
-from penstock.source.notices import LATE, UNSURE, Notices
+from penstock.source.late import LateFile, LateFiles
+from penstock.source.notices import FUTURE_NS, LATE, UNSURE, Notices
 from penstock.source.recent import NEVER_NS, Recent, recall
 from penstock.source.scan import Scan
 
@@ -35,33 +37,36 @@ class Arrivals:
     """The files of one source as one planner has come to know them; not shared between threads.
 
     It begins with `look_back`, for a query that has an offset, or with `begin_now`. `backlog` has the files to be read.
+    `quiet`: nothing is logged.
     """
 
-    def __init__(self, storage: Storage, root: str, options: Options) -> None:
+    def __init__(self, storage: Storage, root: str, options: Options, *, quiet: bool = False) -> None:
         self.backlog = Backlog()
         self._storage = storage
         self._options = options
-        self._scan = Scan.of(storage, root, options)
-        self._notices = Notices(root, options)
+        self.scan = Scan.of(storage, root, options)
+        self._notices = Notices(root, options, quiet=quiet)
         self._recent = Recent()
+        self._late = LateFiles()
         self._sure_ns = NEVER_NS
 
     # -- the beginning -------------------------------------------------------------------------------------------
 
     def begin_now(self, cursor: Cursor) -> None:
         """Take what is there behind the cursor for done with."""
-        self.done(arrival.file for arrival in self._scan.refresh().came if cursor.passed(arrival.file))
+        self.done(arrival.file for arrival in self.scan.refresh().came if cursor.passed(arrival.file))
         self.expire(cursor)
-        self._sure_ns = self._scan.listed_ns
+        self._sure_ns = self.scan.listed_ns
 
-    def look_back(self, start: dict[str, Any], cursor: Cursor) -> None:
-        """Take up from the offset `start`, of this process or of one that died; `cursor` is the one it holds.
+    def look_back(self, start: dict[str, Any], cursor: Cursor, late_files: LateFiles) -> None:
+        """Take up from the offset `start`, of this process or of one that died; `cursor` and `late_files` are those that it holds.
 
         What lies behind the cursor is decided from the offset alone: whether it was decided before.
         """
-        came = self._scan.refresh().came
-        self._sure_ns = self._scan.listed_ns
-        self._notices.left_out(self._scan)
+        came = self.scan.refresh().came
+        self._late = late_files
+        self._sure_ns = self.scan.listed_ns
+        self._notices.left_out(self.scan)
         self._decide_behind(
             [item for item in came if cursor.concerns(item.file) and cursor.passed(item.file)], start, cursor
         )
@@ -76,9 +81,12 @@ class Arrivals:
         new, known = _divided(files, lambda item: item.file.key in recalled.new)
         self._recent = Recent(since_ns, recalled.away, recalled.away_from_ns)
         self.done(item.file for item in known)
+        for item in known:
+            if self._late.awaits(item.file):
+                self.backlog.hold(item.file)
         sure_ns = self._sure_until(start)
         if recalled.near is None:
-            self._notices.not_read([item.file for item in near if not item.was_there(sure_ns)], UNSURE)
+            self._not_read([item for item in near if self._is_doubtful(item, sure_ns)], late.UNSURE)
         if recalled.older is None:
             self._doubt_older(older, sure_ns)
         self._arrive(new, cursor)
@@ -86,8 +94,12 @@ class Arrivals:
     def _doubt_older(self, files: list[Arrival], sure_ns: int) -> None:
         """Report what may have come further behind than `lateness`, where the offset cannot tell what did."""
         unknown, dated = _divided(files, lambda item: item.since_ns is None)
-        self._notices.undated([item.file for item in unknown])
-        self._notices.not_read([item.file for item in dated if not item.was_there(sure_ns)], UNSURE)
+        self._notices.undated([item.file for item in unknown if item.file not in self._late])
+        self._not_read([item for item in dated if self._is_doubtful(item, sure_ns)], late.UNSURE)
+
+    def _is_doubtful(self, item: Arrival, sure_ns: int) -> bool:
+        """Tell whether a file may have come since all was decided, and was not reported before."""
+        return not item.was_there(sure_ns) and item.file not in self._late
 
     def _sure_until(self, start: dict[str, Any]) -> int:
         """Return up to when all that had arrived was decided by the batches up to `start`, as far as that is known."""
@@ -103,7 +115,7 @@ class Arrivals:
     def refresh(self, cursor: Cursor) -> None:
         """Take in what has come and gone since the last listing; `StorageError` if that is not to be had."""
         changes = self._listed(self.backlog.held)
-        self._sure_ns = self._scan.listed_ns
+        self._sure_ns = self.scan.listed_ns
         self._arrive(changes.came, cursor)
         self._settle()
 
@@ -120,14 +132,14 @@ class Arrivals:
             return
         clock.sleep(max(max(changed) + settle_ns - now_ns, 0) / SECOND_NS + 0.005)
         awaited = set(self.backlog.held)
-        changes = self._scan.refresh(awaited)
+        changes = self.scan.refresh(awaited)
         self._leave(changes.gone)
         self._arrive((item for item in changes.came if item.file.path in awaited or item.file in self._recent), cursor)
         self._settle()
 
     def _listed(self, look_at: Iterable[str]) -> Changes:
-        changes = self._scan.refresh(look_at)
-        self._notices.left_out(self._scan)
+        changes = self.scan.refresh(look_at)
+        self._notices.left_out(self.scan)
         self._leave(changes.gone)
         return changes
 
@@ -139,26 +151,36 @@ class Arrivals:
 
     def _arrive(self, arrivals: Iterable[Arrival], cursor: Cursor) -> None:
         """Take in files that were not there before, or other versions of some that were."""
-        late: list[FileVersion] = []
-        unsure: list[FileVersion] = []
+        too_late: list[Arrival] = []
+        unsure: list[Arrival] = []
         back: list[FileVersion] = []  # they were away for a while
         horizon_ns = self._horizon_ns(cursor)
-        for file, since_ns in arrivals:
+        for item in arrivals:
+            file, since_ns = item
             if not cursor.concerns(file):
                 continue
-            if not cursor.passed(file):
+            if not cursor.passed(file) or self._late.awaits(file):
                 self.backlog.hold(file)
-            elif file in self._recent:
+            elif file in self._recent or file in self._late:
                 back.append(file)
             elif file.modified_ns < horizon_ns:
-                late.append(file)
+                too_late.append(item)
             elif self._recent.is_new(file):
                 self.backlog.hold_behind(file, NEVER_NS if since_ns is None else since_ns)
             else:
-                unsure.append(file)
-        self._notices.not_read(late, LATE)
-        self._notices.not_read(unsure, UNSURE)
-        self.done([*back, *late, *unsure])
+                unsure.append(item)
+        self._not_read(too_late, late.LATE)
+        self._not_read(unsure, late.UNSURE)
+        self.done([*back, *(item.file for item in (*too_late, *unsure))])
+
+    def _not_read(self, items: list[Arrival], why: str) -> None:
+        """Report files that are not read, and keep that; `FileTooLate` where the option says so."""
+        self._notices.not_read([item.file for item in items], LATE if why == late.LATE else UNSURE)
+        noticed_ns = self.scan.listed_ns or self._storage.now_ns()
+        self._late.note(
+            LateFile(file, noticed_ns if since_ns is None or since_ns == NEVER_NS else since_ns, why)
+            for file, since_ns in items
+        )
 
     def _settle(self) -> None:
         """Let files wait for a batch that have stood still long enough."""
@@ -170,7 +192,42 @@ class Arrivals:
 
     def version(self, path: str) -> FileVersion | None:
         """Return the version that the last listing had under the path, if it had one."""
-        return self._scan.version(path)
+        return self.scan.version(path)
+
+    def planned(self, file: FileVersion) -> None:
+        """Take the file that `backlog.first` returned out of what waits: a plan has it, wholly or its beginning."""
+        self.backlog.take(file)
+        self._late.planned(file)
+
+    def standing(
+        self,
+    ) -> tuple[tuple[LateFile, ...], tuple[FileVersion, ...], tuple[FileVersion, ...], tuple[FileVersion, ...]]:
+        """Return what is late, what is held back until it settles, or until its time comes, and what waits for a batch, in order."""
+        ahead_ns = self._storage.now_ns() + FUTURE_NS
+        held = sorted(self.backlog.held.values(), key=lambda file: file.order)
+        return (
+            tuple(self._late.entries(self._is_there)),
+            tuple(file for file in held if file.modified_ns <= ahead_ns),
+            tuple(file for file in held if file.modified_ns > ahead_ns),
+            tuple(self.backlog.files()),
+        )
+
+    def has_news(self, start: dict[str, Any], *, final: bool) -> bool:
+        """Tell whether files were not read of which the offset `start` does not tell; `final`: no batch will follow soon.
+
+        Where others follow, each file of the future is no news: the first is, and that there is none any more.
+        """
+        before, now = start.get("held", [0, 0]), self._held()
+        return self._late.unkept or bool(before[1]) != bool(now[1]) or (final and before != now)
+
+    def _is_there(self, file: FileVersion) -> bool:
+        now = self.scan.version(file.path)
+        return now is not None and now.key == file.key
+
+    def _held(self) -> list[int]:
+        """Return how many files are held back, and how many of these lie in the future."""
+        ahead_ns = self._storage.now_ns() + FUTURE_NS
+        return [len(self.backlog.held), sum(file.modified_ns > ahead_ns for file in self.backlog.held.values())]
 
     def done(self, files: Iterable[FileVersion]) -> None:
         """Remember that these files are planned to their ends, or reported."""
@@ -191,24 +248,29 @@ class Arrivals:
 
     # -- the offset ----------------------------------------------------------------------------------------------
 
-    def to_json(self, cursor: Cursor) -> dict[str, Any]:
-        """Return the fields of the offset that tell of files; see `cursor`."""
+    def to_json(self, cursor: Cursor, store: Callable[[list[Any]], Any]) -> dict[str, Any]:
+        """Return the fields of the offset that tell of files, see `cursor`; `store` puts a long list beside the offset."""
         files, size = self.backlog.waiting()
         if cursor.cut is not None:
             files, size = files + 1, size + cursor.cut.size - cursor.at
         behind_since_ns = self.backlog.behind_since(cursor)
         decided_ns = self._sure_ns if behind_since_ns is None else min(self._sure_ns, behind_since_ns)
-        return {
-            "listed": self._scan.listed_ns,
+        recent = self._recent.to_json()
+        form: dict[str, Any] = {
+            "listed": self.scan.listed_ns,
             "sure": [decided_ns, self._circumstances()],  # failure 12 of `plan`
-            "recent": self._recent.to_json(),
+            "recent": recent,
             "left": [files, size],
         }
+        form |= self._late.to_json(self._is_there, recent["from"], store)
+        self._late.unkept = False
+        held = self._held()
+        return form | {"held": held} if any(held) else form
 
     def _circumstances(self) -> str:
         """Return what must be the same for an arrival time to tell what was decided: the directory, and what is read of it."""
         names = ("pathGlobFilter", "pattern", "recursiveFileLookup", "followSymlinks", "partitionColumns")
-        text = json.dumps([self._scan.identity, *(self._options[name] for name in names)])
+        text = json.dumps([self.scan.identity, *(self._options[name] for name in names), *self.scan.selected])
         return xxhash.xxh3_64_hexdigest(text.encode())
 
 

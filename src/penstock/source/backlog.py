@@ -30,6 +30,10 @@ class Backlog:
         """Return how many files wait for a batch, and their bytes."""
         return len(self._waiting), sum(file.size for file in self._waiting.values())
 
+    def files(self) -> list[FileVersion]:
+        """Return what waits for a batch, in order."""
+        return sorted(self._waiting.values(), key=lambda file: file.order)
+
     def hold(self, file: FileVersion) -> None:
         """Take in a file that is to be read when it stands still."""
         self.held[file.path] = file

@@ -10,21 +10,28 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from penstock.errors import NotThere, OptionError
+from penstock.errors import OptionError
 from penstock.formats import ReadFormat, format_named
 from penstock.formats.account import NAMES_MAX, Account
+from penstock.formats.aside import Aside, Policy, record_bytes
 from penstock.formats.charsets import encodable
 from penstock.formats.families import RecordFormat
-from penstock.formats.format import Dialect
+from penstock.formats.format import TIME_OPTIONS, Dialect
+from penstock.formats.patterns import compiled
 from penstock.formats.registry import check_options
 from penstock.formats.schema import to_arrow
 from penstock.formats.zones import UTC, unsaid, zone_name
 from penstock.options import SOURCE
 from penstock.options.formats import VALUES
 from penstock.source import partitions, schemas
+from penstock.source.clean import Cleaner, archive_of
+from penstock.source.clean import check_options as check_clean_options
+from penstock.source.followed import FollowPlanner
+from penstock.source.followed import check_options as check_follow_options
 from penstock.source.plan import Planner
 from penstock.source.read import FILES_SCHEMA, METADATA_TYPE, Reading, files_batch
-from penstock.storage import locate
+from penstock.source.where import changed_between, where
+from penstock.storage import entry_at, locate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -34,33 +41,45 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("penstock.source")
 _logged: set[str] = set()  # names that no column has, of which it was told
+_QUARANTINE = "quarantine"
+BAD_TYPE = pa.struct([("path", pa.string()), ("offset", pa.int64()), ("record", pa.binary()), ("reason", pa.string())])
 SPLITS_SCHEMA = pa.schema([("splits", pa.string())])
 
 
 def reading(options: Options, schema: str) -> Reading:
     """Return how the source's splits are read; `schema` is Spark's JSON. Raises `OptionError`; touches nothing."""
     _check_format_options(options)
-    storage, root = locate(options["path"])
+    place = where(options)
+    changed_between(options)
     whole = to_arrow(schema)
     metadata = options["metadataColumn"]
     data = whole
+    bad = options["badRecordColumn"]
+    if options["emit"] == "records" and bad:
+        whole = data = _without_struct(whole, bad, "badRecordColumn", (BAD_TYPE, schemas.BAD))
     if options["emit"] == "records" and metadata:
-        data = _without_metadata(whole, metadata)
+        data = _without_struct(whole, metadata, "metadataColumn", (METADATA_TYPE, schemas.METADATA))
     fmt = _read_format(options, data)
-    if options["emit"] == "records":
-        fmt = _with_rules(options, fmt)
     _check_separator(options)
     if options["emit"] == "records":
+        fmt = _with_rules(options, fmt)
         _check_schema(fmt, partitions=_has_partitions(options))
-    return Reading(storage, root, fmt, metadata, tuple(whole.names), options["followSymlinks"])
+    check_clean_options(options)
+    check_follow_options(options, fmt)
+    columns = tuple(whole.names)
+    archive = archive_of(place.storage, options)
+    return Reading(
+        place.storage, place.root, fmt, metadata, columns, options["followSymlinks"], archive, policy=_policy(options)
+    )
 
 
 def unread(options: Options) -> Reading:
     """Return how the source's files are looked at before anybody knows their columns. Raises `OptionError`; touches nothing."""
     _check_format_options(options)
     _check_separator(options)
-    storage, root = locate(options["path"])
-    return Reading(storage, root, _read_format(options, pa.schema([])), follow=options["followSymlinks"])
+    changed_between(options)
+    place = where(options)
+    return Reading(place.storage, place.root, _read_format(options, pa.schema([])), follow=options["followSymlinks"])
 
 
 def _read_format(options: Options, data: pa.Schema) -> ReadFormat:
@@ -71,22 +90,56 @@ def _read_format(options: Options, data: pa.Schema) -> ReadFormat:
         line_sep=options["lineSep"].encode() if options["lineSep"] else None,
         csv=Dialect.of(options),
         block_size=options["blockSize"],
-        errors=options["encodingErrors"],
+        errors="replace" if options["encodingErrors"] == "replace" else "fail",
         zone=_zone(options) or UTC,
+        timestamp=options["timestampFormat"],
+        timestamp_ntz=options["timestampNTZFormat"],
+        date=options["dateFormat"],
+        multi_line=options["multiLine"],
     )
 
 
-def planner(options: Options, how: Reading) -> Planner:
-    """Return the planner; `OptionError` if there is nothing at the path."""
-    try:
-        how.storage.stat(how.root)
-    except NotThere as error:
-        msg = f"path={options['path']!r}: {how.root!r} does not exist; expected a directory or a file to read"
-        raise OptionError(msg) from error
+def _policy(options: Options) -> Policy:
+    """Return what is set aside. Text that is not of its encoding is a bad record, unless its own option says otherwise."""
+    records, files, changes = (options[name] == _QUARANTINE for name in ("badRecords", "badFiles", "changedFiles"))
+    text = options["encodingErrors"] == _QUARANTINE or (records and "encodingErrors" not in options.given)
+    return Policy(records, text, files, changes)
+
+
+def check_plain(options: Options) -> None:
+    """Raise `OptionError` for what is set aside by a query that has no place for it. Called for queries that are no ingest."""
+    if options["emit"] != "records":
+        return
+    asked, column = _policy(options).any, options["badRecordColumn"]
+    if asked and column is None:
+        msg = (
+            "what a query of your own sets aside goes into a column: set badRecordColumn=_bad, and add it to the schema: "
+            f"`_bad` {schemas.BAD}; an ingest needs no column"
+        )
+        raise OptionError(msg)
+    if column is not None and not asked:
+        msg = (
+            f"badRecordColumn={column!r} has nothing to hold: set badRecords=quarantine, badFiles or changedFiles, too"
+        )
+        raise OptionError(msg)
+    for name in ("maxBadRecords", "maxBadFraction"):
+        if options[name] is not None:
+            msg = f"{name} is for an ingest, which counts what is set aside; leave it out, and count in the query"
+            raise OptionError(msg)
+
+
+def planner(options: Options, how: Reading, *, dry: bool = False) -> Planner | FollowPlanner:
+    """Return the planner, one that writes nothing if `dry`; `OptionError` if there is nothing at the path."""
+    check_there(options, how)
     boundary = how.boundary if how.form.anchored else None
     divisible = how.divisible if options["emit"] != "files" else _whole  # a row names a whole file
     state = locate(options["stateLocation"], name="stateLocation") if options["stateLocation"] else None
-    admit = None if options["emit"] == "files" else how.admit
+    if options["follow"] and dry:
+        msg = "a dry run does not look at files that grow: leave follow=true out to see what is there now"
+        raise OptionError(msg)
+    if options["follow"]:
+        return FollowPlanner(how, options, state=state, zone=_zone(options))
+    admit = None if options["emit"] == "files" or how.policy.files else how.admit
     return Planner(
         how.storage,
         how.root,
@@ -97,7 +150,34 @@ def planner(options: Options, how: Reading) -> Planner:
         state=state,
         admit=admit,
         zone=_zone(options),
-    )
+        dry=dry,
+    ).cleaned_by(None if dry else _cleaner(options, how))
+
+
+def check_there(options: Options, how: Reading) -> None:
+    """Raise `OptionError` if there is nothing at a path."""
+    place = where(options)
+    entry = entry_at(how.storage, how.root)
+    if entry is None or (place.is_several and not entry.is_directory):
+        given = options["path"] or options.given["paths"]
+        msg = f"path={given!r}: {how.root!r} does not exist; expected a directory{'' if place.is_several else ' or a file'} to read"
+        raise OptionError(msg)
+    place.check("path")
+
+
+def _cleaner(options: Options, how: Reading) -> Cleaner | None:
+    """Return what takes away the files that were read; `OptionError` if that cannot be done."""
+    cleaner = Cleaner.of(how.storage, how.root, options)
+    if cleaner is not None:
+        cleaner.check()
+    return cleaner
+
+
+def _check_time_patterns(options: Options) -> None:
+    """Raise `OptionError` for a pattern of times or dates that is not read here."""
+    for name in TIME_OPTIONS:
+        if options[name] is not None:
+            compiled(options[name], name)
 
 
 def _zone(options: Options) -> str | None:
@@ -124,7 +204,35 @@ def rows(
         yield carried(splits, how.format.zone)
     else:
         batches = partitions.batches if _has_partitions(options) else Reading.batches
-        yield from batches(how, splits, Account() if account is None else account)
+        bad = options["badRecordColumn"]
+        if not bad:
+            yield from batches(how, splits, Account() if account is None else account)
+            return
+        aside = Aside()
+        read = batches(replace(how, aside=aside), splits, Account() if account is None else account)
+        yield from _with_bad(read, aside, expected_schema(options, how), bad)
+
+
+def _with_bad(read: Iterator[pa.RecordBatch], aside: Aside, schema: pa.Schema, name: str) -> Iterator[pa.RecordBatch]:
+    """Yield the rows, and a row that has nothing but the column `name` for all that is set aside."""
+    for batch in read:
+        yield from _bad_rows(aside, schema, name)
+        if batch.num_rows:
+            yield _in_columns({field.name: batch.column(field.name) for field in batch.schema}, schema, batch.num_rows)
+    yield from _bad_rows(aside, schema, name)
+
+
+def _bad_rows(aside: Aside, schema: pa.Schema, name: str) -> Iterator[pa.RecordBatch]:
+    for lines in aside.handed_on():
+        members = [lines.column("path"), lines.column("offset"), record_bytes(lines), lines.column("reason")]
+        column = pa.StructArray.from_arrays(members, fields=list(BAD_TYPE))
+        yield _in_columns({name: column}, schema, lines.num_rows)
+
+
+def _in_columns(columns: dict[str, pa.Array], schema: pa.Schema, rows: int) -> pa.RecordBatch:
+    """Return the columns as rows of the schema; those that are not there are null."""
+    nullable = pa.schema([field.with_nullable(nullable=True) for field in schema])
+    return pa.RecordBatch.from_arrays([columns.get(f.name, pa.nulls(rows, f.type)) for f in schema], schema=nullable)
 
 
 def told(options: Options, how: Reading, splits: tuple[Split, ...]) -> Iterator[pa.RecordBatch]:
@@ -175,18 +283,22 @@ def expected_schema(options: Options, how: Reading) -> pa.Schema:
     fields: Iterable[Any] = (
         pa.field(name, METADATA_TYPE) if name == how.metadata else how.format.schema.field(name) for name in how.columns
     )
+    if options["badRecordColumn"]:
+        fields = [*fields, pa.field(options["badRecordColumn"], BAD_TYPE)]
     return pa.schema(fields)
 
 
-def _without_metadata(schema: pa.Schema, name: str) -> pa.Schema:
+def _without_struct(schema: pa.Schema, name: str, option: str, expected: tuple[pa.DataType, str]) -> pa.Schema:
+    """Return the schema without the struct that an option names; `expected` is its type, as Arrow and in Spark's words."""
+    kind, words = expected
     if schema.names.count(name) > 1:
-        msg = f"metadataColumn={name!r}: the schema has several columns of that name; expected another name, such as _meta"
+        msg = f"{option}={name!r}: the schema has several columns of that name; expected another name, such as _meta"
         raise OptionError(msg)
     if name not in schema.names or not pa.types.is_struct(schema.field(name).type):
-        msg = f"metadataColumn={name!r}: the schema has no such struct; add it: `{name}` {schemas.METADATA}"
+        msg = f"{option}={name!r}: the schema has no such struct; add it: `{name}` {words}"
         raise OptionError(msg)
-    if schema.field(name).type != METADATA_TYPE:
-        msg = f"metadataColumn={name!r} is {schema.field(name).type} in the schema; expected {schemas.METADATA}"
+    if schema.field(name).type != kind:
+        msg = f"{option}={name!r} is {schema.field(name).type} in the schema; expected {words}"
         raise OptionError(msg)
     return schema.remove(schema.get_field_index(name))
 
@@ -214,12 +326,16 @@ def _with_rules(options: Options, fmt: ReadFormat) -> ReadFormat:
 def _check_format_options(options: Options) -> None:
     check_options(options, SOURCE, lambda form: form.read_options)
     format_named(options["format"]).prepare()
+    _check_time_patterns(options)
     if options["metadataColumn"] and options["emit"] == "files":
         msg = "metadataColumn is for emit=records, found emit=files, whose rows are path, modification time and size anyway"
         raise OptionError(msg)
 
 
 def _check_separator(options: Options) -> None:
+    if options["multiLine"] and options["lineSep"]:
+        msg = f"lineSep={options['lineSep']!r} is between lines, and multiLine=true has a document a file; leave one of them out"
+        raise OptionError(msg)
     sep, encoding = options["lineSep"], options["encoding"]
     if sep and not (encodable(encoding, sep) and encodable("UTF-8", sep)):
         msg = f"lineSep={sep!r} does not exist in encoding={encoding}; expected characters that it has, such as ;"
@@ -243,8 +359,14 @@ def _check_schema(fmt: ReadFormat, *, partitions: bool) -> None:
             f"format={fmt.name} has one column, value {VALUES[fmt.name]}; found {', '.join(fmt.schema.names) or 'none'}"
         )
         raise OptionError(msg)
+    if kinds == [pa.binary()]:
+        _check_binary_lines(fmt)
+
+
+def _check_binary_lines(fmt: ReadFormat) -> None:
+    """Raise `OptionError` where lines cannot be given as the bytes of the file."""
     form = format_named(fmt.name)
-    if isinstance(form, RecordFormat) and kinds == [pa.binary()] and not form.in_bytes(fmt):
+    if isinstance(form, RecordFormat) and not form.in_bytes(fmt):
         sep = "" if fmt.line_sep is None else f" with lineSep={fmt.line_sep.decode()!r}"
         msg = (
             f"a binary value is the bytes of a line as the file has them, and where a line ends cannot be told from the bytes of "

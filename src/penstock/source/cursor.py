@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Any
 
 import xxhash
 
-from penstock.errors import DamagedState
+from penstock.errors import DamagedState, OptionError
 from penstock.query.offset import check
 
 if TYPE_CHECKING:
@@ -66,26 +66,40 @@ class FileVersion:
 
 
 @dataclass(frozen=True)
+class Followed:
+    """What is planned of a file that grows, whose `size` is then where the plan ends: see `source.follow`.
+
+    A record begins at `base`, whatever is in front of it; `digest` is `follow.seen` up to the planned size.
+    """
+
+    base: int
+    digest: str
+
+
+@dataclass(frozen=True)
 class Split:
     """Bytes [start, end) of one version of a file: the records that begin there. Picklable, travels to tasks."""
 
     file: FileVersion
     start: int
     end: int
+    followed: Followed | None = None
 
     def to_json(self) -> list[Any]:
         """Return the plan entry of the offset."""
         file = self.file
-        return [file.path, self.start, self.end, file.size, file.modified_ns, file.identity]
+        entry = [file.path, self.start, self.end, file.size, file.modified_ns, file.identity]
+        return entry if self.followed is None else [*entry, self.followed.base, self.followed.digest]
 
     @staticmethod
     def from_json(entry: list[Any]) -> Split:
         """Return the split of a plan entry; `DamagedState` if its path leads out of the source's."""
-        path, start, end, size, modified_ns, identity = entry
+        path, start, end, size, modified_ns, identity, *followed = entry
         if ".." in path and ".." in path.split("/"):
             msg = f"the plan names {path!r}, which is not in the source; restore the checkpoint from a copy"
             raise DamagedState(msg)
-        return Split(FileVersion(path, size, modified_ns, identity), start, end)
+        version = FileVersion(path, size, modified_ns, identity)
+        return Split(version, start, end, Followed(*followed) if followed else None)
 
 
 @dataclass(frozen=True)
@@ -142,8 +156,11 @@ class Cursor:
 
     @staticmethod
     def from_json(form: dict[str, Any]) -> Cursor:
-        """Return the cursor of an offset; `DamagedState` if it is not one."""
+        """Return the cursor of an offset; `DamagedState` if it is not one, `OptionError` if it is that of followed files."""
         check(form)
+        if "follow" in form:
+            msg = "the checkpoint is that of a source with follow=true, found follow=false: set it as it was, or take a new checkpoint"
+            raise OptionError(msg)
         order = None if form["cursor"] is None else (int(form["cursor"][0]), os.fsencode(form["cursor"][1]))
         cut, at = None, 0
         if "cut" in form:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
-
-from penstock.source.cursor import Split
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from penstock.source.cursor import FileVersion
+    from penstock.source.cursor import FileVersion, Split
 
 _OPEN_COST = 64 << 10  # what opening a file counts for when splits are packed into tasks
 
@@ -55,7 +53,7 @@ class Dividing:
         at = self._cut(split.file, split.start, split.start + room)
         if at >= split.end:
             return split, None
-        return Split(split.file, split.start, at), Split(split.file, at, split.end)
+        return replace(split, end=at), replace(split, start=at)
 
     def _cut(self, file: FileVersion, anchor: int, target: int) -> int:
         return self.boundary(file, anchor, target) if self.boundary else target

@@ -23,14 +23,16 @@ from penstock.formats import ddl, format_named
 from penstock.formats.codecs import codec_of
 from penstock.formats.csvkinds import partition_kinds
 from penstock.formats.families import RecordFormat, TableFormat
+from penstock.formats.format import TIME_OPTIONS
 from penstock.formats.schema import to_spark
-from penstock.formats.seen import Conflict, Example, Room, Seen, Types, entered
+from penstock.formats.seen import Conflict, Room, Seen, Types, ValueExample, entered
 from penstock.options.formats import READ, VALUES
 from penstock.source import configured, partitions
 from penstock.source.cursor import FileVersion, Split
-from penstock.source.noted import Notes
+from penstock.source.noted import SchemaNotes
 from penstock.source.scan import Scan
-from penstock.source.schemas import METADATA
+from penstock.source.schemas import BAD, METADATA
+from penstock.source.where import where
 from penstock.storage import locate
 
 if TYPE_CHECKING:
@@ -94,6 +96,7 @@ def infer(options: Options, sample: int | None = SAMPLE_BYTES) -> Inferred:
     Raises `OptionError` where there is nothing to infer from, `InputError` where nothing could be read as the format.
     """
     how = configured.unread(options)
+    configured.check_there(options, how)
     scan = Scan.of(how.storage, how.root, options)
     came = sorted((arrival.file for arrival in scan.refresh().came), key=lambda file: file.order)
     files = [file for file in came if file.size or not isinstance(how.form, TableFormat)]
@@ -103,18 +106,17 @@ def infer(options: Options, sample: int | None = SAMPLE_BYTES) -> Inferred:
             if scan.passed_over
             else ""
         )
-        msg = f"path={options['path']!r} has no file to infer a schema from{passed}; give the schema, or try again when there is one"
+        msg = f"path={how.root!r} has no file to infer a schema from{passed}; give the schema, or try again when there is one"
         raise OptionError(msg)
     look = _Look(how, sample)
+    look.types.mixes_dates = how.format.date is None and how.format.timestamp is None
     fields = look.fields(files)
     look.check()
     if options["partitionColumns"] == "auto":
         fields = _with_partitions(fields, files, look.types)
-    notes = [*look.notes, *_of_case(fields)]
-    if rescued := options["rescuedDataColumn"]:
-        fields.append(_field(rescued, "string"))
-    if metadata := options["metadataColumn"]:
-        fields.append(_field(metadata, METADATA))
+    notes = [*look.notes, *_of_patterns(options), *_of_case(fields)]
+    added = {"rescuedDataColumn": "string", "metadataColumn": METADATA, "badRecordColumn": BAD}
+    fields += [_field(options[name], kind) for name, kind in added.items() if options[name]]
     return Inferred(
         fields,
         look.files,
@@ -138,11 +140,12 @@ def noted_schema(options: Options) -> str:
             "checkpoint, of this source alone; or .schema(...) with what penstock schema prints"
         )
         raise OptionError(msg)
-    notes = Notes(*locate(options["stateLocation"], name="stateLocation"))
+    notes = SchemaNotes(*locate(options["stateLocation"], name="stateLocation"))
     note = notes.counting()
     if note is None:
         inferred = infer(options)
-        _log.warning("%r: the schema was inferred: %s", options["path"], "; ".join([inferred.ddl, *inferred.told()]))
+        root = where(options).root
+        _log.warning("%r: the schema was inferred: %s", root, "; ".join([inferred.ddl, *inferred.told()]))
         note = notes.first(inferred.json, -1, clock.now_ns())
     return ddl.written(note.fields)
 
@@ -334,7 +337,7 @@ def _with_partitions(fields: list[dict[str, Any]], files: Sequence[FileVersion],
         seen = Seen()
         for kind, at in partition_kinds(list(texts)):
             text = list(texts)[at]
-            seen.add(kind, lambda text=text, key=key: Example(f"{key}={text}", text))  # type: ignore[misc]  # - mypy does not infer it
+            seen.add(kind, lambda text=text, key=key: ValueExample(f"{key}={text}", text))  # type: ignore[misc]  # - mypy does not infer it
         kind = by_rules.type(seen, key, ordered=False)
         places = [place for place, form in enumerate(fields) if form["name"].lower() == key.lower()]
         if places:
@@ -352,6 +355,12 @@ def _field(name: str, kind: str) -> dict[str, Any]:
     return {**form, "name": name}
 
 
+def _of_patterns(options: Options) -> Iterator[str]:
+    """Yield what is to be said of patterns of times that make no column one."""
+    if options["format"] == "json" and (names := [name for name in TIME_OPTIONS if options[name]]):
+        yield f"{', '.join(names)}: strings of JSON are strings, as to Spark; give the schema, with the types of columns that are times"
+
+
 def _of_case(fields: list[dict[str, Any]]) -> Iterator[str]:
     """Yield what is to be said of columns whose names differ in case only, which Spark does not tell apart."""
     names: dict[str, list[str]] = {}
@@ -364,8 +373,9 @@ def _of_case(fields: list[dict[str, Any]]) -> Iterator[str]:
 
 def format_by_names(options: Options) -> str:
     """Return the format that the names of all files there are end in, that of the options if there is no such."""
-    storage, root = locate(options["path"])
-    files = [arrival.file.path or root for arrival in Scan.of(storage, root, options).refresh().came]
+    place = where(options)
+    came = Scan.of(place.storage, place.root, options).refresh().came
+    files = [arrival.file.path or place.root for arrival in came]
     forms = [format_named(name) for name in READ if name not in VALUES]
     known = {ending: form.name for form in forms for ending in (form.extension, *form.other_extensions)}
     by_name = {known.get(_ending(path)) for path in files}

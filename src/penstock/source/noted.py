@@ -14,7 +14,7 @@ Failures, and the rules that answer them:
 
 A note is a file `schema-<version>.json` in a directory beside the checkpoint (`stateLocation`), one line of JSON with its checksum
 as in `query.records`: `schema` (Spark's JSON), `batch` (the next one when it was noted), `inferred`,
-`changes` (what is told of it), `time_ns`. Notes are few and stay.
+`changes` (what is told of it), `time_ns`. SchemaNotes are few and stay.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import AlreadyThere, DamagedState, NotThere, SchemaChanged
-from penstock.formats.changes import Changes
+from penstock.formats.changes import SchemaChanges
 from penstock.query.records import checked, signed
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ _NAME = re.compile(r"schema-(\d{12})\.json")
 
 
 @dataclass(frozen=True)
-class Note:
+class SchemaNote:
     """One version of a schema, as Spark's JSON; `batch` is the first one that may be read by it.
 
     `changes` is what is told of it against the last version by which a batch was committed.
@@ -55,14 +55,14 @@ class Note:
         return fields
 
 
-class Notes:
+class SchemaNotes:
     """The notes of one stream, in a directory of its own beside its checkpoint."""
 
     def __init__(self, storage: Storage, directory: str) -> None:
         self._storage = storage
         self._directory = directory
 
-    def all(self) -> list[Note]:
+    def all(self) -> list[SchemaNote]:
         """Return what was noted, the first first. `DamagedState` if that is not what was put."""
         try:
             names = list(self._storage.names(self._directory))
@@ -71,29 +71,29 @@ class Notes:
         versions = sorted(int(match[1]) for name in names if (match := _NAME.fullmatch(name)))
         return [self._read(version) for version in versions]
 
-    def bound(self, committed: int) -> list[Note]:
+    def bound(self, committed: int) -> list[SchemaNote]:
         """Return the notes by which a batch was committed; `committed` is the last one that was, -1 for none."""
         notes = self.all()
         ends = [later.batch - 1 for later in notes[1:]] + [committed]
         return [note for note, end in zip(notes, ends, strict=False) if note.batch <= min(end, committed)]
 
-    def counting(self, committed: int = -1) -> Note | None:
+    def counting(self, committed: int = -1) -> SchemaNote | None:
         """Return the schema that `infer` takes: the last one that a batch was committed by, else one that was inferred; else `None`."""
         bound = self.bound(committed)
         inferred = [note for note in self.all() if note.inferred]
         return bound[-1] if bound else inferred[-1] if inferred else None
 
-    def first(self, schema: str, committed: int, time_ns: int) -> Note:
-        """Note a schema that was inferred, if none counts; return the one that does then."""
+    def first(self, schema: str, committed: int, time_ns: int) -> SchemaNote:
+        """SchemaNote a schema that was inferred, if none counts; return the one that does then."""
         counting = self.counting(committed)
         if counting is not None:
             return counting
         version = len(self.all()) + 1
-        self._put(Note(version, schema, committed + 1, inferred=True), time_ns)
+        self._put(SchemaNote(version, schema, committed + 1, inferred=True), time_ns)
         return self._read(version)
 
-    def go_on(self, schema: str, committed: int, time_ns: int) -> Note:
-        """Note the schema that a stream is started with, unless it was noted last; return the note.
+    def go_on(self, schema: str, committed: int, time_ns: int) -> SchemaNote:
+        """SchemaNote the schema that a stream is started with, unless it was noted last; return the note.
 
         Raises `SchemaChanged` for one that a stream does not go on with.
         """
@@ -102,14 +102,14 @@ class Notes:
         if notes and notes[-1].schema == schema:
             return notes[-1]
         version = len(notes) + 1
-        self._put(Note(version, schema, committed + 1, changes=tuple(changes.told())), time_ns)
+        self._put(SchemaNote(version, schema, committed + 1, changes=tuple(changes.told())), time_ns)
         put = self._read(version)
         return put if put.schema == schema else self.go_on(schema, committed, time_ns)
 
-    def changes(self, schema: str, committed: int) -> Changes:
+    def changes(self, schema: str, committed: int) -> SchemaChanges:
         """Return what a schema changes of the last one that counts; `SchemaChanged` if a stream does not go on with that."""
         bound = self.bound(committed)
-        changes = Changes.between(bound[-1].fields, json.loads(schema)["fields"]) if bound else Changes()
+        changes = SchemaChanges.between(bound[-1].fields, json.loads(schema)["fields"]) if bound else SchemaChanges()
         if changes.refused:
             msg = (
                 f"{self._directory!r} has noted another schema: {'; '.join(changes.refused)}. Go on with schema=infer, which takes the one "
@@ -119,7 +119,7 @@ class Notes:
             raise SchemaChanged(msg)
         return changes
 
-    def _put(self, note: Note, time_ns: int) -> None:
+    def _put(self, note: SchemaNote, time_ns: int) -> None:
         record = {
             "schema": note.schema,
             "batch": note.batch,
@@ -131,7 +131,7 @@ class Notes:
         with suppress(AlreadyThere):  # by another driver, which was first, or by this one, whose reply was lost
             self._storage.put_if_absent(self._path(note.version), signed({"version": note.version, **record}))
 
-    def _read(self, version: int) -> Note:
+    def _read(self, version: int) -> SchemaNote:
         path = self._path(version)
         record = checked(self._storage.read(path), path)
         batch, schema = record.get("batch"), record.get("schema")
@@ -141,7 +141,7 @@ class Notes:
             )
             raise DamagedState(msg)
         changes = tuple(map(str, record.get("changes", ())))
-        return Note(version, schema, batch, bool(record.get("inferred")), changes)
+        return SchemaNote(version, schema, batch, bool(record.get("inferred")), changes)
 
     def _path(self, version: int) -> str:
         return f"{self._directory}/schema-{version:012d}.json"

@@ -16,27 +16,34 @@ if TYPE_CHECKING:
     from penstock.source.scan import Scan
 
 _log = logging.getLogger("penstock.source")
+_silence = logging.getLogger("penstock.silence")
+_silence.disabled = True
 _NAMES_SHOWN = 5
-_FUTURE_NS = 60 * SECOND_NS  # clocks of a network differ; what lies further ahead is told
+_LOG = "_spark_metadata"
+FUTURE_NS = 60 * SECOND_NS  # clocks of a network differ; what lies further ahead is told
 
 LATE = (
-    "appeared further behind the cursor than lateness; touch them to have them read as new, unless they were read before and "
-    "were only away"
+    "appeared further behind the cursor than lateness; `penstock late SRC DST` lists them, and --accept has them read; or touch "
+    "them to have them read as new; unless they were read before and were only away"
 )
 UNSURE = (
     "appeared behind the cursor, or were read and were away or touched: which, cannot be told; look for them in the output "
-    "(`penstock verify DST --source SRC` for an ingest), touch those that are missing to have them read as new, and run once "
-    "with tooLate=report"
+    "(`penstock verify DST --source SRC` for an ingest), have those that are missing read (`penstock late SRC DST --accept`, or "
+    "touch them), and run once with tooLate=report"
 )
 
 
-class Notices:
-    """The words of one planner; `root` is the path of the source as it is told to users."""
+_NOTHING = "\0"  # no path: that nothing is there was told
 
-    def __init__(self, root: str, options: Options) -> None:
+
+class Notices:
+    """The words of one planner; `root` is the path of the source as it is told to users. `quiet`: nothing is logged."""
+
+    def __init__(self, root: str, options: Options, *, quiet: bool = False) -> None:
         self._root = root
         self._options = options
         self._told: set[str] = set()  # paths
+        self._log = _silence if quiet else _log
 
     def not_read(self, files: Sequence[FileVersion], why: str) -> None:
         """Report files that count as read and were not, `LATE` or `UNSURE`; `FileTooLate` where the option says so."""
@@ -48,25 +55,30 @@ class Notices:
             f"(now {self._options['lateness'] / SECOND_NS:.0f} s) has such files read that come later"
         )
         if len(paths) > _NAMES_SHOWN:
-            _log.info("all that were not read: %s", paths)
+            self._log.info("all that were not read: %s", paths)
         if self._options["tooLate"] == "fail":
             raise FileTooLate(msg)
-        _log.warning(msg)
+        self._log.warning(msg)
 
     def undated(self, files: Sequence[FileVersion]) -> None:
         """Tell how many files count as read of which nobody can say whether they came while no query ran."""
         if files:
-            _log.warning(
+            self._log.warning(
                 "%d files lie further behind the cursor than lateness, and whether any of them came while no query ran cannot "
                 "be told: more came or went than the offset can tell apart, and the storage does not say when; all count as read",
                 len(files),
             )
 
     def left_out(self, scan: Scan) -> None:
-        """Tell of the directories and links that the last listing met and did not enter."""
+        """Tell of directories and links that the last listing met and did not enter, of paths that lead to nothing, and of a log."""
+        self.log_of_spark(scan)
+        if scan.selected and not scan.has_files() and self._untold({_NOTHING}):
+            self._log.warning(
+                "nothing is read of %r: no file there is one that path, paths and the times of files choose", self._root
+            )
         inside = self._untold(scan.passed_over)
         if inside:
-            _log.log(
+            self._log.log(
                 logging.INFO if scan.has_files() else logging.WARNING,
                 "not read: what is in directories of %r (%d): %s; set recursiveFileLookup=true to have them descended into",
                 self._root,
@@ -75,21 +87,32 @@ class Notices:
             )
         outside = self._untold(scan.outside)
         if outside:
-            _log.warning(
+            self._log.warning(
                 "not read: symbolic links that lead out of %r (%d): %s; set followSymlinks=true to have them followed",
                 self._root,
                 len(outside),
                 _shown(outside),
             )
 
+    def log_of_spark(self, scan: Scan) -> None:
+        """Tell that what is read is an output of Spark's own file sink, of whose files not all need count."""
+        if scan.has_name(_LOG) and self._untold({_LOG}):
+            self._log.warning(
+                "%r has a %s, the log of Spark's own file sink, which is not asked here: files that it does not list, such as those that a "
+                "killed batch has left, are read like others; `penstock adopt %s --dry-run` names them",
+                self._root,
+                _LOG,
+                self._root,
+            )
+
     def in_the_future(self, held: Mapping[str, FileVersion], now_ns: int) -> None:
         """Tell of files, by path, whose time has not come yet."""
         ahead = [
-            path for path, file in held.items() if file.modified_ns > now_ns + _FUTURE_NS and path not in self._told
+            path for path, file in held.items() if file.modified_ns > now_ns + FUTURE_NS and path not in self._told
         ]
         if ahead:
             self._told.update(ahead)
-            _log.warning("%d files lie in the future and wait for their time: %s", len(ahead), _shown(ahead))
+            self._log.warning("%d files lie in the future and wait for their time: %s", len(ahead), _shown(ahead))
 
     def _untold(self, paths: set[str]) -> list[str]:
         """Return, sorted, those of the paths that were not told before; from now on they were."""

@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from penstock.errors import BadFile, OptionError
 from penstock.formats.malformed import MalformedError
+from penstock.formats.patterns import TimeForms
 from penstock.formats.scalars import is_scalar, parse
 from penstock.formats.schema import spark_name
 from penstock.options.formats import VALUES
@@ -103,7 +104,7 @@ def _scalar(text: str | None, field: pa.Field, zone: str) -> pa.Scalar:
     except UnicodeEncodeError as error:
         msg = f"value of column {field.name!r} in UTF-8"
         raise MalformedError(msg) from error
-    return parse(array, field.type, field.name, zone)[0] if not pa.types.is_string(field.type) else array[0]
+    return parse(array, field.type, field.name, TimeForms(zone))[0] if not pa.types.is_string(field.type) else array[0]
 
 
 def _without(reading: Reading, values: Values) -> Reading:

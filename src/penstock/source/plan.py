@@ -35,6 +35,8 @@ A batch *is* its plan, and the plan is in the offset. The failures this answers:
 12. An AvailableNow run takes an hour, and files appear behind the cursor meanwhile. They are for the next run, which by
    their arrival would take them for seen. Rule: the offset says up to when all that had arrived is decided (`sure`): for
    such a run since it drew its line, and never while files behind the cursor wait for their batch.
+13. A file comes too late, or lies in the future, while there is nothing else to read. There is no batch, so no offset tells of it,
+   and nobody who asks the checkpoint what became of it gets an answer. Rule: such news is a batch of its own, with an empty plan.
 
 Files that changed less than `settle` ago, or lie in the future by the storage's clock, are held back and looked at
 again; the cursor never passes them because it only ever moves to files that are planned. What stands still longer in
@@ -44,25 +46,31 @@ the future than it takes to notice is reported once.
 from __future__ import annotations
 
 import logging
-import os
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import xxhash
 
-from penstock import failpoints
+from penstock import failpoints, unique
+from penstock.errors import DamagedState, FileChanged
 from penstock.formats.zones import UTC
 from penstock.query.offset import VERSION, check, summed
 from penstock.source.arrivals import Arrivals
 from penstock.source.begun import BegunFiles
 from penstock.source.cursor import Cursor, FileVersion, Split, is_version
 from penstock.source.dividing import Dividing, weight
-from penstock.source.sides import SideRecords
+from penstock.source.late import LateFile, LateFiles
+from penstock.source.sides import LATE, SideRecords
+from penstock.source.where import where
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from penstock.options import Options
+    from penstock.source.clean import Cleaner
+    from penstock.source.scan import Scan
     from penstock.storage import ReadHandle, Storage
 
 _log = logging.getLogger("penstock.source")
@@ -83,6 +91,25 @@ class BatchLimits:
 _NO_LIMITS = BatchLimits(None, None)
 
 
+def mark(options: Options) -> str:
+    """Return what an offset has of the source's paths, to be compared."""
+    return xxhash.xxh3_64_hexdigest(where(options).mark)
+
+
+@dataclass(frozen=True)
+class NotReadYet:
+    """What a source has that is not read, at one moment: too late, held back until it settles, or until its time comes.
+
+    `waiting` are the files that the next plans will have; `scan` is the listing.
+    """
+
+    late: tuple[LateFile, ...]
+    held: tuple[FileVersion, ...]
+    future: tuple[FileVersion, ...]
+    waiting: tuple[FileVersion, ...]
+    scan: Scan
+
+
 class Planner:
     """Plans the batches of one source. Lives in the driver, as long as the query; not shared between threads.
 
@@ -91,10 +118,10 @@ class Planner:
     that begin before a cut. `divisible(path)` tells whether a file may be cut at all. `state` is where plans go that are
     too long for an offset, beside the checkpoint. `admit(path)` raises for a file that can never be read, before it is
     planned: whoever moves it away can go on. `zone` is that of times that say none, `None` if nobody has said it; a plan keeps
-    the one that it was made with.
+    the one that it was made with. A planner that is `dry` writes nothing, and logs nothing of files: its plans are for looking at.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what differs from source to source
         self,
         storage: Storage,
         root: str,
@@ -106,21 +133,30 @@ class Planner:
         state: tuple[Storage, str] | None = None,
         admit: Callable[[str], None] | None = None,
         zone: str | None = None,
+        dry: bool = False,
     ) -> None:
         self._storage = storage
         self._root = root
         self._options = options
         self._dividing = Dividing(divisible, boundary)
         self._begun = BegunFiles(storage, root, reach)
-        self._side = SideRecords(state)
+        self._side = SideRecords(state, writes=not dry)
+        self._dry = dry
         self._admit = admit
         self._zone = zone
+        self._cleaner: Cleaner | None = None
+        self._reader = unique.token()
         self._limits = BatchLimits(options["maxFilesPerTrigger"], options["maxBytesPerTrigger"])
         self._bounded = False
         self._frozen = False
-        self._mark = xxhash.xxh3_64_hexdigest(os.fsencode(root))
+        self._mark = mark(options)
         self._reset(Cursor())
         self._at: dict[str, Any] | None = None
+
+    def cleaned_by(self, cleaner: Cleaner | None) -> Planner:
+        """Have what was read be taken away by this; return itself."""
+        self._cleaner = cleaner
+        return self
 
     # -- offsets -------------------------------------------------------------------------------------------------
 
@@ -152,6 +188,8 @@ class Planner:
         moved, and the next call begins from the offset alone.
         """
         at, self._at = self._at, None
+        self._reader = start.get("reader", start.get("sum", ""))  # one that does not clean, or did not, has none
+        self.clean(start)
         if start != at:
             self._resume(start)
         self._refresh()
@@ -165,8 +203,8 @@ class Planner:
         return self._at
 
     def _is_owed(self, start: dict[str, Any]) -> bool:
-        """Tell whether a batch behind `start` has something to say though it has nothing to read (failures 6 and 7)."""
-        if start.get("unkept"):
+        """Tell whether a batch behind `start` has something to say though it has nothing to read (failures 6, 7 and 13)."""
+        if start.get("unkept") or self._arrivals.has_news(start, final=self._frozen):
             return True
         return self._bounded and bool(start.get("plan")) and not start.get("last")
 
@@ -174,8 +212,7 @@ class Planner:
         """Return the plan of the batch that ends at `end`; reads the offset (and its side record), nothing else."""
         check(end)
         plan = end.get("plan", [])
-        entries = self._side.load(plan) if isinstance(plan, dict) else plan
-        return [Split.from_json(entry) for entry in entries]
+        return [Split.from_json(entry) for entry in self._side.load(plan)]
 
     @staticmethod
     def zone(end: dict[str, Any]) -> str | None:
@@ -189,6 +226,8 @@ class Planner:
 
     def tasks(self, end: dict[str, Any]) -> list[list[Split]]:
         """Return the plan packed into tasks: by `tasks` if that is set, else so that each reads about `splitSize`."""
+        if self._cleaner is not None and "reader" in end:
+            self._cleaner.register(end["reader"])  # by now Spark has the offset, and the name with it
         splits = self.splits(end)
         total = sum(weight(split) for split in splits)
         count = self._options["tasks"]
@@ -198,26 +237,55 @@ class Planner:
     def committed(self, end: dict[str, Any]) -> None:
         """Forget side records that no replay can ask for; called when the batch that ends at `end` is done."""
         check(end)
-        plans = [form.get("plan") for form in (end, self._at or {})]
-        self._side.forget_all_but({plan["file"] for plan in plans if isinstance(plan, dict)})
+        forms = (end, self._at or {})
+        lists = [form.get("plan") for form in forms] + [form.get("late", {}).get("files") for form in forms]
+        self._side.forget_all_but({items["file"] for items in lists if isinstance(items, dict)})
+
+    def clean(self, done: dict[str, Any]) -> None:
+        """Take away the files that the batch which ends at `done` has read to their ends, if that was asked for.
+
+        Called when the batch is committed wherever it is written to: before another one is planned behind it, and when another one
+        behind it is replayed. Raises `StorageError` if what could not be taken away cannot be noted either.
+        """
+        if self._cleaner is None:
+            return
+        check(done)
+        read: list[FileVersion] = []
+        with suppress(DamagedState):  # its plan lay beside the offset, and is forgotten: it was cleaned before
+            read = [split.file for split in self.splits(done) if split.end == split.file.size]
+        self._cleaner.clean(done.get("reader", done.get("sum", "")), read, done["sum"])
 
     def _offset(self, cursor: Cursor, splits: list[Split], *, last: bool, unkept: bool = False) -> dict[str, Any]:
         form = {"v": VERSION} | cursor.to_json()
         form["root"] = self._mark
         form["zone"] = self._zone
-        form |= self._arrivals.to_json(cursor)
+        form |= self._arrivals.to_json(cursor, partial(self._side.store, kind=LATE))
         form["plan"] = self._side.store([split.to_json() for split in splits])
         if last:
             form["last"] = True
         if unkept:
             form["unkept"] = True
+        if self._cleaner is not None:
+            form["reader"] = self._reader
         return summed(form)
+
+    def beginning(self, split: Split, room: int) -> Split:
+        """Return the beginning of a split, of at most so many bytes unless it cannot be cut smaller."""
+        return replace(split, end=min(self._dividing.end(split.file, split.start, room), split.end))
+
+    def standing(self, start: dict[str, Any] | None = None) -> NotReadYet:
+        """Return what is not read behind the offset `start`, by the listing of now; `None`: as of the last `latest`. Plans nothing."""
+        if start is not None:
+            self._at = None
+            self._resume(start)
+        late, held, future, waiting = self._arrivals.standing()
+        return NotReadYet(late, held, future, waiting, self._arrivals.scan)
 
     # -- what is new ---------------------------------------------------------------------------------------------
 
     def _reset(self, cursor: Cursor) -> None:
         self._cursor = cursor
-        self._arrivals = Arrivals(self._storage, self._root, self._options)
+        self._arrivals = Arrivals(self._storage, self._root, self._options, quiet=self._dry)
         self._cut_waits = False
 
     def _resume(self, start: dict[str, Any]) -> None:
@@ -231,7 +299,7 @@ class Planner:
             )
         if self._bounded:
             self._frozen = False
-        self._arrivals.look_back(start, self._cursor)
+        self._arrivals.look_back(start, self._cursor, LateFiles.recalled(start, self._side.load))
 
     def _refresh(self) -> None:
         """Take in what is new; an AvailableNow run draws its line: what is there now, and what settles soon, counts."""
@@ -256,7 +324,12 @@ class Planner:
         if now is not None and now.modified_ns > self._storage.now_ns() - self._options["settle"]:
             self._cut_waits = True
             return
-        begun = self._begun.check_rest(cut, self._cursor, now)
+        try:
+            begun = self._begun.check_rest(cut, self._cursor, now)
+        except FileChanged:
+            if self._options["changedFiles"] == "fail":
+                raise
+            return  # the rest is planned as it was: who reads it finds out, and sets it aside
         _log.warning("%s; it has changed behind them, and is read on from there", begun)
         self._arrivals.replaced(cut)
         self._cursor = replace(self._cursor, cut=now)
@@ -296,7 +369,7 @@ class Planner:
         if not first and room is not None and end - start > room:
             return None
         if self._cursor.cut is None:
-            self._arrivals.backlog.take(file)
+            self._arrivals.planned(file)
         return Split(file, start, end)
 
     def _next_file(self) -> FileVersion | None:

@@ -17,17 +17,18 @@ from __future__ import annotations
 import codecs
 from bisect import bisect_right
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
 from penstock import failpoints
-from penstock.errors import BadFile, BadRecord, FileChanged, NotThere, OptionError
+from penstock.errors import BadFile, BadRecord, FileChanged, NotThere, OptionError, PenstockError
 from penstock.formats import ReadFormat, decoder, format_named
 from penstock.formats.account import Account
+from penstock.formats.aside import CHANGE, FILE, Aside, BeginAgain, Policy, about_file, about_records
 from penstock.formats.charsets import (
     UTF_8,
     UTF_8_CHARSET,
@@ -40,13 +41,16 @@ from penstock.formats.charsets import (
 )
 from penstock.formats.codecs import COMPRESSED_NAMES, codec_of, decompressed, unreadable
 from penstock.formats.families import HEAD_BYTES, RecordFormat, TableFormat, separator
-from penstock.formats.lines import BLOCK_BYTES, begun, record_starts, without_bom
-from penstock.formats.malformed import excerpt
+from penstock.formats.lines import BLOCK_BYTES, begun, record_starts, value_ends, with_line_feeds, without_bom
+from penstock.formats.malformed import Sifted, excerpt, nothing_bad, of_records
 from penstock.formats.registry import record_format
 from penstock.formats.strings import checked
-from penstock.source import advice
+from penstock.formats.trials import refused
+from penstock.source import advice, follow
+from penstock.source.archive import archived_version
 from penstock.source.cursor import is_version
 from penstock.source.rescue import rescuing, with_paths
+from penstock.storage import entry_at
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -59,6 +63,9 @@ if TYPE_CHECKING:
     from penstock.storage import Entry, ReadHandle, Storage
 
 _CHUNK_BYTES = 1 << 20
+_CUTS_MAX = 3  # of a file, while one range of it is read
+_HELD_BYTES = 32 << 20  # of a file that may turn out bad
+_Item = TypeVar("_Item")
 EXPANDED_BYTES_MAX = 64 << 30  # of one compressed file
 EXPANSION_MAX = 1000  # uncompressed bytes for one compressed; gzip cannot pass 1,032, a bomb is near it
 FILES_SCHEMA = pa.schema(
@@ -78,8 +85,11 @@ METADATA_TYPE = pa.struct(
 class Reading:
     """How the splits of one source are read; picklable, travels to tasks.
 
+    What `policy` says is set aside goes to `aside`, which a task has.
+
     `format.schema` is the schema of the data; with `metadata` a column of that name is added where `columns` puts it.
-    `follow` allows links that lead out of `root`. Of columns that directories name it knows nothing (see `source.partitions`).
+    `follow` allows links that lead out of `root`. `archive` is where files go that were read: a replay of a batch reads them
+    there. Of columns that directories name it knows nothing (see `source.partitions`).
     """
 
     storage: Storage
@@ -88,6 +98,9 @@ class Reading:
     metadata: str | None = None
     columns: tuple[str, ...] = ()
     follow: bool = False
+    archive: str | None = None
+    policy: Policy = field(default_factory=Policy)
+    aside: Aside | None = None
 
     @property
     def form(self) -> Format:
@@ -96,7 +109,7 @@ class Reading:
 
     def full_path(self, file: FileVersion) -> str:
         """Return the file's path on the storage."""
-        return f"{self.root}/{file.path}" if file.path else self.root
+        return f"{self.root.rstrip('/')}/{file.path}" if file.path else self.root
 
     def in_zone(self, zone: str) -> Reading:
         """Return how the same is read with the times that say no zone in this one."""
@@ -104,6 +117,8 @@ class Reading:
 
     def divisible(self, path: str) -> bool:
         """Tell whether a file of this name may be read in byte ranges."""
+        if self.policy.files and isinstance(self.form, TableFormat):
+            return False  # of a bad file no row is taken, so one task has to see all of it
         return self.form.divisible(self.format, path or self.root)
 
     def admit(self, path: str) -> None:
@@ -119,10 +134,19 @@ class Reading:
             raise BadFile(msg)
 
     def boundary(self, file: FileVersion, anchor: int, target: int) -> int:
-        """Return the first record start at or behind `target`, from the record start `anchor` on; for what is `anchored`."""
-        with self.storage.open(self.full_path(file)) as handle:
-            self._check(handle, file, self.full_path(file))
-            return self.form.boundary(self.format, handle.read, file.size, anchor, target)
+        """Return the first record start at or behind `target`, from the record start `anchor` on; for what is `anchored`.
+
+        A file that has changed, where that is set aside, is not cut: the task that has all of it tells.
+        """
+        path = self.full_path(file)
+        try:
+            with self._open(file, path) as handle:
+                self._check(handle, file, path)
+                return self.form.boundary(self.format, handle.read, file.size, anchor, target)
+        except FileChanged:
+            if not self.policy.changes:
+                raise
+            return file.size
 
     def reach(self, handle: ReadHandle, size: int, at: int) -> int | None:
         """Return where the records end that begin before the cut `at`: what is in front of that, a cut there has read.
@@ -130,6 +154,17 @@ class Reading:
         `None` if there is no such place near; see `Format.reach`.
         """
         return self.form.reach(self.format, handle.read, size, at)
+
+    def is_as_planned(self, split: Split) -> bool:
+        """Tell whether what was planned can be read as it was planned."""
+        if split.followed is not None:
+            try:
+                follow.opened(self.storage, self.root, split).close()
+            except FileChanged:
+                return False
+            return True
+        now = entry_at(self.storage, self.full_path(split.file))
+        return now is not None and is_version(self.storage, now, split.file)
 
     def batches(self, splits: Iterable[Split], account: Account | None = None) -> Iterator[pa.RecordBatch]:
         """Yield the records of the splits, in order; what they have and no column has is entered into `account`.
@@ -140,7 +175,7 @@ class Reading:
         form = self.form
         if isinstance(form, TableFormat):
             for split in splits:
-                yield from self._table(form, split, account)
+                yield from self._guarded(split, lambda split: self._table(form, split, account))
         else:
             yield from self._records(splits, account)
 
@@ -167,10 +202,15 @@ class Reading:
         """
         check = decoder(self.format)
         for piece in _joined(self._pieces(splits), self.format.line_sep):
-            data = _line_feeds(piece.data, self.format.line_sep)
+            data = piece.data
             if not is_utf8(data):
-                self._decode(check, piece)
-            yield data
+                bad = self._decode(check, piece).starts
+                starts = check.starts(data)
+                ends = np.append(starts[1:], len(data))
+                good = ~np.isin(starts, bad)
+                data = of_records(data, starts[good], ends[good])
+            if data:
+                yield _ended(with_line_feeds(data, self.format.line_sep), b"\n")
 
     # -- the planned version -------------------------------------------------------------------------------------
 
@@ -178,6 +218,9 @@ class Reading:
         try:
             return self.storage.open(path)
         except NotThere as error:
+            archived = archived_version(self.storage, self.archive, file) if self.archive else None
+            if archived is not None:
+                return self.storage.open(archived)
             msg = f"{path!r} was planned and is gone; {advice.put_back(file)}, or leave it away, {advice.AGAIN}"
             raise FileChanged(msg) from error
 
@@ -205,10 +248,8 @@ class Reading:
         root, target = self.storage.resolve(self.root), self.storage.resolve(path)
         if target != root and not target.startswith(f"{root.rstrip('/')}/"):
             return False
-        try:
-            return self.storage.stat(target).identity == opened.identity
-        except NotThere:
-            return False
+        planned = entry_at(self.storage, target)
+        return planned is not None and planned.identity == opened.identity
 
     # -- records in bytes ----------------------------------------------------------------------------------------
 
@@ -219,15 +260,16 @@ class Reading:
         for piece in pieces if alone else _joined(pieces, self.format.line_sep):
             origin = piece.origins[0]
             key = origin.charset, piece.columns
-            how = decoders.get(key) or decoders.setdefault(key, self._decoder(*key, account))
-            batch = self._decode(how, piece)
-            if self.format.rescued is not None:
-                batch = self._with_path(batch, how, piece, account)
+            rows_of = decoders.get(key) or decoders.setdefault(key, self._decoder(*key, account))
+            sifted = self._decode(rows_of, piece)
+            batch = sifted.rows
+            if self._rescues(batch):
+                batch = self._with_path(batch, _kept(rows_of, piece, sifted), piece, account)
             if batch.num_rows and self.metadata:
-                starts = self._in_file(how.starts(piece.data), piece.data, origin)
-                yield self._with_metadata(batch, origin.file, starts)
-            elif batch.num_rows:
-                yield batch
+                starts = _kept(rows_of, piece, sifted)
+                yield self._with_metadata(batch, origin.file, self._in_file(starts, piece.data, origin))
+            elif batch.num_rows or (self.aside is not None and self.aside.waits):
+                yield self._with_metadata(batch, origin.file, np.zeros(0, np.int64))
 
     @property
     def gives_utf8(self) -> bool:
@@ -248,9 +290,19 @@ class Reading:
         fmt = self.format if columns is None else replace(self.format, columns=columns)
         return decoder(fmt if self._gives_text else replace(fmt, line_sep=separator(fmt, how), unit=how.unit), account)
 
-    def _decode(self, how: Decoder, piece: _Piece) -> pa.RecordBatch:
+    @property
+    def _sifts(self) -> bool:
+        """Whether records that cannot be read are set aside."""
+        return self.aside is not None and (self.policy.records or self.policy.text)
+
+    def _decode(self, how: Decoder, piece: _Piece) -> Sifted:
+        """Return the rows of a piece and, once they are set aside, the records that cannot be read."""
         try:
-            return how.decode(piece.data)
+            if not self._sifts:
+                return nothing_bad(how.decode(piece.data))
+            sifted = how.sift(piece.data)
+            if len(sifted.starts):
+                self._set_aside(piece, sifted)
         except BadRecord as error:
             origin = piece.origin_of(error.offset or 0)
             place = np.array([(error.offset or 0) - origin.place])
@@ -259,6 +311,48 @@ class Reading:
             hint = "" if is_utf8(piece.data) else "; set encoding to what the file has, or encodingErrors=replace"
             msg = f"{path!r}, byte {offset}: {error.message}{hint}; mend or remove the record {advice.AGAIN}"
             raise BadRecord(msg, path=path, offset=offset) from error
+        return sifted
+
+    def _set_aside(self, piece: _Piece, sifted: Sifted) -> None:
+        """Set aside the bad records of a piece, file by file; `BadRecord` for the first that the user does not want to be."""
+        spans = zip(sifted.starts.tolist(), sifted.ends.tolist(), strict=True)
+        records = [_without_end(piece.data[start:end], self.format.line_sep) for start, end in spans]
+        takes = self.policy.records, self.policy.text
+        if takes[0] != takes[1]:
+            unwanted = next((place for place, record in enumerate(records) if not takes[not is_utf8(record)]), None)
+            if unwanted is not None:
+                message = f"found '{excerpt(records[unwanted])}', {sifted.reasons[unwanted]}"
+                raise BadRecord(message, offset=int(sifted.starts[unwanted]))
+        places = np.array([origin.place for origin in piece.origins])
+        owners = np.searchsorted(places, sifted.starts, side="right") - 1
+        for owner in np.unique(owners).tolist():
+            origin, chosen = piece.origins[owner], np.flatnonzero(owners == owner).tolist()
+            end = places[owner + 1] if owner + 1 < len(places) else len(piece.data)
+            starts = sifted.starts[chosen] - origin.place
+            if origin.raw is None:
+                offsets, held = starts + origin.offset, [records[place] for place in chosen]
+            else:
+                offsets = self._in_file(starts, piece.data[origin.place : end], origin)
+                held = self._raw_records(origin, offsets - origin.offset)
+            lines = about_records(
+                self.full_path(origin.file),
+                offsets,
+                pa.array(held, pa.binary()),
+                [sifted.reasons[place] for place in chosen],
+                modified_ns=origin.file.modified_ns,
+            )
+            self._take(lines)
+
+    def _raw_records(self, origin: _Origin, starts: npt.NDArray[np.int64]) -> list[bytes]:
+        """Return the records that begin at `starts` of what the file has, without what ends them."""
+        raw, how = origin.raw or b"", origin.charset
+        every = record_starts(raw, sep=separator(self.format, how), unit=how.unit)
+        ends = np.append(value_ends(raw, every, sep=separator(self.format, how), unit=how.unit), 0)
+        return [raw[start : ends[np.searchsorted(every, start)]] for start in starts.tolist()]
+
+    def _take(self, lines: pa.RecordBatch) -> None:
+        if self.aside is not None:
+            self.aside.take(lines)
 
     def _in_file(self, starts: npt.NDArray[np.int64], text: bytes, origin: _Origin) -> npt.NDArray[np.int64]:
         """Return where in the file the records begin that begin at `starts` of `text`, all that came from `origin`.
@@ -268,43 +362,199 @@ class Reading:
         if origin.raw is None:
             return starts + origin.offset
         lines = np.searchsorted(record_starts(text, sep=self.format.line_sep), starts, side="right") - 1
-        how = origin.charset
-        return record_starts(origin.raw, sep=separator(self.format, how), unit=how.unit)[lines] + origin.offset
+        written = origin.charset
+        return record_starts(origin.raw, sep=separator(self.format, written), unit=written.unit)[lines] + origin.offset
 
     def _pieces(self, splits: Iterable[Split]) -> Iterator[_Piece]:
         for split in splits:
-            failpoints.hit("source.read")
-            path = self.full_path(split.file)
-            self.admit(split.file.path)
-            with self._open(split.file, path) as handle:
-                self._check(handle, split.file, path)
-                with _named(path):
-                    yield from self._pieces_of(handle, split, codec_of(path))
-                self._check(handle, split.file, path)
+            for item in self._guarded(split, self._read):
+                if isinstance(item, _Piece):
+                    yield item
+                else:
+                    self._take(item)
 
-    def _pieces_of(self, handle: ReadHandle, split: Split, codec: str | None) -> Iterator[_Piece]:
+    def _read(self, split: Split) -> Iterator[_Piece | pa.RecordBatch]:
+        """Yield what one split holds, and lines about what of it could not even be told apart."""
+        failpoints.hit("source.read")
+        path = self.full_path(split.file)
+        self.admit(split.file.path)
+        if split.followed is not None:
+            yield from self._followed(split, path)
+            return
+        with self._open(split.file, path) as handle:
+            self._check(handle, split.file, path)
+            with _named(path):
+                yield from self._pieces_of(handle, split, codec_of(path))
+            self._check(handle, split.file, path)
+
+    def _followed(self, split: Split, path: str) -> Iterator[_Piece | pa.RecordBatch]:
+        """Yield what a split of a followed file holds; where that is cut in the middle, the rest is read of its copy."""
+        at, tries = split.start, _CUTS_MAX
+        while tries:
+            tries -= 1
+            about: list[_Piece | pa.RecordBatch] = []  # lines about records in front of the next piece, or of the end
+            with follow.opened(self.storage, self.root, split) as handle, _named(path):
+                try:
+                    for item in self._pieces_of(handle, replace(split, start=at), None):
+                        about.append(item)
+                        if not isinstance(item, _Piece):
+                            continue
+                        follow.check(handle, split, path)  # before anything is made of it
+                        yield from about
+                        about.clear()
+                        origin = item.origins[0]
+                        at = origin.offset + len(item.data if origin.raw is None else origin.raw)
+                    follow.check(handle, split, path)
+                except FileChanged:
+                    if not tries:
+                        raise
+                else:
+                    yield from about
+                    return
+
+    def _pieces_of(self, handle: ReadHandle, split: Split, codec: str | None) -> Iterator[_Piece | pa.RecordBatch]:
         """Yield what one split holds, as UTF-8 wherever values are made of text. Raises `BadFile`, and `BadRecord` without a path."""
+        refusals: list[tuple[int, bytes, str]] = []
+        if self._sifts and self.policy.records:
+            taking = replace(self, format=replace(self.format, refuse=lambda *refusal: refusals.append(refusal)))
+            for piece in taking._found(handle, split, codec):  # noqa: SLF001 - the same, with a place for what is refused
+                yield from self._refused(split, refusals)
+                yield piece
+            yield from self._refused(split, refusals)
+        else:
+            yield from self._found(handle, split, codec)
+
+    def _refused(self, split: Split, refusals: list[tuple[int, bytes, str]]) -> Iterator[pa.RecordBatch]:
+        """Yield lines about what was refused, and forget it."""
+        if refusals:
+            offsets, records, reasons = zip(*refusals, strict=True)
+            held = [_without_end(record, self.format.line_sep) for record in records]
+            refusals.clear()
+            path, version = self.full_path(split.file), split.file.modified_ns
+            yield about_records(path, np.array(offsets), pa.array(held, pa.binary()), reasons, modified_ns=version)
+
+    def _found(self, handle: ReadHandle, split: Split, codec: str | None) -> Iterator[_Piece | pa.RecordBatch]:
         form, fmt = self._in_records, self.format
         known = None if by_mark(fmt.encoding) else charset(fmt.encoding, b"")
         in_place = form.in_bytes(fmt)
         decodes = in_place and self._gives_text and not (known == UTF_8_CHARSET and fmt.errors == "fail")
         _check_range(split, whole=not in_place or codec is not None)
-        chunks, how = _opened(handle, split.file.size, codec, fmt.encoding, known)
+        chunks, written = _opened(handle, split.file.size, codec, fmt.encoding, known)
         read = self._blocks if in_place else self._decoded
-        header, blocks = read(handle, split, chunks, how)
+        header, blocks = read(handle, split, chunks, written)
         columns = None
         if header:
-            columns = form.columns(fmt, self._text(header, 0, how) if decodes else header)
+            columns = form.columns(fmt, self._text(header, 0, written) if decodes else header)
         for offset, data in blocks:
-            text = self._text(data, offset, how) if decodes else data
-            yield _Piece(text, [_Origin(0, split.file, offset, how, None if text is data else data)], columns)
+            if decodes and self._sifts and self.policy.text:
+                yield from self._legible(split.file, offset, data, written, columns)
+                continue
+            text = self._text(data, offset, written) if decodes else data
+            yield _Piece(text, [_Origin(0, split.file, offset, written, None if text is data else data)], columns)
+
+    def _legible(
+        self, file: FileVersion, offset: int, data: bytes, how: Charset, columns: tuple[str, ...] | None
+    ) -> Iterator[_Piece | pa.RecordBatch]:
+        """Yield what of a block is text, and a line about each record that is none; a piece ends in front of one."""
+        starts = self._in_records.record_starts(self.format, data, how)
+        bounds = [*starts.tolist(), len(data)]
+        bad = refused(
+            len(starts), lambda low, high: _undecoded(data[bounds[low] : bounds[high]], how.codec, self._errors)
+        )
+        at = 0
+        for place, _ in [*bad, (len(starts), None)]:
+            if bounds[place] > at:
+                part = data[at : bounds[place]]
+                text = self._text(part, offset + at, how)
+                yield _Piece(text, [_Origin(0, file, offset + at, how, None if text is part else part)], columns)
+            at = bounds[min(place + 1, len(starts))]
+        if bad:
+            ends = [*value_ends(data, starts, sep=separator(self.format, how), unit=how.unit).tolist()]
+            records = pa.array([data[bounds[place] : ends[place]] for place, _ in bad], pa.binary())
+            reasons = [f"expected {self.format.encoding}"] * len(bad)
+            offsets = offset + starts[[place for place, _ in bad]]
+            yield about_records(self.full_path(file), offsets, records, reasons, modified_ns=file.modified_ns)
+
+    # -- what cannot be read as a whole ----------------------------------------------------------------------------
+
+    def _guarded(self, split: Split, read: Callable[[Split], Iterator[_Item]]) -> Iterator[_Item]:
+        """Yield what is read of a split, or set it aside: nothing of a bad file is yielded, and nothing of a range that changed.
+
+        What is read is held back until it is known to be whole, as long as that is little. Of more, what was yielded has to be
+        dropped if it turns out bad: the task begins again, and looks at everything before it yields any of it.
+        """
+        aside = self.aside
+        if aside is None or not (self.policy.files or self.policy.changes):
+            yield from read(split)
+            return
+        held: list[_Item] = []
+        size = 0
+        try:
+            items = read(split)
+            for item in items:
+                held.append(item)
+                size += _size_of(item)
+                if size > _HELD_BYTES:
+                    break
+            if size > _HELD_BYTES and not aside.restarts:
+                held.clear()
+                for _ in items:  # to the end, whatever it holds
+                    pass
+                items = read(split)
+        except (BadFile, BadRecord, FileChanged) as error:
+            self._set_split_aside(split, error, aside)
+            return
+        yield from held
+        try:
+            yield from items
+        except (BadFile, BadRecord, FileChanged) as error:
+            if not aside.restarts or not self._takes(error):
+                raise
+            aside.restarts = False
+            raise BeginAgain from error
+
+    def _takes(self, error: PenstockError) -> bool:
+        """Tell whether what an error is about is set aside."""
+        return self.policy.changes if isinstance(error, FileChanged) else self.policy.files
+
+    def _set_split_aside(self, split: Split, error: BadFile | BadRecord | FileChanged, aside: Aside) -> None:
+        """Set aside the range of a file that changed, or a file that is bad: once, whatever ranges of it were planned.
+
+        A file that is read in ranges is bad only by what it begins with, in each of them alike; the first one tells.
+        """
+        if not self._takes(error):
+            raise error
+        whole = isinstance(error, BadFile)
+        if whole and split.start:
+            return
+        span = (0, split.file.size) if whole else (split.start, split.end - split.start)
+        code = CHANGE if isinstance(error, FileChanged) else FILE
+        aside.take(
+            about_file(
+                self.full_path(split.file),
+                offset=span[0],
+                size=span[1],
+                modified_ns=split.file.modified_ns,
+                reason=error.message,
+                code=code,
+            )
+        )
 
     def _blocks(self, handle: ReadHandle, split: Split, chunks: Iterator[bytes] | None, how: Charset) -> Found:
         """Return what a split holds as the file has it."""
         form, fmt = self._in_records, self.format
         if chunks is not None:
             return form.streamed(fmt, chunks, how)
-        return form.ranged(fmt, handle.read, split.file.size, (split.start, split.end), how)
+        size, span, base = split.file.size, (split.start, split.end), split.followed.base if split.followed else 0
+        if not base or form.anchored:
+            return form.ranged(fmt, handle.read, size, span, how)
+
+        def behind(offset: int, length: int) -> bytes:
+            return handle.read(base + offset, length)
+
+        unmarked = replace(how, bom=b"")
+        header, ranged = form.ranged(fmt, behind, size - base, (span[0] - base, span[1] - base), unmarked)
+        return header, ((offset + base, data) for offset, data in ranged)
 
     def _decoded(self, handle: ReadHandle, split: Split, chunks: Iterator[bytes] | None, how: Charset) -> Found:
         """Return what a file holds that is decoded as a stream, offsets in its UTF-8. Raises `BadRecord` without a path."""
@@ -327,14 +577,18 @@ class Reading:
             begin = int(starts[np.searchsorted(starts, error.start, side="right") - 1])
             raise _undecodable(data[error.start : error.start + 4], offset + begin, self.format.encoding) from error
 
-    def _with_path(self, batch: pa.RecordBatch, how: Decoder, piece: _Piece, account: Account) -> pa.RecordBatch:
-        """Return the rows with whole objects in the column for what is rescued, each with the path of its file."""
+    def _rescues(self, batch: pa.RecordBatch) -> bool:
+        """Tell whether something was rescued of a row."""
         name = self.format.rescued
-        place = batch.schema.get_field_index(name)
-        if batch.column(place).null_count == batch.num_rows:
-            return batch
+        return name is not None and int(batch.column(name).null_count) < batch.num_rows
+
+    def _with_path(
+        self, batch: pa.RecordBatch, starts: npt.NDArray[np.int64], piece: _Piece, account: Account
+    ) -> pa.RecordBatch:
+        """Return the rows with whole objects in the column for what is rescued, each with the path of its file."""
+        place = batch.schema.get_field_index(self.format.rescued)
         places = np.array([origin.place for origin in piece.origins])
-        origins = np.searchsorted(places, how.starts(piece.data), side="right") - 1
+        origins = np.searchsorted(places, starts, side="right") - 1
         paths = [self.full_path(origin.file) for origin in piece.origins]
         return batch.set_column(
             place, batch.schema.field(place), with_paths(batch.column(place), paths, origins, account)
@@ -410,6 +664,11 @@ class _Origin(NamedTuple):
     offset: int
     charset: Charset
     raw: bytes | None
+
+
+def _kept(rows_of: Decoder, piece: _Piece, sifted: Sifted) -> npt.NDArray[np.int64]:
+    """Return where in a piece the records begin that are rows."""
+    return np.setdiff1d(rows_of.starts(piece.data), sifted.starts, assume_unique=True)
 
 
 @dataclass
@@ -513,8 +772,8 @@ def _transcoded(chunks: Iterable[bytes], codec: str, errors: str, taken: int) ->
         at = taken - len(error.object) + error.start
         raise _undecodable(error.object[error.start : error.start + 4], at, codec) from error
     except UnicodeEncodeError as error:
-        found = error.object[error.start].encode("ascii", "backslashreplace")
-        raise _undecodable(found, max(taken - _CHUNK_BYTES, 0), codec) from error
+        character = error.object[error.start].encode("ascii", "backslashreplace")
+        raise _undecodable(character, max(taken - _CHUNK_BYTES, 0), codec) from error
 
 
 def _undecodable(found: bytes, offset: int, encoding: str) -> BadRecord:
@@ -524,12 +783,24 @@ def _undecodable(found: bytes, offset: int, encoding: str) -> BadRecord:
     return BadRecord(msg, offset=offset)
 
 
-def _line_feeds(data: bytes, sep: bytes | None) -> bytes:
+def _undecoded(data: bytes, codec: str, errors: str) -> UnicodeDecodeError | None:
+    try:
+        to_utf8(data, codec, errors)
+    except UnicodeDecodeError as error:
+        return error
+    return None
+
+
+def _without_end(record: bytes, sep: bytes | None) -> bytes:
+    """Return a record without what ends it."""
     if sep is not None:
-        data = data if sep == b"\n" else data.replace(sep, b"\n")
-    elif b"\r" in data:
-        data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-    return data if data.endswith(b"\n") else data + b"\n"
+        return record.removesuffix(sep)
+    return record[:-2] if record.endswith(b"\r\n") else record[:-1] if record.endswith((b"\n", b"\r")) else record
+
+
+def _size_of(item: _Piece | pa.RecordBatch) -> int:
+    """Return about how much memory an item takes."""
+    return len(item.data) if isinstance(item, _Piece) else int(item.nbytes)
 
 
 def _printable(path: str) -> str:

@@ -37,25 +37,26 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from penstock import clock
 from penstock.clock import SECOND_NS
-from penstock.errors import OptionError, StorageError
+from penstock.errors import StorageError
 from penstock.source.cursor import FileVersion
+from penstock.source.globs import expression
+from penstock.source.where import ALWAYS, PlaceBelow, Selection, changed_between, where
 from penstock.storage import Entry, Link, entry_at
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 
     from penstock.options import Options
+    from penstock.source.where import Rest
     from penstock.storage import Storage
 
 _HIDDEN = re.compile(r"[._]|.*(\._COPYING_|\.tmp|\.inprogress)$", re.DOTALL)
-_GLOB = re.compile(r"\\(.)|\[([!^]?)(\]?[^\]]*)\]|.", re.DOTALL)
-_NESTED = re.compile(r"[\\\[&~|]")  # means something in Python's sets of characters
-_ALTERNATIVES = {"{": "(?:", ",": "|", "}": ")"}
 _TRUST_NS = 2 * SECOND_NS  # coarsest time stamps of file systems in use: 2 s on FAT
 _LOOK_AGAIN = 500
 _ALL_SECONDS = 30.0
 _ALL_SHARE = 100  # so that listing what shows no change takes one percent of the time
 _NEVER = -(1 << 63)
+_ALL = PlaceBelow()
 
 
 def hidden(name: str) -> bool:
@@ -73,32 +74,8 @@ def name_filter(glob: str | None, pattern: str | None) -> Callable[[str], bool]:
 
     Raises `OptionError` for a glob that is not one. A `.` of the pattern is any character: names may hold line breaks.
     """
-    tests = [re.compile(text, re.DOTALL) for text in (pattern, glob and _expression(glob)) if text]
+    tests = [re.compile(text, re.DOTALL) for text in (pattern, glob and expression(glob)) if text]
     return lambda name: all(test.fullmatch(name) for test in tests)
-
-
-def _expression(glob: str) -> str:
-    """Return the regular expression of a glob as Spark has them: `*`, `?`, `[a-z]`, `[^a]`, `{json,csv}`, quoted by a backslash."""
-    expression, depth = "", 0
-    for match in _GLOB.finditer(glob):
-        sign, quoted, negated, characters = match.group(0, 1, 2, 3)
-        if quoted:
-            expression += re.escape(quoted)
-        elif characters:
-            expression += "[" + "^" * bool(negated) + _NESTED.sub(r"\\\g<0>", characters) + "]"
-        elif sign in _ALTERNATIVES and (depth or sign == "{"):
-            expression += _ALTERNATIVES[sign]
-            depth += (sign == "{") - (sign == "}")
-        elif sign == "[":
-            expression += sign  # of a set that does not end: no regular expression either
-        else:
-            expression += {"*": ".*", "?": "."}.get(sign) or re.escape(sign)
-    try:
-        re.compile(expression)
-    except re.error as error:
-        msg = f"pathGlobFilter={glob!r} is not a glob: {error}; expected one such as *.json or *.{{json,csv}}"
-        raise OptionError(msg) from error
-    return expression
 
 
 class Arrival(NamedTuple):
@@ -134,14 +111,17 @@ class _Directory:
     names: Mapping[str, Hashable] = field(default_factory=dict)
     files: dict[str, Entry] = field(default_factory=dict)
     children: set[str] = field(default_factory=set)
+    place: PlaceBelow = _ALL
 
 
 class Scan:
     """The files below one path, as of the last `refresh`. Not shared between threads.
 
-    Directories are entered with `recursive`, and those whose names are `k=v` with `partitions`; `passed_over` has the others that
-    the last `refresh` met. `follow` allows links that lead out of `root`; else `outside` has those that it met. `identity` is
-    that of what is at `root`.
+    What is read of it is what `rests` lead to (see `source.where`). Inside of that directories are entered with `recursive`, and
+    those whose names are `k=v` with `partitions`; `passed_over` has the others that the last `refresh` met. `changed` is when files
+    must have been modified: behind the first time, in front of the second. `follow` allows links that lead out of `root`; else
+    `outside` has those that it met. `identity` is that of what is at `root`. `selected` says which paths and times are read, where
+    that is not all.
     """
 
     def __init__(
@@ -153,11 +133,18 @@ class Scan:
         follow: bool,
         accept: Callable[[str], bool],
         partitions: bool = False,
+        rests: tuple[Rest, ...] = ((),),
+        changed: tuple[int, int] = ALWAYS,
     ) -> None:
         self._storage = storage
         self._root = root
-        self._recursive = recursive
+        self._base = root.rstrip("/")  # what paths below it begin with, also below /
         self._partitions = partitions
+        self._selection = Selection(rests, lambda name: recursive or (partitions and is_partition(name)))
+        self._always = changed == ALWAYS
+        self._changed_behind_ns, self._changed_before_ns = changed
+        paths = [] if rests == ((),) else sorted("/".join(name.text for name in rest) for rest in rests)
+        self.selected = [*paths, *(() if changed == ALWAYS else changed)]
         self._follow = follow
         self._accept = accept
         self._directories: dict[str, _Directory] = {}
@@ -180,6 +167,8 @@ class Scan:
             follow=options["followSymlinks"],
             accept=name_filter(options["pathGlobFilter"], options["pattern"]),
             partitions=options["partitionColumns"] == "auto",
+            rests=where(options).rests,
+            changed=changed_between(options),
         )
 
     def refresh(self, look_at: Iterable[str] = ()) -> Changes:
@@ -209,6 +198,37 @@ class Scan:
             now = clock.monotonic()
             self._all_at = now + max(_ALL_SECONDS, _ALL_SHARE * (now - began))
         return self._changes
+
+    def files(self) -> Iterator[FileVersion]:
+        """Yield the files that there were at the last refresh, in no order."""
+        for folder, known in self._directories.items():
+            of_time = (item for item in known.files.items() if self._always or self._is_of_time(item[1]))
+            yield from (_version(folder, name, entry) for name, entry in of_time)
+
+    def left_out(self) -> Iterator[tuple[str, str]]:
+        """Yield the path of what the last refresh has met and left out, and why, in a word.
+
+        `hidden` by its name; `name`: refused by a filter; `time`: modified when it is not asked for; `directory` that is not entered;
+        `link` that leads out; `no file`.
+        """
+        yield from ((path, "link") for path in self.outside)
+        for folder, known in self._directories.items():
+            others = (name for name, entry in known.files.items() if not self._always and not self._is_of_time(entry))
+            yield from ((_joined(folder, name), "time") for name in others)
+            reasons = ((name, self._no_file(folder, known, name)) for name in known.names.keys() - known.files.keys())
+            yield from ((_joined(folder, name), reason) for name, reason in reasons if reason)
+
+    def _no_file(self, folder: str, known: _Directory, name: str) -> str:
+        """Return why something is no file that is read; "" for what is entered."""
+        if name in known.children:
+            return "" if self._selection.below(_joined(folder, name)) is not None else "directory"
+        if hidden(name):
+            return "hidden"
+        return name and ("no file" if self._accept(name) else "name")
+
+    def has_name(self, name: str) -> bool:
+        """Tell whether the path had an entry of this name at the last refresh, hidden or not."""
+        return "" in self._directories and name in self._directories[""].names
 
     def has_files(self) -> bool:
         """Tell whether there was any file at the last refresh."""
@@ -240,7 +260,7 @@ class Scan:
                 continue  # a loop or a second way by a symbolic link: once is enough
             seen.add(folder)
             entered.add(entry.identity)
-            directory = self._directories.setdefault(folder, _Directory())
+            directory = self._directories.setdefault(folder, _Directory(place=self._selection.below(folder) or _ALL))
             directory.arrived_ns = arrived_ns
             self._directory(folder, directory, entry, everything=everything)
             for child in self._children(folder, directory, linked=linked):
@@ -253,8 +273,9 @@ class Scan:
     ) -> Iterator[tuple[bool, str, Entry, int | None]]:
         """Yield (reached by a link, path, entry, arrival), which sorts directories reached by links behind all others."""
         for name in directory.children:
-            if not self._is_entered(name):
-                self.passed_over.add(_joined(folder, name))
+            if self._selection.below(_joined(folder, name)) is None:
+                if directory.place.inside:
+                    self.passed_over.add(_joined(folder, name))
                 continue
             is_link = isinstance(directory.names[name], Link)
             full = self._followed(folder, name) if is_link else self._full(folder, name)
@@ -262,9 +283,6 @@ class Scan:
                 entry = self._storage.stat(full)
                 arrived_ns = None if is_link else _later(directory.arrived_ns, entry.arrived_ns)
                 yield linked or is_link, _joined(folder, name), entry, arrived_ns
-
-    def _is_entered(self, name: str) -> bool:
-        return self._recursive or (self._partitions and is_partition(name))
 
     def _leave(self, folder: str) -> None:
         for name in list(self._directories[folder].files):
@@ -277,8 +295,8 @@ class Scan:
         if not everything and stamp == known.stamp and newest < known.listed_ns - _TRUST_NS:
             return
         listed_ns = self._storage.now_ns()
-        full = f"{self._root}/{folder}" if folder else self._root
-        before, now = known.names, self._storage.names(full)
+        full = f"{self._base}/{folder}" if folder else self._root
+        before, now = known.names, self._names(folder, full, known.place)
         known.names, listed = now, len(now)
         self._changed(folder, known, before, now)
         for name in before.keys() - now.keys():
@@ -287,16 +305,24 @@ class Scan:
         known.listed_ns = listed_ns
         known.stamp = stamp if len(now) == listed else None  # a link that leads nowhere may come to
 
+    def _names(self, folder: str, full: str, place: PlaceBelow) -> dict[str, Hashable]:
+        """Return what is in a directory; on the way of paths that name each directory only what they name: it need not be listed."""
+        only = place.only()
+        if only is None:
+            return self._storage.names(full)
+        entries = ((name, entry_at(self._storage, self._full(folder, name))) for name in only)
+        return {name: entry for name, entry in entries if entry is not None}
+
     def _changed(
         self, folder: str, known: _Directory, before: Mapping[str, Hashable], now: dict[str, Hashable]
     ) -> None:
         """Look at names that are new, or another file's; take out of `now` those with nothing behind them."""
-        hollow = []
+        hollow, inside = [], known.place.inside
         # Comparing 100,000 names to find a new one takes 20 ms: no step of Python is taken for each.
         differs = map(ne, map(before.get, now), now.values())
         for name in compress(now, differs):
             known.children.discard(name)
-            concealed = hidden(name)
+            concealed = hidden(name) and not known.place.names(name)
             if concealed and not self._is_hidden_partition(name):
                 continue
             listed = now[name]
@@ -305,7 +331,8 @@ class Scan:
                 hollow.append(name)
             elif entry.is_directory:
                 known.children.add(name)
-            self._note(folder, name, None if concealed else self._counted(name, entry))
+            counts = not concealed and (inside or known.place.takes_file(name))
+            self._note(folder, name, self._counted(name, entry) if counts else None)
         for name in hollow:
             del now[name]
 
@@ -317,6 +344,10 @@ class Scan:
         """Return the entry if it is a file that is read, by its name."""
         return entry if entry is not None and entry.is_file and self._accept(name) else None
 
+    def _is_of_time(self, entry: Entry) -> bool:
+        """Tell whether the file is read, by its time. Others are looked at all the same: each may be written again."""
+        return self._changed_behind_ns < entry.modified_ns < self._changed_before_ns
+
     def _note(self, folder: str, name: str, entry: Entry | None) -> None:
         """Note what the file is now, `None` if it is not there, and whether that is another version than before."""
         directory = self._directories[folder]
@@ -325,9 +356,9 @@ class Scan:
             directory.files[name] = entry
             if before is not None and _version(folder, name, before) == _version(folder, name, entry):
                 return
-        if before is not None:
+        if before is not None and (self._always or self._is_of_time(before)):
             self._changes.gone.append(_version(folder, name, before))
-        if entry is not None:
+        if entry is not None and (self._always or self._is_of_time(entry)):
             is_link = isinstance(directory.names.get(name), Link)
             arrived_ns = None if is_link else _later(directory.arrived_ns, entry.arrived_ns)
             self._changes.came.append(Arrival(_version(folder, name, entry), arrived_ns))
@@ -352,7 +383,7 @@ class Scan:
         return None if full is None else entry_at(self._storage, full)
 
     def _full(self, folder: str, name: str) -> str:
-        return f"{self._root}/{folder}/{name}" if folder else f"{self._root}/{name}"
+        return f"{self._base}/{folder}/{name}" if folder else f"{self._base}/{name}"
 
     def _followed(self, folder: str, name: str) -> str | None:
         """Return what a link leads to, None if that is not to be read."""

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from penstock.options import Options
 
 METADATA = "struct<path: string, modified: timestamp, size: bigint, offset: bigint>"
+BAD = "struct<path: string, offset: bigint, record: binary, reason: string>"
 FILES = "path string, modified timestamp, size bigint"
 SPLITS = "splits string"
 INFER = "infer"
@@ -24,5 +25,6 @@ def default_schema(options: Options) -> str:
     if kind is None:
         msg = f"format={options['format']} needs a schema; add .schema('id bigint, name string') with your columns, or schema=infer"
         raise OptionError(msg)
-    metadata = options["metadataColumn"]
-    return f"value {kind}" + (f", `{metadata.replace('`', '``')}` {METADATA}" if metadata else "")
+    structs = {"metadataColumn": METADATA, "badRecordColumn": BAD}
+    added = [f", `{options[name].replace('`', '``')}` {struct}" for name, struct in structs.items() if options[name]]
+    return f"value {kind}" + "".join(added)

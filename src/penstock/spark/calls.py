@@ -32,6 +32,7 @@ from pyspark.sql.types import StructType
 
 from penstock import unique
 from penstock.aio.carry import Form
+from penstock.aio.commons import Cache
 from penstock.aio.function import Adapted, AsyncFunction
 from penstock.aio.latency import milliseconds
 from penstock.aio.outcome import Counts
@@ -92,9 +93,11 @@ class AsyncMap:
         batch_wait: float = 0.01,
         on_error: str | Callable[[Any, BaseException], Any] = "fail",
         drain: float | None = None,
+        cache: Cache | None = None,
     ) -> None:
         _check_on_error(on_error)
         _check_retry(retry)
+        _check_cache(cache, share)
         outputs = to_arrow(ddl.schema_json(schema))
         settings = Settings(
             capacity=capacity,
@@ -106,6 +109,7 @@ class AsyncMap:
             batch_size=batch_size,
             batch_wait=batch_wait,
             drain=drain,
+            cache=cache,
         )
         shape = Shape(outputs, flag(keep_input, name="keep_input"), on_error == "column")
         function = Adapted(fn)
@@ -227,6 +231,7 @@ def async_map(
     - `retry=None`: a `Retry`.
     - `rate=None`: calls of the whole query, "500/s"; each task that can run at a time has an equal part.
     - `share=None`: columns; rows with equal values share the call that is in flight.
+    - `cache=None`: a `Cache`; rows whose values of `share` were called for before take that result as long as it is kept.
     - `batch_size=1`, `batch_wait=0.01`: `fn(rows, calls)` is given up to so many rows, gathered so long, in seconds.
     - `on_error="fail"`: fails the task at once; "column": the row is emitted with `_error`; or a function of (row, error).
     - `drain=None`: seconds that calls under way have at the end of a batch of a stream; what is left is carried over in Spark's
@@ -387,6 +392,15 @@ def _check_on_error(on_error: object) -> None:
 def _check_retry(retry: object) -> None:
     if not isinstance(retry, (Retry, NoneType)):
         msg = f"retry={retry!r}; expected a penstock.Retry, Retry(max_attempts=3) for example"
+        raise OptionError(msg)
+
+
+def _check_cache(cache: object, share: object) -> None:
+    if not isinstance(cache, (Cache, NoneType)):
+        msg = f"cache={cache!r}; expected a penstock.Cache, Cache(ttl='5m') for example"
+        raise OptionError(msg)
+    if cache is not None and share is None:
+        msg = "cache needs share: the columns by whose values results are kept; add share='user' for example"
         raise OptionError(msg)
 
 

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from penstock.source.cursor import Split
+    from penstock.source.followed import FollowPlanner
     from penstock.source.plan import Planner
     from penstock.spark.writer import StreamWriter
 
@@ -110,11 +111,12 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """The source of one query. Plans in the source's process, reads in tasks; see `source.plan` and `source.read`."""
 
     def __init__(self, options: Options, schema: str) -> None:
-        from penstock.source.configured import reading
+        from penstock.source.configured import check_plain, reading
 
+        check_plain(options)
         self._options = options
         self._reading = reading(options, schema)
-        self._planner: Planner | None = None
+        self._planner: Planner | FollowPlanner | None = None
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """Return where a new query starts."""
@@ -132,9 +134,13 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Plan the next batch; Trigger.Once asks for all that is available."""
         return self._planning().latest(start, limited=not isinstance(limit, ReadAllAvailable))
 
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:  # noqa: ARG002 - Spark's signature
-        """Return the tasks of a batch, from its end offset alone; the first call after a restart."""
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """Return the tasks of a batch, from its end offset alone; the first call after a restart.
+
+        The batch that ended at `start` is committed, since Spark goes on from there.
+        """
         planner = self._planning()
+        planner.clean(start)
         zone = planner.zone(end)
         return [SplitsPartition(tuple(task), zone) for task in planner.tasks(end)]
 
@@ -156,7 +162,7 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def stop(self) -> None:
         """Do nothing: the planner holds no resources."""
 
-    def _planning(self) -> Planner:
+    def _planning(self) -> Planner | FollowPlanner:
         if self._planner is None:
             from penstock.source.configured import planner
 

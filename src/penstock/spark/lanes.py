@@ -144,7 +144,7 @@ def unpacked(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 def _packed(batches: Iterator[pa.RecordBatch], form: Form, operator: str, *, keyed: bool) -> Iterator[pa.RecordBatch]:
     """Yield chunks of a partition's rows, each for one lane; an empty one for a lane that has none of them."""
-    query, number, partition = task_batch()
+    query, number, partition, _ = task_batch()
     origin = f"{query}-{operator}-{number}-{partition}-"
     keys = _lanes(int(_property(_PARTITIONS) or _PARTITIONS_DEFAULT))
     sent = [0] * len(keys)

@@ -26,8 +26,8 @@ def local_session(
     passes through the JVM, so it need not optimise its code, and is ready sooner; else the format is registered, too, so
     that what a query leaves open is published when it stops. `quiet` keeps Spark's log to errors, and those of ours to a line.
 
-    Raises `DependencyError` where no session can start, with what to do; `penstock doctor` has more. A `PYSPARK_PYTHON` that
-    names another Python than this one is honoured, and told: it takes time.
+    Raises `OptionError` for a `master` that is none, `DependencyError` where no session can start, with what to do; `penstock doctor`
+    has more. A `PYSPARK_PYTHON` that names another Python than this one is honoured, and told: it takes time.
     """
     require_pyspark()
     from pyspark.sql import SparkSession

@@ -42,7 +42,7 @@ def register(spark: SparkSession) -> None:
     if spark in _registered:
         return
     register_formats(spark)
-    say_zone()
+    say_zone(remote=is_remote(spark))
     if is_remote(spark):
         # Its queries end elsewhere: their parts are published when they are idle, or their application ends.
         return

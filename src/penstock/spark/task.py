@@ -16,11 +16,14 @@ _RUN_ID = "spark.jobGroup.id"
 
 def task_batch() -> Task:
     """Return which task of which batch this runs in; `OptionError` where it is of no streaming query."""
+    from pyspark import TaskContext
+
     query, batch, partition = task_place()
     if query is None or batch is None:
         msg = "not in a task of a streaming query: the penstock sink is used with writeStream"
         raise OptionError(msg)
-    return Task(query, batch, partition)
+    context = TaskContext.get()
+    return Task(query, batch, partition, context.attemptNumber() if context else 0)
 
 
 def task_place() -> tuple[str | None, int | None, int]:

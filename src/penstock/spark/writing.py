@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 from penstock.formats.account import Account, Watch
 from penstock.formats.schema import conform, to_arrow
 from penstock.formats.strings import checked
-from penstock.ingestion.stage import Stage, passes_text
+from penstock.ingestion.stage import CarriedRows, Stage, passes_text
 from penstock.sink.batches import FileBatches
 from penstock.sink.existing import STAGE
 from penstock.sink.sink import Sink
+from penstock.sink.tolerance import Tolerance
 from penstock.storage import locate
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from penstock.formats.aside import Aside
     from penstock.options import Options
 
 
@@ -28,16 +30,23 @@ def open_files(options: Options, schema: str, sink_id: str) -> FileBatches:
     arrow = Stage.of(stage).schema if stage else to_arrow(schema)
     storage, root = locate(options["path"])
     sink = Sink(storage, root, options, sink_id)
-    return FileBatches(sink, arrow, partial(_of_splits, options) if stage else partial(_of_spark, options, arrow))
+    if not stage:
+        return FileBatches(sink, arrow, partial(_of_spark, options, arrow))
+    source = Stage.of(stage).options
+    tolerance = Tolerance(source["maxBadRecords"], source["maxBadFraction"])
+    return FileBatches(sink, arrow, partial(_of_splits, options), tolerance)
 
 
 def _of_spark(
-    options: Options, schema: pa.Schema, rows: Iterator[pa.RecordBatch], account: Account
+    options: Options, schema: pa.Schema, rows: Iterator[pa.RecordBatch], account: Account, _: Aside
 ) -> Iterable[pa.RecordBatch]:
     """Return Spark's rows in the schema of the sink, with strings that are text."""
     return Watch(schema, account).through(checked(conform(batch, schema), options["encodingErrors"]) for batch in rows)
 
 
-def _of_splits(options: Options, rows: Iterator[pa.RecordBatch], account: Account) -> Iterable[pa.RecordBatch | bytes]:
+def _of_splits(
+    options: Options, rows: Iterator[pa.RecordBatch], account: Account, aside: Aside
+) -> Iterable[pa.RecordBatch | bytes]:
     """Return what the stage of an ingest makes of the splits that Spark's rows carry."""
-    return Stage.of(options[STAGE]).rows(rows, account, text=passes_text(options), errors=options["encodingErrors"])
+    stage, errors = Stage.of(options[STAGE]), options["encodingErrors"]
+    return CarriedRows(stage, rows, account, aside, text=passes_text(options), errors=errors)

@@ -12,7 +12,7 @@ file itself, and nothing asks which back end it has. `tests/support/storage_cont
 
 from __future__ import annotations
 
-from penstock.storage._base import TEMPORARY, Entry, Hold, Link, ReadHandle, Storage, WriteHandle, entry_at
+from penstock.storage._base import TEMPORARY, Entry, Hold, Link, ReadHandle, Storage, WriteHandle, entry_at, names_at
 from penstock.storage._file import SeekableFile
 from penstock.storage._hdfs import HdfsStorage
 from penstock.storage._host import (
@@ -53,6 +53,7 @@ __all__ = [
     "is_file",
     "listening",
     "locate",
+    "names_at",
     "no_longer_listening",
     "probe",
     "temporary_directory",

@@ -160,12 +160,20 @@ class Storage(Protocol):
     def addressed_as(self, other: Storage, path: str) -> str:
         """Return the path as `other` writes it, where both are one file system that has two addresses; else as it stands."""
 
-    def publish(self, source: str, target: str) -> None:
+    def take(self, source: str, target: str) -> None:
+        """Move whatever is at `source`, as it is, to a name that nobody else can have: a new one in a directory of the caller's own.
+
+        `NotThere` if nothing is there. It is one step: what takes the name `source` meanwhile stays. Not durable by itself: a power
+        cut leaves it under the one name or the other. Where files cannot be moved it is a copy and a delete of what was copied.
+        """
+
+    def publish(self, source: str, target: str, *, as_it_is: bool = False) -> None:
         """Move a synced file to a name nobody has; never replaces (`AlreadyThere`).
 
         Durable under the new name before the old name goes: a crash leaves the old name, both, or the new name.
         Called again after a crash in between it completes: both names of one file count as not yet moved; the
-        new name alone raises `NotThere`. The file becomes readable as its directory's defaults say.
+        new name alone raises `NotThere`. The file becomes readable as its directory's defaults say, or stays `as_it_is`: a file
+        of somebody else, whose owner has said who may read it.
         """
 
     def put_if_absent(self, path: str, data: bytes) -> None:
@@ -179,6 +187,13 @@ class Storage(Protocol):
 
     def delete(self, path: str) -> None:
         """Remove the file, or the directory if it is empty; nothing there is no error. Not durable by itself."""
+
+    def move_directory(self, source: str, target: str) -> None:
+        """Move a directory with all that is in it to a name nobody has, whole or not at all; durable on return.
+
+        `AlreadyThere` if the name is taken, `NotThere` if there is no such directory: called again after a crash, it may have
+        been moved. `NotSupported` where the storage cannot. Of two that move to one name at one time, either may find it taken.
+        """
 
     def make_directory(self, path: str, *, private: bool = False) -> None:
         """Make the directory and its missing parents, durably; there already is no error.
@@ -199,3 +214,11 @@ def entry_at(storage: Storage, path: str) -> Entry | None:
         return storage.stat(path)
     except NotThere:
         return None
+
+
+def names_at(storage: Storage, directory: str) -> list[str]:
+    """Return the names of what is in a directory, none if it is not there; else as `Storage.names`."""
+    try:
+        return list(storage.names(directory))
+    except NotThere:
+        return []

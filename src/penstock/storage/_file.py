@@ -6,7 +6,7 @@ import io
 from typing import Protocol
 
 
-class _Readable(Protocol):
+class _ReadInPlaces(Protocol):
     """What is read of a `ReadHandle`."""
 
     def read(self, offset: int, length: int) -> bytes: ...
@@ -15,7 +15,7 @@ class _Readable(Protocol):
 class SeekableFile(io.RawIOBase):
     """The first `size` bytes of an open file. Closing it leaves the handle to its opener."""
 
-    def __init__(self, handle: _Readable, size: int) -> None:
+    def __init__(self, handle: _ReadInPlaces, size: int) -> None:
         super().__init__()
         self._handle, self._size, self._at = handle, size, 0
 

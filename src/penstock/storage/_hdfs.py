@@ -396,19 +396,29 @@ class HdfsStorage:
         same = other.stat("/").modified_ns == self.stat("/").modified_ns
         return f"hdfs://{other.authority}{path.removeprefix(f'hdfs://{self.authority}')}" if same else path
 
-    def publish(self, source: str, target: str) -> None:
+    def take(self, source: str, target: str) -> None:
         """Rename without overwrite; see the module for lost replies."""
-        start, end = self._at(source), self._at(target)
+        with doing("move", source):
+            failpoints.hit("storage.take")
+            self._rename(self._at(source), self._at(target))
+
+    def publish(self, source: str, target: str, *, as_it_is: bool = False) -> None:
+        """Rename without overwrite; see the module for lost replies."""
+        start = self._at(source)
         with doing("publish", target):
             failpoints.hit("storage.publish")
-            mine = self._hdfs.stat(start)
-            try:
+            if not as_it_is:
                 self._hdfs.chmod(start, default_mode())
-                self._hdfs.rename(start, end)
-            except OSError:
-                moved = self._stat_or_none(end) if self._stat_or_none(start) is None else None
-                if moved is None or (moved.size, moved.modified_ms) != (mine.size, mine.modified_ms):
-                    raise
+            self._rename(start, self._at(target))
+
+    def _rename(self, start: str, end: str) -> None:
+        mine = self._hdfs.stat(start)
+        try:
+            self._hdfs.rename(start, end)
+        except OSError:
+            moved = self._stat_or_none(end) if self._stat_or_none(start) is None else None
+            if moved is None or (moved.size, moved.modified_ms) != (mine.size, mine.modified_ms):
+                raise
 
     def _stat_or_none(self, at: str) -> Status | None:
         try:
@@ -456,6 +466,20 @@ class HdfsStorage:
         with doing("delete", path):
             failpoints.hit("storage.delete")
             self._hdfs.delete(self._at(path))
+
+    def move_directory(self, source: str, target: str) -> None:
+        """Rename it without overwrite; a lost reply is told by what is there."""
+        start, end = self._at(source), self._at(target)
+        if self._stat_or_none(end) is not None:  # a rename onto a directory would go into it
+            msg = f"cannot move {source!r} to {target!r}: that is there"
+            raise AlreadyThere(msg)
+        with doing("move", source):
+            failpoints.hit("storage.move")
+            try:
+                self._hdfs.rename(start, end)
+            except OSError:
+                if self._stat_or_none(start) is not None or self._stat_or_none(end) is None:
+                    raise
 
     def make_directory(self, path: str, *, private: bool = False) -> None:
         """Make the directory and its parents, which HDFS would give the mode of the directory itself."""

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Iterator
 
+_TRIED_BYTES = 4096
+
 
 def cached(name: str) -> str | None:
     """Return the file of this name in this user's cache for Penstock, None if there is none. Makes nothing.
@@ -50,10 +52,12 @@ def cache_directory() -> str:
 
 
 def _user_cache() -> str | None:
-    """Return where the user's cache for Penstock is, or would be; None for a user without a home."""
+    """Return where the user's cache for Penstock is, or would be; None for a user without a home, which is not made here."""
     named = os.environ.get("XDG_CACHE_HOME", "")
-    base = named if os.path.isabs(named) else os.path.expanduser("~/.cache")
-    return f"{base}/penstock" if os.path.isabs(base) else None
+    if os.path.isabs(named):
+        return f"{named}/penstock"
+    home = os.path.expanduser("~")
+    return f"{home}/.cache/penstock" if os.path.isabs(home) and os.path.isdir(home) else None
 
 
 def temporary_directory() -> str:
@@ -66,10 +70,10 @@ def temporary_directory() -> str:
 
 
 def can_write(directory: str) -> bool:
-    """Tell whether this process can make a file in the directory, by making one: modes alone do not say."""
+    """Tell whether this process can make a file in the directory, by making one: modes alone do not say, nor that a disk is full."""
     try:
-        with tempfile.TemporaryFile(dir=directory):
-            return True
+        with tempfile.TemporaryFile(dir=directory, buffering=0) as file:
+            return file.write(bytes(_TRIED_BYTES)) == _TRIED_BYTES
     except OSError:
         return False
 

@@ -8,6 +8,7 @@ How each promise of `_base` is kept:
 - *lock* is flock, of a descriptor of its own: it holds between processes and between threads, and dies with its holder.
 - *publish* and *put_if_absent* use link(2), which fails when the name is taken, on every POSIX file system, and does
   not replace. rename(2) would; renameat2(RENAME_NOREPLACE) exists on few. The directory is synced between link and unlink.
+- *take* is rename(2), which replaces: whoever calls it has made the directory of the new name himself, under a unique one.
 - *put_if_absent* links a synced temporary, so a name in the ledger is never a name of half a record.
 
 A failed fsync poisons the handle: Linux may drop the dirty pages and report success the next time.
@@ -24,8 +25,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from penstock import clock, failpoints, unique
-from penstock.errors import Locked, StorageError
-from penstock.storage._base import TEMPORARY, Entry, Link
+from penstock.errors import AlreadyThere, Locked, StorageError
+from penstock.storage._base import TEMPORARY, Entry, Link, entry_at
 from penstock.storage._in_turn import InTurn
 from penstock.storage._refusal import doing, refuse
 
@@ -66,6 +67,7 @@ class _System(Protocol):
     def scandir(self, path: str, /) -> Any: ...  # noqa: ANN401 - os has a private type for it
     def chmod(self, path: str, mode: int, /) -> None: ...
     def link(self, source: str, target: str, /) -> None: ...
+    def rename(self, source: str, target: str, /) -> None: ...
     def unlink(self, path: str, /) -> None: ...
     def rmdir(self, path: str, /) -> None: ...
     def mkdir(self, path: str, mode: int = ..., /) -> None: ...
@@ -333,13 +335,20 @@ class LocalStorage:
         """Return the path."""
         return path
 
-    def publish(self, source: str, target: str) -> None:
+    def take(self, source: str, target: str) -> None:
+        """Rename; see `Storage.take`."""
+        with doing("move", source):
+            failpoints.hit("storage.take")
+            self._os.rename(source, target)
+
+    def publish(self, source: str, target: str, *, as_it_is: bool = False) -> None:
         """Link, sync the directory, unlink; see `Storage.publish`."""
         with doing("publish", target):
             failpoints.hit("storage.publish")
             mine = self._os.stat(source)
             try:
-                self._os.chmod(source, default_mode(self._os))
+                if not as_it_is:
+                    self._os.chmod(source, default_mode(self._os))
                 self._os.link(source, target)
             except FileExistsError:
                 if self._os.stat(target, follow_symlinks=False).st_ino != mine.st_ino:
@@ -386,6 +395,17 @@ class LocalStorage:
                 self._os.unlink(path)
             except (IsADirectoryError, PermissionError):
                 self._os.rmdir(path)
+
+    def move_directory(self, source: str, target: str) -> None:
+        """Rename it, and sync the directories of both names."""
+        if entry_at(self, target) is not None:
+            msg = f"cannot move {source!r} to {target!r}: that is there"
+            raise AlreadyThere(msg)
+        with doing("move", source):
+            failpoints.hit("storage.move")
+            self._os.rename(source, target)
+            _sync_directory(self._os, os.path.dirname(target))
+            _sync_directory(self._os, os.path.dirname(source))
 
     def make_directory(self, path: str, *, private: bool = False) -> None:
         """Make the directory and its parents, each synced into the one above it.

@@ -6,7 +6,7 @@ a real disk runs on this one: `LocalStorage(CrashDisk())`. It keeps two things a
 - *The contents of a file* are durable as of its last fsync or fdatasync. After a crash each 4 KiB block written since is
   there, or is zeros, or the file still has its old length.
 - *A name in a directory* is durable after an fsync of that directory. After a crash each name made or removed since is
-  there or not, independently of the others and of the contents.
+  there or not, independently of the others and of the contents. A rename alone is one change, which is there or not.
 
 That is less than some file systems give (ext4 syncs the name of a new file with the file) and what POSIX promises.
 
@@ -95,6 +95,7 @@ class CrashDisk:
         self._synced = dict(image.contents)
         self._dirty: set[int] = set()
         self._lost: set[int] = set()
+        self._renamed: dict[int, tuple[str, str]] = {}  # what was renamed, and not removed since: from where to where
         self._times = dict(image.times)
         self._modes: dict[int, int] = {}
         self._next_inode = image.next_inode
@@ -202,6 +203,24 @@ class CrashDisk:
         self._names(folder)[name] = inode
         self._changed(folder, name, inode)
 
+    def rename(self, source: str, target: str) -> None:
+        """Give a file or an empty directory another name, in place of the file that has it.
+
+        Refused for other directories: what a power cut leaves of them is not simulated.
+        """
+        inode = self._find(source)
+        if inode is None:
+            raise _error(errno.ENOENT, source)
+        if self._tree.get(source):
+            raise _error(errno.EOPNOTSUPP, source)
+        folder, name = _split(target)
+        names = self._names(folder)
+        self._changes("rename")
+        self._remove(source)
+        names[name] = inode
+        self._changed(folder, name, inode)
+        self._renamed[inode] = source, target
+
     def unlink(self, path: str) -> None:
         """Remove a file's name."""
         inode = self._find(path)
@@ -210,6 +229,7 @@ class CrashDisk:
         if stat_bits.S_ISDIR(self._modes.get(inode, _DIRECTORY_MODE if inode not in self._contents else _FILE_MODE)):
             raise _error(errno.EISDIR, path)
         self._changes("unlink")
+        self._renamed.pop(self._tree[_split(path)[0]][_split(path)[1]], None)
         self._remove(path)
 
     def rmdir(self, path: str) -> None:
@@ -269,7 +289,10 @@ class CrashDisk:
         """Return a value that two disks share if no program can tell them apart, now or after a crash."""
         durable = Image(self._durable, self._synced, 0).key()
         pending = tuple((folder, name, made is None) for folder, all_ in self._pending.items() for name, made in all_)
-        return self.image().key(), durable, pending
+        lost = frozenset(
+            f"{folder}/{name}" for folder, names in self._tree.items() for name, n in names.items() if n in self._lost
+        )  # what no later sync will write
+        return self.image().key(), durable, pending, lost
 
     def images(self, seed: int | str = 0, *, limit: int = IMAGES_MAX) -> Iterator[Image]:
         """Yield what the disk may look like after a crash now: all of it if these are few, else `limit` drawn by `seed`.
@@ -293,6 +316,13 @@ class CrashDisk:
                 entries.pop(name, None)
             else:
                 entries[name] = inode
+        for inode, (source, target) in self._renamed.items():
+            (before, old), (after, new) = _split(source), _split(target)
+            at_source, at_target = tree.get(before, {}).get(old) == inode, tree.get(after, {}).get(new) == inode
+            if not at_source and not at_target:
+                tree.setdefault(before, {}).setdefault(old, inode)
+            elif at_source and at_target:
+                del tree[before][old]
         contents = dict(self._synced)
         for inode, version in zip(dirty, chosen[len(names) :], strict=True):
             contents[inode] = self._versions(inode)[version]
@@ -327,11 +357,11 @@ class CrashDisk:
             self._dirty.discard(inode)
             return
         entries = self._durable.setdefault(path, {})
-        for name, made in self._pending.pop(path, []):
-            if made is None:
+        for name, entry in self._pending.pop(path, []):
+            if entry is None:
                 entries.pop(name, None)
             else:
-                entries[name] = made
+                entries[name] = entry
 
     def _find(self, path: str) -> int | None:
         if path == "/":

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 CALLS = frozenset(
     {
         *("open", "close", "write", "pread", "lseek", "fsync", "fdatasync", "fstat", "stat", "scandir"),
-        *("chmod", "link", "unlink", "rmdir", "mkdir"),
+        *("chmod", "link", "rename", "unlink", "rmdir", "mkdir"),
         *("put", "copy", "head", "get", "objects", "remove"),
         *("create", "append", "recover_lease", "list", "rename", "delete", "mkdir", "set_replicas"),
     },

@@ -117,12 +117,12 @@ class CrashHdfs:
         """Return what is at the path."""
         if path not in self._names:
             raise _error(errno.ENOENT, path)
-        return self._status(path)
+        return self._status(path, being_written=self._names[path].open)
 
     def list(self, path: str) -> Iterable[Status]:
         """Return what is in the directory; an open file does not show that it is."""
         self._directory(path)
-        return [replace(self._status(name), being_written=False) for name in self._below(path)]
+        return [self._status(name, being_written=False) for name in self._below(path)]
 
     def rename(self, source: str, target: str) -> None:
         """Move a file."""
@@ -220,12 +220,12 @@ class CrashHdfs:
         writer = self._leases[path] = _BlockWriter(self, path)
         return writer
 
-    def _status(self, path: str) -> Status:
+    def _status(self, path: str, *, being_written: bool) -> Status:
         inode = self._names[path]
         size = inode.synced if inode.open else len(inode.data or b"")
         name = path.rpartition("/")[2]
         return Status(
-            name, inode.data is None, size, inode.modified_ms, _BLOCK_BYTES, _REPLICAS, being_written=inode.open
+            name, inode.data is None, size, inode.modified_ms, _BLOCK_BYTES, _REPLICAS, being_written=being_written
         )
 
     def _file(self, path: str) -> Inode:

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Stored:
+class StoredObject:
     """One object. The tag is of its contents, as the tag of an object that was put in one piece is; that of a copy is another."""
 
     data: bytes = field(repr=False)
@@ -56,7 +56,7 @@ class Stored:
 class StoreImage:
     """What is in a store after a crash: everything that was put."""
 
-    objects: tuple[tuple[str, Stored], ...] = ()
+    objects: tuple[tuple[str, StoredObject], ...] = ()
 
     def key(self) -> frozenset[tuple[str, bytes]]:
         """Return a value that two images share if no program can tell them apart (but by times)."""
@@ -83,7 +83,7 @@ class ObjectStore:
         self._changes("put")
         if if_absent and key in self._objects:
             raise FileExistsError(errno.EEXIST, "precondition failed", key)
-        self._objects[key] = Stored(data, clock.now_ns())
+        self._objects[key] = StoredObject(data, clock.now_ns())
 
     def copy(self, source: str, target: str) -> None:
         """Store a copy under a key that is free (`FileExistsError`)."""
@@ -91,9 +91,9 @@ class ObjectStore:
         data = self._object(source).data
         if target in self._objects:
             raise FileExistsError(errno.EEXIST, "precondition failed", target)
-        self._objects[target] = Stored(data, clock.now_ns(), copied=True)
+        self._objects[target] = StoredObject(data, clock.now_ns(), copied=True)
 
-    def head(self, key: str) -> Stored:
+    def head(self, key: str) -> StoredObject:
         """Return what is known of the object (`FileNotFoundError`)."""
         return self._object(key)
 
@@ -104,9 +104,9 @@ class ObjectStore:
             raise FileNotFoundError(errno.ENOENT, "another object", key)
         return stored.data[start:end]
 
-    def objects(self, prefix: str) -> dict[str, Stored | None]:
+    def objects(self, prefix: str) -> dict[str, StoredObject | None]:
         """Return what is directly below the prefix, by name; `None` stands for what are prefixes themselves."""
-        below: dict[str, Stored | None] = {}
+        below: dict[str, StoredObject | None] = {}
         for key, stored in self._objects.items():
             if key.startswith(prefix) and key != prefix:
                 name, deeper, _ = key.removeprefix(prefix).partition("/")
@@ -139,7 +139,7 @@ class ObjectStore:
         if self.watch is not None:
             self.watch(self, call)
 
-    def _object(self, key: str) -> Stored:
+    def _object(self, key: str) -> StoredObject:
         if key not in self._objects:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), key)
         return self._objects[key]
@@ -229,7 +229,7 @@ class _Reading:
         """Do nothing."""
 
 
-def _entry(key: str, stored: Stored) -> Entry:
+def _entry(key: str, stored: StoredObject) -> Entry:
     return Entry(
         key.rpartition("/")[2],
         is_directory=False,
@@ -303,7 +303,11 @@ class ObjectStorage:
         """Return the path: there are no links."""
         return path
 
-    def publish(self, source: str, target: str) -> None:
+    def take(self, source: str, target: str) -> None:
+        """Copy, then delete: a store moves nothing."""
+        self.publish(source, target, as_it_is=True)
+
+    def publish(self, source: str, target: str, *, as_it_is: bool = False) -> None:  # noqa: ARG002 - a store has its own rules
         """Copy to a free key, then delete."""
         with doing("publish", target):
             mine = self._store.head(source)
@@ -331,6 +335,11 @@ class ObjectStorage:
             for key in (path, f"{path}/"):
                 self._store.remove(key)
 
+    def move_directory(self, source: str, target: str) -> None:
+        """Refuse: a store has no directories."""
+        msg = f"cannot move {source!r} to {target!r}: an object store has no directories; copy what is below it"
+        raise NotSupported(msg)
+
     def make_directory(self, path: str, *, private: bool = False) -> None:  # noqa: ARG002 - a store has its own rules
         """Put an empty object for the directory."""
         if path and not self._exists(path):
@@ -348,7 +357,7 @@ class ObjectStorage:
         """Return the store's time."""
         return clock.now_ns()
 
-    def _same(self, mine: Stored, source: str, target: str) -> bool:
+    def _same(self, mine: StoredObject, source: str, target: str) -> bool:
         """Tell whether two keys have the same bytes, which are read only if there are as many."""
         other = self._store.head(target)
         size = len(mine.data)
@@ -363,7 +372,7 @@ class ObjectStorage:
     def _exists(self, path: str) -> bool:
         return entry_at(self, path) is not None
 
-    def _below(self, call: str, path: str) -> dict[str, Stored | None]:
+    def _below(self, call: str, path: str) -> dict[str, StoredObject | None]:
         with doing(call, path):
             below = self._store.objects(f"{path}/")
             if not below:

@@ -11,6 +11,6 @@
 
 from __future__ import annotations
 
-from penstock.verify.report import Report, verify
+from penstock.verify.proof import Proof, verify
 
-__all__ = ["Report", "verify"]
+__all__ = ["Proof", "verify"]

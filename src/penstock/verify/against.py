@@ -12,18 +12,22 @@ output may have forged: it is the one that the caller of `verify` names, or noth
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from typing import TYPE_CHECKING, NoReturn
 
 from penstock.errors import OptionError
 from penstock.formats import format_named
-from penstock.formats.format import CSV_OPTIONS, FIELD_OPTIONS
+from penstock.formats.aside import Tally, path_bytes
+from penstock.formats.format import CSV_OPTIONS, FIELD_OPTIONS, TIME_OPTIONS
 from penstock.ingestion.stage import Stage, named
 from penstock.options import SOURCE, parse
+from penstock.sink.adopt import is_adopted
 from penstock.sink.existing import NotedStage
-from penstock.storage import locate
+from penstock.source.clean import cleaning_noted
+from penstock.source.where import where
 from penstock.verify.compare import Sides, examples, sums
 from penstock.verify.records import Feed
-from penstock.verify.taken import changed_columns, last_offset, taken
+from penstock.verify.taken import by_zone, changed_columns, last_offset, late_files, taken, zones
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,15 +36,20 @@ if TYPE_CHECKING:
     from penstock.source.cursor import Split
     from penstock.verify.compare import Example
     from penstock.verify.files import OutputFiles, SinkView
+    from penstock.verify.records import Unit
 
 _TEXT = '{"fields":[{"metadata":{},"name":"value","nullable":true,"type":"string"}],"type":"struct"}'
 _CONTENT = (
     "format",
     "encoding",
     "encodingErrors",
+    "badRecords",
+    "badFiles",
     "lineSep",
     "sep",
     *CSV_OPTIONS,
+    *TIME_OPTIONS,
+    "multiLine",
     "blockSize",
     "metadataColumn",
     *FIELD_OPTIONS,
@@ -52,7 +61,8 @@ _CONTENT = (
 class SourceCheck:
     """How an output compares with its source.
 
-    `proved`: every record that was read is in it exactly once. Otherwise `reason` says what is different, or why it
+    `proved`: every record that was read is in it exactly once, or on a line about what was set aside, of which there are
+    `set_aside`. Otherwise `reason` says what is different, or why it
     cannot be told. `waiting_*` is there and was not read yet.
     """
 
@@ -66,6 +76,7 @@ class SourceCheck:
     waiting_bytes: int = 0
     notes: tuple[str, ...] = ()
     examples: tuple[Example, ...] = ()
+    set_aside: int = 0
 
 
 class CannotTellError(Exception):
@@ -107,27 +118,56 @@ class _Comparison:
         if not feeds[0].compares_buckets:
             lost = "".join(f", nor {name}, which is not in the data" for name in feeds[0].dropped)
             self.notes.append(f"bucketBy uses the time of the batch: where rows lie was not compared{lost}")
+        self._give_versions(feeds, splits)
+        zoned = [(feeds[0].in_zone(zone), some) for zone, some in by_zone(splits, zones(views[0])).items()]
         sides = Sides(
-            source=tuple(feeds[0].source(splits)),
+            source=(*(unit for feed, some in zoned for unit in feed.source(some)), *self._retried(feeds, views)),
             output=tuple(unit for feed, view in zip(feeds, views, strict=True) for unit in feed.output(view)),
-            traced=lambda: feeds[0].single(splits),
+            traced=lambda: (
+                *(unit for feed, some in zoned for unit in feed.single(some)),
+                *self._retried(feeds, views),
+            ),
             parallel=feeds[0].stage.transform is None,  # a user's function may not be made for several threads
             progress=progress,
         )
         self.notes += [note for view in views for note in view.head.account.told()]
-        there, here = sums(sides)
+        set_aside = self._set_aside(views)
+        of_source, of_output = sums(sides)
         return SourceCheck(
             self.source,
-            proved=there == here,
-            reason="" if there == here else "the output does not hold exactly the records that were read",
-            source_records=there.records,
-            output_records=here.records,
+            proved=of_source == of_output,
+            reason="" if of_source == of_output else "the output does not hold exactly the records that were read",
+            source_records=of_source.records,
+            output_records=of_output.records,
             files=len(splits),
             waiting_files=waiting[0],
             waiting_bytes=waiting[1],
             notes=tuple(dict.fromkeys(self.notes)),
-            examples=() if there == here else tuple(examples(sides)),
+            examples=() if of_source == of_output else tuple(examples(sides)),
+            set_aside=set_aside,
         )
+
+    @staticmethod
+    def _give_versions(feeds: list[Feed], splits: list[Split]) -> None:
+        """Have the feeds know which versions of files the source has."""
+        reading = feeds[0].stage.reading
+        versions = {(path_bytes(reading.full_path(s.file)), s.file.size, s.file.modified_ns) for s in splits}
+        for feed in feeds:
+            feed.versions = versions
+
+    def _set_aside(self, views: list[SinkView]) -> int:
+        """Return how much was set aside; note what of it nobody can compare any more."""
+        aside = reduce(Tally.plus, (view.head.aside for view in views), Tally())
+        if aside.changes:
+            self.notes.append(
+                f"{aside.changes} ranges of files had changed or were gone before they were read: what they held is neither in the "
+                "output nor in SRC any more"
+            )
+        return aside.total
+
+    @staticmethod
+    def _retried(feeds: list[Feed], views: list[SinkView]) -> tuple[Unit, ...]:
+        return tuple(unit for feed, view in zip(feeds, views, strict=True) for unit in feed.retried(view))
 
     def _of_source(self) -> list[SinkView]:
         """Return the sinks that noted this source; else the only one there is, whose source was moved or not noted."""
@@ -136,11 +176,16 @@ class _Comparison:
             _refuse(f"files of the output are {' or '.join(sorted(broken))}, so records were not compared")
         if not self.views:
             _refuse("nothing has been written here yet")
-        noted = [view for view in self.views if view.sink.stage and view.sink.stage.source.get("path") == self.source]
+        # What Spark's sink wrote before was read by a query of which nothing is known here.
+        self.views = [view for view in self.views if not is_adopted(view.head)]
+        noted = [view for view in self.views if self._has_noted(view)]
         if not noted and len(self.views) > 1:
             names = ", ".join(view.sink.sink_id for view in self.views)
             _refuse(f"none of the sinks {names} has noted that it reads {self.source!r}; name the SRC of the ingest")
         return noted or self.views
+
+    def _has_noted(self, view: SinkView) -> bool:
+        return view.sink.stage is not None and view.sink.stage.source.get("path") == self.source
 
     def _feeds(self, views: list[SinkView]) -> list[Feed]:
         """Return how each sink made its output of SRC; they must agree."""
@@ -158,17 +203,17 @@ class _Comparison:
                 "is called to compare; verify DST alone, and count the inputs by their call ids at the service"
             )
         try:
-            made = [Stage.repeated(stage, self.source, transform) for stage in stages]
+            made_stages = [Stage.repeated(stage, self.source, transform) for stage in stages]
         except (OptionError, AttributeError, KeyError, TypeError, ValueError) as error:  # the note may say anything
-            told = getattr(error, "message", f"{type(error).__name__}: {error}")
-            _refuse(f"how the ingest read its source is noted in a form that cannot be repeated: {told}")
+            reason = getattr(error, "message", f"{type(error).__name__}: {error}")
+            _refuse(f"how the ingest read its source is noted in a form that cannot be repeated: {reason}")
         left_out = frozenset().union(*(changed_columns(view) for view in views))
         if left_out:
             names = ", ".join(map(repr, sorted(left_out)))
             self.notes.append(
                 f"rows from before have other columns {names}, which were added or widened since: they were not compared"
             )
-        return [Feed(stage, view.sink, left_out) for stage, view in zip(made, views, strict=True)]
+        return [Feed(stage, view.sink, left_out) for stage, view in zip(made_stages, views, strict=True)]
 
     def _transform(self, stage: NotedStage) -> Applied | None:
         """Return the transform that the caller named; a name in the notes is told and not imported."""
@@ -197,29 +242,35 @@ class _Comparison:
             form = view.sink.options["format"]
             _refuse(f"this was no ingest, and it writes {form}: how its rows follow from the source is not noted")
         self.notes.append("this was no ingest: it is assumed that lines of text pass as they are")
-        return NotedStage({"recursiveFileLookup": str(self._descends(view)).lower()}, _TEXT, _TEXT)
+        place = where(parse(SOURCE, {"path": self.source}, what="source"))
+        cleaned = cleaning_noted(place.storage, place.root)
+        return NotedStage({"recursiveFileLookup": str(self._descends(view)).lower()} | cleaned, _TEXT, _TEXT)
 
     def _descends(self, view: SinkView) -> bool:
         """Tell whether the query's source was recursive: it did not say, but its checkpoint has counted the files."""
         offset = last_offset(view)
-        storage, root = locate(self.source)
         flat = parse(SOURCE, {"path": self.source}, what="source")
-        return bool(offset) and bool(taken(storage, root, flat, offset).notes)
+        place = where(flat)
+        return bool(offset) and bool(taken(place.storage, place.root, flat, offset).notes)
 
     def _taken(self, views: list[SinkView], feeds: list[Feed]) -> tuple[list[Split], tuple[int, int]]:
         """Return what was read of the source by any of the sinks, and (files, bytes) that none has read yet."""
-        storage, root = locate(self.source)
-        furthest: dict[str, Split] = {}
+        furthest: dict[tuple[str, bytes], Split] = {}
         waiting = []
         for view, feed in zip(views, feeds, strict=True):
+            if feed.stage.options["cleanSource"] == "delete":
+                _refuse("cleanSource=delete: what was read is not there any more, so there is nothing to compare with")
             if feed.stage.options["startingFrom"] == "latest":
                 _refuse("startingFrom=latest: which files were there before is not noted")
-            found = taken(storage, root, feed.stage.options, last_offset(view))
-            for split in found.splits:
-                before = furthest.get(split.file.path)
-                furthest[split.file.path] = before if before and before.end >= split.end else split
-            waiting.append((found.waiting_files, found.waiting_bytes))
-            self.notes += found.notes
+            offset = last_offset(view)
+            place = where(feed.stage.options)
+            reading = taken(place.storage, place.root, feed.stage.options, offset, late_files(view, offset))
+            for split in reading.splits:
+                version = split.file.path, split.file.key
+                before = furthest.get(version)
+                furthest[version] = before if before and before.end >= split.end else split
+            waiting.append((reading.waiting_files, reading.waiting_bytes))
+            self.notes += reading.notes
         return list(furthest.values()), min(waiting)
 
 

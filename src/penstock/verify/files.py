@@ -8,6 +8,7 @@ What can be wrong with a file that readers see, and what it is called here:
 | cut, altered | it is there with other bytes than were decided: shorter, or of another length or digest |
 | doubled | two ledger entries name it, or it is a copy of a file that a ledger names |
 | foreign | no ledger names it |
+| shadowed | a log of Spark's own sink is there: Spark's readers see what that lists and nothing else |
 | unwritable | rows that are open have a column that their files cannot hold; versions before 0.2 took such |
 
 Names that begin with `.` or `_` are hidden from readers (Spark, Hive, Trino leave them out), so such files are counted
@@ -31,6 +32,8 @@ from penstock.sink.buckets import DEFAULT_PARTITION
 from penstock.sink.existing import sink_ids
 from penstock.sink.segments import digest
 from penstock.sink.sink import STATE_DIRECTORY, Sink
+from penstock.sink.sparklog import LOG
+from penstock.storage import entry_at
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -90,14 +93,19 @@ class SinkView:
         return {} if self.published else {growth.path: growth for growth in self.head.grown}
 
     @property
+    def output(self) -> tuple[FinishedFile, ...]:
+        """Return the finished files that hold rows; the others are about what was set aside."""
+        return tuple(file for file in self.files if not file.is_aside)
+
+    @property
     def bytes(self) -> int:
-        """Return the size of all its files, finished and growing, when all is visible."""
-        return sum(file.bytes for file in self.files) + sum(self.head.lengths.values())
+        """Return the size of the files that hold rows, finished and growing, when all is visible."""
+        return sum(file.bytes for file in self.output) + sum(self.head.lengths.values())
 
     @property
     def open_rows(self) -> int:
         """Return how many rows are committed and lie in open parts."""
-        return sum(part.rows for part in self.head.open)
+        return sum(part.rows for part in self.head.open if not part.is_aside)
 
     @property
     def open_segments(self) -> Iterator[Segment]:
@@ -107,7 +115,10 @@ class SinkView:
 
 @dataclass(frozen=True)
 class SinkFiles:
-    """What was found of one sink. `owed_files` are decided and not visible yet; `unnamed_files` are left in staging."""
+    """What was found of one sink. `owed_files` are decided and not visible yet; `unnamed_files` are left in staging.
+
+    Beside its files with rows it has `aside_files`, with `aside_lines` about what was set aside, those not visible yet included.
+    """
 
     sink: str
     files: int
@@ -116,6 +127,8 @@ class SinkFiles:
     open_rows: int
     owed_files: int
     unnamed_files: int
+    aside_files: int = 0
+    aside_lines: int = 0
 
 
 @dataclass(frozen=True)
@@ -177,12 +190,14 @@ class _Check:
             self._staged(view, segment)
         return SinkFiles(
             sink=view.sink.sink_id,
-            files=len(view.files) + len(view.head.lengths),
+            files=len(view.output) + len(view.head.lengths),
             rows=view.head.total_rows - view.open_rows,
             bytes=view.bytes,
             open_rows=view.open_rows,
             owed_files=owed_files,
-            unnamed_files=len(unnamed(view.sink, view.head, published=view.published)),
+            unnamed_files=sum(1 for _ in view.sink.committer.unnamed(view.head, published=view.published)),
+            aside_files=len(view.files) - len(view.output),
+            aside_lines=view.head.aside.total,
         )
 
     def _all_finished(self, view: SinkView) -> int:
@@ -197,6 +212,9 @@ class _Check:
 
     def _finished(self, view: SinkView, file: FinishedFile, *, owed: bool) -> bool:
         """Compare one file; tell whether it is still owed."""
+        if not file.digest:
+            self._adopted(file)
+            return False
         try:
             self._compare(f"{self._root}/{file.path}", file.path, file)
         except NotThere:
@@ -209,6 +227,14 @@ class _Check:
             except NotThere:
                 self._report("missing", file.path, f"{file.rows} rows; not published, and its staged file is gone")
         return owed
+
+    def _adopted(self, file: FinishedFile) -> None:
+        """Compare the length of a file that another sink wrote: no more was noted when it was taken over."""
+        size = size_if_there(self._storage, f"{self._root}/{file.path}")
+        if size is None:
+            self._report("missing", file.path, f"{file.bytes} bytes, taken over from Spark's sink")
+        else:
+            self._judge(file.path, (size, ""), (file.bytes, ""))
 
     def _compare(self, place: str, path: str, file: FinishedFile) -> None:
         actual = digest(self._storage, place)
@@ -275,6 +301,10 @@ class _Check:
         unnamed_paths = self._visible.keys() - named
         hidden = set(filter(_is_hidden, unnamed_paths))
         by_size = _by_size(views)
+        if any(path.startswith(f"{LOG}/") for path in hidden):
+            self._report(
+                "shadowed", LOG, f"Spark's readers see what it lists and no other file; penstock adopt {self._root}"
+            )
         for path in sorted(unnamed_paths - hidden):
             self._foreign(path, by_size.get(self._visible[path].size, []))
         return len(hidden)
@@ -294,18 +324,8 @@ class _Check:
 
 def size_if_there(storage: Storage, path: str) -> int | None:
     """Return the size of a file, `None` if there is nothing: a live query may have swept it meanwhile."""
-    try:
-        return storage.stat(path).size
-    except NotThere:
-        return None
-
-
-def unnamed(sink: Sink, head: State, *, published: bool) -> list[str]:
-    """Return the staged files that no record can name any more; none where the staging directory is not there."""
-    try:
-        return sorted(sink.unnamed(head, published=published))
-    except NotThere:
-        return []
+    entry = entry_at(storage, path)
+    return None if entry is None else entry.size
 
 
 def _refuse_gap(sink: Sink, head: State, listed: int) -> NoReturn:

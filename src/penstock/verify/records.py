@@ -16,25 +16,32 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from penstock.errors import NotThere
-from penstock.formats import ReadFormat, arrow_batches, format_named
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.formats import ReadFormat, arrow_batches, decoder, format_named
 from penstock.formats.account import Account
+from penstock.formats.aside import FILE, LINES_READ, RECORD, RETRIED, Aside, path_of, record_bytes
 from penstock.formats.charsets import UTF_8_CHARSET
 from penstock.formats.codecs import decompressed
-from penstock.formats.families import RecordFormat
+from penstock.formats.families import RecordFormat, TableFormat
 from penstock.formats.registry import record_format, table_format
+from penstock.formats.trial import as_text, refused, text_schema
+from penstock.ingestion.mended import Key, Mended
+from penstock.sink.ledger import is_aside
 from penstock.sink.parts import ARROW, BYTES
 from penstock.source.read import EXPANDED_BYTES_MAX, EXPANSION_MAX
+from penstock.storage import entry_at
 from penstock.verify.sums import lines
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
-    import pyarrow as pa
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Set as AbstractSet
 
     from penstock.ingestion.stage import Stage
+    from penstock.sink.ledger import Growth
     from penstock.sink.sink import Sink
     from penstock.source.cursor import Split
     from penstock.storage import Storage
@@ -42,6 +49,7 @@ if TYPE_CHECKING:
 
     Records = Iterator[tuple[str, pa.RecordBatch]]  # (bucket, rows of the common form)
 
+ASIDE = "(set aside)"  # in place of a bucket, with those records that are lines about what was set aside
 _BLOCK_BYTES = 8 << 20
 _SPLIT_BYTES = 64 << 20
 _GROUP_FILES = 2000
@@ -82,15 +90,28 @@ class Feed:
     def __init__(self, stage: Stage, sink: Sink, left_out: frozenset[str] = frozenset()) -> None:
         self.stage = stage
         self._left_out = left_out
+        self.versions: AbstractSet[tuple[bytes, int, int]] = frozenset()
+        """Path, size and time of the files that the source has: a line about another version has no like there."""
         self._sink = sink
         self._as_lines = format_named(sink.options["format"]).as_lines
         self._passes_text = self._as_lines and not sink.options["bucketBy"] and self.stage.plain_text
-        self._buckets = sink.bucket_by(self.stage.schema)
-        self._schema, self.dropped = sink.data_schema(self.stage.schema)
-        self._fmt = sink.format(self._schema)
+        self._buckets = sink.layout.bucket_by(self.stage.schema)
+        self._schema, self.dropped = sink.layout.data_schema(self.stage.schema)
+        self._fmt = sink.layout.format(self._schema)
+        form = format_named(self._fmt.name)
+        # Columns that `finish --as-text` has published as their JSON, since no file could hold them.
+        self._texts = refused(form, self._schema, self._fmt.compression) if isinstance(form, TableFormat) else ()
         self.compares_buckets = self._buckets is None or self._buckets.follows_from_rows
 
     # -- the source ----------------------------------------------------------------------------------------------
+
+    def in_zone(self, zone: str | None) -> Feed:
+        """Return the same for what was read in another zone than the last run had; `None`: in that one."""
+        if zone is None:
+            return self
+        feed = Feed(replace(self.stage, reading=self.stage.reading.in_zone(zone)), self._sink, self._left_out)
+        feed.versions = self.versions
+        return feed
 
     def source(self, splits: Iterable[Split]) -> Iterator[Unit]:
         """Yield units of the splits: small ones together, large ones cut where that is cheap."""
@@ -108,6 +129,24 @@ class Feed:
         if group:
             yield self._unit(group)
 
+    def retried(self, view: SinkView) -> Iterator[Unit]:
+        """Yield units of what was taken in of what had been set aside: records that the source does not have so."""
+        for piece in pieces(view):
+            if is_aside(piece.bucket) and view.head.aside.retried:
+                label = f"(retried) {piece.label}"
+                yield Unit(label, piece.end - piece.start, partial(self._taken_in, view.sink.storage, piece))
+
+    def _taken_in(self, storage: Storage, piece: Piece) -> Records:
+        records: dict[Key, bytes] = {}
+        with storage.open(piece.path) as handle:
+            for about in lines_of(_chunks(handle.read, piece.start, piece.end)):
+                lines_in = about.filter(pc.equal(about.column("code"), RETRIED))
+                for line, record in zip(lines_in.to_pylist(), record_bytes(lines_in).to_pylist(), strict=True):
+                    records[Key(path_of(line), line["modified_ns"], line["offset"])] = record
+        if records:
+            for rows in Mended(self.stage, records).rows():
+                yield from ((bucket, self._compared(placed)) for bucket, placed in self._placed(rows))
+
     def single(self, splits: Iterable[Split]) -> Iterator[Unit]:
         """Yield units of one file each, so that a record can be traced to its file."""
         return (self._unit([split]) for split in splits)
@@ -117,31 +156,38 @@ class Feed:
         return Unit(label, sum(s.end - s.start for s in splits), partial(self._rows, splits))
 
     def _cut(self, split: Split) -> Iterator[Split]:
-        how = self.stage.reading
-        if how.form.anchored or not how.divisible(split.file.path):
+        reading = self.stage.reading
+        if reading.form.anchored or not reading.divisible(split.file.path):
             yield split
             return
         for start in range(split.start, split.end, _SPLIT_BYTES):
-            yield type(split)(split.file, start, min(start + _SPLIT_BYTES, split.end))
+            yield replace(split, start=start, end=min(start + _SPLIT_BYTES, split.end))
 
     def _rows(self, splits: list[Split]) -> Records:
         # Where the sink fails over strings that are no text, there are none that were committed.
-        for some in self.stage.read(splits, text=self._passes_text, errors="replace"):
-            if isinstance(some, bytes):
-                yield "", lines(some)
+        aside = Aside()
+        for piece in self.stage.setting_aside(aside).read(splits, text=self._passes_text, errors="replace"):
+            if isinstance(piece, bytes):
+                yield "", lines(piece)
             else:
-                yield from ((bucket, self._compared(rows)) for bucket, rows in self._placed(some))
+                yield from ((bucket, self._compared(rows)) for bucket, rows in self._placed(piece))
+            yield from self._beside(aside)
+        yield from self._beside(aside)
 
     def _compared(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Return the rows with the columns that are compared."""
         return rows.drop_columns([name for name in rows.schema.names if name in self._left_out])
 
+    def _beside(self, aside: Aside) -> Records:
+        for about in aside.handed_on():
+            yield ASIDE, _identified(about)
+
     def _placed(self, rows: pa.RecordBatch) -> Records:
         if self._buckets is None:
             yield "", self._written(rows)
         elif self.compares_buckets:
-            for bucket, some in self._buckets.split(rows, 0):
-                yield bucket, self._written(some.drop_columns(list(self.dropped)))
+            for bucket, of_bucket in self._buckets.split(rows, 0):
+                yield bucket, self._written(of_bucket.drop_columns(list(self.dropped)))
         else:
             yield "", self._written(rows.drop_columns(list(self.dropped)))
 
@@ -149,7 +195,7 @@ class Feed:
         """Return the records that the sink makes of rows."""
         form = format_named(self._fmt.name)
         if not isinstance(form, RecordFormat):
-            return rows
+            return as_text(rows, self._texts)
         return lines(form.encoder(self._fmt).encode(rows)) if self._as_lines else form.read_back(self._fmt, rows)
 
     # -- the output ----------------------------------------------------------------------------------------------
@@ -161,16 +207,31 @@ class Feed:
             yield Unit(piece.label, piece.end - piece.start, partial(self._records, storage, piece))
 
     def _records(self, storage: Storage, piece: Piece) -> Records:
+        if is_aside(piece.bucket):
+            with storage.open(piece.path) as handle:
+                for about in lines_of(_chunks(handle.read, piece.start, piece.end)):
+                    yield ASIDE, _identified(self._told(about))
+            return
         bucket = piece.bucket if self.compares_buckets else ""
         with storage.open(piece.path) as handle:
             if piece.form == ARROW:
-                batches: Iterable[pa.RecordBatch] = arrow_batches(handle.read(piece.start, piece.end - piece.start))
+                staged = arrow_batches(handle.read(piece.start, piece.end - piece.start))
+                batches: Iterable[pa.RecordBatch] = (as_text(rows, self._texts) for rows in staged)
             elif piece.form == BYTES:
                 batches = self._decoded(_plain(_chunks(handle.read, piece.start, piece.end)), whole=piece.whole)
             else:
-                fmt, span = ReadFormat(piece.form, self._schema), (piece.start, piece.end)
+                fmt, span = ReadFormat(piece.form, text_schema(self._schema, self._texts)), (piece.start, piece.end)
                 batches = table_format(fmt.name).rows(fmt, handle, piece.end, span)
             yield from ((bucket, self._compared(rows)) for rows in batches)
+
+    def _told(self, about: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the lines that the source can be compared with: not those about a version that it does not have any more."""
+        versions = [
+            line["code"] == RECORD
+            or (line["code"] == FILE and (path_of(line), line["size"], line["modified_ns"]) in self.versions)
+            for line in about.select(["code", "path", "path_base64", "size", "modified_ns"]).to_pylist()
+        ]
+        return about.filter(pa.array(versions, pa.bool_()))
 
     def _decoded(self, chunks: Iterator[bytes], *, whole: bool) -> Iterator[pa.RecordBatch]:
         if self._as_lines:
@@ -184,34 +245,63 @@ class Feed:
             yield decode(block.removeprefix(header) if whole and not offset else block)
 
 
+def aside_lines(view: SinkView) -> Iterator[pa.RecordBatch]:
+    """Yield all that a sink has about what was set aside, visible or not."""
+    for piece in pieces(view):
+        if is_aside(piece.bucket):
+            with view.sink.storage.open(piece.path) as handle:
+                yield from lines_of(_chunks(handle.read, piece.start, piece.end))
+
+
+def lines_of(chunks: Iterable[bytes]) -> Iterator[pa.RecordBatch]:
+    """Yield what a file of a sink has about what was set aside, in blocks."""
+    read = decoder(LINES_READ)
+    for block in _line_blocks(chunks):
+        yield read.decode(block)
+
+
+def _identified(about: pa.RecordBatch) -> pa.RecordBatch:
+    """Return what of the lines says which record or file they are about; when and why it was set aside may differ."""
+    names = ["path", "path_base64", "offset", "size", "code"]
+    arrays = [*(about.column(name) for name in names), record_bytes(about)]
+    return pa.RecordBatch.from_arrays(arrays, names=[*names, "bytes"])
+
+
 def pieces(view: SinkView) -> Iterator[Piece]:
     """Yield where every committed row of a sink is."""
-    root, staging = view.sink.root, view.sink.staging
     form = format_named(view.sink.options["format"])
     whole = BYTES if isinstance(form, RecordFormat) else form.name
-    owed = {file.path for file in view.owed}
-    for file in view.files:
-        hidden = file.path in owed and not _is_there(view.sink.storage, f"{root}/{file.path}")
-        path = f"{staging}/{file.staged}" if hidden else f"{root}/{file.path}"
-        yield Piece(path, file.path, 0, file.bytes, whole, file.bucket, whole=True)
     growing = {} if view.published else {growth.path: growth for growth in view.head.grown}
+    yield from _finished(view, whole)
+    yield from _grown(view, whole, growing)
+    yield from _waiting(view, growing)
+
+
+def _finished(view: SinkView, whole: str) -> Iterator[Piece]:
+    """Yield the finished files; one that is owed and not visible yet is still where it was staged."""
+    root, owed = view.sink.root, {file.path for file in view.owed}
+    for file in view.files:
+        hidden = file.path in owed and entry_at(view.sink.storage, f"{root}/{file.path}") is None
+        path = f"{view.sink.staging}/{file.staged}" if hidden else f"{root}/{file.path}"
+        yield Piece(path, file.path, 0, file.bytes, whole, file.bucket, whole=True)
+
+
+def _grown(view: SinkView, whole: str, growing: Mapping[str, Growth]) -> Iterator[Piece]:
+    """Yield the growing files as far as they are certain to be visible: what they gain is `growing`."""
     for path, length in view.head.lengths.items():
         end = growing[path].before if path in growing else length
         if end:
-            yield Piece(f"{root}/{path}", path, 0, end, whole, path.rpartition("/")[0], whole=True)
-    held: list[Any] = [(part.bucket, part.segments) for part in view.head.open]
-    held += [(growth.path.rpartition("/")[0], growth.segments) for growth in growing.values()]
-    for bucket, segments in held:
+            yield Piece(f"{view.sink.root}/{path}", path, 0, end, whole, path.rpartition("/")[0], whole=True)
+
+
+def _waiting(view: SinkView, growing: Mapping[str, Growth]) -> Iterator[Piece]:
+    """Yield the segments of parts that are open, and of what growing files gain."""
+    waiting = [(part.bucket, part.segments) for part in view.head.open]
+    waiting += [(growth.path.rpartition("/")[0], growth.segments) for growth in growing.values()]
+    for bucket, segments in waiting:
         for s in segments:
-            yield Piece(f"{staging}/{s.file}", f"(not visible yet) {bucket}", s.start, s.end, s.form, bucket)
-
-
-def _is_there(storage: Storage, path: str) -> bool:
-    try:
-        storage.stat(path)
-    except NotThere:
-        return False
-    return True
+            path = f"{view.sink.staging}/{s.file}"
+            yield Piece(path, f"(not visible yet) {bucket}", s.start, s.end, s.form, bucket)
 
 
 def _chunks(read: Callable[[int, int], bytes], start: int, end: int) -> Iterator[bytes]:

@@ -21,6 +21,8 @@ import polars as pl
 import pyarrow as pa
 import xxhash
 
+from penstock.formats.lines import line_feeds
+
 if TYPE_CHECKING:
     Hashes = np.ndarray[Any, np.dtype[np.uint64]]
     Places = np.ndarray[Any, np.dtype[np.intp]]
@@ -28,7 +30,6 @@ if TYPE_CHECKING:
 _SEEDS = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F)
 _MASK = (1 << 64) - 1
 _RANGE_BITS = 16
-_FEED = 10
 LINES = pa.schema([("line", pa.large_binary())])
 
 
@@ -93,9 +94,9 @@ def lines(data: bytes | pa.Buffer) -> pa.RecordBatch:
 
     Only the last one may lack its line feed; it is then a record of its own, unlike the same line with one.
     """
-    ends = np.flatnonzero(np.frombuffer(data, np.uint8) == _FEED) + 1
+    ends = line_feeds(data) + 1
     if len(data) and (not len(ends) or ends[-1] != len(data)):
         ends = np.append(ends, len(data))
-    bounds = np.concatenate((np.zeros(1, np.int64), ends.astype(np.int64)))
+    bounds = np.concatenate((np.zeros(1, np.int64), ends))
     buffers = [None, pa.py_buffer(bounds), pa.py_buffer(data)]
     return pa.RecordBatch.from_arrays([pa.Array.from_buffers(pa.large_binary(), len(ends), buffers)], schema=LINES)

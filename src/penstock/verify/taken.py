@@ -2,8 +2,8 @@
 
 The answer is in the offset of the last committed batch: files at or before the cursor were read, but for those within
 `lateness` of it that `recent` does not have; of the file that a byte limit cut, the bytes up to the cut. What else is
-there is not ingested yet, which is no fault. Further behind the cursor than `lateness` nothing is remembered: such a
-file counts as read, so that one that came too late and was only reported shows up as missing, as it should.
+there is not ingested yet, which is no fault. A file that came too late is listed in the offset
+as not read (`source.late`). Of others further behind the cursor than `lateness` nothing is remembered: they count as read.
 
 A batch is committed when the ledger says so or Spark does, whichever is later: Spark's log may lack the last batch (a
 crash after the put), and a ledger that lost its end must not pass for one that never had it.
@@ -11,24 +11,35 @@ crash after the put), and a ledger that lost its end must not pass for one that 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from penstock.errors import OptionError, StorageError
+from penstock.errors import DamagedState, FileChanged, OptionError, StorageError
 from penstock.query.checkpoint import Checkpoint
+from penstock.query.offset import check
 from penstock.sink.sink import STATE_DIRECTORY
-from penstock.source import recent
-from penstock.source.cursor import Cursor, FileVersion, Split
-from penstock.source.noted import Notes
+from penstock.source import follow, recent
+from penstock.source.archive import archived_files
+from penstock.source.clean import archive_of
+from penstock.source.cursor import Cursor, FileVersion, Followed, Split
+from penstock.source.late import CERTAIN, LateFile
+from penstock.source.noted import SchemaNotes
+from penstock.source.plan import Planner
 from penstock.source.scan import Scan
+from penstock.source.sides import SideRecords
 from penstock.storage import locate
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from penstock.options import Options
     from penstock.storage import Storage
     from penstock.verify.files import SinkView
+
+    Zone = tuple[
+        Cursor, str | None
+    ]  # up to this place what was planned is read in this one; `None`: nobody had said any
 
 _UNTOLD = "the checkpoint cannot be read, so every file of the source is taken to be ingested"
 _FORGOTTEN = "too many files came or went since to tell which behind the cursor were read: all count as read"
@@ -50,14 +61,15 @@ class Taken:
         waiting = [file.size - ends.get(file.path, 0) for file in files if ends.get(file.path, -1) < file.size]
         return Taken(tuple(splits), len(waiting), sum(waiting), tuple(notes))
 
+    def with_archived(self, splits: Sequence[Split]) -> Taken:
+        """Return the same with files that are in the archive."""
+        return replace(self, splits=(*self.splits, *splits))
+
 
 def last_offset(view: SinkView) -> dict[str, Any] | None:
     """Return our source's end offset of the last committed batch; `{}` if none is, `None` if it cannot be read here."""
-    sink = view.sink
-    noted, usual = sink.options["checkpointLocation"], f"{sink.root}/{STATE_DIRECTORY}/checkpoint"
-    # The directory may have moved with its checkpoint, so the noted place is not the only one.
-    for place in filter(None, [noted, usual]):
-        offset = _offset(Checkpoint(place), view)
+    for checkpoint, last in _checkpoints(view):
+        offset = _offset(checkpoint, last) if last >= 0 else {}
         if offset is not None:
             return offset
     return None if view.head.batches else {}
@@ -71,7 +83,7 @@ def changed_columns(view: SinkView) -> frozenset[str]:
     try:
         query = Checkpoint(place).query_id()
         committed = -1 if query is None else view.head.last_batch(query)
-        notes = Notes(*_below(place)).bound(committed)
+        notes = SchemaNotes(*_below(place)).bound(committed)
     except (OptionError, StorageError):
         return frozenset()
     if not notes:
@@ -85,17 +97,68 @@ def _below(checkpoint: str) -> tuple[Storage, str]:
     return storage, f"{path}/penstock"
 
 
-def _offset(checkpoint: Checkpoint, view: SinkView) -> dict[str, Any] | None:
-    """Return the offset that this checkpoint has of our source; `None` if it has none, or is that of another query."""
-    query = checkpoint.query_id()
-    # Another query's checkpoint may be there by now, where the directory was moved.
-    if query is None or not _may_write(query, view):
-        return None
-    batch = max([view.head.last_batch(query), *checkpoint.numbers("commits")])
-    if batch < 0:
-        return {}
+def zones(view: SinkView) -> list[Zone]:
+    """Return in which zones the query has read times that say none, one after the other, as far as its checkpoint still has it."""
+    for checkpoint, last in _checkpoints(view):
+        kept = [_offset(checkpoint, number) for number in checkpoint.numbers("offsets") if number <= last]
+        if any("follow" in offset for offset in kept if offset is not None):
+            return []  # there is no cursor: which bytes of files that grow were read in which zone is not told
+        ends = [(Cursor.from_json(offset), Planner.zone(offset)) for offset in kept if offset is not None]
+        later: list[str | None] = [zone for _, zone in ends[1:]]
+        changes = zip(ends[:-1], later, strict=True)
+        return [(cursor, zone) for (cursor, zone), after in changes if zone != after] + ends[-1:]
+    return []
+
+
+def by_zone(splits: Sequence[Split], known: Sequence[Zone]) -> dict[str | None, list[Split]]:
+    """Return splits by the zone in which they were read; one is cut where the zone was changed in the middle of its file.
+
+    A file counts by its place in the order: one that came late counts as read with its neighbours.
+    """
+    places: dict[str | None, list[Split]] = {}
+    for whole in splits:
+        split, zone = whole, None
+        for cursor, zone in known:
+            if cursor.passed(split.file):
+                break
+            if cursor.cut is not None and cursor.cut.path == split.file.path and split.start < cursor.at < split.end:
+                places.setdefault(zone, []).append(Split(split.file, split.start, cursor.at))
+                split = Split(split.file, cursor.at, split.end)
+        places.setdefault(zone, []).append(split)
+    return places
+
+
+def _checkpoints(view: SinkView) -> Iterator[tuple[Checkpoint, int]]:
+    """Yield where the checkpoint of the sink's query may be, each with the last committed batch of it, -1 if none is."""
+    for checkpoint in map(Checkpoint, _places(view)):
+        query = checkpoint.query_id()
+        # Another query's checkpoint may be there by now, where the directory was moved.
+        if query is not None and _may_write(query, view):
+            yield checkpoint, max([view.head.last_batch(query), *checkpoint.numbers("commits")])
+
+
+def _offset(checkpoint: Checkpoint, batch: int) -> dict[str, Any] | None:
+    """Return the end offset that a checkpoint has of our source for a batch; `None` if it has none, or several."""
     offsets = [offset for offset in checkpoint.offsets(batch) if offset is not None]
     return offsets[0] if len(offsets) == 1 else None
+
+
+def late_files(view: SinkView, offset: dict[str, Any] | None) -> list[LateFile]:
+    """Return what the offset of a sink's query lists as not read; a list beside the checkpoint that is not to be had is none."""
+    listed = (offset or {}).get("late", {}).get("files", [])
+    if isinstance(listed, list):
+        return [LateFile.from_json(entry) for entry in listed]
+    for place in _places(view):
+        with suppress(DamagedState):
+            beside = SideRecords(locate(f"{place}/penstock", name="checkpoint")).load(listed)
+            return [LateFile.from_json(entry) for entry in beside]
+    return []
+
+
+def _places(view: SinkView) -> list[str]:
+    """Return where the checkpoint may be: the directory may have moved with it, so the noted place is not the only one."""
+    sink = view.sink
+    return list(filter(None, [sink.options["checkpointLocation"], f"{sink.root}/{STATE_DIRECTORY}/checkpoint"]))
 
 
 def _may_write(query: str, view: SinkView) -> bool:
@@ -104,33 +167,72 @@ def _may_write(query: str, view: SinkView) -> bool:
     return not batches or query in batches
 
 
-def taken(storage: Storage, root: str, options: Options, offset: dict[str, Any] | None) -> Taken:
-    """Return what of the source at `root` the batches up to `offset` have read, by the listing of now.
+def taken(
+    storage: Storage, root: str, options: Options, offset: dict[str, Any] | None, late: Sequence[LateFile] = ()
+) -> Taken:
+    """Return what of the source at `root` the batches up to `offset` have read, by the listing of now; `late` is what they did not.
 
-    Raises `StorageError` if it cannot be listed, `DamagedState` if the offset is damaged.
+    What a source that cleans has archived was read, whole. Raises `StorageError` if a directory cannot be listed,
+    `DamagedState` if the offset is damaged.
     """
     listed = Scan.of(storage, root, options).refresh().came
     files = sorted((file for file, _ in listed), key=lambda file: file.order)
+    archive = archive_of(storage, options)
+    archived = list(map(_whole, archived_files(storage, archive))) if archive else []
     if offset is None:
-        return Taken.of(files, list(map(_whole, files)), [_UNTOLD])
+        return Taken.of(files, [*map(_whole, files), *archived], [_UNTOLD])
     if not offset:
         return Taken.of(files, [])
-    return _passed(files, offset)
+    if "follow" in offset:
+        return _followed(storage, root, files, offset)
+    return _passed(files, offset, {entry.file.key for entry in late if entry.why in CERTAIN}, archived)
 
 
 def _whole(file: FileVersion) -> Split:
     return Split(file, 0, file.size)
 
 
-def _passed(files: list[FileVersion], offset: dict[str, Any]) -> Taken:
-    """Return what an offset that has one of our batches says was read."""
+def _passed(files: list[FileVersion], offset: dict[str, Any], not_read: set[bytes], archived: list[Split]) -> Taken:
+    """Return what an offset that has one of our batches says was read of the `files` that are there, and what is archived."""
     cursor = Cursor.from_json(offset)
     files = _from_floor(files, cursor)
-    late, notes = _late(files, cursor, offset)
+    late, notes = _late(files, cursor, offset, {split.file.key for split in archived})
     cut = _cut(files, cursor)
-    not_whole = late | {split.file.path for split in cut}
+    too_late = {file.path for file in files if file.key in not_read} if not_read else set()
+    if too_late:
+        notes.append(f"{len(too_late)} files came too late and were not read: see penstock late")
+    not_whole = late | too_late | {split.file.path for split in cut}
     splits = [_whole(file) for file in files if cursor.passed(file) and file.path not in not_whole] + cut
-    return Taken.of(files, splits, notes + _uncounted(splits, cursor))
+    return Taken.of(files, splits, notes + _uncounted(splits + archived, cursor)).with_archived(archived)
+
+
+def _followed(storage: Storage, root: str, files: list[FileVersion], offset: dict[str, Any]) -> Taken:
+    """Return what was read of files that grow: of each its beginning, in whatever file that is by now."""
+    check(offset)
+    closed = offset["follow"]["closed"]
+    notes = []
+    if isinstance(closed, dict):
+        notes.append(
+            f"{closed['splits']} files that stand still are noted beside the checkpoint, and were not compared"
+        )
+        closed = []
+    splits, gone = [], 0
+    for path, identity, at, digest, _, modified_ns in [*offset["follow"]["growing"], *closed]:
+        split = Split(FileVersion(path, at, modified_ns, identity), 0, at, Followed(0, digest))
+        try:
+            follow.opened(storage, root, split).close()
+        except FileChanged:
+            gone += bool(at)
+            continue
+        splits.append(split)
+    if gone:
+        notes.append(f"{gone} followed files are not there any more, or were cut since")
+    if sum(split.end for split in splits) != offset["read"][1]:
+        notes.append(
+            f"the checkpoint has counted {offset['read'][1]} bytes as read, there are {sum(split.end for split in splits)} now: "
+            "files were removed or cut after they were read"
+        )
+    return Taken.of(files, splits, notes)
 
 
 def _from_floor(files: list[FileVersion], cursor: Cursor) -> list[FileVersion]:
@@ -146,8 +248,10 @@ def _cut(files: list[FileVersion], cursor: Cursor) -> list[Split]:
     return [Split(file, 0, cursor.at) for file in files if file.path == cursor.cut.path]
 
 
-def _late(files: list[FileVersion], cursor: Cursor, offset: dict[str, Any]) -> tuple[set[str], list[str]]:
-    """Return the files behind the cursor that were not read, and what is to be said about it."""
+def _late(
+    files: list[FileVersion], cursor: Cursor, offset: dict[str, Any], archived: set[bytes]
+) -> tuple[set[str], list[str]]:
+    """Return the files behind the cursor that were not read, and what is to be said about it; `archived` are keys."""
     if cursor.order is None:
         return set(), []
     remembered = offset["recent"]
@@ -157,7 +261,7 @@ def _late(files: list[FileVersion], cursor: Cursor, offset: dict[str, Any]) -> t
     answer = recent.recall(remembered, times, (), cursor.latest_ns)
     if answer.near is None:
         return set(), [_FORGOTTEN]
-    gone = len(answer.away)
+    gone = len(answer.away.keys() - archived)
     notes = [f"{gone} files that were read are not there any more, or changed since"] if gone else []
     return {inside[key].path for key in answer.near}, notes
 

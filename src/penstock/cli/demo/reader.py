@@ -14,6 +14,7 @@ import numpy as np
 
 from penstock import clock
 from penstock.errors import PenstockError
+from penstock.formats.lines import BOM, with_line_feeds
 from penstock.verify.files import walk
 from penstock.verify.sums import hashes, lines
 
@@ -106,11 +107,11 @@ class Onlooker(threading.Thread):
 def source_hashes(storage: Storage, root: str) -> Hashes:
     """Return the hashes of all lines of all files below `root`; a last line that lacks its line feed is given one."""
     paths = [path for path, entry in walk(storage, root) if entry.size]
-    line_hashes = [hashes("", lines(_line_feeds(storage.read(f"{root}/{path}")))) for path in paths]
+    line_hashes = [hashes("", lines(_as_read(storage.read(f"{root}/{path}")))) for path in paths]
     return np.concatenate(line_hashes) if line_hashes else np.zeros(0, np.uint64)
 
 
-def _line_feeds(data: bytes) -> bytes:
+def _as_read(data: bytes) -> bytes:
     r"""Return the lines as the text source reads them: `\n`, `\r\n` and `\r` end one, a byte order mark is not data."""
-    data = data.removeprefix(b"\xef\xbb\xbf").replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+    data = with_line_feeds(data.removeprefix(BOM), None)
     return data if data.endswith(b"\n") or not data else data + b"\n"

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from penstock import clock, failpoints
 from penstock.errors import PenstockError
 from penstock.sink import keeper
-from penstock.verify.files import size_if_there
+from penstock.storage import entry_at
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -108,4 +108,4 @@ def kill_keeper(sink: Sink) -> None:
 
 def is_there(storage: Storage, path: str) -> bool:
     """Tell whether something is at the path."""
-    return size_if_there(storage, path) is not None
+    return entry_at(storage, path) is not None

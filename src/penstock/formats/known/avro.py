@@ -79,7 +79,7 @@ class _Avro(TableFormat):
         self, fmt: ReadFormat, file: ReadableFile, size: int, span: tuple[int, int], account: Account | None = None
     ) -> Iterator[pa.RecordBatch]:
         self.prepare()
-        window = _Window(file, size)
+        window = _ForwardFile(file, size)
         header = _header(window)
         stored = _schema(header)
         names = columns.found(stored, fmt.schema)
@@ -98,17 +98,17 @@ class _Avro(TableFormat):
         self, file: WritableFile, schema: pa.Schema, codec: str, *, group_bytes: int, ratio: float
     ) -> TableWriter:
         self.prepare()
-        return _Writer(file, schema, codec, min(group_bytes, _GROUP_BYTES), ratio)
+        return _AvroWriter(file, schema, codec, min(group_bytes, _GROUP_BYTES), ratio)
 
     def stored_schema(self, file: ReadableFile, size: int) -> pa.Schema:
         self.prepare()
-        return _schema(_header(_Window(file, size))).remove_metadata()
+        return _schema(_header(_ForwardFile(file, size))).remove_metadata()
 
     def is_plain(self, field: pa.Field) -> bool:
         return is_plain(field.type) and _NAME.fullmatch(field.name) is not None
 
 
-class _Writer(GroupWriter):
+class _AvroWriter(GroupWriter):
     """Writes batches to one file, a block a group."""
 
     def __init__(self, file: WritableFile, schema: pa.Schema, codec: str, group_bytes: int, ratio: float) -> None:
@@ -169,7 +169,7 @@ class _Block(NamedTuple):
     data: bytes
 
 
-class _Window:
+class _ForwardFile:
     """A file that is read forward in pieces of a megabyte, whatever is asked for."""
 
     def __init__(self, file: ReadableFile, size: int) -> None:
@@ -222,7 +222,7 @@ class _Values:
         return data
 
 
-def _header(window: _Window) -> _Header:
+def _header(window: _ForwardFile) -> _Header:
     """Return the header of a file. Raises `BadFile`."""
     length = _HEADER_BYTES
     while True:
@@ -297,7 +297,7 @@ def _without_uuids(schema: Any) -> Any:  # noqa: ANN401 - any JSON can be there
     return {key: _without_uuids(value) if key not in {"default", "doc"} else value for key, value in schema.items()}
 
 
-def _blocks(window: _Window, header: _Header, span: tuple[int, int]) -> Iterator[_Block]:
+def _blocks(window: _ForwardFile, header: _Header, span: tuple[int, int]) -> Iterator[_Block]:
     """Yield the blocks that begin in `span`. Raises `BadFile` for one that is not as it must be."""
     begin, end = _first_begin(window, header, *span), min(span[1], window.size)
     while begin is not None and begin < end:
@@ -318,7 +318,7 @@ def _blocks(window: _Window, header: _Header, span: tuple[int, int]) -> Iterator
         begin += len(data)
 
 
-def _first_begin(window: _Window, header: _Header, start: int, end: int) -> int | None:
+def _first_begin(window: _ForwardFile, header: _Header, start: int, end: int) -> int | None:
     """Return where the first block begins in [start, end); `None` if none does."""
     if start <= header.end:
         return header.end if header.end < end else None

@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING
 
 from penstock.formats.charsets import UTF_8_CHARSET, charset, searchable
 from penstock.formats.families import RecordFormat
-from penstock.formats.format import CSV_OPTIONS, FIELD_OPTIONS
+from penstock.formats.format import CSV_OPTIONS, FIELD_OPTIONS, TIME_OPTIONS
 from penstock.formats.lines import BLOCK_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    import numpy as np
+    import numpy.typing as npt
     import pyarrow as pa
 
     from penstock.formats.account import Account
@@ -26,7 +28,9 @@ _HEADER_BYTES = 64 << 10
 class _Csv(RecordFormat):
     name = "csv"
     extension = ".csv"
-    read_options = frozenset({"encoding", "encodingErrors", "sep", *CSV_OPTIONS, *FIELD_OPTIONS})
+    read_options = frozenset(
+        {"encoding", "encodingErrors", "sep", "multiLine", "mode", *CSV_OPTIONS, *FIELD_OPTIONS, *TIME_OPTIONS}
+    )
     write_options = frozenset(CSV_OPTIONS)
     anchored = True
 
@@ -77,7 +81,14 @@ class _Csv(RecordFormat):
         start = max(start, span[0])
         if start >= span[1]:
             return header, iter(())
-        return header, csv_blocks(read, size, start, span[1], BLOCK_BYTES, dialect=fmt.csv)
+        return header, csv_blocks(read, size, start, span[1], BLOCK_BYTES, dialect=fmt.csv, refuse=fmt.refuse)
+
+    def ended(self, fmt: ReadFormat, read: Read, begin: int, size: int, how: Charset) -> int:
+        from penstock.formats.csvcut import csv_ended
+
+        bom = len(how.bom) if how.bom and not begin and read(0, min(len(how.bom), size)) == how.bom else 0
+        at = csv_ended(read, begin + bom, size, fmt.csv)
+        return at if at > begin + bom else begin
 
     def streamed(self, fmt: ReadFormat, chunks: Iterable[bytes], how: Charset) -> Found:
         from penstock.formats.csvcut import csv_stream_header
@@ -88,7 +99,12 @@ class _Csv(RecordFormat):
     def stream_blocks(self, fmt: ReadFormat, chunks: Iterable[bytes], how: Charset) -> Blocks:  # noqa: ARG002 - as ASCII
         from penstock.formats.csvcut import csv_stream_blocks
 
-        return csv_stream_blocks(chunks, BLOCK_BYTES, dialect=fmt.csv)
+        return csv_stream_blocks(chunks, BLOCK_BYTES, dialect=fmt.csv, refuse=fmt.refuse)
+
+    def record_starts(self, fmt: ReadFormat, block: bytes, how: Charset) -> npt.NDArray[np.int64]:  # noqa: ARG002 - as ASCII
+        from penstock.formats.csvcut import record_starts
+
+        return record_starts(block, fmt.csv)
 
     def columns(self, fmt: ReadFormat, header: bytes) -> tuple[str, ...]:
         from penstock.formats.delimited import check_header, header_names

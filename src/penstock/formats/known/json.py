@@ -1,15 +1,18 @@
-"""JSON lines: a record is a line with one object in it, a row its members by name."""
+"""JSON: a record is a line with one object in it, or with `multiLine` a document; a row is its members by name."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from penstock.formats.families import RecordFormat
-from penstock.formats.format import FIELD_OPTIONS
+from penstock.formats.format import FIELD_OPTIONS, TIME_OPTIONS
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from penstock.formats.account import Account
-    from penstock.formats.families import Kinds
+    from penstock.formats.charsets import Charset
+    from penstock.formats.families import Found, Kinds
     from penstock.formats.format import Decoder, Encoder, ReadFormat, WriteFormat
     from penstock.formats.seen import Room, Seen
 
@@ -18,7 +21,9 @@ class _Json(RecordFormat):
     name = "json"
     extension = ".json"
     other_extensions = (".jsonl", ".ndjson")
-    read_options = frozenset({"lineSep", "encoding", "encodingErrors", *FIELD_OPTIONS})
+    read_options = frozenset(
+        {"lineSep", "encoding", "encodingErrors", "multiLine", "mode", *FIELD_OPTIONS, *TIME_OPTIONS}
+    )
 
     def decoder(self, fmt: ReadFormat, account: Account) -> Decoder:
         from penstock.formats.jsonl import JsonDecoder
@@ -34,6 +39,17 @@ class _Json(RecordFormat):
         from penstock.formats.jsonl import JsonEncoder
 
         return JsonEncoder(fmt)
+
+    def in_bytes(self, fmt: ReadFormat) -> bool:
+        return not fmt.multi_line and super().in_bytes(fmt)
+
+    def streamed(self, fmt: ReadFormat, chunks: Iterable[bytes], how: Charset) -> Found:
+        if not fmt.multi_line:
+            return super().streamed(fmt, chunks, how)
+        from penstock.formats.jsondocument import as_lines, whole
+
+        lines = as_lines(whole(chunks))
+        return b"", self.stream_blocks(fmt, (lines,) if lines else (), how)
 
 
 FORMAT = _Json()

@@ -60,7 +60,7 @@ class _Orc(TableFormat):
     def rows(
         self, fmt: ReadFormat, file: ReadableFile, size: int, span: tuple[int, int], account: Account | None = None
     ) -> Iterator[pa.RecordBatch]:
-        reader = _Reader(file, size)
+        reader = _OrcReader(file, size)
         names = columns.found(reader.schema, fmt.schema)
         rows = 0
         for stripe in range(reader.count):
@@ -77,10 +77,10 @@ class _Orc(TableFormat):
     def writer(
         self, file: WritableFile, schema: pa.Schema, codec: str, *, group_bytes: int, ratio: float
     ) -> TableWriter:
-        return _Writer(file, schema, codec, group_bytes, ratio)
+        return _OrcWriter(file, schema, codec, group_bytes, ratio)
 
     def stored_schema(self, file: ReadableFile, size: int) -> pa.Schema:
-        stored = _Reader(file, size).schema.remove_metadata()
+        stored = _OrcReader(file, size).schema.remove_metadata()
         return pa.schema([field.with_type(_instants(field.type)) for field in stored])
 
     def check(self, batch: pa.RecordBatch) -> None:
@@ -103,7 +103,7 @@ def _refuse_time(name: str, which: str) -> NoReturn:
     raise OptionError(msg)
 
 
-class _Reader:
+class _OrcReader:
     """An ORC file, whose errors are `BadFile`, but for those of reading it, which come through as they are."""
 
     def __init__(self, file: ReadableFile, size: int) -> None:
@@ -145,7 +145,7 @@ class _Source(SeekableFile):
             raise
 
 
-class _Writer(GroupWriter):
+class _OrcWriter(GroupWriter):
     """Writes batches to one ORC file. The library keeps what it encodes until a stripe is full."""
 
     def __init__(self, file: WritableFile, schema: pa.Schema, codec: str, group_bytes: int, ratio: float) -> None:

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import NotThere, OptionError
+from penstock.source.where import where_of
 from penstock.storage import locate
 from penstock.verify.files import OutputFiles, check_files
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Report:
+class Proof:
     """What `verify` found; `source` is `None` if none was given."""
 
     path: str
@@ -38,7 +39,7 @@ class Report:
 
 def verify(
     dst: str, source: str | None = None, *, transform: str | None = None, progress: Progress | None = None
-) -> Report:
+) -> Proof:
     """Compare an output with its ledgers and, if `source` is given, record by record with what was read from it.
 
     `transform` is the `module:function` of an ingest that had one: it is imported and called, and no other code is.
@@ -53,12 +54,12 @@ def verify(
     src = None if source is None else _existing(source)
     files, views = check_files(storage, root, lambda done, total: report("files", done, total))
     if src is None:
-        return Report(root, files)
+        return Proof(root, files)
     # Only who compares records needs what reads them.
     from penstock.verify.against import check_source
 
     checked = check_source(files, views, src, transform, lambda done, total: report("records", done, total))
-    return Report(root, files, checked)
+    return Proof(root, files, checked)
 
 
 def _silent(subject: str, done: int, total: int) -> None:
@@ -69,7 +70,7 @@ def _existing(source: str) -> str:
     located: tuple[Storage, str] = locate(source, name="SRC")
     storage, path = located
     try:
-        storage.stat(path)
+        storage.stat(where_of((path,)).root)
     except NotThere as error:
         msg = f"SRC={path!r} does not exist; expected the directory or file that was ingested"
         raise OptionError(msg) from error

@@ -1,0 +1,301 @@
+"""Files that a query has not read, and taking those in that came too late: `penstock late`.
+
+What is late is in the offset (`source.late`); what came since is found as the next start of the query would find it. A file is
+accepted by an entry in Spark's offset log: the next batch of the query, without rows, whose offset is the last one with
+the file among what waits. The failures, and the rules:
+
+1. The command dies. Rule: the entry is one put under a number that is free: it is there, whole, or it is not. A list that
+   lies beside the offset is put before it, under a name that follows from its text; alone it means nothing.
+2. The query runs, and has an offset of its own for that batch in mind. One of both puts would fail: no row is lost or
+   doubled, but the query ends. Rule: refused by name while its driver lives, and where that cannot be told here.
+3. A batch is planned and not committed. Its offset cannot change any more, and the one behind it may not be there yet. Rule:
+   refused; the query is started first. If that batch is an acceptance, and of these very files, there is nothing left to do.
+4. A file changes between the listing and the plan. Rule: what is accepted is a version. Another one is a new file, which comes
+   late again or does not.
+5. The same files are accepted twice. Rule: in `source.late`, by the entries: it is one acceptance.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+import os
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from penstock.arguments import named
+from penstock.errors import AlreadyThere, DamagedState, NotThere, OptionError, StorageError, UsageError
+from penstock.ingestion.replan import check_ended, in_flight
+from penstock.options import SOURCE, parse
+from penstock.query.checkpoint import Checkpoint
+from penstock.query.offset import summed
+from penstock.sink.existing import sink_ids
+from penstock.sink.sink import STATE_DIRECTORY, Sink
+from penstock.source.late import LateFiles
+from penstock.source.plan import Planner, mark
+from penstock.source.sides import LATE, SideRecords
+from penstock.source.where import where
+from penstock.storage import locate
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from penstock.options import Options
+    from penstock.sink.ledger import State
+    from penstock.source.cursor import FileVersion
+    from penstock.source.late import LateFile
+    from penstock.source.plan import NotReadYet
+    from penstock.storage import Storage
+
+HELD = "held"  # changed more recently than `settle`
+FUTURE = "future"  # its time has not come
+
+
+@dataclass(frozen=True)
+class NotRead:
+    """A file that a query has not read, and why: `late`, `unsure` (late, or read and away since), `accepted`, `held` or `future`.
+
+    `since_ns` is when it came, as far as that is known, else when it was seen; of what is held or lies in the future its
+    modification time.
+    """
+
+    path: str
+    size: int
+    modified_ns: int
+    why: str
+    since_ns: int
+
+
+@dataclass(frozen=True)
+class Late:
+    """What `late` found, and did: the files that are not read, and the paths that this call accepted or dismissed."""
+
+    files: tuple[NotRead, ...]
+    accepted: tuple[str, ...] = ()
+    dismissed: tuple[str, ...] = ()
+    dropped: int = 0
+
+
+@named
+def late(
+    src: str | os.PathLike[str],
+    dst: str | os.PathLike[str],
+    *,
+    accept: bool | str | Sequence[str] = False,
+    dismiss: bool | str | Sequence[str] = False,
+    checkpoint: str | os.PathLike[str] | None = None,
+    source: Mapping[str, Any] | None = None,
+    query_ended: bool = False,
+) -> Late:
+    """Return the files below `src` that the query which writes `dst` has not read: too late, held back, in the future.
+
+    `accept` has late ones read by the next start of the query, each once: all (True), or those of paths or globs relative to `src`.
+    `dismiss` takes them off the list, for good. Neither touches a file. `checkpoint` and `source` (options) are needed for a
+    query that was no ingest and keeps its checkpoint elsewhere, or has options that select files. `query_ended` is the user's
+    word that the query does not run, where only its session lives or that cannot be told here. Needs neither Spark nor Java.
+
+    Raises `OptionError` if no query of `dst` has read `src`, or nothing late fits; `Locked` if it runs; `UsageError` while a
+    batch is planned and not committed.
+    """
+    wanted, unwanted = _patterns(accept, "accept"), _patterns(dismiss, "dismiss")
+    if wanted and unwanted:
+        msg = "accept and dismiss are two decisions; expected one of them a call"
+        raise OptionError(msg)
+    reading = _ReadingQuery.find(os.fspath(src), os.fspath(dst), checkpoint, source)
+    if not wanted and not unwanted:
+        return reading.report()
+    return reading.decided(wanted or unwanted, accepts=bool(wanted), query_ended=query_ended)
+
+
+def told(sink: Sink, head: State) -> dict[str, int]:
+    """Return how many files the query of a sink has not read, by its last offset: late, accepted, held, future; none if that is unknown.
+
+    Never raises for a checkpoint that is not there, or not to be read.
+    """
+    for place in _places(sink.root, sink):
+        with suppress(DamagedState, StorageError):
+            checkpoint = Checkpoint(place)
+            query = checkpoint.query_id()
+            if query is not None and query in head.batches and (offset := _last_offset(checkpoint)[1]):
+                return counts(offset)
+    return {}
+
+
+def counts(offset: Mapping[str, Any]) -> dict[str, int]:
+    """Return what an offset counts of files that are not read."""
+    late_files, held = offset.get("late", {}), offset.get("held", [0, 0])
+    return {
+        "late_files": late_files.get("count", [0, 0])[0],
+        "accepted_files": late_files.get("accepted", 0),
+        "held_files": held[0] - held[1],
+        "future_files": held[1],
+    }
+
+
+def _patterns(given: bool | str | Sequence[str], name: str) -> tuple[str, ...]:  # noqa: FBT001 - what the user gave
+    if isinstance(given, bool):
+        return ("*",) if given else ()
+    patterns = (given,) if isinstance(given, str) or given is None else tuple(given)
+    if not patterns or not all(map(_is_text, patterns)):
+        msg = f"{name}={given!r}; expected True, or paths and globs relative to SRC, such as 'logs/*.json'"
+        raise OptionError(msg)
+    return patterns
+
+
+def _places(root: str, sink: Sink) -> Iterable[str]:
+    """Return where the checkpoint of a sink's query may be: where it was, and where an ingest has it, if DST was moved."""
+    return dict.fromkeys(filter(None, [sink.options["checkpointLocation"], f"{root}/{STATE_DIRECTORY}/checkpoint"]))
+
+
+def _last_offset(checkpoint: Checkpoint) -> tuple[int, dict[str, Any] | None]:
+    """Return the last batch that is planned, and the offset that it has of our source, if one source is ours."""
+    numbers = checkpoint.numbers("offsets")
+    if not numbers:
+        return -1, None
+    ours = [offset for offset in checkpoint.offsets(numbers[-1]) if offset is not None]
+    return numbers[-1], ours[0] if len(ours) == 1 else None
+
+
+@dataclass(frozen=True)
+class _ReadingQuery:
+    """A query that has read a source, by its checkpoint; `sinks` are those of DST that it writes, with their heads."""
+
+    storage: Storage
+    root: str
+    options: Options
+    checkpoint: Checkpoint
+    sinks: tuple[tuple[Sink, State], ...]
+
+    @staticmethod
+    def find(
+        src: str, dst: str, checkpoint: str | os.PathLike[str] | None, source: Mapping[str, Any] | None
+    ) -> _ReadingQuery:
+        """Return the query of DST that has read SRC; `OptionError` if there is none."""
+        _, root = locate(src, name="SRC")
+        output, out = locate(dst, name="DST")
+        try:
+            sinks = [Sink.existing(output, out, name) for name in sink_ids(output, f"{out}/{STATE_DIRECTORY}")]
+        except NotThere as error:
+            msg = f"DST={out!r} is no output of Penstock: it has no {STATE_DIRECTORY!r}; name the directory that was written"
+            raise UsageError(msg) from error
+        heads = [(sink, sink.ledger.head()) for sink in sinks]
+        given = [] if checkpoint is None else [locate(os.fspath(checkpoint), name="checkpoint")[1]]
+        places = [place for sink in sinks for place in given or _places(out, sink)]
+        for checkpoint_read in map(Checkpoint, places):
+            query = checkpoint_read.query_id() or ""
+            writes = tuple((sink, head) for sink, head in heads if query in head.batches)
+            options = _options(root, [sink for sink, _ in writes], source)
+            if writes and _is_of(checkpoint_read, options):
+                read = where(options)
+                return _ReadingQuery(read.storage, read.root, options, checkpoint_read, writes)
+        msg = (
+            f"no query that writes {out!r} has read {root!r} by a checkpoint that is here; expected SRC as the query has it, "
+            "and, where its checkpoint was moved, the place of that as --checkpoint"
+        )
+        raise OptionError(msg)
+
+    def report(self, accepted: tuple[str, ...] = (), dismissed: tuple[str, ...] = ()) -> Late:
+        """Return what is not read by now."""
+        offset = self._offset()[1]
+        standing = self._standing(offset)
+        files = [NotRead(e.file.path, e.file.size, e.file.modified_ns, e.why, e.since_ns) for e in standing.late]
+        for why, held in ((HELD, standing.held), (FUTURE, standing.future)):
+            files += [NotRead(file.path, file.size, file.modified_ns, why, file.modified_ns) for file in held]
+        return Late(tuple(files), accepted, dismissed, offset.get("late", {}).get("dropped", 0))
+
+    def decided(self, patterns: tuple[str, ...], *, accepts: bool, query_ended: bool) -> Late:
+        """Have the late files of these paths or globs read by the next start, or taken off the list."""
+        if not query_ended:
+            for sink, head in self.sinks:
+                check_ended(sink, head.owner, "--query-ended")
+        number, offset = self._offset()
+        entries = self._standing(offset).late
+        chosen = [entry for entry in entries if _fits(entry.file, patterns)]
+        _check_fit(patterns, entries, self.root)
+        ours = LateFiles.recalled(offset, self._side.load)
+        ours.note(entries)
+        changed = ours.accept(chosen) if accepts else ours.dismiss(chosen)
+        if changed:
+            self._check_committed(number)
+            self._put(number, offset, ours)
+        paths = tuple(entry.file.path for entry in changed)
+        return self.report(*((paths, ()) if accepts else ((), paths)))
+
+    def _put(self, number: int, offset: dict[str, Any], entries: LateFiles) -> None:
+        """Put the batch behind the last one: without rows, and with these entries."""
+        head, lines = self.checkpoint.entry(number)
+        form = {name: value for name, value in offset.items() if name not in {"late", "last", "unkept", "sum"}}
+        form |= entries.to_json(lambda _: True, 0, lambda items: self._side.store(items, LATE)) | {"plan": []}
+        ours = iter(self.checkpoint.offsets(number))
+        ends = [line if line == b"-" or next(ours) is None else _line(form) for line in lines]
+        try:
+            self.checkpoint.put_offsets(number + 1, b"\n".join([*head, *ends]))
+        except AlreadyThere as error:
+            msg = (
+                f"batch {number + 1} of the checkpoint {self.checkpoint.location!r} was planned meanwhile: the query runs, or another "
+                "command has accepted files; nothing was changed; run this again when it has ended"
+            )
+            raise UsageError(msg) from error
+        self.checkpoint.persist(number + 1)
+
+    def _check_committed(self, number: int) -> None:
+        if in_flight(self.checkpoint) is not None:
+            msg = (
+                f"batch {number} of the checkpoint {self.checkpoint.location!r} is planned and not committed, by a query that was "
+                "stopped or by an acceptance before this one; start the query once, which ends it, and run this again"
+            )
+            raise UsageError(msg)
+
+    def _offset(self) -> tuple[int, dict[str, Any]]:
+        number, offset = _last_offset(self.checkpoint)
+        assert offset is not None  # noqa: S101 - `find` has seen it
+        return number, offset
+
+    @property
+    def _side(self) -> SideRecords:
+        state, place = locate(f"{self.checkpoint.location}/penstock", name="checkpoint")
+        beside = any(sink.stage is not None for sink, _ in self.sinks)
+        return SideRecords((state, place) if beside else None)
+
+    def _standing(self, offset: dict[str, Any]) -> NotReadYet:
+        state = locate(f"{self.checkpoint.location}/penstock", name="checkpoint")
+        planner = Planner(self.storage, self.root, self.options, divisible=lambda _: False, state=state, dry=True)
+        return planner.standing(offset)
+
+
+def _is_of(checkpoint: Checkpoint, options: Options) -> bool:
+    """Tell whether the last offset of a checkpoint is of this source; older ones do not say."""
+    offset = _last_offset(checkpoint)[1]
+    return offset is not None and offset.get("root", mark(options)) == mark(options)
+
+
+def _options(root: str, sinks: list[Sink], source: Mapping[str, Any] | None) -> Options:
+    """Return the options of the source: those that an ingest noted, under those that are given."""
+    noted = next((sink.stage.source for sink in sinks if sink.stage is not None), {})
+    given = {name: str(value) for name, value in (source or {}).items()}
+    # What was given is told by its name in any case; what was noted is one of the table's.
+    fixed = {name.lower() for name in given} | {"path", "toolate", "schema"}
+    options = {name: value for name, value in noted.items() if name.lower() not in fixed}
+    return parse(SOURCE, {**options, **given, "path": root, "tooLate": "report"}, what="source")
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and bool(value)
+
+
+def _fits(file: FileVersion, patterns: tuple[str, ...]) -> bool:
+    return any(file.path == pattern or fnmatch.fnmatchcase(file.path, pattern) for pattern in patterns)
+
+
+def _check_fit(patterns: tuple[str, ...], entries: tuple[LateFile, ...], root: str) -> None:
+    """Raise `OptionError` for a path or glob that fits no late file; all of none is none."""
+    for pattern in patterns:
+        if pattern != "*" and not any(_fits(entry.file, (pattern,)) for entry in entries):
+            names = ", ".join(repr(entry.file.path) for entry in entries[:3]) or "none"
+            msg = f"{pattern!r} is no late file of {root!r}, nor a glob of some; there are: {names}"
+            raise OptionError(msg)
+
+
+def _line(form: dict[str, Any]) -> bytes:
+    return json.dumps(summed(form), separators=(",", ":")).encode()

@@ -1,0 +1,122 @@
+"""Parts of files of records: any run of their bytes is a segment, and segments one behind the other are a file."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.formats.codecs import compress, expansion
+from penstock.sink.parts import BYTES, Desk, Part, required
+from penstock.sink.payload import Encoded
+
+if TYPE_CHECKING:
+    from penstock.sink.ledger import Kind, OpenPart, Segment
+    from penstock.sink.staging import Output
+
+_MEMBER_BYTES = 1 << 20  # of text in one compressed member
+
+
+class BytePart(Part[Encoded]):
+    """A part of a file of records: any run of bytes is a segment, and segments concatenate.
+
+    With a compression, rows are held as text and become members (gzip) or frames (zstd) of about `_MEMBER_BYTES`.
+    """
+
+    def __init__(self, desk: Desk, bucket: str, kind: Kind, before: OpenPart | None) -> None:
+        super().__init__(desk, bucket, kind, before)
+        self._codec = kind.compression
+        self._header = kind.header_bytes
+        self._text: list[Encoded] = []  # not compressed yet
+        self._text_bytes = 0
+
+    @property
+    def rows(self) -> int:
+        """Return the part's rows, committed or not."""
+        return super().rows + sum(p.rows for p in self._text)
+
+    @property
+    def size(self) -> int:
+        """Return the bytes the finished file would have now."""
+        return super().size + len(self._header)
+
+    def add(self, payload: Encoded) -> None:
+        """Take the rows; a full member is compressed at once."""
+        if self._codec == "none":
+            super().add(payload)
+            return
+        self._text.append(payload)
+        self._text_bytes += len(payload.data)
+        self._grew = True
+        self._hold(len(payload.data))
+        if self._text_bytes >= _MEMBER_BYTES:
+            self.settle()
+
+    def settle(self) -> bool:
+        """Compress what is still text, so that its size is known; tell whether that made room worth filling."""
+        if not self._text:
+            return False
+        data = compress(b"".join(p.data for p in self._text), self._codec)
+        rows = sum(p.rows for p in self._text)
+        self._hold(-self._text_bytes)
+        self._text, self._text_bytes = [], 0
+        super().add(Encoded(data, rows))
+        return self._desk.limits.size - self.size > self._desk.limits.size // 16
+
+    def relieve(self) -> None:
+        """Move what is in memory to disk."""
+        self.settle()
+        super().relieve()
+
+    def close(self) -> None:
+        """Bring the part into one complete file."""
+        self.settle()
+        super().close()
+
+    def leave(self, *, durable: bool) -> OpenPart:
+        """Stage what is in memory."""
+        self.settle()
+        return super().leave(durable=durable)
+
+    def _weigh(self, payload: Encoded) -> int:
+        return len(payload.data)
+
+    def _held_size(self) -> int:
+        held = sum(len(p.data) for p in self._held) + self._text_bytes
+        return held if self._codec == "none" else held + expansion(self._text_bytes)
+
+    def _own_size(self) -> int:
+        return self._own.tell() - self._own.header_bytes if self._own else 0
+
+    def _fitting(self, payload: Encoded, room: int, room_rows: int | None) -> int:
+        return payload.fitting(room, room_rows)
+
+    def _begin_own(self) -> None:
+        """Begin the own file, which may become the finished one."""
+        required(self._own).begin(self._header)
+
+    def _write_own(self) -> int:
+        for held in self._held:
+            required(self._own).write(held.data)
+        return sum(held.rows for held in self._held)
+
+    def _packed(self, absorbed: list[Segment]) -> Segment:
+        staging = self._desk.staging
+        data = [data for segment in absorbed for data in staging.read(segment)] + [held.data for held in self._held]
+        whole = b"".join(data)
+        rows = sum(s.rows for s in absorbed) + sum(held.rows for held in self._held)
+        return staging.pack(whole, rows, BYTES, len(whole))
+
+    def _own_segments(self, own: Output) -> list[Segment]:
+        return [own.segment(self._own_rows, BYTES)]
+
+    def _assemble(self, output: Output) -> int:
+        staging, own = self._desk.staging, self._own
+        output.begin(self._header)
+        earlier = [*self._segments, *(self._own_segments(own) if own else [])]
+        for segment in earlier:
+            for data in staging.read(segment):
+                output.write(data)
+        for held in self._held:
+            output.write(held.data)
+        if own is not None:
+            own.discard()
+        return 0

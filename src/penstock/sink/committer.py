@@ -1,0 +1,130 @@
+"""A decision carried out: its record put, what it names published, what is no longer needed forgotten.
+
+The put is the commit, and may go wrong in ways that do not tell whether it was one: a reply is lost, somebody else was
+faster, the process dies behind it. So whoever comes next publishes first what the last record names (failures 4, 6 and 7 of
+`sink.sink`), and everything here may be done again.
+"""
+
+from __future__ import annotations
+
+import re
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NoReturn
+
+from penstock import failpoints
+from penstock.errors import AlreadyThere, DamagedState, NotThere, StorageError
+from penstock.query import fence
+from penstock.query.fence import Claim
+from penstock.sink.publish import publish
+from penstock.sink.segments import check_staged
+from penstock.storage import names_at
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from penstock.sink.ledger import Ledger, Look, State
+    from penstock.storage import Storage
+
+_STAGED = re.compile(r"(\d{12})-.*\.(part|pack)")
+
+
+@dataclass(frozen=True)
+class Committer:
+    """Puts and publishes the records of one sink, which messages call `name`, in the output `root` with its `staging` files."""
+
+    name: str
+    storage: Storage
+    root: str
+    staging: str
+    ledger: Ledger
+
+    def check(self, head: State, claim: Claim) -> None:
+        """Raise `Fenced` unless the sink is still as `claim` says."""
+        fence.check(self.name, _claim(head), claim)
+
+    def carry_out(self, state: State) -> None:
+        """Put a decision, which commits it, publish what it names, and forget what is no longer needed."""
+        look = self.put(state)
+        self.publish(state, look)
+        failpoints.hit("sink.forget")
+        self.sweep(state, published=True)
+        self.ledger.forget(look)
+
+    def put(self, state: State) -> Look:
+        """Put the record, or find out who was faster; return what is there now."""
+        try:
+            self.ledger.put(state)
+        except AlreadyThere:
+            if not self._mine(state):
+                self._fenced(self.ledger.head(), state.epoch)
+            self.ledger.persist(state.n)
+        except StorageError:
+            if not self._mine(state):
+                head = self.ledger.head()
+                if head.n >= state.n:  # who took the number has removed the temporary, too
+                    self._fenced(head, state.epoch)
+                raise
+            self.ledger.persist(state.n)
+        look = self.ledger.look()
+        if not self.ledger.counts(state, look):
+            self._fenced(self.ledger.head(), state.epoch)
+        return look
+
+    def _mine(self, state: State) -> bool:
+        return state.n in self.ledger.numbers() and self.ledger.read(state.n).write == state.write
+
+    def _fenced(self, head: State, epoch: int) -> NoReturn:
+        raise fence.overtaken(self.name, _claim(head), Claim(epoch=epoch))
+
+    def publish_owed(self, head: State, look: Look) -> int:
+        """Publish what a record that was found names; it may never have become durable, and its files may have changed."""
+        if not look.is_published(head):
+            self.ledger.persist(head.n)
+            for file in head.finished:
+                check_staged(self.storage, self.staging, file)
+        return self.publish(head, look)
+
+    def publish(self, state: State, look: Look) -> int:
+        """Publish what a record names, unless there is a newer one: who put that has done it first, and swept."""
+        if look.is_published(state):
+            return 0
+        try:
+            return publish(self.storage, self.root, self.staging, self.ledger, state)
+        except DamagedState:
+            if self.ledger.head().n == state.n:
+                raise
+            return 0
+
+    @contextmanager
+    def reading_of(self, base: int, epoch: int) -> Iterator[None]:
+        """Say that this driver was overtaken, where that is why what record `base` names, or what it stages itself, is gone."""
+        try:
+            yield
+        except (DamagedState, NotThere):
+            head = self.ledger.head()
+            if head.n == base:
+                raise
+            self._fenced(head, epoch)
+
+    def sweep(self, head: State, *, published: bool) -> None:
+        """Remove what `unnamed` yields."""
+        for name in self.unnamed(head, published=published):
+            self.storage.delete(f"{self.staging}/{name}")
+
+    def unnamed(self, head: State, *, published: bool) -> Iterator[str]:
+        """Yield staged files that no record can name any more: begun before the head, and not named by it.
+
+        `published`: what the head names is visible, so that growing files need no staged bytes any more.
+        """
+        named = {s.file for part in head.open for s in part.segments} | {f.staged for f in head.finished}
+        if not published:
+            named |= {s.file for growth in head.grown for s in growth.segments}
+        for name in names_at(self.storage, self.staging):
+            match = _STAGED.fullmatch(name)
+            if match and int(match[1]) < head.n and name not in named:
+                yield name
+
+
+def _claim(head: State) -> Claim:
+    return Claim(head.owner, head.epoch)

@@ -1,0 +1,99 @@
+"""What the files of a sink are, as its options say: their columns and buckets, their format, and what they are told apart by."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import xxhash
+
+from penstock.errors import OptionError
+from penstock.formats import WriteFormat, file_extension, format_named
+from penstock.formats.families import RecordFormat, TableFormat
+from penstock.formats.format import Dialect
+from penstock.formats.registry import check_options, enumerated, growing, names
+from penstock.formats.trial import check_table
+from penstock.options import SINK
+from penstock.options.formats import WRITTEN
+from penstock.sink.buckets import BucketTemplate
+from penstock.sink.ledger import Kind
+
+if TYPE_CHECKING:
+    from penstock.formats.families import Format
+    from penstock.options import Options
+
+_ROLLING = ("rollSize", "rollRows", "rollInterval", "rollInactivity", "rollBatches")
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The options of a sink that say what a row becomes; `root` is named in messages, `goes_on`: its storage can append."""
+
+    options: Options
+    root: str
+    goes_on: bool
+
+    @property
+    def form(self) -> Format:
+        """What files of the format are."""
+        return format_named(self.options["format"])
+
+    def bucket_by(self, schema: pa.Schema) -> BucketTemplate | None:
+        """Return the checked `bucketBy` for data of this schema."""
+        template = self.options["bucketBy"]
+        return BucketTemplate.of(template, schema, zone=self.options["timeZone"]) if template else None
+
+    def data_schema(self, schema: pa.Schema) -> tuple[pa.Schema, tuple[str, ...]]:
+        """Return the schema of what is written, and the columns left out (`dropBucketColumns`)."""
+        bucket_by = self.bucket_by(schema)
+        if bucket_by is None or not self.options["dropBucketColumns"]:
+            return schema, ()
+        dropped = bucket_by.droppable
+        kept = [field for field in schema if field.name not in dropped]
+        if not kept:
+            msg = f"dropBucketColumns=true leaves no column of {', '.join(schema.names)}"
+            raise OptionError(msg)
+        return pa.schema(kept), dropped
+
+    def check(self, schema: pa.Schema) -> None:
+        """Raise `UsageError` unless data of this schema can be written as the options say. Touches nothing."""
+        rolling = [name for name in _ROLLING if name in self.options.given]
+        if self.options["growing"] and rolling:
+            msg = f"growing=true never closes a file, and {rolling[0]} says when to close one; leave one of them out"
+            raise OptionError(msg)
+        if self.options["growing"] and not self.goes_on:
+            msg = f"growing=true appends to a file, and files in {self.root!r} can only be put whole; leave growing out"
+            raise OptionError(msg)
+        data_schema, _ = self.data_schema(schema)
+        fmt, form = self.format(data_schema), self.form
+        form.prepare()
+        if isinstance(form, RecordFormat):
+            form.encoder(fmt)
+            return
+        if self.options["growing"]:
+            msg = f"growing=true is for {enumerated(growing())}: a file of format={form.name} cannot grow under its readers"
+            raise OptionError(msg)
+        if isinstance(form, TableFormat):
+            check_table(form, data_schema, fmt.compression)
+
+    def kind(self, schema: pa.Schema) -> Kind:
+        """Return what the files of this sink are."""
+        fmt, form = self.format(schema), self.form
+        described = schema.to_string(show_field_metadata=False)
+        if fmt.csv != Dialect(comment=fmt.csv.comment):  # else it is spelt as it always was
+            described += str(fmt.csv)
+        digest = xxhash.xxh3_64_hexdigest(described.encode())
+        header = form.header(fmt).decode() if isinstance(form, RecordFormat) else ""
+        return Kind(form.name, fmt.compression, file_extension(fmt), digest, header)
+
+    def format(self, schema: pa.Schema) -> WriteFormat:
+        """Return how data of this schema is written. Raises `OptionError`."""
+        form, options = self.form, self.options
+        codec = options["compression"] or form.codecs[0]
+        if codec not in form.codecs:
+            others = enumerated(names(lambda other: codec in other.codecs, WRITTEN))
+            msg = f"compression={codec} is for format={others}, found format={form.name}; expected {enumerated(form.codecs)}"
+            raise OptionError(msg)
+        check_options(options, SINK, lambda other: other.write_options)
+        return WriteFormat(form.name, schema, codec, Dialect.of(options) if form.write_options else Dialect())

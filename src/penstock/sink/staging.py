@@ -1,0 +1,146 @@
+"""The staged files of one task attempt: files of their own, and one pack for all that is small; each hashed and synced.
+
+Every file has a name that nobody else can have, begins with the number of the record the task started from, and means
+nothing until a record names it. All of them are synced before the task reports them; syncs run beside the work.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any
+
+import xxhash
+
+from penstock import failpoints, unique
+from penstock.errors import StorageError
+from penstock.sink.ledger import Segment
+from penstock.sink.segments import check_segment, segment_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from concurrent.futures import Future
+
+    import pyarrow as pa
+
+    from penstock.storage import ReadHandle, Storage, WriteHandle
+
+_SYNCS_MAX = 8  # at a time: each waits for a disk, or on HDFS for three
+
+
+class Output:
+    """A staged file in its final form, hashed as it is written."""
+
+    def __init__(self, handle: WriteHandle, name: str) -> None:
+        self.name = name
+        self.header_bytes = 0
+        self._handle = handle
+        self._hash = xxhash.xxh3_128()
+        self._rows_hash = self._hash
+        self._discarded = False
+
+    def begin(self, header: bytes) -> None:
+        """Write what is in front of the rows, first of all."""
+        if header:
+            self.write(header)
+            self.header_bytes = len(header)
+            self._rows_hash = xxhash.xxh3_128()
+
+    def write(self, data: bytes | memoryview | pa.Buffer) -> None:
+        """Append all of `data`; once discarded do nothing, for Arrow completes a file that was given up, later."""
+        if not self._discarded:
+            self._hash.update(memoryview(data))
+            if self._rows_hash is not self._hash:
+                self._rows_hash.update(memoryview(data))
+            self._handle.write(data)
+
+    def tell(self) -> int:
+        """Return the bytes written so far."""
+        return self._handle.tell()
+
+    def segment(self, rows: int, form: str) -> Segment:
+        """Return all that was written so far behind the header as a segment of `rows` rows."""
+        end = self.tell()
+        size = end - self.header_bytes
+        return Segment(self.name, self.header_bytes, end, rows, form, size, self._rows_hash.hexdigest())
+
+    def seal(self) -> tuple[int, str]:
+        """Make the file durable and close it; return its length and digest."""
+        failpoints.hit("sink.write.before-sync")
+        self._handle.sync()
+        size = self._handle.tell()
+        self._handle.close()
+        return size, self._hash.hexdigest()
+
+    def discard(self) -> None:
+        """Close without syncing, whatever state it is in."""
+        self._discarded = True
+        with suppress(StorageError):
+            self._handle.close()
+
+
+class Staging:
+    """The staged files of one task attempt, or of a driver that assembles. Closing it waits for its syncs."""
+
+    def __init__(self, storage: Storage, directory: str, *, base: int, batch: int, writer: int) -> None:
+        self._storage = storage
+        self._directory = directory
+        self._prefix = f"{base:012d}-{batch}-{writer}"
+        self._syncs = storage.workers(_SYNCS_MAX)
+        self._sealing: list[Future[Any]] = []
+        self._outputs: list[Output] = []
+        self._pack: WriteHandle | None = None
+        self._pack_name = ""
+
+    def create(self) -> Output:
+        """Create a staged file of its own."""
+        name = f"{self._prefix}-{unique.token()}.part"
+        output = Output(self._storage.create(f"{self._directory}/{name}"), name)
+        self._outputs.append(output)
+        return output
+
+    def seal(self, output: Output) -> Future[tuple[int, str]]:
+        """Sync and close `output` beside the work; the result is its length and digest."""
+        sealing = self._syncs.submit(output.seal)
+        self._sealing.append(sealing)
+        return sealing
+
+    def pack(self, data: bytes | pa.Buffer, rows: int, form: str, size: int) -> Segment:
+        """Append to the task's pack; return the range as a segment."""
+        if self._pack is None:
+            self._pack_name = f"{self._prefix}-{unique.token()}.pack"
+            self._pack = self._storage.create(f"{self._directory}/{self._pack_name}")
+        start = self._pack.tell()
+        self._pack.write(data)
+        digest = xxhash.xxh3_128_hexdigest(data)
+        return Segment(self._pack_name, start, self._pack.tell(), rows, form, size, digest)
+
+    def read(self, segment: Segment) -> Iterator[bytes]:
+        """Yield the bytes of a segment; `DamagedState`, at the latest behind the last, if they are not what was staged."""
+        return segment_bytes(self._storage, self._directory, segment)
+
+    @contextmanager
+    def open(self, segment: Segment) -> Iterator[ReadHandle]:
+        """Open the file that a segment is all of, once it is known to be what was staged."""
+        check_segment(self._storage, self._directory, segment)
+        with self._storage.open(f"{self._directory}/{segment.file}") as handle:
+            yield handle
+
+    def finish(self, *, durable: bool = True) -> None:
+        """Wait until everything staged is durable (the pack only if asked); raises what any sync raised."""
+        if self._pack is not None:
+            failpoints.hit("sink.write.before-pack-sync")
+            if durable:
+                self._pack.sync()
+            self._pack.close()
+        for sealing in self._sealing:
+            sealing.result()
+        self._syncs.shutdown()
+
+    def discard(self) -> None:
+        """Close what is open after a failure; the files mean nothing and are swept later."""
+        self._syncs.shutdown(cancel_futures=True)
+        for output in self._outputs:
+            output.discard()
+        if self._pack is not None:
+            with suppress(StorageError):
+                self._pack.close()

@@ -1,0 +1,168 @@
+"""Parts of tables: their rows wait as Arrow, or in files of the format, and are written anew in groups of a proper size."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from penstock.errors import Unwritable
+from penstock.formats import ReadFormat, format_named
+from penstock.formats.families import TableFormat
+from penstock.formats.registry import table_format
+from penstock.formats.schema import spark_name
+from penstock.formats.staged import arrow_batches, arrow_stream
+from penstock.formats.trial import as_text, refused, text_schema
+from penstock.sink.parts import ARROW, Desk, Part, required
+from penstock.sink.payload import ArrowRows
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from penstock.formats.families import TableWriter
+    from penstock.sink.ledger import Kind, OpenPart, Segment
+    from penstock.sink.staging import Output, Staging
+
+_ROW_GROUP_BYTES = 32 << 20  # of Arrow in one row group
+
+
+class ArrowPart(Part[ArrowRows]):
+    """A part of a table: staged as Arrow, or as a file of its format when a batch brings a row group or more.
+
+    Sizes are estimates: what the rows will take in the file, from the ratio that the sink's finished files have shown.
+    """
+
+    stage_bytes = _ROW_GROUP_BYTES
+
+    def __init__(self, desk: Desk, bucket: str, kind: Kind, before: OpenPart | None) -> None:
+        super().__init__(desk, bucket, kind, before)
+        self._form = table_format(kind.format)
+        self._writer: TableWriter | None = None
+        self._refused: tuple[str, ...] = ()  # columns that the format cannot hold
+        self._schema: pa.Schema | None = None  # of the rows that are staged, once it is asked for
+        self._arrow_bytes = 0
+
+    def settle(self) -> bool:
+        """Do nothing: an estimate is all there is until a row group is written."""
+        return False
+
+    def add(self, payload: ArrowRows) -> None:
+        """Take the rows."""
+        super().add(payload)
+        self._arrow_bytes += payload.batch.nbytes
+
+    def _weigh(self, payload: ArrowRows) -> int:
+        return int(payload.batch.nbytes)
+
+    def _held_size(self) -> int:
+        return int(self.buffered * self._desk.ratio)
+
+    def _own_size(self) -> int:
+        return self._writer.bytes_estimate if self._writer else 0
+
+    def _fitting(self, payload: ArrowRows, room: int, room_rows: int | None) -> int:
+        rows, size = payload.rows, payload.batch.nbytes * self._desk.ratio
+        fit = rows if size <= room else int(rows * room / size)
+        return fit if room_rows is None else min(fit, room_rows)
+
+    def _begin_own(self) -> None:
+        """Begin the own file; earlier segments that are no larger than what is in memory are written first."""
+        self._writer = self._new_writer(required(self._own))
+        if sum(s.size for s in self._segments) <= self._held_size():
+            self._own_rows += self._copy(self._segments, self._writer)
+            self._segments = []
+
+    def _write_own(self) -> int:
+        writer = required(self._writer)
+        for held in self._held:
+            writer.write(held.batch)
+        return sum(held.rows for held in self._held)
+
+    def _end_own(self) -> int:
+        required(self._writer).close()
+        return 0 if self.opened.segments else self._arrow_bytes
+
+    def _packed(self, absorbed: list[Segment]) -> Segment:
+        staging = self._desk.staging
+        batches = [batch for segment in absorbed for batch in read_batches(staging, segment, None)]
+        batches += [held.batch for held in self._held]
+        size = sum(s.size for s in absorbed) + self._held_size()
+        return staging.pack(arrow_stream(batches, batches[0].schema), sum(b.num_rows for b in batches), ARROW, size)
+
+    def _own_segments(self, own: Output) -> list[Segment]:
+        """Return the file, behind a segment without rows if nothing else would tell their schema."""
+        segment = own.segment(self._own_rows, self._form.name)
+        if self._segments or self._form.tells_schema:
+            return [segment]
+        schema = required(self._schema)
+        nothing = pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)
+        return [self._desk.staging.pack(arrow_stream([nothing], schema), 0, ARROW, 0), segment]
+
+    def _assemble(self, output: Output) -> int:
+        if self._own is not None:
+            required(self._writer).close()
+            self._segments += self._own_segments(self._own)
+        writer = self._new_writer(output)
+        self._copy(self._segments, writer)
+        for held in self._held:
+            writer.write(held.batch)
+        writer.close()
+        if self._own is not None:
+            self._own.discard()
+        return 0 if self.opened.segments else self._arrow_bytes
+
+    def _copy(self, segments: list[Segment], writer: TableWriter) -> int:
+        """Write the rows of segments; return how many."""
+        for segment in segments:
+            for batch in read_batches(self._desk.staging, segment, self._schema):
+                writer.write(as_text(batch, self._refused))
+        return sum(segment.rows for segment in segments)
+
+    def _new_writer(self, output: Output) -> TableWriter:
+        codec = self.opened.kind.compression
+        schema = self._staged_schema()
+        if not self._held:  # an earlier version may have staged them, which has not tried their schema
+            self._refused = refused(self._form, schema, codec)
+            self._check_refused(schema)
+            schema = text_schema(schema, self._refused)
+        return self._form.writer(output, schema, codec, group_bytes=_ROW_GROUP_BYTES, ratio=self._desk.ratio)
+
+    def _staged_schema(self) -> pa.Schema:
+        """Return the schema of the part's rows, which were not tried if they are all staged."""
+        self._schema = self._held[0].batch.schema if self._held else read_schema(self._desk.staging, self._segments)
+        return self._schema
+
+    def _check_refused(self, schema: pa.Schema) -> None:
+        """Raise `Unwritable` if columns cannot be written, and nobody has said that their text shall be."""
+        if self._refused and not self._desk.as_text:
+            name = self._refused[0]
+            msg = (
+                f"{self.rows} rows of bucket {self.opened.bucket!r} were staged by an earlier version, with column {name!r} of type "
+                f"{spark_name(schema.field(name).type)}, which {self._form.name} cannot hold; none is lost. Publish them with such columns "
+                f"as JSON text: penstock finish {self._desk.root} --as-text"
+            )
+            raise Unwritable(msg)
+
+
+def read_batches(staging: Staging, segment: Segment, schema: pa.Schema | None) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a staged segment, of form `arrow` or a table's; `schema` is theirs, `None` if the segment tells it."""
+    if segment.form == ARROW:
+        yield from arrow_batches(pa.py_buffer(b"".join(staging.read(segment))))
+        return
+    form = table_format(segment.form)
+    with staging.open(segment) as handle:
+        written = form.written_schema(handle, segment.end) or required(schema)
+        yield from form.rows(ReadFormat(form.name, written), handle, segment.end, (0, segment.end))
+
+
+def read_schema(staging: Staging, segments: Sequence[Segment]) -> pa.Schema:
+    """Return the schema of staged segments, of which the first tells it."""
+    return next(iter(read_batches(staging, segments[0], None))).schema
+
+
+def unwritable(staging: Staging, part: OpenPart) -> tuple[str, ...]:
+    """Return the columns of an open part that its format cannot hold: an earlier version took them."""
+    form = format_named(part.kind.format)
+    if not isinstance(form, TableFormat):
+        return ()
+    return refused(form, read_schema(staging, part.segments), part.kind.compression)

@@ -1,0 +1,163 @@
+"""One task attempt: rows into their buckets' parts, which are begun, continued, relieved and closed as their sizes say."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from penstock import failpoints
+from penstock.formats import format_named
+from penstock.formats.families import TableFormat
+from penstock.formats.registry import table_format
+from penstock.sink.byteparts import BytePart
+from penstock.sink.payload import ArrowRows, Encoded, lines
+from penstock.sink.tableparts import ArrowPart
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from penstock.formats import Encoder
+    from penstock.sink.batch import ClosedPart
+    from penstock.sink.buckets import BucketTemplate
+    from penstock.sink.ledger import Kind, OpenPart
+    from penstock.sink.parts import Desk
+
+_BUFFER_BYTES = 64 << 20
+_NOTHING = Encoded(b"", 0)
+
+
+def new_part(desk: Desk, bucket: str, kind: Kind, before: OpenPart | None) -> BytePart | ArrowPart:
+    """Return the part for rows of this kind, continuing `before` if the ledger has it open."""
+    make = ArrowPart if isinstance(format_named(kind.format), TableFormat) else BytePart
+    return make(desk, bucket, kind, before)
+
+
+@dataclass(frozen=True)
+class AsideParts:
+    """Where lines about what is set aside go, and what the files are that they become."""
+
+    bucket: str
+    kind: Kind
+    encoder: Encoder
+
+
+class TaskWriter:
+    """The rows of one task attempt, from Arrow (or lines of text) to staged files. Use it once, then `finish` or `discard`.
+
+    `before` are the open parts of this writer. Those whose time was up when the batch began, or that hold another kind
+    of file than the sink writes by now, are not continued: new rows open another part.
+    """
+
+    def __init__(
+        self,
+        desk: Desk,
+        kind: Kind,
+        *,
+        before: list[OpenPart],
+        bucket_by: BucketTemplate | None,
+        drop: tuple[str, ...] = (),
+        encode: Encoder | None = None,
+        aside: AsideParts,
+    ) -> None:
+        self._desk = desk
+        self._kind = kind
+        self._aside = aside
+        self._bucket_by = bucket_by
+        self._drop = drop
+        self._encode = encode
+        self._parts: dict[str, BytePart | ArrowPart] = {}
+        self._before = {
+            p.bucket: p
+            for p in before
+            if p.kind == self._kind_of(p.bucket) and not desk.limits.expired(p, desk.origin.time_ns)
+        }
+        self._consumed: list[str] = []
+        self._expired = [p for p in before if p.bucket not in self._before]
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Take the rows of a batch."""
+        if self._bucket_by is None:
+            self._write("", batch)
+            return
+        for bucket, rows in self._bucket_by.split(batch, self._desk.origin.time_ns):
+            self._write(bucket, rows.drop_columns(list(self._drop)) if self._drop else rows)
+
+    def write_text(self, data: bytes) -> int:
+        """Take lines of text as they are (UTF-8, each ended by a line feed; no buckets); return how many."""
+        payload = lines(data)
+        self._place("", payload)
+        return payload.rows
+
+    def set_aside(self, about: pa.RecordBatch) -> None:
+        """Take lines about what is set aside: rows of a part like others, in the bucket and of the kind that is for them."""
+        data, encode = self._aside.encoder.encode(about), self._aside.encoder
+        self._place(self._aside.bucket, Encoded(data, about.num_rows, lambda: encode.ends(about, data)))
+
+    def _kind_of(self, bucket: str) -> Kind:
+        return self._aside.kind if bucket == self._aside.bucket else self._kind
+
+    def _write(self, bucket: str, batch: pa.RecordBatch) -> None:
+        if self._encode is None:
+            table_format(self._kind.format).check(batch)
+            self._place(bucket, ArrowRows(batch))
+            return
+        data, encode = self._encode.encode(batch), self._encode
+        self._place(bucket, Encoded(data, batch.num_rows, lambda: encode.ends(batch, data)))
+
+    def _place(self, bucket: str, payload: Any) -> None:  # noqa: ANN401 - Encoded or ArrowRows, as the parts of this kind take
+        while payload.rows:
+            part = self._part(bucket)
+            fit = part.fitting(payload)
+            if fit == 0 and (part.settle() or part.rows):
+                if not part.fitting(payload):
+                    self._parts.pop(bucket).close()
+                continue
+            fit = max(fit, 1)
+            head, payload = (payload, _NOTHING) if fit >= payload.rows else payload.cut(fit)
+            part.add(head)
+            if part.full() and not part.settle():
+                self._parts.pop(bucket).close()
+            elif part.buffered >= part.stage_bytes or self._desk.buffered >= _BUFFER_BYTES:
+                max(self._parts.values(), key=lambda p: p.buffered).relieve()
+
+    def _part(self, bucket: str) -> BytePart | ArrowPart:
+        if bucket not in self._parts:
+            before = self._before.pop(bucket, None)
+            if before is not None:
+                self._consumed.append(bucket)
+            self._parts[bucket] = new_part(self._desk, bucket, self._kind_of(bucket), before)
+        return self._parts[bucket]
+
+    def finish(self, *, final: bool, merge_below: int) -> tuple[list[ClosedPart], list[OpenPart], list[str]]:
+        """Bring everything to disk; return (closed parts, parts left open, buckets whose earlier part they continue).
+
+        `final`: the query ends with this batch. Parts whose end has come are closed here if they have `merge_below`
+        bytes; smaller ones are left as they are: the driver merges those of several writers.
+        """
+        self._close_untouched(final=final, merge_below=merge_below)
+        left, stays = [], False
+        for part in self._parts.values():
+            ends = self._ends(part.opened, final=final)
+            if ends and part.size >= merge_below:
+                part.close()
+            else:
+                left.append(part.leave(durable=not ends))
+                stays |= not ends
+        failpoints.hit("sink.write.staged")
+        self._desk.staging.finish(durable=stays)
+        return [describe() for describe in self._desk.closed], left, self._consumed
+
+    def _ends(self, part: OpenPart, *, final: bool) -> bool:
+        return final or self._desk.limits.ends_with(part.first_batch, self._desk.origin.batch)
+
+    def _close_untouched(self, *, final: bool, merge_below: int) -> None:
+        """Close the large ones of those parts that end with this batch but had no rows in it."""
+        ending = [part for part in self._before.values() if self._ends(part, final=final)]
+        for part in self._expired + ending:
+            if part.size >= merge_below:
+                new_part(self._desk, part.bucket, part.kind, part).close()
+                self._consumed.append(part.bucket)
+
+    def discard(self) -> None:
+        """Give up after a failure."""
+        self._desk.staging.discard()

@@ -1,0 +1,61 @@
+"""What an archive of read files holds, and under which names: for who moves files there, and who reads them there.
+
+A file has the path below the archive that it had below the source's path: `2026/a.json`. Where that name is taken by another
+file, of an earlier day perhaps, it is `2026/a~1767225600000000000.json`, with its modification time in nanoseconds, and if that is
+taken, too, `2026/a~1767225600000000000~2.json`. Nothing in an archive is ever replaced, changed or removed.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from penstock.source.cursor import FileVersion, is_version
+from penstock.source.scan import Scan
+from penstock.storage import entry_at
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from penstock.storage import Storage
+
+_NAMES_MAX = 10
+_AGAIN = re.compile(r"(?P<stem>[^/]*?)~(?P<time>-?\d+)(~\d)?(?P<ending>(?:\.[^/]*)?)", re.DOTALL)
+
+
+def names_of(file: FileVersion) -> Iterator[str]:
+    """Yield the paths below the archive that the file may have, in the order in which they are tried."""
+    yield file.path
+    folder, slash, name = file.path.rpartition("/")
+    stem, dot, ending = name.partition(".")
+    for number in range(1, _NAMES_MAX):
+        again = "" if number == 1 else f"~{number}"
+        yield f"{folder}{slash}{stem}~{file.modified_ns}{again}{dot}{ending}"
+
+
+def archived_version(storage: Storage, archive: str, file: FileVersion) -> str | None:
+    """Return where in the archive this version of the file is, `None` if it is not there."""
+    for name in names_of(file):
+        entry = entry_at(storage, f"{archive}/{name}")
+        if entry is None:
+            return None
+        if entry.is_file and is_version(storage, entry, file) and entry.identity == file.identity:
+            return f"{archive}/{name}"
+    return None
+
+
+def archived_files(storage: Storage, archive: str) -> list[FileVersion]:
+    """Return what is in the archive, each file by the path that it had below the source's. `StorageError`."""
+    if entry_at(storage, archive) is None:
+        return []
+    scan = Scan(storage, archive, recursive=True, follow=False, accept=lambda _: True, partitions=True)
+    return [_original(arrival.file) for arrival in scan.refresh().came]
+
+
+def _original(file: FileVersion) -> FileVersion:
+    """Return the version by the path that it had; the time in a name that was given here is the file's own."""
+    folder, slash, name = file.path.rpartition("/")
+    again = _AGAIN.fullmatch(name)
+    if again is None or int(again["time"]) != file.modified_ns:
+        return file
+    return FileVersion(f"{folder}{slash}{again['stem']}{again['ending']}", file.size, file.modified_ns, file.identity)

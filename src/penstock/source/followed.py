@@ -1,0 +1,472 @@
+r"""Planning the batches of files that grow: logs that are being written (`follow=true`).
+
+The offset has, for each file that is there, how far it is planned (`at`, always behind a whole record) and what was seen in front
+of that (`follow.seen`). The failures that this answers; users of Fluent Bit, Vector and Filebeat have filed each of them:
+
+1. *The writer flushes in mid line*, between CR and LF, inside a character. Rule: a plan ends behind a separator that is
+   whole; a CR at the very end is not, and UTF-16 is looked at unit by unit. What follows waits for its end, or for `closeAfter`.
+2. *The file grows between plan and read, or between a batch and its replay.* Rule: a plan has the bytes [start, end), and a task
+   reads no byte behind `end`; the file may be longer by then.
+3. *Rotation by rename*: `app.log` becomes `app.log.1`, and another `app.log` begins. Rule: a file is known by its identity (an
+   inode), not by its name; the old one is read to its end under the new name, and the new one from its beginning.
+4. *An inode is used again*: the old file is deleted, and a new one has its number. Rule: whatever has a known number must also
+   begin with what was seen; else it is another file.
+5. *Copy and truncate.* The copy is a new file with old records: read, they would be doubled. The original is cut, and grows again,
+   perhaps beyond where it was before anybody looks: read from there, records would be lost. Rule: what was seen tells that a file
+   was cut. A new file, named like a followed one in the same directory, that begins as that one does waits: until that one is cut
+   (then it is the copy, and is read from where that one was), until it has other bytes, or until it has stood still for
+   `_COPY_NS` (then it is a file of its own). What the writer puts into the file between the end of the copy and the cut is
+   lost by the method itself, unless it was read by then.
+6. *A planned range is rotated away before it is read.* Rule: a task looks for the bytes by name, then by number, then by what
+   was seen, in the same directory: in the renamed file, or in the copy.
+7. *A file is removed, or cut, with bytes that nobody has read.* Rule: that is told.
+8. *A line never ends*, since its writer died. Rule: a file that stands still for `closeAfter` is closed, and what it ends with is a
+   record. If it grows all the same it is gone on with, behind that.
+
+A file has one state, whatever names lead to it: of two links to one inode one is followed. Empty files have none. State is
+O(files that are there): those that grow are in the offset, the closed ones are beside it where there is a place for that.
+What is not kept is found again: who cut a file that has not been planned since is recognised by what was seen.
+
+Rejected: the name as identity (3), the inode alone (4), a checksum of the first line alone, as of Vector (files that begin with one
+header are one to it; a file that grew beyond its old end after a cut passes for the same).
+"""
+
+from __future__ import annotations
+
+import logging
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from penstock import failpoints
+from penstock.clock import SECOND_NS
+from penstock.errors import FileChanged, NotThere, OptionError, StorageError
+from penstock.formats.charsets import by_mark, charset
+from penstock.formats.codecs import codec_of, unreadable
+from penstock.formats.families import HEAD_BYTES, RecordFormat
+from penstock.query.offset import FOLLOW_VERSION, check, summed
+from penstock.source.cursor import FileVersion, Followed, Split
+from penstock.source.dividing import Dividing, weight
+from penstock.source.follow import SEEN_BYTES, seen
+from penstock.source.plan import _NO_LIMITS, BatchLimits, mark
+from penstock.source.scan import Scan
+from penstock.source.sides import SideRecords
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from penstock.formats import ReadFormat
+    from penstock.options import Options
+    from penstock.source.read import Reading
+    from penstock.storage import ReadHandle, Storage
+
+_log = logging.getLogger("penstock.source")
+_COPY_NS = 10 * SECOND_NS
+_COMPARED_BYTES = 4096
+_ALONE = {
+    "emit": ("records", "splits"),
+    "cleanSource": ("off",),
+    "batchBoundary": ("none",),
+    "startingFrom": ("earliest",),
+}
+
+
+def check_options(options: Options, fmt: ReadFormat) -> None:
+    """Raise `OptionError` for what cannot be followed."""
+    if not options["follow"]:
+        if "closeAfter" in options.given:
+            msg = "closeAfter is for follow=true, found follow=false; set it, or leave closeAfter out"
+            raise OptionError(msg)
+        return
+    for name, values in _ALONE.items():
+        if options[name] not in values:
+            msg = f"{name}={options[name]!r} does not go with follow=true, which reads all that files have and get; leave one of them out"
+            raise OptionError(msg)
+    from penstock.formats import format_named
+
+    form = format_named(fmt.name)
+    if not isinstance(form, RecordFormat):
+        msg = f"format={fmt.name} cannot be followed: a file of it is complete or none; expected text, json or csv"
+        raise OptionError(msg)
+    if not form.in_bytes(fmt):
+        msg = (
+            f"encoding={fmt.encoding} cannot be followed with this format and lineSep: where a record ends cannot be told from "
+            "the bytes of a file; expected an encoding such as UTF-8, UTF-16 or ISO-8859-1"
+        )
+        raise OptionError(msg)
+
+
+@dataclass
+class Growing:
+    """A followed file: where it is, how far it is planned, and what was seen in front of that. `size` and time are as last seen."""
+
+    path: str
+    identity: str
+    at: int
+    digest: str
+    size: int
+    modified_ns: int
+    closed: bool = False
+
+    @property
+    def version(self) -> FileVersion:
+        """Return the file as it was last seen."""
+        return FileVersion(self.path, self.size, self.modified_ns, self.identity)
+
+    def to_json(self) -> list[Any]:
+        """Return the entry of the offset."""
+        return [self.path, self.identity, self.at, self.digest, self.size, self.modified_ns]
+
+
+class FollowPlanner:
+    """Plans the batches of a source that follows files; called as a `plan.Planner` is. Not shared between threads."""
+
+    def __init__(
+        self, reading: Reading, options: Options, *, state: tuple[Storage, str] | None = None, zone: str | None = None
+    ) -> None:
+        self._reading = reading
+        self._storage = reading.storage
+        self._root = reading.root
+        self._options = options
+        self._form = reading.form
+        self._dividing = Dividing(lambda _: not self._form.anchored, None)
+        self._side = SideRecords(state)
+        self._zone = zone
+        self._limits = BatchLimits(options["maxFilesPerTrigger"], options["maxBytesPerTrigger"])
+        self._mark = mark(options)
+        self._bounded = self._frozen = False
+        self._at: dict[str, Any] | None = None
+        self._told: set[str] = set()
+        self._reset({})
+
+    # -- offsets -------------------------------------------------------------------------------------------------
+
+    def initial(self) -> dict[str, Any]:
+        """Return the offset before the first batch. Called twice at the very start, and perhaps again: what is planned stays in offsets."""
+        self._reset({})
+        self._at = None
+        return self._offset([], last=False)
+
+    def prepare_available_now(self) -> None:
+        """Take what is there at the next `latest` as all there is."""
+        self._bounded, self._frozen = True, False
+
+    def latest(self, start: dict[str, Any], *, limited: bool = True) -> dict[str, Any]:
+        """Return the end offset of the next batch after `start`; `start` itself if there is nothing to read; see `Planner.latest`."""
+        at, self._at = self._at, None
+        if start != at:
+            self._reset(start)
+        if not self._frozen:
+            self._refresh()
+            self._frozen = self._bounded
+        failpoints.hit("source.planned")
+        splits = list(self._planned(self._limits if limited else _NO_LIMITS))
+        owed = self._bounded and bool(start.get("plan")) and not start.get("last")
+        self._at = (
+            self._offset(splits, last=not limited or (self._bounded and not self._more)) if splits or owed else start
+        )
+        return self._at
+
+    def splits(self, end: dict[str, Any]) -> list[Split]:
+        """Return the plan of the batch that ends at `end`; reads the offset (and its side record), nothing else."""
+        check(end)
+        plan = end.get("plan", [])
+        return [Split.from_json(entry) for entry in (self._side.load(plan) if isinstance(plan, dict) else plan)]
+
+    @staticmethod
+    def zone(end: dict[str, Any]) -> str | None:
+        """Return the zone of times that say none in the batch that ends at `end`."""
+        zone: str | None = end.get("zone")
+        return zone
+
+    def tasks(self, end: dict[str, Any]) -> list[list[Split]]:
+        """Return the plan packed into tasks; see `Planner.tasks`."""
+        splits = self.splits(end)
+        count = self._options["tasks"]
+        target = max(-(-sum(map(weight, splits)) // count), 1) if count else self._options["splitSize"]
+        return list(self._dividing.tasks(splits, target))
+
+    def clean(self, done: dict[str, Any]) -> None:
+        """Do nothing: what may grow is not taken away."""
+
+    def committed(self, end: dict[str, Any]) -> None:
+        """Forget side records that no replay can ask for; called when the batch that ends at `end` is done."""
+        check(end)
+        forms = [form for form in (end, self._at) if form]
+        references = [part for form in forms for part in (form.get("plan"), form.get("follow", {}).get("closed"))]
+        self._side.forget_all_but({part["file"] for part in references if isinstance(part, dict)})
+
+    def _offset(self, splits: list[Split], *, last: bool) -> dict[str, Any]:
+        closed = sorted(file.to_json() for file in self._files if file.closed)
+        pending = [file.size - file.at for file in self._files if not file.closed and file.size > file.at]
+        form: dict[str, Any] = {
+            "v": FOLLOW_VERSION,
+            "cursor": None,
+            "recent": {},
+            "root": self._mark,
+            "zone": self._zone,
+            "listed": self._scan.listed_ns,
+            "read": [self._count, self._bytes],
+            "left": [len(pending), sum(pending)],
+            "follow": {
+                "growing": [file.to_json() for file in self._files if not file.closed],
+                "closed": self._side.store(closed),
+            },
+            "plan": self._side.store([split.to_json() for split in splits]),
+        }
+        return summed(form | ({"last": True} if last else {}))
+
+    def _reset(self, start: dict[str, Any]) -> None:
+        """Take up from an offset, of this process or of one that died."""
+        self._scan = Scan.of(self._storage, self._root, self._options)
+        self._now: dict[str, FileVersion] = {}
+        self._files: list[Growing] = []
+        self._count = self._bytes = 0
+        self._more = self._is_cut = False
+        self._heads: dict[str, bytes] = {}  # of what was planned in this process, by identity
+        if start:
+            check(start)
+            if "follow" not in start:
+                msg = "the checkpoint is that of a source with follow=false, found follow=true: set it as it was, or take a new checkpoint"
+                raise OptionError(msg)
+            closed = start["follow"]["closed"]
+            closed = self._side.load(closed) if isinstance(closed, dict) else closed
+            self._files = [Growing(*entry) for entry in start["follow"]["growing"]]
+            for entry in closed:
+                self._files.append(Growing(*entry))
+                self._files[-1].closed = True
+            self._count, self._bytes = start["read"]
+
+    # -- what is there -------------------------------------------------------------------------------------------
+
+    def _refresh(self) -> None:
+        """Take in what has come, gone, grown, and been renamed or cut."""
+        self._list()
+        new = self._matched()
+        for file in new:
+            if not self._waits_as_copy(file):
+                self._files.append(Growing(file.path, file.identity, 0, "", file.size, file.modified_ns))
+
+    def _list(self) -> None:
+        """Take in a listing, and a look at all that is not closed."""
+        try:
+            changes = self._scan.refresh([file.path for file in self._files if not file.closed])
+        except StorageError:
+            self._now = {}
+            raise
+        for file in changes.gone:
+            self._now.pop(file.path, None)
+        for file in (arrival.file for arrival in changes.came):
+            if codec_of(file.path or self._root) or unreadable(file.path or self._root):
+                self._tell(file.path, "is compressed, and a file that grows is not: it is not followed")
+            else:
+                self._now[file.path] = file
+
+    def _matched(self) -> list[FileVersion]:
+        """Bring what is followed up to date; return the files that nobody follows yet."""
+        by_identity = {file.identity: file for file in self._now.values() if file.identity}
+        known: set[str] = set()
+        kept: list[Growing] = []
+        cut: list[tuple[Growing, FileVersion]] = []
+        gone: list[Growing] = []
+        for file in self._files:
+            now = self._now.get(file.path)
+            if now is None or now.identity != file.identity:
+                now = by_identity.get(file.identity)
+            if now is None:
+                gone.append(file)
+                continue
+            known.add(now.path)
+            goes_on = (now.size, now.modified_ns) == (file.size, file.modified_ns) or self._goes_on(file, now)
+            if goes_on is False:
+                cut.append((file, now))
+                continue
+            if goes_on:
+                file.closed = file.closed and now.size == file.size
+                file.path, file.size, file.modified_ns = now.path, now.size, now.modified_ns
+            kept.append(file)
+        if gone or cut:
+            self._list()  # anew: a copy is there before its original is cut, but need not have been when we listed
+        self._files = kept
+        new = self._unknown(known, {now.identity for _, now in cut})
+        for file in gone:
+            new = self._find_moved(file, new)
+        for file, now in cut:
+            later = self._now.get(now.path, now)
+            new = self._begin_again(file, later if later.identity == now.identity else now, new)
+        return sorted(new, key=lambda file: file.order)
+
+    def _unknown(self, known: set[str], identities: set[str]) -> list[FileVersion]:
+        """Return the files that have bytes and that nobody follows, one for each identity."""
+        followed = {file.identity for file in self._files} | identities
+        names: dict[str, FileVersion] = {}
+        for path in sorted(self._now.keys() - known):
+            file = self._now[path]
+            if file.size and not (file.identity and file.identity in followed):
+                names.setdefault(file.identity or path, file)
+        return list(names.values())
+
+    def _goes_on(self, file: Growing, now: FileVersion) -> bool | None:
+        """Tell whether what is there begins with what was seen of the file; `None` if it has moved while it was looked at."""
+        try:
+            with self._open(now.path) as handle:
+                if handle.info().identity != now.identity:
+                    return None
+                return not file.at or seen(handle, file.at) == file.digest
+        except NotThere:
+            return None
+
+    def _find_moved(self, file: Growing, new: list[FileVersion]) -> list[FileVersion]:
+        """Go on with a file that is not there any more where its bytes are; return the rest of the new files."""
+        moved = next((other for other in new if file.at and self._is_copy(other, file)), None)
+        if moved is None:
+            self._tell_gone(file)
+            return new
+        self._go_on_in(moved, file)
+        return [other for other in new if other != moved]
+
+    def _go_on_in(self, copy: FileVersion, file: Growing) -> None:
+        """Follow a copy from where the file was; if it is shorter, all of it was read, and the rest behind the back of who copied."""
+        at, digest = file.at, file.digest
+        if copy.size < at:
+            at, digest = copy.size, self._seen(copy.path, copy.size) or ""
+        self._files.append(Growing(copy.path, copy.identity, at, digest, copy.size, copy.modified_ns))
+        _log.info("what was %r goes on as %r from byte %d", file.path or self._root, copy.path, at)
+
+    def _begin_again(self, file: Growing, now: FileVersion, new: list[FileVersion]) -> list[FileVersion]:
+        """Follow a file that was cut from its beginning, and its copy from where it was; return the rest of the new files."""
+        self._files.append(Growing(now.path, now.identity, 0, "", now.size, now.modified_ns))
+        if not file.at:
+            return new
+        copy = next((other for other in new if self._is_copy(other, file)), None)
+        if copy is not None:
+            self._go_on_in(copy, file)
+            return [other for other in new if other != copy]
+        _log.warning(
+            "%r was cut or replaced: it had been read up to byte %d, has %d bytes now and is read from its beginning; what was written "
+            "behind that byte before is in no file here",
+            file.path or self._root,
+            file.at,
+            now.size,
+        )
+        return new
+
+    def _is_copy(self, other: FileVersion, file: Growing) -> bool:
+        """Tell whether a new file has what was read of one that was cut."""
+        itself = bool(file.identity) and other.identity == file.identity  # renamed while the directory was listed
+        if not itself and not _is_named_like(other.path, file.path):
+            return False
+        if other.size >= file.at:
+            return not file.at or self._seen(other.path, file.at) == file.digest
+        head = self._heads.get(file.identity or file.path, b"")[: other.size]
+        with suppress(NotThere), self._open(other.path) as handle:
+            return bool(head) and handle.read(0, len(head)) == head
+        return False
+
+    def _waits_as_copy(self, file: FileVersion) -> bool:
+        """Tell whether a new file may be a copy of one that is about to be cut (failure 5)."""
+        if file.modified_ns < self._storage.now_ns() - _COPY_NS:
+            return False
+        return any(self._begins_alike(file, known) for known in self._files)
+
+    def _begins_alike(self, file: FileVersion, known: Growing) -> bool:
+        if not known.size or not _is_named_like(file.path, known.path):
+            return False
+        size = min(file.size, known.size, _COMPARED_BYTES)
+        if known.at and file.size >= known.at and self._seen(file.path, known.at) != known.digest:
+            return False
+        try:
+            with self._open(file.path) as handle, self._open(known.path) as known_handle:
+                return handle.read(0, size) == known_handle.read(0, size)
+        except StorageError:
+            return False
+
+    def _tell_gone(self, file: Growing) -> None:
+        if file.size > file.at:
+            _log.warning(
+                "%r was removed before it was read to its end: %d bytes of it are lost, behind byte %d",
+                file.path or self._root,
+                file.size - file.at,
+                file.at,
+            )
+
+    def _tell(self, path: str, words: str) -> None:
+        if path not in self._told:
+            self._told.add(path)
+            _log.info("%r %s", path or self._root, words)
+
+    # -- the batch -----------------------------------------------------------------------------------------------
+
+    def _planned(self, limits: BatchLimits) -> Iterator[Split]:
+        """Yield the splits of one batch; what is followed is behind each when it is yielded."""
+        count, room = 0, limits.size
+        self._more = False
+        closed_ns = self._storage.now_ns() - self._options["closeAfter"]
+        for file in sorted((file for file in self._files if not file.closed), key=lambda file: file.version.order):
+            closes = file.modified_ns <= closed_ns
+            if file.size > file.at:
+                if not limits.allow(count, room):
+                    self._more = True
+                    return
+                split = self._next(file, room, closes=closes)
+                if split is not None:
+                    yield split
+                    count += 1
+                    room = None if room is None else room - (split.end - split.start)
+                self._more = self._more or (split is not None and split.end < file.size and self._is_cut)
+            file.closed = closes and file.at == file.size
+
+    def _next(self, file: Growing, room: int | None, *, closes: bool) -> Split | None:
+        """Return the new records of a file, of about `room` bytes, and move it behind them; `None` if there is none."""
+        self._is_cut = room is not None and file.size - file.at > room
+        try:
+            with self._open(file.path) as handle:
+                end = self._end(handle, file, room, closes=closes)
+                digest, head = seen(handle, end), handle.read(0, min(end, SEEN_BYTES))
+                still = not file.at or seen(handle, file.at) == file.digest
+                if end == file.at or digest is None or not still or not self._is_same(handle, file):
+                    return None
+        except (StorageError, FileChanged):
+            return None  # it was renamed, cut or removed since it was looked at, which the next look shows
+        self._heads[file.identity or file.path] = head
+        base, file.at, file.digest = file.at, end, digest
+        self._count += not base
+        self._bytes += end - base
+        return Split(FileVersion(file.path, end, file.modified_ns, file.identity), base, end, Followed(base, digest))
+
+    def _end(self, handle: ReadHandle, file: Growing, room: int | None, *, closes: bool) -> int:
+        """Return how far the records go that are whole by now, or `file.at` if there is none more."""
+        assert isinstance(self._form, RecordFormat)  # noqa: S101 - no other is followed
+        fmt = self._reading.format
+        if by_mark(fmt.encoding) and file.size < HEAD_BYTES:
+            return file.size if closes else file.at  # what it is written in is not there yet
+        known = charset(fmt.encoding, handle.read(0, min(HEAD_BYTES, file.size)) if by_mark(fmt.encoding) else b"")
+        while room is not None and file.size - file.at > room:
+            end = self._form.ended(fmt, handle.read, file.at, file.at + max(room, 1), known)
+            if end > file.at:
+                return end
+            room = max(room, 1) * 16
+        end = self._form.ended(fmt, handle.read, file.at, file.size, known)
+        self._is_cut = False
+        return file.size if closes else end
+
+    @staticmethod
+    def _is_same(handle: ReadHandle, file: Growing) -> bool:
+        return handle.info().identity == file.identity
+
+    def _seen(self, path: str, end: int) -> str | None:
+        try:
+            with self._open(path) as handle:
+                return seen(handle, end)
+        except NotThere:
+            return None
+
+    def _open(self, path: str) -> ReadHandle:
+        return self._storage.open(f"{self._root}/{path}" if path else self._root)
+
+
+def _is_named_like(path: str, original: str) -> bool:
+    """Tell whether a file lies beside another one and has a name that begins as that one's does, as copies of logs have."""
+    folder, _, name = path.rpartition("/")
+    beside, _, begins = original.rpartition("/")
+    return folder == beside and path != original and name.startswith(begins.partition(".")[0])

@@ -1,0 +1,154 @@
+"""Which files behind the cursor were not read, and why: a list in the offset, so that it outlives the process.
+
+A file that appears further behind the cursor than `lateness` is reported and counts as done with (`recent`). A notice in a
+log is not enough to go back to, and `recent` cannot say which of its files were read. So each such file has an entry here,
+until it is gone, is another version, or is read after all because its user has accepted it.
+
+*Accepting.* The failures, and the rules:
+
+1. A user touches a late file, to have it read as new. Its time was data: other readers, backups, buckets by file time.
+   Rule: accepting changes the entry alone. The offset then says that the file waits, and the next plan has it by
+   the ordinary path: under the limits of a batch, checked before and after it is read, replayed from the offset.
+2. The driver that plans it dies before or behind the offset of that batch. Rule: the entry goes with the very offset
+   whose plan begins the file. Before that offset is written it waits, behind that it is planned; there is nothing between.
+3. Accepted twice, or while it is read. Rule: what is accepted is an entry; who has none, or has accepted it already, changes
+   nothing. (Who may write the offset, and when, is in `ingestion.late`.)
+4. A late file is away for a while (a mount, a rename), and a restart lies between. Rule: an entry that is accepted is
+   kept until it is read. One that is not is kept as long as `recent` remembers what is away, and is found late again behind that.
+5. Ten thousand files come late. Rule: an offset has `KEPT` entries at most, with the newest notices; how many were dropped is said.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from penstock.source.cursor import FileVersion
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+KEPT = 10_000  # entries, of about 100 bytes; more than 64 KiB of them lie beside the checkpoint of an ingest
+LATE = "late"  # certainly not read
+UNSURE = "unsure"  # not read, or read and away for a while
+ACCEPTED = "accepted"  # waits for its batch
+DISMISSED = "dismissed"  # was late, and its user does not want it: it is told no more
+READ = "read"  # was unsure, and its user says that it was read, or is not wanted
+CLOSED = {DISMISSED, READ}
+CERTAIN = {LATE, ACCEPTED, DISMISSED}  # certainly not read
+
+
+@dataclass(frozen=True)
+class LateFile:
+    """A version of a file behind the cursor that was not read; `since_ns` is when it came, else, where nobody knows, when it was seen."""
+
+    file: FileVersion
+    since_ns: int
+    why: str
+
+    def to_json(self) -> list[Any]:
+        """Return the entry of the offset."""
+        file = self.file
+        return [file.path, file.size, file.modified_ns, file.identity, self.since_ns, self.why]
+
+    @staticmethod
+    def from_json(entry: list[Any]) -> LateFile:
+        """Return what an entry of the offset says."""
+        path, size, modified_ns, identity, since_ns, why = entry
+        return LateFile(FileVersion(path, size, modified_ns, identity), since_ns, why)
+
+
+class LateFiles:
+    """The entries of one planner. Noting and looking one up costs O(1), writing them O(entries)."""
+
+    def __init__(self, entries: Iterable[LateFile] = (), dropped: int = 0) -> None:
+        self._entries = {entry.file.key: entry for entry in entries}
+        self._dropped = dropped
+        self.unkept = False  # there are entries that no offset has yet
+
+    @staticmethod
+    def recalled(form: Mapping[str, Any], load: Callable[[Any], list[Any]]) -> LateFiles:
+        """Return the entries of an offset; `load` gives a list that lies beside it."""
+        late = form.get("late", {})
+        return LateFiles(map(LateFile.from_json, load(late.get("files", []))), late.get("dropped", 0))
+
+    def __contains__(self, file: FileVersion) -> bool:
+        """Tell whether this version has an entry."""
+        return bool(self._entries) and file.key in self._entries
+
+    def awaits(self, file: FileVersion) -> bool:
+        """Tell whether this version is accepted, and not planned yet."""
+        return bool(self._entries) and self._why(file) == ACCEPTED
+
+    def note(self, entries: Iterable[LateFile]) -> None:
+        """Enter files that were not read; one that has an entry keeps it."""
+        for entry in entries:
+            if entry.file.key not in self._entries:
+                self._entries[entry.file.key] = entry
+                self.unkept = True
+
+    def accept(self, files: Iterable[LateFile]) -> list[LateFile]:
+        """Have these files wait for a batch; return those that did not before."""
+        waiting = [entry for entry in files if not self.awaits(entry.file)]
+        self._entries.update((entry.file.key, replace(entry, why=ACCEPTED)) for entry in waiting)
+        return waiting
+
+    def dismiss(self, files: Iterable[LateFile]) -> list[LateFile]:
+        """Have these files not be asked about any more; return those that were."""
+        dismissed = [entry for entry in files if self._why(entry.file) not in CLOSED]
+        self._entries.update(
+            (entry.file.key, replace(entry, why=READ if entry.why == UNSURE else DISMISSED)) for entry in dismissed
+        )
+        return dismissed
+
+    def _why(self, file: FileVersion) -> str | None:
+        entry = self._entries.get(file.key)
+        return None if entry is None else entry.why
+
+    def planned(self, file: FileVersion) -> None:
+        """Take out the entry of a file of which a plan has the beginning."""
+        if self._entries:
+            self._entries.pop(file.key, None)
+
+    def entries(self, is_there: Callable[[FileVersion], bool]) -> list[LateFile]:
+        """Return the entries of what is there, and of what is accepted, in the order of files; none of what was dismissed."""
+        told = [entry for entry in self._entries.values() if entry.why not in CLOSED]
+        entries = [entry for entry in told if entry.why == ACCEPTED or is_there(entry.file)]
+        return sorted(entries, key=lambda entry: entry.file.order)
+
+    def _bounded(self, entries: list[LateFile]) -> list[LateFile]:
+        """Return as many entries as an offset may have, the accepted and the last of the others; count what is dropped."""
+        if len(entries) <= KEPT:
+            return entries
+        accepted = [entry for entry in entries if entry.why == ACCEPTED]
+        others = [entry for entry in entries if entry.why != ACCEPTED]
+        room = max(KEPT - len(accepted), 0)
+        self._dropped += len(others) - room
+        return accepted + others[len(others) - room :]
+
+    def to_json(
+        self, is_there: Callable[[FileVersion], bool], from_ns: int, store: Callable[[list[Any]], Any]
+    ) -> dict[str, Any]:
+        """Return what the offset has of the entries: nothing if there are none. From `from_ns` on what is away is kept.
+
+        `store` puts a long list beside the offset.
+        """
+        if not self._entries and not self._dropped:
+            return {}
+        kept = self._bounded(
+            [
+                entry
+                for entry in self._entries.values()
+                if entry.why == ACCEPTED or entry.file.modified_ns >= from_ns or is_there(entry.file)
+            ]
+        )
+        self._entries = {entry.file.key: entry for entry in kept}
+        if not kept and not self._dropped:
+            return {}
+        open_files = [entry.file for entry in kept if entry.why not in {ACCEPTED, *CLOSED}]
+        form: dict[str, Any] = {
+            "files": store([entry.to_json() for entry in kept]),
+            "count": [len(open_files) + self._dropped, sum(file.size for file in open_files)],
+            "accepted": sum(entry.why == ACCEPTED for entry in kept),
+        }
+        return {"late": form | ({"dropped": self._dropped} if self._dropped else {})}

@@ -1,0 +1,229 @@
+"""Where a source's files are: from `path` and `paths`, which may be globs, to one directory and what is read below it.
+
+Several paths could each have a listing and a cursor of their own; then which file comes next would depend on which path
+is asked first, and a file below two of them would be read twice. So there is one directory, the longest that all of them lie in,
+one scan of it, one order of files and one cursor; a path is a test of the directories and files that the scan meets (`Selection`).
+A file's name is its path below that directory, whichever of the paths it was found by: it is read once. What no path leads to is not
+listed. Nothing in an offset grows with the number of paths, and a directory that comes to match is met by the next scan.
+
+The offset has the hash of the directory, and of the globs below it where there are some: other paths under an old checkpoint are
+told, as another `path` is.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from itertools import takewhile
+from typing import TYPE_CHECKING
+from urllib.parse import unquote
+
+import pyarrow as pa
+
+from penstock.errors import OptionError, without_credentials
+from penstock.formats.zones import UTC, instants, zone_name
+from penstock.options.parsers import nanoseconds
+from penstock.source.globs import NameGlob, expanded, is_glob, names_of, quoted
+from penstock.storage import entry_at, locate
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from datetime import datetime
+
+    from penstock.options import Options
+    from penstock.storage import Storage
+
+Rest = tuple[NameGlob, ...]
+ALWAYS = (-(1 << 63), 1 << 63)  # nanoseconds
+
+
+@dataclass(frozen=True)
+class PlaceBelow:
+    """What of one directory is read. `inside`: its files are; `rests`: what paths go on with below it."""
+
+    inside: bool = True
+    rests: tuple[Rest, ...] = ()
+
+    def takes_file(self, name: str) -> bool:
+        """Tell whether a file of this name is on the way of a path, or inside of one."""
+        return self.inside or any(len(rest) == 1 and rest[0].matches(name) for rest in self.rests)
+
+    def names(self, name: str) -> bool:
+        """Tell whether a path has this very name, without a wildcard."""
+        return any(rest[0].literal == name for rest in self.rests)
+
+    def only(self) -> list[str] | None:
+        """Return the only names that are on the way of a path; `None` if the directory has to be listed for them."""
+        literals = [rest[0].literal for rest in self.rests]
+        return None if self.inside or None in literals else sorted({name for name in literals if name is not None})
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What is read below the directory of a source: all that `rests` lead to, of which an empty one leads to all of it.
+
+    `enters(name)` tells whether a directory inside of what is read is descended into. Whether a name is hidden is the scan's matter.
+    """
+
+    rests: tuple[Rest, ...] = ((),)
+    enters: Callable[[str], bool] = lambda name: not name  # none
+    _known: dict[str, PlaceBelow | None] = field(default_factory=dict, compare=False, repr=False)
+
+    def below(self, folder: str) -> PlaceBelow | None:
+        """Return what of a directory is read, by its path below the source's; `None` if it is not entered."""
+        if folder not in self._known:
+            self._known[folder] = self._below(folder)
+        return self._known[folder]
+
+    def _below(self, folder: str) -> PlaceBelow | None:
+        if not folder:
+            return PlaceBelow(not all(self.rests), tuple(filter(None, self.rests)))
+        parent, _, name = folder.rpartition("/")
+        above = self.below(parent)
+        if above is None:
+            return None
+        left = [rest[1:] for rest in above.rests if rest[0].matches(name)]
+        inside = not all(left) or (above.inside and self.enters(name))
+        rests = tuple(rest for rest in left if rest)
+        return PlaceBelow(inside, rests) if inside or rests else None
+
+
+@dataclass(frozen=True)
+class Where:
+    """The storage of a source, its directory (or file), and the paths below that."""
+
+    storage: Storage
+    root: str
+    rests: tuple[Rest, ...] = ((),)
+    literal: tuple[str, ...] = ()
+    """Globs as they were written, which may be the name of something that is there."""
+
+    @property
+    def is_several(self) -> bool:
+        """Tell whether there are paths below the directory, and not only itself."""
+        return self.rests != ((),)
+
+    @property
+    def mark(self) -> bytes:
+        """What the offset has the hash of."""
+        paths = sorted("/".join(name.text for name in rest) for rest in self.rests) if self.is_several else []
+        return b"\0".join(os.fsencode(text) for text in (self.root, *paths))
+
+    def check(self, name: str) -> None:
+        """Raise `OptionError` if a path without wildcards is not there, or one with some is the very name of what is there."""
+        for rest in self.rests:
+            names = [glob.literal for glob in rest]
+            path = "/".join([self.root, *(name for name in names if name is not None)])
+            if None not in names and entry_at(self.storage, path) is None:
+                msg = f"{name}: {path!r} does not exist; expected a directory or a file to read"
+                raise OptionError(msg)
+        for text in self.literal:
+            storage, path = locate(text)
+            if entry_at(storage, path) is not None:
+                msg = (
+                    f"{name}={text!r} is a pattern, and {path!r} is there by that very name; put a backslash in front of what is no "
+                    f"wildcard: {quoted(text)}"
+                )
+                raise OptionError(msg)
+
+
+def where(options: Options) -> Where:
+    """Return where the files of a source with these options are. Raises `OptionError`; asks no storage."""
+    given = [options["path"]] if options["path"] else []
+    return where_of((*given, *(options["paths"] or ())), options["basePath"])
+
+
+def changed_between(options: Options) -> tuple[int, int]:
+    """Return the times behind and in front of which files must have been modified, in nanoseconds. Raises `OptionError`."""
+    name = options["timeZone"] or options["sessionTimeZone"]
+    zone = zone_name(name, "timeZone" if options["timeZone"] else "spark.sql.session.timeZone") if name else UTC
+    after, before = (
+        _instant(options["modifiedAfter"], zone, ALWAYS[0]),
+        _instant(options["modifiedBefore"], zone, ALWAYS[1]),
+    )
+    if after >= before:
+        msg = (
+            f"modifiedAfter={options.given['modifiedAfter']!r} is not before modifiedBefore={options.given['modifiedBefore']!r}: no file "
+            "would be read"
+        )
+        raise OptionError(msg)
+    return after, before
+
+
+def _instant(time: datetime | None, zone: str, none: int) -> int:
+    if time is None or time.tzinfo is not None:
+        return none if time is None else nanoseconds(time)
+    shown = pa.array([time], pa.timestamp("us"))
+    return int(instants(shown, zone).view(pa.int64())[0].as_py()) * 1000
+
+
+def where_of(paths: Iterable[str], base: str | None = None) -> Where:
+    """Return where files of these paths are; `base` is a directory that all lie in."""
+    texts = tuple(map(os.fspath, paths))
+    return _where(texts, base)
+
+
+def _where(texts: tuple[str, ...], base: str | None) -> Where:
+    if len(texts) == 1 and base is None and not is_glob(texts[0]):
+        return Where(*locate(texts[0]))
+    given = [_Path.of(text) for whole in texts for text in expanded(whole)]
+    roots = [path.root.split("/") for path in given]
+    common = _common(roots) if base is None else locate(base, name="basePath")[1].rstrip("/").split("/")
+    root = "/".join(common) or "/"
+    _check_common(common, roots, texts, base)
+    rests = tuple(
+        dict.fromkeys(
+            (*(NameGlob(quoted(name)) for name in parts[len(common) :]), *path.rest)
+            for parts, path in zip(roots, given, strict=True)
+        )
+    )
+    return Where(given[0].storage, root, rests, tuple(filter(is_glob, texts)))
+
+
+def _check_common(common: list[str], roots: list[list[str]], texts: tuple[str, ...], base: str | None) -> None:
+    """Raise `OptionError` unless all paths lie in one directory."""
+    if any(parts[: len(common)] != common for parts in roots) or len(common) < 1 + 2 * (":" in roots[0][0]):
+        shown = ", ".join(without_credentials(text) for text in texts)
+        reason = "lie on several file systems" if base is None else f"do not all lie in basePath={base!r}"
+        msg = f"paths {shown} {reason}; expected paths of one, or a query for each"
+        raise OptionError(msg)
+
+
+def _common(paths: list[list[str]]) -> list[str]:
+    """Return the names that all paths begin with."""
+    same = takewhile(lambda names: len(set(names)) == 1, zip(*paths, strict=False))
+    return [names[0] for names in same]
+
+
+@dataclass(frozen=True)
+class _Path:
+    """One path: its longest beginning without wildcards, and the globs behind that."""
+
+    storage: Storage
+    root: str
+    rest: Rest
+
+    @staticmethod
+    def of(text: str) -> _Path:
+        names = [NameGlob(name) for name in names_of(text)]
+        scheme = next((name.text for name in names[:1] if name.text.endswith(":")), "")
+        first = next((place for place, name in enumerate(names) if name.literal is None), len(names))
+        begun, rest = names[:first], names[first:]
+        storage, root = locate(_plain(text, scheme, "/".join(name.literal or "" for name in begun)))
+        if scheme.lower() == "file:":
+            rest = [NameGlob(unquote(name.text)) for name in rest]
+        for name in rest:
+            if name.text == "..":
+                msg = f"path={text!r}: '..' behind a wildcard leads anywhere; write the path without it"
+                raise OptionError(msg)
+            name.matches("")  # whether it is a glob
+        return _Path(storage, root.rstrip("/") if root != "/" else "", tuple(rest))
+
+
+def _plain(text: str, scheme: str, names: str) -> str:
+    """Return the beginning of a path that has no wildcards, of these `names`, with what stands in front of them."""
+    if scheme:
+        behind = text[len(scheme) :]
+        slashes = behind[: len(behind) - len(behind.lstrip("/"))]
+        return scheme + slashes + names[len(scheme) :].lstrip("/")
+    return "/" + names if text.startswith("/") else names or "."

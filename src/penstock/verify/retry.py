@@ -1,0 +1,171 @@
+"""`penstock.retry`: what an ingest set aside, and has been mended since, is taken in, each record once.
+
+    pending      the records on the lines of a sink, without those on a receipt
+    retried      read again as they are, or as a copy of the lines has them that somebody has mended; what can be read
+                 becomes rows, and each record a receipt: a line more about what was set aside
+    decided      rows and receipts by one record of the ledger, as a batch of a query of its own (`retry`)
+
+So what has a receipt is in the output, and what has none is not, whenever somebody dies; to repeat it changes nothing. A record
+that still cannot be read stays pending. The sink is taken over as by `finish`: a query that still runs ends with `Fenced`.
+
+Files that were set aside have no records to mend here: mended in place they are another version, which the ingest takes in.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from penstock import arguments, unique
+from penstock.errors import DamagedState, OptionError, UsageError
+from penstock.formats.account import Account
+from penstock.formats.aside import RECORD, RETRIED, Aside, path_of, record_bytes
+from penstock.ingestion.mended import Key, Mended
+from penstock.ingestion.stage import Stage, named
+from penstock.query.batch import Batch
+from penstock.storage import locate
+from penstock.verify.files import SinkView, existing_sinks
+from penstock.verify.records import aside_lines
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pyarrow as pa
+
+    from penstock.sink.existing import NotedStage
+    from penstock.sink.sink import Sink
+
+QUERY = "retry"
+_CHUNK_RECORDS = 200_000
+
+
+@dataclass(frozen=True)
+class Retried:
+    """What a retry has done. `records` were taken in and became `rows`; `left` still cannot be read, for `reasons` such as these.
+
+    `unknown` are records of a mended copy that are not pending: they are in already, or were never set aside.
+    """
+
+    records: int = 0
+    rows: int = 0
+    left: int = 0
+    unknown: int = 0
+    reasons: tuple[str, ...] = ()
+
+
+@arguments.named
+def retry(dst: str, *, mended: str | None = None, sink: str | None = None, transform: str | None = None) -> Retried:
+    """Take in the records that were set aside below `dst` and can be read by now; return what was done.
+
+    `mended` is a file of lines as they are in the quarantine, with `bytes` as they should be: these records only. `sink` names one
+    of several sinks, `transform` the one of the ingest. Raises `UsageError`, `DamagedState`, and what reading and writing raise.
+    """
+    storage, root = locate(dst, name="DST")
+    sinks = [
+        found for found in existing_sinks(storage, root) if found.stage is not None and sink in {None, found.sink_id}
+    ]
+    if len(sinks) != 1:
+        names = ", ".join(found.sink_id for found in sinks) or "none"
+        msg = f"DST={root!r}: expected one ingest whose records are retried, found {names}; name it: --sink ID"
+        raise UsageError(msg)
+    return _Retry(sinks[0], transform).run(None if mended is None else _copied(mended))
+
+
+class _Retry:
+    def __init__(self, sink: Sink, transform: str | None) -> None:
+        self._sink = sink
+        noted = sink.stage
+        if noted is None:
+            raise AssertionError
+        if noted.opaque or noted.transform != transform:
+            self._refuse_transform(noted, transform)
+        try:
+            self._stage = Stage.repeated(noted, noted.source["path"], None if transform is None else named(transform))
+        except (AttributeError, KeyError, TypeError, ValueError) as error:  # the note may say anything
+            msg = (
+                f"how the ingest read its source is noted in a form that cannot be repeated: {error!r}; restore {sink.state!r} from a "
+                "copy"
+            )
+            raise DamagedState(msg) from error
+
+    @staticmethod
+    def _refuse_transform(noted: NotedStage, transform: str | None) -> None:
+        wanted = noted.transform or ("a function without a name" if noted.opaque else "none")
+        msg = (
+            f"--transform {transform!r}: the ingest noted {wanted}; name the one that it had, MODULE:FUNCTION: it is not imported from "
+            "a note"
+        )
+        raise OptionError(msg)
+
+    def run(self, mended: dict[Key, bytes] | None) -> Retried:
+        """Take in what can be read, in batches of a size that memory holds."""
+        pending = self._pending()
+        wanted = pending if mended is None else {key: record for key, record in mended.items() if key in pending}
+        unknown = 0 if mended is None else len(mended) - len(wanted)
+        records = rows = left = 0
+        reasons: dict[str, None] = {}
+        keys = list(wanted)
+        for at in range(0, len(keys), _CHUNK_RECORDS):
+            chunk = {key: wanted[key] for key in keys[at : at + _CHUNK_RECORDS]}
+            bad = Mended(self._stage, chunk).bad()
+            reasons.update(dict.fromkeys(bad.values()))
+            good = {key: record for key, record in chunk.items() if key not in bad}
+            left += len(bad)
+            if good:
+                rows += self._take_in(good)
+                records += len(good)
+        return Retried(records, rows, left, unknown, tuple(list(reasons)[:5]))
+
+    def _take_in(self, records: dict[Key, bytes]) -> int:
+        """Commit rows and receipts of records, but for those that somebody else has taken in meanwhile; return the rows."""
+        sink = self._sink
+        head = sink.ledger.head()
+        batch = Batch(QUERY, head.last_batch(QUERY) + 1, final=True)
+        begun = sink.begin(f"retry:{unique.token()}", batch)
+        pending = self._pending()  # as of the record that the batch begins from: another one, and it is not committed
+        mended = Mended(self._stage, {key: record for key, record in records.items() if key in pending})
+        account, aside = Account(), Aside()
+
+        def given() -> Iterator[pa.RecordBatch]:
+            for lines in mended.receipts():
+                aside.take(lines)
+            yield from mended.rows(account)
+
+        result = sink.write(begun, QUERY, batch.number, 0, self._stage.schema, given(), account, aside=aside)
+        return sink.commit(batch, [result]).rows
+
+    def _pending(self) -> dict[Key, bytes]:
+        """Return the records that were set aside and are not taken in."""
+        pending: dict[Key, bytes] = {}
+        taken: set[Key] = set()
+        for lines in aside_lines(SinkView.of(self._sink)):
+            held = record_bytes(lines).to_pylist()
+            for line, record in zip(lines.to_pylist(), held, strict=True):
+                key = Key(path_of(line), line["modified_ns"] or 0, line["offset"])
+                if line["code"] == RECORD:
+                    pending[key] = record or b""
+                elif line["code"] == RETRIED:
+                    taken.add(key)
+        return {key: record for key, record in pending.items() if key not in taken}
+
+
+def _copied(path: str) -> dict[Key, bytes]:
+    """Return the records of a mended copy of lines. Raises `OptionError` for what is none."""
+    import base64
+
+    storage, place = locate(path, name="--mended")
+    records: dict[Key, bytes] = {}
+    number, text = 0, b""
+    try:
+        for number, text in enumerate(storage.read(place).splitlines(), 1):  # noqa: B007 - for the message
+            line = json.loads(text)
+            key = Key(path_of(line), int(line["modified_ns"]), int(line["offset"]))
+            records[key] = base64.b64decode(line["base64"]) if "base64" in line else str(line["bytes"]).encode()
+    except (AttributeError, ValueError, KeyError, TypeError) as error:
+        msg = (
+            f"--mended {place!r}, line {number}: {type(error).__name__}: {error}; expected a line as it is in the quarantine, with "
+            "path, modified_ns and offset as they are, and bytes as they should be"
+        )
+        raise OptionError(msg) from error
+    return records

@@ -1,0 +1,402 @@
+"""What cannot be read is set aside: beside the rows, by the same record, and told by every command."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import os
+import random
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from penstock import failpoints
+from penstock.errors import PenstockError, StorageError, TooMuchSetAside
+from penstock.sink.tolerance import Tolerance
+from penstock.source import configured, read
+from penstock.verify.retry import retry
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.cli.conftest import Pipeline, Said
+
+SCHEMA = (
+    '{"fields":[{"metadata":{},"name":"id","nullable":true,"type":"long"},'
+    '{"metadata":{},"name":"name","nullable":true,"type":"string"}],"type":"struct"}'
+)
+JSON = {"schema": SCHEMA, "source": {"format": "json", "badRecords": "quarantine"}, "sink_options": {"format": "json"}}
+CSV = {"schema": SCHEMA, "source": {"format": "csv", "badRecords": "quarantine"}, "sink_options": {"format": "csv"}}
+
+
+def aside(dst: Path) -> list[dict[str, Any]]:
+    """Return the lines about what was set aside, as a stranger reads them."""
+    files = sorted(dst.glob("_penstock/*/quarantine/*.json"))
+    return [json.loads(line) for file in files for line in file.read_bytes().splitlines()]
+
+
+def held(line: dict[str, Any]) -> bytes:
+    """Return the bytes of the record that a line is about."""
+    return base64.b64decode(line["base64"]) if "base64" in line else str(line["bytes"]).encode()
+
+
+def rows(dst: Path) -> list[str]:
+    """Return the lines of the output."""
+    return sorted(line for file in dst.glob("*.*") for line in file.read_text().splitlines())
+
+
+def raw(pipeline: Pipeline, name: str, data: bytes) -> Path:
+    """Put a file of these bytes, which has settled."""
+    path = pipeline.put(name)
+    path.write_bytes(data)
+    before = path.stat().st_mtime - 60
+    os.utime(path, (before, before))
+    return path
+
+
+def test_a_bad_line_of_json_stops_nothing(pipeline: Callable[..., Pipeline]) -> None:
+    """Each bad line is set aside with where it is, what it is and why; all others are rows."""
+    made = pipeline(**JSON)
+    lines = [b'{"id": 1, "name": "a"}', b"no json", b'{"id": "x"}', b'{"id": 2}\r', b'{"id": 3', b'\xff\xfe{"id": 4}']
+    path = raw(made, "a.json", b"\n".join(lines) + b"\n")
+    made.run()
+    assert rows(made.dst) == ['{"id":1,"name":"a"}', '{"id":2}']
+    bad = aside(made.dst)
+    assert [held(line) for line in bad] == [lines[1], lines[2], lines[4], lines[5]]
+    data = path.read_bytes()
+    assert [data[line["offset"] :][: line["size"]] for line in bad] == [held(line) for line in bad]
+    assert {(line["path"], line["code"], line["batch"]) for line in bad} == {(str(path), "PST-201", 0)}
+    assert bad[0]["reason"] == "expected one JSON object on a line"
+    assert bad[1]["reason"] == "expected bigint in column 'id', not '\"x\"'"
+
+
+def test_a_bad_record_of_csv_stops_nothing(pipeline: Callable[..., Pipeline]) -> None:
+    """A record of too many or too few fields, of a value that does not fit, with a stray quote, or that is no text."""
+    made = pipeline(**CSV)
+    records = [b"1,a", b"2", b"x,b", b'3,"c\nd"', b'4,"e"f', b"5,g,h", b"6,\xff", b"7,i", b'8,"open']
+    path = raw(made, "a.csv", b"\n".join(records))
+    made.run()
+    assert rows(made.dst) == ["1,a", '3,"c', "7,i", 'd"']
+    bad = aside(made.dst)
+    assert sorted(held(line) for line in bad) == sorted([records[n] for n in (1, 2, 4, 5, 6, 8)])
+    data = path.read_bytes()
+    assert all(data[line["offset"] :].startswith(held(line)) for line in bad)
+    assert {line["code"] for line in bad} == {"PST-201"}
+
+
+def test_a_line_that_is_no_text_stops_nothing(pipeline: Callable[..., Pipeline]) -> None:
+    """Where lines pass as they are, one that is not UTF-8 is set aside with its bytes, and the others pass."""
+    made = pipeline(source={"encodingErrors": "quarantine"})
+    path = raw(made, "a.txt", b"one\n\xff\xfe two\r\nthree\n\n\xc3")
+    made.run()
+    assert rows(made.dst) == ["", "one", "three"]
+    bad = aside(made.dst)
+    assert [(line["offset"], held(line)) for line in bad] == [(4, b"\xff\xfe two"), (19, b"\xc3")]
+    assert path.read_bytes()[19:] == b"\xc3"
+
+
+def test_text_of_another_encoding_is_set_aside_by_record(pipeline: Callable[..., Pipeline]) -> None:
+    """What a file's encoding has no character for is set aside as the bytes of its line, where it is in the file."""
+    made = pipeline(source={"encoding": "UTF-16LE", "encodingErrors": "quarantine"})
+    lines = ["ä\n".encode("utf-16-le"), b"\x00\xd8x\x00\n\x00", "b\n".encode("utf-16-le")]
+    raw(made, "a.txt", b"".join(lines))
+    made.run()
+    assert rows(made.dst) == ["b", "ä"]
+    assert [(line["offset"], held(line)) for line in aside(made.dst)] == [(4, b"\x00\xd8x\x00")]
+
+
+@pytest.mark.parametrize("form", [JSON, CSV], ids=["json", "csv"])
+def test_in_is_out_and_aside(
+    pipeline: Callable[..., Pipeline], penstock: Callable[..., Said], form: dict[str, Any]
+) -> None:
+    """`verify --source` proves that each record is a row or set aside, once; without one line, or with one twice, it does not."""
+    made = pipeline(**form)
+    random.seed(17)
+    for name in "abc":
+        good = [f'{{"id": {n}, "name": "{name}"}}' if form is JSON else f"{n},{name}" for n in range(500)]
+        bad = [line if random.random() > 0.01 else line[: random.randrange(1, 6)] + "\x00\x01" for line in good]  # noqa: S311 - a seed
+        raw(made, f"{name}.in", "".join(f"{line}\n" for line in bad).encode())
+    made.run()
+    lines = aside(made.dst)
+    assert len(lines) > 3
+    assert len(rows(made.dst)) == 1500 - len(lines)
+    said = penstock("verify", made.dst, "--source", made.src, "--json")
+    assert said.status == 0, said.out
+    assert said.facts["source"]["set_aside"] == len(lines)
+    assert said.facts["source"]["output_records"] == 1500
+    status = penstock("status", made.dst, "--json").facts["sinks"][0]
+    place = f"{made.dst}/_penstock/q/quarantine"
+    assert status["aside"] == {"records": len(lines), "files": 0, "changed": 0, "retried": 0, "path": place}
+    assert f"{len(lines)} bad records" in penstock("status", made.dst).out
+    assert "or set aside, each exactly once" in penstock("verify", made.dst, "--source", made.src).out
+    (file,) = made.dst.glob("_penstock/*/quarantine/*.json")
+    assert not [facts for facts in penstock("files", made.dst, "--json").facts["files"] if "_penstock" in facts["path"]]
+    file.write_bytes(b"".join(file.read_bytes().splitlines(keepends=True)[1:]))
+    assert penstock("verify", made.dst, "--source", made.src).status == 1
+
+
+def test_every_bad_record_of_a_million(pipeline: Callable[..., Pipeline]) -> None:
+    """A file of bad lines alone takes time and memory like one of good lines, not like so many errors."""
+    made = pipeline(**JSON)
+    count = 100_000
+    raw(made, "a.json", b'{"id": 12345, "name": "abc\n' * count)
+    made.run()
+    assert made.sink().ledger.head().aside.records == count
+    assert rows(made.dst) == []
+
+
+def packed(lines: int) -> bytes:
+    """Return gzip of so many lines that do not compress well."""
+    random.seed(lines)
+    text = "".join(f"{random.getrandbits(256):064x}\n" for _ in range(lines))
+    return gzip.compress(text.encode())
+
+
+@pytest.mark.parametrize("held_bytes", [32 << 20, 1000], ids=["held", "given"])
+def test_a_file_that_is_bad_at_its_end_gives_one_line_and_no_row(
+    pipeline: Callable[..., Pipeline], penstock: Callable[..., Said], monkeypatch: pytest.MonkeyPatch, held_bytes: int
+) -> None:
+    """Damage at the end of a .gz takes back what was read before it, also where that was staged; the others' rows are all there."""
+    monkeypatch.setattr(read, "_HELD_BYTES", held_bytes)
+    made = pipeline(source={"badFiles": "quarantine"})
+    whole = packed(60_000)
+    for name, data in {
+        "a.gz": packed(100),
+        "b.gz": whole[:-9],
+        "c.gz": packed(50_000)[:-3],
+        "d.gz": packed(200),
+    }.items():
+        raw(made, name, data)
+    made.put("e.txt", "plain")
+    made.run()
+    assert len(rows(made.dst)) == 301
+    bad = aside(made.dst)
+    assert [(line["path"], line["code"], line["offset"]) for line in bad] == [
+        (f"{made.src}/b.gz", "PST-202", 0), (f"{made.src}/c.gz", "PST-202", 0)
+    ]  # fmt: skip
+    assert bad[0]["size"] == len(whole) - 9
+    assert penstock("verify", made.dst, "--source", made.src).status == 0
+    raw(made, "b.gz", whole)  # mended: another version, which the next batch takes
+    made.run()
+    assert len(rows(made.dst)) == 60_301
+    said = penstock("verify", made.dst, "--source", made.src)
+    assert said.status == 0, said.out
+
+
+def test_a_damaged_table_gives_one_line(pipeline: Callable[..., Pipeline], penstock: Callable[..., Said]) -> None:
+    """A Parquet file that is damaged, or is none, gives one line; a file of its name that cannot be read at all does, too."""
+    made = pipeline(
+        schema=SCHEMA, source={"format": "parquet", "badFiles": "quarantine"}, sink_options={"format": "json"}
+    )
+    sink = pa.BufferOutputStream()
+    table = pa.table({"id": pa.array(range(1000)), "name": [f"name {n}" for n in range(1000)]})
+    pq.write_table(table, sink, row_group_size=100)
+    data = sink.getvalue().to_pybytes()
+    damaged = bytearray(data)
+    damaged[len(data) // 2 : len(data) // 2 + 400] = b"\xff" * 400
+    for name, content in {"a.parquet": data, "b.parquet": bytes(damaged), "c.parquet": data[:-100]}.items():
+        raw(made, name, content)
+    made.run()
+    assert len(rows(made.dst)) == 1000
+    assert [line["path"][-9:] for line in aside(made.dst)] == ["b.parquet", "c.parquet"]
+    assert penstock("verify", made.dst, "--source", made.src).status == 0
+
+
+def test_an_archive_and_a_header_that_lacks_a_column(pipeline: Callable[..., Pipeline]) -> None:
+    """What is a bad file by its name, or by its header in each of its ranges, gives one line however it was cut."""
+    made = pipeline(
+        schema=SCHEMA,
+        source={
+            "format": "csv",
+            "header": "true",
+            "badFiles": "quarantine",
+            "splitSize": "64",
+            "maxBytesPerTrigger": "100",
+        },
+        sink_options={"format": "csv"},
+    )
+    raw(made, "a.zip", b"PK")
+    raw(made, "b.csv", b"nr,name\n" + b"1,abcdefgh\n" * 50)
+    made.put("c.csv", "id,name", "7,x")
+    for _ in range(12):
+        made.run()
+    assert rows(made.dst) == ["7,x"]
+    assert [line["path"].rpartition("/")[2] for line in aside(made.dst)] == ["a.zip", "b.csv"]
+
+
+def test_a_file_that_vanished_or_changed_is_set_aside(
+    pipeline: Callable[..., Pipeline], penstock: Callable[..., Said], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A planned file that is gone, or another one by now, stops nothing: a line says what was planned; what is there comes next."""
+    made = pipeline(source={"changedFiles": "quarantine"})
+    for name in "abc":
+        made.put(f"{name}.txt", name)
+    carried = configured.carried
+
+    def meanwhile(splits: Any, zone: str) -> Any:
+        monkeypatch.undo()
+        (made.src / "a.txt").unlink()
+        raw(made, "b.txt", b"more than that\n")
+        return carried(splits, zone)
+
+    monkeypatch.setattr(configured, "carried", meanwhile)
+    made.run()
+    assert rows(made.dst) == ["c"]
+    assert [(line["path"][-5:], line["code"], line["size"]) for line in aside(made.dst)] == [
+        ("a.txt", "PST-203", 2), ("b.txt", "PST-203", 2)
+    ]  # fmt: skip
+    made.run()
+    assert rows(made.dst) == ["c", "more than that"]
+    said = penstock("verify", made.dst, "--source", made.src)
+    assert said.status == 0, said.out
+    assert "2 ranges of files had changed" in said.out
+
+
+def test_hostile_names_and_records(pipeline: Callable[..., Pipeline], penstock: Callable[..., Said]) -> None:
+    """A path that is no UTF-8, and one with escape sequences, are told exactly and harmlessly."""
+    made = pipeline(**JSON)
+    for name in (b"\xff\n.json", b"\x1b[31m.json"):
+        path = os.fsencode(made.src) + b"/" + name
+        with open(path, "wb") as file:
+            file.write(b'{"id": "\x1b[2J"}\n\x00\x00\n{"id": 1}\n')
+        os.utime(path, (1_000_000_000, 1_000_000_000))
+    made.run()
+    lines = aside(made.dst)
+    assert len(lines) == 4
+    told = {base64.b64decode(line["path_base64"]) if "path_base64" in line else line["path"].encode() for line in lines}
+    assert told == {os.fsencode(made.src) + b"/" + name for name in (b"\xff\n.json", b"\x1b[31m.json")}
+    assert penstock("verify", made.dst, "--source", made.src).status == 0
+
+
+@pytest.mark.parametrize(("option", "value"), [("maxBadRecords", "1"), ("maxBadFraction", "0.4")])
+def test_too_much_ends_the_run(pipeline: Callable[..., Pipeline], option: str, value: str) -> None:
+    """When more is set aside than is allowed the batch is not committed; with another limit the same batch is."""
+    made = pipeline(**JSON)
+    raw(made, "a.json", b'{"id": 1}\nbad\nbad\n')
+    sink = made.sink()
+    tolerance = Tolerance(lines=1) if option == "maxBadRecords" else Tolerance(fraction=float(value))
+    made.run()
+    head = sink.ledger.head()
+    with pytest.raises(TooMuchSetAside, match=f"2 of 3 records and files.*{option}={value}.*start again"):
+        tolerance.check(head, [])
+    Tolerance(lines=2, fraction=0.7).check(head, [])
+
+
+def mend(dst: Path, change: Callable[[str], str]) -> Path:
+    """Write a copy of the quarantine's lines with mended bytes."""
+    copy = dst.parent / "mended.jsonl"
+    copy.write_text("".join(json.dumps(line | {"bytes": change(line["bytes"])}) + "\n" for line in aside(dst)))
+    return copy
+
+
+def test_what_was_mended_is_taken_in_once(pipeline: Callable[..., Pipeline], penstock: Callable[..., Said]) -> None:
+    """`retry` takes in the records of a mended copy, each once however often it is run; the others wait; all is accounted for."""
+    made = pipeline(**JSON)
+    raw(made, "a.json", b'{"id": 1}\n{"id": 2\n{"id": "x"}\n{"id": 4}\n')
+    made.run()
+    assert penstock("retry", made.dst, "--json").facts | {"reasons": []} == {
+        "ok": True, "records": 0, "rows": 0, "left": 2, "unknown": 0, "reasons": []
+    }  # fmt: skip
+    copy = mend(made.dst, lambda text: text.replace('{"id": 2', '{"id": 2}'))
+    said = penstock("retry", made.dst, "--mended", copy)
+    assert "took in 1 record, 1 row\n1 record still cannot be read: expected bigint" in said.out, said
+    assert rows(made.dst) == ['{"id":1}', '{"id":2}', '{"id":4}']
+    assert penstock("verify", made.dst, "--source", made.src).status == 0
+    again = penstock("retry", made.dst, "--mended", copy, "--json").facts
+    assert (again["records"], again["left"], again["unknown"]) == (0, 1, 1)
+    assert rows(made.dst) == ['{"id":1}', '{"id":2}', '{"id":4}']
+    assert "2 bad records (1 of them taken in since)" in penstock("status", made.dst).out
+    made.put("b.json", '{"id": 5}')
+    made.owner = "another"
+    made.run()
+    assert len(rows(made.dst)) == 4
+    said = penstock("verify", made.dst, "--source", made.src)
+    assert said.status == 0, said.out
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("no json\n", "expected a line as it is"),
+        ('{"path": "/a"}\n', "modified_ns"),
+        ("[]\n", "expected a line as it is"),
+    ],
+)
+def test_a_copy_that_is_none(
+    pipeline: Callable[..., Pipeline], penstock: Callable[..., Said], text: str, expected: str
+) -> None:
+    """A mended copy that is not made of lines of the quarantine is refused, by its line, and nothing is written."""
+    made = pipeline(**JSON)
+    raw(made, "a.json", b"bad\n")
+    made.run()
+    (made.root / "copy").write_text(text)
+    said = penstock("retry", made.dst, "--mended", made.root / "copy")
+    assert said.status == 2
+    assert "line 1" in said.err
+    assert expected in said.err
+
+
+@pytest.mark.parametrize("fault", ["error", "nospace"])
+def test_a_retry_that_fails_between_any_two_steps(pipeline: Callable[..., Pipeline], fault: str) -> None:
+    """Stopped in front of its put, behind it or while it publishes, the next retry completes it: each record is a row once."""
+    points = ("sink.write.staged", "sink.ledger.before-put", "sink.ledger.after-put", "sink.publish.one", "sink.forget")
+    made = pipeline(**JSON)
+    raw(made, "a.json", b"".join(b'{"id": %d\n' % place for place in range(len(points))))
+    made.run()
+    for place, point in enumerate(points):
+        copy = mend(made.dst, lambda text, place=place: text.replace(f'{{"id": {place}', f'{{"id": {place}}}'))  # type: ignore[misc]  # bound now
+        failpoints.arm(f"{point}={fault}")
+        with pytest.raises((OSError, StorageError)):
+            retry(str(made.dst), mended=str(copy))
+        failpoints.arm("")
+        retry(str(made.dst), mended=str(copy))
+        assert made.sink().ledger.head().aside.retried == place + 1
+    made.sink().finish()
+    assert rows(made.dst) == [f'{{"id":{place}}}' for place in range(len(points))]
+
+
+@pytest.mark.parametrize("point", ["sink.write.before-pack-sync", "sink.ledger.before-put"])
+def test_a_full_disk_while_setting_aside(
+    pipeline: Callable[..., Pipeline], penstock: Callable[..., Said], point: str
+) -> None:
+    """A disk that fills while lines are staged, or a quarantine that cannot be written, fails the batch; the next try has it once."""
+    made = pipeline(**JSON)
+    raw(made, "a.json", b'{"id": 1}\nbad\n')
+    failpoints.arm(f"{point}=nospace")
+    with pytest.raises((OSError, StorageError)):
+        made.run()
+    failpoints.arm("")
+    (made.dst / "_penstock" / "q" / "quarantine").write_text("in the way")
+    with pytest.raises(PenstockError, match="quarantine"):
+        made.run()
+    (made.dst / "_penstock" / "q" / "quarantine").unlink()
+    made.sink().finish()
+    made.run()
+    assert (rows(made.dst), [held(line) for line in aside(made.dst)]) == (['{"id":1}'], [b"bad"])
+    assert penstock("verify", made.dst, "--source", made.src).status == 0
+
+
+@pytest.mark.parametrize("form", ["text", "csv"])
+def test_the_rest_of_a_file_that_was_cut_and_vanished_is_set_aside(
+    pipeline: Callable[..., Pipeline], form: str
+) -> None:
+    """A file of which an earlier batch has read the beginning, and that is gone by now, costs a line, and stops neither plan nor task."""
+    limits = {"changedFiles": "quarantine", "maxBytesPerTrigger": "20", "splitSize": "8"}
+    made = pipeline(source={"format": form} | limits, sink_options={"format": form})
+    path = made.put("a.csv", *(f"row {place}" for place in range(10)))
+    size = path.stat().st_size
+    made.run()
+    read_rows = len(rows(made.dst))
+    path.unlink()
+    made.put("b.csv", "later")
+    for _ in range(4):
+        made.run()
+    assert rows(made.dst) == ["later", *(f"row {place}" for place in range(read_rows))]
+    lines = aside(made.dst)
+    cut = 20 if form == "text" else 6 * read_rows  # lines are cut at any byte, and the record there was read
+    assert sum(line["size"] for line in lines) == size - cut
+    assert {line["code"] for line in lines} == {"PST-203"}

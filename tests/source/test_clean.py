@@ -1,0 +1,514 @@
+"""What becomes of files that were read: archived or deleted, each only when nobody needs it any more. Without Spark."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import stat
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock import clock, failpoints
+from penstock.errors import FileChanged, OptionError
+from penstock.options import SOURCE, parse
+from penstock.source import configured
+from penstock.source.archive import archived_files
+from penstock.source.clean import Cleaner
+from penstock.source.plan import Planner
+from penstock.source.scan import Scan
+from penstock.storage import LocalStorage, entry_at
+from penstock.testing import CrashHdfs, FakeClock
+from tests.support import storage_contract as contract
+
+SECOND = 1_000_000_000
+TEXT = '{"type":"struct","fields":[{"name":"value","type":"string","nullable":true,"metadata":{}}]}'
+
+
+class Query:
+    """A source and its offset log, as Spark has them, over a directory."""
+
+    def __init__(self, path: Path, **options: Any) -> None:
+        self.given = {"path": str(path), "settle": "0s", "recursiveFileLookup": "true", **options}
+        self.log: list[str] = []
+        self.rows: list[str] = []
+        self.restart()
+
+    def restart(self) -> None:
+        """Begin anew, as another driver does."""
+        self.options = parse(SOURCE, self.given, what="source")
+        self.reading = configured.reading(self.options, TEXT)
+        planner = configured.planner(self.options, self.reading)
+        assert isinstance(planner, Planner)
+        self.planner = planner
+
+    def plan(self) -> bool:
+        """Plan a batch, if there is one, and log it."""
+        start = json.loads(self.log[-1]) if self.log else self.planner.initial()
+        end = self.planner.latest(start)
+        if end == start:
+            return False
+        self.log.append(json.dumps(end))
+        return True
+
+    def replay(self) -> list[str]:
+        """Read the last batch, and clean the one before as Spark has it done when it is replayed."""
+        if len(self.log) > 1:
+            self.planner.clean(json.loads(self.log[-2]))
+        splits = [split for task in self.planner.tasks(json.loads(self.log[-1])) for split in task]
+        return [row for batch in self.reading.batches(splits) for row in batch.column(0).to_pylist()]
+
+    def run(self) -> list[str]:
+        """Take all there is, batch by batch, until there is none; return the rows."""
+        rows = []
+        while self.plan():
+            rows += self.replay()
+        self.rows += rows
+        return rows
+
+
+def put(path: Path, text: str = "x\n", seconds: float = 1_000_000_000) -> Path:
+    """Write a file with this modification time."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    os.utime(path, ns=(int(seconds * SECOND),) * 2)
+    return path
+
+
+def there(path: Path) -> list[str]:
+    """Return the files below a directory that are no notes of ours."""
+    files = (str(file.relative_to(path)) for file in path.rglob("*") if file.is_file())
+    return sorted(file for file in files if not file.startswith("_penstock"))
+
+
+def left_over(path: Path) -> list[str]:
+    """Return what cleaning has left behind but for who reads the directory."""
+    return [
+        file.name for file in (path / "_penstock-readers").rglob("*") if file.is_file() and file.name != "reader.json"
+    ]
+
+
+@pytest.fixture
+def src(tmp_path: Path) -> Path:
+    (tmp_path / "in").mkdir()
+    return tmp_path / "in"
+
+
+@pytest.fixture
+def old(tmp_path: Path) -> Path:
+    return tmp_path / "old"
+
+
+def archiving(src: Path, old: Path, **options: str) -> Query:
+    return Query(src, cleanSource="archive", sourceArchiveDir=str(old), **options)
+
+
+def test_files_are_archived_by_their_paths_when_the_next_batch_is_planned(src: Path, old: Path) -> None:
+    """SPK-9: a batch's files go when it is committed, not before; names with spaces, % and bytes that are no text stay as they are."""
+    names = ["a b/c%20d.txt", "e.txt", os.fsdecode(b"f\xff.txt"), "-g/~h.txt"]
+    for number, name in enumerate(names):
+        put(src / name, f"{name!r}\n", 1_000_000_000 + number)
+    query = archiving(src, old, maxFilesPerTrigger="3")
+    assert query.plan()
+    query.replay()
+    assert (len(there(src)), there(old)) == (4, [])
+    assert query.plan()
+    assert len(there(src)) == 1
+    query.replay()
+    assert not query.plan()
+    assert (there(src), there(old)) == ([], sorted(names))
+    assert left_over(src) == []
+
+
+def test_a_file_that_was_cut_goes_with_its_last_range(src: Path, old: Path) -> None:
+    """A file that a byte limit cuts over batches is archived when its last range is committed."""
+    put(src / "long.txt", "".join(f"{n}\n" for n in range(1000)))
+    query = archiving(src, old, maxBytesPerTrigger="1000")
+    seen = []
+    while query.plan():
+        query.rows += query.replay()
+        seen.append(there(src))
+    assert seen == [["long.txt"]] * 4
+    assert there(old) == ["long.txt"]
+    assert query.rows == [str(n) for n in range(1000)]
+
+
+def test_what_is_archived_keeps_its_permissions_and_time(src: Path, old: Path) -> None:
+    """A private file is as private in the archive, and as old."""
+    put(src / "a").chmod(0o640)
+    archiving(src, old).run()
+    info = (old / "a").stat()
+    assert (stat.S_IMODE(info.st_mode), info.st_mtime) == (0o640, 1_000_000_000)
+
+
+def test_a_changed_file_is_never_cleaned(src: Path, old: Path) -> None:
+    """A version that was not read stays, for a batch of its own, however the one before was cleaned."""
+    put(src / "a", "1\n")
+    query = archiving(src, old)
+    query.plan()
+    query.replay()
+    put(src / "a", "2\n", 1_000_000_001)
+    assert query.run() == ["2"]
+    assert there(src) == []
+
+
+@pytest.mark.parametrize("mode", ["archive", "delete"])
+def test_a_file_that_is_replaced_in_the_moment_of_its_cleaning_is_kept(
+    src: Path, old: Path, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    """Between the look at a file and its move another one takes the name: that one is read, and neither archived nor deleted unread."""
+    put(src / "a", "1\n")
+    query = archiving(src, old) if mode == "archive" else Query(src, cleanSource="delete")
+    query.plan()
+    query.replay()
+    take = LocalStorage.take
+
+    def replaced(self: LocalStorage, source: str, target: str) -> None:
+        put(src / ".new", "2\n", 1_000_000_001).rename(source)
+        monkeypatch.setattr(LocalStorage, "take", take)
+        take(self, source, target)
+
+    monkeypatch.setattr(LocalStorage, "take", replaced)
+    assert query.run() == ["2"]
+    assert there(src) == []
+    assert left_over(src) == []
+
+
+def test_a_file_that_comes_while_another_is_looked_at_is_not_replaced(
+    src: Path, old: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What was taken by mistake does not go back over what has come to its place; it is kept, and told."""
+    put(src / "a", "1\n")
+    query = archiving(src, old)
+    query.plan()
+    query.replay()
+    take = LocalStorage.take
+
+    def replaced(self: LocalStorage, source: str, target: str) -> None:
+        put(src / ".new", "2\n", 1_000_000_001).rename(source)
+        take(self, source, target)
+        put(Path(source), "3\n", 1_000_000_002)
+        monkeypatch.setattr(LocalStorage, "take", take)
+
+    monkeypatch.setattr(LocalStorage, "take", replaced)
+    assert query.run() == ["3"]
+    assert "was replaced while it was cleaned" in caplog.text
+    kept = [file for file in (src / "_penstock-readers").rglob("a") if file.is_file()]
+    assert [file.read_text() for file in kept] == ["2\n"]
+
+
+def test_nothing_is_replaced_in_the_archive(src: Path, old: Path) -> None:
+    """A producer that writes one name every day has each day archived; a file that was there stays; readers tell the days apart."""
+    (old).mkdir()
+    put(old / "today.json.gz", "mine", 5)
+    query = archiving(src, old)
+    for day in range(3):
+        put(src / "today.json.gz", "", 1_000_000_000 + day)
+        query.plan()
+        query.planner.latest(json.loads(query.log[-1]))
+    times = [1_000_000_000 + day for day in range(3)]
+    assert there(old) == ["today.json.gz", *(f"today~{time}000000000.json.gz" for time in times)]
+    assert (old / "today.json.gz").read_text() == "mine"
+    originals = {(file.path, file.modified_ns // SECOND) for file in archived_files(LocalStorage(), str(old))}
+    assert originals == {("today.json.gz", time) for time in (5, *times)}
+
+
+@pytest.mark.parametrize("mode", ["archive", "delete"])
+@pytest.mark.parametrize("at", [1, 2, 3])
+@pytest.mark.parametrize(
+    "point",
+    [
+        "source.clean",
+        "storage.take",
+        "source.clean.taken",
+        "storage.publish",
+        "storage.publish.linked",
+        "storage.delete",
+    ],
+)
+def test_a_driver_that_dies_while_it_cleans_is_gone_on_with(
+    src: Path, old: Path, point: str, at: int, mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wherever it stops, the next one cleans what is left, reads nothing twice and leaves nothing behind."""
+
+    class Dead(BaseException):
+        """It stops here."""
+
+    hits = []
+
+    def hit(name: str) -> None:
+        hits.append(name)
+        if hits.count(point) == at:
+            raise Dead
+
+    for name in ("d/a", "d/b", "c"):
+        put(src / name, f"{name}\n")
+    query = archiving(src, old) if mode == "archive" else Query(src, cleanSource="delete")
+    query.plan()
+    rows = query.replay()
+    put(src / "e", "e\n", 1_000_000_001)
+    with monkeypatch.context() as patched:
+        patched.setattr(failpoints, "hit", hit)
+        with contextlib.suppress(Dead):
+            query.plan()
+    query.restart()
+    if len(query.log) == 1:
+        rows += query.run()
+    else:
+        rows += query.replay()
+        query.plan()
+    assert sorted(rows) == ["c", "d/a", "d/b", "e"]
+    assert there(src) == []
+    assert there(old) == (["c", "d/a", "d/b", "e"] if mode == "archive" else [])
+    assert left_over(src) == []
+
+
+def test_a_batch_is_cleaned_though_its_driver_died_before_it_was_told(src: Path, old: Path) -> None:
+    """The offset of the next batch is logged, then the driver dies: the replay of that batch cleans the one before."""
+    put(src / "a")
+    query = archiving(src, old)
+    query.plan()
+    query.replay()
+    put(src / "b", "y\n", 1_000_000_001)
+    bare = Query(src)  # plans as the driver would have, and cleans nothing
+    query.log.append(json.dumps({**bare.planner.latest(json.loads(query.log[-1]))}))
+    query.restart()
+    assert query.replay() == ["y"]
+    assert there(src) == ["b"]
+
+
+def test_a_replay_reads_what_was_archived(src: Path, old: Path) -> None:
+    """A batch whose files were archived already gives the same rows when it is replayed, from the archive."""
+    for number in range(3):
+        put(src / "d" / f"{number}", f"{number}\n", 1_000_000_000 + number)
+    query = archiving(src, old)
+    query.plan()
+    rows = query.replay()
+    query.planner.clean(json.loads(query.log[-1]))
+    assert there(src) == []
+    assert query.replay() == rows == ["0", "1", "2"]
+    put(old / "d" / "1", "other\n", 7)
+    with pytest.raises(FileChanged, match="was planned and is gone"):
+        query.replay()
+
+
+def test_retention_counts_from_when_a_file_was_read(src: Path, old: Path) -> None:
+    """With retention=1h files stay for an hour behind their batch, over a restart, and go then; nothing is left of the notes."""
+    put(src / "a")
+    now = FakeClock(1_000_001_000.0)
+    with clock.use(now):
+        query = archiving(src, old, retention="1h")
+        query.run()
+        now.sleep(3599)
+        query.restart()
+        query.run()
+        assert (there(src), there(old)) == (["a"], [])
+        now.sleep(2)
+        query.restart()
+        query.run()
+    assert (there(src), there(old)) == ([], ["a"])
+    assert left_over(src) == []
+
+
+def test_a_file_goes_when_every_source_has_read_it(src: Path, old: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """HZ-27: of two that clean one directory the slower one keeps a file there; one that does not read it at all does not."""
+    caplog.set_level(logging.WARNING)
+    fast, slow = archiving(src, old), archiving(src, old, maxFilesPerTrigger="1")
+    other = archiving(src, old, pathGlobFilter="*.csv")
+    for query, name in ((fast, "0.txt"), (slow, "0.txt"), (other, "0.csv")):
+        put(src / name, "first\n", 1)
+        query.plan()
+        query.replay()
+    for number in (1, 2):
+        put(src / f"{number}.txt", f"{number}\n", 1_000_000_000 + number)
+    fast.run()
+    assert "another source that cleans this directory has not read them yet" in caplog.text
+    assert there(src)[-2:] == ["1.txt", "2.txt"]
+    slow.rows += slow.replay()
+    while slow.plan():
+        slow.rows += slow.replay()
+        fast.run()
+    assert slow.rows[-2:] == ["1", "2"]
+    fast.run()
+    slow.run()
+    assert "1.txt" not in there(src)
+    assert "2.txt" in there(old)
+    assert not [name for name in left_over(src) if name.startswith("taken")]
+
+
+def test_a_source_that_will_not_come_back_is_named_and_can_be_taken_out(
+    src: Path, old: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The advice of the warning works: without the notes of the other source what waited for it is cleaned."""
+    dead = archiving(src, old)
+    put(src / "0", "first\n", 1)
+    dead.plan()
+    dead.replay()
+    query = archiving(src, old)
+    query.run()
+    put(src / "1", "1\n", 1_000_000_001)
+    query.run()
+    assert "1" in there(src)
+    advised = caplog.text.rsplit("remove '", 1)[1].split("'", maxsplit=1)[0]
+    for file in sorted(Path(advised).rglob("*"), reverse=True):
+        file.unlink()
+    Path(advised).rmdir()
+    query.run()
+    assert there(src) == []
+    assert left_over(src) == []
+
+
+def test_sources_that_clean_one_directory_agree(src: Path, old: Path) -> None:
+    """One that deletes beside one that archives is refused: who came last would decide."""
+    first, second = archiving(src, old), Query(src, cleanSource="delete")
+    put(src / "a")
+    first.plan()
+    first.replay()
+    second.plan()
+    with pytest.raises(OptionError, match="another source, with cleanSource=archive"):
+        second.planner.clean(json.loads(second.log[-1]))
+    assert first.planner.latest(json.loads(first.log[-1]))
+    assert there(old) in (["a"], [])
+
+
+def test_a_file_that_cannot_be_moved_is_told_and_tried_again(
+    src: Path, old: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A full disk does not stop the query; the file stays, is noted, and goes when there is room, in another process, too."""
+    put(src / "a")
+    query = archiving(src, old)
+    query.plan()
+    query.replay()
+    failpoints.arm("storage.take=nospace@1")
+    try:
+        assert not query.plan()
+    finally:
+        failpoints.arm("")
+    assert "cannot be cleaned, which is tried again" in caplog.text
+    query.restart()
+    query.run()
+    assert (there(src), there(old)) == ([], ["a"])
+    assert left_over(src) == []
+
+
+@pytest.mark.parametrize("archive", ["/old", None])
+def test_files_of_hdfs_are_cleaned(tmp_path: Path, archive: str | None) -> None:
+    """The same on HDFS, where a file has no identity, and one rename moves it: archived or deleted, a changed one never."""
+    with clock.use(FakeClock(1_700_000_000)):
+        hdfs = CrashHdfs().storage()
+        hdfs.make_directory("/in/d")
+        contract.put(hdfs, "/in/d/a b%", b"1\n")
+        contract.put(hdfs, "/in/c", b"2\n")
+        selects = {"pathGlobFilter": None, "pattern": None, "recursiveFileLookup": True, "partitionColumns": "auto"}
+        cleaner = Cleaner(hdfs, "/in", archive=archive, retention_ns=0, selects=selects)
+        cleaner.check()
+        read = [arrival.file for arrival in Scan.of(hdfs, "/in", Query(tmp_path).options).refresh().came]
+        clock.sleep(5.0)
+        hdfs.delete("/in/c")
+        contract.put(hdfs, "/in/c", b"3\n")
+        cleaner.clean("reader", read, "batch")
+        assert hdfs.read("/in/c") == b"3\n"
+        assert entry_at(hdfs, "/in/d/a b%") is None
+        if archive:
+            assert hdfs.read("/old/d/a b%") == b"1\n"
+            assert [file.path for file in archived_files(hdfs, archive)] == ["d/a b%"]
+
+
+def test_an_output_of_ours_may_be_cleaned_as_an_input(src: Path) -> None:
+    """Who cleans what another query wrote leaves nothing there that would pass for a sink of that output."""
+    (src / "_penstock/sink").mkdir(parents=True)
+    put(src / "part-0.txt")
+    assert Query(src, cleanSource="delete").run() == ["x"]
+    assert [path.name for path in (src / "_penstock").iterdir()] == ["sink"]
+
+
+def test_links_are_not_cleaned(src: Path, old: Path, tmp_path: Path) -> None:
+    """What a symbolic link leads to has a place of its own; the link stays, and so does its file."""
+    put(tmp_path / "real", "x\n")
+    (src / "link").symlink_to(tmp_path / "real")
+    query = archiving(src, old, followSymlinks="true")
+    assert query.run() == ["x"]
+    assert ((src / "link").is_symlink(), (tmp_path / "real").exists()) == (True, True)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"cleanSource": "archive"}, "needs a sourceArchiveDir"),
+        ({"cleanSource": "delete", "sourceArchiveDir": "{old}"}, "is for cleanSource=archive"),
+        ({"sourceArchiveDir": "{old}"}, "is for cleanSource=archive"),
+        ({"retention": "1h"}, "cleanSource is off"),
+        ({"cleanSource": "delete", "emit": "files"}, "emit=files would take files away"),
+        ({"cleanSource": "archive", "sourceArchiveDir": "{src}/done"}, "would be read again"),
+        ({"cleanSource": "archive", "sourceArchiveDir": "{src}"}, "could be read again"),
+        ({"cleanSource": "archive", "sourceArchiveDir": "{src}/.."}, "could be read again"),
+        ({"cleanSource": "archive", "sourceArchiveDir": "hdfs://x/y"}, "another file system"),
+        ({"cleanSource": "tidy"}, "cleanSource"),
+        ({"cleanSource": "delete", "retention": "5"}, "retention"),
+    ],
+)
+def test_bad_options_are_refused_before_anything_is_read(
+    src: Path, old: Path, options: dict[str, str], words: str
+) -> None:
+    """Each bad value, and each pair that does not go together, is refused when the query is defined or started, with what is expected."""
+    with pytest.raises(Exception, match=words):
+        Query(src, **{name: text.format(src=src, old=old) for name, text in options.items()})
+
+
+def test_an_archive_on_another_file_system_is_refused(src: Path) -> None:
+    """SPK-9: to move a file there would be to copy it; said when the query starts, and nothing is left there."""
+    memory = Path("/dev/shm")  # noqa: S108 - another file system
+    if not memory.is_dir() or memory.stat().st_dev == src.stat().st_dev:
+        pytest.skip("no other file system to be had on this machine")
+    with tempfile.TemporaryDirectory(dir=memory) as there_:
+        with pytest.raises(OptionError, match="expected a directory on the same file system"):
+            archiving(src, Path(there_))
+        assert [file for file in Path(there_).rglob("*") if file.is_file()] == []
+
+
+def test_an_archive_inside_the_directory_needs_a_hidden_name(src: Path) -> None:
+    """An archive whose name begins with '_' or '.' is not read, so it may lie inside."""
+    put(src / "d/a")
+    query = archiving(src, src / "_old")
+    assert query.run() == ["x"]
+    assert query.run() == []
+    assert there(src) == ["_old/_penstock-archive.json", "_old/d/a"]
+
+
+def test_an_archive_is_that_of_one_directory(src: Path, old: Path, tmp_path: Path) -> None:
+    """Another directory that names the same archive is refused: files of equal names would be mixed up. The advice works."""
+    archiving(src, old)
+    (tmp_path / "in2").mkdir()
+    with pytest.raises(OptionError, match="is the archive of") as raised:
+        archiving(tmp_path / "in2", old)
+    Path(str(raised.value).rsplit("remove '", 1)[1].split("'", maxsplit=1)[0]).unlink()
+    archiving(tmp_path / "in2", old)
+
+
+def test_a_file_that_was_reported_is_not_cleaned(src: Path, old: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A file that came too late was never read, so it stays where it is."""
+    put(src / "a", "a\n", 1_000_000_000)
+    query = archiving(src, old, lateness="10s")
+    query.run()
+    put(src / "late", "late\n", 1_000)
+    assert query.run() == []
+    query.restart()
+    query.run()
+    assert there(src) == ["late"]
+    assert "not read" in caplog.text
+
+
+def test_an_old_checkpoint_goes_on_with_cleaning(src: Path, old: Path) -> None:
+    """A query that ran without cleanSource cleans the batch that it begins behind, and those that follow."""
+    put(src / "a", "a\n", 1)
+    query = Query(src)
+    query.run()
+    query.given |= {"cleanSource": "archive", "sourceArchiveDir": str(old)}
+    query.restart()
+    put(src / "b", "b\n", 1_000_000_001)
+    assert query.run() == ["b"]
+    assert (there(src), there(old)) == ([], ["a", "b"])

@@ -1,0 +1,169 @@
+"""Dialects as the source reads them: patterns of times, documents, Spark's `mode`, headers. Inputs of other makers; without Spark."""
+
+from __future__ import annotations
+
+import csv
+import datetime as dt
+import gzip
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.errors import BadFile, BadRecord, OptionError
+from penstock.options import SOURCE, parse
+from tests.source.test_partitions import Input
+
+duckdb = pytest.importorskip("duckdb", reason="writes the inputs")
+polars = pytest.importorskip("polars", reason="writes the inputs")
+
+MOMENTS = [dt.datetime(2026, 1, 31, 12, 34, 56), dt.datetime(2024, 2, 29), dt.datetime(1999, 12, 31, 23, 59, 59)]
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Input:
+    return Input(tmp_path / "in")
+
+
+def utc(moment: dt.datetime) -> dt.datetime:
+    return moment.replace(tzinfo=dt.timezone.utc)
+
+
+@pytest.mark.parametrize("fmt", ["csv", "json"])
+def test_times_as_duckdb_writes_them(source: Input, tmp_path: Path, fmt: str) -> None:
+    """DuckDB's `timestampformat` and ours of the same meaning: every time and date comes back, null too."""
+    (tmp_path / "in").mkdir()
+    rows = ", ".join(f"({i}, timestamp '{m}', date '{m.date()}')" for i, m in enumerate(MOMENTS))
+    target = tmp_path / "in" / f"a.{fmt}"
+    how = "timestampformat '%d/%b/%Y %H:%M:%S', dateformat '%d.%m.%Y'" + (", header false" if fmt == "csv" else "")
+    query = f'select * from (values {rows}, (3, null, null)) v(id, "at", day)'
+    duckdb.sql(f"copy ({query}) to '{target}' (format {fmt}, {how})")
+    source.put(target.name, target.read_bytes())
+    options = {"timestampFormat": "dd/MMM/yyyy HH:mm:ss", "dateFormat": "dd.MM.yyyy"}
+    expected = [{"id": i, "at": utc(m), "day": m.date()} for i, m in enumerate(MOMENTS)]
+    assert source.rows("id long, at timestamp, day date", fmt, **options) == [
+        *expected,
+        {"id": 3, "at": None, "day": None},
+    ]
+
+
+def test_times_as_polars_writes_them(source: Input) -> None:
+    """polars' `datetime_format`, in a zone, and a column without one by its own pattern."""
+    frame = polars.DataFrame({"at": MOMENTS, "local": MOMENTS})
+    text = frame.write_csv(datetime_format="%Y%m%dT%H%M%S", include_header=True)
+    source.put("a.csv", text.encode())
+    pattern = "yyyyMMdd'T'HHmmss"
+    options = {"timestampFormat": pattern, "timestampNTZFormat": pattern, "timeZone": "+01:00", "header": "true"}
+    found = source.rows("local timestamp_ntz, at timestamp", "csv", **options)
+    assert [row["local"] for row in found] == MOMENTS
+    assert [row["at"] for row in found] == [utc(m) - dt.timedelta(hours=1) for m in MOMENTS]
+
+
+def test_a_time_that_does_not_match_is_a_bad_record(source: Input) -> None:
+    """ISO 8601 is not read beside a pattern, as in Spark: the record is told by its offset, never null."""
+    source.put("a.csv", b"1,31.01.2026\n2,2026-01-31\n")
+    with pytest.raises(BadRecord, match="byte 13: found '2,2026-01-31', expected date in column 'day'"):
+        source.rows("id long, day date", "csv", dateFormat="dd.MM.yyyy")
+
+
+@pytest.mark.parametrize(
+    ("fmt", "option", "says"),
+    [
+        ("csv", "timestampFormat", "timestampFormat='YYYY': YYYY is not read here"),
+        ("json", "dateFormat", "dateFormat='YYYY': YYYY is not read here"),
+        ("json", "timestampNTZFormat", "timestampNTZFormat='YYYY': YYYY is not read here"),
+        ("parquet", "dateFormat", "dateFormat is for format=json or csv"),
+        ("text", "multiLine", "multiLine='YYYY' is not a flag"),
+    ],
+)
+def test_a_bad_dialect_is_refused_before_anything_is_read(source: Input, fmt: str, option: str, says: str) -> None:
+    """A pattern that is not read, or an option of another format, ends the query where it is defined."""
+    source.put("a", b"x")
+    with pytest.raises(OptionError, match=says):
+        source.rows("value string", fmt, **{option: "YYYY"})
+
+
+def people(count: int) -> list[dict[str, Any]]:
+    return [{"id": i, "name": f'a{i}[,]"\n', "tags": ["x", "],["]} for i in range(count)]
+
+
+SCHEMA = "id long, name string"
+
+
+@pytest.mark.parametrize("indent", [None, 1])
+def test_an_array_of_python(source: Input, indent: int | None) -> None:
+    """`json.dump` of a list: each element is a record, with the offset at which it stands in the file."""
+    data = json.dumps(people(3), indent=indent).encode()
+    source.put("a.json", data)
+    found = source.rows(f"{SCHEMA}, _meta struct", multiLine="true", metadataColumn="_meta")
+    assert [(row["id"], row["name"]) for row in found] == [(i, f'a{i}[,]"\n') for i in range(3)]
+    for row in found:
+        element = data[row["_meta"]["offset"] :].lstrip(b"[, \n")
+        assert json.JSONDecoder().raw_decode(element.decode())[0] == people(3)[row["id"]]
+
+
+def test_arrays_of_duckdb_and_polars(source: Input, tmp_path: Path) -> None:
+    """`COPY ... (ARRAY true)` and `write_json`; each file is one array, and a compressed one, too."""
+    (tmp_path / "in").mkdir()
+    target = tmp_path / "in" / "duck.json"
+    duckdb.sql(f"copy (select range as id, 'n' || range as name from range(3)) to '{target}' (format json, array true)")
+    source.put("a.json", target.read_bytes(), 1)
+    target.unlink()
+    source.put("b.json", polars.DataFrame({"id": [3, 4], "name": ["n3", "n4"]}).write_json().encode(), 2)
+    source.put("c.json.gz", gzip.compress(b'{\n "id": 5,\n "name": "n5"\n}\n'), 3)
+    source.put("d.json", b" \n", 4)
+    source.put("e.json", '{"id":6,"name":"n6"}'.encode("utf-16"), 5)
+    found = source.rows(SCHEMA, multiLine="true", pathGlobFilter="[a-d]*")
+    assert found == [{"id": i, "name": f"n{i}"} for i in range(6)]
+    assert source.rows(SCHEMA, multiLine="true", pathGlobFilter="e*", encoding="UTF-16") == [{"id": 6, "name": "n6"}]
+
+
+def test_a_document_is_one_split_whatever_its_size(source: Input) -> None:
+    """A document is not cut at a byte limit: half of it would be none."""
+    source.put("a.json", json.dumps(people(200), indent=2).encode())
+    assert len(source.rows(SCHEMA, multiLine="true", maxBytesPerTrigger="64", splitSize="64")) == 200
+
+
+def test_lines_where_a_document_is_expected_are_told(source: Input) -> None:
+    """Spark reads the first of two documents and drops the other without a word; here the file is told."""
+    source.put("a.json", b'{"id":1}\n{"id":2}\n')
+    with pytest.raises(BadRecord, match="a.json"):
+        source.rows(SCHEMA, multiLine="true")
+    assert len(source.rows(SCHEMA)) == 2
+    with pytest.raises(OptionError, match="leave one of them out"):
+        source.rows(SCHEMA, multiLine="true", lineSep=";")
+
+
+@pytest.mark.parametrize("multi_line", ["true", "false"])
+def test_line_breaks_in_csv_values_whatever_is_said(source: Input, multi_line: str) -> None:
+    """A quoted line break of Python's writer is data; `multiLine` may be given, and changes nothing."""
+    text = io.StringIO()
+    csv.writer(text).writerows([[1, "a\nb"], [2, "c"]])
+    source.put("a.csv", text.getvalue().encode())
+    assert [row["name"] for row in source.rows(SCHEMA, "csv", multiLine=multi_line)] == ["a\nb", "c"]
+
+
+def test_columns_by_the_names_of_a_header(source: Input) -> None:
+    """Python's `DictWriter` in another order, with a column more: by name; a file in which one is missing is told, by its path."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, ["name", "more", "id"])
+    writer.writeheader()
+    writer.writerow({"id": 1, "name": "x", "more": "?"})
+    source.put("a.csv", text.getvalue().encode())
+    assert source.rows(SCHEMA, "csv", header="true") == [{"id": 1, "name": "x"}]
+    source.put("b.csv", b"id,nmae\n1,x\n", 2000)
+    with pytest.raises(BadFile, match=r"b\.csv.*no column 'name' \(did you mean 'nmae'\?\)"):
+        source.rows(SCHEMA, "csv", header="true")
+
+
+def test_sparks_modes_are_mapped_or_refused() -> None:
+    """FAILFAST is what happens here; a mode that loses records or values without a word is refused with what is here instead."""
+    assert parse(SOURCE, {"path": "/x", "format": "json", "mode": "FailFast"}, what="source")["badRecords"] == "fail"
+    with pytest.raises(OptionError, match="mode=PERMISSIVE makes null of what does not fit .* expected FAILFAST"):
+        parse(SOURCE, {"path": "/x", "format": "json", "mode": "PERMISSIVE"}, what="source")
+    with pytest.raises(OptionError, match="did you mean 'failfast'"):
+        parse(SOURCE, {"path": "/x", "mode": "failfats"}, what="source")
+    with pytest.raises(OptionError, match="mode=DROPMALFORMED leaves records out without a word"):
+        parse(SOURCE, {"path": "/x", "format": "json", "mode": "DROPMALFORMED"}, what="source")

@@ -1,0 +1,609 @@
+"""Files that grow: each record once, whole, whatever becomes of the file while it is written. Without Spark.
+
+The failures are those that users of Fluent Bit, Vector and Filebeat have filed: partial lines, records doubled by a copy or a
+rename, records lost by a cut, an inode that is used again.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import logging
+import os
+import random
+import shutil
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock import clock
+from penstock.errors import FileChanged, OptionError
+from penstock.formats import families
+from penstock.options import SOURCE, parse
+from penstock.source import configured
+from penstock.source.followed import FollowPlanner
+from penstock.storage._local import LocalReadHandle
+from penstock.testing import CrashHdfs, FakeClock
+from tests.support.storage_contract import put
+
+TEXT = '{"type":"struct","fields":[{"name":"value","type":"string","nullable":true,"metadata":{}}]}'
+JSON = '{"type":"struct","fields":[{"name":"n","type":"long","nullable":true,"metadata":{}}]}'
+CSV = TEXT.replace('"value"', '"a"').replace("]}", ',{"name":"b","type":"long","nullable":true,"metadata":{}}]}')
+
+
+class Query:
+    """A source that follows, and its offset log, as Spark has them."""
+
+    def __init__(self, path: Path, schema: str = TEXT, **options: Any) -> None:
+        self.given = {"path": str(path), "follow": "true", **options}
+        self.schema = schema
+        self.log: list[str] = []
+        self.rows: list[Any] = []
+        self.restart()
+
+    def restart(self) -> None:
+        """Begin anew, as another driver does."""
+        self.options = parse(SOURCE, self.given, what="source")
+        self.reading = configured.reading(self.options, self.schema)
+        planner = configured.planner(self.options, self.reading)
+        assert isinstance(planner, FollowPlanner)
+        self.planner = planner
+
+    def plan(self) -> bool:
+        """Plan a batch, if there is one, and log it."""
+        start = json.loads(self.log[-1]) if self.log else self.planner.initial()
+        end = self.planner.latest(start)
+        if end == start:
+            return False
+        self.log.append(json.dumps(end))
+        return True
+
+    def read(self, number: int = -1) -> list[Any]:
+        """Read a batch of the log, as often as it is called."""
+        splits = [split for task in self.planner.tasks(json.loads(self.log[number])) for split in task]
+        batches = list(self.reading.batches(splits))
+        if self.schema == TEXT:
+            return [row for batch in batches for row in batch.column(0).to_pylist()]
+        return [tuple(row.values()) for batch in batches for row in batch.to_pylist()]
+
+    def run(self) -> list[Any]:
+        """Take what is there; return the new rows."""
+        rows = []
+        while self.plan():
+            rows += self.read()
+        self.rows += rows
+        return rows
+
+
+@pytest.fixture
+def src(tmp_path: Path) -> Path:
+    (tmp_path / "in").mkdir()
+    return tmp_path / "in"
+
+
+def add(path: Path, data: bytes | str) -> None:
+    """Append to a file, as a writer that flushes."""
+    with path.open("ab") as file:
+        file.write(data.encode() if isinstance(data, str) else data)
+
+
+def age(path: Path, seconds: float) -> None:
+    """Let a file have stood still for so long."""
+    then = time.time() - seconds
+    os.utime(path, (then, then))
+
+
+@pytest.mark.parametrize("encoding", ["UTF-8", "UTF-16LE", "UTF-16", "ISO-8859-1"])
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_a_line_that_is_flushed_byte_by_byte_is_never_cut(src: Path, encoding: str, end: str) -> None:
+    """Flushed in mid line, between CR and LF, in mid character: no batch has a part of a line, and none has one twice."""
+    lines = ["first ü", "", "längere Zeile", "x"]
+    data = "".join(line + end for line in lines).encode(encoding)
+    query = Query(src, encoding=encoding)
+    for byte in data:
+        add(src / "app.log", bytes([byte]))
+        query.run()
+        assert query.rows == lines[: len(query.rows)]
+    if end == "\r":
+        age(src / "app.log", 600)
+        query.run()
+    assert query.rows == lines
+
+
+@pytest.mark.parametrize("sep", ["||", "aba", "\n\n"])
+def test_separators_that_come_in_pieces(src: Path, sep: str) -> None:
+    """A separator of several characters that arrives byte by byte, or overlaps itself, ends a record once it is whole."""
+    query = Query(src, lineSep=sep)
+    text = sep.join(["r1", "r2", "", "r4"]) + sep
+    for byte in text.encode():
+        add(src / "app.log", bytes([byte]))
+        query.run()
+    assert query.rows == ["r1", "r2", "", "r4"]
+
+
+def test_json_and_csv_grow_too(src: Path, tmp_path: Path) -> None:
+    """JSON lines and CSV with a header and line breaks inside quotes are followed record by record."""
+    query = Query(src, JSON, format="json")
+    for piece in ('{"n": 1}\n{"n"', ": 2}\n", '{"n": 3}'):
+        add(src / "a.json", piece)
+        query.run()
+    assert query.rows == [(1,), (2,)]
+    other = tmp_path / "csv"
+    other.mkdir()
+    query = Query(other, CSV, format="csv", header="true")
+    for byte in b'b,a\n1,"x\ny"\n2,z\n':
+        add(other / "a.csv", bytes([byte]))
+        query.run()
+    assert query.rows == [("x\ny", 1), ("z", 2)]
+
+
+def test_a_replay_reads_the_bytes_of_the_plan_though_the_file_has_grown(src: Path) -> None:
+    """What comes behind the plan is for the next batch, also after a restart, and however the file was renamed meanwhile."""
+    add(src / "app.log", "1\n2\n3")
+    query = Query(src)
+    query.plan()
+    add(src / "app.log", "3\n4\n")
+    assert query.read() == ["1", "2"]
+    (src / "app.log").rename(src / "app.log.1")
+    add(src / "app.log", "5\n")
+    query.restart()
+    assert query.read() == ["1", "2"]
+    assert query.run() == ["33", "4", "5"]
+
+
+def test_rotation_by_rename_reads_the_rest_of_the_old_file(src: Path) -> None:
+    """The writer goes on in the renamed file for a while; its lines and those of the new file come once each."""
+    query = Query(src)
+    add(src / "app.log", "1\n")
+    assert query.run() == ["1"]
+    (src / "app.log").rename(src / "app.log.1")
+    add(src / "app.log.1", "2\nhal")
+    add(src / "app.log", "4\n")
+    assert sorted(query.run()) == ["2", "4"]
+    query.restart()
+    (src / "app.log.1").rename(src / "app.log.2")
+    (src / "app.log").rename(src / "app.log.1")
+    add(src / "app.log.2", "f\n")
+    add(src / "app.log", "5\n")
+    assert sorted(query.run()) == ["5", "half"]
+    assert query.run() == []
+
+
+def test_an_inode_that_is_used_again_is_another_file(src: Path) -> None:
+    """A new file with the number of a removed one, and longer than that was, is read from its beginning."""
+    query = Query(src)
+    add(src / "app.log", "old 1\nold 2\n")
+    query.run()
+    inode = (src / "app.log").stat().st_ino
+    data = "new 1\nnew 2\nnew 3\n"
+    with (src / "app.log").open("r+b") as file:  # the surest way to have the number again
+        file.truncate(0)
+        file.write(data.encode())
+    (src / "app.log").rename(src / "other.log")
+    assert (src / "other.log").stat().st_ino == inode
+    query.restart()
+    assert query.run() == ["new 1", "new 2", "new 3"]
+
+
+@pytest.mark.parametrize("restart", [False, True])
+@pytest.mark.parametrize("behind", [False, True])
+def test_copy_and_truncate(src: Path, restart: bool, behind: bool) -> None:
+    """The copy is not read again, but for what was not read of the original; the cut file is read from its beginning."""
+    query = Query(src)
+    add(src / "app.log", "1\n2\n")
+    query.run()
+    if behind:
+        add(src / "app.log", "3\n4")
+    shutil.copyfile(src / "app.log", src / "app.log.1")
+    assert behind or query.run() == []
+    os.truncate(src / "app.log", 0)
+    if restart:
+        query.restart()
+    add(src / "app.log", "5\n")
+    assert sorted(query.run()) == (["3", "5"] if behind else ["5"])
+    if behind:
+        age(src / "app.log.1", 600)
+        assert query.run() == ["4"]
+    assert query.run() == []
+
+
+def test_a_file_that_was_cut_and_has_outgrown_itself_is_read_anew(src: Path) -> None:
+    """HZ-31: cut, and longer than before when it is looked at again: what it begins with tells; nothing of it is passed over."""
+    query = Query(src)
+    add(src / "app.log", "1\n2\n")
+    query.run()
+    shutil.copyfile(src / "app.log", src / "app.log.1")
+    os.truncate(src / "app.log", 0)
+    add(src / "app.log", "a much longer line than before\nand another\n")
+    query.restart()
+    assert query.run() == ["a much longer line than before", "and another"]
+
+
+def test_a_copy_that_the_follower_has_overtaken_is_not_read_again(src: Path) -> None:
+    """Lines that came between the copy and the cut were read of the file itself; the shorter copy adds nothing."""
+    query = Query(src)
+    add(src / "app.log", "1\n2\n")
+    query.run()
+    shutil.copyfile(src / "app.log", src / "app.log.1")
+    add(src / "app.log", "3\n")
+    assert query.run() == ["3"]
+    os.truncate(src / "app.log", 0)
+    add(src / "app.log", "4\n")
+    assert query.run() == ["4"]
+    age(src / "app.log.1", 600)
+    assert query.run() == []
+
+
+def test_a_planned_range_is_read_of_the_copy(src: Path) -> None:
+    """The file is cut between plan and read, and between a batch and its replay: the copy has the bytes; without one it is told."""
+    query = Query(src)
+    add(src / "app.log", "1\n2\n")
+    query.plan()
+    shutil.copyfile(src / "app.log", src / "app-20260101.log")
+    os.truncate(src / "app.log", 0)
+    assert query.read() == ["1", "2"]
+    (src / "app-20260101.log").unlink()
+    with pytest.raises(FileChanged, match="was cut, replaced or removed"):
+        query.read()
+    (src / "restored").write_text("1\n2\n3\n")
+    assert query.read() == ["1", "2"]
+
+
+def test_a_file_that_is_cut_while_it_is_read_is_read_on_in_its_copy(src: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The task has the file open when it is cut: nothing of what is there by then is taken for what was planned."""
+    lines = [f"line {number}" for number in range(5000)]
+    add(src / "app.log", "".join(f"{line}\n" for line in lines))
+    query = Query(src)
+    query.plan()
+    pread, calls = LocalReadHandle.read, []
+
+    def cut(self: LocalReadHandle, offset: int, length: int) -> bytes:
+        calls.append(offset)
+        if len(calls) == 5:
+            shutil.copyfile(src / "app.log", src / "app.log.1")
+            os.truncate(src / "app.log", 0)
+            add(src / "app.log", "something else\n" * 10_000)
+        return pread(self, offset, length)
+
+    monkeypatch.setattr(LocalReadHandle, "read", cut)
+    monkeypatch.setattr(families, "BLOCK_BYTES", 4096)
+    assert query.read() == lines
+    assert len(calls) > 5
+
+
+def test_files_that_begin_alike_are_all_read(src: Path) -> None:
+    """Files of one header line are different files: those that grow at once, and one that never has another line, are all read."""
+    for name in ("a.log", "b.log"):
+        add(src / name, "header\n")
+    query = Query(src)
+    assert query.run() == ["header", "header"]
+    add(src / "a.log", "a\n")
+    add(src / "a.log.x", "header\n")
+    assert query.run() == ["a"]
+    age(src / "a.log.x", 11)
+    assert query.run() == ["header"]
+    add(src / "a.log.y", "header\nother\n")
+    age(src / "a.log.y", 11)
+    assert query.run() == ["header", "other"]
+
+
+def test_a_file_that_is_removed_or_cut_unread_is_told(src: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Bytes that nobody has read are never lost without a word."""
+    query = Query(src)
+    add(src / "a.log", "1\nhalf")
+    add(src / "b.log", "1\n")
+    query.run()
+    query.run()
+    (src / "a.log").unlink()
+    os.truncate(src / "b.log", 0)
+    query.run()
+    assert "'a.log' was removed before it was read to its end: 4 bytes of it are lost, behind byte 2" in caplog.text
+    assert "'b.log' was cut or replaced: it had been read up to byte 2, has 0 bytes now" in caplog.text
+
+
+def test_a_file_that_stands_still_is_closed_and_goes_on_all_the_same(src: Path) -> None:
+    """closeAfter: the last record without an end is taken; what is written behind it later is not lost, nor is it doubled."""
+    query = Query(src, closeAfter="1m")
+    add(src / "app.log", "1\nhalf")
+    assert query.run() == ["1"]
+    age(src / "app.log", 61)
+    assert query.run() == ["half"]
+    assert json.loads(query.log[-1])["follow"]["growing"] == []
+    query.restart()
+    add(src / "app.log", " of it\n2\n")
+    assert query.run() == [" of it", "2"]
+    query.restart()
+    assert query.run() == []
+
+
+def test_a_closed_file_that_is_rotated_is_not_taken_for_another(src: Path) -> None:
+    """Fluent Bit #11406: a file that was let go is renamed, and a new one takes its name: all of that is read, nothing twice."""
+    query = Query(src, closeAfter="1m")
+    add(src / "input.log", "001\n002\n")
+    age(src / "input.log", 61)
+    assert query.run() == ["001", "002"]
+    (src / "input.log").rename(src / "input.log.1")
+    add(src / "input.log", "003\n004\n")
+    query.restart()
+    assert query.run() == ["003", "004"]
+    assert query.run() == []
+
+
+def test_rotations_while_no_query_runs(src: Path) -> None:
+    """Fluent Bit #1330, Beats #45300: rotated twice between two runs, in both ways: each line of the files that are there, once."""
+    query = Query(src)
+    add(src / "app.log", "1\nhal")
+    query.run()
+    add(src / "app.log", "f\n")
+    (src / "app.log").rename(src / "app.log.1")
+    add(src / "app.log", "3\n")
+    (src / "app.log.1").rename(src / "app.log.2")
+    shutil.copyfile(src / "app.log", src / "app.log.1")
+    os.truncate(src / "app.log", 0)
+    add(src / "app.log", "4\n")
+    age(src / "app.log.1", 11)
+    query.restart()
+    assert sorted(query.run()) == ["3", "4", "half"]
+
+
+def test_a_rotated_file_is_compressed_and_its_inode_used_again(src: Path) -> None:
+    """Fluent Bit #2110: the number of the file that was rotated away is that of the new one, between two looks."""
+    query = Query(src)
+    add(src / "0.log", "1\n2\n")
+    query.run()
+    data = (src / "0.log").read_bytes()
+    (src / "0.log.20260101.gz").write_bytes(gzip.compress(data))
+    with (src / "0.log").open("r+b") as file:  # as if it had been removed, and made again
+        file.truncate(0)
+        file.write(b"3\n4\n5\n")
+    assert query.run() == ["3", "4", "5"]
+
+
+def test_a_storage_without_identities(tmp_path: Path) -> None:
+    """On HDFS a file has no number: what it begins with tells where it went when it was renamed."""
+    hdfs = CrashHdfs().storage()
+    hdfs.make_directory("/in")
+    with clock.use(FakeClock(1_700_000_000)):
+        put(hdfs, "/in/app.log", b"1\n2")
+        query = Query(tmp_path)
+        reading = replace(query.reading, storage=hdfs, root="/in")
+        query.reading, query.planner = reading, FollowPlanner(reading, query.options)
+        assert query.run() == ["1"]
+        with hdfs.extend("/in/app.log", 3) as file:
+            file.write(b"2\n3\n")
+            file.sync()
+        hdfs.publish("/in/app.log", "/in/app.log.1")
+        put(hdfs, "/in/app.log", b"another 1\n")
+        assert sorted(query.run()) == ["22", "3", "another 1"]
+        assert query.run() == []
+
+
+def test_limits_cut_at_records(src: Path) -> None:
+    """A byte limit ends a batch behind a record; a record that is longer is a batch of its own."""
+    add(src / "a.log", "1\n22\n" + "3" * 100 + "\n4\n")
+    add(src / "b.log", "5\n")
+    query = Query(src, maxBytesPerTrigger="5", splitSize="3")
+    seen = []
+    while query.plan():
+        seen.append(query.read())
+    assert [row for rows in seen for row in rows] == ["1", "22", "3" * 100, "4", "5"]
+    assert len(seen) > 2
+
+
+def test_an_available_now_run_ends_though_files_grow(src: Path) -> None:
+    """What is there when it begins is read, in as many batches as it takes; the last one says so."""
+    for name in "abc":
+        add(src / f"{name}.log", "1\n")
+    query = Query(src, maxFilesPerTrigger="2")
+    query.planner.prepare_available_now()
+    seen = []
+    while query.plan():
+        seen += query.read()
+        add(src / "a.log", "more\n")
+        query.planner.initial()  # Spark asks for it again whenever it likes
+    assert seen == ["1", "1", "1"]
+    assert [json.loads(line).get("last") for line in query.log] == [None, True]
+
+
+def test_compressed_files_are_left_out(src: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A rotated file that is compressed later is not read again, and stops nothing."""
+    caplog.set_level(logging.INFO)
+    query = Query(src)
+    add(src / "app.log", "1\n")
+    query.run()
+    (src / "app.log.gz").write_bytes(gzip.compress((src / "app.log").read_bytes()))
+    (src / "app.log").unlink()
+    add(src / "app.log", "2\n")
+    assert query.run() == ["2"]
+    assert "'app.log.gz' is compressed" in caplog.text
+
+
+def test_links_to_one_file_are_one_file(src: Path) -> None:
+    """`current.log` that leads to today's file is that file, read once."""
+    add(src / "app-1.log", "1\n")
+    (src / "current.log").symlink_to("app-1.log")
+    query = Query(src)
+    assert query.run() == ["1"]
+    add(src / "app-1.log", "2\n")
+    assert query.run() == ["2"]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"format": "parquet"}, "format=parquet cannot be followed"),
+        ({"format": "binary"}, "format=binary cannot be followed"),
+        ({"encoding": "ISO-2022-JP"}, "cannot be followed"),
+        ({"emit": "files"}, "emit='files' does not go with follow=true"),
+        ({"cleanSource": "delete"}, "cleanSource='delete' does not go"),
+        ({"batchBoundary": "file"}, "batchBoundary='file' does not go"),
+        ({"startingFrom": "latest"}, "startingFrom='latest' does not go"),
+        ({"follow": "false", "closeAfter": "1m"}, "closeAfter is for follow=true"),
+        ({"closeAfter": "5"}, "closeAfter"),
+        ({"follow": "maybe"}, "follow"),
+    ],
+)
+def test_what_cannot_be_followed_is_refused_by_name(src: Path, options: dict[str, str], words: str) -> None:
+    """Formats without lines, encodings whose lines cannot be found, and options of whole files are refused before anything is read."""
+    value = TEXT.replace("string", "binary") if options.get("format") == "binary" else TEXT
+    with pytest.raises(OptionError, match=words):
+        Query(src, value, **options)
+
+
+def test_a_checkpoint_is_of_one_kind(src: Path) -> None:
+    """follow is neither set nor unset under an old checkpoint: what was read would be read again."""
+    add(src / "a", "1\n")
+    query = Query(src, settle="0s")
+    query.run()
+    query.given["follow"] = "false"
+    options = parse(SOURCE, query.given, what="source")
+    plain = configured.planner(options, configured.reading(options, TEXT))
+    with pytest.raises(OptionError, match="that of a source with follow=true"):
+        plain.latest(json.loads(query.log[-1]))
+    offset = plain.latest(plain.initial())
+    with pytest.raises(OptionError, match="that of a source with follow=false"):
+        Query(src).planner.latest(offset)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_any_order_of_writes_rotations_restarts_and_replays(src: Path, seed: int) -> None:
+    """Random flushes, renames, copies with cuts, restarts and replays: each line once and whole; a replay has the same rows."""
+    chance = random.Random(seed)  # noqa: S311 - a test that can be repeated
+    query = Query(src, maxBytesPerTrigger=chance.choice(["20", "1m"]))
+    written = 0
+    pending = b""
+    copied = False
+    rotated = 0
+    for _ in range(300):
+        step = chance.random()
+        if step < 0.5:
+            if not pending:
+                pending = f"line {written} {'ü' * chance.randrange(8)}\n".encode()
+                written += 1
+            size = chance.randrange(1, len(pending) + 1)
+            add(src / "app.log", pending[:size])
+            pending = pending[size:]
+        elif step < 0.75 and query.plan():
+            rows = query.read()
+            assert query.read() == rows
+            query.rows += rows
+        elif step < 0.8:
+            query.restart()
+        elif step < 0.83 and (src / "app.log").exists() and not pending and not copied:
+            (src / "app.log").rename(src / f"app.log.{rotated}")
+            rotated += 1
+        elif step < 0.86 and (src / "app.log").exists() and not pending and (src / "app.log").stat().st_size:
+            shutil.copyfile(src / "app.log", src / f"app.log.{rotated}")
+            if chance.random() < 0.5:
+                query.run()
+            os.truncate(src / "app.log", 0)
+            rotated += 1
+            if chance.random() < 0.5:
+                query.restart()
+            query.run()  # two cuts between two looks are told, and not followed
+    add(src / "app.log", pending)
+    query.restart()
+    query.run()
+    numbers = sorted(int(row.split()[1]) for row in query.rows)
+    assert numbers == list(range(written))
+
+
+def test_state_is_that_of_the_files_that_are_there(src: Path) -> None:
+    """A file that is gone leaves nothing in the offset; a closed one leaves its place and no more."""
+    query = Query(src, closeAfter="1m")
+    for number in range(50):
+        add(src / f"{number}.log", "1\n")
+    query.run()
+    for number in range(49):
+        (src / f"{number}.log").unlink()
+    add(src / "49.log", "2\n")
+    query.run()
+    follow = json.loads(query.log[-1])["follow"]
+    assert (len(follow["growing"]), follow["closed"]) == (1, [])
+
+
+def test_time_does_not_matter_but_for_closing(src: Path) -> None:
+    """A clock that jumps neither loses nor doubles a record: the bytes tell."""
+    now = FakeClock(time.time())
+    with clock.use(now):
+        query = Query(src)
+        add(src / "a.log", "1\n")
+        assert query.run() == ["1"]
+        now.sleep(-10_000)
+        add(src / "a.log", "2\n")
+        assert query.run() == ["2"]
+        os.utime(src / "a.log", (5, 5))
+        add(src / "a.log", "3\n")
+        os.utime(src / "a.log", (5, 5))
+        assert query.run() == ["3"]
+
+
+WRITER = """
+import os, sys, time
+path, lines, way = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+for number in range(lines):
+    data = b"line %d of the writer\\n" % number
+    os.write(file, data[:7]); os.write(file, data[7:])
+    if number % 50 == 0:
+        time.sleep(0.002)
+    if not os.path.exists(path) and way == "rename":
+        file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+"""
+ROTATOR = """
+import os, shutil, sys, time
+path, way = sys.argv[1], sys.argv[2]
+for number in range(1, 1000):
+    time.sleep(0.05)
+    if os.path.exists(path + ".stop"):
+        break
+    if way == "rename":
+        os.rename(path, f"{path}.{number}")
+        while not os.path.exists(path) and not os.path.exists(path + ".stop"):
+            time.sleep(0.001)
+    else:
+        shutil.copyfile(path, f"{path}.{number}")
+        os.truncate(path, 0)
+"""
+
+
+@pytest.mark.parametrize("way", ["rename", "copytruncate"])
+def test_logrotate_at_speed_beside_a_follower(src: Path, way: str) -> None:
+    """Processes of their own: by rename each line comes once; by copy and cut none comes twice, and each that is in any file comes.
+
+    What is missing then was lost between copy and cut, by the method.
+    """
+    path = src / "app.log"
+    path.touch()
+    lines = 4000
+    query = Query(src, pattern=r"app\.log(\.\d+)?")
+    rotator = subprocess.Popen([sys.executable, "-c", ROTATOR, str(path), way])
+    writer = subprocess.Popen([sys.executable, "-c", WRITER, str(path), str(lines), way])
+    try:
+        while writer.poll() is None:
+            if query.plan():
+                rows = query.read()
+                assert query.read() == rows
+                query.rows += rows
+            if random.random() < 0.1:  # noqa: S311 - when a driver dies
+                query.restart()
+    finally:
+        (src / "app.log.stop").touch()
+        rotator.wait()
+        writer.wait()
+    for file in src.glob("app.log*"):
+        age(file, 600)
+    query.run()
+    seen = [row for row in query.rows if row.startswith("line ") and row.endswith(" of the writer")]
+    expected = {f"line {number} of the writer" for number in range(lines)}
+    if way == "rename":
+        assert sorted(query.rows) == sorted(expected)
+        return
+    assert len(seen) == len(set(seen))
+    kept = {line for file in src.glob("app.log*") for line in file.read_text().splitlines()} & expected
+    assert kept <= set(seen) <= expected

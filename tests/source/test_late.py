@@ -1,0 +1,142 @@
+"""What the offset keeps of files that were not read: over restarts, beside the checkpoint, and within its bound."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+from penstock import clock
+from penstock.errors import DamagedState
+from penstock.source import late
+from penstock.source.cursor import FileVersion
+from penstock.source.late import ACCEPTED, LateFile, LateFiles
+from tests.source.test_plan import Folder, names, through_json
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Folder:
+    made = Folder(tmp_path / "in")
+    made.put("first", 6000)
+    return made
+
+
+def entries(offset: dict[str, object]) -> list[str]:
+    """Return the paths of the offset's entries."""
+    return [entry.file.path for entry in LateFiles.recalled(offset, lambda items: items).entries(lambda _: True)]
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_notice_outlives_the_process(folder: Folder, restart: bool) -> None:
+    """A late file has an entry from the batch behind it on, with when it came; it goes with the file, or its version."""
+    planner = folder.planner()
+    end = through_json(planner.latest(planner.initial()))
+    clock.sleep(0.03)
+    folder.put("old", 1000)
+    folder.put("older", 999)
+    planner = folder.planner() if restart else planner
+    end = through_json(planner.latest(end))
+    assert end["late"]["count"] == [2, 4]
+    assert entries(end) == ["older", "old"]
+    assert folder.planner().latest(end) == end
+    (folder.path / "old").unlink()
+    folder.put("older", 7000)
+    planner = folder.planner() if restart else planner
+    end = through_json(planner.latest(end))
+    assert names(planner, end) == ["older"]
+    assert "late" not in end
+
+
+def test_late_file_that_was_away_is_listed_again(folder: Folder, tmp_path: Path) -> None:
+    """A late file that goes and comes back, over a restart, is late again, and not taken for read."""
+    planner = folder.planner()
+    end = through_json(planner.latest(planner.initial()))
+    clock.sleep(0.03)
+    folder.put("old", 1000)
+    end = through_json(planner.latest(end))
+    (folder.path / "old").rename(tmp_path / "old")
+    folder.put("second", 6001)
+    end = through_json(folder.planner().latest(end))
+    assert "late" not in end
+    (tmp_path / "old").rename(folder.path / "old")
+    assert entries(through_json(folder.planner().latest(end))) == ["old"]
+
+
+def test_files_of_the_future_are_counted(folder: Folder) -> None:
+    """A file whose time has not come makes one batch without rows that says so, and no other."""
+    planner = folder.planner()
+    end = through_json(planner.latest(planner.initial()))
+    folder.put("ahead", 4e9)
+    told = through_json(planner.latest(end))
+    assert (names(planner, told), told["held"]) == ([], [1, 1])
+    assert planner.latest(told) == told
+    assert folder.planner().latest(told) == told
+
+
+def test_run_that_takes_what_is_there_ends(folder: Folder) -> None:
+    """An AvailableNow run over late, held and future files ends, and its last batch counts them."""
+    planner = folder.planner(settle="1h")
+    end = through_json(planner.latest(planner.initial()))
+    clock.sleep(0.03)
+    folder.put("old", 1000)
+    folder.put("ahead", 4e9)
+    (folder.path / "fresh").write_bytes(b"x\n")
+    planner = folder.planner(settle="1h")
+    planner.prepare_available_now()
+    told = through_json(planner.latest(end))
+    assert (told["late"]["count"], told["held"], told["last"]) == ([1, 2], [2, 1], True)
+    assert planner.latest(told) == told
+
+
+def test_long_lists_lie_beside_the_offset(folder: Folder, tmp_path: Path) -> None:
+    """A thousand entries are a record beside the checkpoint; it is kept as long as an offset needs it; lost it is told."""
+    state = str(tmp_path / "state")
+    planner = folder.planner(state=state)
+    end = through_json(planner.latest(planner.initial()))
+    clock.sleep(0.03)
+    for i in range(1000):
+        folder.put(f"late-{i:04}", 1000 + i / 1000)
+    end = through_json(planner.latest(end))
+    assert (len(json.dumps(end)) < 10_000, end["late"]["count"]) == (True, [1000, 2000])
+    planner.committed(end)
+    folder.put("second", 6001)
+    restarted = folder.planner(state=state)
+    after = through_json(restarted.latest(end))
+    assert names(restarted, after) == ["second"]
+    assert after["late"] == end["late"]
+    restarted.committed(after)
+    (name,) = os.listdir(state)
+    assert name == end["late"]["files"]["file"]
+    os.unlink(f"{state}/{name}")
+    with pytest.raises(DamagedState, match=name):
+        folder.planner(state=state).latest(after)
+
+
+def test_output_of_sparks_sink_as_input_is_told(folder: Folder, caplog: pytest.LogCaptureFixture) -> None:
+    """Spark's source would read what the log lists; ours reads all files, and says so, once."""
+    (folder.path / "_spark_metadata").mkdir()
+    planner = folder.planner()
+    with caplog.at_level(logging.WARNING, "penstock.source"):
+        end = planner.latest(planner.initial())
+        planner.latest(end)
+    assert caplog.text.count("--dry-run` names them") == 1
+
+
+def test_list_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of more files than are kept the newest notices stay, all that are accepted, and how many were dropped."""
+    monkeypatch.setattr(late, "KEPT", 10)
+    listed = LateFiles()
+    listed.note(LateFile(FileVersion(f"f{i}", 1, i, ""), i, late.LATE) for i in range(25))
+    listed.accept([LateFile(FileVersion("f0", 1, 0, ""), 0, late.LATE)])
+    form = listed.to_json(lambda _: True, 0, lambda items: items)["late"]
+    kept = [(entry[0], entry[-1]) for entry in form["files"]]
+    assert kept == [("f0", ACCEPTED), *((f"f{i}", late.LATE) for i in range(16, 25))]
+    assert (form["dropped"], form["count"], form["accepted"]) == (15, [24, 9], 1)
+    again = LateFiles.recalled({"late": form}, lambda items: items)
+    assert again.to_json(lambda _: True, 0, lambda items: items)["late"] == form
