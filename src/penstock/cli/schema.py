@@ -61,8 +61,10 @@ def _facts(inferred: Inferred, name: str) -> dict[str, Any]:
 def _show(inferred: Inferred, name: str, out: Console) -> None:
     """Print the DDL, and nothing else, on stdout: it is meant to be handed on."""
     out.print(inferred.ddl, soft_wrap=True)
-    told = console(stderr=True)
+    beside = console(stderr=True)
     of = f" of {inferred.all_files:,}, {format_size(inferred.all_size)}" if inferred.is_sample else ""
-    told.print(f"from     {counted(inferred.files, f'{name} file')}, {format_size(inferred.size)}{of}", soft_wrap=True)
+    beside.print(
+        f"from     {counted(inferred.files, f'{name} file')}, {format_size(inferred.size)}{of}", soft_wrap=True
+    )
     for note in inferred.told():
-        told.print(f"note     {note}", soft_wrap=True)
+        beside.print(f"note     {note}", soft_wrap=True)

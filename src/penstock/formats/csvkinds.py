@@ -8,7 +8,7 @@ how times are written, they are those that fit them.
 
 from __future__ import annotations
 
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import numpy as np
@@ -89,18 +89,21 @@ class CsvKinds:
             schema = pa.schema([(name, pa.string()) for name in names])
             self._decoder = CsvDecoder(ReadFormat(self._fmt.name, schema, csv=self._fmt.csv), Account())
         batch = self._decoder.decode(block)
-        starts = None
+        starts = cache(partial(self._decoder.starts, block))  # asked for by examples alone
         for name, column in zip(names, batch.columns, strict=True):
             member = self._seen.member(name, self._room)
-            if name in self._settled or not batch.num_rows:
-                continue
-            for kind, at in kinds(column, self._fmt.times):
-                if kind not in member.kinds:
-                    starts = self._decoder.starts(block) if starts is None else starts
-                    member.add(kind, lambda: _example(column, at, where, starts))  # noqa: B023 - called at once
-                if kind == "string":
-                    self._settled.add(name)
+            if name not in self._settled and batch.num_rows:
+                self._enter(name, member, column, lambda column, at: _example(column, at, where, starts()))
         return int(batch.num_rows)
+
+    def _enter(
+        self, name: str, member: Seen, column: pa.Array, example: Callable[[pa.Array, int], ValueExample]
+    ) -> None:
+        """Enter what there is in a column."""
+        for kind, at in kinds(column, self._fmt.times):
+            member.add(kind, partial(example, column, at))
+            if kind == "string":
+                self._settled.add(name)
 
     def starts(self, block: bytes) -> npt.NDArray[np.int64]:
         """Return where each record begins; see `Kinds`."""
@@ -159,31 +162,31 @@ def _each(values: pa.Array, times: TimeForms) -> list[tuple[str, int]]:
     """Return the kinds of values, none of which is null or empty."""
     if _are(values, _FORMS[1], times):
         return _whole(values, np.arange(len(values)))
-    found: list[tuple[str, int]] = []
+    kinds_there: list[tuple[str, int]] = []
     left = np.arange(len(values))
     for form in _forms(times)[1:]:
         if not len(left):
-            return found
+            return kinds_there
         like = _like(values, form, times)
         chosen, rest = left[like], left[~like]
         if not len(chosen):
             continue
         fitting = values.filter(pa.array(like))
         if form.kind == "bigint":
-            found += _whole(fitting, chosen)
+            kinds_there += _whole(fitting, chosen)
         elif _is(fitting, form.type, times):
-            found.append((form.kind, int(chosen[0])))
+            kinds_there.append((form.kind, int(chosen[0])))
         else:
-            found.append(("string", int(chosen[0])))
+            kinds_there.append(("string", int(chosen[0])))
         left, values = rest, values.filter(pa.array(~like))
-    return [*found, ("string", int(left[0]))] if len(left) else found
+    return [*kinds_there, ("string", int(left[0]))] if len(left) else kinds_there
 
 
 def _whole(values: pa.Array, places: npt.NDArray[np.int64]) -> list[tuple[str, int]]:
     """Return the kinds of whole numbers by their size; `places` is where they are."""
     digits = pc.ascii_ltrim(pc.utf8_ltrim(values, "+-"), "0")
     count = pc.binary_length(digits).to_numpy()
-    found = []
+    sizes = []
     limits = (("int", 1 << 31), ("bigint", 1 << 63))
     left = np.ones(len(values), np.bool_)
     negative = pc.starts_with(values, "-").to_numpy(zero_copy_only=False)
@@ -194,12 +197,12 @@ def _whole(values: pa.Array, places: npt.NDArray[np.int64]) -> list[tuple[str, i
         fits = (count < len(most)) | (same & pc.less_equal(digits, bound).to_numpy(zero_copy_only=False))
         chosen = np.flatnonzero(left & fits)
         if len(chosen):
-            found.append((kind, int(places[chosen[0]])))
+            sizes.append((kind, int(places[chosen[0]])))
         left &= ~fits
     for length in np.unique(count[left]).tolist():
         kind = f"decimal({length},0)" if length <= _DIGITS_MAX else "double"
-        found.append((kind, int(places[np.flatnonzero(left & (count == length))[0]])))
-    return found
+        sizes.append((kind, int(places[np.flatnonzero(left & (count == length))[0]])))
+    return sizes
 
 
 def _are(values: pa.Array, form: _Form, times: TimeForms) -> bool:

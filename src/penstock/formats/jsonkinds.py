@@ -177,13 +177,8 @@ class _Columns:
             self._column(
                 column.values, inner, lambda at: rows(int(np.searchsorted(offsets, at, "right")) - 1), depth + 1
             )
-        elif types.is_boolean(kind) or types.is_integer(kind) or types.is_floating(kind):
-            self._add(
-                seen,
-                "boolean" if types.is_boolean(kind) else "bigint" if types.is_integer(kind) else "double",
-                column,
-                rows,
-            )
+        elif (name := _bare(kind)) is not None:
+            self._add(seen, name, column, rows)
         else:
             if not types.is_string(kind) or _has_text(column):
                 self._add(seen, "string", column, rows)
@@ -208,6 +203,15 @@ class _Columns:
         byte = int(self._lines.ends[line - 1]) + 1 if line else 0
         shown = str(column[at].as_py())[:_SHOWN_BYTES]
         seen.add(kind, lambda: ValueExample(self._where(byte), shown))
+
+
+def _bare(kind: pa.DataType) -> str | None:
+    """Return the kind of values that are written without quotes; `None` for others."""
+    if types.is_boolean(kind):
+        return "boolean"
+    if types.is_integer(kind):
+        return "bigint"
+    return "double" if types.is_floating(kind) else None
 
 
 def _has_text(column: pa.Array) -> bool:

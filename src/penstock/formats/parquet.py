@@ -50,13 +50,13 @@ def written_schema(file: Any) -> pa.Schema:  # noqa: ANN401 - a seekable binary 
     return told if told is not None and Stored.of(told).file.equals(stored) else stored
 
 
-def spark_schema(file: Any) -> pa.Schema:  # noqa: ANN401 - as above
+def spark_schema(file: Any) -> pa.Schema:  # noqa: ANN401 - a seekable binary file object, or pyarrow's
     """Return the columns as Spark reads them: as its own footer says, else as Parquet has them; INT96 are instants. Raises `BadFile`."""
     opened = _opened(file)
-    told = schema_of(opened.metadata.metadata)
+    written = schema_of(opened.metadata.metadata)
     stored = opened.schema_arrow.remove_metadata()
-    if told is not None and told.names == stored.names:
-        return told
+    if written is not None and written.names == stored.names:
+        return written
     columns_of = opened.metadata.schema
     old = {leaf.path for leaf in map(columns_of.column, range(len(columns_of))) if leaf.physical_type == "INT96"}
     return pa.schema([field.with_type(UTC_MICROS) if field.name in old else field for field in stored])

@@ -30,6 +30,7 @@ _DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
 _WHOLE_DIGITS = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 20}
 _WHOLE = tuple(_WHOLE_DIGITS)
 _FLOATS = ("float", "double")
+_NESTED = ("struct", "array", "map")
 _IN_JSON = {"tinyint": "byte", "smallint": "short", "int": "integer", "bigint": "long"}
 
 
@@ -146,46 +147,56 @@ class Types:
             self.conflicts.append(Conflict(path, ddl.type_written(kind), dict(seen.kinds)))
         return kind
 
-    def _type(self, seen: Seen, path: str, *, ordered: bool) -> Any:  # noqa: ANN401 - as above
+    def _type(self, seen: Seen, path: str, *, ordered: bool) -> Any:  # noqa: ANN401 - Spark's JSON of a type
         kinds = [kind for kind in seen.kinds if kind != EMPTY]
         if not kinds:
             return "string"
-        if kinds == ["struct"]:
-            members = self.fields(seen, ordered=ordered, path=f"{path}.")
-            return {"fields": members, "type": "struct"} if members else None
-        if kinds == ["array"]:
-            element = self.type(seen.of_elements(), f"{path}[]", ordered=ordered)
-            return None if element is None else {"containsNull": True, "elementType": element, "type": "array"}
-        if kinds == ["map"]:
-            key, value = (self.type(seen.members[part], f"{path}.{part}", ordered=ordered) for part in ("key", "value"))
-            return {"keyType": key, "type": "map", "valueContainsNull": True, "valueType": value}
-        is_split = not self.mixes_dates and set(kinds) == {"date", "timestamp"}
-        together = None if is_split else _together(kinds, partition=self.partition)
+        if len(kinds) == 1 and kinds[0] in _NESTED:
+            return self._nested(kinds[0], seen, path, ordered=ordered)
+        together = self._together(kinds)
         if together is None or (together not in kinds and together in _FLOATS):
             self.conflicts.append(Conflict(path, together or "string", {kind: seen.kinds[kind] for kind in kinds}))
         return _IN_JSON.get(together or "string", together or "string")
 
+    def _nested(self, kind: str, seen: Seen, path: str, *, ordered: bool) -> Any:  # noqa: ANN401 - Spark's JSON of a type
+        if kind == "struct":
+            members = self.fields(seen, ordered=ordered, path=f"{path}.")
+            return {"fields": members, "type": "struct"} if members else None
+        if kind == "array":
+            element = self.type(seen.of_elements(), f"{path}[]", ordered=ordered)
+            return None if element is None else {"containsNull": True, "elementType": element, "type": "array"}
+        key, value = (self.type(seen.members[part], f"{path}.{part}", ordered=ordered) for part in ("key", "value"))
+        return {"keyType": key, "type": "map", "valueContainsNull": True, "valueType": value}
 
-def _together(kinds: list[str], *, partition: bool) -> str | None:
-    """Return the type that holds values of all these kinds; `None` where only text does."""
-    if len(kinds) == 1:
-        return kinds[0]
-    if set(kinds) == {"date", "timestamp"}:
-        return "timestamp"
-    decimals = [match for kind in kinds if (match := _DECIMAL.fullmatch(kind))]
-    whole = [kind for kind in kinds if kind in _WHOLE_DIGITS]
-    floats = [kind for kind in kinds if kind in _FLOATS]
-    if len(decimals) + len(whole) + len(floats) < len(kinds):
-        return None
-    if floats:
-        exact = partition and (decimals or "bigint" in whole)
-        return None if exact else "float" if set(kinds) == {"float"} else "double"
-    if not decimals:
-        return max(whole, key=_WHOLE.index)
-    digits = [(int(match[1]), int(match[2])) for match in decimals] + [(_WHOLE_DIGITS[kind], 0) for kind in whole]
+    def _together(self, kinds: list[str]) -> str | None:
+        """Return the type that holds values of all these kinds; `None` where only text does."""
+        if len(kinds) == 1:
+            return kinds[0]
+        if set(kinds) == {"date", "timestamp"}:
+            return "timestamp" if self.mixes_dates else None
+        exact = {kind for kind in kinds if kind in _WHOLE_DIGITS or _DECIMAL.fullmatch(kind)}
+        if not exact.union(_FLOATS).issuperset(kinds):
+            return None
+        if not exact.issuperset(kinds):
+            loses = self.partition and not exact.issubset(set(_WHOLE) - {"bigint"})
+            return None if loses else "float" if set(kinds) == {"float"} else "double"
+        return _exact(kinds)
+
+
+def _exact(kinds: list[str]) -> str:
+    """Return the type that holds whole numbers and decimals of these types."""
+    if set(kinds).issubset(_WHOLE):
+        return max(kinds, key=_WHOLE.index)
+    digits = [_digits(kind) for kind in kinds]
     scale = max(scale for _, scale in digits)
     precision = max(precision - scale for precision, scale in digits) + scale
     return f"decimal({precision},{scale})" if precision <= _DIGITS_MAX else "double"
+
+
+def _digits(kind: str) -> tuple[int, int]:
+    """Return how many digits a type has, and how many of them behind the point."""
+    match = _DECIMAL.fullmatch(kind)
+    return (int(match[1]), int(match[2])) if match else (_WHOLE_DIGITS[kind], 0)
 
 
 def entered(seen: Seen, fields: list[dict[str, Any]], path: str, room: Room) -> None:
@@ -194,7 +205,7 @@ def entered(seen: Seen, fields: list[dict[str, Any]], path: str, room: Room) -> 
         _enter_type(seen.member(form["name"], room), form["type"], ValueExample(path, form["name"]), room, 1)
 
 
-def _enter_type(seen: Seen, kind: Any, example: ValueExample, room: Room, depth: int) -> None:  # noqa: ANN401 - as above
+def _enter_type(seen: Seen, kind: Any, example: ValueExample, room: Room, depth: int) -> None:  # noqa: ANN401 - Spark's JSON of a type
     check_depth(depth)
     if isinstance(kind, str):
         named = next((name for name, word in _IN_JSON.items() if word == kind), kind)

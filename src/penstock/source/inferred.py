@@ -95,21 +95,21 @@ def infer(options: Options, sample: int | None = SAMPLE_BYTES) -> Inferred:
 
     Raises `OptionError` where there is nothing to infer from, `InputError` where nothing could be read as the format.
     """
-    how = configured.unread(options)
-    configured.check_there(options, how)
-    scan = Scan.of(how.storage, how.root, options)
+    reading = configured.unread(options)
+    configured.check_there(options, reading)
+    scan = Scan.of(reading.storage, reading.root, options)
     came = sorted((arrival.file for arrival in scan.refresh().came), key=lambda file: file.order)
-    files = [file for file in came if file.size or not isinstance(how.form, TableFormat)]
+    files = [file for file in came if file.size or not isinstance(reading.form, TableFormat)]
     if not files:
         passed = (
             f"; not entered: {', '.join(sorted(scan.passed_over)[:_SHOWN])} (recursiveFileLookup)"
             if scan.passed_over
             else ""
         )
-        msg = f"path={how.root!r} has no file to infer a schema from{passed}; give the schema, or try again when there is one"
+        msg = f"path={reading.root!r} has no file to infer a schema from{passed}; give the schema, or try again when there is one"
         raise OptionError(msg)
-    look = _Look(how, sample)
-    look.types.mixes_dates = how.format.date is None and how.format.timestamp is None
+    look = _Look(reading, sample)
+    look.types.mixes_dates = reading.format.date is None and reading.format.timestamp is None
     fields = look.fields(files)
     look.check()
     if options["partitionColumns"] == "auto":

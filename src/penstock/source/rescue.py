@@ -23,7 +23,7 @@ from penstock.formats.misfits import fragments
 from penstock.formats.scalars import joined
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     import numpy.typing as npt
 
@@ -56,13 +56,8 @@ def rescuing(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a table's file as `TableFormat.rows` does, by the rules of a format that `is_strict`. Raises `BadFile`."""
     data, stored = fmt.data_schema, form.stored_schema(file, size)
-    known, there = {name.lower() for name in data.names}, {name.lower() for name in stored.names}
-    others = [field for field in stored if field.name.lower() not in known]
-    missing = [name for name in data.names if name.lower() not in there]
-    if fmt.unknown == "fail" and others:
-        _refuse("columns that the schema has not", others[0].name, "unknownFields")
-    if fmt.missing == "fail" and missing:
-        _refuse("no column of the name", missing[0], "missingFields")
+    others = _strangers(stored, data)
+    _check_names(fmt, others, _strangers(data, stored))
     if fmt.rescued is None:
         yield from form.rows(fmt, file, size, span, account)
         return
@@ -74,13 +69,31 @@ def rescuing(
     for batch in form.rows(plain, file, size, span, account):
         account.count((field.name, batch.num_rows) for field in taken)
         rest = fragments([_member(batch.column(batch.schema.get_field_index(name)), name) for name in lost])
-        kept = [
-            pa.nulls(batch.num_rows, field.type) if field.name in misfits else batch.column(place)
-            for place, field in enumerate(data)
-        ]
         if rest is not None:
             rest = with_paths(rest.cast(pa.string()), [path], np.zeros(batch.num_rows, np.int64), account)
-        yield fmt.with_rescued(kept, rest, batch.num_rows)
+        yield fmt.with_rescued(_kept(batch, data, misfits), rest, batch.num_rows)
+
+
+def _strangers(schema: pa.Schema, other: pa.Schema) -> list[pa.Field]:
+    """Return the columns whose names the other schema has in no case."""
+    known = {name.lower() for name in other.names}
+    return [field for field in schema if field.name.lower() not in known]
+
+
+def _check_names(fmt: ReadFormat, others: list[pa.Field], missing: list[pa.Field]) -> None:
+    """Raise `BadFile` for columns that the schema has not, or the file, where that must not be."""
+    if fmt.unknown == "fail" and others:
+        _refuse("columns that the schema has not", others[0].name, "unknownFields")
+    if fmt.missing == "fail" and missing:
+        _refuse("no column of the name", missing[0].name, "missingFields")
+
+
+def _kept(batch: pa.RecordBatch, data: pa.Schema, misfits: Collection[str]) -> list[pa.Array]:
+    """Return the columns of the data, null where the file has another type."""
+    return [
+        pa.nulls(batch.num_rows, field.type) if field.name in misfits else batch.column(place)
+        for place, field in enumerate(data)
+    ]
 
 
 def _nullable(field: pa.Field) -> pa.Field:

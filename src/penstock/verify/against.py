@@ -207,13 +207,18 @@ class _Comparison:
         except (OptionError, AttributeError, KeyError, TypeError, ValueError) as error:  # the note may say anything
             reason = getattr(error, "message", f"{type(error).__name__}: {error}")
             _refuse(f"how the ingest read its source is noted in a form that cannot be repeated: {reason}")
-        left_out = frozenset().union(*(changed_columns(view) for view in views))
-        if left_out:
-            names = ", ".join(map(repr, sorted(left_out)))
+        left_out = self._changed_columns(views)
+        return [Feed(stage, view.sink, left_out) for stage, view in zip(made_stages, views, strict=True)]
+
+    def _changed_columns(self, views: list[SinkView]) -> frozenset[str]:
+        """Return the columns that not all rows have in one type; they are noted."""
+        changed = frozenset().union(*(changed_columns(view) for view in views))
+        if changed:
+            names = ", ".join(map(repr, sorted(changed)))
             self.notes.append(
                 f"rows from before have other columns {names}, which were added or widened since: they were not compared"
             )
-        return [Feed(stage, view.sink, left_out) for stage, view in zip(made_stages, views, strict=True)]
+        return changed
 
     def _transform(self, stage: NotedStage) -> Applied | None:
         """Return the transform that the caller named; a name in the notes is told and not imported."""
