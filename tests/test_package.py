@@ -38,6 +38,9 @@ print(penstock.{module}.__name__)
 GIVEN_BY_US = {
     "Adopted",
     "AsyncFunction",
+    "Call",
+    "CallFailed",
+    "Context",
     "DryRun",
     "Ingested",
     "Late",

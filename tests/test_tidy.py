@@ -47,6 +47,16 @@ EXCEPTIONS: dict[str, dict[str, str]] = {
         "wal/walk.py": "one position, and the few moves from it that its essay derives from each other",
         "wal/writer.py": "one place at the end of a log, which each of them reads and moves",
     },
+    # Each of these follows one thing through its cases in the order in which they are asked; parts of it would be asked nowhere else.
+    "dense": {
+        "ingestion/late.py": "the query of an output that has read a source: each sink, each place of its checkpoint",
+        "source/clean.py": "one sweep of notes against what each other reader has read",
+        "source/followed.py": "what one listing says of each file that is followed: there, moved, cut, gone, in this order",
+        "source/late.py": "what an offset keeps of late files, and what it says of them",
+        "source/read.py": "a file that may turn out bad: what is held back, what is dropped, and from where it is begun again",
+        "source/where.py": "one path, from its scheme to its last glob",
+        "verify/against.py": "one comparison, and what is to be said of it",
+    },
     "unsafe": {
         "session/functions.py": "what users give as a function travels as Spark sends its own functions; nothing durable holds it",
         "session/forkserver.py": "a fork becomes the module of Spark's that Spark has named: no text of a user, nothing durable",

@@ -159,11 +159,13 @@ def test_columns_by_the_names_of_a_header(source: Input) -> None:
 
 
 def test_sparks_modes_are_mapped_or_refused() -> None:
-    """FAILFAST is what happens here; a mode that loses records or values without a word is refused with what is here instead."""
+    """FAILFAST fails, DROPMALFORMED sets aside; a mode that loses values without a word is refused with what is here instead."""
     assert parse(SOURCE, {"path": "/x", "format": "json", "mode": "FailFast"}, what="source")["badRecords"] == "fail"
-    with pytest.raises(OptionError, match="mode=PERMISSIVE makes null of what does not fit .* expected FAILFAST"):
+    with pytest.raises(OptionError, match="mode=PERMISSIVE makes null of what does not fit .* expected DROPMALFORMED"):
         parse(SOURCE, {"path": "/x", "format": "json", "mode": "PERMISSIVE"}, what="source")
     with pytest.raises(OptionError, match="did you mean 'failfast'"):
         parse(SOURCE, {"path": "/x", "mode": "failfats"}, what="source")
-    with pytest.raises(OptionError, match="mode=DROPMALFORMED leaves records out without a word"):
-        parse(SOURCE, {"path": "/x", "format": "json", "mode": "DROPMALFORMED"}, what="source")
+    dropped = parse(SOURCE, {"path": "/x", "format": "json", "mode": "DROPMALFORMED"}, what="source")
+    assert dropped["badRecords"] == "quarantine"
+    with pytest.raises(OptionError, match="mode=DROPMALFORMED is badRecords=quarantine, found badRecords=fail, too"):
+        parse(SOURCE, {"path": "/x", "format": "json", "mode": "DROPMALFORMED", "badRecords": "fail"}, what="source")

@@ -77,6 +77,7 @@ def test_the_summary_has_the_notes() -> None:
     counts = ("input_files", "input_bytes", "rows", "output_files", "output_bytes")
     facts: dict[str, Any] = dict.fromkeys((*counts, "seconds", "start_seconds", "bytes_per_second"), 1)
     facts |= {"new": dict.fromkeys(counts, 1), "notes": NOTES, "path": "/out", "interrupted": False}
+    facts |= dict.fromkeys(("aside_records", "aside_files", "aside_changed"), 0)
     console = Console(record=True, width=200)
     command._show(facts, console)
     text = console.export_text()

@@ -274,7 +274,7 @@ def test_an_idle_lane_waits_longer_but_not_when_it_has_output(monkeypatch: pytes
 
 def test_a_partition_with_rows_tells_every_lane(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its chunks are numbered for their lane, every other lane has an empty one; without rows, as in an idle batch, there is none."""
-    monkeypatch.setattr(lanes, "task_batch", lambda: ("q", 3, 1))
+    monkeypatch.setattr(lanes, "task_batch", lambda: ("q", 3, 1, 0))
 
     def pieces(*sizes: int) -> list[dict[str, Any]]:
         batches = iter([pa.record_batch([list(range(size))], schema=INPUT) for size in sizes])

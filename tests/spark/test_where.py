@@ -64,6 +64,8 @@ def test_a_query_of_documents_below_a_glob(spark: SparkSession, tmp_path: Path) 
     frame.writeStream.format("memory").queryName("documents").trigger(availableNow=True).start().awaitTermination()
     found = spark.table("documents").selectExpr("id", "unix_timestamp(at)").collect()
     assert sorted(map(tuple, found)) == [(number, 1_769_857_200 + number) for number in range(3)]
+    frame = reader.option("latestFirst", "true").load(str(tmp_path / "a-*"))
+    query = frame.writeStream.format("memory").queryName("latest").trigger(availableNow=True).start()
     with pytest.raises(Exception, match="files are read from the oldest on") as caught:
-        reader.option("latestFirst", "true").load(str(tmp_path / "a-*"))
+        query.awaitTermination()
     assert isinstance(of(caught.value), OptionError)

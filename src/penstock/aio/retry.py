@@ -129,6 +129,7 @@ class Retry:
         return wait * (1 - self.jitter * random.random())  # noqa: S311 - spread, not secrecy
 
 
+@named
 def retry_after(
     delay: float = 0.1, *, backoff: float = 2.0, max_delay: float = 30.0, longest: float = 300.0
 ) -> Callable[[int, BaseException | None], float]:

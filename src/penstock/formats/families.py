@@ -242,6 +242,10 @@ class TableFormat(Format):
         """Return the columns of a file as its footer or header says them, in the types that Spark reads them as. `BadFile`."""
         raise NotImplementedError
 
+    def row_count(self, file: ReadableFile, size: int) -> int | None:  # noqa: ARG002 - few files tell
+        """Return how many rows a file says that it has, `None` where only reading it would tell. `BadFile` if it is damaged."""
+        return None
+
     def check(self, batch: pa.RecordBatch) -> None:
         """Raise `OptionError` for a value that no file of the format can hold. Called with all rows before they are staged."""
 

@@ -89,6 +89,11 @@ def parquet_batches(
             yield from (columns.conformed(batch, schema, names) for batch in _group(opened, index, names, batch_rows))
 
 
+def row_count(file: Any) -> int:  # noqa: ANN401 - whatever Arrow reads
+    """Return how many rows the footer of a file says that it has. Raises `BadFile`."""
+    return int(_opened(file).metadata.num_rows)
+
+
 class ParquetWriter(GroupWriter):
     """Writes batches to one Parquet file in row groups of about `group_bytes` of Arrow data.
 

@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, cast
 
 from penstock.errors import OptionError
+from penstock.formats.codecs import codec_of
 from penstock.formats.families import Format, RecordFormat, TableFormat
 from penstock.options.formats import READ, WRITTEN
 
@@ -52,6 +53,13 @@ def table_format(name: str) -> TableFormat:
 def names(having: Callable[[Format], bool], of: tuple[str, ...] = READ) -> tuple[str, ...]:
     """Return the names of the formats of which that holds, in the order of the registry. Loads them all: for messages."""
     return tuple(name for name in of if having(format_named(name)))
+
+
+def format_of(path: str) -> Format | None:
+    """Return the format that a file's name says, compressed or not; `None` if it says none that is written here. Loads them all."""
+    name = path.rpartition("/")[2]
+    plain = name.rpartition(".")[0] if codec_of(name) else name
+    return next((form for form in map(format_named, WRITTEN) if plain.endswith(form.extension)), None)
 
 
 def growing() -> tuple[str, ...]:

@@ -49,7 +49,7 @@ def parse(table: tuple[Option, ...], given: Mapping[str, str], *, what: str) -> 
             raise OptionError(msg)
         written[option.name] = str(value)
         values[option.name] = option.parse(str(value), option.name)
-    apply_mode(values, written, by_name)
+    apply_mode(values, written)
     _check_needed(values, what)
     return Options(values, written)
 

@@ -1,7 +1,7 @@
 """Spark's word for what becomes of records that cannot be parsed, `mode`, in ours.
 
-A mode that would make null of what does not fit, or leave a record out without a word, has no counterpart: it is refused, with what
-is here. So is one that says otherwise than `badRecords` does beside it.
+A record that cannot be parsed is set aside where Spark would leave it out without a word. A mode that would make null of what does not
+fit has no counterpart: it is refused, with what is here. So is one that says otherwise than `badRecords` does beside it.
 """
 
 from __future__ import annotations
@@ -13,26 +13,21 @@ from penstock.errors import OptionError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from penstock.options.option import Option
 
 _BAD_RECORDS = {"failfast": "fail", "dropmalformed": "quarantine"}
 
 
-def apply_mode(values: dict[str, Any], written: Mapping[str, str], options: Mapping[str, Option]) -> None:
-    """Set `badRecords` to what `mode` means, where that is given; `options` has each by its lower-case name. Raises `OptionError`."""
+def apply_mode(values: dict[str, Any], written: Mapping[str, str]) -> None:
+    """Set `badRecords` to what `mode` means, where that is given. Raises `OptionError`."""
     mode = values.get("mode")
     if mode is None or "badRecords" not in values:
         return
-    meant = _BAD_RECORDS.get(mode)
-    try:
-        bad_records = meant and options["badrecords"].parse(meant, "badRecords")
-    except OptionError:
-        bad_records = None
+    bad_records = _BAD_RECORDS.get(mode)
     if bad_records is None:
-        loss = "leaves records out" if mode == "dropmalformed" else "makes null of what does not fit"
         msg = (
-            f"mode={mode.upper()} {loss} without a word; expected FAILFAST, which is badRecords=fail: what cannot be parsed fails the "
-            "batch, by its path and offset. format=text has each line as it is, to be parsed in the query"
+            f"mode={mode.upper()} makes null of what does not fit without a word; expected DROPMALFORMED, which is badRecords=quarantine: "
+            "such records are set aside, or FAILFAST, which is badRecords=fail. format=text has each line as it is, to be parsed in the "
+            "query"
         )
         raise OptionError(msg)
     if "badRecords" in written and values["badRecords"] != bad_records:

@@ -24,12 +24,13 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from penstock import clock, unique
 from penstock.arguments import named
 from penstock.errors import AlreadyThere, BadFile, NotThere, OptionError, UsageError
-from penstock.options.formats import WRITTEN
+from penstock.formats.families import TableFormat
+from penstock.formats.registry import format_of
 from penstock.sink.buckets import DEFAULT_PARTITION
 from penstock.sink.decide import successor
 from penstock.sink.existing import note_options, noted, sink_ids
@@ -37,7 +38,7 @@ from penstock.sink.ledger import FinishedFile, Ledger
 from penstock.sink.sink import STATE_DIRECTORY
 from penstock.sink.sparklog import LOG, relative
 from penstock.sink.sparklog import read as read_log
-from penstock.storage import SeekableFile, entry_at, locate
+from penstock.storage import entry_at, locate
 
 if TYPE_CHECKING:
     from penstock.sink.ledger import State
@@ -235,17 +236,16 @@ class _Adoption:
 
     def _rows(self, path: str, size: int) -> int:
         """Return the rows of a file whose footer says how many; `BadFile` where that cannot be read."""
-        count = _COUNTS.get(path.rpartition(".")[2])
-        if count is None:
+        form = format_of(path)
+        if not isinstance(form, TableFormat):
             return UNKNOWN_ROWS
-        import pyarrow as pa
-
         try:
             with self._storage.open(f"{self._root}/{path}") as handle:
-                return int(count(SeekableFile(handle, size)))
-        except (pa.ArrowException, OSError) as error:
-            msg = f"{self._root}/{path}: not a readable file: {error}; restore it, or remove it: it is then told as missing"
+                count = form.row_count(handle, size)
+        except BadFile as error:
+            msg = f"{self._root}/{path}: {error.message}; restore it, or remove it: it is then told as missing"
             raise BadFile(msg) from error
+        return UNKNOWN_ROWS if count is None else count
 
     def _set_aside(self, path: str) -> str:
         target = f"{self._state}/{_ASIDE}/{path}"
@@ -273,22 +273,5 @@ def _is_hidden(name: str) -> bool:
 
 def _format(listed: dict[str, Logged]) -> dict[str, str]:
     """Return the format of the files as an option, where their names tell."""
-    names = {part for path in list(listed)[:1] for part in path.rpartition("/")[2].split(".")[1:]}
-    known = [name for name in (*WRITTEN, "txt") if name in names]
-    return {"format": known[0].replace("txt", "text")} if known else {}
-
-
-def _of_parquet(file: Any) -> int:  # noqa: ANN401 - what Arrow reads
-    import pyarrow.parquet as pq
-
-    return int(pq.ParquetFile(file, pre_buffer=False).metadata.num_rows)
-
-
-def _of_orc(file: Any) -> int:  # noqa: ANN401 - what Arrow reads
-    import pyarrow as pa
-    from pyarrow import orc
-
-    return int(orc.ORCFile(pa.PythonFile(file, "r")).nrows)
-
-
-_COUNTS: dict[str, Any] = {"parquet": _of_parquet, "orc": _of_orc}
+    form = next((format_of(path) for path in listed), None)
+    return {"format": form.name} if form else {}

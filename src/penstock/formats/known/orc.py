@@ -74,6 +74,9 @@ class _Orc(TableFormat):
             msg = f"the stripes have {rows} rows, the footer says {reader.rows}"
             raise BadFile(msg)
 
+    def row_count(self, file: ReadableFile, size: int) -> int | None:
+        return _OrcReader(file, size).rows
+
     def writer(
         self, file: WritableFile, schema: pa.Schema, codec: str, *, group_bytes: int, ratio: float
     ) -> TableWriter:

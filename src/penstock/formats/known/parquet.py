@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from penstock.formats.families import TableFormat
 from penstock.formats.format import FIELD_OPTIONS
-from penstock.formats.parquet import ParquetWriter, parquet_batches, spark_schema, written_schema
+from penstock.formats.parquet import ParquetWriter, parquet_batches, row_count, spark_schema, written_schema
 from penstock.storage import SeekableFile
 
 if TYPE_CHECKING:
@@ -41,6 +41,9 @@ class _Parquet(TableFormat):
 
     def stored_schema(self, file: ReadableFile, size: int) -> pa.Schema:
         return spark_schema(_opened(file, size))
+
+    def row_count(self, file: ReadableFile, size: int) -> int | None:
+        return row_count(_opened(file, size))
 
     def written_schema(self, file: ReadableFile, size: int) -> pa.Schema | None:
         return written_schema(_opened(file, size))
