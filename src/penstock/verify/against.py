@@ -27,7 +27,7 @@ from penstock.source.clean import cleaning_noted
 from penstock.source.where import where
 from penstock.verify.compare import Sides, examples, sums
 from penstock.verify.records import Feed
-from penstock.verify.taken import by_zone, changed_columns, last_offset, late_files, taken, zones
+from penstock.verify.taken import by_reading, changed_columns, last_offset, late_files, readings, taken
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -119,12 +119,12 @@ class _Comparison:
             lost = "".join(f", nor {name}, which is not in the data" for name in feeds[0].dropped)
             self.notes.append(f"bucketBy uses the time of the batch: where rows lie was not compared{lost}")
         self._give_versions(feeds, splits)
-        zoned = [(feeds[0].in_zone(zone), some) for zone, some in by_zone(splits, zones(views[0])).items()]
+        parts = [(feeds[0].read_by(way), read_so) for way, read_so in by_reading(splits, readings(views[0])).items()]
         sides = Sides(
-            source=(*(unit for feed, some in zoned for unit in feed.source(some)), *self._retried(feeds, views)),
+            source=(*(unit for feed, read_so in parts for unit in feed.source(read_so)), *self._retried(feeds, views)),
             output=tuple(unit for feed, view in zip(feeds, views, strict=True) for unit in feed.output(view)),
             traced=lambda: (
-                *(unit for feed, some in zoned for unit in feed.single(some)),
+                *(unit for feed, read_so in parts for unit in feed.single(read_so)),
                 *self._retried(feeds, views),
             ),
             parallel=feeds[0].stage.transform is None,  # a user's function may not be made for several threads

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from penstock.source.cursor import Split
     from penstock.storage import Storage
     from penstock.verify.files import SinkView
+    from penstock.verify.taken import ReadBy
 
     Records = Iterator[tuple[str, pa.RecordBatch]]  # (bucket, rows of the common form)
 
@@ -105,11 +106,14 @@ class Feed:
 
     # -- the source ----------------------------------------------------------------------------------------------
 
-    def in_zone(self, zone: str | None) -> Feed:
-        """Return the same for what was read in another zone than the last run had; `None`: in that one."""
-        if zone is None:
+    def read_by(self, way: ReadBy) -> Feed:
+        """Return the same for what was read in another way than the last run had."""
+        stage = self.stage if way.schema is None else self.stage.by_schema(way.schema)
+        if way.zone is not None:
+            stage = replace(stage, reading=stage.reading.in_zone(way.zone))
+        if stage is self.stage:
             return self
-        feed = Feed(replace(self.stage, reading=self.stage.reading.in_zone(zone)), self._sink, self._left_out)
+        feed = Feed(stage, self._sink, self._left_out)
         feed.versions = self.versions
         return feed
 
