@@ -75,3 +75,14 @@ def test_hostile_names_do_not_reach_the_terminal(penstock: Callable[..., Said], 
         json.loads(json.dumps(penstock("schema", tmp_path, "--json").facts))["schema"]["fields"][0]["name"]
         == "\x1b[31mred"
     )
+
+
+def test_several_paths_and_globs(penstock: Callable[..., Said], tmp_path: Path) -> None:
+    """SRC may be several, as for an ingest, and globs; the format is told by the names of what they lead to."""
+    for name, text in {"a/x.csv": "1\n", "b/y.csv": "2.5\n", "c/z.json": "{}\n"}.items():
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    assert penstock("schema", tmp_path / "a", tmp_path / "b").out == "_c0 double\n"
+    assert penstock("schema", tmp_path / "[ab]").out == "_c0 double\n"
+    said = penstock("schema", tmp_path / "a", tmp_path / "b", "--source-option", "paths=[]")
+    assert said.status == 2

@@ -25,6 +25,7 @@ from penstock.formats.jsonkinds import JsonKinds
 from penstock.formats.schema import to_arrow
 from penstock.formats.seen import DEPTH_MAX, NAMES_MAX, Room, Seen, Types, ValueExample
 from penstock.options import SOURCE, parse
+from penstock.source import configured
 from penstock.source.inferred import Inferred, infer
 from tests.source.github import write_day
 
@@ -317,3 +318,86 @@ def test_duckdb_and_polars_write_what_is_inferred(tmp_path: Path) -> None:
         f"copy (select 1::int a, 'x' b, {{'c': 2.5::double}} d, timestamp '2026-01-31' t) to '{tmp_path}/duck/a.parquet' (format parquet)"
     )
     assert inferring(tmp_path / "duck", "parquet").ddl == "a int, b string, d struct<c: double>, t timestamp_ntz"
+
+
+def put(path: Path, text: str) -> Path:
+    """Write a file in whatever directory."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_globs_and_several_paths_are_looked_at_as_they_are_read(tmp_path: Path) -> None:
+    """What no path leads to has no say, directories below the common one are columns, and `paths` alone are enough."""
+    put(tmp_path / "in/day=2026-01-01/a.json", '{"n":1}\n')
+    put(tmp_path / "in/day=2026-01-02/b.json", '{"n":1.5}\n')
+    put(tmp_path / "in/other/c.json", '{"foreign":true}\n')
+    put(tmp_path / "in/day=bad/d.json", '{"foreign":true}\n')
+    assert inferring(tmp_path / "in/day=2026-*", "json").ddl == "n double, day date"
+    one, two = (str(tmp_path / f"in/day=2026-01-0{day}") for day in (1, 2))
+    assert inferring(Path(one), "json", paths=json.dumps([two])).ddl == "n double, day date"
+    alone = parse(
+        SOURCE, {"paths": json.dumps([one]), "basePath": str(tmp_path / "in"), "format": "json"}, what="source"
+    )
+    assert infer(alone).ddl == "n bigint, day date"
+    with pytest.raises(OptionError, match="no file to infer"):
+        inferring(tmp_path / "in/day=2027-*", "json")
+    with pytest.raises(OptionError, match="does not exist"):
+        inferring(tmp_path / "nowhere", "json")
+
+
+def test_documents_of_json_are_looked_at_whole(tmp_path: Path) -> None:
+    """With multiLine a document on many lines, and each element of an array, is a record; one that is broken is left out and told."""
+    put(tmp_path / "a.json", '{\n "id": 1,\n "u": {"x": "y"}\n}\n')
+    put(tmp_path / "b.json", '[\n {"id": 2.5},\n {"new": true}\n]\n')
+    put(tmp_path / "c.json", '[{"id": "never"}\n')
+    inferred = inferring(tmp_path, "json", multiLine="true")
+    assert (inferred.ddl, inferred.rows) == ("id double, new boolean, u struct<x: string>", 3)
+    assert "left out what cannot be read, 1 times" in inferred.notes[0]
+    with pytest.raises(OptionError, match="lineSep"):
+        inferring(tmp_path, "json", multiLine="true", lineSep=";")
+
+
+@pytest.mark.parametrize(
+    ("options", "values", "kind"),
+    [
+        ({"timestampFormat": "dd/MMM/yyyy:HH:mm:ss Z"}, ["17/May/2015:08:05:32 +0000", ""], "timestamp"),
+        ({"timestampFormat": "dd/MMM/yyyy:HH:mm:ss Z"}, ["2015-05-17 08:05:32"], "string"),
+        ({"dateFormat": "dd.MM.yyyy"}, ["17.05.2015", "18.05.2015"], "date"),
+        ({"dateFormat": "dd.MM.yyyy"}, ["17.05.2015", "no day"], "string"),
+        ({"dateFormat": "dd.MM.yyyy"}, ["17.05.2015", "2015-05-17 08:05:32"], "string"),
+        ({"dateFormat": "yyyyMMdd"}, ["20150517"], "int"),
+        ({"timestampFormat": "yyyy-MM-dd HH.mm"}, ["2015-05-17 08.05", "2015-05-17"], "string"),
+        ({}, ["2015-05-17 08:05:32", "2015-05-17"], "timestamp"),
+        ({}, ["17.05.2015"], "string"),
+    ],
+)
+def test_patterns_of_times_say_what_is_a_time_in_csv(
+    tmp_path: Path, options: dict[str, str], values: list[str], kind: str
+) -> None:
+    """A column is a time or a date if all of its values fit the pattern; and what is inferred can be read with it."""
+    put(tmp_path / "a.csv", "".join(f"k,{value}\n" for value in values))
+    inferred = inferring(tmp_path, "csv", None, **options)
+    assert inferred.fields[1]["type"] == {"int": "integer"}.get(kind, kind)
+    given = parse(SOURCE, {"path": str(tmp_path), "format": "csv", **options}, what="source")
+    fmt = configured.reading(given, inferred.json).format
+    assert decoder(fmt).decode((tmp_path / "a.csv").read_bytes()).num_rows == len(values)
+
+
+def test_patterns_make_no_time_of_strings_of_json(tmp_path: Path) -> None:
+    """Strings of JSON are strings to Spark whatever timestampFormat says; that is told."""
+    put(tmp_path / "a.json", '{"at":"17/May/2015:08:05:32 +0000"}\n')
+    inferred = inferring(tmp_path, "json", timestampFormat="dd/MMM/yyyy:HH:mm:ss Z")
+    assert inferred.ddl == "at string"
+    assert "timestampFormat: strings of JSON are strings, as to Spark" in inferred.notes[0]
+
+
+def test_columns_of_options_are_added(tmp_path: Path) -> None:
+    """What is inferred has the columns that options name, so that a query can start with it."""
+    put(tmp_path / "a.json", '{"n":1}\nno json\n')
+    options = {"rescuedDataColumn": "_r", "metadataColumn": "_m", "badRecordColumn": "_b", "badRecords": "quarantine"}
+    inferred = inferring(tmp_path, "json", None, **options)
+    assert [field["name"] for field in inferred.fields] == ["n", "_r", "_m", "_b"]
+    given = parse(SOURCE, {"path": str(tmp_path), "format": "json", **options}, what="source")
+    configured.check_plain(given)
+    assert configured.expected_schema(given, configured.reading(given, inferred.json)).names == ["n", "_r", "_m", "_b"]

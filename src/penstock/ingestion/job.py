@@ -386,7 +386,8 @@ class _Job:
     def preview(self) -> Preview:
         """Return what looks at what this would do."""
         stage, sink = Stage.of(self._stage), self.sink("preview")
-        return Preview(self._input, self._source, stage, sink, self._checkpoint, self._carried())
+        notes = list(self._schema.told)
+        return Preview(self._input, self._source, stage, sink, self._checkpoint, self._carried(), notes=notes)
 
     def start(self, spark: SparkSession, *, every: float | None) -> StreamingQuery:
         """Start the query: one that looks for new files so many seconds after it last has, or takes what is there.

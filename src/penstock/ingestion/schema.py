@@ -13,6 +13,8 @@ from penstock.source import schemas
 from penstock.source.schemas import INFER
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from penstock.source.noted import SchemaNotes
 
 
@@ -37,8 +39,10 @@ class ReadSchema:
         if not is_infer(schema):
             form = ddl.schema_json(schemas.default_schema(options) if schema is None else schema)
             form = _with_rescued(form, options["rescuedDataColumn"])
-            notes.changes(form, committed)
-            return ReadSchema(form, given=schema is not None)
+            changes = notes.changes(form, committed)
+            if schema is None:
+                return ReadSchema(form)
+            return ReadSchema(form, _changed(changes.told()), given=True)
         counting = notes.counting(committed)
         if counting is not None:
             return ReadSchema(counting.schema, given=True)
@@ -56,7 +60,12 @@ class ReadSchema:
             return self
         note = notes.go_on(self.json, committed, clock.now_ns())
         changes = note.changes if note.batch > committed else ()  # told until a batch is committed by it
-        return replace(self, told=tuple(f"the schema has changed: {change}" for change in changes))
+        return replace(self, told=_changed(changes))
+
+
+def _changed(changes: Iterable[str]) -> tuple[str, ...]:
+    """Return what is said of the changes of a schema."""
+    return tuple(f"the schema has changed: {change}" for change in changes)
 
 
 def _with_rescued(schema: str, name: str | None) -> str:
