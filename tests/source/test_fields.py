@@ -235,3 +235,71 @@ def test_options_that_cannot_be_meant_are_refused(
     with pytest.raises(OptionError) as refused:
         read(tmp_path, given.get("format", "json"), schema, given)
     assert expected in refused.value.message
+
+
+CELLS = ["1", "x", "", "2026-01-02", "02.01.2026", '"a"', "99999999999999999999", "NaN"]
+VALUES = ["1", '"x"', "null", "{}", '{"n":1}', '{"n":"y","m":2}', "[1]", '["z"]', '"02.01.2026"', "1e400", "{"]
+RULES = st.fixed_dictionaries(
+    {},
+    optional={
+        "unknown": st.sampled_from(["ignore", "fail", "rescue"]),
+        "missing": st.sampled_from(["null", "fail"]),
+        "rescued": st.just("_r"),
+        "date": st.just("dd.MM.yyyy"),
+    },
+)
+SIFTED = "a bigint, d date, u struct<n: bigint>, l array<bigint>, k string NOT NULL"
+
+
+def check_sifted(fmt: ReadFormat, records: list[str]) -> None:
+    """Check that a block is sifted into the records that are refused one by one, and the rows of the others."""
+    bad, rows = [], []
+    for record in records:
+        try:
+            rows += decoder(fmt).decode(f"{record}\n".encode()).to_pylist()
+        except BadRecord:  # noqa: PERF203 - each record is tried by itself
+            bad.append(record)
+    block = "".join(f"{record}\n" for record in records)
+    for sift in [decoder(fmt).sift] * 2:
+        sifted = sift(block.encode())
+        spans = zip(sifted.starts.tolist(), sifted.ends.tolist(), strict=True)
+        assert [block[start:end].rstrip() for start, end in spans] == bad
+        assert sifted.rows.to_pylist() == rows
+        assert sifted.rows.schema == fmt.schema
+
+
+def rules_for(given: dict[str, str], schema: str) -> dict[str, Any]:
+    """Return the fields of a format; what only means something with a column for what is rescued goes with it."""
+    rules: dict[str, Any] = dict(given)
+    if "rescued" not in rules and rules.get("unknown") == "rescue":
+        rules.pop("unknown")
+    columns = ddl.parsed(schema + ", _r string" * ("rescued" in rules))
+    assert columns is not None
+    return rules | {"schema": to_arrow(columns)}
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    RULES,
+    st.lists(st.dictionaries(st.sampled_from("aduklz"), st.sampled_from(VALUES), max_size=6), min_size=1, max_size=12),
+)
+def test_any_block_of_json_is_sifted_as_its_records_are_refused(
+    given: dict[str, str], records: list[dict[str, str]]
+) -> None:
+    """Whatever the rules: a record is set aside if and only if it would fail alone, and no other row is another one for it."""
+    lines = ["{" + ",".join(f'"{key}":{value}' for key, value in record.items()) + "}" for record in records]
+    check_sifted(ReadFormat("json", **rules_for(given, SIFTED)), lines)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    RULES, st.booleans(), st.lists(st.lists(st.sampled_from(CELLS), min_size=2, max_size=4), min_size=1, max_size=12)
+)
+def test_any_block_of_csv_is_sifted_as_its_records_are_refused(
+    given: dict[str, str], named: bool, records: list[list[str]]
+) -> None:
+    """The same of CSV, by position and by a header that has a name too many, and lacks one where it may."""
+    rules = rules_for(given, "a bigint, d date, k string NOT NULL")
+    if named and rules.get("unknown") != "fail":
+        rules["columns"] = ("a", "k", "z") if rules.get("missing") == "null" else ("z", "d", "k", "a")
+    check_sifted(ReadFormat("csv", **rules), [",".join(record) for record in records])

@@ -154,9 +154,10 @@ class Types:
         if len(kinds) == 1 and kinds[0] in _NESTED:
             return self._nested(kinds[0], seen, path, ordered=ordered)
         together = self._together(kinds)
-        if together is None or (together not in kinds and together in _FLOATS):
-            self.conflicts.append(Conflict(path, together or "string", {kind: seen.kinds[kind] for kind in kinds}))
-        return _IN_JSON.get(together or "string", together or "string")
+        kind = together or "string"
+        if together is None or _is_rounded(together, kinds):
+            self.conflicts.append(Conflict(path, kind, {name: seen.kinds[name] for name in kinds}))
+        return _IN_JSON.get(kind, kind)
 
     def _nested(self, kind: str, seen: Seen, path: str, *, ordered: bool) -> Any:  # noqa: ANN401 - Spark's JSON of a type
         if kind == "struct":
@@ -181,6 +182,11 @@ class Types:
             loses = self.partition and not exact.issubset(set(_WHOLE) - {"bigint"})
             return None if loses else "float" if set(kinds) == {"float"} else "double"
         return _exact(kinds)
+
+
+def _is_rounded(together: str, kinds: list[str]) -> bool:
+    """Tell whether values became floats that were none."""
+    return together in _FLOATS and together not in kinds
 
 
 def _exact(kinds: list[str]) -> str:

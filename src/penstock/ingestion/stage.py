@@ -254,9 +254,9 @@ def _with_columns(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """Return rows with these columns: null where they have no such one."""
     import pyarrow as pa
 
-    there = {field.name: column for field, column in zip(batch.schema, batch.columns, strict=True)}
-    same = {field.name for field in schema if field.name in there and there[field.name].type == field.type}
-    columns = [there[field.name] if field.name in same else pa.nulls(batch.num_rows, field.type) for field in schema]
+    read = {field.name: column for field, column in zip(batch.schema, batch.columns, strict=True)}
+    same = {field.name for field in schema if field.name in read and read[field.name].type == field.type}
+    columns = [read[field.name] if field.name in same else pa.nulls(batch.num_rows, field.type) for field in schema]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
