@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow import orc
 
-from penstock.errors import BadRecord, OptionError
+from penstock.errors import BadRecord, FileChanged, OptionError
 from penstock.formats import ReadFormat, ddl, decoder, jsonexact
 from penstock.formats.csvkinds import kinds
 from penstock.formats.jsonkinds import JsonKinds
@@ -27,6 +27,7 @@ from penstock.formats.seen import DEPTH_MAX, NAMES_MAX, Room, Seen, Types, Value
 from penstock.options import SOURCE, parse
 from penstock.source import configured
 from penstock.source.inferred import Inferred, infer
+from penstock.source.scan import Scan
 from tests.source.github import write_day
 
 ANSWERS: dict[str, Any] = json.loads(Path(__file__).with_name("spark_inferred.json").read_text(encoding="utf-8"))
@@ -389,7 +390,29 @@ def test_patterns_make_no_time_of_strings_of_json(tmp_path: Path) -> None:
     put(tmp_path / "a.json", '{"at":"17/May/2015:08:05:32 +0000"}\n')
     inferred = inferring(tmp_path, "json", timestampFormat="dd/MMM/yyyy:HH:mm:ss Z")
     assert inferred.ddl == "at string"
-    assert "timestampFormat: strings of JSON are strings, as to Spark" in inferred.notes[0]
+    assert "timestampFormat: strings of json are strings, as to Spark" in inferred.notes[0]
+
+
+@pytest.mark.parametrize("grows", [True, False])
+def test_a_file_that_grows_is_looked_at_as_it_was_listed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, grows: bool
+) -> None:
+    """With follow=true what comes behind a file while it is looked at is no matter; without it the file has changed, which is an error."""
+    log = put(tmp_path / "app.json", '{"n":1}\n')
+    listed = Scan.refresh
+
+    def refresh(scan: Scan) -> Any:
+        came = listed(scan)
+        with log.open("a", encoding="utf-8") as file:
+            file.write('{"n":"x","later":1}\n')
+        return came
+
+    monkeypatch.setattr(Scan, "refresh", refresh)
+    if grows:
+        assert inferring(tmp_path, "json", follow="true").ddl == "n bigint"
+    else:
+        with pytest.raises(FileChanged):
+            inferring(tmp_path, "json")
 
 
 def test_columns_of_options_are_added(tmp_path: Path) -> None:

@@ -70,6 +70,7 @@ class CsvKinds:
     """Looks at blocks of CSV records, and enters what there is into `seen`, by the names of a header or as `_c0`, `_c1`, ..."""
 
     sorts: ClassVar[bool] = False
+    tells_times: ClassVar[bool] = True
 
     def __init__(self, fmt: ReadFormat, seen: Seen, room: Room) -> None:
         self._fmt = fmt

@@ -166,9 +166,13 @@ class RecordFormat(Format):
 
 
 class Kinds(Protocol):
-    """Looks at blocks of records, to infer a schema; made by `RecordFormat.kinds`. `sorts`: columns are in the order of their names."""
+    """Looks at blocks of records, to infer a schema; made by `RecordFormat.kinds`.
+
+    `sorts`: columns are in the order of their names. `tells_times`: what is written as a time is one, and not a string.
+    """
 
     sorts: ClassVar[bool]
+    tells_times: ClassVar[bool]
 
     def take(self, block: bytes, where: Callable[[int], str], columns: tuple[str, ...] | None) -> int:
         """Enter the kinds of the values of a block, and return how many records it has.

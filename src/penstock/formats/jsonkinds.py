@@ -52,6 +52,7 @@ class JsonKinds:
     """Looks at blocks of JSON lines, and enters what there is into `seen`; see `Kinds`."""
 
     sorts: ClassVar[bool] = True
+    tells_times: ClassVar[bool] = False
 
     def __init__(self, fmt: ReadFormat, seen: Seen, room: Room) -> None:
         self._sep = fmt.line_sep

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import json
 import logging
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -28,7 +29,8 @@ from penstock.formats.schema import to_spark
 from penstock.formats.seen import Conflict, Room, Seen, Types, ValueExample, entered
 from penstock.options.formats import READ, VALUES
 from penstock.source import configured, partitions
-from penstock.source.cursor import FileVersion, Split
+from penstock.source.cursor import FileVersion, Followed, Split
+from penstock.source.follow import seen as seen_bytes
 from penstock.source.noted import SchemaNotes
 from penstock.source.scan import Scan
 from penstock.source.schemas import BAD, METADATA
@@ -108,13 +110,13 @@ def infer(options: Options, sample: int | None = SAMPLE_BYTES) -> Inferred:
         )
         msg = f"path={reading.root!r} has no file to infer a schema from{passed}; give the schema, or try again when there is one"
         raise OptionError(msg)
-    look = _Look(reading, sample)
+    look = _Look(reading, sample, options["follow"], [name for name in TIME_OPTIONS if options[name]])
     look.types.mixes_dates = reading.format.date is None and reading.format.timestamp is None
     fields = look.fields(files)
     look.check()
     if options["partitionColumns"] == "auto":
         fields = _with_partitions(fields, files, look.types)
-    notes = [*look.notes, *_of_patterns(options), *_of_case(fields)]
+    notes = [*look.notes, *_of_case(fields)]
     added = {"rescuedDataColumn": "string", "metadataColumn": METADATA, "badRecordColumn": BAD}
     fields += [_field(options[name], kind) for name, kind in added.items() if options[name]]
     return Inferred(
@@ -152,10 +154,15 @@ def noted_schema(options: Options) -> str:
 
 @dataclass
 class _Look:
-    """One look at files: how much was looked at, and what is to be told."""
+    """One look at files, which may grow meanwhile if it `grows`: how much was looked at, and what is to be told.
+
+    `patterns` are the options that say how times are written.
+    """
 
     how: Reading
     sample: int | None
+    grows: bool
+    patterns: Sequence[str]
     files: int = 0
     size: int = 0
     rows: int | None = None
@@ -178,6 +185,8 @@ class _Look:
         assert isinstance(form, RecordFormat)  # noqa: S101 - there are two families
         kinds = form.kinds(self.how.format, seen, room)
         self.rows = 0
+        if kinds.tells_times:
+            self.patterns = ()
         for splits in _gathered(self._spans(files)):
             self._records(kinds, splits)
         return self.types.fields(seen, ordered=kinds.sorts)
@@ -192,6 +201,11 @@ class _Look:
             )
         if self.cut:
             notes.append("of compressed files the beginning was looked at")
+        if self.patterns:
+            notes.append(
+                f"{', '.join(self.patterns)}: strings of {self.how.form.name} are strings, as to Spark; give the schema, with the types of "
+                "columns that are times"
+            )
         if names := [*self.left_out, *self.types.left_out]:
             shown = ", ".join(map(repr, names[:_SHOWN]))
             notes.append(f"left out {shown}{' and others' if len(names) > _SHOWN else ''}: no type can be said of it")
@@ -205,14 +219,23 @@ class _Look:
     def _spans(self, files: Sequence[FileVersion]) -> Iterator[Split]:
         total = sum(file.size for file in files)
         if self.sample is None or total <= self.sample:
-            yield from (Split(file, 0, file.size) for file in files if file.size)
+            yield from (self._beginning(file, file.size) for file in files if file.size)
             return
         chosen = _spread(files)
         share = max(self.sample // len(chosen), 1)
         for file in chosen:
             whole = not self.how.divisible(file.path)
             if file.size:
-                yield Split(file, 0, file.size if whole else min(share, file.size))
+                yield self._beginning(file, file.size if whole else min(share, file.size))
+
+    def _beginning(self, file: FileVersion, end: int) -> Split:
+        """Return the beginning of a file: of one that grows what was there when it was listed, whatever comes behind that."""
+        split = Split(file, 0, end)
+        if self.grows and codec_of(file.path) is None:
+            with suppress(NotThere), self.how.storage.open(self.how.full_path(file)) as handle:
+                digest = seen_bytes(handle, file.size)
+                return split if digest is None else replace(split, followed=Followed(0, digest))
+        return split
 
     def _records(self, kinds: Kinds, splits: list[Split]) -> None:
         """Look at the records of some splits; what a compressed file holds up to as many bytes as it has a share of."""
@@ -353,12 +376,6 @@ def _field(name: str, kind: str) -> dict[str, Any]:
     assert parsed is not None  # noqa: S101 - a type of ours
     form: dict[str, Any] = json.loads(parsed)["fields"][0]
     return {**form, "name": name}
-
-
-def _of_patterns(options: Options) -> Iterator[str]:
-    """Yield what is to be said of patterns of times that make no column one."""
-    if options["format"] == "json" and (names := [name for name in TIME_OPTIONS if options[name]]):
-        yield f"{', '.join(names)}: strings of JSON are strings, as to Spark; give the schema, with the types of columns that are times"
 
 
 def _of_case(fields: list[dict[str, Any]]) -> Iterator[str]:
