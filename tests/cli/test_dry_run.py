@@ -167,6 +167,19 @@ def test_files_of_others_are_sampled(dry: Callable[..., Said], tmp_path: Path, k
     assert (facts["ok"], facts["sample"]["rows"]) == (True, 50)
 
 
+def test_what_would_be_set_aside_is_told(dry: Callable[..., Said], tmp_path: Path) -> None:
+    """With `badRecords=quarantine` a bad record is no problem of the run: the sample says how many would be set aside."""
+    src = tmp_path / "in"
+    path = rows(src / "a.json", range(20))
+    path.write_text(path.read_text() + '{"id": 1\n')
+    os.utime(path, (1e9, 1e9))
+    said = dry(src, tmp_path / "out", "--format", "json", "--schema", DDL, "--source-option", "badRecords=quarantine")
+    assert said.status == 0
+    assert "of a sample of 1 file" in said.out
+    assert "20 rows, 1 set aside" in said.out
+    assert dry(src, tmp_path / "out", "--format", "json", "--schema", DDL).status == 1
+
+
 def test_ingest_that_goes_on(dry: Callable[..., Said], pipeline: Callable[..., Pipeline]) -> None:
     """Behind batches that are committed only what is new would be read; what is in flight comes first, and late files are told."""
     query = pipeline()

@@ -85,7 +85,8 @@ def _show_sample(sample: dict[str, Any], out: Console) -> None:
     if not sample["files"]:
         return
     size = f"{counted(sample['files'], 'file')}, {format_size(sample['bytes'])}"
-    out.print(f"of a sample of {size}: {counted(sample['rows'], 'row')}")
+    aside = f", {sample['set_aside']:,} set aside" if sample["set_aside"] else ""
+    out.print(f"of a sample of {size}: {counted(sample['rows'], 'row')}{aside}")
     buckets = sorted(sample["buckets"].items(), key=lambda item: -item[1])
     if [name for name, _ in buckets] == [""]:
         return

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import FileTooLate, PenstockError
+from penstock.formats.aside import Aside
 from penstock.formats.schema import spark_name
 from penstock.ingestion.earlier import Earlier
 from penstock.ingestion.replan import in_flight
@@ -67,7 +68,7 @@ class LeftOut:
 class Sample:
     """What a part of the plan would become: rows by bucket (`""` without `bucketBy`), of so many files and bytes.
 
-    `columns` are the names and types of what would be written; a type is told as Spark does.
+    `columns` are the names and types of what would be written; a type is told as Spark does. `set_aside`: records and files that would be.
     """
 
     columns: Mapping[str, str]
@@ -75,6 +76,7 @@ class Sample:
     bytes: int = 0
     rows: int = 0
     buckets: Mapping[str, int] = field(default_factory=dict)
+    set_aside: int = 0
 
 
 @dataclass(frozen=True)
@@ -206,24 +208,28 @@ class Preview:
             return empty
         step = max(len(splits) / _SAMPLED_FILES, 1.0)
         chosen = [splits[int(i * step)] for i in range(min(len(splits), _SAMPLED_FILES))]
-        buckets: Counter[str] = Counter()
+        aside, buckets = Aside(), Counter[str]()
         size = 0
         for split in chosen:
             try:
                 beginning = planner.beginning(split, _SAMPLED_BYTES)
-                buckets.update(self._buckets(beginning))
+                buckets.update(self._buckets(beginning, aside))
             except PenstockError as error:
                 self.problem = self.problem or error
                 break
             size += beginning.end - beginning.start
         by_name = dict(sorted(buckets.items()))
-        return replace(empty, files=len(chosen), bytes=size, rows=sum(by_name.values()), buckets=by_name)
+        set_aside = sum(lines.num_rows for lines in aside.handed_on())
+        return replace(
+            empty, files=len(chosen), bytes=size, rows=sum(by_name.values()), buckets=by_name, set_aside=set_aside
+        )
 
-    def _buckets(self, split: Split) -> Counter[str]:
+    def _buckets(self, split: Split, aside: Aside) -> Counter[str]:
         template = self.sink.layout.bucket_by(self.stage.schema)
         now_ns = self.input.now_ns()
         counts: Counter[str] = Counter()
-        for batch in self.stage.read([split], text=False, errors=self.sink.options["encodingErrors"]):
+        stage = self.stage.setting_aside(aside)
+        for batch in stage.read([split], text=False, errors=self.sink.options["encodingErrors"]):
             rows: pa.RecordBatch = batch
             for bucket, part in template.split(rows, now_ns) if template else [("", rows)]:
                 counts[bucket] += part.num_rows
