@@ -99,17 +99,7 @@ def infer(options: Options, sample: int | None = SAMPLE_BYTES) -> Inferred:
     """
     reading = configured.unread(options)
     configured.check_there(options, reading)
-    scan = Scan.of(reading.storage, reading.root, options)
-    came = sorted((arrival.file for arrival in scan.refresh().came), key=lambda file: file.order)
-    files = [file for file in came if file.size or not isinstance(reading.form, TableFormat)]
-    if not files:
-        passed = (
-            f"; not entered: {', '.join(sorted(scan.passed_over)[:_SHOWN])} (recursiveFileLookup)"
-            if scan.passed_over
-            else ""
-        )
-        msg = f"path={reading.root!r} has no file to infer a schema from{passed}; give the schema, or try again when there is one"
-        raise OptionError(msg)
+    files = _files(options, reading)
     look = _Look(reading, sample, options["follow"], [name for name in TIME_OPTIONS if options[name]])
     look.types.mixes_dates = reading.format.date is None and reading.format.timestamp is None
     fields = look.fields(files)
@@ -129,6 +119,22 @@ def infer(options: Options, sample: int | None = SAMPLE_BYTES) -> Inferred:
         tuple(look.types.conflicts),
         tuple(notes),
     )
+
+
+def _files(options: Options, reading: Reading) -> list[FileVersion]:
+    """Return the files that can say something of columns, the oldest first; `OptionError` if there is none."""
+    scan = Scan.of(reading.storage, reading.root, options)
+    came = sorted((arrival.file for arrival in scan.refresh().came), key=lambda file: file.order)
+    files = [file for file in came if file.size or not isinstance(reading.form, TableFormat)]
+    if not files:
+        passed = (
+            f"; not entered: {', '.join(sorted(scan.passed_over)[:_SHOWN])} (recursiveFileLookup)"
+            if scan.passed_over
+            else ""
+        )
+        msg = f"path={reading.root!r} has no file to infer a schema from{passed}; give the schema, or try again when there is one"
+        raise OptionError(msg)
+    return files
 
 
 def noted_schema(options: Options) -> str:
