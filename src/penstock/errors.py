@@ -8,6 +8,7 @@
     |   +-- TemplateError           a bucketBy or fileName template cannot be used
     |   +-- DependencyError         a library, or what else of the machine is needed, is not there
     |   +-- PositionError           a position is not one of this log
+    |   +-- SchemaChanged           a stream is started with a schema that it does not go on with
     +-- InputError                  the input is wrong: mend the file, run again
     |   +-- BadRecord               a record cannot be parsed
     |   +-- BadFile                 a file cannot be read at all
@@ -106,6 +107,12 @@ class PositionError(UsageError):
     """A position of a log lies inside a record, before the first one that is kept, or behind the end."""
 
     code = "PST-104"
+
+
+class SchemaChanged(UsageError):
+    """A stream was started again with a schema that has a column less than before, or one of another type."""
+
+    code = "PST-105"
 
 
 class InputError(PenstockError):

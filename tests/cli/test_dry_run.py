@@ -228,3 +228,15 @@ def test_misspelt_parameter(tmp_path: Path) -> None:
     """What no ingest takes is refused as by the ingest."""
     with pytest.raises(OptionError, match="did you mean 'rollSize'"):
         public.dry_run(tmp_path, tmp_path.parent / "out", sink={"rollsizes": "1"})
+
+
+def test_an_inferred_schema_is_told_and_not_noted(dry: Callable[..., Said], tmp_path: Path) -> None:
+    """With schema=infer the columns are those of the first start, said in the notes; nothing is noted, so the next one infers anew."""
+    rows(tmp_path / "in/a.json", range(3))
+    flags = ("--format", "json", "--schema", "infer", "--to", "parquet")
+    facts = dry(tmp_path / "in", tmp_path / "out", *flags, "--json").facts
+    assert facts["ok"] is True
+    assert facts["sample"]["columns"] == {"day": "string", "id": "bigint", "note": "string"}
+    assert facts["notes"][0] == "the schema was inferred: day string, id bigint, note string"
+    rows(tmp_path / "in/b.json", range(3, 4)).write_text('{"id": 1.5}\n')
+    assert dry(tmp_path / "in", tmp_path / "out", *flags, "--json").facts["sample"]["columns"]["id"] == "double"

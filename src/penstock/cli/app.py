@@ -60,7 +60,9 @@ def ingest(  # noqa: PLR0913 - these are the flags of the command
     dst: Output,
     format_: Annotated[Text, _flag("--format", "F", f"Of SRC: {', '.join(READ)}; {DEFAULT} by default.")] = None,
     to: Annotated[Text, _flag("--to", "F", f"What DST gets: {', '.join(WRITTEN)}; as SRC by default.")] = None,
-    schema: Annotated[Text, _flag("--schema", "DDL", "Columns of SRC, such as 'id bigint, name string'.")] = None,
+    schema: Annotated[
+        Text, _flag("--schema", "DDL", "Columns of SRC, such as 'id bigint, name string'; or infer.")
+    ] = None,
     bucket_by: Annotated[Text, _flag("--bucket-by", "T", "Directories, such as 'dt={ts:%Y-%m-%d}/{city}'.")] = None,
     roll_size: Annotated[Text, _flag("--roll-size", "S", "Close a file before it passes this size (128m).")] = None,
     roll_rows: Annotated[Text, _flag("--roll-rows", "N", "Close a file at this many rows.")] = None,
@@ -107,6 +109,29 @@ def ingest(  # noqa: PLR0913 - these are the flags of the command
             return preview(Request.of(src, dst, *ends, transform, checkpoint, dry=True), watch=every)
         request = Request.of(src, dst, *ends, transform, checkpoint)
         return run(request, master=master, watch=every, as_json=as_json, write=write)
+
+
+@app.command()
+@command
+def schema(
+    *,
+    src: Sources,
+    format_: Annotated[Text, _flag("--format", "F", f"Of SRC: {', '.join(READ)}; by the names of its files.")] = None,
+    sample: Annotated[Text, _flag("--sample", "S", "Look at about so many bytes, spread over the files (64m).")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Look at all there is.")] = False,
+    pattern: Annotated[Text, _flag("--pattern", "R", "Regular expression that file names must match.")] = None,
+    recursive: Annotated[bool, typer.Option("--recursive", help="Descend into directories.")] = False,
+    source_option: Annotated[Pairs, _flag("--source-option", "K=V", "Any option of the source, repeatable.")] = None,
+    as_json: Json = False,  # noqa: ARG001 - `command` reads it
+) -> Answer:
+    """Print the columns of SRC as DDL, for --schema, with the types that Spark infers. Needs no Spark.
+
+    What is to be said besides is on stderr: columns whose values are of several kinds, and of how much it was inferred.
+    """
+    from penstock.cli import schema as commands
+
+    flags = {"format": format_, "pattern": pattern, "recursiveFileLookup": "true" if recursive else None}
+    return commands.schema(src, flags, source_option or [], sample=sample, everything=everything)
 
 
 @app.command()

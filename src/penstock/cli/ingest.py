@@ -74,12 +74,7 @@ class Request:
         """
         from_options, to_options = merged(*source, "--source-option"), merged(*sink, "--sink-option")
         to_options.setdefault("format", _same_format(from_options))
-        if src[1:] and "paths" in from_options:
-            msg = "SRC is several paths, and so is --source-option paths; name all of them as SRC"
-            raise OptionError(msg)
-        if src[1:]:
-            from_options["paths"] = json.dumps(src[1:])
-        request = Request(src[0], dst, from_options, to_options, transform, checkpoint)
+        request = Request(src[0], dst, several(src, from_options), to_options, transform, checkpoint)
         request.check(dry=dry)
         return request
 
@@ -94,7 +89,7 @@ class Request:
 
         options = parse(SOURCE, _without_schema(self.source) | {"path": self.src}, what="source")
         if "schema" not in self.source and options["emit"] == "records" and options["format"] not in VALUES:
-            msg = f"--schema is needed for format={options['format']}, such as --schema 'id bigint, name string'"
+            msg = f"--schema is needed for format={options['format']}, such as --schema 'id bigint, name string', or --schema infer"
             raise OptionError(msg)
         if self.transform is not None:
             _check_transform(self.transform)
@@ -191,6 +186,14 @@ def _watching(stop: Stop, course: Course, shown: Callable[[Course], None]) -> Ca
         course.ended = stop.requested  # the one report behind that
 
     return progress
+
+
+def several(src: list[str], options: dict[str, str]) -> dict[str, str]:
+    """Return the options of a source with the SRCs behind the first one; `OptionError` if these are given twice."""
+    if src[1:] and "paths" in options:
+        msg = "SRC is several paths, and so is --source-option paths; name all of them as SRC"
+        raise OptionError(msg)
+    return options | {"paths": json.dumps(src[1:])} if src[1:] else options
 
 
 def merged(flags: dict[str, str | None], pairs: list[str], flag: str) -> dict[str, str]:

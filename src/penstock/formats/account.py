@@ -7,6 +7,7 @@ off at a hundred characters, the most frequent ones; the others are a number.
 
 `unknown` counts the keys of records that no column has, by their path (`user.nme`). Where counting all of them would slow
 the reading down a part of the records is looked at, and `partial` says that the numbers are the least there can be.
+`rescued` counts the records of which something went to the column for what no other has or takes.
 `nulls` has, for each column that was null in every row of the last batch, for how many rows in a row it has been null by
 now; a column that never had a value has been for all `rows`.
 """
@@ -41,6 +42,7 @@ class Account:
     unknown: dict[str, int] = field(default_factory=dict)
     more: int = 0
     partial: bool = False
+    rescued: int = 0
 
     def clear(self) -> None:
         """Forget all that was entered."""
@@ -71,7 +73,8 @@ class Account:
         return self._together(batch, {name: self.nulls.get(name, 0) + batch.rows for name in batch.nulls})
 
     def _together(self, other: Account, nulls: dict[str, int]) -> Account:
-        both = Account(self.rows + other.rows, nulls, dict(self.unknown), self.more, self.partial or other.partial)
+        partial, rescued = self.partial or other.partial, self.rescued + other.rescued
+        both = Account(self.rows + other.rows, nulls, dict(self.unknown), self.more, partial, rescued)
         both.count(other.unknown.items(), other.more)
         return both
 
@@ -91,7 +94,10 @@ class Account:
         unknown = {name: times - earlier.unknown.get(name, 0) for name, times in self.unknown.items()}
         unknown = {name: times for name, times in unknown.items() if times > 0}
         nulls = {name: rows for name, times in self.nulls.items() if 0 < rows <= times}
-        return Account(rows, nulls, unknown, max(self.more - earlier.more, 0), self.partial)
+        more, rescued = (
+            max(now - then, 0) for now, then in ((self.more, earlier.more), (self.rescued, earlier.rescued))
+        )
+        return Account(rows, nulls, unknown, more, self.partial, rescued)
 
     @property
     def null_columns(self) -> list[str]:
@@ -106,6 +112,10 @@ class Account:
         if self.unknown or self.more:
             least = "at least " if self.partial else ""
             sentences.append(f"in the data, and in no column: {_listed(self._keys(least))}")
+        if self.rescued:
+            sentences.append(
+                f"rescued of {self.rescued:,} record{'s' * (self.rescued != 1)}: what no column has, or takes"
+            )
         return sentences
 
     def _keys(self, least: str) -> Iterator[str]:
@@ -117,11 +127,11 @@ class Account:
 
 
 class Watch:
-    """Sees the rows of one task, and enters into its account which columns had no value in any of them."""
+    """Sees the rows of one task, and enters into its account which columns, but for `ignored`, had no value in any of them."""
 
-    def __init__(self, schema: pa.Schema, account: Account) -> None:
+    def __init__(self, schema: pa.Schema, account: Account, ignored: str | None = None) -> None:
         self._account = account
-        self._empty = dict(_places(schema))
+        self._empty = {path: place for path, place in _places(schema) if path != ignored}
 
     def through(self, rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the rows, once seen."""

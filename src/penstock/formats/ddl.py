@@ -76,6 +76,8 @@ _FOLLOWING = (
     "references",
     "mask",
 )
+_DDL_WORDS = {"byte": "tinyint", "short": "smallint", "integer": "int", "long": "bigint"}
+_PLAIN_NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 _DIGITS_MAX = 38
 _EXAMPLE = "such as 'id bigint, name string'"
 
@@ -100,6 +102,33 @@ def parsed(text: str) -> str | None:
     except _Unsure:
         return None
     return json.dumps({"fields": fields, "type": "struct"}, separators=(",", ":"), sort_keys=True)
+
+
+def written(fields: list[dict[str, Any]]) -> str:
+    """Return the DDL of fields of Spark's JSON, which `parsed` and Spark read as the same fields, comments aside."""
+    return ", ".join(
+        f"{_name(field['name'])} {type_written(field['type'])}{'' if field['nullable'] else ' NOT NULL'}"
+        for field in fields
+    )
+
+
+def type_written(kind: Any) -> str:  # noqa: ANN401 - Spark's JSON of a type
+    """Return the DDL of a type of Spark's JSON."""
+    if isinstance(kind, str):
+        return _DDL_WORDS.get(kind, kind)
+    if kind["type"] == "array":
+        return f"array<{type_written(kind['elementType'])}>"
+    if kind["type"] == "map":
+        return f"map<{type_written(kind['keyType'])}, {type_written(kind['valueType'])}>"
+    members = (
+        f"{_name(field['name'])}: {type_written(field['type'])}{'' if field['nullable'] else ' NOT NULL'}"
+        for field in kind["fields"]
+    )
+    return f"struct<{', '.join(members)}>"
+
+
+def _name(name: str) -> str:
+    return name if _PLAIN_NAME.fullmatch(name) else f"`{name.replace('`', '``')}`"
 
 
 def _tokens(text: str) -> Iterator[_Token]:

@@ -15,6 +15,7 @@ without one it takes an empty last field for a quoted one if the field in front 
 from __future__ import annotations
 
 import difflib
+import json
 import re
 from collections import Counter
 from dataclasses import replace
@@ -28,6 +29,7 @@ from pyarrow import csv, types
 
 from penstock.errors import BadFile, OptionError
 from penstock.formats.csvcut import QuoteScan, record_starts, row_starts, with_doubled_quotes, without_comments
+from penstock.formats.jsonl import json_text
 from penstock.formats.lines import BOM
 from penstock.formats.malformed import (
     MalformedError,
@@ -40,6 +42,7 @@ from penstock.formats.malformed import (
     sifted,
     unreadable,
 )
+from penstock.formats.misfits import fitting, fragments
 from penstock.formats.scalars import codes, contents, digits, is_scalar, joined, joined_filled, parse, render
 from penstock.formats.schema import spark_name
 
@@ -50,6 +53,8 @@ if TYPE_CHECKING:
 
     from penstock.formats.account import Account
     from penstock.formats.format import Dialect, ReadFormat, WriteFormat
+
+    _Values = tuple[pa.Array, npt.NDArray[np.bool_] | None]  # of a column, and which of its fields are rescued
 
 _ARROW_BLOCK_MAX = (1 << 31) - 1
 _PLAIN = frozenset("+-.:0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")  # of what is not a string
@@ -68,21 +73,24 @@ class CsvDecoder:
     """
 
     def __init__(self, fmt: ReadFormat, account: Account) -> None:
-        _check(fmt.schema)
+        _check(fmt.data_schema)
         if fmt.line_sep not in {None, b"\n", b"\r\n", b"\r"}:
             msg = f"lineSep={fmt.line_sep!r} is not for csv, whose records end with \\n, \\r\\n or \\r; leave it out"
             raise OptionError(msg)
-        self._schema = fmt.schema
+        self._fmt = fmt
+        self._schema = taken_columns(fmt)
         self._times = fmt.times
         self._account = account
         self._dialect = fmt.csv
-        fields = fmt.schema.names if fmt.columns is None else fmt.columns
+        fields = self._schema.names if fmt.columns is None else fmt.columns
         count = f"{len(fields)} field{'s' * (len(fields) != 1)}"
         self._expected = f"{count} ({excerpt(', '.join(fields))}) separated by {fmt.csv.sep!r}"
         self._names = [str(place) for place in range(len(fields))]  # names may be there twice; positions are not
-        places = range(len(fields)) if fmt.columns is None else header_places(fmt.schema.names, fmt.columns)
-        taken = [self._names[place] for place in places]
-        self._unread = [name for place, name in enumerate(fields) if place not in set(places)]
+        places = list(range(len(fields)) if fmt.columns is None else header_places(self._schema.names, fmt.columns))
+        others = sorted(set(range(len(fields))) - set(places))
+        self._unread = [fields[place] for place in others]
+        rescued = others if fmt.rescued is not None and fmt.unknown == "rescue" else []
+        taken = [self._names[place] for place in (*places, *rescued)]
         self._parsing = _parsing(fmt.csv)
         self._converting = csv.ConvertOptions(
             column_types=dict.fromkeys(taken, pa.string()),
@@ -109,22 +117,20 @@ class CsvDecoder:
         of its values are none.
         """
         try:
-            text, short = self._fields(block)
+            texts, short = self._fields(block)
         except MalformedError:
             return self._sift_by_text(block)
         reasons = dict.fromkeys(short, self._expected)
-        count = len(text[0]) + len(short)
-        kept = np.delete(np.arange(count), short)
-        columns: list[pa.Array] = []
-        for column, field in zip(text, self._schema, strict=True):
-            values, bad = self._fitting(column, field)
-            columns.append(values)
+        kept = np.delete(np.arange((len(texts[0]) if texts else 0) + len(short)), short)
+        values: list[_Values] = []
+        for text, field in zip(texts, self._schema, strict=False):
+            column, bad = self._fitting(text, field)
+            values.append(column)
             for place, error in bad:
                 reasons.setdefault(int(kept[place]), str(error))
+        rows = self._rows(texts, values)
         if len(reasons) > len(short):
-            fits = pa.array(~np.isin(kept, list(reasons)))
-            columns = [column.filter(fits) for column in columns]
-        rows = pa.RecordBatch.from_arrays(columns, schema=self._schema)
+            rows = rows.filter(pa.array(~np.isin(kept, list(reasons))))
         if self._unread:
             self._account.count((name, rows.num_rows) for name in self._unread)
         if not reasons:
@@ -150,26 +156,67 @@ class CsvDecoder:
         chosen = places[order]
         return Sifted(rest.rows, starts[chosen], ends[chosen], [reasons[place] for place in order.tolist()])
 
-    def _fitting(self, text: pa.Array, field: pa.Field) -> tuple[pa.Array, list[tuple[int, MalformedError]]]:
-        """Return the column with null in the place of values that are none of it, and where these are."""
+    def _fitting(self, text: pa.Array, field: pa.Field) -> tuple[_Values, list[tuple[int, MalformedError]]]:
+        """Return the column with null in the place of values that are none of it, and where those are that are not rescued."""
         try:
-            return self.column(text, field), []
+            return self._rescuing(text, field), []
         except MalformedError:
-            bad = misfitting(text, partial(self.column, field=field))
+            bad = misfitting(text, partial(self._rescuing, field=field))
         mask = np.zeros(len(text), np.bool_)
         mask[[place for place, _ in bad]] = True
         nulled = text.take(
             pa.array(np.arange(len(text)), mask=mask)
         )  # unlike `if_else` it leaves no trace of what was there
-        return self.column(nulled, field.with_nullable(nullable=True)), bad
+        return self._rescuing(nulled, field.with_nullable(nullable=True)), bad
 
     def starts(self, block: bytes) -> npt.NDArray[np.int64]:
         """Return where each record begins; see `Decoder`."""
         return row_starts(block, self._dialect)
 
     def _decode(self, block: bytes) -> pa.RecordBatch:
-        columns = zip(self._text(block), self._schema, strict=True)
-        return pa.RecordBatch.from_arrays([self.column(text, field) for text, field in columns], schema=self._schema)
+        texts = self._text(block)
+        return self._rows(
+            texts, [self._rescuing(text, field) for text, field in zip(texts, self._schema, strict=False)]
+        )
+
+    def _rows(self, texts: list[pa.Array], values: list[_Values]) -> pa.RecordBatch:
+        """Return the rows of which the fields are `texts`, with what is rescued of them; columns that a header lacks are null."""
+        columns = [column for column, _ in values]
+        if not self._fmt.is_strict and self._schema is self._fmt.schema:
+            return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+        lost = [
+            _named_text(field.name, pc.if_else(pa.array(bad), text, None))
+            for text, field, (_, bad) in zip(texts, self._schema, values, strict=False)
+            if bad is not None
+        ]
+        lost += [_named_text(name, text) for name, text in zip(self._unread, texts[len(self._schema) :], strict=False)]
+        rows = len(texts[0]) if texts else 0
+        rest = fragments(lost)
+        return self._fmt.with_rescued(
+            self._with_missing(columns, rows), None if rest is None else rest.cast(pa.string()), rows
+        )
+
+    def _with_missing(self, columns: list[pa.Array], rows: int) -> list[pa.Array]:
+        """Return a column for each of the data, null for those that the header lacks."""
+        read = iter(columns)
+        left = Counter(self._schema.names)
+        whole = []
+        for field in self._fmt.data_schema:
+            is_there = left[field.name] > 0
+            left[field.name] -= 1
+            whole.append(next(read) if is_there else pa.nulls(rows, field.type))
+        return whole
+
+    def _rescuing(self, text: pa.Array, field: pa.Field) -> _Values:
+        """Return the values of a column, and which of its fields are none and are rescued. Raises `MalformedError` for others."""
+        if self._fmt.rescued is None:
+            return self.column(text, field), None
+        loose = field.with_nullable(nullable=True)
+        column, bad = fitting(text, field.type, self._times, lambda fields: self.column(fields, loose))
+        if column.null_count and not field.nullable:
+            msg = f"a value in column {field.name!r}, which is not nullable"
+            raise MalformedError(msg)
+        return column, bad if bad.any() else None
 
     def _fields(self, block: bytes) -> tuple[list[pa.Array], list[int]]:
         """Return the text of the records that have as many fields as there are columns, and which records have not."""
@@ -184,7 +231,7 @@ class CsvDecoder:
     def _text(self, block: bytes, parsing: csv.ParseOptions | None = None) -> list[pa.Array]:
         records = _plain(block, self._dialect)
         if not records:
-            return [pa.array([], pa.string())] * len(self._schema)
+            return [pa.array([], pa.string())] * len(self._converting.include_columns)
         size = min(len(records), _ARROW_BLOCK_MAX)
         reading = csv.ReadOptions(use_threads=False, column_names=self._names, block_size=size)
         try:
@@ -227,6 +274,29 @@ def _names(header: bytes, dialect: Dialect) -> tuple[str, ...]:
     except (UnicodeDecodeError, pa.ArrowInvalid) as error:
         msg = f"found the header '{excerpt(header)}', expected names in UTF-8"
         raise BadFile(msg) from error
+
+
+def taken_columns(fmt: ReadFormat) -> pa.Schema:
+    """Return the columns that are in the fields of a record: with a header, and `missing` null, those that the header has."""
+    if fmt.columns is None or fmt.missing != "null":
+        return fmt.schema if fmt.rescued is None else fmt.data_schema
+    there = {name.casefold() for name in fmt.columns}
+    return pa.schema([field for field in fmt.data_schema if field.name.casefold() in there or not field.nullable])
+
+
+def check_header(fmt: ReadFormat, header: tuple[str, ...]) -> None:
+    """Raise `BadFile` if a column is not in the header and has to be, or is there too often, or a name is unknown and must not be."""
+    places = header_places(taken_columns(replace(fmt, columns=header)).names, header)
+    if fmt.unknown == "fail" and len(places) < len(header):
+        others = [name for place, name in enumerate(header) if place not in set(places)]
+        names = ", ".join(map(repr, others[:_NAMES_COMPARED]))
+        msg = f"the header has {excerpt(names)}, which no column has (unknownFields=fail); name the columns, or take ignore"
+        raise BadFile(msg)
+
+
+def _named_text(name: str, text: pa.Array) -> pa.Array:
+    """Return members of a JSON object, null where the text is."""
+    return joined(f"{json.dumps(name)}:", json_text(text, name).cast(pa.binary()))
 
 
 def header_places(columns: list[str], header: tuple[str, ...]) -> list[int]:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from penstock.formats.account import Account
     from penstock.formats.charsets import Charset
     from penstock.formats.format import Decoder, Encoder, ReadFormat, WriteFormat
+    from penstock.formats.seen import Room, Seen
 
     Read: TypeAlias = Callable[
         [int, int], bytes
@@ -49,6 +50,8 @@ class Format(ABC):
     name: ClassVar[str]
     extension: ClassVar[str] = ""
     """The end of its files' names; `file_extension` adds that of a compression."""
+    other_extensions: ClassVar[tuple[str, ...]] = ()
+    """What the names of such files of other makers end in."""
     codecs: ClassVar[tuple[str, ...]] = ()
     """What `compression` may be; the first is the default. None: the format is not written."""
     read_options: ClassVar[frozenset[str]] = frozenset()
@@ -149,6 +152,10 @@ class RecordFormat(Format):
         sep = separator(fmt, how)
         return stream_blocks(chunks, sep=sep, unit=how.unit, bom=how.bom, block_bytes=BLOCK_BYTES)
 
+    def kinds(self, fmt: ReadFormat, seen: Seen, room: Room) -> Kinds:
+        """Return what looks at blocks and enters into `seen` what kinds of values there are. Called where users say the columns."""
+        raise NotImplementedError
+
     def record_starts(self, fmt: ReadFormat, block: bytes, how: Charset) -> npt.NDArray[np.int64]:
         """Return where in `block`, bytes of a file as it has them that begin a record, each record begins."""
         return record_starts(block, sep=separator(fmt, how), unit=how.unit)
@@ -156,6 +163,26 @@ class RecordFormat(Format):
     def columns(self, fmt: ReadFormat, header: bytes) -> tuple[str, ...]:
         """Return the names in a header, once it is known to have those of the schema. `BadFile`. Called with what was found."""
         raise NotImplementedError
+
+
+class Kinds(Protocol):
+    """Looks at blocks of records, to infer a schema; made by `RecordFormat.kinds`.
+
+    `sorts`: columns are in the order of their names. `tells_times`: what is written as a time is one, and not a string.
+    """
+
+    sorts: ClassVar[bool]
+    tells_times: ClassVar[bool]
+
+    def take(self, block: bytes, where: Callable[[int], str], columns: tuple[str, ...] | None) -> int:
+        """Enter the kinds of the values of a block, and return how many records it has.
+
+        `where` gives the path of the file that a byte of the block is of, `columns` is what its header says. Raises `BadRecord` for
+        the first record that cannot be read, and then nothing of the block has been entered.
+        """
+
+    def starts(self, block: bytes) -> npt.NDArray[np.int64]:
+        """Return the byte at which each record of a block begins, those that cannot be read among them."""
 
 
 class TableWriter(Protocol):
@@ -214,6 +241,10 @@ class TableFormat(Format):
     def written_schema(self, file: ReadableFile, size: int) -> pa.Schema | None:  # noqa: ARG002 - few files tell
         """Return the schema of the rows that `writer` was given for this file; `None` unless the format `tells_schema`."""
         return None
+
+    def stored_schema(self, file: ReadableFile, size: int) -> pa.Schema:
+        """Return the columns of a file as its footer or header says them, in the types that Spark reads them as. `BadFile`."""
+        raise NotImplementedError
 
     def row_count(self, file: ReadableFile, size: int) -> int | None:  # noqa: ARG002 - few files tell
         """Return how many rows a file says that it has, `None` where only reading it would tell. `BadFile` if it is damaged."""

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import TYPE_CHECKING, Protocol
 
+import pyarrow as pa
+
 from penstock.errors import OptionError
 from penstock.formats.patterns import TimeForms
 
@@ -15,7 +17,6 @@ if TYPE_CHECKING:
 
     import numpy as np
     import numpy.typing as npt
-    import pyarrow as pa
 
     from penstock.formats.malformed import Sifted
     from penstock.options import Options
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 
 TIME_OPTIONS = ("timestampFormat", "timestampNTZFormat", "dateFormat")  # of the formats that have times as text
 CSV_OPTIONS = ("header", "quote", "escape", "comment", "nullValue", "emptyValue")  # of source and sink
+
+
+FIELD_OPTIONS = ("unknownFields", "missingFields", "rescuedDataColumn")  # of formats whose records name their values
 
 
 @dataclass(frozen=True)
@@ -80,6 +84,9 @@ class ReadFormat:
     `name` is that of a format; `schema` the exact schema of every batch. `encoding` and `errors` (what
     becomes of text that is not of it: fail or replace) are for the text formats, `line_sep` (None: `\n`, `\r\n` and a lone
     `\r`), in UTF-8, for text and json, `csv` for csv, `block_size` (None: the whole file is one value) for binary.
+    `columns` is what the header of a csv file says: the columns are then taken by their names. `unknown` (ignore, fail, rescue) is
+    what becomes of names that no column has, `missing` (None, null, fail) of columns that a record has no key for. `rescued` is the
+    column, one of the schema, that gets what no other has or takes: of decoders the members of a JSON object, without braces.
     `columns` is what the header of a csv file says: the columns are then taken by their names. `timestamp`, `timestamp_ntz` and
     `date` are the patterns of these types in json and csv (None: ISO 8601). `multi_line`: a json file is one document. `refuse`, in a
     task, takes what cannot be cut into records, where that is set aside: offset, bytes, and what was expected.
@@ -103,6 +110,26 @@ class ReadFormat:
     timestamp_ntz: str | None = None
     date: str | None = None
     multi_line: bool = False
+    unknown: str = "ignore"
+    missing: str | None = None
+    rescued: str | None = None
+
+    @property
+    def is_strict(self) -> bool:
+        """Whether records are looked at beyond their columns."""
+        return self.unknown != "ignore" or self.missing == "fail" or self.rescued is not None
+
+    @property
+    def data_schema(self) -> pa.Schema:
+        """The columns that are taken from records: all but the one for what is rescued."""
+        return pa.schema([field for field in self.schema if field.name != self.rescued])
+
+    def with_rescued(self, columns: list[pa.Array], rescued: pa.Array | None, rows: int) -> pa.RecordBatch:
+        """Return a batch of the schema from columns of `data_schema` and what is rescued of each row; `None`: nothing."""
+        left = iter(columns)
+        nothing = pa.nulls(rows, pa.string()) if rescued is None else rescued
+        arrays = [nothing if field.name == self.rescued else next(left) for field in self.schema]
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
     @property
     def times(self) -> TimeForms:

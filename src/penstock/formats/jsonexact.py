@@ -84,9 +84,9 @@ def exact(
     if len(data) > BYTES_MAX:
         msg = f"a block of at most {BYTES_MAX} bytes"
         raise MalformedError(msg)
-    data = _with_whole_characters(Lines(data).data)
+    data = with_whole_characters(Lines(data).data)
     check_json(data)
-    columns = _MemberReader(times, account).members(_JsonText(data), list(schema), "")
+    columns = MemberReader(times, account).members(JsonText(data), list(schema), "")
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
@@ -97,17 +97,17 @@ def fields_of(
 
     `data` is whole JSON objects, one a line. What reads raises `MalformedError` for a value that does not fit.
     """
-    text = _JsonText(_with_whole_characters(Lines(data).data))
-    named, reader = _Named(text), _MemberReader(times, None)
+    text = JsonText(with_whole_characters(Lines(data).data))
+    named, reader = Named(text), MemberReader(times, None)
     for field in schema:
         chosen = named.values(field.name)
-        raw = _scattered(text.values(chosen), chosen.rows, text.lines)
+        raw = scattered(text.values(chosen), chosen.rows, text.lines)
         yield raw, partial(reader.column, field=field, path=f"{field.name}.")
 
 
 def count_unknown(data: bytes, schema: pa.Schema, account: Account) -> None:
     """Enter into the account the keys of `data`, whole JSON objects one a line, that no column has."""
-    _count(_JsonText(data), list(schema), "", account)
+    _count(JsonText(data), list(schema), "", account)
 
 
 def unpaired(data: bytes) -> Positions:
@@ -125,19 +125,19 @@ def unpaired(data: bytes) -> Positions:
 
 
 @dataclass(frozen=True)
-class _Spans:
+class Spans:
     """Values of a text: value `i` is `data[starts[i]:ends[i]]` and belongs to line `rows[i]`; all three rise."""
 
     starts: Positions
     ends: Positions
     rows: Positions
 
-    def of(self, chosen: Positions | npt.NDArray[np.bool_]) -> _Spans:
+    def of(self, chosen: Positions | npt.NDArray[np.bool_]) -> Spans:
         """Return some of them, in order."""
-        return _Spans(self.starts[chosen], self.ends[chosen], self.rows[chosen])
+        return Spans(self.starts[chosen], self.ends[chosen], self.rows[chosen])
 
 
-class _JsonText:
+class JsonText:
     """Lines that each hold one object, or that each hold one array: where their members or elements are."""
 
     def __init__(self, data: bytes) -> None:
@@ -160,51 +160,58 @@ class _JsonText:
         self._ends = np.flatnonzero(self._commas | ((steps == -1) & (depths == 0)))
         self.lines = int(np.count_nonzero(self._opens))
 
-    def members(self) -> tuple[_Spans, _Spans]:
+    def members(self) -> tuple[Spans, Spans]:
         """Return the keys, without their quotes, and the values of the objects."""
         colons, ends = np.flatnonzero(self._colons), self._ends
         if len(ends) != len(colons):  # an empty object has an end and no colon
             ends = ends[np.searchsorted(ends, colons)]
         rows = self._rows(colons)
-        keys = _Spans(self._at[colons - 2] + 1, self._at[colons - 1], rows)
-        return keys, self._trimmed(_Spans(self._at[colons] + 1, self._at[ends], rows))
+        keys = Spans(self._at[colons - 2] + 1, self._at[colons - 1], rows)
+        return keys, self._trimmed(Spans(self._at[colons] + 1, self._at[ends], rows))
 
-    def elements(self) -> _Spans:
+    def elements(self) -> Spans:
         """Return the elements of the arrays."""
         begins = np.flatnonzero(self._opens | self._commas)
-        spans = self._trimmed(_Spans(self._at[begins] + 1, self._at[self._ends], self._rows(begins)))
+        spans = self._trimmed(Spans(self._at[begins] + 1, self._at[self._ends], self._rows(begins)))
         return spans.of(spans.starts < spans.ends)  # nothing is between the brackets of an empty array
 
-    def values(self, spans: _Spans) -> pa.Array:
+    def values(self, spans: Spans) -> pa.Array:
         """Return the text of each span, as binary."""
         return _slices(self.data, spans.starts, spans.ends)
 
     def _rows(self, tokens: Positions) -> Positions:
         return np.searchsorted(np.flatnonzero(self._opens), tokens, side="right") - 1
 
-    def _trimmed(self, spans: _Spans) -> _Spans:
+    def _trimmed(self, spans: Spans) -> Spans:
         starts, ends = spans.starts, spans.ends
         while (white := _WHITE[self._codes[starts]] & (starts < ends)).any():
             starts = starts + white
         while (white := _WHITE[self._codes[ends - 1]] & (starts < ends)).any():
             ends = ends - white
-        return _Spans(starts, ends, spans.rows)
+        return Spans(starts, ends, spans.rows)
 
 
-class _Named:
+class Named:
     """The members of the objects of a text, by their names."""
 
-    def __init__(self, text: _JsonText) -> None:
+    def __init__(self, text: JsonText) -> None:
         keys, self._values = text.members()
+        self.keys = keys
         named = text.values(keys).dictionary_encode()
-        self._names, self._indices = _unescaped(named.dictionary), named.indices.to_numpy()
+        self._names, self._indices = unescaped(named.dictionary), named.indices.to_numpy()
 
-    def values(self, name: str) -> _Spans:
+    def values(self, name: str) -> Spans:
         """Return the values of a member; of a key that is there twice the last one counts, as in Spark."""
         same = pc.equal(self._names, name.encode()).to_numpy(zero_copy_only=False)
         chosen = self._values.of(np.flatnonzero(same[self._indices]))
         last = np.append(chosen.rows[1:] != chosen.rows[:-1], np.ones(min(len(chosen.rows), 1), np.bool_))
         return chosen.of(last)
+
+    def unknown(self, fields: list[pa.Field]) -> tuple[Spans, Spans]:
+        """Return the keys that none of the fields has, and their values."""
+        known = pc.is_in(self._names, _binary([field.name for field in fields])).to_numpy(zero_copy_only=False)
+        others = np.flatnonzero(~known[self._indices])
+        return self.keys.of(others), self._values.of(others)
 
     def count(self, fields: list[pa.Field], path: str, account: Account) -> None:
         """Enter the names that none of the fields has into the account."""
@@ -220,21 +227,21 @@ class _Named:
 
 
 @dataclass(frozen=True)
-class _MemberReader:
+class MemberReader:
     """Reads values as columns; `path` is what the names of their members begin with in the account."""
 
     times: TimeForms
     account: Account | None
 
-    def members(self, text: _JsonText, fields: list[pa.Field], path: str) -> list[pa.Array]:
+    def members(self, text: JsonText, fields: list[pa.Field], path: str) -> list[pa.Array]:
         """Return the columns of the objects in `text`."""
-        named = _Named(text)
+        named = Named(text)
         if self.account is not None:
             named.count(fields, path, self.account)
         columns = []
         for field in fields:
             chosen = named.values(field.name)
-            raw = _scattered(text.values(chosen), chosen.rows, text.lines)
+            raw = scattered(text.values(chosen), chosen.rows, text.lines)
             columns.append(self.column(raw, field, f"{path}{field.name}."))
         return columns
 
@@ -245,7 +252,7 @@ class _MemberReader:
             msg = f"a value in {field.name!r}, which is not nullable"
             raise MalformedError(msg)
         kind = field.type
-        if _is_nested(kind):
+        if is_nested(kind):
             return self._nested(raw, field, path)
         if types.is_string(kind):
             return _strings(raw).cast(kind)
@@ -259,27 +266,27 @@ class _MemberReader:
 
     def _nested(self, raw: pa.Array, field: pa.Field, path: str) -> pa.Array:
         kind, present = field.type, raw.drop_null()
-        if not _are_nested(present, kind).all():
+        if not are_nested(present, kind).all():
             raise misfit(raw, kind, field.name)
-        text = _JsonText(bytes(contents(joined(present, "\n"))))
+        text = JsonText(bytes(contents(joined(present, "\n"))))
         make = self._structs if types.is_struct(kind) else self._maps if types.is_map(kind) else self._lists
         rows = np.flatnonzero(raw.is_valid().to_numpy(zero_copy_only=False))
-        return _scattered(make(text, kind, path), rows, len(raw))
+        return scattered(make(text, kind, path), rows, len(raw))
 
-    def _structs(self, text: _JsonText, kind: pa.DataType, path: str) -> pa.Array:
+    def _structs(self, text: JsonText, kind: pa.DataType, path: str) -> pa.Array:
         members = self.members(text, list(kind), path)
         return pa.StructArray.from_buffers(kind, text.lines, [None], children=members)
 
-    def _lists(self, text: _JsonText, kind: pa.DataType, path: str) -> pa.Array:
+    def _lists(self, text: JsonText, kind: pa.DataType, path: str) -> pa.Array:
         spans = text.elements()
         elements = self.column(text.values(spans), kind.value_field, path)
-        return pa.ListArray.from_arrays(_offsets(spans.rows, text.lines), elements, type=kind)
+        return pa.ListArray.from_arrays(offsets_of(spans.rows, text.lines), elements, type=kind)
 
-    def _maps(self, text: _JsonText, kind: pa.DataType, path: str) -> pa.Array:
+    def _maps(self, text: JsonText, kind: pa.DataType, path: str) -> pa.Array:
         keys, values = text.members()
-        names = _unescaped(text.values(keys)).cast(pa.string())
+        names = unescaped(text.values(keys)).cast(pa.string())
         items = self.column(text.values(values), kind.item_field, path)
-        return pa.MapArray.from_arrays(_offsets(keys.rows, text.lines), names, items, type=kind)
+        return pa.MapArray.from_arrays(offsets_of(keys.rows, text.lines), names, items, type=kind)
 
     def _instants(self, raw: pa.Array, field: pa.Field) -> pa.Array:
         """Return times: a string is one as `scalars.parse` reads it, a whole number the seconds since 1970."""
@@ -294,28 +301,29 @@ class _MemberReader:
             raise misfit(raw, field.type, field.name) from error
 
 
-def _count(text: _JsonText, fields: list[pa.Field], path: str, account: Account) -> None:
+def _count(text: JsonText, fields: list[pa.Field], path: str, account: Account) -> None:
     """Enter the keys of the objects in `text` that no field has, and those of objects in fields, into the account."""
-    named = _Named(text)
+    named = Named(text)
     named.count(fields, path, account)
     for field in fields:
         kind, raw = field.type, text.values(named.values(field.name))
         while types.is_list(kind):
-            lists = _JsonText(bytes(contents(joined(raw.filter(pa.array(_are_nested(raw, kind))), "\n"))))
+            lists = JsonText(bytes(contents(joined(raw.filter(pa.array(are_nested(raw, kind))), "\n"))))
             kind, raw = kind.value_type, lists.values(lists.elements())
         if types.is_struct(kind):
-            objects = raw.filter(pa.array(_are_nested(raw, kind)))
-            _count(_JsonText(bytes(contents(joined(objects, "\n")))), list(kind), f"{path}{field.name}.", account)
+            objects = raw.filter(pa.array(are_nested(raw, kind)))
+            _count(JsonText(bytes(contents(joined(objects, "\n")))), list(kind), f"{path}{field.name}.", account)
 
 
-def _is_nested(kind: pa.DataType) -> bool:
+def is_nested(kind: pa.DataType) -> bool:
+    """Tell whether values of a type are objects or arrays."""
     return bool(types.is_struct(kind) or types.is_map(kind) or types.is_list(kind))
 
 
-def _are_nested(raw: pa.Array, kind: pa.DataType) -> npt.NDArray[np.bool_]:
+def are_nested(raw: pa.Array, kind: pa.DataType) -> npt.NDArray[np.bool_]:
     """Tell which values, none of which is null, begin like one of this type."""
     opening = ord("[" if types.is_list(kind) else "{")
-    nested: npt.NDArray[np.bool_] = _first_bytes(raw) == opening
+    nested: npt.NDArray[np.bool_] = first_bytes(raw) == opening
     return nested
 
 
@@ -349,11 +357,11 @@ def _with_words(raw: pa.Array) -> pa.Array:
 
 def _strings(raw: pa.Array) -> pa.Array:
     """Return what JSON strings stand for, and the text itself of other values."""
-    inner = _unescaped(pc.binary_slice(pc.if_else(_quoted(raw), raw, None), 1, -1))
+    inner = unescaped(pc.binary_slice(pc.if_else(_quoted(raw), raw, None), 1, -1))
     return inner if inner.null_count == raw.null_count else pc.coalesce(inner, raw)
 
 
-def _unescaped(inner: pa.Array) -> pa.Array:
+def unescaped(inner: pa.Array) -> pa.Array:
     """Return what the insides of JSON strings stand for."""
     escaped = pc.match_substring(inner, "\\")
     if not pc.any(escaped).as_py():
@@ -398,7 +406,7 @@ def _with_plain_numbers(data: bytes) -> bytes:
     return codes.tobytes()
 
 
-def _with_whole_characters(data: bytes) -> bytes:
+def with_whole_characters(data: bytes) -> bytes:
     """Return `data` with a question mark for each half of a character that lacks the other half, as Spark reads it."""
     if b"\\" not in data or (b"\\ud" not in data and b"\\uD" not in data):
         return data
@@ -410,10 +418,10 @@ def _with_whole_characters(data: bytes) -> bytes:
 
 
 def _quoted(raw: pa.Array) -> pa.Array:
-    return pa.array(_first_bytes(raw) == QUOTE, mask=raw.is_null().to_numpy(zero_copy_only=False))
+    return pa.array(first_bytes(raw) == QUOTE, mask=raw.is_null().to_numpy(zero_copy_only=False))
 
 
-def _first_bytes(raw: pa.Array) -> npt.NDArray[np.uint8]:
+def first_bytes(raw: pa.Array) -> npt.NDArray[np.uint8]:
     """Return the first byte of each value, 0 for null; no value is empty."""
     first = np.zeros(len(raw), np.uint8)
     valid = raw.is_valid().to_numpy(zero_copy_only=False)
@@ -434,7 +442,7 @@ def _slices(data: bytes, starts: Positions, ends: Positions) -> pa.Array:
     return slices.take(pa.array(np.arange(0, len(bounds), 2)))
 
 
-def _scattered(values: pa.Array, rows: Positions, count: int) -> pa.Array:
+def scattered(values: pa.Array, rows: Positions, count: int) -> pa.Array:
     """Return `count` values: `values` at `rows`, null elsewhere."""
     if len(values) == count:
         return values
@@ -443,7 +451,7 @@ def _scattered(values: pa.Array, rows: Positions, count: int) -> pa.Array:
     return values.take(pa.array(index, mask=index < 0))
 
 
-def _offsets(rows: Positions, count: int) -> pa.Array:
+def offsets_of(rows: Positions, count: int) -> pa.Array:
     """Return where the values of each of `count` lines begin, and where the last ones end."""
     return pa.array(np.searchsorted(rows, np.arange(count + 1)), pa.int32())
 

@@ -25,6 +25,7 @@ from penstock.formats.account import Account
 from penstock.formats.format import WriteFormat
 from penstock.formats.jsonbroken import BROKEN, misfits
 from penstock.formats.jsonread import JsonReader
+from penstock.formats.jsonstrict import StrictReader, unlike
 from penstock.formats.lines import BOM, line_feeds, not_blank, record_starts, value_ends
 from penstock.formats.malformed import MalformedError, Sifted, nothing_bad, raise_bad_record, sifted
 from penstock.formats.scalars import codes, contents, is_scalar, joined, joined_filled, render
@@ -52,8 +53,8 @@ class JsonDecoder:
             _check(field.type, field.name)
         self._schema = fmt.schema
         self._sep = fmt.line_sep
-        self._reader = JsonReader(fmt.schema, fmt.times)
-        self._times = fmt.times
+        self._reader = StrictReader(fmt) if fmt.is_strict else JsonReader(fmt.schema, fmt.times)
+        self._fmt = fmt
         self._account = account
         self._scratch = Account()
         self._sifts = False  # as the block before had to be
@@ -74,14 +75,22 @@ class JsonDecoder:
             rows = self._accounted(block)
             if rows is not None:
                 return nothing_bad(rows)
-        passes = BROKEN if len(_on_lines(block, self._sep)) == len(block) else ()
-        find = [partial(self._converted, each) for each in passes]
-        find += [partial(self._converted, partial(misfits, schema=self._schema, times=self._times))] if passes else []
-        left = sifted(block, self._filled(block), self._tried, find)
+        left = sifted(block, self._filled(block), self._tried, self._passes(block))
         self._account.count(self._scratch.unknown.items(), self._scratch.more)
         self._account.partial |= self._scratch.partial
         self._sifts = len(left.starts) > 0
         return left
+
+    def _passes(self, block: bytes) -> list[Pass]:
+        """Return what looks for bad lines, many at a time: none where lines end in more than one byte."""
+        if len(on_lines(block, self._sep)) != len(block):
+            return []
+        passes: list[Pass] = [*BROKEN]
+        if self._fmt.is_strict:
+            passes.append(partial(unlike, fmt=self._fmt))
+        if self._fmt.rescued is None:
+            passes.append(partial(misfits, schema=self._fmt.schema, times=self._fmt.times))
+        return [partial(self._converted, find) for find in passes]
 
     def _filled(self, block: bytes) -> npt.NDArray[np.int64]:
         """Return what `starts` does, at once where no line begins with white space or a byte order mark."""
@@ -106,7 +115,7 @@ class JsonDecoder:
 
     def _converted(self, find: Pass, block: bytes, starts: npt.NDArray[np.int64]) -> Found:
         """Find in lines that a line feed ends."""
-        return find(_on_lines(block, self._sep), starts)
+        return find(on_lines(block, self._sep), starts)
 
     def starts(self, block: bytes) -> npt.NDArray[np.int64]:
         """Return where each line that is not blank begins; see `Decoder`."""
@@ -120,7 +129,7 @@ class JsonDecoder:
         return not_blank(block, starts, b" \t\r\n", ends)
 
     def _decode(self, block: bytes, account: Account) -> pa.RecordBatch:
-        data = _on_lines(block, self._sep)
+        data = on_lines(block, self._sep)
         if not data or data.isspace():
             return pa.RecordBatch.from_pylist([], self._schema)
         return self._reader.read(data, account)
@@ -157,7 +166,7 @@ def json_text(column: pa.Array, name: str) -> pa.Array:
     return _value(column, name).cast(pa.string())
 
 
-def _on_lines(block: bytes, sep: bytes | None) -> bytes:
+def on_lines(block: bytes, sep: bytes | None) -> bytes:
     r"""Return `block` with its records, and nothing else, ended by `\n`: a line break within a record, too, is white space."""
     if sep is None:
         return block.replace(b"\r", b"\n") if b"\r" in block else block

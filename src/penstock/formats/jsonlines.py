@@ -80,10 +80,10 @@ class Lines:
             raise MalformedError(str(error)) from error
         if table.num_rows != len(self):
             raise no_object()
-        _check_utf8(self.data)
+        check_utf8(self.data)
         if unknown:
             self.check_words()
-            self._check_depth()
+            self.check_depth()
         return table
 
     def first(self, size: int) -> Lines:
@@ -112,7 +112,7 @@ class Lines:
         begins, closes = codes[ends[:-1] + 1] == _OPENING, codes[ends - 1] == _CLOSING
         return bool(codes[0] == _OPENING and begins.all() and closes.all())
 
-    def _check_depth(self) -> None:
+    def check_depth(self) -> None:
         """Raise `MalformedError` if a line is too deep. It must be long for that, and have many brackets."""
         if np.diff(self.ends, prepend=-1).max() <= 2 * DEPTH_MAX:
             return
@@ -195,7 +195,8 @@ def _tidied(data: bytes) -> bytes:
     return bytes(contents(joined(filled, "\n")))
 
 
-def _check_utf8(data: bytes) -> None:
+def check_utf8(data: bytes) -> None:
+    """Raise `MalformedError` unless the data is UTF-8."""
     if data.isascii():
         return
     bounds = pa.py_buffer(np.array([0, len(data)], np.int64))

@@ -18,6 +18,7 @@ import pyarrow as pa
 from penstock.errors import BadFile
 from penstock.formats import columns
 from penstock.formats.groups import GroupWriter
+from penstock.formats.schema import UTC_MICROS
 from penstock.formats.stored import SPARK_KEY, Stored, schema_of
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ __all__ = [
     "ParquetWriter",
     "parquet_batches",
     "parquet_schema",
+    "spark_schema",
 ]
 
 
@@ -46,6 +48,18 @@ def written_schema(file: Any) -> pa.Schema:  # noqa: ANN401 - a seekable binary 
     stored = opened.schema_arrow.remove_metadata()
     told = schema_of(opened.metadata.metadata)
     return told if told is not None and Stored.of(told).file.equals(stored) else stored
+
+
+def spark_schema(file: Any) -> pa.Schema:  # noqa: ANN401 - a seekable binary file object, or pyarrow's
+    """Return the columns as Spark reads them: as its own footer says, else as Parquet has them; INT96 are instants. Raises `BadFile`."""
+    opened = _opened(file)
+    written = schema_of(opened.metadata.metadata)
+    stored = opened.schema_arrow.remove_metadata()
+    if written is not None and written.names == stored.names:
+        return written
+    columns_of = opened.metadata.schema
+    old = {leaf.path for leaf in map(columns_of.column, range(len(columns_of))) if leaf.physical_type == "INT96"}
+    return pa.schema([field.with_type(UTC_MICROS) if field.name in old else field for field in stored])
 
 
 def parquet_batches(

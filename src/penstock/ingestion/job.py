@@ -40,6 +40,7 @@ from penstock.ingestion.failures import meaning
 from penstock.ingestion.late import counts
 from penstock.ingestion.places import check_apart, check_archive, check_reached
 from penstock.ingestion.replan import in_flight
+from penstock.ingestion.schema import ReadSchema, is_known
 from penstock.ingestion.stage import Stage
 from penstock.options import SINK, SOURCE, Option, parse
 from penstock.options.internal import LIVE_SOURCE, SPLITS
@@ -47,7 +48,6 @@ from penstock.options.parsers import path_list
 from penstock.processes import process
 from penstock.query import driver as drivers
 from penstock.query.checkpoint import Checkpoint
-from penstock.session import ddl
 from penstock.session.connect import require_driver, require_session
 from penstock.session.local import require_pyspark
 from penstock.session.zone import time_zone
@@ -55,7 +55,8 @@ from penstock.sink import keeper
 from penstock.sink.existing import STAGE
 from penstock.sink.ledger import State
 from penstock.sink.sink import STATE_DIRECTORY, Sink
-from penstock.source import configured, schemas
+from penstock.source import configured
+from penstock.source.noted import SchemaNotes
 from penstock.source.where import where_of
 from penstock.storage import TEMPORARY, locate
 from penstock.units import parse_duration
@@ -95,7 +96,8 @@ class Ingested:
     came too late, `accepted_files` too, and wait for the next batch, `held_files` changed too recently, and `future_files` have a time that
     has not come; see `penstock.late`. Of what this call has read:
     `null_columns` are the columns that were null in every row, `unknown_fields` what the data had under names that no column
-    has, by name with how often, a hundred names at most; `notes` say both to people, and are empty where there is nothing to say.
+    has, by name with how often, a hundred names at most; `rescued` counts the records of which something was rescued;
+    `notes` say all that to people, and are empty where there is nothing to say.
     `aside_*` is what was set aside since the sink began: bad records, bad files, and files that changed before they were read.
     """
 
@@ -115,6 +117,7 @@ class Ingested:
     future_files: int = 0
     null_columns: tuple[str, ...] = ()
     unknown_fields: Mapping[str, int] = field(default_factory=dict)
+    rescued: int = 0
     notes: tuple[str, ...] = ()
     aside_records: int = 0
     aside_files: int = 0
@@ -279,7 +282,7 @@ def check(
 ) -> None:
     """Raise what `ingest` would, as far as that can be known without Spark; make the directories of output and checkpoint."""
     job = _Job(src, dst, dict(source), dict(sink), checkpoint)
-    if ddl.is_known(source.get("schema")):
+    if is_known(source.get("schema")):
         job.describe(transform, tasks=1)
     job.prepare()
 
@@ -311,6 +314,7 @@ class _Job:
     _spark: SparkSession
     _waiting = False
     _accounted = Account()  # before this call
+    _schema = ReadSchema("")
 
     def __init__(
         self,
@@ -330,7 +334,7 @@ class _Job:
         )
         check_reached((self._output, self._dst), (state, where))
         self._checkpoint = Checkpoint(where)
-        self._given_schema = source.pop("schema", None)
+        self._given_schema = next((source.pop(name) for name in list(source) if name.lower() == "schema"), None)
         self._source = {"maxFilesPerTrigger": _FILES_A_BATCH} | _given(SOURCE, source, src_path, "source")
         check_archive(self._source.get("sourceArchiveDir"), dst)
         self._sink = {"mergeBelow": _MERGE_BELOW} | _given(SINK, sink, self._dst, "sink")
@@ -338,7 +342,9 @@ class _Job:
 
     def describe(self, transform: Transform | str | None, tasks: int) -> None:
         """Say what happens between source and sink, in `tasks` tasks; `OptionError` if that cannot be written."""
-        self._stage = Stage.describe(self._source, _schema_json(self._given_schema, self._source), transform, tasks)
+        self._schema = ReadSchema.of(self._given_schema, self._source, self._notes(), self._committed())
+        self._described = transform, tasks
+        self._stage = Stage.describe(self._source, self._schema.json, transform, tasks)
         self._tasks = tasks
         stage = Stage.of(self._stage)
         sink = self.sink("check")
@@ -346,6 +352,25 @@ class _Job:
             msg = "growing=true has no place for what is set aside: leave badRecords, badFiles and changedFiles out, or growing"
             raise OptionError(msg)
         sink.check(stage.schema)
+
+    def _notes(self) -> SchemaNotes:
+        """Return where the schema is noted."""
+        storage, path = locate(self._checkpoint.location)
+        return SchemaNotes(storage, f"{path}/penstock")
+
+    def _committed(self) -> int:
+        """Return the last batch that was committed, -1 for none."""
+        query = self._checkpoint.query_id()
+        decided = -1 if query is None else self.sink(query).ledger.head().last_batch(query)
+        return max([decided, *self._checkpoint.numbers("commits")])
+
+    def _note_schema(self) -> None:
+        """Note what is read, before anything is; where another driver has noted what it has inferred, that counts."""
+        schema = self._schema.noted(self._notes(), self._committed())
+        if schema.json != self._schema.json:
+            self.describe(*self._described)
+        else:
+            self._schema = schema
 
     def prepare(self) -> None:
         """Look at what is there, and make what is not; a file that cannot be written is told now, not by a task or in Java."""
@@ -361,7 +386,8 @@ class _Job:
     def preview(self) -> Preview:
         """Return what looks at what this would do."""
         stage, sink = Stage.of(self._stage), self.sink("preview")
-        return Preview(self._input, self._source, stage, sink, self._checkpoint, self._carried())
+        notes = list(self._schema.told)
+        return Preview(self._input, self._source, stage, sink, self._checkpoint, self._carried(), notes=notes)
 
     def start(self, spark: SparkSession, *, every: float | None) -> StreamingQuery:
         """Start the query: one that looks for new files so many seconds after it last has, or takes what is there.
@@ -372,6 +398,7 @@ class _Job:
         if (jvm := spark.sparkContext._jvm) is not None:  # noqa: SLF001 - the only way to make a session the active one
             jvm.SparkSession.setActiveSession(spark._jsparkSession)  # noqa: SLF001 - what Spark's JVM knows it by
         self.prepare()
+        self._note_schema()
         carried = self._source | self._carried() | {"tasks": str(self._tasks)}
         self._abandon_changed_plan()
         if name := self._checkpoint.query_id():
@@ -466,7 +493,8 @@ class _Job:
             **counts(offset),
             null_columns=tuple(new.null_columns),
             unknown_fields=dict(new.unknown),
-            notes=tuple(new.told()),
+            rescued=new.rescued,
+            notes=(*self._schema.told, *new.told()),
             aside_records=head.aside.records,
             aside_files=head.aside.files,
             aside_changed=head.aside.changes,
@@ -518,9 +546,3 @@ def _absolute(source: dict[str, Any]) -> tuple[str, ...]:
 
 def _text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _schema_json(schema: Any, source: dict[str, str]) -> str:  # noqa: ANN401 - DDL or a StructType
-    """Return Spark's JSON of the schema that the source reads."""
-    options = parse(SOURCE, source, what="source")
-    return ddl.schema_json(schemas.default_schema(options) if schema is None or options["emit"] == "files" else schema)

@@ -91,12 +91,16 @@ LIVE_SINK = (*SINK, Option(STAGE, None, LiveStage.option, "the stage of an inges
 
 @dataclass(frozen=True)
 class Stage:
-    """How the splits of an ingest become the rows of its sink."""
+    """How the splits of an ingest become the rows of its sink.
+
+    `columns` are those that rows are given where they are read by an earlier schema.
+    """
 
     options: Options
     reading: Reading
     transform: Applied | None
     schema: pa.Schema
+    columns: pa.Schema | None = None
 
     @staticmethod
     def describe(source: dict[str, str], schema: str, transform: Transform | str | None, tasks: int = 1) -> LiveStage:
@@ -161,6 +165,13 @@ class Stage:
         reading = self.reading.in_zone(plan[0]["zone"]) if plan else self.reading
         return replace(self, reading=reading), splits
 
+    def by_schema(self, schema: str) -> Stage:
+        """Return the same for what was read by this schema, Spark's JSON; columns that are others now are null."""
+        reading = configured.reading(self.options, schema)
+        if reading.columns == self.reading.columns and reading.format.schema == self.reading.format.schema:
+            return self
+        return replace(self, reading=reading, columns=configured.expected_schema(self.options, self.reading))
+
     def setting_aside(self, aside: Aside) -> Stage:
         """Return the same with a place for what is set aside."""
         return replace(self, reading=replace(self.reading, aside=aside))
@@ -184,8 +195,12 @@ class Stage:
             yield from self.reading.text(splits)
             return
         plain = configured.rows(self.options, self.reading, tuple(splits), account)
+        if self.columns is not None:
+            plain = (_with_columns(batch, self.columns) for batch in plain)
         if account is not None:
-            plain = Watch(configured.expected_schema(self.options, self.reading), account).through(plain)
+            plain = Watch(
+                configured.expected_schema(self.options, self.reading), account, self.reading.format.rescued
+            ).through(plain)
         if self.transform is None:
             yield from plain
         elif callable(self.transform):
@@ -233,6 +248,16 @@ class CarriedRows:
 def passes_text(sink: Options) -> bool:
     """Tell whether an ingest into this sink neither parses nor buckets, so that lines need not become Arrow."""
     return format_named(sink["format"]).as_lines and not sink["bucketBy"] and Stage.of(sink[STAGE]).plain_text
+
+
+def _with_columns(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Return rows with these columns: null where they have no such one."""
+    import pyarrow as pa
+
+    read = {field.name: column for field, column in zip(batch.schema, batch.columns, strict=True)}
+    same = {field.name for field in schema if field.name in read and read[field.name].type == field.type}
+    columns = [read[field.name] if field.name in same else pa.nulls(batch.num_rows, field.type) for field in schema]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def _applied(function: Callable[[pa.RecordBatch], pa.RecordBatch], batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -7,7 +7,7 @@ here.
 
 from __future__ import annotations
 
-_INFERRED = "nothing is inferred from the data: .schema(...) gives the columns"
+_INFERRED = "schema=infer infers the columns once, as Spark does; penstock schema prints them, for .schema(...)"
 _FAIL = (
     "what cannot be parsed fails the batch (badRecords=fail) or is set aside (badRecords=quarantine, with badRecordColumn in a query "
     "that is no ingest), and never becomes null or is left out without a word"
@@ -122,7 +122,7 @@ _AUTO_LOADER = {
     "inferColumnTypes": _INFERRED,
     "schemaLocation": _INFERRED,
     "schemaHints": _INFERRED,
-    "schemaEvolutionMode": "a query has one schema, which .schema(...) gives",
+    "schemaEvolutionMode": "a query has one schema; an ingest goes on with one that has more columns, and says what has changed",
     "partitionColumns": _HIDDEN,
     "allowOverwrites": "a file that has a new time is a new file; one that changes between plan and task fails the batch",
     "backfillInterval": _EVERY_BATCH,

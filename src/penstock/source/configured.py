@@ -59,7 +59,31 @@ def reading(options: Options, schema: str) -> Reading:
         whole = data = _without_struct(whole, bad, "badRecordColumn", (BAD_TYPE, schemas.BAD))
     if options["emit"] == "records" and metadata:
         data = _without_struct(whole, metadata, "metadataColumn", (METADATA_TYPE, schemas.METADATA))
-    fmt = ReadFormat(
+    fmt = _read_format(options, data)
+    _check_separator(options)
+    if options["emit"] == "records":
+        fmt = _with_rules(options, fmt)
+        _check_schema(fmt, partitions=_has_partitions(options))
+    check_clean_options(options)
+    check_follow_options(options, fmt)
+    columns = tuple(whole.names)
+    archive = archive_of(place.storage, options)
+    return Reading(
+        place.storage, place.root, fmt, metadata, columns, options["followSymlinks"], archive, policy=_policy(options)
+    )
+
+
+def unread(options: Options) -> Reading:
+    """Return how the source's files are looked at before anybody knows their columns. Raises `OptionError`; touches nothing."""
+    _check_format_options(options)
+    _check_separator(options)
+    changed_between(options)
+    place = where(options)
+    return Reading(place.storage, place.root, _read_format(options, pa.schema([])), follow=options["followSymlinks"])
+
+
+def _read_format(options: Options, data: pa.Schema) -> ReadFormat:
+    return ReadFormat(
         options["format"],
         data,
         encoding=options["encoding"],
@@ -72,19 +96,6 @@ def reading(options: Options, schema: str) -> Reading:
         timestamp_ntz=options["timestampNTZFormat"],
         date=options["dateFormat"],
         multi_line=options["multiLine"],
-    )
-    _check_separator(options)
-    if options["multiLine"] and options["lineSep"]:
-        msg = f"lineSep={options['lineSep']!r} is between lines, and multiLine=true has a document a file; leave one of them out"
-        raise OptionError(msg)
-    if options["emit"] == "records":
-        _check_schema(fmt, partitions=_has_partitions(options))
-    check_clean_options(options)
-    check_follow_options(options, fmt)
-    columns = tuple(whole.names)
-    archive = archive_of(place.storage, options)
-    return Reading(
-        place.storage, place.root, fmt, metadata, columns, options["followSymlinks"], archive, policy=_policy(options)
     )
 
 
@@ -119,7 +130,7 @@ def check_plain(options: Options) -> None:
 
 def planner(options: Options, how: Reading, *, dry: bool = False) -> Planner | FollowPlanner:
     """Return the planner, one that writes nothing if `dry`; `OptionError` if there is nothing at the path."""
-    _check_there(options, how)
+    check_there(options, how)
     boundary = how.boundary if how.form.anchored else None
     divisible = how.divisible if options["emit"] != "files" else _whole  # a row names a whole file
     state = locate(options["stateLocation"], name="stateLocation") if options["stateLocation"] else None
@@ -143,7 +154,7 @@ def planner(options: Options, how: Reading, *, dry: bool = False) -> Planner | F
     ).cleaned_by(None if dry else _cleaner(options, how))
 
 
-def _check_there(options: Options, how: Reading) -> None:
+def check_there(options: Options, how: Reading) -> None:
     """Raise `OptionError` if there is nothing at a path."""
     place = where(options)
     entry = entry_at(how.storage, how.root)
@@ -292,6 +303,26 @@ def _without_struct(schema: pa.Schema, name: str, option: str, expected: tuple[p
     return schema.remove(schema.get_field_index(name))
 
 
+def _with_rules(options: Options, fmt: ReadFormat) -> ReadFormat:
+    """Return the format with what becomes of names without a column and columns without a name. Raises `OptionError`."""
+    rescued, unknown = options["rescuedDataColumn"], options["unknownFields"]
+    if rescued is None:
+        if unknown == "rescue":
+            msg = (
+                "unknownFields=rescue needs rescuedDataColumn, the name of the column that gets them, such as _rescued"
+            )
+            raise OptionError(msg)
+    else:
+        columns = [field for field in fmt.schema if field.name == rescued]
+        if len(columns) != 1 or columns[0].type != pa.string() or not columns[0].nullable:
+            msg = f"rescuedDataColumn={rescued!r}: the schema has no such string column; add it: `{rescued}` string"
+            raise OptionError(msg)
+        if "unknownFields" not in options.given:
+            unknown = "rescue"
+    missing = options["missingFields"] if "missingFields" in options.given else None
+    return replace(fmt, unknown=unknown, missing=missing, rescued=rescued)
+
+
 def _check_format_options(options: Options) -> None:
     check_options(options, SOURCE, lambda form: form.read_options)
     format_named(options["format"]).prepare()
@@ -302,6 +333,9 @@ def _check_format_options(options: Options) -> None:
 
 
 def _check_separator(options: Options) -> None:
+    if options["multiLine"] and options["lineSep"]:
+        msg = f"lineSep={options['lineSep']!r} is between lines, and multiLine=true has a document a file; leave one of them out"
+        raise OptionError(msg)
     sep, encoding = options["lineSep"], options["encoding"]
     if sep and not (encodable(encoding, sep) and encodable("UTF-8", sep)):
         msg = f"lineSep={sep!r} does not exist in encoding={encoding}; expected characters that it has, such as ;"
@@ -312,7 +346,7 @@ def _check_separator(options: Options) -> None:
 
 
 def _check_schema(fmt: ReadFormat, *, partitions: bool) -> None:
-    if not fmt.schema.names:
+    if not fmt.data_schema.names:
         msg = "the schema has no column to read; expected one such as 'id bigint, name string'"
         raise OptionError(msg)
     if fmt.name not in VALUES:

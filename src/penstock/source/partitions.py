@@ -69,13 +69,18 @@ def _values(folder: str, schema: pa.Schema) -> Values:
     """Return the columns of the schema that a path names, with the text of their values; the innermost counts."""
     names = {name.lower(): name for name in reversed(schema.names)} | {name: name for name in schema.names}
     values: dict[str, str | None] = {}
-    for part in filter(is_partition, folder.split("/")):
-        key, _, text = part.partition("=")
-        key = _unescaped(key)
+    for key, text in named(folder):
         name = names.get(key, names.get(key.lower()))
         if name is not None and schema.names.count(name) == 1:
-            values[name] = None if text == NULL else _unescaped(text)
+            values[name] = text
     return tuple(values.items())
+
+
+def named(folder: str) -> Iterator[tuple[str, str | None]]:
+    """Yield each key and the text of its value, `None` for null, that the directories of a path name, the outermost first."""
+    for part in filter(is_partition, folder.split("/")):
+        key, _, text = part.partition("=")
+        yield _unescaped(key), None if text == NULL else _unescaped(text)
 
 
 def _unescaped(text: str) -> str:

@@ -49,6 +49,7 @@ from penstock.formats.trials import refused
 from penstock.source import advice, follow
 from penstock.source.archive import archived_version
 from penstock.source.cursor import is_version
+from penstock.source.rescue import rescuing, with_paths
 from penstock.storage import entry_at
 
 if TYPE_CHECKING:
@@ -178,6 +179,22 @@ class Reading:
         else:
             yield from self._records(splits, account)
 
+    def blocks(self, splits: Iterable[Split]) -> Iterator[tuple[bytes, tuple[str, ...] | None, Callable[[int], str]]]:
+        """Yield blocks of whole records as they are decoded: with what the header of their files says, and whose byte is whose.
+
+        The last is a function from a byte of the block to the path of its file. Raises what `batches` does, short of parsing.
+        """
+        for piece in _joined(self._pieces(splits), self.format.line_sep):
+            yield piece.data, piece.columns, lambda at, piece=piece: self.full_path(piece.origin_of(at).file)  # type: ignore[misc]  # - mypy does not infer it
+
+    def stored_schema(self, form: TableFormat, file: FileVersion) -> pa.Schema:
+        """Return the columns that a table's file says it has, in the types that Spark reads them as. `BadFile`, `FileChanged`."""
+        path = self.full_path(file)
+        with self._open(file, path) as handle:
+            self._check(handle, file, path)
+            with _named(path):
+                return form.stored_schema(handle, file.size)
+
     def text(self, splits: Iterable[Split]) -> Iterator[bytes]:
         """Yield the lines of text splits as UTF-8 bytes, each line ended by a line feed: nothing is parsed.
 
@@ -246,8 +263,10 @@ class Reading:
             rows_of = decoders.get(key) or decoders.setdefault(key, self._decoder(*key, account))
             sifted = self._decode(rows_of, piece)
             batch = sifted.rows
+            if self._rescues(batch):
+                batch = self._with_path(batch, _kept(rows_of, piece, sifted), piece, account)
             if batch.num_rows and self.metadata:
-                starts = np.setdiff1d(rows_of.starts(piece.data), sifted.starts, assume_unique=True)
+                starts = _kept(rows_of, piece, sifted)
                 yield self._with_metadata(batch, origin.file, self._in_file(starts, piece.data, origin))
             elif batch.num_rows or (self.aside is not None and self.aside.waits):
                 yield self._with_metadata(batch, origin.file, np.zeros(0, np.int64))
@@ -558,6 +577,23 @@ class Reading:
             begin = int(starts[np.searchsorted(starts, error.start, side="right") - 1])
             raise _undecodable(data[error.start : error.start + 4], offset + begin, self.format.encoding) from error
 
+    def _rescues(self, batch: pa.RecordBatch) -> bool:
+        """Tell whether something was rescued of a row."""
+        name = self.format.rescued
+        return name is not None and int(batch.column(name).null_count) < batch.num_rows
+
+    def _with_path(
+        self, batch: pa.RecordBatch, starts: npt.NDArray[np.int64], piece: _Piece, account: Account
+    ) -> pa.RecordBatch:
+        """Return the rows with whole objects in the column for what is rescued, each with the path of its file."""
+        place = batch.schema.get_field_index(self.format.rescued)
+        places = np.array([origin.place for origin in piece.origins])
+        origins = np.searchsorted(places, starts, side="right") - 1
+        paths = [self.full_path(origin.file) for origin in piece.origins]
+        return batch.set_column(
+            place, batch.schema.field(place), with_paths(batch.column(place), paths, origins, account)
+        )
+
     # -- tables --------------------------------------------------------------------------------------------------
 
     def _table(self, form: TableFormat, split: Split, account: Account) -> Iterator[pa.RecordBatch]:
@@ -566,7 +602,9 @@ class Reading:
         with self._open(split.file, path) as handle:
             self._check(handle, split.file, path)
             try:
-                for batch in form.rows(fmt, handle, split.file.size, (split.start, split.end), account):
+                span = split.start, split.end
+                rows = rescuing(form, fmt, handle, split.file.size, span, path, account) if fmt.is_strict else None
+                for batch in rows or form.rows(fmt, handle, split.file.size, span, account):
                     starts = np.full(batch.num_rows, split.start)
                     yield self._with_metadata(checked(batch, fmt.errors), split.file, starts)
             except (BadFile, OptionError) as error:
@@ -626,6 +664,11 @@ class _Origin(NamedTuple):
     offset: int
     charset: Charset
     raw: bytes | None
+
+
+def _kept(rows_of: Decoder, piece: _Piece, sifted: Sifted) -> npt.NDArray[np.int64]:
+    """Return where in a piece the records begin that are rows."""
+    return np.setdiff1d(rows_of.starts(piece.data), sifted.starts, assume_unique=True)
 
 
 @dataclass

@@ -14,6 +14,7 @@ METADATA = "struct<path: string, modified: timestamp, size: bigint, offset: bigi
 BAD = "struct<path: string, offset: bigint, record: binary, reason: string>"
 FILES = "path string, modified timestamp, size bigint"
 SPLITS = "splits string"
+INFER = "infer"
 
 
 def default_schema(options: Options) -> str:
@@ -22,7 +23,7 @@ def default_schema(options: Options) -> str:
         return {"files": FILES, "splits": SPLITS}[options["emit"]]
     kind = VALUES.get(options["format"])
     if kind is None:
-        msg = f"format={options['format']} needs a schema; add .schema('id bigint, name string') with your columns"
+        msg = f"format={options['format']} needs a schema; add .schema('id bigint, name string') with your columns, or schema=infer"
         raise OptionError(msg)
     structs = {"metadataColumn": METADATA, "badRecordColumn": BAD}
     added = [f", `{options[name].replace('`', '``')}` {struct}" for name, struct in structs.items() if options[name]]

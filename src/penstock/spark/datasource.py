@@ -46,7 +46,10 @@ class PenstockDataSource(DataSource):
         return "penstock"
 
     def schema(self) -> StructType | str:
-        """Return the schema of a source that needs none from the user; `OptionError` for a table, which Spark gives an owner."""
+        """Return the schema of a source that needs none from the user, or that infers it; `OptionError` for a table.
+
+        Spark gives a table an owner. What is inferred is noted, so that each call returns the same.
+        """
         from penstock.source.schemas import default_schema
 
         if "owner" in self.options:
@@ -55,7 +58,12 @@ class PenstockDataSource(DataSource):
                 "format, such as CREATE TABLE ... USING parquet LOCATION ..."
             )
             raise OptionError(msg)
-        return default_schema(self._parsed(LIVE_SOURCE, "source"))
+        options = self._parsed(LIVE_SOURCE, "source")
+        if options["schema"] and options["emit"] == "records":
+            from penstock.source.inferred import noted_schema
+
+            return noted_schema(options)
+        return default_schema(options)
 
     def streamReader(self, schema: StructType) -> PenstockStreamReader:  # noqa: N802 - Spark's name
         """Return the source."""

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NoReturn
 from penstock.errors import OptionError
 from penstock.formats import format_named
 from penstock.formats.aside import Tally, path_bytes
-from penstock.formats.format import CSV_OPTIONS, TIME_OPTIONS
+from penstock.formats.format import CSV_OPTIONS, FIELD_OPTIONS, TIME_OPTIONS
 from penstock.ingestion.stage import Stage, named
 from penstock.options import SOURCE, parse
 from penstock.sink.adopt import is_adopted
@@ -27,7 +27,7 @@ from penstock.source.clean import cleaning_noted
 from penstock.source.where import where
 from penstock.verify.compare import Sides, examples, sums
 from penstock.verify.records import Feed
-from penstock.verify.taken import by_zone, last_offset, late_files, taken, zones
+from penstock.verify.taken import by_reading, changed_columns, last_offset, late_files, readings, taken
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -52,6 +52,7 @@ _CONTENT = (
     "multiLine",
     "blockSize",
     "metadataColumn",
+    *FIELD_OPTIONS,
     "emit",
 )
 
@@ -118,12 +119,12 @@ class _Comparison:
             lost = "".join(f", nor {name}, which is not in the data" for name in feeds[0].dropped)
             self.notes.append(f"bucketBy uses the time of the batch: where rows lie was not compared{lost}")
         self._give_versions(feeds, splits)
-        zoned = [(feeds[0].in_zone(zone), some) for zone, some in by_zone(splits, zones(views[0])).items()]
+        parts = [(feeds[0].read_by(way), read_so) for way, read_so in by_reading(splits, readings(views[0])).items()]
         sides = Sides(
-            source=(*(unit for feed, some in zoned for unit in feed.source(some)), *self._retried(feeds, views)),
+            source=(*(unit for feed, read_so in parts for unit in feed.source(read_so)), *self._retried(feeds, views)),
             output=tuple(unit for feed, view in zip(feeds, views, strict=True) for unit in feed.output(view)),
             traced=lambda: (
-                *(unit for feed, some in zoned for unit in feed.single(some)),
+                *(unit for feed, read_so in parts for unit in feed.single(read_so)),
                 *self._retried(feeds, views),
             ),
             parallel=feeds[0].stage.transform is None,  # a user's function may not be made for several threads
@@ -206,7 +207,18 @@ class _Comparison:
         except (OptionError, AttributeError, KeyError, TypeError, ValueError) as error:  # the note may say anything
             reason = getattr(error, "message", f"{type(error).__name__}: {error}")
             _refuse(f"how the ingest read its source is noted in a form that cannot be repeated: {reason}")
-        return [Feed(stage, view.sink) for stage, view in zip(made_stages, views, strict=True)]
+        left_out = self._changed_columns(views)
+        return [Feed(stage, view.sink, left_out) for stage, view in zip(made_stages, views, strict=True)]
+
+    def _changed_columns(self, views: list[SinkView]) -> frozenset[str]:
+        """Return the columns that not all rows have in one type; they are noted."""
+        changed = frozenset().union(*(changed_columns(view) for view in views))
+        if changed:
+            names = ", ".join(map(repr, sorted(changed)))
+            self.notes.append(
+                f"rows from before have other columns {names}, which were added or widened since: they were not compared"
+            )
+        return changed
 
     def _transform(self, stage: NotedStage) -> Applied | None:
         """Return the transform that the caller named; a name in the notes is told and not imported."""

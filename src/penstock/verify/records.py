@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from penstock.source.cursor import Split
     from penstock.storage import Storage
     from penstock.verify.files import SinkView
+    from penstock.verify.taken import ReadBy
 
     Records = Iterator[tuple[str, pa.RecordBatch]]  # (bucket, rows of the common form)
 
@@ -82,10 +83,14 @@ class Piece:
 
 
 class Feed:
-    """How one source becomes one output: the stage, as it was noted, and the sink that wrote what it gave."""
+    """How one source becomes one output: the stage, as it was noted, and the sink that wrote what it gave.
 
-    def __init__(self, stage: Stage, sink: Sink) -> None:
+    `left_out` are columns that are not compared: rows from before they were added have none of them.
+    """
+
+    def __init__(self, stage: Stage, sink: Sink, left_out: frozenset[str] = frozenset()) -> None:
         self.stage = stage
+        self._left_out = left_out
         self.versions: AbstractSet[tuple[bytes, int, int]] = frozenset()
         """Path, size and time of the files that the source has: a line about another version has no like there."""
         self._sink = sink
@@ -101,11 +106,14 @@ class Feed:
 
     # -- the source ----------------------------------------------------------------------------------------------
 
-    def in_zone(self, zone: str | None) -> Feed:
-        """Return the same for what was read in another zone than the last run had; `None`: in that one."""
-        if zone is None:
+    def read_by(self, way: ReadBy) -> Feed:
+        """Return the same for what was read in another way than the last run had."""
+        stage = self.stage if way.schema is None else self.stage.by_schema(way.schema)
+        if way.zone is not None:
+            stage = replace(stage, reading=stage.reading.in_zone(way.zone))
+        if stage is self.stage:
             return self
-        feed = Feed(replace(self.stage, reading=self.stage.reading.in_zone(zone)), self._sink)
+        feed = Feed(stage, self._sink, self._left_out)
         feed.versions = self.versions
         return feed
 
@@ -141,7 +149,7 @@ class Feed:
                     records[Key(path_of(line), line["modified_ns"], line["offset"])] = record
         if records:
             for rows in Mended(self.stage, records).rows():
-                yield from self._placed(rows)
+                yield from ((bucket, self._compared(placed)) for bucket, placed in self._placed(rows))
 
     def single(self, splits: Iterable[Split]) -> Iterator[Unit]:
         """Yield units of one file each, so that a record can be traced to its file."""
@@ -166,13 +174,17 @@ class Feed:
             if isinstance(piece, bytes):
                 yield "", lines(piece)
             else:
-                yield from self._placed(piece)
+                yield from ((bucket, self._compared(rows)) for bucket, rows in self._placed(piece))
             yield from self._beside(aside)
         yield from self._beside(aside)
 
+    def _compared(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the rows with the columns that are compared."""
+        return rows.drop_columns([name for name in rows.schema.names if name in self._left_out])
+
     def _beside(self, aside: Aside) -> Records:
         for about in aside.handed_on():
-            yield ASIDE, _compared(about)
+            yield ASIDE, _identified(about)
 
     def _placed(self, rows: pa.RecordBatch) -> Records:
         if self._buckets is None:
@@ -202,7 +214,7 @@ class Feed:
         if is_aside(piece.bucket):
             with storage.open(piece.path) as handle:
                 for about in lines_of(_chunks(handle.read, piece.start, piece.end)):
-                    yield ASIDE, _compared(self._told(about))
+                    yield ASIDE, _identified(self._told(about))
             return
         bucket = piece.bucket if self.compares_buckets else ""
         with storage.open(piece.path) as handle:
@@ -214,7 +226,7 @@ class Feed:
             else:
                 fmt, span = ReadFormat(piece.form, text_schema(self._schema, self._texts)), (piece.start, piece.end)
                 batches = table_format(fmt.name).rows(fmt, handle, piece.end, span)
-            yield from ((bucket, rows) for rows in batches)
+            yield from ((bucket, self._compared(rows)) for rows in batches)
 
     def _told(self, about: pa.RecordBatch) -> pa.RecordBatch:
         """Return the lines that the source can be compared with: not those about a version that it does not have any more."""
@@ -252,7 +264,7 @@ def lines_of(chunks: Iterable[bytes]) -> Iterator[pa.RecordBatch]:
         yield read.decode(block)
 
 
-def _compared(about: pa.RecordBatch) -> pa.RecordBatch:
+def _identified(about: pa.RecordBatch) -> pa.RecordBatch:
     """Return what of the lines says which record or file they are about; when and why it was set aside may differ."""
     names = ["path", "path_base64", "offset", "size", "code"]
     arrays = [*(about.column(name) for name in names), record_bytes(about)]

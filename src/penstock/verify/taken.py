@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from penstock.errors import DamagedState, FileChanged
+from penstock.errors import DamagedState, FileChanged, OptionError, StorageError
 from penstock.query.checkpoint import Checkpoint
 from penstock.query.offset import check
 from penstock.sink.sink import STATE_DIRECTORY
@@ -24,6 +24,7 @@ from penstock.source.archive import archived_files
 from penstock.source.clean import archive_of
 from penstock.source.cursor import Cursor, FileVersion, Followed, Split
 from penstock.source.late import CERTAIN, LateFile
+from penstock.source.noted import SchemaNotes
 from penstock.source.plan import Planner
 from penstock.source.scan import Scan
 from penstock.source.sides import SideRecords
@@ -33,12 +34,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from penstock.options import Options
+    from penstock.source.noted import SchemaNote
     from penstock.storage import Storage
     from penstock.verify.files import SinkView
-
-    Zone = tuple[
-        Cursor, str | None
-    ]  # up to this place what was planned is read in this one; `None`: nobody had said any
 
 _UNTOLD = "the checkpoint cannot be read, so every file of the source is taken to be ingested"
 _FORGOTTEN = "too many files came or went since to tell which behind the cursor were read: all count as read"
@@ -74,34 +72,73 @@ def last_offset(view: SinkView) -> dict[str, Any] | None:
     return None if view.head.batches else {}
 
 
-def zones(view: SinkView) -> list[Zone]:
-    """Return in which zones the query has read times that say none, one after the other, as far as its checkpoint still has it."""
+def changed_columns(view: SinkView) -> frozenset[str]:
+    """Return the columns of the source that have changed since the first rows, as the checkpoint of an ingest has noted."""
     for checkpoint, last in _checkpoints(view):
-        kept = [_offset(checkpoint, number) for number in checkpoint.numbers("offsets") if number <= last]
-        if any("follow" in offset for offset in kept if offset is not None):
-            return []  # there is no cursor: which bytes of files that grow were read in which zone is not told
-        ends = [(Cursor.from_json(offset), Planner.zone(offset)) for offset in kept if offset is not None]
-        later: list[str | None] = [zone for _, zone in ends[1:]]
+        notes = _noted(checkpoint, last)
+        if notes:
+            first = {column["name"]: column for column in notes[0].fields}
+            return frozenset(column["name"] for column in notes[-1].fields if first.get(column["name"]) != column)
+    return frozenset()
+
+
+def _noted(checkpoint: Checkpoint, committed: int) -> list[SchemaNote]:
+    """Return the schemas by which a batch was committed; none where they cannot be read."""
+    try:
+        storage, path = locate(checkpoint.location)
+        return SchemaNotes(storage, f"{path}/penstock").bound(committed)
+    except (OptionError, StorageError):
+        return []
+
+
+class ReadBy(NamedTuple):
+    """How some batches have read: the zone of times that say none, `None` where nobody had said any, and the schema.
+
+    A schema of `None` is that of the last start.
+    """
+
+    zone: str | None = None
+    schema: str | None = None
+
+
+def readings(view: SinkView) -> list[tuple[Cursor, ReadBy]]:
+    """Return up to which places the query has read in which way, one after the other, as far as its checkpoint still has it."""
+    for checkpoint, last in _checkpoints(view):
+        kept = {number: _offset(checkpoint, number) for number in checkpoint.numbers("offsets") if number <= last}
+        if any("follow" in offset for offset in kept.values() if offset is not None):
+            return []  # there is no cursor: which bytes of files that grow were read in which way is not told
+        notes = _noted(checkpoint, last)
+        ends = [
+            (Cursor.from_json(offset), ReadBy(Planner.zone(offset), _schema_of(notes, number)))
+            for number, offset in sorted(kept.items())
+            if offset is not None
+        ]
+        later = [way for _, way in ends[1:]]
         changes = zip(ends[:-1], later, strict=True)
-        return [(cursor, zone) for (cursor, zone), after in changes if zone != after] + ends[-1:]
+        return [(cursor, way) for (cursor, way), after in changes if way != after] + ends[-1:]
     return []
 
 
-def by_zone(splits: Sequence[Split], known: Sequence[Zone]) -> dict[str | None, list[Split]]:
-    """Return splits by the zone in which they were read; one is cut where the zone was changed in the middle of its file.
+def _schema_of(notes: Sequence[SchemaNote], number: int) -> str | None:
+    """Return the schema by which a batch was read, `None` where none was noted."""
+    return next((note.schema for note in reversed(notes) if note.batch <= number), None)
+
+
+def by_reading(splits: Sequence[Split], known: Sequence[tuple[Cursor, ReadBy]]) -> dict[ReadBy, list[Split]]:
+    """Return splits by how they were read; one is cut where that was changed in the middle of its file.
 
     A file counts by its place in the order: one that came late counts as read with its neighbours.
     """
-    places: dict[str | None, list[Split]] = {}
+    places: dict[ReadBy, list[Split]] = {}
     for whole in splits:
-        split, zone = whole, None
-        for cursor, zone in known:
+        split, way = whole, ReadBy()
+        for cursor, way in known:
             if cursor.passed(split.file):
                 break
             if cursor.cut is not None and cursor.cut.path == split.file.path and split.start < cursor.at < split.end:
-                places.setdefault(zone, []).append(Split(split.file, split.start, cursor.at))
+                places.setdefault(way, []).append(Split(split.file, split.start, cursor.at))
                 split = Split(split.file, cursor.at, split.end)
-        places.setdefault(zone, []).append(split)
+        places.setdefault(way, []).append(split)
     return places
 
 

@@ -35,6 +35,7 @@ from pyarrow import types
 from penstock.errors import BadFile, DependencyError, OptionError
 from penstock.formats import columns
 from penstock.formats.families import TableFormat, is_plain
+from penstock.formats.format import FIELD_OPTIONS
 from penstock.formats.groups import GroupWriter
 from penstock.formats.stored import Stored
 from penstock.units import format_size
@@ -64,7 +65,7 @@ class _Avro(TableFormat):
     name = "avro"
     extension = ".avro"
     codecs = tuple(_CODECS)
-    read_options = frozenset({"encodingErrors"})
+    read_options = frozenset({"encodingErrors", *FIELD_OPTIONS})
 
     def prepare(self) -> None:
         if importlib.util.find_spec("polars_avro") is None:
@@ -98,6 +99,10 @@ class _Avro(TableFormat):
     ) -> TableWriter:
         self.prepare()
         return _AvroWriter(file, schema, codec, min(group_bytes, _GROUP_BYTES), ratio)
+
+    def stored_schema(self, file: ReadableFile, size: int) -> pa.Schema:
+        self.prepare()
+        return _schema(_header(_ForwardFile(file, size))).remove_metadata()
 
     def is_plain(self, field: pa.Field) -> bool:
         return is_plain(field.type) and _NAME.fullmatch(field.name) is not None

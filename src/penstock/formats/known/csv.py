@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from penstock.formats.charsets import UTF_8_CHARSET, charset, searchable
 from penstock.formats.families import RecordFormat
-from penstock.formats.format import CSV_OPTIONS, TIME_OPTIONS
+from penstock.formats.format import CSV_OPTIONS, FIELD_OPTIONS, TIME_OPTIONS
 from penstock.formats.lines import BLOCK_BYTES
 
 if TYPE_CHECKING:
@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 
     from penstock.formats.account import Account
     from penstock.formats.charsets import Charset
-    from penstock.formats.families import Blocks, Found, Read
+    from penstock.formats.families import Blocks, Found, Kinds, Read
     from penstock.formats.format import Decoder, Encoder, ReadFormat, WriteFormat
+    from penstock.formats.seen import Room, Seen
 
 _HEADER_BYTES = 64 << 10
 
@@ -27,7 +28,9 @@ _HEADER_BYTES = 64 << 10
 class _Csv(RecordFormat):
     name = "csv"
     extension = ".csv"
-    read_options = frozenset({"encoding", "encodingErrors", "sep", "multiLine", "mode", *CSV_OPTIONS, *TIME_OPTIONS})
+    read_options = frozenset(
+        {"encoding", "encodingErrors", "sep", "multiLine", "mode", *CSV_OPTIONS, *FIELD_OPTIONS, *TIME_OPTIONS}
+    )
     write_options = frozenset(CSV_OPTIONS)
     anchored = True
 
@@ -35,6 +38,11 @@ class _Csv(RecordFormat):
         from penstock.formats.delimited import CsvDecoder
 
         return CsvDecoder(fmt, account)
+
+    def kinds(self, fmt: ReadFormat, seen: Seen, room: Room) -> Kinds:
+        from penstock.formats.csvkinds import CsvKinds
+
+        return CsvKinds(fmt, seen, room)
 
     def encoder(self, fmt: WriteFormat) -> Encoder:
         from penstock.formats.delimited import CsvEncoder
@@ -99,10 +107,10 @@ class _Csv(RecordFormat):
         return record_starts(block, fmt.csv)
 
     def columns(self, fmt: ReadFormat, header: bytes) -> tuple[str, ...]:
-        from penstock.formats.delimited import header_names, header_places
+        from penstock.formats.delimited import check_header, header_names
 
         columns = header_names(header, fmt.csv)
-        header_places(fmt.schema.names, columns)
+        check_header(fmt, columns)
         return columns
 
 

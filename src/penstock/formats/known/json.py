@@ -5,26 +5,35 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.formats.families import RecordFormat
-from penstock.formats.format import TIME_OPTIONS
+from penstock.formats.format import FIELD_OPTIONS, TIME_OPTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from penstock.formats.account import Account
     from penstock.formats.charsets import Charset
-    from penstock.formats.families import Found
+    from penstock.formats.families import Found, Kinds
     from penstock.formats.format import Decoder, Encoder, ReadFormat, WriteFormat
+    from penstock.formats.seen import Room, Seen
 
 
 class _Json(RecordFormat):
     name = "json"
     extension = ".json"
-    read_options = frozenset({"lineSep", "encoding", "encodingErrors", "multiLine", "mode", *TIME_OPTIONS})
+    other_extensions = (".jsonl", ".ndjson")
+    read_options = frozenset(
+        {"lineSep", "encoding", "encodingErrors", "multiLine", "mode", *FIELD_OPTIONS, *TIME_OPTIONS}
+    )
 
     def decoder(self, fmt: ReadFormat, account: Account) -> Decoder:
         from penstock.formats.jsonl import JsonDecoder
 
         return JsonDecoder(fmt, account)
+
+    def kinds(self, fmt: ReadFormat, seen: Seen, room: Room) -> Kinds:
+        from penstock.formats.jsonkinds import JsonKinds
+
+        return JsonKinds(fmt, seen, room)
 
     def encoder(self, fmt: WriteFormat) -> Encoder:
         from penstock.formats.jsonl import JsonEncoder

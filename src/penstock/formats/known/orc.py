@@ -28,7 +28,9 @@ from pyarrow import types
 from penstock.errors import BadFile, OptionError, PenstockError
 from penstock.formats import columns
 from penstock.formats.families import TableFormat
+from penstock.formats.format import FIELD_OPTIONS
 from penstock.formats.groups import GroupWriter, pieces_of
+from penstock.formats.schema import UTC_MICROS
 from penstock.formats.strings import parts_of
 from penstock.storage import SeekableFile
 
@@ -50,7 +52,7 @@ class _Orc(TableFormat):
     name = "orc"
     extension = ".orc"
     codecs = tuple(_CODECS)
-    read_options = frozenset({"encodingErrors"})
+    read_options = frozenset({"encodingErrors", *FIELD_OPTIONS})
 
     def divisible(self, fmt: ReadFormat, path: str) -> bool:  # noqa: ARG002 - all files are
         return True
@@ -80,6 +82,10 @@ class _Orc(TableFormat):
     ) -> TableWriter:
         return _OrcWriter(file, schema, codec, group_bytes, ratio)
 
+    def stored_schema(self, file: ReadableFile, size: int) -> pa.Schema:
+        stored = _OrcReader(file, size).schema.remove_metadata()
+        return pa.schema([field.with_type(_instants(field.type)) for field in stored])
+
     def check(self, batch: pa.RecordBatch) -> None:
         for name, column in zip(batch.schema.names, batch.columns, strict=True):
             for times in _times(column):
@@ -88,6 +94,11 @@ class _Orc(TableFormat):
                     _refuse_time(name, "before 1677-09-22 or behind 2262-04-11")
                 if np.any((micros < 0) & (micros % _SECOND != 0)):
                     _refuse_time(name, "before 1970 with a fraction of a second")
+
+
+def _instants(kind: pa.DataType) -> pa.DataType:
+    """Return a type with its times as instants, which all times of ORC are to Spark; those inside of others are left."""
+    return UTC_MICROS if types.is_timestamp(kind) else kind
 
 
 def _refuse_time(name: str, which: str) -> NoReturn:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from penstock.formats.families import TableFormat
-from penstock.formats.parquet import ParquetWriter, parquet_batches, row_count, written_schema
+from penstock.formats.format import FIELD_OPTIONS
+from penstock.formats.parquet import ParquetWriter, parquet_batches, row_count, spark_schema, written_schema
 from penstock.storage import SeekableFile
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ class _Parquet(TableFormat):
     name = "parquet"
     extension = ".parquet"
     codecs = ("snappy", "none", "gzip", "zstd")
-    read_options = frozenset({"encodingErrors"})
+    read_options = frozenset({"encodingErrors", *FIELD_OPTIONS})
     tells_schema = True
 
     def divisible(self, fmt: ReadFormat, path: str) -> bool:  # noqa: ARG002 - all files are
@@ -37,6 +38,9 @@ class _Parquet(TableFormat):
         self, file: WritableFile, schema: pa.Schema, codec: str, *, group_bytes: int, ratio: float
     ) -> TableWriter:
         return ParquetWriter(file, schema, codec, group_bytes, ratio=ratio)
+
+    def stored_schema(self, file: ReadableFile, size: int) -> pa.Schema:
+        return spark_schema(_opened(file, size))
 
     def row_count(self, file: ReadableFile, size: int) -> int | None:
         return row_count(_opened(file, size))

@@ -1,0 +1,235 @@
+r"""The kinds of values in CSV and in the names of directories, as Spark infers them (`inferSchema`, `preferDate`).
+
+In this order a value is a whole number (`int`, `bigint`, a decimal without digits behind the point), a double, a date, a time, or a
+boolean; else it is text. Each is asked for by what reads it later (`scalars.parse`), so that what is inferred can be read: forms
+that Spark takes for a number or a time and the reader here does not (`1d`, `12:30`, which is one of today) are text. Where patterns say
+how times are written, they are those that fit them.
+"""
+
+from __future__ import annotations
+
+from functools import cache, partial
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.formats.account import Account
+from penstock.formats.csvcut import record_starts
+from penstock.formats.delimited import CsvDecoder, header_names
+from penstock.formats.format import ReadFormat
+from penstock.formats.malformed import MalformedError, misfitting
+from penstock.formats.scalars import ISO_8601, parse
+from penstock.formats.schema import UTC_MICROS
+from penstock.formats.seen import ValueExample
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import numpy.typing as npt
+
+    from penstock.formats.patterns import TimeForms
+    from penstock.formats.seen import Room, Seen
+
+    Where = Callable[[int], str]  # from a byte of a block to the path of its file
+
+_DIGITS_MAX = 38
+_SHOWN = 200
+
+
+class _Form(NamedTuple):
+    """How values of a kind look, and the type that they are read as; what only looks so is text.
+
+    `None`: whatever can be read as the type looks so.
+    """
+
+    kind: str
+    pattern: str | None
+    type: pa.DataType
+
+
+_DAY = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$"
+_SHORT_DAY = r"^\s*[0-9]{4}(?:-[0-9]{1,2}){1,2}\s*$"
+_WHOLE = r"^[+-]?[0-9]+$"
+_FORMS = (
+    _Form("int", _WHOLE, pa.int32()),
+    _Form("bigint", _WHOLE, pa.int64()),
+    _Form(
+        "double",
+        r"^\s*[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?\s*$|^(?:NaN|[+-]?Inf(?:inity)?)$",
+        pa.float64(),
+    ),
+    _Form("date", _DAY, pa.date32()),
+    _Form("timestamp", r"^\s*[0-9]{4}-[0-9]{1,2}(?:-[0-9]{1,2}(?:[ T].*)?)?\s*$", UTC_MICROS),
+    _Form("boolean", r"(?i)^(?:true|false)$", pa.bool_()),
+)
+
+
+class CsvKinds:
+    """Looks at blocks of CSV records, and enters what there is into `seen`, by the names of a header or as `_c0`, `_c1`, ..."""
+
+    sorts: ClassVar[bool] = False
+    tells_times: ClassVar[bool] = True
+
+    def __init__(self, fmt: ReadFormat, seen: Seen, room: Room) -> None:
+        self._fmt = fmt
+        self._seen = seen
+        self._room = room
+        self._names: tuple[str, ...] | None = None
+        self._decoder: CsvDecoder | None = None
+        self._settled: set[str] = set()  # columns that are text, whatever comes
+
+    def take(self, block: bytes, where: Where, columns: tuple[str, ...] | None = None) -> int:
+        """Enter what is in the records of a block; see `Kinds`."""
+        names = columns if columns is not None else self._names or self._numbered(block)
+        if not names:
+            return 0
+        if names != self._names or self._decoder is None:
+            self._names = names
+            schema = pa.schema([(name, pa.string()) for name in names])
+            self._decoder = CsvDecoder(ReadFormat(self._fmt.name, schema, csv=self._fmt.csv), Account())
+        batch = self._decoder.decode(block)
+        starts = cache(partial(self._decoder.starts, block))  # asked for by examples alone
+        for name, column in zip(names, batch.columns, strict=True):
+            member = self._seen.member(name, self._room)
+            if name not in self._settled and batch.num_rows:
+                self._enter(name, member, column, lambda column, at: _example(column, at, where, starts()))
+        return int(batch.num_rows)
+
+    def _enter(
+        self, name: str, member: Seen, column: pa.Array, example: Callable[[pa.Array, int], ValueExample]
+    ) -> None:
+        """Enter what there is in a column."""
+        for kind, at in kinds(column, self._fmt.times):
+            member.add(kind, partial(example, column, at))
+            if kind == "string":
+                self._settled.add(name)
+
+    def starts(self, block: bytes) -> npt.NDArray[np.int64]:
+        """Return where each record begins; see `Kinds`."""
+        return record_starts(block, self._fmt.csv)
+
+    def _numbered(self, block: bytes) -> tuple[str, ...]:
+        starts = record_starts(block, self._fmt.csv)
+        first = block[starts[0] : starts[1] if len(starts) > 1 else len(block)] if len(starts) else b""
+        count = len(header_names(first, self._fmt.csv)) if first.strip() else 0
+        return tuple(f"_c{place}" for place in range(count))
+
+
+def _example(column: pa.Array, at: int, where: Where, starts: npt.NDArray[np.int64]) -> ValueExample:
+    return ValueExample(where(int(starts[at])), column[at].as_py()[:_SHOWN])
+
+
+def kinds(text: pa.Array, times: TimeForms = ISO_8601) -> list[tuple[str, int]]:
+    """Return the kinds that there are among strings, each with the place of a value of it; null and the empty string are of none.
+
+    Where there is text, other kinds may not be told.
+    """
+    filled = pc.greater(pc.binary_length(text), 0).fill_null(fill_value=False)
+    places = np.flatnonzero(filled.to_numpy(zero_copy_only=False))
+    if not len(places):
+        return []
+    values = text if len(places) == len(text) else text.filter(filled)
+    first = _kind_of(values.slice(0, 1), times)
+    if first == "string":
+        return [(first, int(places[0]))]
+    known = next((form for form in _forms(times) if form.kind == first), None)
+    if known is not None and first != "int" and _are(values, known, times):
+        return [(first, int(places[0]))]
+    return [(kind, int(places[at])) for kind, at in _each(values, times)]
+
+
+def _forms(times: TimeForms) -> list[_Form]:
+    """Return the forms, of which those of times are as patterns say them."""
+    return [form if times.pattern_of(form.type) is None else form._replace(pattern=None) for form in _FORMS]
+
+
+def _kind_of(value: pa.Array, times: TimeForms) -> str:
+    return _each(value, times)[0][0]
+
+
+def _like(values: pa.Array, form: _Form, times: TimeForms) -> npt.NDArray[np.bool_]:
+    """Tell which values look like it."""
+    if form.pattern is not None:
+        like: npt.NDArray[np.bool_] = pc.match_substring_regex(values, form.pattern).to_numpy(zero_copy_only=False)
+        return like
+    like = np.ones(len(values), np.bool_)
+    like[[place for place, _ in misfitting(values, partial(parse, kind=form.type, name="", times=times))]] = False
+    return like
+
+
+def _each(values: pa.Array, times: TimeForms) -> list[tuple[str, int]]:
+    """Return the kinds of values, none of which is null or empty."""
+    if _are(values, _FORMS[1], times):
+        return _whole(values, np.arange(len(values)))
+    kinds_there: list[tuple[str, int]] = []
+    left = np.arange(len(values))
+    for form in _forms(times)[1:]:
+        if not len(left):
+            return kinds_there
+        like = _like(values, form, times)
+        chosen, rest = left[like], left[~like]
+        if not len(chosen):
+            continue
+        fitting = values.filter(pa.array(like))
+        if form.kind == "bigint":
+            kinds_there += _whole(fitting, chosen)
+        elif _is(fitting, form.type, times):
+            kinds_there.append((form.kind, int(chosen[0])))
+        else:
+            kinds_there.append(("string", int(chosen[0])))
+        left, values = rest, values.filter(pa.array(~like))
+    return [*kinds_there, ("string", int(left[0]))] if len(left) else kinds_there
+
+
+def _whole(values: pa.Array, places: npt.NDArray[np.int64]) -> list[tuple[str, int]]:
+    """Return the kinds of whole numbers by their size; `places` is where they are."""
+    digits = pc.ascii_ltrim(pc.utf8_ltrim(values, "+-"), "0")
+    count = pc.binary_length(digits).to_numpy()
+    sizes = []
+    limits = (("int", 1 << 31), ("bigint", 1 << 63))
+    left = np.ones(len(values), np.bool_)
+    negative = pc.starts_with(values, "-").to_numpy(zero_copy_only=False)
+    for kind, limit in limits:
+        most = str(limit - 1)
+        bound = pc.if_else(pa.array(negative), str(limit), most)
+        same = count == len(most)
+        fits = (count < len(most)) | (same & pc.less_equal(digits, bound).to_numpy(zero_copy_only=False))
+        chosen = np.flatnonzero(left & fits)
+        if len(chosen):
+            sizes.append((kind, int(places[chosen[0]])))
+        left &= ~fits
+    for length in np.unique(count[left]).tolist():
+        kind = f"decimal({length},0)" if length <= _DIGITS_MAX else "double"
+        sizes.append((kind, int(places[np.flatnonzero(left & (count == length))[0]])))
+    return sizes
+
+
+def _are(values: pa.Array, form: _Form, times: TimeForms) -> bool:
+    """Tell whether all values look like it and are of its type."""
+    if not _is(values, form.type, times):
+        return False
+    return form.pattern is None or bool(pc.all(pc.match_substring_regex(values, form.pattern)).as_py())
+
+
+def _is(values: pa.Array, kind: pa.DataType, times: TimeForms) -> bool:
+    """Tell whether all values are of this type to the reader."""
+    try:
+        parse(values, kind, "", times)
+    except MalformedError:
+        return False
+    return True
+
+
+def partition_kinds(values: list[str]) -> list[tuple[str, int]]:
+    """Return the kinds of the values that directories have for one column, as `kinds`; there `true` and `2024-1` are text to Spark."""
+    try:
+        text = pa.array(values, pa.string())
+    except UnicodeEncodeError:
+        return [("string", 0)]
+    seen = kinds(text)
+    short = pc.and_not(pc.match_substring_regex(text, _SHORT_DAY), pc.match_substring_regex(text, _DAY))
+    if any(kind == "timestamp" for kind, _ in seen) and pc.any(short).as_py():
+        return [("string", short.index(True).as_py())]
+    return [("string" if kind == "boolean" else kind, at) for kind, at in seen]

@@ -1,0 +1,74 @@
+r"""Values that do not fit their column, told from those that do, for who rescues them.
+
+Whether a value fits is asked of what reads the column. That says of many values only that one of them does not; trying groups finds
+the ones. Text that cannot be of the type by its looks is sorted out before, all at once: a column of strings where numbers are
+expected would else be tried value by value. How times look is not known where a pattern says it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import types
+
+from penstock.formats.malformed import MalformedError, misfitting
+from penstock.formats.scalars import joined
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import numpy.typing as npt
+
+    from penstock.formats.patterns import TimeForms
+
+# What a value of a type may look like, in quotes or not; what has an escape in it may look like anything.
+_LOOKS = (
+    (types.is_integer, r"^[-+0-9]+$|\\"),
+    (types.is_floating, r'^"?\s*[-+0-9.eEINFaifnty]+\s*"?$|\\'),
+    (types.is_decimal, r'^"?\s*[-+0-9.eE]+\s*"?$|\\'),
+    (types.is_boolean, r"(?i)^(?:true|false)$"),
+    (types.is_temporal, r'^"?\s*-?[0-9]|\\'),
+)
+
+
+def fitting(
+    values: pa.Array, kind: pa.DataType, times: TimeForms, read: Callable[[pa.Array], pa.Array]
+) -> tuple[pa.Array, npt.NDArray[np.bool_]]:
+    """Return the column that `read` makes of the values that it takes, null for the others, and which these are."""
+    try:
+        return read(values), np.zeros(len(values), np.bool_)
+    except MalformedError:
+        bad = _by_looks(values, kind, times)
+    left = _without(values, bad)
+    bad[[place for place, _ in misfitting(left, read)]] = True
+    return read(_without(values, bad)), bad
+
+
+def _without(values: pa.Array, bad: npt.NDArray[np.bool_]) -> pa.Array:
+    """Return the values with null for the bad ones, of which nothing stays, not under a null either."""
+    return values.take(pa.array(np.arange(len(values)), mask=bad))
+
+
+def _by_looks(values: pa.Array, kind: pa.DataType, times: TimeForms) -> npt.NDArray[np.bool_]:
+    looks = next((pattern for check, pattern in _LOOKS if check(kind)), None)
+    if looks is None or times.pattern_of(kind) is not None:
+        return np.zeros(len(values), np.bool_)
+    like = pc.match_substring_regex(values, looks).fill_null(fill_value=True)
+    unlike: npt.NDArray[np.bool_] = ~like.to_numpy(zero_copy_only=False)
+    return unlike
+
+
+def fragments(pieces: list[pa.Array]) -> pa.Array | None:
+    """Return the members of JSON objects, by row, that are there in the pieces; null where there is none, `None` for none at all."""
+    if not pieces:
+        return None
+    led = [joined(",", piece.cast(pa.binary())) for piece in pieces]
+    empty, nothing = pa.scalar(b"", pa.binary()), pa.scalar(None, pa.binary())
+    # Arrow's other way to join what may be null drops rows where all of it is.
+    text = pc.binary_join_element_wise(*led, empty, null_handling="replace", null_replacement=b"")
+    return pc.utf8_slice_codeunits(pc.if_else(pc.equal(text, empty), nothing, text).cast(pa.string()), 1).cast(
+        pa.binary()
+    )
