@@ -17,9 +17,9 @@ from pyarrow import orc
 
 import penstock as public
 from penstock.errors import DamagedState, OptionError, UsageError
-from penstock.storage import LocalStorage
 from penstock.verify import verify
 from tests.support.damage import tree
+from tests.support.dying import dying
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -173,27 +173,8 @@ def test_killed_at_each_step(penstock: Callable[..., Said], theirs: Theirs, monk
     """Killed before or behind each change and run again, the output is what one run makes of it; the log is whole until it goes."""
     steps = 0
     while True:
-        left = steps
-
-        def stops(name: str) -> Callable[..., object]:
-            does = getattr(LocalStorage, name)
-
-            def call(self: LocalStorage, *arguments: object, **options: object) -> object:
-                nonlocal left
-                left -= 1
-                if left == -1:
-                    raise KeyboardInterrupt
-                answer = does(self, *arguments, **options)
-                left -= 1
-                if left == -1:
-                    raise KeyboardInterrupt
-                return answer
-
-            return call
-
-        with monkeypatch.context() as patch:
-            for name in ("put_if_absent", "make_directory", "publish", "move_directory", "delete"):
-                patch.setattr(LocalStorage, name, stops(name))
+        verbs = ("put_if_absent", "make_directory", "publish", "move_directory", "delete")
+        with dying(monkeypatch, steps, verbs):
             status = penstock("adopt", theirs.root, "--unlisted", "aside").status
         if theirs.log.exists():
             assert len(os.listdir(theirs.log)) == 6

@@ -12,9 +12,9 @@ import penstock as public
 from penstock import clock
 from penstock.errors import FileTooLate, Locked, OptionError
 from penstock.query import driver
-from penstock.storage import LocalStorage
 from penstock.verify import verify
 from tests.support.damage import tree
+from tests.support.dying import dying
 from tests.support.follows import follows
 
 if TYPE_CHECKING:
@@ -154,29 +154,9 @@ def test_acceptance_killed_at_each_step(
 ) -> None:
     """Killed before or behind each durable step and run again, the command accepts each file once."""
     for step in range(8):
-        left = step
-
-        def stops(name: str) -> Callable[..., object]:
-            does = getattr(LocalStorage, name)
-
-            def call(self: LocalStorage, *arguments: object, **options: object) -> object:
-                nonlocal left
-                left -= 1
-                if left == -1:
-                    raise KeyboardInterrupt
-                answer = does(self, *arguments, **options)
-                left -= 1
-                if left == -1:
-                    raise KeyboardInterrupt
-                return answer
-
-            return call
-
-        with monkeypatch.context() as patch:
-            for name in ("put_if_absent", "persist", "make_directory", "delete"):
-                patch.setattr(LocalStorage, name, stops(name))
+        with dying(monkeypatch, step, ("put_if_absent", "persist", "make_directory", "delete")) as died:
             status = penstock("late", query.src, query.dst, "--accept", "*").status
-        assert status == (130 if left == -1 else 0)
+        assert status == (130 if died() else 0)
     for _ in range(4):
         query.run()
     assert lines(query) == ["four", "one", "three", "two"]
