@@ -19,6 +19,24 @@ FOREIGN, FURTHER = {"logOffset": 3}, {"logOffset": 4}
 
 
 @pytest.mark.parametrize(
+    ("there", "stays"),
+    [
+        ([], []),
+        ([".0.5b1c.tmp"], []),
+        ([".0.5b1c.tmp", ".0.77.tmp", "unknown"], ["unknown"]),
+        (["0", ".1.5b1c.tmp"], ["0", ".1.5b1c.tmp"]),
+    ],
+)
+def test_unfinished_writes_go_where_no_batch_is(tmp_path: Path, there: list[str], stays: list[str]) -> None:
+    """Spark needs an empty log for a first batch; where a batch is planned, what is there is a living driver's."""
+    (tmp_path / "offsets").mkdir()
+    for name in there:
+        (tmp_path / "offsets" / name).touch()
+    Checkpoint(str(tmp_path)).forget_unfinished()
+    assert sorted(path.name for path in (tmp_path / "offsets").iterdir()) == sorted(stays)
+
+
+@pytest.mark.parametrize(
     ("before", "offsets", "final"),
     [
         (None, [LAST], True),

@@ -17,6 +17,7 @@ from penstock.storage import LocalStorage
 pytest.importorskip("pyspark")
 
 from py4j.protocol import Py4JJavaError
+from pyspark.errors import StreamingQueryException
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -97,6 +98,23 @@ def test_checkpoint_file_takes_no_file_away(spark: SparkSession, stage: Stage) -
     with pytest.raises(Py4JJavaError, match="already exists"):
         second.close()
     assert (stage.checkpoint / "0").read_bytes() == b"first"
+
+
+def test_a_first_write_of_the_offset_log_that_was_killed(spark: SparkSession, stage: Stage) -> None:
+    """Spark takes no first batch where a temporary file is in the log; an ingest, or who follows the advice, removes it."""
+    stage.put("a", "1")
+    unfinished = stage.checkpoint / "offsets/.0.6f3a1c0e-7f3b-4f9a-9a3b-1b5cf6b0a3e1.tmp"
+    unfinished.parent.mkdir(parents=True)
+    frame = spark.readStream.format("penstock").load(str(stage.src))
+    writer = frame.writeStream.format("penstock").option("checkpointLocation", str(stage.checkpoint))
+    writer = writer.trigger(availableNow=True)
+    unfinished.touch()
+    with pytest.raises(StreamingQueryException, match="STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY"):
+        writer.start(str(stage.dst)).awaitTermination()
+    for temporary in unfinished.parent.glob(".0.*.tmp"):  # as docs/operations.md has it
+        temporary.unlink()
+    writer.start(str(stage.dst)).awaitTermination()
+    assert stage.lines() == {"1": 1}
 
 
 @pytest.mark.parametrize("named", ["partitionBy", "clusterBy"])

@@ -75,6 +75,16 @@ def test_json_to_bucketed_parquet(spark: SparkSession, stage: Stage) -> None:
     assert sum(pq.read_table(path, partitioning=None).num_rows for path in stage.files()) == 400
 
 
+def test_driver_that_was_killed_in_its_first_write(spark: SparkSession, stage: Stage) -> None:
+    """What it left in Spark's offset log, which has no batch yet, does not keep each later run from its first one."""
+    stage.put("a", "1")
+    unfinished = stage.dst / "_penstock/checkpoint/offsets/.0.6f3a1c0e-7f3b-4f9a-9a3b-1b5cf6b0a3e1.tmp"
+    unfinished.parent.mkdir(parents=True)
+    unfinished.touch()
+    assert run(spark, stage).rows == 1
+    assert stage.lines() == {"1": 1}
+
+
 def test_same_call_again_takes_only_what_is_new(spark: SparkSession, stage: Stage) -> None:
     """Called again, nothing changes; with new files only they are taken."""
     stage.put("a", "1")

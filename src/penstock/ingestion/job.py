@@ -401,6 +401,7 @@ class _Job:
         self._note_schema()
         carried = self._source | self._carried() | {"tasks": str(self._tasks)}
         self._abandon_changed_plan()
+        self._checkpoint.forget_unfinished()
         if name := self._checkpoint.query_id():
             self._accounted = self.sink(name).ledger.head().account
         keeper.sweep()

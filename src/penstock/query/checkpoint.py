@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 import json
+import re
 from contextlib import suppress
 from dataclasses import dataclass
 from operator import or_
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from penstock.storage import Storage
 
 _OFFSETS_FROM = 2  # the lines before are the version and Spark's own metadata
+_UNFINISHED = re.compile(r"\.[^/]+\.tmp")  # what Spark writes an entry of a log as, before it is renamed
 
 
 @dataclass(frozen=True)
@@ -140,6 +142,23 @@ class Checkpoint:
         for name in (str(number), f".{number}.crc"):
             self._storage.delete(f"{self._path}/offsets/{name}")
         return kept
+
+    def forget_unfinished(self) -> None:
+        """Remove what a driver that was killed in its first write left in the offset log, if no batch is planned.
+
+        1. A driver is killed while it writes `offsets/0`: there is a temporary file, and no batch.
+        2. Each later start finds no batch in a directory that is not empty, and Spark 4.3 takes that for the checkpoint of
+           another query: `STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY`, for good.
+
+        Where a batch is planned Spark looks at none of this. A driver that lives and is in that very write loses its file and
+        fails; it had decided nothing.
+        """
+        if self._storage is None:
+            return
+        names = names_at(self._storage, f"{self._path}/offsets")
+        if not any(name.isdecimal() for name in names):
+            for name in filter(_UNFINISHED.fullmatch, names):
+                self._storage.delete(f"{self._path}/offsets/{name}")
 
     def put_offsets(self, number: int, entry: bytes) -> None:
         """Give a batch that has no entry in the offset log this one."""
