@@ -116,6 +116,7 @@ class Pipeline:
         """
         how = configured.reading(self.options, self.schema)
         planner = configured.planner(self.options, how)
+        planner.prepare_available_now()
         if (self.checkpoint / "offsets" / str(self.batch)).exists():
             end = json.loads((self.checkpoint / "offsets" / str(self.batch)).read_text().splitlines()[2])
         else:

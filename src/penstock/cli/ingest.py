@@ -83,6 +83,13 @@ class Request:
         places = (self.src, self.dst, self.checkpoint or self.dst)
         return "local[*,4]" if any(not locate(place)[0].of_this_host for place in places) else "local[*]"
 
+    def idle(self) -> Ingested | None:
+        """Return how far the ingest is, if it has nothing to do; `None`: it has, or only Spark can tell."""
+        from penstock.ingestion.job import idle
+
+        sides = {"source": self.source, "sink": self.sink}
+        return idle(self.src, self.dst, **sides, transform=self.transform, checkpoint=self.checkpoint)
+
     def check(self, *, dry: bool) -> None:
         """Raise what can be known to be wrong before Spark runs; at last, unless `dry`, make the directories that it would make."""
         from penstock.ingestion.job import check
@@ -123,6 +130,9 @@ def run(
     """
     start = clock.monotonic()
     course = Course()
+    if not watch and (state := request.idle()) is not None:
+        course.update(state)
+        return _answer(_facts(request, course, state, clock.monotonic() - start))
     with contextlib.ExitStack() as around:
         starting(as_json=as_json)
         spark = around.enter_context(session(master or request.master()))
@@ -130,21 +140,31 @@ def run(
         shown = around.enter_context(reporter(as_json=as_json, write=write))
         ready = clock.monotonic()
         done = _ingest(spark, request, watch=watch, progress=_watching(stop, course, shown), course=course)
-    seconds, new = clock.monotonic() - start, course.new(done)
-    facts = {
-        "ok": bool(watch) or not stop.requested,
+    facts = _facts(request, course, done, clock.monotonic() - start, ready - start)
+    facts |= {"ok": bool(watch) or not stop.requested, "interrupted": stop.requested}
+    return _answer(facts, status_of(stop.interrupt) if stop.interrupt else 0)
+
+
+def _answer(facts: dict[str, Any], status: int = 0) -> Answer:
+    return Answer(facts, lambda out: _show(facts, out), 0 if facts["ok"] else status)
+
+
+def _facts(
+    request: Request, course: Course, done: Ingested, seconds: float, start_seconds: float = 0.0
+) -> dict[str, Any]:
+    """Return what is told of a run that took so many seconds, those of Spark's start among them."""
+    new = course.new(done)
+    return {
+        "ok": True,
         "event": "done",
         "path": locate(request.dst)[1],
-        "interrupted": stop.requested,
+        "interrupted": False,
         "seconds": round(seconds, 1),
-        "start_seconds": round(ready - start, 1),
-        "bytes_per_second": round(new["input_bytes"] / max(seconds - (ready - start), 0.001)),
+        "start_seconds": round(start_seconds, 1),
+        "bytes_per_second": round(new["input_bytes"] / max(seconds - start_seconds, 0.001)),
         **asdict(done),
         "new": new,
     }
-    return Answer(
-        facts, lambda out: _show(facts, out), 0 if facts["ok"] or not stop.interrupt else status_of(stop.interrupt)
-    )
 
 
 def _ingest(

@@ -146,6 +146,31 @@ class Preview:
         problem = None if self.problem is None else str(self.problem)
         return DryRun(tuple(batches), left_out, sample, problem, tuple(self.notes))
 
+    def is_idle(self) -> bool:
+        """Tell whether the ingest has nothing to do: what was planned is committed and visible, and nothing has come.
+
+        Only looks, as `run` does. False also where that is for a driver to say: what was read is to be taken away, files are
+        followed, or some are there that are too new to be read.
+        """
+        options = parse(LIVE_SOURCE, {**self.source, **self.carried}, what="source")
+        query, numbers = self.checkpoint.query_id(), self.checkpoint.numbers("offsets")
+        if options["follow"] or options["cleanSource"] != "off" or query is None or not numbers:
+            return False
+        ledger = self.sink_of(query).ledger
+        look = ledger.look()
+        head = ledger.head(look)
+        is_settled = look.is_published(head) and not head.open and head.last_batch(query) == numbers[-1]
+        if not is_settled or in_flight(self.checkpoint) is not None:
+            return False
+        planner = configured.planner(options, self.stage.reading, dry=True)
+        assert isinstance(planner, Planner)  # noqa: S101 - another one is of files that are followed
+        planner.prepare_available_now()
+        start = self._offset(numbers[-1])
+        if planner.latest(start) != start:
+            return False
+        standing = planner.standing()
+        return not (standing.held or standing.future)
+
     def _check_late(self, standing: NotReadYet) -> None:
         """Have late files that no offset tells of be the problem, where the option says so."""
         numbers = self.checkpoint.numbers("offsets")

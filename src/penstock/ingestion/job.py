@@ -287,6 +287,35 @@ def check(
     job.prepare()
 
 
+def idle(
+    src: str,
+    dst: str,
+    *,
+    source: Mapping[str, Any],
+    sink: Mapping[str, Any],
+    transform: Transform | str | None = None,
+    checkpoint: str | None = None,
+) -> Ingested | None:
+    """Return how far an ingest is that has nothing to do, without Spark; `None`: it has, or only Spark can tell.
+
+    Most of the runs of a schedule are of this kind, and the start of Spark is nearly all that they cost. For a first run
+    nothing is looked at: it has something to do.
+    """
+    if not is_known(source.get("schema")):
+        return None
+    job = _Job(src, dst, dict(source), dict(sink), checkpoint)
+    if job.batch() < 0:
+        return None
+    try:
+        job.describe(transform, tasks=1)
+        if not job.preview().is_idle():
+            return None
+    except errors.PenstockError:  # the run itself says so, in its own words
+        return None
+    job.begin_account()
+    return job.state()
+
+
 @named
 def dry_run(
     src: str | os.PathLike[str],
@@ -402,8 +431,7 @@ class _Job:
         carried = self._source | self._carried() | {"tasks": str(self._tasks)}
         self._abandon_changed_plan()
         self._checkpoint.forget_unfinished()
-        if name := self._checkpoint.query_id():
-            self._accounted = self.sink(name).ledger.head().account
+        self.begin_account()
         keeper.sweep()
         frame = spark.readStream.format("penstock").options(**carried).load()
         writer = frame.writeStream.format("penstock").options(**self._sink, **{STAGE: self._stage.text})
@@ -411,6 +439,15 @@ class _Job:
         watched = None if every is None else f"{round(every * 1000)} milliseconds"
         writer = writer.trigger(processingTime=watched) if watched else writer.trigger(availableNow=True)
         return writer.start()
+
+    def begin_account(self) -> None:
+        """Have `state` tell what is to be said of the rows that come from now on."""
+        if name := self._checkpoint.query_id():
+            self._accounted = self.sink(name).ledger.head().account
+
+    def batch(self) -> int:
+        """Return the last batch that Spark has noted as committed, -1 if there is none."""
+        return max(self._checkpoint.numbers("commits"), default=-1)
 
     def _abandon_changed_plan(self) -> None:
         """Have a batch planned anew that was planned but never decided, if files of its plan have changed since.
@@ -473,7 +510,7 @@ class _Job:
 
     def state(self, *, waiting: bool = False) -> Ingested:
         """Return how far it is, from the checkpoint and the ledger."""
-        batch = max(self._checkpoint.numbers("commits"), default=-1)
+        batch = self.batch()
         offset = self._offset(batch) if batch >= 0 else {}
         files, size = offset.get("read", (0, 0))
         left_files, left_size = offset.get("left", (0, 0))

@@ -1,0 +1,169 @@
+"""An ingest that has nothing to do: without Spark, and only where a run of Spark's would find the same."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import penstock as public
+from penstock.ingestion.job import idle
+from tests.support.stage import Stage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from penstock.ingestion.job import Ingested
+    from tests.cli.conftest import Pipeline
+
+
+def look(query: Pipeline, **source: str) -> Ingested | None:
+    """Return what an ingest that goes on where the pipeline is has to do."""
+    sides = {"source": query.source | source, "sink": {"sinkId": query.query} | query.sink_options}
+    return idle(str(query.src), str(query.dst), **sides, checkpoint=str(query.checkpoint))
+
+
+def dated(path: Path, seconds: float) -> None:
+    """Have a file be as old as that."""
+    os.utime(path, (time.time() - seconds,) * 2)
+
+
+def a_file_has_come(query: Pipeline) -> None:
+    query.put("c", "three")
+
+
+def a_file_has_changed(query: Pipeline) -> None:
+    dated(query.put("b", "another"), 30)
+
+
+def a_file_is_too_new(query: Pipeline) -> None:
+    (query.src / "c").write_text("three\n")
+
+
+def a_file_is_of_the_future(query: Pipeline) -> None:
+    dated(query.put("c", "three"), -4000)
+
+
+def a_file_is_late(query: Pipeline) -> None:
+    dated(query.put("c", "three"), 1e7)
+
+
+def a_batch_is_in_flight(query: Pipeline) -> None:
+    (query.checkpoint / "commits/0").unlink()
+
+
+def a_batch_is_open(query: Pipeline) -> None:
+    query.put("c", "three")
+    query.run(finish=False)
+
+
+def files_are_not_visible(query: Pipeline) -> None:
+    """As a power cut leaves it: the note that all is visible is gone, so that somebody has to look."""
+    (note,) = sorted((query.dst / "_penstock/q").rglob("*.published"))[-1:]
+    note.unlink()
+
+
+def the_output_is_gone(query: Pipeline) -> None:
+    query.dst.rename(query.root / "away")
+    query.dst.mkdir()
+    (query.dst / "_penstock").mkdir()
+    (query.root / "away/_penstock/checkpoint-q").rename(query.checkpoint)
+
+
+def an_offset_is_damaged(query: Pipeline) -> None:
+    (query.checkpoint / "offsets/0").write_text("v1\n{}\n{}\n")
+
+
+def the_checkpoint_is_new(query: Pipeline) -> None:
+    query.checkpoint.rename(query.root / "kept")
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        a_file_has_come,
+        a_file_has_changed,
+        a_file_is_too_new,
+        a_file_is_of_the_future,
+        a_file_is_late,
+        a_batch_is_in_flight,
+        a_batch_is_open,
+        files_are_not_visible,
+        the_output_is_gone,
+        an_offset_is_damaged,
+        the_checkpoint_is_new,
+    ],
+    ids=lambda event: event.__name__,
+)
+def test_spark_is_asked_where(pipeline: Callable[..., Pipeline], event: Callable[[Pipeline], None]) -> None:
+    """Whatever has happened since, if somebody has to do or to say something about it, it is Spark's run."""
+    query = pipeline(source={"settle": "10s"})
+    query.put("a", "one")
+    query.put("b", "two")
+    assert look(query) is None  # the first run
+    query.run()
+    state = look(query)
+    assert state is not None
+    assert (state.batch, state.rows, state.output_files, state.input_files, state.open_rows) == (0, 2, 1, 2, 0)
+    event(query)
+    assert look(query) is None
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"cleanSource": "delete"}, {"format": "json", "schema": "note varchar(3)"}],
+    ids=["clean", "schema"],
+)
+def test_what_only_spark_can_do(pipeline: Callable[..., Pipeline], options: dict[str, str]) -> None:
+    """What was read is taken away by a run of Spark's, and DDL that only Spark reads is read by it."""
+    query = pipeline()
+    query.put("a", "one")
+    query.run()
+    assert look(query) is not None
+    assert look(query, **options) is None
+
+
+def test_late_files_that_are_noted(pipeline: Callable[..., Pipeline]) -> None:
+    """A late file is told once, by a batch; behind that it is no work."""
+    query = pipeline()
+    query.put("a", "one")
+    query.run()
+    a_file_is_late(query)
+    assert look(query) is None
+    query.run()
+    state = look(query)
+    assert state is not None
+    assert state.late_files == 1
+
+
+@pytest.mark.spark
+def test_nothing_new_needs_no_java(spark: SparkSession, tmp_path: Path) -> None:
+    """The command says of an ingest that is done what Spark's run says, where there is no Java; with a new file it needs it."""
+    stage = Stage(tmp_path)
+    stage.put("a.json", '{"id":1}', '{"id":2,"x":3}')
+    source, sink = {"format": "json", "schema": "id bigint"}, {"format": "parquet"}
+    public.ingest(spark, stage.src, stage.dst, source=source, sink=sink)
+    again = public.ingest(spark, stage.src, stage.dst, source=source, sink=sink)
+    flags = ("--format", "json", "--schema", "id bigint", "--to", "parquet", "--json")
+    command = [sys.executable, "-m", "penstock.cli", "ingest", str(stage.src), str(stage.dst), *flags]
+    without = os.environ | {"JAVA_HOME": str(tmp_path), "PATH": str(tmp_path)}
+
+    def run() -> tuple[int, dict[str, Any]]:
+        ended = subprocess.run(command, env=without, capture_output=True, text=True, check=False)
+        facts: dict[str, Any] = json.loads(ended.stdout.splitlines()[-1])
+        return ended.returncode, facts
+
+    status, facts = run()
+    assert (status, facts["event"], facts["start_seconds"], facts["new"]["rows"]) == (0, "done", 0, 0)
+    expected = json.loads(json.dumps(vars(again)))
+    assert {name: facts[name] for name in expected} == expected
+    stage.put("b.json", '{"id":3}')
+    assert run()[0] != 0
