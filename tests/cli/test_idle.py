@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 def look(query: Pipeline, **source: str) -> Ingested | None:
     """Return what an ingest that goes on where the pipeline is has to do."""
-    sides = {"source": query.source | source, "sink": {"sinkId": query.query} | query.sink_options}
-    return idle(str(query.src), str(query.dst), **sides, checkpoint=str(query.checkpoint))
+    given, sink = query.source | source, {"sinkId": query.query} | query.sink_options
+    return idle(str(query.src), str(query.dst), source=given, sink=sink, checkpoint=str(query.checkpoint))
 
 
 def dated(path: Path, seconds: float) -> None:

@@ -304,16 +304,13 @@ def idle(
     if not is_known(source.get("schema")):
         return None
     job = _Job(src, dst, dict(source), dict(sink), checkpoint)
-    if job.batch() < 0:
-        return None
     try:
-        job.describe(transform, tasks=1)
-        if not job.preview().is_idle():
+        if job.state().batch < 0:
             return None
+        job.describe(transform, tasks=1)
+        return job.state() if job.preview().is_idle() else None
     except errors.PenstockError:  # the run itself says so, in its own words
         return None
-    job.begin_account()
-    return job.state()
 
 
 @named
@@ -381,6 +378,8 @@ class _Job:
             msg = "growing=true has no place for what is set aside: leave badRecords, badFiles and changedFiles out, or growing"
             raise OptionError(msg)
         sink.check(stage.schema)
+        if name := self._checkpoint.query_id():
+            self._accounted = self.sink(name).ledger.head().account
 
     def _notes(self) -> SchemaNotes:
         """Return where the schema is noted."""
@@ -431,7 +430,6 @@ class _Job:
         carried = self._source | self._carried() | {"tasks": str(self._tasks)}
         self._abandon_changed_plan()
         self._checkpoint.forget_unfinished()
-        self.begin_account()
         keeper.sweep()
         frame = spark.readStream.format("penstock").options(**carried).load()
         writer = frame.writeStream.format("penstock").options(**self._sink, **{STAGE: self._stage.text})
@@ -439,15 +437,6 @@ class _Job:
         watched = None if every is None else f"{round(every * 1000)} milliseconds"
         writer = writer.trigger(processingTime=watched) if watched else writer.trigger(availableNow=True)
         return writer.start()
-
-    def begin_account(self) -> None:
-        """Have `state` tell what is to be said of the rows that come from now on."""
-        if name := self._checkpoint.query_id():
-            self._accounted = self.sink(name).ledger.head().account
-
-    def batch(self) -> int:
-        """Return the last batch that Spark has noted as committed, -1 if there is none."""
-        return max(self._checkpoint.numbers("commits"), default=-1)
 
     def _abandon_changed_plan(self) -> None:
         """Have a batch planned anew that was planned but never decided, if files of its plan have changed since.
@@ -510,7 +499,7 @@ class _Job:
 
     def state(self, *, waiting: bool = False) -> Ingested:
         """Return how far it is, from the checkpoint and the ledger."""
-        batch = self.batch()
+        batch = max(self._checkpoint.numbers("commits"), default=-1)
         offset = self._offset(batch) if batch >= 0 else {}
         files, size = offset.get("read", (0, 0))
         left_files, left_size = offset.get("left", (0, 0))
