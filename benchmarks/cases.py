@@ -16,8 +16,9 @@ from benchmarks.figures import Figure, Series
 from benchmarks.jobs import Job
 from benchmarks.measure import MB, Bench, Contender, about, checked, job, process, together, warm
 from benchmarks.memory import Watch
-from benchmarks.output import WrongResult
+from benchmarks.output import Same, WrongResult
 from benchmarks.room import Worker, clear, ensure_archive, worker
+from benchmarks.shapes import SHAPES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -26,6 +27,7 @@ SPARK = "Spark"
 INGEST = "penstock.ingest"
 PLAIN = "penstock source and sink"
 _JSON_BYTES = 400 * MB
+_SHAPE_BYTES = 150 * MB
 TEXT_BYTES = 1000 * MB
 PARTS = 4
 ROUNDS_TO_WARM = 2  # the first query of a session loads classes and starts workers, the second still compiles
@@ -118,6 +120,31 @@ def _text_text(bench: Bench) -> list[Figure]:
 def _csv_parquet(bench: Bench) -> list[Figure]:
     data = bench.data("csv", _JSON_BYTES, PARTS)
     return _warm(bench, "csv-parquet", "CSV to Parquet, warm session", data, "parquet", limit=2)
+
+
+@case(
+    "shapes",
+    "JSON lines of shapes that nobody tuned for to Parquet, both in a session that is up, the worst first: "
+    + "; ".join(shape.about for shape in SHAPES.values())
+    + ". Both outputs must hold the same rows, by a third engine.",
+)
+def _shapes(bench: Bench) -> list[Figure]:
+    figures = []
+    with sessions(bench, "ingest") as (theirs, ours):
+        for name, shape in SHAPES.items():
+            data = bench.data(name, _SHAPE_BYTES, PARTS)
+            same = Same(data.rows)
+            contenders = [
+                Contender(each.label, each.run, same)
+                for each in (
+                    warm(SPARK, theirs, "spark", data, "parquet"),
+                    warm(INGEST, ours, "ingest", data, "parquet"),
+                )
+            ]
+            spark, mine = bench.alternate(contenders, drop=ROUNDS_TO_WARM)
+            what = f"JSON to Parquet, {shape.about}"
+            figures.append(Figure("shapes", what, mine, spark, "faster", 3, facts(data, mine)))
+    return sorted(figures, key=lambda figure: figure.ratio or 0)
 
 
 @case(

@@ -14,6 +14,8 @@ from dataclasses import asdict, dataclass
 from itertools import count
 from typing import TYPE_CHECKING
 
+from benchmarks.shapes import SHAPES, fields
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
@@ -35,7 +37,7 @@ slowly partition assigned offset committed snapshot written index merged segment
 
 @dataclass(frozen=True)
 class Recipe:
-    """What a data set is made of: about `size` bytes of `form` (text, json, csv) in `files` files of equal size."""
+    """What a data set is made of: about `size` bytes of `form` (text, json, csv, one of `SHAPES`) in `files` files of equal size."""
 
     form: str
     size: int
@@ -80,11 +82,15 @@ def made(recipe: Recipe, root: Path) -> DataSet:
     return DataSet(tuple(paths), str(directory), recipe.form, facts["rows"], facts["bytes"])
 
 
+def format_of(form: str) -> str:
+    """Return the format of the files of a form."""
+    return "json" if form in SHAPES else form
+
+
 def schema(form: str) -> str:
     """Return the records' schema as Spark's JSON."""
     columns = {"value": "string"} if form == "text" else COLUMNS
-    fields = [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in columns.items()]
-    return json.dumps({"type": "struct", "fields": fields})
+    return json.dumps({"type": "struct", "fields": fields(SHAPES[form].columns if form in SHAPES else columns)})
 
 
 def _make(recipe: Recipe, directory: Path) -> None:
@@ -96,7 +102,7 @@ def _make(recipe: Recipe, directory: Path) -> None:
     rows = size = 0
     records = _records(recipe.form, random.Random(f"{recipe.seed}/{recipe.form}"))  # noqa: S311 - repeatable, not secret
     for number in range(recipe.files):
-        path = making / f"part-{number:06d}.{_EXTENSION[recipe.form]}"
+        path = making / f"part-{number:06d}.{_EXTENSION[format_of(recipe.form)]}"
         with path.open("wb") as file:
             for block, lines in _blocks(records, recipe.form, recipe.size // recipe.files):
                 file.write(block)
@@ -125,6 +131,8 @@ def _blocks(records: Iterator[bytes], form: str, size: int) -> Iterator[tuple[by
 
 def _records(form: str, chance: random.Random) -> Iterator[bytes]:
     """Yield records for ever."""
+    if form in SHAPES:
+        return SHAPES[form].records(chance)
     return {"text": _log_lines, "json": _json_lines, "csv": _csv_lines}[form](chance)
 
 

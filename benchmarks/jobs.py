@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from benchmarks.data import schema
+from benchmarks.data import format_of, schema
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -97,9 +97,9 @@ def _query(spark: SparkSession, job: Job, **trigger: Any) -> StreamingQuery:  # 
     from pyspark.sql.types import StructType  # noqa: PLC0415 - not in the process of the other contender
 
     own = job.engine == "spark"
-    reader = spark.readStream.format(job.form if own else "penstock").options(**job.source)
+    reader = spark.readStream.format(format_of(job.form) if own else "penstock").options(**job.source)
     reader = reader.schema(StructType.fromJson(json.loads(schema(job.form))))
-    frame = (reader if own else reader.option("format", job.form)).load(job.src)
+    frame = (reader if own else reader.option("format", format_of(job.form))).load(job.src)
     writer = frame.writeStream.format(job.to if own else "penstock").option("checkpointLocation", job.checkpoint)
     return (writer if own else writer.option("format", job.to)).trigger(**trigger).start(job.dst)
 
@@ -107,7 +107,7 @@ def _query(spark: SparkSession, job: Job, **trigger: Any) -> StreamingQuery:  # 
 def _ingest_source(job: Job) -> dict[str, Any]:
     from pyspark.sql.types import StructType  # noqa: PLC0415 - not in the process of the other contender
 
-    return {"format": job.form, "schema": StructType.fromJson(json.loads(schema(job.form))), **job.source}
+    return {"format": format_of(job.form), "schema": StructType.fromJson(json.loads(schema(job.form))), **job.source}
 
 
 def trickle(spark: SparkSession, job: Job, *, batches: int) -> list[float]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 _BLOCK_BYTES = 8 << 20
 _POLL_SECONDS = 0.2
@@ -38,6 +39,28 @@ def expect(directory: str, form: str, expected: int, *, patience: float = 0) -> 
     if found != expected:
         msg = f"{directory} holds {found:,} rows, expected {expected:,}"
         raise WrongResult(msg)
+
+
+class Same:
+    """The check that outputs of Parquet hold the same rows, and `rows` of them, in whatever order and files: by DuckDB."""
+
+    def __init__(self, rows: int) -> None:
+        self._rows = rows
+        self._first: tuple[Any, ...] | None = None
+
+    def __call__(self, output: Path) -> None:
+        """Raise `WrongResult` if this output is not like the first one."""
+        import duckdb  # noqa: PLC0415 - counting lines needs no engine
+
+        query = (
+            "select count(*), bit_xor(hash(t)), sum(hash(t)::hugeint) from read_parquet(?, hive_partitioning=false) t"
+        )
+        counted = duckdb.execute(query, [list(visible(str(output)))]).fetchone()
+        assert counted is not None
+        self._first = self._first or counted
+        if counted != self._first or counted[0] != self._rows:
+            msg = f"{output}: expected {self._rows:,} rows like {self._first}, found {counted}"
+            raise WrongResult(msg)
 
 
 def _lines(path: str) -> int:

@@ -16,20 +16,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.json as arrow_json
 import pyarrow.parquet as pq
 import pytest
 from rich.console import Console
 
 from benchmarks.alone import halves
 from benchmarks.cases import CASES
-from benchmarks.data import COLUMNS, LONG_AGO, DataSet, Recipe, backlog, made
+from benchmarks.data import COLUMNS, LONG_AGO, DataSet, Recipe, backlog, made, schema
 from benchmarks.figures import Figure, Series, shown, spread
 from benchmarks.measure import Bench, Contender
 from benchmarks.memory import Watch
-from benchmarks.output import WrongResult, expect, rows
+from benchmarks.output import Same, WrongResult, expect, rows
 from benchmarks.profiling import share_of
 from benchmarks.report import Report, Taken, draw, drawn, markdown, speeds, table
 from benchmarks.room import REPOSITORY, ContenderFailed, Room, environment, worker
+from benchmarks.shapes import SHAPES
+from penstock.formats.schema import to_arrow
 from penstock.session import archive
 
 if TYPE_CHECKING:
@@ -148,6 +151,17 @@ def test_json_records_are_what_the_schema_says(tmp_path: Path) -> None:
     assert any('"' in record["msg"] for record in records)
 
 
+@pytest.mark.parametrize("form", SHAPES)
+def test_shapes_have_their_columns(tmp_path: Path, form: str) -> None:
+    """Another parser reads each shape by its schema, without a key that it does not know; a seed gives the same bytes."""
+    data = made(Recipe(form, 200_000, 1), tmp_path / "one")
+    assert digest(made(Recipe(form, 200_000, 1), tmp_path / "two")) == digest(data)
+    how = arrow_json.ParseOptions(to_arrow(schema(form)), unexpected_field_behavior="error")
+    table = arrow_json.read_json(data.paths[0], arrow_json.ReadOptions(block_size=1 << 20), how)
+    assert table.num_rows == data.rows
+    assert all(column.null_count < data.rows for column in table.columns)
+
+
 def test_csv_records_are_rfc_4180(tmp_path: Path) -> None:
     """Each file has a header and rows of as many fields, some of them quoted with quotes inside."""
     data = made(Recipe("csv", 300_000, 2), tmp_path)
@@ -201,6 +215,20 @@ def test_values_that_became_null_are_an_error(tmp_path: Path) -> None:
     pq.write_table(pa.table({"a": [1, None]}), tmp_path / "part.parquet")
     with pytest.raises(WrongResult, match="nulls in a"):
         rows(str(tmp_path), "parquet")
+
+
+def test_outputs_that_differ_in_a_value_are_an_error(tmp_path: Path) -> None:
+    """Order and files do not matter to the comparison of two outputs, a value and a row twice do."""
+    outputs = {"first": [1, 2, 2], "other order": [2, 1, 2], "value": [1, 2, 3], "row": [1, 2, 2, 2]}
+    same = Same(3)
+    for name, values in outputs.items():
+        (tmp_path / name).mkdir()
+        pq.write_table(pa.table({"a": [{"b": value} for value in values]}), tmp_path / name / "part.parquet")
+    same(tmp_path / "first")
+    same(tmp_path / "other order")
+    for name in ("value", "row"):
+        with pytest.raises(WrongResult, match="like"):
+            same(tmp_path / name)
 
 
 # -- taking turns ----------------------------------------------------------------------------------------------------
