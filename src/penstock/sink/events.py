@@ -158,6 +158,14 @@ class EventLog:
         """
         return self._again(lambda: self._after(start, limit, until))
 
+    def between(self, start: Position, end: Position) -> list[Event]:
+        """Return the events from `start` up to `end`, which were given before. Raises `EventsLost` if they are others, or fewer."""
+        events = self.after(start, end.count - start.count)
+        if (events[-1].behind if events else start) != end:
+            msg = f"events {start.count} to {end.count - 1} of {self._place} are not those that were planned: it is another one; {_REMEDY}"
+            raise EventsLost(msg)
+        return events
+
     def _after(self, start: Position, limit: int | None, until: int | None) -> list[Event]:
         view = self._view()
         if start.count > view.visible:
