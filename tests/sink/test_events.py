@@ -48,7 +48,7 @@ class Reader:
         if restarted:
             self._log = events_of(self.sink)
         given = self._log.after(self.at, limit)
-        assert [event.number for event in given] == list(range(self.at.count, self.at.count + len(given)))
+        assert [event.number for event in given] == list(range(self.at.number, self.at.number + len(given)))
         self.paths += (paths := [event.file.path for event in given])
         self.at = given[-1].behind if given else self.at
         return paths
@@ -79,15 +79,15 @@ def test_every_file_is_given_once_in_the_order_of_the_ledger(
     """Two readers, one that keeps up and one that lags behind many folds, are given every file once, in order."""
     sink = each_file(output)
     eager, lazy = Reader(sink), Reader(sink)
-    for number in range(40):
+    for number in range(24):
         run(output, sink, range(number, number + 1), files=2)
         while eager.read(limit, restarted=restarted):
             pass
     while lazy.read(limit, restarted=restarted):
         pass
-    assert len(history(sink)) == 54
+    assert len(history(sink)) == 32
     assert eager.paths == lazy.paths == history(sink)
-    assert len(sink.ledger.look().folds) > 5
+    assert len(sink.ledger.look().folds) > 3
 
 
 def test_what_lies_between_two_positions_does_not_change_when_it_is_folded(output: Output, folds_of_four: None) -> None:
@@ -95,7 +95,7 @@ def test_what_lies_between_two_positions_does_not_change_when_it_is_folded(outpu
     sink = each_file(output)
     run(output, sink, range(4), files=2)
     before = events_of(sink).after(Position())
-    run(output, sink, range(4, 40))
+    run(output, sink, range(4, 20))
     again = events_of(sink).after(Position(), len(before))
     assert again == before
     assert sink.ledger.look().folded > (before[-1].record or 0) > 0
@@ -137,14 +137,14 @@ def test_event_waits_until_its_file_is_visible(output: Output) -> None:
 def test_work_is_what_is_new(output: Output, folds_of_four: None) -> None:
     """Whatever the history: to see that nothing is new is one listing and one record, and what is new is read once."""
     sink = each_file(output)
-    run(output, sink, range(60))
+    run(output, sink, range(30))
     storage = CountingStorage(output.storage, str(output.root))
-    reader = Reader(Sink(storage, sink.root, sink.options, "s"))  # type: ignore[arg-type]  # it passes every verb on
+    reader = Reader(Sink(storage, sink.root, sink.options, "s"))
     reader.read()
     storage.asked.clear()
     assert reader.read() == []
     assert sum(storage.asked.values()) == 2, storage.asked
-    run(output, sink, range(60, 61))
+    run(output, sink, range(30, 31))
     assert len(reader.read()) == 1
     assert sum(storage.asked.values()) <= 8, storage.asked
     late = Reader(reader.sink, reader.at)
@@ -156,10 +156,10 @@ def test_work_is_what_is_new(output: Output, folds_of_four: None) -> None:
 def test_folds_of_an_earlier_version_are_counted_down(output: Output, folds_of_four: None) -> None:
     """Folds without totals, as they were: every file is given once, in order; of which record is not said."""
     sink = each_file(output)
-    run(output, sink, range(40), files=2)
+    run(output, sink, range(24), files=2)
     for name in sink.ledger.look().folds:
         as_it_was(output.root / f"_penstock/s/ledger/{name}")
-    for start in (0, 1, 7, 20, 50):
+    for start in (0, 1, 7, 20, 30):
         whole = events_of(sink).after(Position())
         position = whole[start - 1].behind if start else Position()
         given = events_of(sink).after(position)
@@ -211,7 +211,7 @@ def test_history_that_somebody_removed(output: Output, folds_of_four: None) -> N
     run(output, sink, range(20))
     reader = Reader(sink)
     reader.read()
-    run(output, sink, range(20, 40))
+    run(output, sink, range(20, 30))
     first, second = sink.ledger.look().folds[:2]
     folder = output.root / "_penstock/s/ledger"
     (folder / second).rename(folder.parent / second)
@@ -235,7 +235,7 @@ def test_record_that_is_missing_is_damage(output: Output) -> None:
 def test_begin_at_a_record(output: Output, folds_of_four: None) -> None:
     """A reader may begin at any record, folded or not; one that is unknown is refused with those that there are."""
     sink = each_file(output)
-    run(output, sink, range(40), files=2)
+    run(output, sink, range(24), files=2)
     log, whole = events_of(sink), events_of(sink).after(Position())
     head = sink.ledger.head().n
     for n in range(1, head + 1):

@@ -93,7 +93,9 @@ def test_begin_at_a_record_of_one_sink(output: Output) -> None:
     publish(output, "a", batch=1)
     assert stream(output, source(output).begin(str(n + 1)))[1] == [["a 1 0"]]
     publish(output, "b")
-    with pytest.raises(OptionError, match="is a record of one sink; there are: a, b; expected one of them, such as a:12"):
+    with pytest.raises(
+        OptionError, match="is a record of one sink; there are: a, b; expected one of them, such as a:12"
+    ):
         source(output).begin("1")
     assert stream(output, source(output).begin(f"a:{n + 1}"))[1] == [["a 1 0"]]
     assert stream(output, source(output, "b").begin("1"))[1][0][-1] == "b 0 0"
@@ -149,15 +151,21 @@ def test_what_is_set_aside_is_no_event(output: Output) -> None:
     begun = sink.begin("d1", batch := Batch(QUERY, 0, "0", final=True))
     aside = Aside()
 
-    def rows() -> Iterator[pa.RecordBatch]:
+    def given() -> Iterator[pa.RecordBatch]:
         aside.take(about_records("/in/a", np.array([0]), pa.array([b"bad"], pa.binary()), ["odd"]))
         yield from output.batches(["good"])
 
-    sink.commit(batch, [sink.write(begun, QUERY, 0, 0, TEXT, rows(), aside=aside)])
+    sink.commit(batch, [sink.write(begun, QUERY, 0, 0, TEXT, given(), aside=aside)])
     state = sink.ledger.head()
     (file,) = (file for file in state.finished if not file.is_aside)
     assert len(state.finished) == 2
     begin = source(output).begin()
     rows = eventrows.batch(source(output).events(begin, source(output).plan(begin)), "/out").to_pylist()
     assert [row["path"] for row in rows] == [f"/out/{file.path}"]
-    assert rows[0] == rows[0] | {"event": "published", "bucket": "", "rows": 1, "digest": file.digest, "record": state.n}
+    assert rows[0] == rows[0] | {
+        "event": "published",
+        "bucket": "",
+        "rows": 1,
+        "digest": file.digest,
+        "record": state.n,
+    }

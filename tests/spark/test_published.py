@@ -71,9 +71,10 @@ def test_what_cannot_be_told_is_an_error_of_ours(spark: SparkSession, stage: Sta
         with pytest.raises(PySparkException) as refused:
             read(spark, stage, **{name: value})
         assert isinstance(errors.of(refused.value), OptionError)
+    frame = reader.schema("path string").load(str(stage.dst))
+    query = frame.writeStream.format("noop").option("checkpointLocation", str(stage.root / "c")).start()
     with pytest.raises(PySparkException) as refused:
-        frame = reader.schema("path string").load(str(stage.dst))
-        frame.writeStream.format("noop").option("checkpointLocation", str(stage.root / "c")).start().awaitTermination()
+        query.awaitTermination()
     assert isinstance(error := errors.of(refused.value), OptionError)
     assert "leave .schema(...) out" in error.message
     read(spark, stage)

@@ -36,9 +36,10 @@ once. When nothing is new that is one listing and one record.
 from __future__ import annotations
 
 from bisect import bisect_right
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from itertools import chain, pairwise, repeat
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import xxhash
 
@@ -46,19 +47,22 @@ from penstock.errors import DamagedState, EventsLost, NotThere, OptionError
 from penstock.query.records import canonical
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from penstock.sink.ledger import FinishedFile, Fold, Ledger, Look, State
 
 PUBLISHED = "published"
+_Outcome = TypeVar("_Outcome")
 _TRIES = 5
-_REMEDY = "begin anew with a new checkpoint, and with startingFrom=earliest or latest, or restore the ledger from a copy"
+_REMEDY = (
+    "begin anew with a new checkpoint, and with startingFrom=earliest or latest, or restore the ledger from a copy"
+)
 
 
 class Position(NamedTuple):
-    """A place in the events of one sink: how many come before it, and the mark of the last of these; "" if there is none."""
+    """A place in the events of one sink: the number of the next one, and the mark of the one before; "" if there is none."""
 
-    count: int = 0
+    number: int = 0
     mark: str = ""
 
 
@@ -160,26 +164,28 @@ class EventLog:
 
     def between(self, start: Position, end: Position) -> list[Event]:
         """Return the events from `start` up to `end`, which were given before. Raises `EventsLost` if they are others, or fewer."""
-        events = self.after(start, end.count - start.count)
+        events = self.after(start, end.number - start.number)
         if (events[-1].behind if events else start) != end:
-            msg = f"events {start.count} to {end.count - 1} of {self._place} are not those that were planned: it is another one; {_REMEDY}"
+            msg = (
+                f"events {start.number} to {end.number - 1} of {self._place} are not those that were planned; {_REMEDY}"
+            )
             raise EventsLost(msg)
         return events
 
     def _after(self, start: Position, limit: int | None, until: int | None) -> list[Event]:
         view = self._view()
-        if start.count > view.visible:
+        if start.number > view.visible:
             msg = (
-                f"{start.count} events of {self._place} were given, and it has {view.visible}: it was emptied, or put back from an older "
+                f"{start.number} events of {self._place} were given, and it has {view.visible}: it was emptied, or put back from an older "
                 f"copy; {_REMEDY}"
             )
             raise EventsLost(msg)
-        ends = [view.visible, *([] if limit is None else [start.count + limit]), *([] if until is None else [until])]
-        end = max(min(ends), start.count)
-        if end == start.count and self._last == start:
+        ends = [view.visible, *([] if limit is None else [start.number + limit]), *([] if until is None else [until])]
+        end = max(min(ends), start.number)
+        if end == start.number and self._last == start:
             return []
-        events = list(self._between(view, max(start.count - 1, 0), end))
-        if start.count:
+        events = list(self._between(view, max(start.number - 1, 0), end))
+        if start.number:
             self._check(events.pop(0), start)
         self._last = events[-1].behind if events else start
         return events
@@ -187,27 +193,29 @@ class EventLog:
     def _check(self, before: Event, start: Position) -> None:
         if before.behind != start:
             msg = (
-                f"event {before.number} of {self._place} is {before.file.path!r}, and is not the one that was given: the ledger was put back "
+                f"event {before.number} of {self._place} is {before.file.path!r}, not the one that was given: the ledger was put back "
                 f"from a copy and written on, or is another one; {_REMEDY}"
             )
             raise EventsLost(msg)
 
-    def _again(self, read: Any) -> Any:  # noqa: ANN401 - a function without arguments, and what it returns
+    def _again(self, read: Callable[[], _Outcome]) -> _Outcome:
         """Return what `read` returns; a live query folds and adds records meanwhile, so one look may not be enough."""
-        for left in reversed(range(_TRIES)):
-            try:
+        for _ in range(_TRIES - 1):
+            with suppress(NotThere):
                 return read()
-            except NotThere as error:
-                if not left:
-                    msg = f"{error.message}; restore the ledger from a copy, nothing was changed"
-                    raise DamagedState(msg) from error
-        raise AssertionError
+        try:
+            return read()
+        except NotThere as error:
+            msg = f"{error.message}; restore the ledger from a copy, nothing was changed"
+            raise DamagedState(msg) from error
 
     def _view(self) -> _View:
         look = self._ledger.look()
         head = self._ledger.head(look)
         known, write = self._head
-        if head.n < known or (head.n == known and head.write != write):  # it was put back: what is remembered is not of it
+        if head.n < known or (
+            head.n == known and head.write != write
+        ):  # it was put back: what is remembered is not of it
             self._starts.clear()
             self._last = None
         self._head = (head.n, head.write)
@@ -246,20 +254,22 @@ class EventLog:
                 raise EventsLost(msg)
 
     def _events(self, view: _View, block: str | int) -> Iterator[Event]:
-        number = self._start(view, block)
+        start = self._start(view, block)
         if isinstance(block, int):
             state = view.head if block == view.head.n else self._ledger.read(block)
-            for number, file in enumerate(state.finished, number):
-                yield Event(self._sink, number, file, state.n, state.time_ns)
+            for place, file in enumerate(state.finished):
+                yield Event(self._sink, start + place, file, state.n, state.time_ns)
             return
         fold = self._ledger.fold(block)
-        for number, (file, of) in enumerate(zip(fold.files, _records_of(fold)), number):
-            yield Event(self._sink, number, file, *of)
+        for place, (file, of) in enumerate(zip(fold.files, _records_of(fold), strict=False)):
+            yield Event(self._sink, start + place, file, *of)
 
     def _start(self, view: _View, block: str | int) -> int:
         """Return how many events come before a block."""
         if block not in self._starts:
-            self._starts[block] = self._start_of_fold(view, block) if isinstance(block, str) else self._start_of(view, block)
+            self._starts[block] = (
+                self._start_of_fold(view, block) if isinstance(block, str) else self._start_of(view, block)
+            )
         return self._starts[block]
 
     def _start_of(self, view: _View, n: int) -> int:

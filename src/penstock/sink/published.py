@@ -69,7 +69,7 @@ class Published:
 
     def ends(self) -> dict[str, int]:
         """Return how many events of each sink are published now: where a run that takes what is there ends."""
-        return {sink: self._log(sink).end().count for sink in self.sinks()}
+        return {sink: self._log(sink).end().number for sink in self.sinks()}
 
     def plan(
         self, start: Mapping[str, Any], limit: int | None = None, until: Mapping[str, int] | None = None
@@ -88,7 +88,9 @@ class Published:
             events = self._log(sink).after(before, room, None if until is None else until.get(sink, 0))
             share = None if share is None else max(share - len(events), 0)
             ahead[sink] = events
-        ends = {sink: events[-1].behind if events else positions.get(sink, Position()) for sink, events in ahead.items()}
+        ends = {
+            sink: events[-1].behind if events else positions.get(sink, Position()) for sink, events in ahead.items()
+        }
         if ends == positions and _BEGIN not in start:
             return dict(start)
         end = _offset(ends)
@@ -107,7 +109,11 @@ class Published:
         else:
             before, behind = _positions(start), _positions(end)
             self._all_there(behind)
-            events = [e for sink in sorted(behind) for e in self._log(sink).between(before.get(sink, Position()), behind[sink])]
+            events = [
+                e
+                for sink in sorted(behind)
+                for e in self._log(sink).between(before.get(sink, Position()), behind[sink])
+            ]
         return [event for event in events if not event.is_aside]
 
     def sinks(self) -> list[str]:
@@ -148,7 +154,7 @@ def _positions(form: Mapping[str, Any]) -> dict[str, Position]:
     """Return what an offset says; `DamagedState` if it is none of ours, or was altered."""
     offset.check({name: value for name, value in form.items() if name != _BEGIN})
     try:
-        return {sink: Position(int(count), str(mark)) for sink, (count, mark) in form["published"].items()}
+        return {sink: Position(int(number), str(mark)) for sink, (number, mark) in form["published"].items()}
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         msg = (
             f"the offset in the checkpoint is none of a stream of published files: {error!r}; another source has written it; use that one, "
