@@ -227,6 +227,14 @@ def event_starting(value: str, name: str) -> str:
     return value
 
 
+def function_name(value: str, name: str) -> str:
+    """Return what names a function of a module; nothing is loaded."""
+    if not re.fullmatch(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*", value):
+        msg = f"{name}={value!r}: expected module:function, such as catalogue:register"
+        raise OptionError(msg)
+    return value
+
+
 _IDENTIFIER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
