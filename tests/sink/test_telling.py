@@ -45,6 +45,12 @@ def telling(sink: Sink, catalogue: Catalogue) -> Telling:
     return Telling(sink, "catalogue:register", lambda: catalogue.register)
 
 
+def start(sink: Sink, catalogue: Catalogue) -> None:
+    """Begin a batch as a driver does."""
+    sink.begin("d1")
+    telling(sink, catalogue).begin()
+
+
 def published(output: Output, sink: Sink) -> list[str]:
     """Return the paths of all that was published."""
     return [f"{output.root}/{file.path}" for file in sink.ledger.history()]
@@ -54,7 +60,7 @@ def test_each_file_is_told_once_where_nothing_dies(output: Output) -> None:
     """From the first start with it on, not what was there before: each file in one call, in order, with all that is known."""
     sink, catalogue = output.sink(rollRows="1"), Catalogue()
     output.batch(sink, 0, {0: ["before"]}, mark="0")
-    telling(sink, catalogue).begin()
+    start(sink, catalogue)
     assert catalogue.calls == []
     for number in range(1, 4):
         output.batch(sink, number, {0: ["a", "b"]}, mark=str(number))
@@ -70,15 +76,15 @@ def test_each_file_is_told_once_where_nothing_dies(output: Output) -> None:
 def test_a_death_behind_the_call_tells_again(output: Output) -> None:
     """The driver dies between the call and its note: the next start tells the same again, and nothing is left out."""
     sink, catalogue = output.sink(rollRows="1"), Catalogue()
-    telling(sink, catalogue).begin()
+    start(sink, catalogue)
     output.batch(sink, 0, {0: ["a"]}, mark="0")
     failpoints.arm("sink.told=error")
     with pytest.raises(OSError, match="failpoint"):
         telling(sink, catalogue).tell()
     failpoints.arm("")
-    telling(sink, catalogue).begin()
+    start(sink, catalogue)
     assert catalogue.calls[0] == catalogue.calls[1]
-    telling(sink, catalogue).begin()
+    start(sink, catalogue)
     assert len(catalogue.calls) == 2
 
 
@@ -86,29 +92,29 @@ def test_a_death_behind_the_call_tells_again(output: Output) -> None:
 def test_a_function_that_fails_is_told_again_once_it_is_mended(output: Output) -> None:
     """Its error is in ours, the files are visible; mended and started again it is told of them before anything new."""
     sink, catalogue = output.sink(rollRows="1"), Catalogue()
-    telling(sink, catalogue).begin()
+    start(sink, catalogue)
     output.batch(sink, 0, {0: ["a", "b"]}, mark="0")
     catalogue.broken = True
-    for tell in (telling(sink, catalogue).tell, telling(sink, catalogue).begin):
+    for tell in (telling(sink, catalogue).tell, lambda: start(sink, catalogue)):
         with pytest.raises(
             CallbackFailed, match="failed with ConnectionError: the catalogue is away; told of 2 events"
         ):
             tell()
     assert len(output.visible()) == 2
     catalogue.broken = False
-    telling(sink, catalogue).begin()
+    start(sink, catalogue)
     assert catalogue.paths == published(output, sink)
 
 
 def test_what_others_publish_is_told_by_the_next_start(output: Output) -> None:
     """`finish` calls nobody; the query tells what it published with its next start."""
     sink, catalogue = output.sink(), Catalogue()
-    telling(sink, catalogue).begin()
+    start(sink, catalogue)
     output.batch(sink, 0, {0: ["a"]}, mark="0")
     telling(sink, catalogue).tell()
     Sink.existing(sink.storage, sink.root, "s").finish()
     assert catalogue.calls == []
-    telling(sink, catalogue).begin()
+    start(sink, catalogue)
     assert catalogue.paths == published(output, sink)
 
 
@@ -116,7 +122,7 @@ def test_a_note_that_was_moved_here_is_refused(output: Output) -> None:
     """The note of another number, or a damaged one, is named, and nothing is told."""
     sink, catalogue = output.sink(rollRows="1"), Catalogue()
     output.batch(sink, 0, {0: ["a"]}, mark="0")
-    telling(sink, catalogue).begin()
+    start(sink, catalogue)
     (note,) = (output.root / "_penstock/s").glob("told-*")
     moved = note.rename(note.with_name("told-000000000000007.json"))
     with pytest.raises(DamagedState, match="was moved here"):

@@ -75,8 +75,8 @@ class Telling:
             self._load()(facts)
         except Exception as error:  # what a user's function raises
             msg = (
-                f"onPublish={self._name!r} failed with {type(error).__name__}: {error}; told of {len(facts)} events from {facts[0]['path']!r} "
-                "on, which are published: mend the function and start again, and it is told of them again; or leave onPublish out"
+                f"onPublish={self._name!r} failed with {type(error).__name__}: {error}; told of {len(facts)} events from "
+                f"{facts[0]['path']!r} on, which are published: mend the function and start again, and it is told of them again; or leave onPublish out"
             )
             raise CallbackFailed(msg) from error
 
