@@ -50,7 +50,7 @@ class Reader:
             self._log = events_of(self.sink)
         given = self._log.after(self.at, limit)
         assert [event.number for event in given] == list(range(self.at.number, self.at.number + len(given)))
-        self.paths += (paths := [event.file.path for event in given])
+        self.paths += (paths := [event.path or "" for event in given])
         self.at = given[-1].behind if given else self.at
         return paths
 
@@ -164,7 +164,7 @@ def test_folds_of_an_earlier_version_are_counted_down(output: Output, folds_of_f
         whole = events_of(sink).after(Position())
         position = whole[start - 1].behind if start else Position()
         given = events_of(sink).after(position)
-        assert [event.file.path for event in given] == history(sink)[start:]
+        assert [event.path or "" for event in given] == history(sink)[start:]
     assert whole[0].record is None
 
 
@@ -243,7 +243,7 @@ def test_begin_at_a_record(output: Output, folds_of_four: None) -> None:
     log, whole = events_of(sink), events_of(sink).after(Position())
     head = sink.ledger.head().n
     for n in range(1, head + 1):
-        expected = [event.file.path for event in whole if (event.record or 0) >= n]
+        expected = [event.path or "" for event in whole if (event.record or 0) >= n]
         assert Reader(sink, log.at_record(n)).read() == expected
     assert Reader(sink, log.at_record(head + 1)).read() == []
     with pytest.raises(OptionError, match=f"whose last one is {head}"):

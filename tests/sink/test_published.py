@@ -43,7 +43,7 @@ def stream(output: Output, start: Offset, limit: int | None = None) -> tuple[Off
         end = json.loads(json.dumps(end))  # as Spark keeps it
         events = source(output).events(start, end)
         assert events == source(output).events(start, end)
-        batches.append([(output.root / event.file.path).read_text().strip() for event in events])
+        batches.append([(output.root / (event.path or "")).read_text().strip() for event in events])
         start = end
     return start, batches
 

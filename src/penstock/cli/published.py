@@ -71,5 +71,7 @@ def as_facts(known: dict[str, Any]) -> dict[str, Any]:
 
 
 def _line(facts: Mapping[str, Any]) -> str:
+    if facts["path"] is None:
+        return f"{facts['time']}\t{facts['event']}\t{facts['bucket']}"
     rows = "rows unknown" if facts["rows"] is None else counted(facts["rows"], "row")
     return f"{facts['time'] or '-'}\t{facts['event']}\t{facts['path']}\t{rows}\t{format_size(facts['size'])}"

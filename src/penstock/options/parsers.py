@@ -227,6 +227,15 @@ def event_starting(value: str, name: str) -> str:
     return value
 
 
+def announcements(value: str, name: str) -> tuple[str, ...]:
+    """Return by what a bucket of time that is complete is told: `success-file`, `event`, or both."""
+    words = tuple(part.strip().lower() for part in value.split(","))
+    if not set(words) <= {"success-file", "event"} or len(set(words)) != len(words):
+        msg = f"{name}={value!r}: expected success-file, event, or both, separated by a comma"
+        raise OptionError(msg)
+    return words
+
+
 def function_name(value: str, name: str) -> str:
     """Return what names a function of a module; nothing is loaded."""
     if not re.fullmatch(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*", value):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from penstock.options.formats import DEFAULT, WRITTEN
 from penstock.options.option import Option
 from penstock.options.parsers import (
+    announcements,
     any_text,
     character,
     choice,
@@ -41,6 +42,8 @@ SINK = (
     Option("rollInactivity", "1m", duration_ns, "close a part this long after it was last written"),
     Option("rollBatches", None, count, "close a part after that many batches; 1: every batch"),
     Option("timeZone", "UTC", zone, "zone of the times in bucketBy and fileName"),
+    Option("partitionReady", None, announcements, "success-file, event: how a bucket of time that is complete is told"),
+    Option("partitionReadyDelay", "10m", duration_ns, "how far behind its end the times of rows are then"),
     Option("sinkId", None, identifier, "names the sink's own state; unset: the query id"),
     Option("growing", "false", flag, "one file, or one a bucket, that grows under its readers"),
     Option("onPublish", None, function_name, "module:function that is told what was published, at least once"),

@@ -30,7 +30,7 @@ def named(text: str, option: str) -> Callable[..., Any]:
     """Return the function that a live caller has named as `module:function` by an option. `OptionError` if there is none."""
     module, _, name = text.partition(":")
     try:
-        function: Callable[..., Any] = getattr(importlib.import_module(module), name)
+        function: Any = getattr(importlib.import_module(module), name)
     except Exception as error:  # importing a user's module may raise anything
         msg = (
             f"{option}={text!r} cannot be loaded: {type(error).__name__}: {error}; expected module:function, of a module that the driver's "
@@ -40,7 +40,8 @@ def named(text: str, option: str) -> Callable[..., Any]:
     if not callable(function):
         msg = f"{option}={text!r} is {type(function).__name__}, expected a function"
         raise OptionError(msg)
-    return function
+    called: Callable[..., Any] = function
+    return called
 
 
 def digest(function: Any) -> str:  # noqa: ANN401 - what users gave

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from penstock.sink.ready import Mark
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
@@ -20,19 +22,19 @@ _UNKNOWN_ROWS = -1  # of an adopted file whose footer does not say
 
 def facts(event: Event, root: str) -> dict[str, Any]:
     """Return an event of the output `root` as names and values; `None` where nobody knows, times in ns since the epoch."""
-    file = event.file
-    return {
-        "event": event.kind,
-        "bucket": file.bucket,
+    of_event = {"event": event.kind, "bucket": event.bucket}
+    of_record = {"sink": event.sink, "record": event.record, "time_ns": event.time_ns}
+    file = event.entry
+    if isinstance(file, Mark):
+        return of_event | dict.fromkeys(("path", "size", "rows", "digest", "batches")) | of_record
+    of_file = {
         "path": f"{root}/{file.path}",
         "size": file.bytes,
         "rows": None if file.rows == _UNKNOWN_ROWS else file.rows,
         "digest": file.digest or None,
         "batches": {"first": file.first_batch, "last": file.last_batch},
-        "sink": event.sink,
-        "record": event.record,
-        "time_ns": event.time_ns,
     }
+    return of_event | of_file | of_record
 
 
 def batch(events: Iterable[Event], root: str) -> pa.RecordBatch:

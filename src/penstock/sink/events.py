@@ -38,16 +38,17 @@ from __future__ import annotations
 from bisect import bisect_right
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from itertools import chain, pairwise, repeat
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import xxhash
 
 from penstock.errors import DamagedState, EventsLost, NotThere, OptionError
 from penstock.query.records import canonical
+from penstock.sink.ready import REOPENED, Mark
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from penstock.sink.ledger import FinishedFile, Fold, Ledger, Look, State
 
@@ -68,28 +69,41 @@ class Position(NamedTuple):
 
 @dataclass(frozen=True)
 class Event:
-    """One event. `record` and `time_ns` are those of the ledger's record; `None` where an earlier version has folded it."""
+    """One event: a finished file, or a mark of a bucket of time.
+
+    `record` and `time_ns` are those of the ledger's record; `None` where an earlier version has folded it.
+    """
 
     sink: str
     number: int
-    file: FinishedFile
+    entry: FinishedFile | Mark
     record: int | None = None
     time_ns: int | None = None
 
     @property
     def kind(self) -> str:
-        """Return what has happened, in a word."""
-        return PUBLISHED
+        """Return what has happened, in a word: `published`, `ready`, `reopened`."""
+        return self.entry.kind if isinstance(self.entry, Mark) else PUBLISHED
 
     @property
-    def is_aside(self) -> bool:
-        """Whether it is about lines that were set aside: such an event has its number, and is shown to nobody."""
-        return self.file.is_aside
+    def bucket(self) -> str:
+        """Return the bucket that it is about."""
+        return self.entry.bucket
+
+    @property
+    def path(self) -> str | None:
+        """Return the path of the file, below the output; `None` if it is about a bucket of time."""
+        return None if isinstance(self.entry, Mark) else self.entry.path
+
+    @property
+    def is_shown(self) -> bool:
+        """Whether readers are told: not of what was set aside, nor of buckets of time that tell by `_SUCCESS` alone."""
+        return self.entry.event if isinstance(self.entry, Mark) else not self.entry.is_aside
 
     @property
     def behind(self) -> Position:
         """Return the position behind it."""
-        return Position(self.number + 1, xxhash.xxh3_64_hexdigest(canonical(asdict(self.file))))
+        return Position(self.number + 1, xxhash.xxh3_64_hexdigest(canonical(_form(self.entry))))
 
 
 class _View(NamedTuple):
@@ -153,7 +167,7 @@ class EventLog:
                 f"{fold.first} to {fold.last}; expected {fold.first} or {fold.last + 1}"
             )
             raise OptionError(msg)
-        return start + sum(record.files for record in fold.records if record.n < n)
+        return start + sum(record.files + len(record.marks) for record in fold.records if record.n < n)
 
     def after(self, start: Position, limit: int | None = None, until: int | None = None) -> list[Event]:
         """Return the events from `start` on that are published: at most `limit`, and none with the number `until` or a larger one.
@@ -193,7 +207,7 @@ class EventLog:
     def _check(self, before: Event, start: Position) -> None:
         if before.behind != start:
             msg = (
-                f"event {before.number} of {self._place} is {before.file.path!r}, not the one that was given: the ledger was put back "
+                f"event {before.number} of {self._place} is {_words(before)}, not the one that was given: the ledger was put back "
                 f"from a copy and written on, or is another one; {_REMEDY}"
             )
             raise EventsLost(msg)
@@ -257,12 +271,11 @@ class EventLog:
         start = self._start(view, block)
         if isinstance(block, int):
             state = view.head if block == view.head.n else self._ledger.read(block)
-            for place, file in enumerate(state.finished):
-                yield Event(self._sink, start + place, file, state.n, state.time_ns)
-            return
-        fold = self._ledger.fold(block)
-        for place, (file, of) in enumerate(zip(fold.files, _records_of(fold), strict=False)):
-            yield Event(self._sink, start + place, file, *of)
+            entries = _recorded(state)
+        else:
+            entries = _folded(self._ledger.fold(block))
+        for number, (entry, n, time_ns) in enumerate(entries, start):
+            yield Event(self._sink, number, entry, n, time_ns)
 
     def _start(self, view: _View, block: str | int) -> int:
         """Return how many events come before a block."""
@@ -293,8 +306,33 @@ class EventLog:
         return start
 
 
-def _records_of(fold: Fold) -> Iterator[tuple[int | None, int | None]]:
-    """Yield number and time of the record of each file."""
+def _in_order(files: Sequence[FinishedFile], marks: Sequence[Mark]) -> Iterator[FinishedFile | Mark]:
+    """Yield the entries of a record: late rows reopen a bucket of time before their files are there, which then may be complete."""
+    yield from (mark for mark in marks if mark.kind == REOPENED)
+    yield from files
+    yield from (mark for mark in marks if mark.kind != REOPENED)
+
+
+def _recorded(state: State) -> Iterator[tuple[FinishedFile | Mark, int | None, int | None]]:
+    """Yield the entries of a record with its number and time."""
+    yield from ((entry, state.n, state.time_ns) for entry in _in_order(state.finished, state.ready.marks))
+
+
+def _folded(fold: Fold) -> Iterator[tuple[FinishedFile | Mark, int | None, int | None]]:
+    """Yield the entries of folded records with number and time of their records."""
     if fold.records is None:
-        return repeat((None, None))
-    return chain.from_iterable(repeat((record.n, record.time_ns), record.files) for record in fold.records)
+        yield from ((file, None, None) for file in fold.files)
+        return
+    passed = 0
+    for record in fold.records:
+        files = fold.files[passed : passed + record.files]
+        passed += record.files
+        yield from ((entry, record.n, record.time_ns) for entry in _in_order(files, record.marks))
+
+
+def _form(entry: FinishedFile | Mark) -> dict[str, Any]:
+    return {"mark": list(entry)} if isinstance(entry, Mark) else asdict(entry)
+
+
+def _words(event: Event) -> str:
+    return repr(event.path or event.bucket)

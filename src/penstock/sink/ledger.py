@@ -58,6 +58,7 @@ from penstock.formats.account import Account
 from penstock.formats.aside import Tally
 from penstock.formats.codecs import compress
 from penstock.query.records import checked, signed
+from penstock.sink.ready import Mark, Ready, marks_of
 from penstock.storage import names_at
 
 if TYPE_CHECKING:
@@ -201,7 +202,7 @@ class State:
 
     `n` is its number, `write` the id of the attempt that put it, `parent` that of record n - 1. The totals are rows
     committed, files finished and their bytes since the sink began; `account` is of all these rows. `aside` is what was set
-    aside beside them; its files are among the finished ones.
+    aside beside them; its files are among the finished ones. `ready` is about buckets of time.
     """
 
     sink: str
@@ -224,16 +225,17 @@ class State:
     grown: tuple[Growth, ...] = ()
     account: Account = field(default_factory=Account)
     aside: Tally = field(default_factory=Tally)
+    ready: Ready = field(default_factory=Ready)
 
     @property
     def events(self) -> int:
         """Return how many events the record has, see `sink.events`."""
-        return len(self.finished)
+        return len(self.finished) + len(self.ready.marks)
 
     @property
     def events_before(self) -> int:
         """Return how many events the records before it have."""
-        return self.total_files - self.events
+        return self.total_files + self.ready.total - self.events
 
     def last_batch(self, query: str) -> int:
         """Return the last batch of the query that is committed here, -1 if none is."""
@@ -246,11 +248,12 @@ class State:
 
 @dataclass(frozen=True)
 class FoldedRecord:
-    """What a fold keeps of a record that finished files: its number, its time, and how many files."""
+    """What a fold keeps of a record that has events: its number, its time, how many files, and its marks of buckets of time."""
 
     n: int
     time_ns: int
     files: int
+    marks: tuple[Mark, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -296,7 +299,7 @@ class Look:
 
     def is_published(self, state: State) -> bool:
         """Tell whether it is known that all of a record is visible; one that names nothing has nothing to show."""
-        return not (state.finished or state.grown) or state.n in self.notes
+        return not (state.finished or state.grown or state.ready.marks) or state.n in self.notes
 
 
 class Ledger:
@@ -407,7 +410,7 @@ class Ledger:
             "last": numbers[-1],
             "finished": [asdict(file) for state in states for file in state.finished],
             "before": states[0].events_before,
-            "records": [[state.n, state.time_ns, len(state.finished)] for state in states if state.events],
+            "records": [_folded_form(state) for state in states if state.events],
         }
         try:
             self._storage.put_if_absent(f"{self._directory}/{name}", signed(record))
@@ -450,18 +453,28 @@ def _fold_of(record: dict[str, Any]) -> Fold:
     _check_relative(path for file in files for path in (file.path, file.staged))
     if "records" not in record:
         return Fold(record["first"], record["last"], files)
-    records = tuple(FoldedRecord(*map(int, entry)) for entry in record["records"])
+    records = tuple(
+        FoldedRecord(int(n), int(time_ns), int(count), marks_of(*marks))
+        for n, time_ns, count, *marks in record["records"]
+    )
+    _check_relative(mark.bucket for folded in records for mark in folded.marks)
     if sum(folded.files for folded in records) != len(files):
         msg = f"{len(files)} files, and of its records {sum(folded.files for folded in records)}"
         raise ValueError(msg)
     return Fold(record["first"], record["last"], files, int(record["before"]), records)
 
 
+def _folded_form(state: State) -> list[Any]:
+    """Return what a fold says of a record that has events."""
+    marks = [[list(mark) for mark in state.ready.marks]] if state.ready.marks else []
+    return [state.n, state.time_ns, len(state.finished), *marks]
+
+
 def _form(state: State) -> dict[str, Any]:
     account = state.account.to_json()
     form = asdict(state)
-    del form["account"], form["aside"]
-    beside = {"account": account, "aside": state.aside.to_json()}
+    del form["account"], form["aside"], form["ready"]
+    beside = {"account": account, "aside": state.aside.to_json(), "ready": state.ready.to_json()}
     return form | {name: value for name, value in beside.items() if value}
 
 
@@ -474,6 +487,8 @@ def _state(record: dict[str, Any], path: str) -> State:
         _check_relative(_paths_in(fields))
         fields["account"] = Account.from_json(fields.get("account", {}))
         fields["aside"] = Tally.from_json(fields.get("aside", {}))
+        fields["ready"] = Ready.from_json(fields.get("ready", {}))
+        _check_relative([*fields["ready"].waiting, *(mark.bucket for mark in fields["ready"].marks)])
         fields["batches"] = {query: (batch, mark) for query, (batch, mark) in fields["batches"].items()}
         return State(**fields)
     except (AttributeError, KeyError, TypeError, ValueError) as error:

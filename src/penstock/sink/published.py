@@ -114,7 +114,7 @@ class Published:
                 for sink in sorted(behind)
                 for e in self._log(sink).between(before.get(sink, Position()), behind[sink])
             ]
-        return [event for event in events if not event.is_aside]
+        return [event for event in events if event.is_shown]
 
     def sinks(self) -> list[str]:
         """Return the sinks that have a ledger there; none if nothing was written yet."""

@@ -61,6 +61,7 @@ from penstock.sink.layout import Layout
 from penstock.sink.ledger import STATE_DIRECTORY, Kind, Ledger, aside_bucket
 from penstock.sink.names import NameTemplate
 from penstock.sink.parts import Desk, Origin
+from penstock.sink.ready import Progress
 from penstock.sink.rolling import Limits
 from penstock.sink.sparklog import check_no_log
 from penstock.sink.staging import Staging
@@ -106,13 +107,13 @@ class Sink:
             growing=options["growing"],
             time_format=options["timeFormat"],
         )
-        self.rules = Rules(sink_id, self.limits, names, growing=options["growing"])
+        self.layout = Layout(options, root, goes_on=storage.goes_on)
+        self.rules = Rules(sink_id, self.limits, names, growing=options["growing"], announced=self.layout.announced)
         self.state = f"{root}/{STATE_DIRECTORY}/{sink_id}"
         self.staging = f"{self.state}/staging"
         self.ledger = Ledger(storage, f"{self.state}/ledger", sink_id)
         name = f"sink {sink_id!r} in {root!r}"
         self.committer = Committer(name, storage, root, self.staging, self.ledger)
-        self.layout = Layout(options, root, goes_on=storage.goes_on)
         self._nouns = Nouns(
             f"the ledger of {self.state!r}", "the output directory", "a new checkpoint and an empty directory"
         )
@@ -233,7 +234,7 @@ class Sink:
             except BaseException:  # also a simulated crash: release what is open, then let it pass
                 task.discard()
                 raise
-            counts = count, account or Account(), aside.tally
+            counts = count, account or Account(), aside.tally, task.progress
             return TaskResult(*template, tuple(closed), tuple(left), tuple(consumed), *counts)
 
     def _task(self, begun: Begun, batch: int, writer: int, schema: pa.Schema, attempt: int) -> TaskWriter:
@@ -246,7 +247,10 @@ class Sink:
         desk = Desk(staging, origin, self.limits, begun.ratio, self.root)
         before = [part for part in begun.open if part.writer == writer]
         kind, aside = self.layout.kind(data_schema), _aside_parts(self.sink_id)
-        return TaskWriter(desk, kind, before=before, bucket_by=bucket_by, drop=drop, encode=encode, aside=aside)
+        times = self.layout.time_buckets(schema)
+        return TaskWriter(
+            desk, kind, before=before, bucket_by=bucket_by, drop=drop, encode=encode, aside=aside, times=times
+        )
 
     @staticmethod
     def _feed(task: TaskWriter, some: pa.RecordBatch | bytes) -> int:
@@ -339,7 +343,9 @@ class Sink:
         except BaseException:  # also a simulated crash: release what is open, then let it pass
             staging.discard()
             raise
-        nothing = replace(first, writer=DRIVER, open=(), consumed=(), rows=0, account=Account(), aside=Tally())
+        nothing = replace(
+            first, writer=DRIVER, open=(), consumed=(), rows=0, account=Account(), aside=Tally(), progress=Progress()
+        )
         return [replace(nothing, closed=closed)]
 
     def abort(self, results: Iterable[TaskResult]) -> None:

@@ -62,7 +62,7 @@ class Telling:
         """Tell what was published and not told yet. `CallbackFailed`, `EventsLost`."""
         at, log = self._told() or Position(), self._log()
         while events := log.after(at, _CALL_EVENTS):
-            shown = [event for event in events if not event.is_aside]
+            shown = [event for event in events if event.is_shown]
             if shown:
                 self._call(shown)
             failpoints.hit("sink.told")
@@ -74,9 +74,10 @@ class Telling:
         try:
             self._load()(facts)
         except Exception as error:  # what a user's function raises
+            first = facts[0]["path"] or facts[0]["bucket"]
             msg = (
-                f"onPublish={self._name!r} failed with {type(error).__name__}: {error}; told of {len(facts)} events from "
-                f"{facts[0]['path']!r} on, which are published: mend the function and start again, and it is told of them again; or leave onPublish out"
+                f"onPublish={self._name!r} failed with {type(error).__name__}: {error}; told of {len(facts)} events from {first!r} on, "
+                "which are published: mend the function and start again, and it is told of them again; or leave onPublish out"
             )
             raise CallbackFailed(msg) from error
 
