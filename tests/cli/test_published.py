@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from penstock.errors import Fenced
 from tests.support.wait import wait_for
 
 if TYPE_CHECKING:
@@ -92,3 +93,31 @@ def test_flags_of_follow_are_refused_without_it(penstock: Callable[..., Said], o
     assert "--from is for --follow" in penstock("files", output.root, "--from", "1").err
     assert "expected earliest, latest, or a record" in penstock("files", output.root, "--follow", "--from", "x").err
     assert "is not there" in penstock("files", output.root / "no", "--follow").err
+
+
+def test_one_part_is_finished_by_its_name(penstock: Callable[..., Said], output: Output) -> None:
+    """A part by the name that status shows, then a bucket; the others stay open, and their query goes on with them."""
+    sink = output.sink(bucketBy="b={value}")
+    output.batch(sink, 0, {0: ["x", "y", "z"], 1: ["z"]}, mark="0")
+    (shown,) = penstock("status", output.root, "--json").facts["sinks"]
+    parts = [part["part"] for part in shown["open"]]
+    assert parts[1] == "b=y/part-s-0-0.txt"
+    assert parts[1] in penstock("status", output.root).out
+    (file,) = penstock("finish", output.root, "--part", parts[1], "--json").facts["files"]
+    assert (file["path"], file["rows"]) == (parts[1], 1)
+    assert output.visible() == {parts[1]: "y\n"}
+    assert penstock("finish", output.root, "--part", "b=z", "--json").facts["rows"] == 2
+    with pytest.raises(Fenced):
+        sink.roll("d1")
+    output.batch(sink, 1, {0: ["x"]}, mark="1", owner="d2", final=True)
+    assert output.lines() == ["x", "x", "y", "z", "z"]
+
+
+def test_a_part_that_is_not_open_is_refused_with_those_that_are(penstock: Callable[..., Said], output: Output) -> None:
+    """A part that is finished by now, or never was: what is open is named, and nothing is done."""
+    output.batch(output.sink(), 0, {0: ["a"]}, mark="0")
+    said = penstock("finish", output.root, "--part", "b=1")
+    assert said.status == 2
+    assert "such as 'part-s-0-0.txt'" in said.err
+    assert penstock("finish", output.root, "--part", ".", "--json").facts["rows"] == 1
+    assert "such as none" in penstock("finish", output.root, "--part", ".").err

@@ -195,6 +195,9 @@ def finish(
     *,
     dst: Output,
     sink: Annotated[Text, typer.Option(metavar="ID", help="This sink only.")] = None,
+    part: Annotated[
+        Text, _flag("--part", "NAME", "Only this part, or this bucket, as status shows it; . is no bucket.")
+    ] = None,
     as_text: Annotated[
         bool, typer.Option("--as-text", help="Columns that a file cannot hold (PST-304) as JSON text.")
     ] = False,
@@ -203,7 +206,7 @@ def finish(
     """Publish what is committed and still open, for a query that will not come back. One that runs ends, fenced."""
     from penstock.cli import state
 
-    return state.finish(dst, sink, as_text=as_text)
+    return state.finish(dst, sink, part, as_text=as_text)
 
 
 @app.command()

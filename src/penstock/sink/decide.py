@@ -112,6 +112,11 @@ def decide(
     )  # fmt: skip
 
 
+def name_now(head: State, part: OpenPart, rules: Rules) -> str:
+    """Return where the file of an open part would lie, below the output, if it ended now, unless somebody takes the name."""
+    return _path(part, head.sequence(part.writer), rules)
+
+
 def successor(head: State, **changes: Any) -> State:  # noqa: ANN401 - fields of State
     """Return the record behind `head` that differs in `changes`, its number, parent and totals apart."""
     finished = changes.get("finished", ())
@@ -219,7 +224,11 @@ def _grows(batch: Batch | None, rules: Rules) -> bool:
 
 def _ends_now(part: OpenPart, batch: Batch | None, first: TaskResult, rules: Rules) -> bool:
     """Tell whether a part ends with this batch, whatever its age."""
-    return first.final or (batch is not None and rules.limits.ends_with(part.first_batch, batch.number))
+    return (
+        first.final
+        or part.key in first.ends
+        or (batch is not None and rules.limits.ends_with(part.first_batch, batch.number))
+    )
 
 
 def _growths(head: State, results: Sequence[TaskResult], rules: Rules) -> tuple[tuple[Growth, ...], dict[str, int]]:
@@ -265,7 +274,7 @@ def _named(
     return tuple(files.values()), floor, {writer: n for writer, n in sequences.items() if writer in writers}
 
 
-def _path(part: ClosedPart, number: int, rules: Rules) -> str:
+def _path(part: OpenPart | ClosedPart, number: int, rules: Rules) -> str:
     return rules.path(
         part,
         writer=part.writer,
