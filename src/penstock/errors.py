@@ -26,6 +26,8 @@
     |   +-- NoSpace                 disk or quota is full
     |   +-- Locked                  another process holds what only one may hold
     |   +-- NotSupported            this storage cannot do that
+    +-- EventsLost                  the ledger has not the events that a reader of them is to get next: begin anew
+    +-- CallbackFailed              `onPublish` failed: mend it, start again
     +-- DatabaseError               the database refused: look at its words, run again
     |   +-- DatabaseAway            it cannot be reached, or what is needed stays locked
     |   +-- TableMismatch           the table is not there, or is not one for these rows
@@ -230,6 +232,18 @@ class NotSupported(StorageError):
     """The storage has no such operation."""
 
     code = "PST-505"
+
+
+class EventsLost(PenstockError):
+    """What was published and not given yet cannot be told: the ledger was emptied, put back from a copy, or its oldest part removed."""
+
+    code = "PST-510"
+
+
+class CallbackFailed(PenstockError):
+    """The function of `onPublish` failed. What it was told of is published; the next start tells it again."""
+
+    code = "PST-511"
 
 
 class CallFailed(PenstockError):

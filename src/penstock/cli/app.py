@@ -145,10 +145,29 @@ def status(*, dst: Output, as_json: Json = False) -> Answer:  # noqa: ARG001 - `
 
 @app.command()
 @command
-def files(*, dst: Output, as_json: Json = False) -> Answer:  # noqa: ARG001 - `command` reads it
-    """List the finished files of DST: bucket, batches, rows, bytes."""
-    from penstock.cli import state
+def files(
+    *,
+    dst: Output,
+    follow: Annotated[
+        bool, typer.Option("--follow", help="A line a finished file, as they are published, until stopped.")
+    ] = False,
+    start: Annotated[
+        Text, _flag("--from", "W", "With --follow: earliest (default), latest, or a record: 12, or SINK:12.")
+    ] = None,
+    sink: Annotated[Text, typer.Option(metavar="ID", help="With --follow: of this sink only.")] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object; with --follow one an event, then one.")
+    ] = False,
+) -> Answer:
+    """List the finished files of DST: bucket, batches, rows, bytes.
 
+    With --follow: what is published, in the order of the ledger, each once; from the beginning, then as it comes.
+    """
+    from penstock.cli import published, state
+
+    if follow:
+        return published.follow(dst, start, sink, as_json=as_json)
+    published.check_not_given({"--from": start, "--sink": sink})
     return state.files(dst)
 
 
@@ -176,6 +195,9 @@ def finish(
     *,
     dst: Output,
     sink: Annotated[Text, typer.Option(metavar="ID", help="This sink only.")] = None,
+    part: Annotated[
+        Text, _flag("--part", "NAME", "Only this part, or this bucket, as status shows it; . is no bucket.")
+    ] = None,
     as_text: Annotated[
         bool, typer.Option("--as-text", help="Columns that a file cannot hold (PST-304) as JSON text.")
     ] = False,
@@ -184,7 +206,7 @@ def finish(
     """Publish what is committed and still open, for a query that will not come back. One that runs ends, fenced."""
     from penstock.cli import state
 
-    return state.finish(dst, sink, as_text=as_text)
+    return state.finish(dst, sink, part, as_text=as_text)
 
 
 @app.command()

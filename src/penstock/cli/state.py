@@ -17,6 +17,7 @@ from penstock.clock import SECOND_NS
 from penstock.errors import OptionError
 from penstock.ingestion.late import told
 from penstock.sink.adopt import UNKNOWN_ROWS
+from penstock.sink.decide import name_now
 from penstock.sink.ledger import aside_bucket
 from penstock.storage import TEMPORARY, locate
 from penstock.units import format_duration, format_size
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 # A put takes milliseconds; a temporary file that is younger may be one that is under way.
 _TEMPORARY_NS = 600 * SECOND_NS
 _PARTS_SHOWN = 50
+_PARTS_NAMED = 5  # in an error
 # rich measures every cell of a table before it prints the first line.
 _TABLE_ROWS_MAX = 1000
 
@@ -69,11 +71,13 @@ def files(dst: str) -> Answer:
     return Answer(facts, lambda out: _show_files(facts, out))
 
 
-def finish(dst: str, sink_id: str | None, *, as_text: bool = False) -> Answer:
-    """Publish what is committed and open in each sink of DST, or in one; `OptionError` if it has none of that name."""
+def finish(dst: str, sink_id: str | None, part: str | None = None, *, as_text: bool = False) -> Answer:
+    """Publish what is open in each sink of DST, or in one, all of it or the parts of one name. `OptionError` if there is none."""
     storage, root = locate(dst, name="DST")
     sinks = _chosen(existing_sinks(storage, root), sink_id, root)
-    published = [facts for sink in sinks for facts in _finished(sink, as_text=as_text)]
+    if part is not None:
+        sinks = _having(part, sinks, root)
+    published = [facts for sink in sinks for facts in _finished(sink, part, as_text=as_text)]
     facts = {"ok": True, "path": root, "files": published, "rows": _sum(published, "rows")}
 
     def show(out: Console) -> None:
@@ -84,6 +88,18 @@ def finish(dst: str, sink_id: str | None, *, as_text: bool = False) -> Answer:
             out.print("nothing was open")
 
     return Answer(facts, show)
+
+
+def _having(part: str, sinks: list[Sink], root: str) -> list[Sink]:
+    """Return the sinks that have open parts of this name; `OptionError` if there is none."""
+    having = [sink for sink in sinks if sink.parts_named(part)]
+    if not having:
+        heads = ((sink, sink.ledger.head()) for sink in sinks)
+        names = [name_now(head, opened, sink.rules) for sink, head in heads for opened in head.open]
+        shown = ", ".join(map(repr, names[:_PARTS_NAMED])) + (", ..." if len(names) > _PARTS_NAMED else "")
+        msg = f"--part {part!r} is not open in {root!r}; expected a part or a bucket as penstock status shows it, such as {shown or 'none'}"
+        raise OptionError(msg)
+    return having
 
 
 def _chosen(sinks: list[Sink], sink_id: str | None, root: str) -> list[Sink]:
@@ -136,11 +152,15 @@ def _sink_facts(sink: Sink) -> dict[str, Any]:
         "aside": _aside_facts(sink, head),
         "owed_files": 0 if published else len(head.finished) + len(head.grown),
         "growing": head.lengths,
+        "waiting": {bucket: moment(waits.end_us * 1000) for bucket, waits in head.ready.waiting.items()},
         "null_columns": head.account.null_columns,
         "unknown_fields": head.account.unknown,
         "notes": head.account.told(),
         **told(sink, head),
-        "open": [_part_facts(part) for part in sorted(head.open, key=lambda part: part.key)],
+        "open": [
+            {"part": name_now(head, part, sink.rules)} | _part_facts(part)
+            for part in sorted(head.open, key=lambda part: part.key)
+        ],
         "unnamed_files": sum(1 for _ in sink.committer.unnamed(head, published=published)),
     }
 
@@ -186,9 +206,9 @@ def _growing_facts(view: SinkView) -> Iterator[dict[str, Any]]:
         yield {"sink": view.sink.sink_id, "path": path, "bytes": length}
 
 
-def _finished(sink: Sink, *, as_text: bool) -> Iterator[dict[str, Any]]:
+def _finished(sink: Sink, part: str | None, *, as_text: bool) -> Iterator[dict[str, Any]]:
     """Publish what is open in a sink, and yield the facts of the files that this made."""
-    record = sink.finish(as_text=as_text)
+    record = sink.finish(as_text=as_text, only=part)
     return _file_facts(sink, record.files if record else ())
 
 
@@ -228,6 +248,9 @@ def _show_sink(sink: dict[str, Any], out: Console) -> None:
         out.print(f"  {note}", soft_wrap=True)
     if sink["aside"]["path"]:
         out.print(f"  set aside: {beside(sink['aside'])}, in {sink['aside']['path']}", soft_wrap=True)
+    if sink["waiting"]:
+        first = min(sink["waiting"], key=sink["waiting"].__getitem__)
+        out.print(f"  {counted(len(sink['waiting']), 'bucket')} of time not complete yet; the first is {first}")
     _show_not_visible(sink, out)
     _show_open(sink["open"], out)
 
@@ -263,7 +286,7 @@ def _show_open(parts: list[dict[str, Any]], out: Console) -> None:
     if not parts:
         out.print("  no open part")
         return
-    table = _table("bucket", "writer", "rows", "size", "segments", "batches", "open for", "idle for")
+    table = _table("part", "writer", "rows", "size", "segments", "batches", "open for", "idle for")
     for part in parts[:_PARTS_SHOWN]:
         table.add_row(*_part_cells(part))
     out.print(table)
@@ -273,7 +296,7 @@ def _show_open(parts: list[dict[str, Any]], out: Console) -> None:
 
 def _part_cells(part: dict[str, Any]) -> list[str]:
     return [
-        part["bucket"] or "-",
+        part["part"],
         str(part["writer"]),
         f"{part['rows']:,}",
         format_size(part["bytes"]),
@@ -323,7 +346,7 @@ def _table(first: str, *others: str) -> Table:
     table = Table(first, box=None, pad_edge=False, header_style="bold")
     table.columns[0].overflow = "fold"
     for name in others:
-        table.add_column(name, justify="left" if name == "bucket" else "right", overflow="fold")
+        table.add_column(name, justify="left" if name in {"part", "bucket"} else "right", overflow="fold")
     return table
 
 

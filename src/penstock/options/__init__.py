@@ -15,7 +15,8 @@ from penstock.options.checked import parse
 from penstock.options.database import DATABASE
 from penstock.options.log import LOG
 from penstock.options.option import Option, Options
+from penstock.options.published import PUBLISHED
 from penstock.options.sink import SINK
 from penstock.options.source import SOURCE
 
-__all__ = ["DATABASE", "LOG", "SINK", "SOURCE", "Option", "Options", "parse"]
+__all__ = ["DATABASE", "LOG", "PUBLISHED", "SINK", "SOURCE", "Option", "Options", "parse"]

@@ -11,6 +11,7 @@ from penstock.options.database import DATABASE
 from penstock.options.log import LOG
 from penstock.options.mode import apply_mode
 from penstock.options.option import Option, Options
+from penstock.options.published import PUBLISHED
 from penstock.options.sink import SINK
 from penstock.options.source import SOURCE
 
@@ -26,7 +27,13 @@ _NEEDED = {
 
 _TABLES = {
     owner: {option.name.lower() for option in table}
-    for owner, table in {"source": SOURCE, "sink": SINK, "log": LOG, "database sink": DATABASE}.items()
+    for owner, table in {
+        "source": SOURCE,
+        "sink": SINK,
+        "log": LOG,
+        "database sink": DATABASE,
+        "source with emit=published": PUBLISHED,
+    }.items()
 }
 
 

@@ -13,5 +13,6 @@ from penstock.options.source import SOURCE
 SPLITS = "splits"  # of `emit`: the rows are the splits of the plan, for the stage of an ingest to read
 
 LIVE_SOURCE = tuple(
-    replace(option, parse=choice("records", "files", SPLITS)) if option.name == "emit" else option for option in SOURCE
+    replace(option, parse=choice("records", "files", "published", SPLITS)) if option.name == "emit" else option
+    for option in SOURCE
 )

@@ -217,6 +217,33 @@ def log_starting(value: str, name: str) -> str:
     return value
 
 
+def event_starting(value: str, name: str) -> str:
+    """Return `earliest`, `latest`, or a record of a ledger as it was written: `12`, or `orders:12` of the sink `orders`."""
+    if value.lower() in {"earliest", "latest"}:
+        return value.lower()
+    if not re.fullmatch(r"([A-Za-z0-9][A-Za-z0-9._-]{0,99}:)?[1-9]\d{0,11}", value):
+        msg = f"{name}={value!r}: expected earliest, latest, or a record such as 12, or orders:12 of the sink orders"
+        raise OptionError(msg)
+    return value
+
+
+def announcements(value: str, name: str) -> tuple[str, ...]:
+    """Return by what a bucket of time that is complete is told: `success-file`, `event`, or both."""
+    words = tuple(part.strip().lower() for part in value.split(","))
+    if not set(words) <= {"success-file", "event"} or len(set(words)) != len(words):
+        msg = f"{name}={value!r}: expected success-file, event, or both, separated by a comma"
+        raise OptionError(msg)
+    return words
+
+
+def function_name(value: str, name: str) -> str:
+    """Return what names a function of a module; nothing is loaded."""
+    if not re.fullmatch(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*", value):
+        msg = f"{name}={value!r}: expected module:function, such as catalogue:register"
+        raise OptionError(msg)
+    return value
+
+
 _IDENTIFIER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 

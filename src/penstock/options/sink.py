@@ -4,7 +4,20 @@ from __future__ import annotations
 
 from penstock.options.formats import DEFAULT, WRITTEN
 from penstock.options.option import Option
-from penstock.options.parsers import any_text, character, choice, count, duration_ns, flag, identifier, size, text, zone
+from penstock.options.parsers import (
+    announcements,
+    any_text,
+    character,
+    choice,
+    count,
+    duration_ns,
+    flag,
+    function_name,
+    identifier,
+    size,
+    text,
+    zone,
+)
 
 SINK = (
     Option("path", None, text, "output directory"),
@@ -29,8 +42,11 @@ SINK = (
     Option("rollInactivity", "1m", duration_ns, "close a part this long after it was last written"),
     Option("rollBatches", None, count, "close a part after that many batches; 1: every batch"),
     Option("timeZone", "UTC", zone, "zone of the times in bucketBy and fileName"),
+    Option("partitionReady", None, announcements, "success-file, event: how a bucket of time that is complete is told"),
+    Option("partitionReadyDelay", "10m", duration_ns, "how far behind its end the times of rows are then"),
     Option("sinkId", None, identifier, "names the sink's own state; unset: the query id"),
     Option("growing", "false", flag, "one file, or one a bucket, that grows under its readers"),
+    Option("onPublish", None, function_name, "module:function that is told what was published, at least once"),
     Option("checkpointLocation", None, text, "Spark's checkpoint of the query"),
     Option("queryName", None, any_text, "Spark's name of the query, which it hands on"),
     Option("mergeBelow", None, size, "tasks leave smaller parts for the driver to merge; unset: half of rollSize"),

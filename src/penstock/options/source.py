@@ -61,7 +61,12 @@ SOURCE = (
     Option("cleanSource", "off", choice("off", "archive", "delete"), "what becomes of files that were read"),
     Option("sourceArchiveDir", None, text, "where cleanSource=archive moves them, by their paths below path"),
     Option("retention", "0s", duration_ns, "how long they stay where they are once they are read"),
-    Option("emit", "records", choice("records", "files"), "files: path, time and size instead of contents"),
+    Option(
+        "emit",
+        "records",
+        choice("records", "files", "published"),
+        "files: path, time and size instead of contents; published: of the finished files of an output, with options of its own",
+    ),
     Option("metadataColumn", None, text, "adds a struct column of this name: path, modified, size, offset"),
     Option("encoding", "UTF-8", encoding, "of text, json and csv", aliases=("charset",), special=True),
     Option(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import importlib
 from typing import TYPE_CHECKING, Any
 
 import xxhash
@@ -10,7 +11,7 @@ import xxhash
 from penstock.errors import OptionError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 
 def packed(value: Any) -> str:  # noqa: ANN401 - functions, and what holds them
@@ -23,6 +24,24 @@ def unpacked(text: str) -> Any:  # noqa: ANN401 - what users gave
     from pyspark import cloudpickle
 
     return cloudpickle.loads(base64.b64decode(text))
+
+
+def named(text: str, option: str) -> Callable[..., Any]:
+    """Return the function that a live caller has named as `module:function` by an option. `OptionError` if there is none."""
+    module, _, name = text.partition(":")
+    try:
+        function: Any = getattr(importlib.import_module(module), name)
+    except Exception as error:  # importing a user's module may raise anything
+        msg = (
+            f"{option}={text!r} cannot be loaded: {type(error).__name__}: {error}; expected module:function, of a module that the driver's "
+            "Python can import"
+        )
+        raise OptionError(msg) from error
+    if not callable(function):
+        msg = f"{option}={text!r} is {type(function).__name__}, expected a function"
+        raise OptionError(msg)
+    called: Callable[..., Any] = function
+    return called
 
 
 def digest(function: Any) -> str:  # noqa: ANN401 - what users gave

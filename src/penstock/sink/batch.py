@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from penstock.formats.account import Account
 from penstock.formats.aside import Tally
+from penstock.sink.ready import Progress
 
 if TYPE_CHECKING:
     from penstock.sink.ledger import FinishedFile, Kind, OpenPart
@@ -63,7 +64,8 @@ class TaskResult:
 
     `write`, `base`, `epoch` and `time_ns` are those of the batch's beginning: the attempt, the record it began from, who
     may commit, and the one time that all of the batch goes by. `final`: every part that is open ends now. `account`
-    is what is to be told of the task's rows.
+    is what is to be told of the task's rows, `progress` what it saw of time. `ends` are open parts that somebody has named, by their
+    keys: they end now.
     """
 
     write: str
@@ -78,6 +80,8 @@ class TaskResult:
     rows: int = 0
     account: Account = field(default_factory=Account)
     aside: Tally = field(default_factory=Tally)
+    progress: Progress = field(default_factory=Progress)
+    ends: frozenset[tuple[str, int]] = frozenset()
 
     @property
     def records(self) -> int:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from penstock.query.batch import Batch, Task
     from penstock.sink.sink import Sink
+    from penstock.sink.telling import Telling
 
     Conversion: TypeAlias = Callable[[Iterator[pa.RecordBatch], Account, Aside], Iterable[pa.RecordBatch | bytes]]
 
@@ -27,23 +28,37 @@ class FileBatches(BatchSink[Begun, TaskResult]):
     """A `Sink` for rows of one schema.
 
     `converts` makes them of what Spark hands to a task, lazily, as often as they are asked for; it enters into an account what is
-    to be told of them, and sets aside what is not to be one. It is picklable. `tolerance` is how much may be set aside.
+    to be told of them, and sets aside what is not to be one. It is picklable. `tolerance` is how much may be set aside, `telling` tells
+    a function of the user what is published.
     """
 
-    def __init__(self, sink: Sink, schema: pa.Schema, converts: Conversion, tolerance: Tolerance | None = None) -> None:
+    def __init__(
+        self,
+        sink: Sink,
+        schema: pa.Schema,
+        converts: Conversion,
+        tolerance: Tolerance | None = None,
+        telling: Telling | None = None,
+    ) -> None:
         self.sink = sink
         self._schema = schema
         self._converts = converts
         self._tolerance = tolerance or Tolerance()
+        self._telling = telling
 
     def check(self) -> None:
         """Raise `UsageError` unless rows of this schema can be written as the options say."""
         self.sink.check(self._schema)
+        if self._telling is not None:
+            self._telling.check()
 
     def begin(self, driver: str, batch: Batch | None) -> Begun:
         """Begin a batch, away from the keeper."""
         keeper.batch_begins(keeper.fact_of(self.sink, driver))
-        return self.sink.begin(driver, batch)
+        begun = self.sink.begin(driver, batch)
+        if self._telling is not None:
+            self._telling.begin()
+        return begun
 
     def write(self, begun: Begun, task: Task, rows: Iterator[pa.RecordBatch]) -> TaskResult:
         """Stage a task's rows. Of a batch that was committed they are only drained: what they stand for may be gone."""
@@ -58,6 +73,8 @@ class FileBatches(BatchSink[Begun, TaskResult]):
             self._tolerance.check(self.sink.ledger.head(), results)
         done = self.sink.commit(batch, list(results))
         keeper.batch_ends(keeper.fact_of(self.sink, driver), self.sink, driver, parts_open=bool(done.open))
+        if self._telling is not None:
+            self._telling.tell()
 
     def abort(self, query: str, results: Sequence[TaskResult]) -> None:  # noqa: ARG002 - as of the base
         """Remove what was staged for nothing; the keeper stays away until the next batch or the end."""

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from penstock.query.batch import Batch
     from penstock.sink.batch import ClosedPart, TaskResult
     from penstock.sink.ledger import OpenPart, State
+    from penstock.sink.ready import Announced, Ready
     from penstock.sink.rolling import Limits
 
 
@@ -45,12 +46,13 @@ ASIDE_NAMES = NameTemplate("aside-{sink}-{writer}-{seq}", "UTC")
 
 @dataclass(frozen=True)
 class Rules:
-    """What the options of a sink say about decisions. `growing`: files are not closed, they grow."""
+    """What the options of a sink say about decisions. `growing`: files are not closed, they grow. `announced`: `partitionReady`."""
 
     sink: str
     limits: Limits
     names: NameTemplate
     growing: bool = False
+    announced: Announced | None = None
 
     def path(self, part: OpenPart | ClosedPart, **numbers: object) -> str:
         """Return where a file of the part's bucket and kind lies, below the output; `numbers` are what the name shows."""
@@ -100,6 +102,7 @@ def decide(
         _check_rows(head, results, sum(growth.rows for growth in growths) + _rows(head.open))
         return successor(head, grown=growths, lengths=lengths, **common)
     left = _parted(head, batch, results, rules).left
+    common["ready"] = _seen(head, results, rules).settled((part.bucket for part in left), rules.announced)
     closed = [part for result in results for part in result.closed]
     _check_rows(head, results, _rows(left) + _rows(closed))
     files, floor, sequences = _named(head, closed, left, rules, taken)
@@ -107,6 +110,11 @@ def decide(
     return successor(
         head, open=tuple(left), finished=files, floor=floor, sequences=sequences, ratio=_ratio(head.ratio, closed), **common
     )  # fmt: skip
+
+
+def name_now(head: State, part: OpenPart, rules: Rules) -> str:
+    """Return where the file of an open part would lie, below the output, if it ended now, unless somebody takes the name."""
+    return _path(part, head.sequence(part.writer), rules)
 
 
 def successor(head: State, **changes: Any) -> State:  # noqa: ANN401 - fields of State
@@ -117,6 +125,7 @@ def successor(head: State, **changes: Any) -> State:  # noqa: ANN401 - fields of
         "parent": head.write,
         "finished": (),
         "grown": (),
+        "ready": head.ready.quiet(),
         "total_files": head.total_files + len(finished),
         "total_bytes": head.total_bytes + sum(file.bytes for file in finished),
     }
@@ -187,17 +196,25 @@ def _parted(head: State, batch: Batch | None, results: Sequence[TaskResult], rul
     reported = [part for result in results for part in result.open]
     continued = {part.key for part in reported}  # one of the record beside them is of another kind, or its time is up
     parted = _Parted([], [])
+    seen = _seen(head, results, rules)
     for part in head.open:
         if part.key not in consumed:
             ends = (
                 part.key in continued
                 or rules.limits.expired(part, first.time_ns)
                 or _ends_now(part, batch, first, rules)
+                or seen.ends(part.bucket, rules.announced)
             )
             parted.add(part, ends=ends)
     for part in reported:
-        parted.add(part, ends=_ends_now(part, batch, first, rules))
+        ends = _ends_now(part, batch, first, rules) or seen.ends(part.bucket, rules.announced)
+        parted.add(part, ends=ends)
     return parted
+
+
+def _seen(head: State, results: Sequence[TaskResult], rules: Rules) -> Ready:
+    """Return what is known of buckets of time when the tasks have reported."""
+    return head.ready.seeing((result.progress for result in results), rules.announced)
 
 
 def _grows(batch: Batch | None, rules: Rules) -> bool:
@@ -207,7 +224,11 @@ def _grows(batch: Batch | None, rules: Rules) -> bool:
 
 def _ends_now(part: OpenPart, batch: Batch | None, first: TaskResult, rules: Rules) -> bool:
     """Tell whether a part ends with this batch, whatever its age."""
-    return first.final or (batch is not None and rules.limits.ends_with(part.first_batch, batch.number))
+    return (
+        first.final
+        or part.key in first.ends
+        or (batch is not None and rules.limits.ends_with(part.first_batch, batch.number))
+    )
 
 
 def _growths(head: State, results: Sequence[TaskResult], rules: Rules) -> tuple[tuple[Growth, ...], dict[str, int]]:
@@ -253,7 +274,7 @@ def _named(
     return tuple(files.values()), floor, {writer: n for writer, n in sequences.items() if writer in writers}
 
 
-def _path(part: ClosedPart, number: int, rules: Rules) -> str:
+def _path(part: OpenPart | ClosedPart, number: int, rules: Rules) -> str:
     return rules.path(
         part,
         writer=part.writer,

@@ -18,6 +18,8 @@ from penstock.options import SINK
 from penstock.options.formats import WRITTEN
 from penstock.sink.buckets import BucketTemplate
 from penstock.sink.ledger import Kind
+from penstock.sink.ready import Announced
+from penstock.sink.timebuckets import TimeBuckets
 
 if TYPE_CHECKING:
     from penstock.formats.families import Format
@@ -44,6 +46,26 @@ class Layout:
         template = self.options["bucketBy"]
         return BucketTemplate.of(template, schema, zone=self.options["timeZone"]) if template else None
 
+    @property
+    def announced(self) -> Announced | None:
+        """How it is told that a bucket of time is complete; `None` if it is not."""
+        told = self.options["partitionReady"]
+        if not told:
+            return None
+        delay_us = self.options["partitionReadyDelay"] // 1000
+        return Announced(delay_us, file="success-file" in told, event="event" in told)
+
+    def time_buckets(self, schema: pa.Schema) -> TimeBuckets | None:
+        """Return the buckets of time of which it is told that they are complete. Raises `OptionError`, `TemplateError`."""
+        if self.announced is None:
+            return None
+        bucket_by = self.bucket_by(schema)
+        if bucket_by is None or self.options["growing"]:
+            found = "growing=true" if self.options["growing"] else "no bucketBy"
+            msg = f"partitionReady tells when a directory of bucketBy is complete, found {found}; expected bucketBy=dt={{ts:%Y-%m-%d}}"
+            raise OptionError(msg)
+        return TimeBuckets.of(bucket_by, schema)
+
     def data_schema(self, schema: pa.Schema) -> tuple[pa.Schema, tuple[str, ...]]:
         """Return the schema of what is written, and the columns left out (`dropBucketColumns`)."""
         bucket_by = self.bucket_by(schema)
@@ -66,6 +88,7 @@ class Layout:
             msg = f"growing=true appends to a file, and files in {self.root!r} can only be put whole; leave growing out"
             raise OptionError(msg)
         data_schema, _ = self.data_schema(schema)
+        self.time_buckets(schema)
         fmt, form = self.format(data_schema), self.form
         form.prepare()
         if isinstance(form, RecordFormat):

@@ -58,6 +58,7 @@ from penstock.formats.account import Account
 from penstock.formats.aside import Tally
 from penstock.formats.codecs import compress
 from penstock.query.records import checked, signed
+from penstock.sink.ready import Mark, Ready, marks_of
 from penstock.storage import names_at
 
 if TYPE_CHECKING:
@@ -201,7 +202,7 @@ class State:
 
     `n` is its number, `write` the id of the attempt that put it, `parent` that of record n - 1. The totals are rows
     committed, files finished and their bytes since the sink began; `account` is of all these rows. `aside` is what was set
-    aside beside them; its files are among the finished ones.
+    aside beside them; its files are among the finished ones. `ready` is about buckets of time.
     """
 
     sink: str
@@ -224,6 +225,17 @@ class State:
     grown: tuple[Growth, ...] = ()
     account: Account = field(default_factory=Account)
     aside: Tally = field(default_factory=Tally)
+    ready: Ready = field(default_factory=Ready)
+
+    @property
+    def events(self) -> int:
+        """Return how many events the record has, see `sink.events`."""
+        return len(self.finished) + len(self.ready.marks)
+
+    @property
+    def events_before(self) -> int:
+        """Return how many events the records before it have."""
+        return self.total_files + self.ready.total - self.events
 
     def last_batch(self, query: str) -> int:
         """Return the last batch of the query that is committed here, -1 if none is."""
@@ -232,6 +244,31 @@ class State:
     def sequence(self, writer: int) -> int:
         """Return the writer's next file number; one it never had, also after it was forgotten."""
         return self.sequences.get(str(writer), self.floor)
+
+
+@dataclass(frozen=True)
+class FoldedRecord:
+    """What a fold keeps of a record that has events: its number, its time, how many files, and its marks of buckets of time."""
+
+    n: int
+    time_ns: int
+    files: int
+    marks: tuple[Mark, ...] = ()
+
+
+@dataclass(frozen=True)
+class Fold:
+    """Records `first` to `last`, as one file has them: what they finished, in order.
+
+    `before` is how many events the records before them have, and `records` says which files are of which record. Both are
+    `None` in a fold of an earlier version.
+    """
+
+    first: int
+    last: int
+    files: tuple[FinishedFile, ...]
+    before: int | None = None
+    records: tuple[FoldedRecord, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -262,7 +299,7 @@ class Look:
 
     def is_published(self, state: State) -> bool:
         """Tell whether it is known that all of a record is visible; one that names nothing has nothing to show."""
-        return not (state.finished or state.grown) or state.n in self.notes
+        return not (state.finished or state.grown or state.ready.marks) or state.n in self.notes
 
 
 class Ledger:
@@ -331,7 +368,7 @@ class Ledger:
                 self._storage.delete(f"{self._path(n)}.published")
         left = self._unfolded(look)
         if len(left) < len(look.numbers):  # a crash came before they were deleted
-            self._folded(look.folds[-1])
+            self.fold(look.folds[-1])
             self._delete(look.numbers[: -len(left)])
         if len(left) >= 2 * FOLD:
             left = self._unfolded(self.look())  # publishing took its time, and a successor may have folded
@@ -347,7 +384,7 @@ class Ledger:
         """Yield every file the ledger ever declared finished, oldest first. Reads O(history)."""
         look = self.look()
         for name in look.folds:
-            yield from self._folded(name)
+            yield from self.fold(name).files
         for n in self._unfolded(look):
             yield from self.read(n).finished
 
@@ -365,9 +402,16 @@ class Ledger:
         return False
 
     def _fold(self, numbers: list[int]) -> None:
-        finished = [asdict(file) for n in numbers for file in self.read(n).finished]
+        states = [self.read(n) for n in numbers]
         name = f"{numbers[0]:012d}-{numbers[-1]:012d}"
-        record = {"sink": self._sink, "first": numbers[0], "last": numbers[-1], "finished": finished}
+        record = {
+            "sink": self._sink,
+            "first": numbers[0],
+            "last": numbers[-1],
+            "finished": [asdict(file) for state in states for file in state.finished],
+            "before": states[0].events_before,
+            "records": [_folded_form(state) for state in states if state.events],
+        }
         try:
             self._storage.put_if_absent(f"{self._directory}/{name}", signed(record))
         except AlreadyThere:  # who put it may have died, or stand still, before it was durable
@@ -375,7 +419,7 @@ class Ledger:
         failpoints.hit("sink.ledger.folded")
         self._delete(numbers)
 
-    def _folded(self, name: str) -> list[FinishedFile]:
+    def fold(self, name: str) -> Fold:
         """Return what a file of folded records lists; `DamagedState` if it is not what was put."""
         path = f"{self._directory}/{name}"
         record = checked(self._storage.read(path), path)
@@ -384,12 +428,10 @@ class Ledger:
             msg = f"{path!r} has records {first} to {last} of sink {sink!r}: it was moved here; restore the ledger from a copy"
             raise DamagedState(msg)
         try:
-            files = [FinishedFile(**entry) for entry in record["finished"]]
-            _check_relative(path for file in files for path in (file.path, file.staged))
+            return _fold_of(record)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             msg = f"{path!r} is not a fold of ledger records: {error!r}; restore it from a copy"
             raise DamagedState(msg) from error
-        return files
 
     def _delete(self, numbers: list[int]) -> None:
         """Delete records, the oldest first: `counts` relies on a record of the chain going before its successor."""
@@ -405,11 +447,34 @@ def _last_folded(names: Iterable[str]) -> int:
     return max((int(match[1]) for name in names if (match := _FOLDED.fullmatch(name))), default=0)
 
 
+def _fold_of(record: dict[str, Any]) -> Fold:
+    """Return the fold that a file has; raises what a form that is none makes Python raise."""
+    files = tuple(FinishedFile(**entry) for entry in record["finished"])
+    _check_relative(path for file in files for path in (file.path, file.staged))
+    if "records" not in record:
+        return Fold(record["first"], record["last"], files)
+    records = tuple(
+        FoldedRecord(int(n), int(time_ns), int(count), marks_of(*marks))
+        for n, time_ns, count, *marks in record["records"]
+    )
+    _check_relative(mark.bucket for folded in records for mark in folded.marks)
+    if sum(folded.files for folded in records) != len(files):
+        msg = f"{len(files)} files, and of its records {sum(folded.files for folded in records)}"
+        raise ValueError(msg)
+    return Fold(record["first"], record["last"], files, int(record["before"]), records)
+
+
+def _folded_form(state: State) -> list[Any]:
+    """Return what a fold says of a record that has events."""
+    marks = [[list(mark) for mark in state.ready.marks]] if state.ready.marks else []
+    return [state.n, state.time_ns, len(state.finished), *marks]
+
+
 def _form(state: State) -> dict[str, Any]:
     account = state.account.to_json()
     form = asdict(state)
-    del form["account"], form["aside"]
-    beside = {"account": account, "aside": state.aside.to_json()}
+    del form["account"], form["aside"], form["ready"]
+    beside = {"account": account, "aside": state.aside.to_json(), "ready": state.ready.to_json()}
     return form | {name: value for name, value in beside.items() if value}
 
 
@@ -422,6 +487,8 @@ def _state(record: dict[str, Any], path: str) -> State:
         _check_relative(_paths_in(fields))
         fields["account"] = Account.from_json(fields.get("account", {}))
         fields["aside"] = Tally.from_json(fields.get("aside", {}))
+        fields["ready"] = Ready.from_json(fields.get("ready", {}))
+        _check_relative([*fields["ready"].waiting, *(mark.bucket for mark in fields["ready"].marks)])
         fields["batches"] = {query: (batch, mark) for query, (batch, mark) in fields["batches"].items()}
         return State(**fields)
     except (AttributeError, KeyError, TypeError, ValueError) as error:

@@ -26,10 +26,12 @@ A consumer may move finished files away as soon as they are visible: a noted rec
 from __future__ import annotations
 
 import base64
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from penstock import failpoints
 from penstock.errors import AlreadyThere, NotThere, PublishConflict
+from penstock.sink.ready import READY, REOPENED, SUCCESS
 from penstock.sink.segments import check_segment, segment_bytes
 from penstock.storage import entry_at
 
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from penstock.sink.ledger import FinishedFile, Growth, Ledger, State
+    from penstock.sink.ready import Mark
     from penstock.storage import Storage
 
 
@@ -47,15 +50,48 @@ def publish(storage: Storage, root: str, staging: str, ledger: Ledger, state: St
     """
     paths = [file.path for file in state.finished] + [growth.path for growth in state.grown]
     _make_directories(storage, root, paths)
+    for mark in state.ready.reopened:
+        _say(storage, root, mark)
     for file in state.finished:
         failpoints.hit("sink.publish.one")
         _publish(storage, f"{staging}/{file.staged}", f"{root}/{file.path}", file)
     for growth in state.grown:
         failpoints.hit("sink.publish.grow")
         _grow(storage, f"{root}/{growth.path}", staging, growth, newest=lambda: ledger.head().n == state.n)
+    for mark in state.ready.ready:
+        failpoints.hit("sink.publish.ready")
+        _say(storage, root, mark)
+    _undo(storage, root, ledger, state)
     failpoints.hit("sink.publish.before-note")
     ledger.note_published(state.n)
     return len(state.finished) + len(state.grown)
+
+
+def _say(storage: Storage, root: str, mark: Mark) -> None:
+    """Make `_SUCCESS` in a bucket that is complete, durable; take it away from one that was reopened. Idempotent."""
+    path = f"{root}/{mark.bucket}/{SUCCESS}"
+    if not mark.file:
+        return
+    if mark.kind == REOPENED:
+        storage.delete(path)
+        with suppress(NotThere):  # the directory was taken away
+            storage.persist(f"{root}/{mark.bucket}", [])
+        return
+    _make_directories(storage, root, [f"{mark.bucket}/{SUCCESS}"])
+    with suppress(AlreadyThere), storage.create(path) as file:
+        file.sync()
+
+
+def _undo(storage: Storage, root: str, ledger: Ledger, state: State) -> None:
+    """Undo what later records have said otherwise since, for a driver that stood still (failure 5 of `ready`)."""
+    marks = [mark for mark in state.ready.marks if mark.file]
+    head = ledger.head() if marks else state
+    if head.n == state.n:
+        return
+    for mark in marks:
+        kind = REOPENED if mark.bucket in head.ready.waiting else READY
+        if kind != mark.kind:
+            _say(storage, root, mark._replace(kind=kind))
 
 
 def _make_directories(storage: Storage, root: str, paths: list[str]) -> None:

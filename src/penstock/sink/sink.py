@@ -55,12 +55,13 @@ from penstock.query.fence import Claim
 from penstock.query.order import Last, Nouns, Standing, place
 from penstock.sink.batch import DRIVER, Begun, Committed, TaskResult
 from penstock.sink.committer import Committer
-from penstock.sink.decide import Rules, decide, due, groups, successor
+from penstock.sink.decide import Rules, decide, due, groups, name_now, successor
 from penstock.sink.existing import STAGE, NotedStage, note_options, noted
 from penstock.sink.layout import Layout
 from penstock.sink.ledger import STATE_DIRECTORY, Kind, Ledger, aside_bucket
 from penstock.sink.names import NameTemplate
 from penstock.sink.parts import Desk, Origin
+from penstock.sink.ready import Progress
 from penstock.sink.rolling import Limits
 from penstock.sink.sparklog import check_no_log
 from penstock.sink.staging import Staging
@@ -106,13 +107,13 @@ class Sink:
             growing=options["growing"],
             time_format=options["timeFormat"],
         )
-        self.rules = Rules(sink_id, self.limits, names, growing=options["growing"])
+        self.layout = Layout(options, root, goes_on=storage.goes_on)
+        self.rules = Rules(sink_id, self.limits, names, growing=options["growing"], announced=self.layout.announced)
         self.state = f"{root}/{STATE_DIRECTORY}/{sink_id}"
         self.staging = f"{self.state}/staging"
         self.ledger = Ledger(storage, f"{self.state}/ledger", sink_id)
         name = f"sink {sink_id!r} in {root!r}"
         self.committer = Committer(name, storage, root, self.staging, self.ledger)
-        self.layout = Layout(options, root, goes_on=storage.goes_on)
         self._nouns = Nouns(
             f"the ledger of {self.state!r}", "the output directory", "a new checkpoint and an empty directory"
         )
@@ -233,7 +234,7 @@ class Sink:
             except BaseException:  # also a simulated crash: release what is open, then let it pass
                 task.discard()
                 raise
-            counts = count, account or Account(), aside.tally
+            counts = count, account or Account(), aside.tally, task.progress
             return TaskResult(*template, tuple(closed), tuple(left), tuple(consumed), *counts)
 
     def _task(self, begun: Begun, batch: int, writer: int, schema: pa.Schema, attempt: int) -> TaskWriter:
@@ -246,7 +247,10 @@ class Sink:
         desk = Desk(staging, origin, self.limits, begun.ratio, self.root)
         before = [part for part in begun.open if part.writer == writer]
         kind, aside = self.layout.kind(data_schema), _aside_parts(self.sink_id)
-        return TaskWriter(desk, kind, before=before, bucket_by=bucket_by, drop=drop, encode=encode, aside=aside)
+        times = self.layout.time_buckets(schema)
+        return TaskWriter(
+            desk, kind, before=before, bucket_by=bucket_by, drop=drop, encode=encode, aside=aside, times=times
+        )
 
     @staticmethod
     def _feed(task: TaskWriter, some: pa.RecordBatch | bytes) -> int:
@@ -339,7 +343,9 @@ class Sink:
         except BaseException:  # also a simulated crash: release what is open, then let it pass
             staging.discard()
             raise
-        nothing = replace(first, writer=DRIVER, open=(), consumed=(), rows=0, account=Account(), aside=Tally())
+        nothing = replace(
+            first, writer=DRIVER, open=(), consumed=(), rows=0, account=Account(), aside=Tally(), progress=Progress()
+        )
         return [replace(nothing, closed=closed)]
 
     def abort(self, results: Iterable[TaskResult]) -> None:
@@ -370,10 +376,11 @@ class Sink:
         self.committer.publish_owed(head, look)
         return self._closed(head, step, owner)
 
-    def finish(self, owner: str | None = None, *, as_text: bool = False) -> Committed | None:
+    def finish(self, owner: str | None = None, *, as_text: bool = False, only: str | None = None) -> Committed | None:
         """Publish everything that is committed and still open. `owner`: only if the sink is still this driver's.
 
         `as_text`: columns that the files cannot hold, which an earlier version took, as JSON text; else `Unwritable`.
+        `only`: the open parts of this name alone, see `parts_named`; the others stay open.
 
         Without `owner` parts that are open are taken from whoever has the sink: a driver that still runs ends with
         `Fenced`. `None`: there was nothing, and nothing has changed.
@@ -383,10 +390,17 @@ class Sink:
         if owner is not None:
             self.committer.check(head, Claim(owner))
         published = self.committer.publish_owed(head, look)
-        if head.open:
-            step = self._step(head, head.epoch + 1, final=True)
+        ends = head.open if only is None else self.parts_named(only, head)
+        if ends:
+            step = self._step(head, head.epoch + 1, final=only is None)
+            step = replace(step, ends=frozenset(part.key for part in ends))
             return self._closed(head, step, owner or f"finish:{unique.token()}", as_text=as_text)
         return Committed(-1, files=head.finished) if published else None
+
+    def parts_named(self, name: str, head: State | None = None) -> tuple[OpenPart, ...]:
+        """Return the open parts that a name means: the bucket that they are in, or the path that one would have if it ended now."""
+        head = head or self.ledger.head()
+        return tuple(part for part in head.open if name in {part.bucket or ".", name_now(head, part, self.rules)})
 
     def _closed(self, head: State, step: TaskResult, owner: str, *, as_text: bool = False) -> Committed:
         """Decide, put and publish what is due without a batch."""

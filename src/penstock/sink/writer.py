@@ -11,7 +11,9 @@ from penstock.formats.families import TableFormat
 from penstock.formats.registry import table_format
 from penstock.sink.byteparts import BytePart
 from penstock.sink.payload import ArrowRows, Encoded, lines
+from penstock.sink.ready import Progress
 from penstock.sink.tableparts import ArrowPart
+from penstock.sink.timebuckets import TimesSeen
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from penstock.sink.buckets import BucketTemplate
     from penstock.sink.ledger import Kind, OpenPart
     from penstock.sink.parts import Desk
+    from penstock.sink.timebuckets import TimeBuckets
 
 _BUFFER_BYTES = 64 << 20
 _NOTHING = Encoded(b"", 0)
@@ -58,6 +61,7 @@ class TaskWriter:
         drop: tuple[str, ...] = (),
         encode: Encoder | None = None,
         aside: AsideParts,
+        times: TimeBuckets | None = None,
     ) -> None:
         self._desk = desk
         self._kind = kind
@@ -65,6 +69,7 @@ class TaskWriter:
         self._bucket_by = bucket_by
         self._drop = drop
         self._encode = encode
+        self._times = TimesSeen(times, desk.origin.time_ns) if times else None
         self._parts: dict[str, BytePart | ArrowPart] = {}
         self._before = {
             p.bucket: p
@@ -79,8 +84,17 @@ class TaskWriter:
         if self._bucket_by is None:
             self._write("", batch)
             return
+        if self._times is not None and batch.num_rows:
+            self._times.rows(batch)
         for bucket, rows in self._bucket_by.split(batch, self._desk.origin.time_ns):
+            if self._times is not None:
+                self._times.bucket(bucket, rows)
             self._write(bucket, rows.drop_columns(list(self._drop)) if self._drop else rows)
+
+    @property
+    def progress(self) -> Progress:
+        """What was seen of time."""
+        return self._times.progress if self._times is not None else Progress()
 
     def write_text(self, data: bytes) -> int:
         """Take lines of text as they are (UTF-8, each ended by a line feed; no buckets); return how many."""

@@ -22,6 +22,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from penstock.errors import OptionError
 from penstock.options import Options, parse
 from penstock.options.internal import LIVE_SOURCE
+from penstock.options.published import EMIT, PUBLISHED
 from penstock.spark.border import border
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from penstock.source.cursor import Split
     from penstock.source.followed import FollowPlanner
     from penstock.source.plan import Planner
+    from penstock.spark.published import PublishedStreamReader
     from penstock.spark.writer import StreamWriter
 
 
@@ -58,6 +60,10 @@ class PenstockDataSource(DataSource):
                 "format, such as CREATE TABLE ... USING parquet LOCATION ..."
             )
             raise OptionError(msg)
+        if self._emits_published():
+            from penstock.sink.eventrows import COLUMNS
+
+            return COLUMNS
         options = self._parsed(LIVE_SOURCE, "source")
         if options["schema"] and options["emit"] == "records":
             from penstock.source.inferred import noted_schema
@@ -65,8 +71,13 @@ class PenstockDataSource(DataSource):
             return noted_schema(options)
         return default_schema(options)
 
-    def streamReader(self, schema: StructType) -> PenstockStreamReader:  # noqa: N802 - Spark's name
+    def streamReader(self, schema: StructType) -> PenstockStreamReader | PublishedStreamReader:  # noqa: N802 - Spark's name
         """Return the source."""
+        if self._emits_published():
+            from penstock.spark.published import PublishedStreamReader, check_schema
+
+            check_schema(schema)
+            return PublishedStreamReader(self._parsed(PUBLISHED, "source with emit=published"))
         return PenstockStreamReader(self._parsed(LIVE_SOURCE, "source"), schema.json())
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: FBT001, N802 - Spark's signature
@@ -93,6 +104,10 @@ class PenstockDataSource(DataSource):
         """Say that files are written as a stream."""
         msg = "format penstock is a stream: expected df.writeStream; a batch is written as text, json, csv or parquet"
         raise OptionError(msg)
+
+    def _emits_published(self) -> bool:
+        """Tell whether this is the stream of what was published, which has options of its own."""
+        return any(name.lower() == "emit" and value.lower() == EMIT for name, value in self.options.items())
 
     def _parsed(self, table: Any, what: str) -> Options:  # noqa: ANN401 - LIVE_SOURCE or LIVE_SINK
         return parse(table, dict(self.options), what=what)

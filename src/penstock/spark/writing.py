@@ -9,9 +9,11 @@ from penstock.formats.account import Account, Watch
 from penstock.formats.schema import conform, to_arrow
 from penstock.formats.strings import checked
 from penstock.ingestion.stage import CarriedRows, Stage, passes_text
+from penstock.session import functions
 from penstock.sink.batches import FileBatches
 from penstock.sink.existing import STAGE
 from penstock.sink.sink import Sink
+from penstock.sink.telling import Telling
 from penstock.sink.tolerance import Tolerance
 from penstock.storage import locate
 
@@ -30,11 +32,13 @@ def open_files(options: Options, schema: str, sink_id: str) -> FileBatches:
     arrow = Stage.of(stage).schema if stage else to_arrow(schema)
     storage, root = locate(options["path"])
     sink = Sink(storage, root, options, sink_id)
+    name = options["onPublish"]
+    telling = Telling(sink, name, partial(functions.named, name, "onPublish")) if name else None
     if not stage:
-        return FileBatches(sink, arrow, partial(_of_spark, options, arrow))
+        return FileBatches(sink, arrow, partial(_of_spark, options, arrow), telling=telling)
     source = Stage.of(stage).options
     tolerance = Tolerance(source["maxBadRecords"], source["maxBadFraction"])
-    return FileBatches(sink, arrow, partial(_of_splits, options), tolerance)
+    return FileBatches(sink, arrow, partial(_of_splits, options), tolerance, telling)
 
 
 def _of_spark(

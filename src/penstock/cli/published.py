@@ -1,0 +1,77 @@
+"""`penstock files DST --follow`: what an output publishes, a line an event, as it is published. Needs neither Spark nor Java."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from penstock import clock
+from penstock.cli.answer import Answer, counted, moment, printable
+from penstock.cli.process import Stop, stop_signals
+from penstock.errors import OptionError
+from penstock.options.parsers import event_starting
+from penstock.sink import eventrows
+from penstock.sink.published import Published
+from penstock.storage import locate
+from penstock.units import format_size
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from penstock.sink.events import Event
+
+_FOLLOW_SECONDS = 0.5
+_EVENTS = 1000  # at a time, so that memory does not depend on the history
+
+
+def check_not_given(flags: Mapping[str, str | None]) -> None:
+    """Raise `OptionError` for a flag that means something with --follow only."""
+    given = [flag for flag, value in flags.items() if value is not None]
+    if given:
+        msg = f"{given[0]} is for --follow: expected penstock files DST --follow {given[0]} ..."
+        raise OptionError(msg)
+
+
+def follow(dst: str, start: str | None, sink: str | None, *, as_json: bool) -> Answer:
+    """Print the events of DST from `start` on, then each that comes, until a signal ends it, and well."""
+    storage, root = locate(dst, name="DST")
+    published = Published(storage, root, sink)
+    at = published.begin(event_starting(start or "earliest", "--from"))
+    printed = 0
+    with stop_signals() as stop:
+        while not stop.requested:
+            behind = published.plan(at, _EVENTS)
+            printed += _print(published.events(at, behind), root, stop, as_json=as_json)
+            if behind == at:
+                clock.sleep(_FOLLOW_SECONDS)
+            at = behind
+    return Answer({"ok": True, "path": root, "events": printed})
+
+
+def _print(events: list[Event], root: str, stop: Stop, *, as_json: bool) -> int:
+    """Print events until a stop is asked for; return how many."""
+    count = 0
+    for event in events:
+        if stop.requested:
+            break
+        facts = as_facts(eventrows.facts(event, root))
+        typer.echo(json.dumps(facts) if as_json else printable(_line(facts)))
+        count += 1
+    sys.stdout.flush()
+    return count
+
+
+def as_facts(known: dict[str, Any]) -> dict[str, Any]:
+    """Return what is known of an event as a command prints it, with its time for people."""
+    time_ns = known.pop("time_ns")
+    return known | {"time": None if time_ns is None else moment(time_ns)}
+
+
+def _line(facts: Mapping[str, Any]) -> str:
+    if facts["path"] is None:
+        return f"{facts['time']}\t{facts['event']}\t{facts['bucket']}"
+    rows = "rows unknown" if facts["rows"] is None else counted(facts["rows"], "row")
+    return f"{facts['time'] or '-'}\t{facts['event']}\t{facts['path']}\t{rows}\t{format_size(facts['size'])}"

@@ -1,0 +1,338 @@
+"""What was published, as a sequence of events: many readers, each at its own pace, every event once to each.
+
+Problem. Who registers finished files elsewhere (a catalogue, a queue) must hear of each, and of none twice. A listing tells
+neither order nor what was there and is gone; a message sent beside the commit is lost when its sender dies between the two.
+
+Idea. The ledger has decided already what was published, and in which order. **An event is an entry of the ledger, and its number
+is how many entries come before it**, over records and folds alike. So a reader needs to keep one number, which is O(1), and what
+it is given from one number to another is the same each time, also when records have become a fold in between. Nobody writes
+for readers, and no reader writes: there may be as many as one likes.
+
+The failures, and the rule that kills each:
+
+1. *Event before its file.* A puts record 9 and dies before it publishes; the reader is told of a file that is not there. Rule:
+   the events of the last record count once it is noted as published. Behind another record it is: each driver publishes what
+   it finds before it puts.
+2. *Event that was none.* A puts record 9; a reader sees it; the power fails, the put was not durable; B puts another record 9.
+   Rule: the same. Nothing is published, so noted, before its record is durable.
+3. *Stalled put.* A stands still until its number is folded and free again, and puts. Rule: what has the number of a folded record
+   does not count (failure 3 of `ledger`).
+4. *Folded under the reader.* It lists, a driver folds, the records are gone when they are read. Rule: look again; the fold has
+   their events, under their numbers.
+5. *Listing that is no moment.* A driver folds while the storage lists: neither the fold nor its records are listed. Rule: records
+   follow each other from the last fold to the head, without a gap, or it is looked at again.
+6. *Another ledger.* The output was emptied, or put back from an older copy and written on; under the reader's number is another
+   event. Rule: the position has a mark of the event before it. If that is another one, or there are not as many: `EventsLost`,
+   never an event twice or left out without a word.
+7. *History that somebody removed.* The reader lags behind what is left. Rule: numbers do not begin anew, so `EventsLost`; a
+   reader that is past it goes on.
+8. *Fold of an earlier version.* It does not say how many events come before it. Rule: they are counted down from the first record
+   behind the folds, whose totals say it. Which record an event is of is not known then, and nothing is guessed.
+
+Work: to find a number takes the logarithm of the history in reads, remembered while the reader lives; then what is new is read,
+once. When nothing is new that is one listing and one record.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+import xxhash
+
+from penstock.errors import DamagedState, EventsLost, NotThere, OptionError
+from penstock.query.records import canonical
+from penstock.sink.ready import REOPENED, Mark
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from penstock.sink.ledger import FinishedFile, Fold, Ledger, Look, State
+
+PUBLISHED = "published"
+_Outcome = TypeVar("_Outcome")
+_TRIES = 5
+_REMEDY = (
+    "begin anew with a new checkpoint, and with startingFrom=earliest or latest, or restore the ledger from a copy"
+)
+
+
+class Position(NamedTuple):
+    """A place in the events of one sink: the number of the next one, and the mark of the one before; "" if there is none."""
+
+    number: int = 0
+    mark: str = ""
+
+
+@dataclass(frozen=True)
+class Event:
+    """One event: a finished file, or a mark of a bucket of time.
+
+    `record` and `time_ns` are those of the ledger's record; `None` where an earlier version has folded it.
+    """
+
+    sink: str
+    number: int
+    entry: FinishedFile | Mark
+    record: int | None = None
+    time_ns: int | None = None
+
+    @property
+    def kind(self) -> str:
+        """Return what has happened, in a word: `published`, `ready`, `reopened`."""
+        return self.entry.kind if isinstance(self.entry, Mark) else PUBLISHED
+
+    @property
+    def bucket(self) -> str:
+        """Return the bucket that it is about."""
+        return self.entry.bucket
+
+    @property
+    def path(self) -> str | None:
+        """Return the path of the file, below the output; `None` if it is about a bucket of time."""
+        return None if isinstance(self.entry, Mark) else self.entry.path
+
+    @property
+    def is_shown(self) -> bool:
+        """Whether readers are told: not of what was set aside, nor of buckets of time that tell by `_SUCCESS` alone."""
+        return self.entry.event if isinstance(self.entry, Mark) else not self.entry.is_aside
+
+    @property
+    def behind(self) -> Position:
+        """Return the position behind it."""
+        return Position(self.number + 1, xxhash.xxh3_64_hexdigest(canonical(_form(self.entry))))
+
+
+class _View(NamedTuple):
+    """The ledger at one moment: `blocks` are its folds and records, in order; `visible` events may be shown."""
+
+    look: Look
+    head: State
+    blocks: list[str | int]
+    visible: int
+
+
+class EventLog:
+    """The events of one sink's ledger, for one reader."""
+
+    def __init__(self, ledger: Ledger, sink: str, place: str) -> None:
+        self._ledger = ledger
+        self._sink = sink
+        self._place = place  # what messages call the ledger
+        self._starts: dict[str | int, int] = {}  # block -> events before it
+        self._head = (0, "")
+        self._last: Position | None = None  # behind what was given last
+
+    def end(self) -> Position:
+        """Return the position behind all that is published now."""
+        return self._again(self._end)
+
+    def _end(self) -> Position:
+        view = self._view()
+        if not view.visible:
+            return Position()
+        (last,) = self._between(view, view.visible - 1, view.visible)
+        return last.behind
+
+    def at_record(self, n: int) -> Position:
+        """Return the position in front of the events of record `n`, also of one to come next; `OptionError` if that cannot be told."""
+        return self._again(lambda: self._at_record(n))
+
+    def _at_record(self, n: int) -> Position:
+        view = self._view()
+        if n == view.head.n + 1:
+            return self._end()
+        if n > view.head.n:
+            msg = f"record {n} is not in {self._place}, whose last one is {view.head.n}; expected one from 1 to that"
+            raise OptionError(msg)
+        count = self._start(view, n) if n > view.look.folded else self._in_fold(view, n)
+        before = list(self._between(view, count - 1, count)) if count else []
+        return before[0].behind if before else Position()
+
+    def _in_fold(self, view: _View, n: int) -> int:
+        """Return how many events come before a record that is folded."""
+        name = next((name for name in view.look.folds if int(name[:12]) <= n <= int(name[13:])), None)
+        if name is None:
+            msg = f"record {n} is not in {self._place} any more; expected one from {int(view.look.folds[0][:12])} on"
+            raise OptionError(msg)
+        fold, start = self._ledger.fold(name), self._start(view, name)
+        if n == fold.first:
+            return start
+        if fold.records is None:
+            msg = (
+                f"record {n} of {self._place} was folded by an earlier version, which does not tell its files from those of records "
+                f"{fold.first} to {fold.last}; expected {fold.first} or {fold.last + 1}"
+            )
+            raise OptionError(msg)
+        return start + sum(record.files + len(record.marks) for record in fold.records if record.n < n)
+
+    def after(self, start: Position, limit: int | None = None, until: int | None = None) -> list[Event]:
+        """Return the events from `start` on that are published: at most `limit`, and none with the number `until` or a larger one.
+
+        Called as often as one likes; what lies between two positions is the same each time. Raises `EventsLost`, `DamagedState`.
+        """
+        return self._again(lambda: self._after(start, limit, until))
+
+    def between(self, start: Position, end: Position) -> list[Event]:
+        """Return the events from `start` up to `end`, which were given before. Raises `EventsLost` if they are others, or fewer."""
+        events = self.after(start, end.number - start.number)
+        if (events[-1].behind if events else start) != end:
+            msg = (
+                f"events {start.number} to {end.number - 1} of {self._place} are not those that were planned; {_REMEDY}"
+            )
+            raise EventsLost(msg)
+        return events
+
+    def _after(self, start: Position, limit: int | None, until: int | None) -> list[Event]:
+        view = self._view()
+        if start.number > view.visible:
+            msg = (
+                f"{start.number} events of {self._place} were given, and it has {view.visible}: it was emptied, or put back from an older "
+                f"copy; {_REMEDY}"
+            )
+            raise EventsLost(msg)
+        ends = [view.visible, *([] if limit is None else [start.number + limit]), *([] if until is None else [until])]
+        end = max(min(ends), start.number)
+        if end == start.number and self._last == start:
+            return []
+        events = list(self._between(view, max(start.number - 1, 0), end))
+        if start.number:
+            self._check(events.pop(0), start)
+        self._last = events[-1].behind if events else start
+        return events
+
+    def _check(self, before: Event, start: Position) -> None:
+        if before.behind != start:
+            msg = (
+                f"event {before.number} of {self._place} is {_words(before)}, not the one that was given: the ledger was put back "
+                f"from a copy and written on, or is another one; {_REMEDY}"
+            )
+            raise EventsLost(msg)
+
+    def _again(self, read: Callable[[], _Outcome]) -> _Outcome:
+        """Return what `read` returns; a live query folds and adds records meanwhile, so one look may not be enough."""
+        for _ in range(_TRIES - 1):
+            with suppress(NotThere):
+                return read()
+        try:
+            return read()
+        except NotThere as error:
+            msg = f"{error.message}; restore the ledger from a copy, nothing was changed"
+            raise DamagedState(msg) from error
+
+    def _view(self) -> _View:
+        look = self._ledger.look()
+        head = self._ledger.head(look)
+        known, write = self._head
+        if head.n < known or (
+            head.n == known and head.write != write
+        ):  # it was put back: what is remembered is not of it
+            self._starts.clear()
+            self._last = None
+        self._head = (head.n, head.write)
+        records = [n for n in look.numbers if n > look.folded]
+        if head.n and records != list(range(look.folded + 1, head.n + 1)):
+            msg = f"records {look.folded + 1} to {head.n} of {self._place} are not all there"
+            raise NotThere(msg)
+        visible = head.events_before + (head.events if look.is_published(head) else 0)
+        return _View(look, head, [*look.folds, *records], visible)
+
+    def _between(self, view: _View, first: int, end: int) -> Iterator[Event]:
+        """Yield the events from number `first` up to `end`."""
+        if first >= end:
+            return
+        at = bisect_right(range(len(view.blocks)), first, key=lambda at: self._start(view, view.blocks[at])) - 1
+        if at < 0:
+            msg = (
+                f"event {first} of {self._place} is gone: it begins with event {self._start(view, view.blocks[0])}; its oldest files were "
+                f"removed; {_REMEDY}"
+            )
+            raise EventsLost(msg)
+        self._check_folds(view, at)
+        for block in view.blocks[at:]:
+            for event in self._events(view, block):
+                if event.number >= end:
+                    return
+                if event.number >= first:
+                    yield event
+
+    def _check_folds(self, view: _View, at: int) -> None:
+        """Raise `EventsLost` if there is a gap in what is folded, from block `at` on."""
+        folds = [name for name in view.blocks[at:] if isinstance(name, str)]
+        for name, following in pairwise(folds):
+            if int(name[13:]) + 1 != int(following[:12]):
+                msg = f"records {int(name[13:]) + 1} to {int(following[:12]) - 1} of {self._place} are gone; {_REMEDY}"
+                raise EventsLost(msg)
+
+    def _events(self, view: _View, block: str | int) -> Iterator[Event]:
+        start = self._start(view, block)
+        if isinstance(block, int):
+            state = view.head if block == view.head.n else self._ledger.read(block)
+            entries = _recorded(state)
+        else:
+            entries = _folded(self._ledger.fold(block))
+        for number, (entry, n, time_ns) in enumerate(entries, start):
+            yield Event(self._sink, number, entry, n, time_ns)
+
+    def _start(self, view: _View, block: str | int) -> int:
+        """Return how many events come before a block."""
+        if block not in self._starts:
+            self._starts[block] = (
+                self._start_of_fold(view, block) if isinstance(block, str) else self._start_of(view, block)
+            )
+        return self._starts[block]
+
+    def _start_of(self, view: _View, n: int) -> int:
+        return (view.head if n == view.head.n else self._ledger.read(n)).events_before
+
+    def _start_of_fold(self, view: _View, name: str) -> int:
+        """Return the same for a fold: what it says, or what the next ones say, less what lies between."""
+        passed: list[tuple[str, int]] = []  # folds that do not say it
+        folds = view.look.folds
+        for other in folds[folds.index(name) :]:
+            fold = self._ledger.fold(other)
+            if fold.before is not None:
+                start = fold.before
+                break
+            passed.append((other, len(fold.files)))
+        else:
+            start = self._start(view, view.look.folded + 1)
+        for other, count in reversed(passed):
+            start -= count
+            self._starts[other] = start
+        return start
+
+
+def _in_order(files: Sequence[FinishedFile], marks: Sequence[Mark]) -> Iterator[FinishedFile | Mark]:
+    """Yield the entries of a record: late rows reopen a bucket of time before their files are there, which then may be complete."""
+    yield from (mark for mark in marks if mark.kind == REOPENED)
+    yield from files
+    yield from (mark for mark in marks if mark.kind != REOPENED)
+
+
+def _recorded(state: State) -> Iterator[tuple[FinishedFile | Mark, int | None, int | None]]:
+    """Yield the entries of a record with its number and time."""
+    yield from ((entry, state.n, state.time_ns) for entry in _in_order(state.finished, state.ready.marks))
+
+
+def _folded(fold: Fold) -> Iterator[tuple[FinishedFile | Mark, int | None, int | None]]:
+    """Yield the entries of folded records with number and time of their records."""
+    if fold.records is None:
+        yield from ((file, None, None) for file in fold.files)
+        return
+    passed = 0
+    for record in fold.records:
+        files = fold.files[passed : passed + record.files]
+        passed += record.files
+        yield from ((entry, record.n, record.time_ns) for entry in _in_order(files, record.marks))
+
+
+def _form(entry: FinishedFile | Mark) -> dict[str, Any]:
+    return {"mark": list(entry)} if isinstance(entry, Mark) else asdict(entry)
+
+
+def _words(event: Event) -> str:
+    return repr(event.path or event.bucket)

@@ -1,0 +1,163 @@
+"""What was published into one output, by all of its sinks, as batches between offsets.
+
+An offset has a position for each sink (see `events`), so it is O(sinks), and what lies between two offsets never changes: a batch
+that is repeated has the same rows, whatever was published or folded since. The path is not in it: an output may move.
+
+Failures, beside those of `events`:
+
+1. *`latest` that drifts.* A query begins with what comes from now on; nothing comes; it is started again later, and begins later
+   still: what was published in between is in no batch. Rule: the first offset is one that differs from the begin, so that there is a
+   batch, without rows, that keeps it.
+2. *A sink that comes later.* Its first events came after the begin, whatever that was. Rule: they are all given.
+3. *A sink that is gone* was removed with what was not given yet, perhaps. Rule: `EventsLost`, by its name.
+4. *A busy sink starves another.* Rule: the limit of a batch is shared out among the sinks that have something new.
+5. *An offset that was altered.* Rule: it has a checksum, as those of the other source have.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from penstock.errors import DamagedState, EventsLost, NotThere, OptionError
+from penstock.query import offset
+from penstock.sink.events import EventLog, Position
+from penstock.sink.existing import sink_ids
+from penstock.sink.ledger import STATE_DIRECTORY, Ledger
+from penstock.storage import entry_at
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from penstock.sink.events import Event
+    from penstock.storage import Storage
+
+_BEGIN = "begin"  # in the offset before the first one
+
+
+class Published:
+    """The events of the output `root`, or of the one sink `only`, for one reader."""
+
+    def __init__(self, storage: Storage, root: str, only: str | None = None) -> None:
+        self._storage = storage
+        self._root = root
+        self._only = only
+        self._logs: dict[str, EventLog] = {}
+        self._planned: tuple[dict[str, Any], dict[str, Any], list[Event]] | None = None
+
+    def begin(self, starting: str = "earliest") -> dict[str, Any]:
+        """Return the offset before the first batch: `earliest`, `latest`, or a record, `12` or `orders:12`. Raises `OptionError`."""
+        entry = entry_at(self._storage, self._root)
+        if entry is None or not entry.is_directory:
+            msg = f"path={self._root!r} is not there; expected the directory of an output"
+            raise OptionError(msg)
+        return _offset(self._beginning(starting)) | {_BEGIN: True}
+
+    def _beginning(self, starting: str) -> dict[str, Position]:
+        sinks = self.sinks()
+        if starting == "earliest":
+            return dict.fromkeys(sinks, Position())
+        ends = {sink: self._log(sink).end() for sink in sinks}
+        if starting == "latest":
+            return ends
+        named, _, n = starting.rpartition(":")
+        sink = named or (sinks[0] if len(sinks) == 1 else "")
+        if sink not in sinks:
+            names = ", ".join(sinks) or "none"
+            msg = f"startingFrom={starting!r} is a record of one sink; there are: {names}; expected one of them, such as {_such(sinks)}:12"
+            raise OptionError(msg)
+        return ends | {sink: self._log(sink).at_record(int(n))}
+
+    def ends(self) -> dict[str, int]:
+        """Return how many events of each sink are published now: where a run that takes what is there ends."""
+        return {sink: self._log(sink).end().number for sink in self.sinks()}
+
+    def plan(
+        self, start: Mapping[str, Any], limit: int | None = None, until: Mapping[str, int] | None = None
+    ) -> dict[str, Any]:
+        """Return the offset behind the next batch, of about `limit` events at most and at least one a sink; `start` if nothing is new.
+
+        None is behind `until`, which `ends` gave.
+        """
+        positions = _positions(start)
+        sinks = self._all_there(positions)
+        share = limit
+        ahead: dict[str, list[Event]] = {}
+        for left, sink in zip(range(len(sinks), 0, -1), self._busy_last(sinks), strict=True):
+            room = None if share is None else max(share // left, 1)
+            before = positions.get(sink, Position())
+            events = self._log(sink).after(before, room, None if until is None else until.get(sink, 0))
+            share = None if share is None else max(share - len(events), 0)
+            ahead[sink] = events
+        ends = {
+            sink: events[-1].behind if events else positions.get(sink, Position()) for sink, events in ahead.items()
+        }
+        if ends == positions and _BEGIN not in start:
+            return dict(start)
+        end = _offset(ends)
+        self._planned = dict(start), end, [event for sink in sinks for event in ahead[sink]]
+        return end
+
+    def _busy_last(self, sinks: list[str]) -> list[str]:
+        """Return the sinks with those first that had nothing new lately, whose share goes to the others."""
+        lately = {event.sink for event in self._planned[2]} if self._planned else set()
+        return sorted(sinks, key=lambda sink: (sink in lately, sink))
+
+    def events(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[Event]:
+        """Return the events of a batch, those of one sink in the order of its ledger: the same at each call, in each process."""
+        if self._planned is not None and self._planned[:2] == (start, end):
+            events = self._planned[2]
+        else:
+            before, behind = _positions(start), _positions(end)
+            self._all_there(behind)
+            events = [
+                e
+                for sink in sorted(behind)
+                for e in self._log(sink).between(before.get(sink, Position()), behind[sink])
+            ]
+        return [event for event in events if event.is_shown]
+
+    def sinks(self) -> list[str]:
+        """Return the sinks that have a ledger there; none if nothing was written yet."""
+        try:
+            sinks = sink_ids(self._storage, f"{self._root}/{STATE_DIRECTORY}")
+        except NotThere:
+            return []
+        return [sink for sink in sinks if self._only in {None, sink}]
+
+    def _all_there(self, positions: Mapping[str, Position]) -> list[str]:
+        sinks = self.sinks()
+        gone = sorted(sink for sink in positions.keys() - set(sinks) if self._only in {None, sink})
+        if gone:
+            msg = (
+                f"sink {gone[0]!r} of {self._root!r} is gone, with what was not given of it; begin anew with a new checkpoint, or restore "
+                "the output from a copy"
+            )
+            raise EventsLost(msg)
+        return sinks
+
+    def _log(self, sink: str) -> EventLog:
+        if sink not in self._logs:
+            directory = f"{self._root}/{STATE_DIRECTORY}/{sink}/ledger"
+            self._logs[sink] = EventLog(Ledger(self._storage, directory, sink), sink, f"the ledger {directory!r}")
+        return self._logs[sink]
+
+
+def _such(sinks: list[str]) -> str:
+    return sinks[0] if sinks else "orders"
+
+
+def _offset(positions: Mapping[str, Position]) -> dict[str, Any]:
+    return offset.summed({"v": offset.VERSION, "published": {sink: list(at) for sink, at in sorted(positions.items())}})
+
+
+def _positions(form: Mapping[str, Any]) -> dict[str, Position]:
+    """Return what an offset says; `DamagedState` if it is none of ours, or was altered."""
+    offset.check({name: value for name, value in form.items() if name != _BEGIN})
+    try:
+        return {sink: Position(int(number), str(mark)) for sink, (number, mark) in form["published"].items()}
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        msg = (
+            f"the offset in the checkpoint is none of a stream of published files: {error!r}; another source has written it; use that one, "
+            "or a new checkpoint"
+        )
+        raise DamagedState(msg) from error

@@ -1,0 +1,149 @@
+"""When a bucket of time is complete (`partitionReady`): a decision, as part of the next record.
+
+A *bucket of time* is a directory that holds the rows of one span of time: `dt=2026-01-31` of `dt={ts:%Y-%m-%d}/country={country}`, with
+all below it. The *watermark* is the largest time in rows that are committed. A bucket is complete when the watermark is past its end by
+`partitionReadyDelay`; its parts, which may be open, end with that decision, and behind them stands `ready`: an entry of the record,
+an event, and, once all files of the record are visible, a file `_SUCCESS`.
+
+The failures, and the rule that kills each:
+
+1. *Ready before its rows.* A bucket is said to be complete while rows that were read lie in open parts, or in files that are not
+   visible. Rule: the decision that says it has closed every part of the bucket; and an entry of a record counts, and `_SUCCESS` is
+   made, when the files of that record are visible.
+2. *Late rows.* Rows come for a bucket whose time was over before their batch. Rule: the record that commits them says `reopened`, in
+   front of its files, and takes `_SUCCESS` away before it shows any of them; the bucket waits again, its parts roll as others do, and
+   the record that closes the last of them says `ready` once more.
+3. *One row of the year 2999* would end every bucket. Rule: no watermark is later than the clock of the batch's driver.
+4. *A restart forgets what waits.* Files of a bucket were closed by their size; nothing open tells of it. Rule: what waits is in the
+   record: O(buckets of time that are not complete).
+5. *A stalled driver and `_SUCCESS`.* A puts a record that says ready, and stands still; B publishes it, and commits late rows, which
+   take `_SUCCESS` away; A goes on and makes it again. Rule: who has made or taken one looks at the last record behind that, and undoes
+   what that says otherwise. If A is killed between the two, the file is wrong until the bucket is ready again: no storage can
+   make a file on the condition that a record is the last. The events are exact.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+READY, REOPENED = "ready", "reopened"
+SUCCESS = "_SUCCESS"
+
+
+@dataclass(frozen=True)
+class Announced:
+    """What the options say of buckets that are complete: by what it is told, and how long after their end, in microseconds."""
+
+    delay_us: int
+    file: bool
+    event: bool
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What a task saw of time: the largest, and the buckets of time it wrote to, with their ends, in microseconds."""
+
+    watermark: int | None = None
+    ends: Mapping[str, int] = field(default_factory=dict)
+
+
+class Mark(NamedTuple):
+    """An entry of a record about a bucket of time: `ready` or `reopened`. `file`: with `_SUCCESS`; `event`: readers are shown it."""
+
+    kind: str
+    bucket: str
+    file: bool
+    event: bool
+
+
+class Waiting(NamedTuple):
+    """A bucket of time that has rows and is not said to be complete: when it ends, and whether rows came behind that."""
+
+    end_us: int
+    late: bool
+
+
+@dataclass(frozen=True)
+class Ready:
+    """What a record says of buckets of time. `total` is how many marks there are in all records up to this one."""
+
+    watermark: int | None = None
+    waiting: Mapping[str, Waiting] = field(default_factory=dict)
+    marks: tuple[Mark, ...] = ()
+    total: int = 0
+
+    @property
+    def reopened(self) -> tuple[Mark, ...]:
+        """The marks that come before the record's files."""
+        return tuple(mark for mark in self.marks if mark.kind == REOPENED)
+
+    @property
+    def ready(self) -> tuple[Mark, ...]:
+        """The marks that come behind them."""
+        return tuple(mark for mark in self.marks if mark.kind == READY)
+
+    def quiet(self) -> Ready:
+        """Return what a record says that adds nothing."""
+        return replace(self, marks=())
+
+    def seeing(self, tasks: Iterable[Progress], announced: Announced | None) -> Ready:
+        """Return it with what the tasks of a batch saw, late rows marked; without `announced` nothing waits any more."""
+        if announced is None:
+            return Ready(total=self.total)
+        tasks = list(tasks)
+        ends = {bucket: end for task in tasks for bucket, end in task.ends.items() if bucket not in self.waiting}
+        added = {bucket: Waiting(end, self._over(end, announced)) for bucket, end in sorted(ends.items())}
+        marks = tuple(Mark(REOPENED, bucket, announced.file, announced.event) for bucket, w in added.items() if w.late)
+        seen = [time for time in (self.watermark, *(task.watermark for task in tasks)) if time is not None]
+        return Ready(max(seen, default=None), {**self.waiting, **added}, marks, self.total + len(marks))
+
+    def _over(self, end_us: int, announced: Announced) -> bool:
+        return self.watermark is not None and end_us + announced.delay_us <= self.watermark
+
+    def ends(self, bucket: str, announced: Announced | None) -> bool:
+        """Tell whether a part in this bucket ends because its bucket of time is over; one that late rows came to rolls by itself."""
+        time = self._time_of(bucket)
+        if announced is None or time is None:
+            return False
+        return not self.waiting[time].late and self._over(self.waiting[time].end_us, announced)
+
+    def settled(self, open_buckets: Iterable[str], announced: Announced | None) -> Ready:
+        """Return it with those buckets ready whose time is over, and of which no part is open."""
+        if announced is None:
+            return self
+        held = {self._time_of(bucket) for bucket in open_buckets}
+        over = [b for b, w in self.waiting.items() if b not in held and self._over(w.end_us, announced)]
+        marks = tuple(Mark(READY, bucket, announced.file, announced.event) for bucket in sorted(over))
+        waiting = {bucket: w for bucket, w in self.waiting.items() if bucket not in over}
+        return replace(self, waiting=waiting, marks=self.marks + marks, total=self.total + len(marks))
+
+    def _time_of(self, bucket: str) -> str | None:
+        """Return the bucket of time that waits and is this one, or that this one lies in."""
+        while bucket and bucket not in self.waiting:
+            bucket = bucket.rpartition("/")[0]
+        return bucket or None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as a record has it, without what is empty."""
+        form = {
+            "watermark": self.watermark,
+            "waiting": {bucket: list(waiting) for bucket, waiting in self.waiting.items()},
+            "marks": [list(mark) for mark in self.marks],
+            "total": self.total,
+        }
+        return {name: value for name, value in form.items() if value or (value == 0 and name == "watermark")}
+
+    @staticmethod
+    def from_json(form: Mapping[str, Any]) -> Ready:
+        """Return what a record has. Raises `TypeError` and its like for what is none."""
+        waiting = {bucket: Waiting(*entry) for bucket, entry in form.get("waiting", {}).items()}
+        return Ready(form.get("watermark"), waiting, marks_of(form.get("marks", ())), form.get("total", 0))
+
+
+def marks_of(form: Iterable[Any] = ()) -> tuple[Mark, ...]:
+    """Return the marks that a record or a fold has. Raises `TypeError` and its like for what is none."""
+    return tuple(Mark(*entry) for entry in form)

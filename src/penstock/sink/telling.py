@@ -1,0 +1,115 @@
+"""`onPublish`: a function of the user is told what was published, at least once.
+
+It is told by the ledger, as every reader of events is (`events`), and how far it was told is noted beside the ledger, as
+`told-<number>.json`, once it has returned. So:
+
+1. *The driver dies before it calls, or within the call.* The next start calls, with the same events.
+2. *It dies behind the call, before the note.* The next start calls again: **at least once**. A function that must not do a thing twice
+   goes by `path`, or by `sink` and `number`, which are the same again.
+3. *The function fails.* What it was told of is committed and visible all the same. The batch ends with `CallbackFailed`, and the
+   next start tells it again, before anything new is written: nothing is passed over.
+4. *The keeper, `finish` or `retry` publish.* Nothing that a state file names is ever run (`existing`), so they call nobody. The query
+   tells it with its next batch, or its next start.
+5. *A driver that stood still goes on.* It may tell, late, what its successor has told. It is behind in its note, too: the note with
+   the largest number counts.
+
+It is called in the process that commits, between two batches: what it takes delays the next one.
+"""
+
+from __future__ import annotations
+
+import re
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from penstock import failpoints
+from penstock.errors import AlreadyThere, CallbackFailed, DamagedState, NotThere
+from penstock.query.records import checked, signed
+from penstock.sink import eventrows
+from penstock.sink.events import EventLog, Position
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from penstock.sink.events import Event
+    from penstock.sink.sink import Sink
+
+    Told = Callable[[list[dict[str, Any]]], object]
+
+_NOTE = re.compile(r"told-(\d{15})\.json")
+_CALL_EVENTS = 1000  # of one call
+
+
+class Telling:
+    """Tells the function that `load` returns what a sink has published. Picklable; holds nothing but that."""
+
+    def __init__(self, sink: Sink, name: str, load: Callable[[], Told]) -> None:
+        self._sink = sink
+        self._name = name
+        self._load = load
+
+    def check(self) -> None:
+        """Raise `OptionError` unless the function can be loaded."""
+        self._load()
+
+    def begin(self) -> None:
+        """Tell what is owed, by a driver that has the sink. Of one that is told for the first time: note where its events begin."""
+        if self._told() is None:
+            self._note(self._log().end())
+        self.tell()
+
+    def tell(self) -> None:
+        """Tell what was published and not told yet. `CallbackFailed`, `EventsLost`."""
+        at, log = self._told() or Position(), self._log()
+        while events := log.after(at, _CALL_EVENTS):
+            shown = [event for event in events if event.is_shown]
+            if shown:
+                self._call(shown)
+            failpoints.hit("sink.told")
+            at = events[-1].behind
+            self._note(at)
+
+    def _call(self, events: list[Event]) -> None:
+        facts = [eventrows.facts(event, self._sink.root) | {"number": event.number} for event in events]
+        try:
+            self._load()(facts)
+        except Exception as error:  # what a user's function raises
+            first = facts[0]["path"] or facts[0]["bucket"]
+            msg = (
+                f"onPublish={self._name!r} failed with {type(error).__name__}: {error}; told of {len(facts)} events from {first!r} on, "
+                "which are published: mend the function and start again, and it is told of them again; or leave onPublish out"
+            )
+            raise CallbackFailed(msg) from error
+
+    def _log(self) -> EventLog:
+        return EventLog(self._sink.ledger, self._sink.sink_id, f"the ledger of {self._sink.state!r}")
+
+    def _notes(self) -> list[int]:
+        try:
+            names = self._sink.storage.names(self._sink.state)
+        except NotThere:
+            return []
+        return sorted(int(match[1]) for name in names if (match := _NOTE.fullmatch(name)))
+
+    def _told(self) -> Position | None:
+        """Return how far it was told; `None` if it never was."""
+        notes = self._notes()
+        if not notes:
+            return None
+        path = self._path(notes[-1])
+        record = checked(self._sink.storage.read(path), path)
+        if (record.get("sink"), record.get("number")) != (self._sink.sink_id, notes[-1]) or "mark" not in record:
+            msg = f"{path!r} is no note of how far onPublish was told: it was moved here; restore it from a copy"
+            raise DamagedState(msg)
+        return Position(notes[-1], str(record["mark"]))
+
+    def _note(self, at: Position) -> None:
+        record = {"sink": self._sink.sink_id, "number": at.number, "mark": at.mark}
+        with suppress(AlreadyThere):  # a driver that stood still has told the same
+            self._sink.storage.put_if_absent(self._path(at.number), signed(record))
+        for number in self._notes():
+            if number < at.number:
+                self._sink.storage.delete(self._path(number))
+
+    def _path(self, number: int) -> str:
+        return f"{self._sink.state}/told-{number:015d}.json"

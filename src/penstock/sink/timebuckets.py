@@ -1,0 +1,176 @@
+"""Which buckets of `bucketBy` are buckets of time, when each ends, and how far the times of rows have come.
+
+The end follows from a row of the bucket, not from the bucket's name: its time, in the zone that names the bucket, is rounded down to
+the smallest unit that the template shows, and that unit is added. Where clocks are set back, an hour has two ends: the later one counts.
+"""
+
+from __future__ import annotations
+
+import string
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta, timezone
+from functools import reduce
+from typing import TYPE_CHECKING, Any
+from zoneinfo import ZoneInfo
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.errors import TemplateError
+from penstock.sink.names import directives
+from penstock.sink.ready import Progress
+
+if TYPE_CHECKING:
+    from penstock.sink.buckets import BucketTemplate
+
+_UNITS = ("year", "month", "day", "hour", "minute", "second")
+_SHOWS = {
+    "Y": ("year",), "y": ("year",), "m": ("month",), "b": ("month",), "B": ("month",), "h": ("month",), "d": ("day",), "e": ("day",),
+    "j": ("month", "day"), "F": ("year", "month", "day"), "D": ("year", "month", "day"), "H": ("hour",), "k": ("hour",), "M": ("minute",),
+    "R": ("hour", "minute"), "T": ("hour", "minute", "second"), "S": ("second",),
+}  # fmt: skip
+_SPANS = {
+    "day": timedelta(1),
+    "hour": timedelta(hours=1),
+    "minute": timedelta(minutes=1),
+    "second": timedelta(seconds=1),
+}
+_ZONES_AHEAD_US = 14 * 3_600_000_000  # a local time may be that far ahead of UTC
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+
+
+@dataclass(frozen=True)
+class TimeBuckets:
+    """The buckets of time of one template: the first `depth` directories; `path` leads to their column, none is the batch's time."""
+
+    path: tuple[str, ...]
+    depth: int
+    unit: str
+    zone: ZoneInfo | None
+
+    @staticmethod
+    def of(template: BucketTemplate, schema: pa.Schema) -> TimeBuckets:
+        """Return those of a checked template; `TemplateError` if its directories do not tell spans of one time."""
+        where = f"bucketBy={template.template!r}"
+        times = [(place, f.path, _shown(f.path, f.spec, schema)) for place, f in enumerate(template.fields)]
+        times = [(place, path, shown) for place, path, shown in times if shown]
+        paths = {path for _, path, _ in times}
+        units = {unit for _, _, shown in times for unit in shown}
+        unbroken = [unit for unit, before in zip(_UNITS, range(1, 7), strict=True) if units >= set(_UNITS[:before])]
+        if len(paths) != 1 or units != set(unbroken):
+            msg = (
+                f"{where} names no spans of one time, of which partitionReady could tell that they are complete; expected a time from its "
+                "year on, such as dt={ts:%Y-%m-%d}/hour={ts:%H}"
+            )
+            raise TemplateError(msg)
+        (path,) = paths
+        kind = _kind(path, schema)
+        aware = kind is None or (pa.types.is_timestamp(kind) and kind.tz is not None)
+        depth = _depth(template.template, max(place for place, _, _ in times))
+        return TimeBuckets(path, depth, unbroken[-1], ZoneInfo(template.zone) if aware else None)
+
+    def time_of(self, bucket: str) -> str:
+        """Return the bucket of time that a bucket lies in."""
+        return "/".join(bucket.split("/")[: self.depth])
+
+    def times(self, rows: pa.RecordBatch) -> pa.Array | None:
+        """Return the times of rows, in microseconds; `None`: they have that of their batch."""
+        if not self.path:
+            return None
+        column, *members = self.path
+        values = rows.column(column)
+        if members:
+            values = pc.struct_field(values, members)
+        kind = pa.timestamp("us", tz=getattr(values.type, "tz", None))
+        return values.cast(kind, safe=False).cast(pa.int64())
+
+    def end_us(self, time_us: int) -> int | None:
+        """Return the end of the bucket that a time is in; `None` behind the last year that there is."""
+        moment = _EPOCH + timedelta(microseconds=time_us)
+        local = moment.astimezone(self.zone) if self.zone else moment
+        smaller = _UNITS[_UNITS.index(self.unit) + 1 :]
+        begin = reduce(_floored, smaller, local.replace(tzinfo=None, microsecond=0, fold=0))
+        try:
+            end = _next(begin, self.unit)
+        except (OverflowError, ValueError):
+            return None
+        if self.zone is None:
+            return _microseconds(end.replace(tzinfo=timezone.utc))
+        return max(_microseconds(end.replace(tzinfo=self.zone, fold=fold)) for fold in (0, 1))
+
+
+@dataclass
+class TimesSeen:
+    """What one task has seen of time so far."""
+
+    buckets: TimeBuckets
+    time_ns: int
+    _watermark: int | None = None
+    _ends: dict[str, int | None] = field(default_factory=dict)
+
+    def rows(self, rows: pa.RecordBatch) -> None:
+        """See the times of rows; none counts as later than now."""
+        times = self.buckets.times(rows)
+        now = self.time_ns // 1000 + (0 if self.buckets.zone else _ZONES_AHEAD_US)
+        latest = now if times is None else pc.max(times).as_py()
+        if latest is not None:
+            self._watermark = max(self._watermark or min(latest, now), min(latest, now))
+
+    def bucket(self, bucket: str, rows: pa.RecordBatch) -> None:
+        """See that rows, of which there is one at least, are in a bucket."""
+        time = self.buckets.time_of(bucket)
+        if time in self._ends:
+            return
+        times = self.buckets.times(rows.slice(0, 1))
+        first = self.time_ns // 1000 if times is None else times[0].as_py()
+        self._ends[time] = None if first is None else self.buckets.end_us(first)
+
+    @property
+    def progress(self) -> Progress:
+        """What is to be told of it."""
+        return Progress(self._watermark, {bucket: end for bucket, end in self._ends.items() if end is not None})
+
+
+def _shown(path: tuple[str, ...], spec: str, schema: pa.Schema) -> tuple[str, ...]:
+    """Return the units that a field of the template shows; none if it is no time, or too fine to be a span."""
+    kind = _kind(path, schema)
+    if not spec and (kind is None or pa.types.is_date(kind)):
+        spec = "%Y-%m-%d"
+    return tuple(unit for letter in directives(spec) for unit in _SHOWS.get(letter, ()))
+
+
+def _kind(path: tuple[str, ...], schema: pa.Schema) -> pa.DataType | None:
+    """Return the type of what the template names; `None` for the time of the batch."""
+    kind: Any = None
+    for name in path:
+        kind = (schema if kind is None else kind).field(name).type
+    return kind
+
+
+def _depth(template: str, last: int) -> int:
+    """Return how many directories there are up to the one with the field number `last`."""
+    directories, fields = 1, -1
+    for literal, name, _, _ in string.Formatter().parse(template):
+        directories += literal.count("/")
+        fields += name is not None
+        if fields == last:
+            return directories
+    return directories
+
+
+def _floored(moment: datetime, unit: str) -> datetime:
+    if unit == "month":
+        return moment.replace(month=1)
+    return moment.replace(day=1) if unit == "day" else moment - timedelta(**{f"{unit}s": getattr(moment, unit)})
+
+
+def _next(begin: datetime, unit: str) -> datetime:
+    if unit == "year":
+        return begin.replace(year=begin.year + 1)
+    if unit == "month":
+        return begin.replace(year=begin.year + begin.month // 12, month=begin.month % 12 + 1)
+    return begin + _SPANS[unit]
+
+
+def _microseconds(moment: datetime) -> int:
+    return (moment - _EPOCH) // timedelta(microseconds=1)

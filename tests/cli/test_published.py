@@ -1,0 +1,123 @@
+"""`penstock files --follow`: a line an event, in the order of the ledger, while an output is written."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from penstock.errors import Fenced
+from tests.support.wait import wait_for
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tests.cli.conftest import Said
+    from tests.support.output import Output
+
+
+class Follower:
+    """`penstock files --follow --json` in a process of its own, with the lines that it has printed so far."""
+
+    def __init__(self, *arguments: object) -> None:
+        command = [sys.executable, "-m", "penstock.cli", "files", *map(str, arguments), "--follow", "--json"]
+        environment = os.environ | {"PYTHONUNBUFFERED": "1"}
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, env=environment)
+        self.lines: list[dict[str, Any]] = []
+        self._thread = threading.Thread(target=self._read)
+        self._thread.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout
+        with self.process.stdout as printed:
+            for line in printed:
+                self.lines.append(json.loads(line))
+
+    def stop(self) -> dict[str, Any]:
+        """End it by a signal; return what it says at the end."""
+        self.process.send_signal(signal.SIGTERM)
+        self.process.wait(60)
+        self._thread.join()
+        return self.lines[-1]
+
+
+@pytest.fixture
+def follow() -> Iterator[Callable[..., Follower]]:
+    started: list[Follower] = []
+
+    def start(*arguments: object) -> Follower:
+        started.append(Follower(*arguments))
+        return started[-1]
+
+    yield start
+    for follower in started:
+        follower.process.kill()
+        follower.process.wait()
+
+
+@pytest.mark.slow
+def test_what_is_published_is_printed_as_it_comes(output: Output, follow: Callable[..., Follower]) -> None:
+    """What is there, then each file as it is published, once; a follower that begins at a record has it and what comes."""
+    sink = output.sink(rollRows="1")
+    output.batch(sink, 0, {0: ["a", "b"]}, mark="0")
+    follower = follow(output.root)
+    wait_for(lambda: len(follower.lines) == 2, "what is there")
+    output.batch(sink, 1, {0: ["c"]}, mark="1")
+    wait_for(lambda: len(follower.lines) == 3, "what came")
+    last = follower.stop()
+    paths = [line["path"] for line in follower.lines[:-1]]
+    assert paths == [f"{output.root}/{file.path}" for file in sink.ledger.history()]
+    assert last == {"ok": True, "path": str(output.root), "events": 3}
+    first = follower.lines[0]
+    assert (first["event"], first["sink"], first["rows"], first["batches"]) == (
+        "published",
+        "s",
+        1,
+        {"first": 0, "last": 0},
+    )
+    again = follow(output.root, "--from", follower.lines[2]["record"])
+    wait_for(lambda: len(again.lines) == 1, "the record")
+    assert again.stop()["events"] == 1
+    assert again.lines[0] == follower.lines[2]
+
+
+def test_flags_of_follow_are_refused_without_it(penstock: Callable[..., Said], output: Output) -> None:
+    """What would be ignored is refused, and so are a begin that is none and a directory that is not there."""
+    output.batch(output.sink(rollRows="1"), 0, {0: ["a"]})
+    assert "--from is for --follow" in penstock("files", output.root, "--from", "1").err
+    assert "expected earliest, latest, or a record" in penstock("files", output.root, "--follow", "--from", "x").err
+    assert "is not there" in penstock("files", output.root / "no", "--follow").err
+
+
+def test_one_part_is_finished_by_its_name(penstock: Callable[..., Said], output: Output) -> None:
+    """A part by the name that status shows, then a bucket; the others stay open, and their query goes on with them."""
+    sink = output.sink(bucketBy="b={value}")
+    output.batch(sink, 0, {0: ["x", "y", "z"], 1: ["z"]}, mark="0")
+    (shown,) = penstock("status", output.root, "--json").facts["sinks"]
+    parts = [part["part"] for part in shown["open"]]
+    assert parts[1] == "b=y/part-s-0-0.txt"
+    assert parts[1] in penstock("status", output.root).out
+    (file,) = penstock("finish", output.root, "--part", parts[1], "--json").facts["files"]
+    assert (file["path"], file["rows"]) == (parts[1], 1)
+    assert output.visible() == {parts[1]: "y\n"}
+    assert penstock("finish", output.root, "--part", "b=z", "--json").facts["rows"] == 2
+    with pytest.raises(Fenced):
+        sink.roll("d1")
+    output.batch(sink, 1, {0: ["x"]}, mark="1", owner="d2", final=True)
+    assert output.lines() == ["x", "x", "y", "z", "z"]
+
+
+def test_a_part_that_is_not_open_is_refused_with_those_that_are(penstock: Callable[..., Said], output: Output) -> None:
+    """A part that is finished by now, or never was: what is open is named, and nothing is done."""
+    output.batch(output.sink(), 0, {0: ["a"]}, mark="0")
+    said = penstock("finish", output.root, "--part", "b=1")
+    assert said.status == 2
+    assert "such as 'part-s-0-0.txt'" in said.err
+    assert penstock("finish", output.root, "--part", ".", "--json").facts["rows"] == 1
+    assert "such as none" in penstock("finish", output.root, "--part", ".").err

@@ -1,0 +1,278 @@
+"""`partitionReady`: when a bucket of time is said to be complete, and when that is taken back."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock import failpoints
+from penstock.errors import OptionError, TemplateError
+from penstock.sink import ledger
+from penstock.sink.buckets import BucketTemplate
+from penstock.sink.events import EventLog, Position
+from penstock.sink.sink import Sink
+from penstock.sink.timebuckets import TimeBuckets
+from tests.support.output import Output
+
+SCHEMA = pa.schema([("value", pa.string()), ("ts", pa.timestamp("us", tz="UTC"))])
+READY = {
+    "format": "json",
+    "bucketBy": "dt={ts:%Y-%m-%d}",
+    "partitionReady": "success-file,event",
+    "partitionReadyDelay": "1h",
+    "rollInactivity": "30d",
+    "rollInterval": "30d",
+}
+
+
+@pytest.fixture(autouse=True)
+def disarm() -> object:
+    yield
+    failpoints.arm("")
+
+
+@pytest.fixture
+def days(output: Output) -> Output:
+    """Return an output for rows with times, on a clock in the year 2030."""
+    output.schema = SCHEMA
+    output.time.seconds = datetime(2030, 1, 1, tzinfo=timezone.utc).timestamp()
+    return output
+
+
+def run(output: Output, sink: Sink, number: int, *moments: str, final: bool = False) -> None:
+    """Run a batch of one row a moment, written as `31T23:30` of January 2026."""
+    lines = [f"{number}|2026-01-{moment}:00Z" for moment in moments]
+    output.batch(sink, number, {0: lines}, mark=str(number), final=final)
+
+
+def events(sink: Sink) -> list[str]:
+    """Return what readers are told, in order: files by their buckets."""
+    given = EventLog(sink.ledger, "s", "it").after(Position())
+    return [f"{event.kind} {event.bucket}" for event in given if event.is_shown]
+
+
+def marked(output: Output) -> list[str]:
+    """Return the buckets that have a `_SUCCESS`."""
+    return sorted(str(path.parent.relative_to(output.root)) for path in output.root.rglob("_SUCCESS"))
+
+
+def test_a_day_is_complete_when_the_times_of_rows_are_past_it(days: Output) -> None:
+    """The open part of a day ends, is visible, and stands in front of the event and the file that say so; not before the delay."""
+    sink = days.sink(**READY)
+    run(days, sink, 0, "30T10:00", "30T11:00")
+    run(days, sink, 1, "31T00:59")
+    assert events(sink) == []
+    assert marked(days) == []
+    run(days, sink, 2, "30T23:59", "31T01:00")
+    assert events(sink) == ["published dt=2026-01-30", "ready dt=2026-01-30"]
+    assert marked(days) == ["dt=2026-01-30"]
+    assert sorted(days.visible(".json")) == ["dt=2026-01-30/part-s-0-0.json"]
+    assert len(days.lines()) == 3
+    run(days, sink, 3, "31T02:00", final=True)
+    assert events(sink)[2:] == ["published dt=2026-01-31"]
+    assert sink.ledger.head().ready.waiting.keys() == {"dt=2026-01-31"}
+
+
+def test_a_day_whose_files_were_closed_before_is_said_complete_by_a_later_run(days: Output) -> None:
+    """Nothing of the day is open any more, and its query was started again: the record knows that it waits."""
+    sink = days.sink(**READY | {"rollRows": "1"})
+    run(days, sink, 0, "30T10:00", "30T11:00", final=True)
+    assert not sink.ledger.head().open
+    days.batch(days.sink(**READY), 1, {0: ["1|2026-01-31T09:00:00Z"]}, mark="1", owner="d2")
+    assert events(sink) == ["published dt=2026-01-30", "published dt=2026-01-30", "ready dt=2026-01-30"]
+
+
+def test_late_rows_reopen_a_day(days: Output) -> None:
+    """They are told before they are visible, `_SUCCESS` is gone before that, and it is back when the last part of them is closed."""
+    sink = days.sink(**READY | {"rollInactivity": "1m"})
+    run(days, sink, 0, "30T10:00")
+    run(days, sink, 1, "31T10:00")
+    assert marked(days) == ["dt=2026-01-30"]
+    run(days, sink, 2, "30T12:00")
+    assert events(sink)[-1] == "reopened dt=2026-01-30"
+    assert marked(days) == []
+    run(days, sink, 3, "30T13:00")
+    assert events(sink)[2:] == ["reopened dt=2026-01-30"]
+    days.time.seconds += 61
+    sink.roll("d1")
+    assert events(sink)[2:] == [
+        "reopened dt=2026-01-30",
+        "published dt=2026-01-30",
+        "published dt=2026-01-31",
+        "ready dt=2026-01-30",
+    ]
+    assert marked(days) == ["dt=2026-01-30"]
+    assert len(days.lines()) == 4
+
+
+def test_late_rows_that_are_closed_at_once(days: Output) -> None:
+    """A batch that closes what it writes says reopened, its file and ready in one record, in this order."""
+    sink = days.sink(**READY | {"rollBatches": "1"})
+    run(days, sink, 0, "30T10:00", "31T10:00")
+    assert events(sink)[-1] == "ready dt=2026-01-30"
+    run(days, sink, 1, "30T12:00")
+    assert events(sink)[-3:] == ["reopened dt=2026-01-30", "published dt=2026-01-30", "ready dt=2026-01-30"]
+    assert marked(days) == ["dt=2026-01-30"]
+
+
+def test_a_row_of_the_future_ends_no_day(days: Output) -> None:
+    """A row of the year 2999 counts as one of now: what comes for today is not late."""
+    days.time.seconds = datetime(2026, 1, 30, 12, tzinfo=timezone.utc).timestamp()
+    sink = days.sink(**READY)
+    days.batch(sink, 0, {0: ["a|2999-01-01T00:00:00Z", "b|2026-01-30T11:00:00Z"]}, mark="0")
+    assert events(sink) == []
+    run(days, sink, 1, "30T12:00")
+    assert events(sink) == []
+
+
+def test_a_day_with_directories_below_it(days: Output) -> None:
+    """The bucket of time is the directory of the day: all countries of it are closed, and it is told once."""
+    days.schema = pa.schema([*SCHEMA, ("country", pa.string())])
+    sink = days.sink(**READY | {"bucketBy": "y={ts:%Y}/m={ts:%m}/d={ts:%d}/country={country}"})
+    days.batch(sink, 0, {0: ["a|2026-01-30T10:00:00Z|de", "b|2026-01-30T10:00:00Z|fr"]}, mark="0")
+    days.batch(sink, 1, {0: ["c|2026-01-31T10:00:00Z|de"]}, mark="1")
+    assert events(sink)[-1] == "ready y=2026/m=01/d=30"
+    assert marked(days) == ["y=2026/m=01/d=30"]
+    assert len(days.visible(".json")) == 2
+
+
+def test_rows_without_a_time_are_no_bucket_of_time(days: Output) -> None:
+    """A null has a directory, which never is complete, and holds nothing up."""
+    sink = days.sink(**READY)
+    batch = pa.RecordBatch.from_pylist([{"value": "a", "ts": None}], schema=SCHEMA)
+    begun = sink.begin("d1")
+    result = sink.write(begun, "q1", 0, 0, SCHEMA, iter([batch]))
+    assert result.progress.ends == {}
+    assert result.progress.watermark is None
+
+
+@pytest.mark.parametrize(
+    "point", ["sink.ledger.after-put", "sink.publish.one", "sink.publish.ready", "sink.publish.before-note"]
+)
+def test_a_death_while_it_is_said(days: Output, point: str) -> None:
+    """The driver dies behind its put: readers are told nothing until the next one has published all; then once."""
+    sink = days.sink(**READY)
+    run(days, sink, 0, "30T10:00")
+    failpoints.arm(f"{point}=error")
+    with pytest.raises(OSError, match="failpoint"):
+        run(days, sink, 1, "31T10:00")
+    failpoints.arm("")
+    assert events(sink) == []
+    days.batch(days.sink(**READY), 1, {0: []}, mark="1", owner="d2")
+    assert events(sink) == ["published dt=2026-01-30", "ready dt=2026-01-30"]
+    assert marked(days) == ["dt=2026-01-30"]
+
+
+def test_a_driver_that_stood_still_does_not_say_it_again(days: Output) -> None:
+    """A says ready and stops in front of `_SUCCESS`; B reopens the day; A goes on: what it makes it takes away."""
+    sink = days.sink(**READY)
+    run(days, sink, 0, "30T10:00")
+    failpoints.arm("sink.publish.ready=error")
+    with pytest.raises(OSError, match="failpoint"):
+        run(days, sink, 1, "31T10:00")
+    failpoints.arm("")
+    stalled = sink.ledger.head()
+    look = sink.ledger.look()
+    successor = days.sink(**READY)
+    days.batch(successor, 1, {0: []}, mark="1", owner="d2")
+    days.batch(successor, 2, {0: ["late|2026-01-30T12:00:00Z"]}, mark="2", owner="d2")
+    assert marked(days) == []
+    sink.committer.publish(stalled, look)
+    assert marked(days) == []
+
+
+def test_events_only_and_files_only(days: Output) -> None:
+    """`event` makes no file, `success-file` tells no reader; their numbers are the same."""
+    for way, told, files in (("event", 1, 0), ("success-file", 0, 1)):
+        sink = days.sink(sink_id=way, **READY | {"partitionReady": way, "bucketBy": f"{way}={{ts:%Y-%m-%d}}"})
+        run(days, sink, 0, "30T10:00")
+        run(days, sink, 1, "31T10:00")
+        assert events(sink)[1:] == [f"ready {way}=2026-01-30"] * told
+        assert len(marked(days)) == files
+        assert sink.ledger.head().events_before + sink.ledger.head().events == 2
+
+
+def test_what_was_said_of_buckets_survives_folding(days: Output, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Readers are told the same, under the same numbers, when the records are folded."""
+    monkeypatch.setattr(ledger, "FOLD", 3)
+    sink = days.sink(**READY | {"rollBatches": "1"})
+    for number in range(5):
+        run(days, sink, number, f"{number + 10}T10:00", "09T10:00")
+    before = EventLog(sink.ledger, "s", "it").after(Position())
+    assert len(before) > 15
+    for number in range(5, 12):
+        run(days, sink, number)
+    assert sink.ledger.look().folded >= (before[-1].record or 0)
+    assert EventLog(sink.ledger, "s", "it").after(Position(), len(before)) == before
+    for at in range(1, len(before)):
+        assert EventLog(sink.ledger, "s", "it").at_record(before[at].record or 0).number <= at
+
+
+def test_what_waits_is_forgotten_when_the_option_is_left_out(days: Output) -> None:
+    """A run without it ends parts as ever, and its records have nothing of it but the count of what was said."""
+    sink = days.sink(**READY)
+    run(days, sink, 0, "30T10:00", "31T10:00")
+    assert sink.ledger.head().ready.total == 1
+    plain = {name: value for name, value in READY.items() if not name.startswith("partition")}
+    days.batch(days.sink(**plain), 1, {0: ["x|2026-02-02T10:00:00Z"]}, mark="1", owner="d2")
+    head = sink.ledger.head()
+    assert head.ready.to_json() == {"total": 1}
+    assert head.events_before == 2
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"bucketBy": "{value}"}, {"bucketBy": "h={ts:%H}"}, {"bucketBy": "y={ts:%Y}/h={ts:%H}"}, {"bucketBy": "{ts}"}],
+)
+def test_directories_that_are_no_spans_of_time_are_refused(days: Output, options: dict[str, str]) -> None:
+    """An hour without its day, a value, a time to the microsecond: nothing tells that they are complete."""
+    with pytest.raises(TemplateError, match="expected a time from its year on"):
+        days.sink(**READY | options)
+
+
+def test_options_that_cannot_be_are_refused(days: Output) -> None:
+    """No buckets, files that grow, and words that it does not know."""
+    plain = {name: value for name, value in READY.items() if name not in {"bucketBy", "rollInactivity", "rollInterval"}}
+    with pytest.raises(OptionError, match="found no bucketBy"):
+        days.sink(**plain)
+    with pytest.raises(OptionError, match="found growing=true"):
+        days.sink(**plain, growing="true", fileName="a.json")
+    with pytest.raises(OptionError, match="expected success-file, event, or both"):
+        days.sink(**READY | {"partitionReady": "email"})
+
+
+ZONES = ["UTC", "Europe/Berlin", "America/New_York", "Asia/Kathmandu", "Australia/Lord_Howe", "America/Sao_Paulo"]
+TEMPLATES = ["{ts:%Y}", "{ts:%Y-%m}", "{ts:%Y-%m-%d}", "{ts:%F}/{ts:%H}", "{ts:%Y%j}", "{ts:%Y-%m-%dT%H%M}"]
+
+
+@given(
+    moment=st.datetimes(datetime(1990, 1, 1), datetime(2040, 1, 1), timezones=st.just(timezone.utc)),
+    zone=st.sampled_from(ZONES),
+    template=st.sampled_from(TEMPLATES),
+    later=st.timedeltas(timedelta(0), timedelta(days=3)),
+)
+def test_no_time_behind_the_end_is_in_the_bucket(moment: datetime, zone: str, template: str, later: timedelta) -> None:
+    """Over changes of clocks, too: what is at the end of a bucket or behind it has another directory, and its own rows are before."""
+    checked = BucketTemplate.of(template, SCHEMA, zone=zone)
+    buckets = TimeBuckets.of(checked, SCHEMA)
+    epoch = datetime(1970, 1, 1, tzinfo=timezone.utc)
+    end = buckets.end_us((moment - epoch) // timedelta(microseconds=1))
+    assert end is not None
+    behind = epoch + timedelta(microseconds=end) + later
+    rows = pa.RecordBatch.from_pylist([{"value": "", "ts": t} for t in (moment, behind)], schema=SCHEMA)
+    assert len({bucket for bucket, _ in checked.split(rows, 0)}) == 2
+    assert moment < epoch + timedelta(microseconds=end) <= moment + timedelta(days=367)
+
+
+def test_an_hour_that_comes_twice_ends_with_the_second(tmp_path: Path) -> None:
+    """On the night of the change 02:30 comes twice in Berlin; the hour is complete an hour later than it seems."""
+    checked = BucketTemplate.of("{ts:%Y-%m-%d}/{ts:%H}", SCHEMA, zone="Europe/Berlin")
+    first = datetime(2026, 10, 25, 2, 30, tzinfo=ZoneInfo("Europe/Berlin"))
+    end = TimeBuckets.of(checked, SCHEMA).end_us(int(first.timestamp() * 1e6))
+    assert end == int(datetime(2026, 10, 25, 2, tzinfo=timezone.utc).timestamp() * 1e6)

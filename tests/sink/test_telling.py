@@ -1,0 +1,149 @@
+"""`onPublish`: a function is told what was published, at least once, whoever dies and whatever it raises."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from penstock import failpoints
+from penstock.errors import CallbackFailed, DamagedState, OptionError
+from penstock.options import SINK, parse
+from penstock.session import functions
+from penstock.sink.sink import Sink
+from penstock.sink.telling import Telling
+from tests.support.follows import follows
+from tests.support.output import Output
+
+
+@pytest.fixture(autouse=True)
+def disarm() -> object:
+    yield
+    failpoints.arm("")
+
+
+class Catalogue:
+    """What a user's function has been told, call by call; it fails while `broken`."""
+
+    def __init__(self) -> None:
+        self.calls: list[list[dict[str, Any]]] = []
+        self.broken = False
+
+    def register(self, events: list[dict[str, Any]]) -> None:
+        if self.broken:
+            msg = "the catalogue is away"
+            raise ConnectionError(msg)
+        self.calls.append(events)
+
+    @property
+    def paths(self) -> list[str]:
+        return [event["path"] for call in self.calls for event in call]
+
+
+def telling(sink: Sink, catalogue: Catalogue) -> Telling:
+    """Return what tells the catalogue, as each batch has it anew."""
+    return Telling(sink, "catalogue:register", lambda: catalogue.register)
+
+
+def start(sink: Sink, catalogue: Catalogue) -> None:
+    """Begin a batch as a driver does."""
+    sink.begin("d1")
+    telling(sink, catalogue).begin()
+
+
+def published(output: Output, sink: Sink) -> list[str]:
+    """Return the paths of all that was published."""
+    return [f"{output.root}/{file.path}" for file in sink.ledger.history()]
+
+
+def test_each_file_is_told_once_where_nothing_dies(output: Output) -> None:
+    """From the first start with it on, not what was there before: each file in one call, in order, with all that is known."""
+    sink, catalogue = output.sink(rollRows="1"), Catalogue()
+    output.batch(sink, 0, {0: ["before"]}, mark="0")
+    start(sink, catalogue)
+    assert catalogue.calls == []
+    for number in range(1, 4):
+        output.batch(sink, number, {0: ["a", "b"]}, mark=str(number))
+        telling(sink, catalogue).tell()
+        telling(sink, catalogue).tell()
+    assert [len(call) for call in catalogue.calls] == [2, 2, 2]
+    assert catalogue.paths == published(output, sink)[1:]
+    first = catalogue.calls[0][0]
+    assert (first["event"], first["sink"], first["rows"], first["number"]) == ("published", "s", 1, 1)
+    assert len(list((output.root / "_penstock/s").glob("told-*"))) == 1
+
+
+def test_a_death_behind_the_call_tells_again(output: Output) -> None:
+    """The driver dies between the call and its note: the next start tells the same again, and nothing is left out."""
+    sink, catalogue = output.sink(rollRows="1"), Catalogue()
+    start(sink, catalogue)
+    output.batch(sink, 0, {0: ["a"]}, mark="0")
+    failpoints.arm("sink.told=error")
+    with pytest.raises(OSError, match="failpoint"):
+        telling(sink, catalogue).tell()
+    failpoints.arm("")
+    start(sink, catalogue)
+    assert catalogue.calls[0] == catalogue.calls[1]
+    start(sink, catalogue)
+    assert len(catalogue.calls) == 2
+
+
+@follows("PST-511")
+def test_a_function_that_fails_is_told_again_once_it_is_mended(output: Output) -> None:
+    """Its error is in ours, the files are visible; mended and started again it is told of them before anything new."""
+    sink, catalogue = output.sink(rollRows="1"), Catalogue()
+    start(sink, catalogue)
+    output.batch(sink, 0, {0: ["a", "b"]}, mark="0")
+    catalogue.broken = True
+    for tell in (telling(sink, catalogue).tell, lambda: start(sink, catalogue)):
+        with pytest.raises(
+            CallbackFailed, match="failed with ConnectionError: the catalogue is away; told of 2 events"
+        ):
+            tell()
+    assert len(output.visible()) == 2
+    catalogue.broken = False
+    start(sink, catalogue)
+    assert catalogue.paths == published(output, sink)
+
+
+def test_what_others_publish_is_told_by_the_next_start(output: Output) -> None:
+    """`finish` calls nobody; the query tells what it published with its next start."""
+    sink, catalogue = output.sink(), Catalogue()
+    start(sink, catalogue)
+    output.batch(sink, 0, {0: ["a"]}, mark="0")
+    telling(sink, catalogue).tell()
+    Sink.existing(sink.storage, sink.root, "s").finish()
+    assert catalogue.calls == []
+    start(sink, catalogue)
+    assert catalogue.paths == published(output, sink)
+
+
+def test_a_note_that_was_moved_here_is_refused(output: Output) -> None:
+    """The note of another number, or a damaged one, is named, and nothing is told."""
+    sink, catalogue = output.sink(rollRows="1"), Catalogue()
+    output.batch(sink, 0, {0: ["a"]}, mark="0")
+    start(sink, catalogue)
+    (note,) = (output.root / "_penstock/s").glob("told-*")
+    moved = note.rename(note.with_name("told-000000000000007.json"))
+    with pytest.raises(DamagedState, match="was moved here"):
+        telling(sink, catalogue).tell()
+    moved.write_bytes(moved.read_bytes()[:-9])
+    with pytest.raises(DamagedState, match="is damaged"):
+        telling(sink, catalogue).tell()
+
+
+@pytest.mark.parametrize("value", ["register", "a:b:c", ":f", "m:", "os.path:1", "m:f()", "../m:f"])
+def test_what_is_no_name_of_a_function_is_refused(value: str) -> None:
+    """Nothing is loaded to see that it is none."""
+    with pytest.raises(OptionError, match="expected module:function"):
+        parse(SINK, {"path": "/x", "onPublish": value}, what="sink")
+
+
+@pytest.mark.parametrize(
+    ("value", "says"),
+    [("no_such_module:f", "ModuleNotFoundError"), ("os:nothing", "AttributeError"), ("os:name", "is str")],
+)
+def test_a_function_that_cannot_be_loaded_is_refused(value: str, says: str) -> None:
+    """It is refused when the batch begins, before anything is written."""
+    with pytest.raises(OptionError, match=says):
+        functions.named(value, "onPublish")

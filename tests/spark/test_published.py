@@ -1,0 +1,85 @@
+"""What an output has published as a stream, on a real Spark: a row a file, once, over restarts and replays of both sides."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.errors import PySparkException
+
+from penstock import errors
+from penstock.errors import EventsLost, OptionError
+from tests.support.stage import Stage
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+
+def write(spark: SparkSession, stage: Stage, name: str, *lines: str) -> None:
+    """Publish these lines by the query that writes the output, each in a file of its own."""
+    stage.put(name, *lines)
+    frame = spark.readStream.format("penstock").load(str(stage.src))
+    writer = frame.writeStream.format("penstock").option("rollRows", "1").trigger(availableNow=True)
+    writer.option("checkpointLocation", str(stage.root / "writer")).start(str(stage.dst)).awaitTermination()
+
+
+def read(spark: SparkSession, stage: Stage, **options: Any) -> None:
+    """Bring what is new into files beside, by a query that goes on from its checkpoint."""
+    frame = spark.readStream.format("penstock").option("emit", "published").options(**options).load(str(stage.dst))
+    writer = frame.writeStream.format("penstock").options(format="json", rollBatches="1").trigger(availableNow=True)
+    query = writer.option("checkpointLocation", str(stage.checkpoint)).start(str(stage.root / "events"))
+    query.awaitTermination()
+
+
+def told(stage: Stage) -> list[dict[str, Any]]:
+    """Return the rows that were written, in the order of the ledger."""
+    lines = [line for path in (stage.root / "events").glob("*.json") for line in path.read_text().splitlines()]
+    return sorted((json.loads(line) for line in lines), key=lambda row: (row["record"], row["path"]))
+
+
+def last_commit(checkpoint: Path) -> Path:
+    """Return Spark's note that the last batch is done."""
+    return max((checkpoint / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
+
+
+def test_each_file_is_a_row_over_restarts_and_replays(spark: SparkSession, stage: Stage) -> None:
+    """Files of two runs, in batches of two; a batch of the reader is run again, and one of the writer: each file is told once."""
+    write(spark, stage, "a.txt", "one", "two", "three")
+    read(spark, stage, maxFilesPerTrigger=2)
+    assert len(told(stage)) == 3
+    last_commit(stage.checkpoint).unlink()
+    last_commit(stage.root / "writer").unlink()
+    write(spark, stage, "b.txt", "four")
+    read(spark, stage, maxFilesPerTrigger=2)
+    rows = told(stage)
+    assert sorted(row["path"] for row in rows) == sorted(map(str, stage.files()))
+    for row in rows:
+        assert row["event"] == "published"
+        assert (row["rows"], row["size"]) == (1, (stage.dst / row["path"]).stat().st_size)
+        assert row["time"].startswith("20")
+    assert len({row["sink"] for row in rows}) == 1
+
+
+def test_what_cannot_be_told_is_an_error_of_ours(spark: SparkSession, stage: Stage) -> None:
+    """Options and columns that it has not are refused by name; a ledger that is gone ends the query as EventsLost."""
+    write(spark, stage, "a.txt", "one")
+    reader = spark.readStream.format("penstock").option("emit", "Published")
+    for name, value in (("splitSize", "1m"), ("startingFrom", "yesterday")):
+        with pytest.raises(PySparkException) as refused:
+            read(spark, stage, **{name: value})
+        assert isinstance(errors.of(refused.value), OptionError)
+    frame = reader.schema("path string").load(str(stage.dst))
+    query = frame.writeStream.format("noop").option("checkpointLocation", str(stage.root / "c")).start()
+    with pytest.raises(PySparkException) as refused:
+        query.awaitTermination()
+    assert isinstance(error := errors.of(refused.value), OptionError)
+    assert "leave .schema(...) out" in error.message
+    read(spark, stage)
+    (ledger,) = stage.dst.glob("_penstock/*/ledger")
+    ledger.rename(ledger.parent / "gone")
+    with pytest.raises(PySparkException) as lost:
+        read(spark, stage)
+    assert isinstance(errors.of(lost.value), EventsLost)
