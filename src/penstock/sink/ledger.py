@@ -162,7 +162,10 @@ class OpenPart:
 
 @dataclass(frozen=True)
 class FinishedFile:
-    """A part that is decided: visible under `path` (relative to the output) once it is published from `staged`."""
+    """A part that is decided: visible under `path` (relative to the output) once it is published from `staged`.
+
+    `place`: it is about what was set aside, and has its name in this directory instead (see `sink.quarantine`).
+    """
 
     path: str
     bucket: str
@@ -172,6 +175,11 @@ class FinishedFile:
     first_batch: int
     last_batch: int
     staged: str
+    place: str = ""
+
+    def at(self, root: str) -> str:
+        """Return where the file is, or will be, of the output `root`."""
+        return f"{self.place}/{self.path.rpartition('/')[2]}" if self.place else f"{root}/{self.path}"
 
     @property
     def is_aside(self) -> bool:
@@ -365,7 +373,7 @@ class Ledger:
         return False
 
     def _fold(self, numbers: list[int]) -> None:
-        finished = [asdict(file) for n in numbers for file in self.read(n).finished]
+        finished = [_file_form(file) for n in numbers for file in self.read(n).finished]
         name = f"{numbers[0]:012d}-{numbers[-1]:012d}"
         record = {"sink": self._sink, "first": numbers[0], "last": numbers[-1], "finished": finished}
         try:
@@ -384,8 +392,7 @@ class Ledger:
             msg = f"{path!r} has records {first} to {last} of sink {sink!r}: it was moved here; restore the ledger from a copy"
             raise DamagedState(msg)
         try:
-            files = [FinishedFile(**entry) for entry in record["finished"]]
-            _check_relative(path for file in files for path in (file.path, file.staged))
+            files = [_finished_file(entry) for entry in record["finished"]]
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             msg = f"{path!r} is not a fold of ledger records: {error!r}; restore it from a copy"
             raise DamagedState(msg) from error
@@ -410,6 +417,7 @@ def _form(state: State) -> dict[str, Any]:
     form = asdict(state)
     del form["account"], form["aside"]
     beside = {"account": account, "aside": state.aside.to_json()}
+    form["finished"] = [_file_form(file) for file in state.finished]
     return form | {name: value for name, value in beside.items() if value}
 
 
@@ -417,7 +425,7 @@ def _state(record: dict[str, Any], path: str) -> State:
     fields = {name: value for name, value in record.items() if name != "v"}
     try:
         fields["open"] = tuple(_open_part(part) for part in fields["open"])
-        fields["finished"] = tuple(FinishedFile(**file) for file in fields["finished"])
+        fields["finished"] = tuple(map(_finished_file, fields["finished"]))
         fields["grown"] = tuple(Growth(**(g | {"segments": _segments(g)})) for g in fields["grown"])
         _check_relative(_paths_in(fields))
         fields["account"] = Account.from_json(fields.get("account", {}))
@@ -436,8 +444,6 @@ def _paths_in(fields: dict[str, Any]) -> Iterator[str]:
     yield from (part.bucket for part in fields["open"])
     yield from (growth.path for growth in fields["grown"])
     yield from fields.get("lengths", {})
-    for file in fields["finished"]:
-        yield from (file.path, file.staged)
 
 
 def _check_relative(paths: Iterable[str]) -> None:
@@ -446,6 +452,27 @@ def _check_relative(paths: Iterable[str]) -> None:
         if path.startswith("/") or ".." in path.split("/"):
             msg = f"the path {path!r}"
             raise ValueError(msg)
+
+
+def _file_form(file: FinishedFile) -> dict[str, Any]:
+    form = asdict(file)
+    if not file.place:
+        del form["place"]
+    return form
+
+
+def _finished_file(form: dict[str, Any]) -> FinishedFile:
+    file = FinishedFile(**form)
+    _check_relative((file.path, file.staged))
+    if file.place and (not file.is_aside or _leads_elsewhere(file.place)):
+        msg = f"the directory {file.place!r}"
+        raise ValueError(msg)
+    return file
+
+
+def _leads_elsewhere(directory: str) -> bool:
+    """Tell whether an absolute path has steps up in it, or is none: no record that we put has such a one."""
+    return not (directory.startswith("/") or "://" in directory) or ".." in directory.split("/")
 
 
 def _open_part(form: dict[str, Any]) -> OpenPart:
