@@ -280,7 +280,8 @@ class _Layout:
             at += size
             if isinstance(part, _Words):
                 for column, code in zip(columns, part.text.encode(), strict=True):
-                    fits &= column == code
+                    fold = np.uint8(32 * bytes([code]).isalpha())  # of either case, as the regular expression has it
+                    fits &= column | fold == code | fold
             else:
                 value = _READERS.get(part.of, _digits)(columns, fits, part)
                 fits &= (
