@@ -43,14 +43,16 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Tree:
     return tree
 
 
+def _read(tree: Tree, glob: str) -> Any:
+    try:
+        return sorted(tree.read(glob))
+    except PenstockError:
+        return REFUSED
+
+
 def test_globs_lead_where_they_do_in_spark(tree: Tree) -> None:
     """Each glob stands for the files that `spark.read` finds by it, but for the deviations listed."""
-    ours: dict[str, Any] = {}
-    for glob in ANSWERS["globs"]["answers"]:
-        try:
-            ours[glob] = sorted(tree.read(glob))
-        except PenstockError:
-            ours[glob] = REFUSED
+    ours = {glob: _read(tree, glob) for glob in ANSWERS["globs"]["answers"]}
     other = {glob: files for glob, files in ANSWERS["globs"]["answers"].items() if ours[glob] != files}
     assert set(other) == REFUSED_BY_SPARK_ALONE | HIDDEN | REFUSED_HERE_ALONE | BOTH_LEVELS
     assert {glob for glob in other if ours[glob] == REFUSED} == REFUSED_HERE_ALONE

@@ -224,7 +224,10 @@ def _is(values: pa.Array, kind: pa.DataType, times: TimeForms) -> bool:
 
 
 def partition_kinds(values: list[str]) -> list[tuple[str, int]]:
-    """Return the kinds of the values that directories have for one column, as `kinds`; there `true`, `2024-1` and `2024-01-01T10` are text to Spark."""
+    """Return the kinds of the values that directories have for one column, as `kinds`.
+
+    There `true`, `2024-1` and `2024-01-01T10` are text to Spark.
+    """
     try:
         text = pa.array(values, pa.string())
     except UnicodeEncodeError:

@@ -194,7 +194,9 @@ class TimePattern:
     def __init__(self, elements: tuple[_Element, ...]) -> None:
         self._fields = [element for element in elements if isinstance(element, _Field)]
         self._has_offset = any(field.of == "offset" for field in self._fields)
-        self._form = f"(?is)^{''.join(_expressions(elements))}$"
+        form = "".join(_expressions(elements))
+        self._form = f"(?is)^{form}$"
+        self.looks = rf'(?is)^"?(?:{form})"?$|\\'  # what may be such a time, in quotes or not, or has an escape
         self._layouts = list(islice(_layouts(elements), _LAYOUTS_MAX))
 
     def parse(self, text: pa.Array, kind: pa.DataType, zone: str) -> pa.Array:
