@@ -42,20 +42,28 @@ _STEPS[list(b"{[")] = 1
 _STEPS[list(b"}]")] = -1
 
 
-def _unlike_objects(data: bytes, starts: Positions) -> Found:
-    """Find the lines that cannot be an object, whatever is between their first and their last byte."""
+def _unlike_at_ends(data: bytes, starts: Positions) -> Found:
+    """Find the lines that cannot be an object, whatever is between their first and their last byte: those that were cut."""
     if not len(starts):
         return starts, []
-    codes, bounds = np.frombuffer(data, np.uint8), np.append(starts, len(data))
-    ends = bounds[1:]
+    codes, ends = np.frombuffer(data, np.uint8), np.append(starts[1:], len(data))
     while (white := _WHITE[codes[ends - 1]] & (ends - 1 > starts)).any():
         ends = ends - white
     first = codes[starts]
     begins = _WHITE[first] | (first == BOM[0]) | (first == ord("{"))
+    bad = np.flatnonzero(~(begins & (codes[ends - 1] == ord("}"))))
+    return bad, [str(no_object())] * len(bad)
+
+
+def _unlike_inside(data: bytes, starts: Positions) -> Found:
+    """Find the lines whose quotes are not in pairs, or whose brackets do not close."""
+    if not len(starts):
+        return starts, []
+    codes, bounds = np.frombuffer(data, np.uint8), np.append(starts, len(data))
     quotes = unescaped_quotes(codes)
     before = np.searchsorted(quotes, bounds)
     paired = np.diff(before) % 2 == 0
-    bad = np.flatnonzero(~(begins & (codes[ends - 1] == ord("}")) & paired & _closed(codes, bounds, quotes, before)))
+    bad = np.flatnonzero(~(paired & _closed(codes, bounds, quotes, before)))
     return bad, [str(no_object())] * len(bad)
 
 
@@ -102,10 +110,11 @@ def misfits(data: bytes, starts: Positions, *, schema: pa.Schema, times: TimeFor
     for field, (values, read) in zip(schema, fields_of(data, schema, times), strict=True):
         if len(values) != len(starts):  # a line that is blank to one and not to the other: trying tells
             return np.zeros(0, np.int64), []
+        values = pc.if_else(pc.equal(values, b"null"), None, values)
         for place, error in misfits_of(values, field, times, read, partial(shown, kind=field.type)):
             expected.setdefault(place, str(error))
     places = sorted(expected)
     return np.array(places, np.int64), [expected[place] for place in places]
 
 
-BROKEN = (_unlike_objects, unreadable, _no_json)
+BROKEN = (_unlike_at_ends, _unlike_inside, unreadable, _no_json)

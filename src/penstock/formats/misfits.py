@@ -26,16 +26,18 @@ if TYPE_CHECKING:
 
     from penstock.formats.patterns import TimeForms
 
+_SECONDS = "^-?[0-9]+$"  # since 1970, as JSON may have times
 _CLOCK = r"(?:[01]?[0-9]|2[0-3])(?::[0-5]?[0-9])?(?:[^0-9:].*|:[0-5]?[0-9](?:[^0-9].*)?)?"
-_DAY = rf"[0-9]{{4}}(?:-(?:0?[1-9]|1[0-2])(?:-(?:0?[1-9]|[12][0-9]|3[01])(?:[ T](?:{_CLOCK}))?)?)?"
+_DAY = r"[0-9]{4}(?:-(?:0?[1-9]|1[0-2])(?:-(?:0?[1-9]|[12][0-9]|3[01])(?:[ T]REST)?)?)?"
+_DATE, _TIME = _DAY.replace("REST", ".*"), _DAY.replace("REST", f"(?:{_CLOCK})")
 # What a value of a type may look like, in quotes or not; what has an escape in it may look like anything.
 _LOOKS = (
     (types.is_integer, r"^[-+0-9]+$|\\"),
     (types.is_floating, r'^"?\s*[-+0-9.eEINFaifnty]+\s*"?$|\\'),
     (types.is_decimal, r'^"?\s*[-+0-9.eE]+\s*"?$|\\'),
     (types.is_boolean, r"(?i)^(?:true|false)$"),
-    (types.is_date, rf'(?s)^"?\s*{_DAY}\s*"?$|\\'),
-    (types.is_temporal, rf'(?s)^"?\s*{_DAY}\s*"?$|^-?[0-9]+$|\\'),
+    (types.is_date, rf'(?s)^"?\s*{_DATE}\s*"?$|\\'),
+    (types.is_temporal, rf'(?s)^"?\s*{_TIME}\s*"?$|{_SECONDS}|\\'),
 )
 
 
@@ -80,7 +82,7 @@ def _without(values: pa.Array, bad: npt.NDArray[np.bool_]) -> pa.Array:
 
 def _by_looks(values: pa.Array, kind: pa.DataType, times: TimeForms) -> npt.NDArray[np.bool_]:
     pattern = times.pattern_of(kind)
-    looks = compiled(pattern).looks if pattern else next((pattern for check, pattern in _LOOKS if check(kind)), None)
+    looks = f"{compiled(pattern).looks}|{_SECONDS}" if pattern else next((pattern for check, pattern in _LOOKS if check(kind)), None)
     if looks is None:
         return np.zeros(len(values), np.bool_)
     like = pc.match_substring_regex(values, looks).fill_null(fill_value=True)
