@@ -18,7 +18,6 @@ from penstock.errors import OptionError
 from penstock.ingestion.late import told
 from penstock.sink.adopt import UNKNOWN_ROWS
 from penstock.sink.decide import name_now
-from penstock.sink.ledger import aside_bucket
 from penstock.storage import TEMPORARY, locate
 from penstock.units import format_duration, format_size
 from penstock.verify.files import SinkView, existing_sinks, size_if_there
@@ -169,7 +168,7 @@ def _aside_facts(sink: Sink, head: State) -> dict[str, Any]:
     """Return how much was set aside, and where that is told."""
     tally = head.aside
     told = {"records": tally.records, "files": tally.files, "changed": tally.changes, "retried": tally.retried}
-    return told | {"path": f"{sink.root}/{aside_bucket(sink.sink_id)}" if head.aside.lines else None}
+    return told | {"path": sink.aside if head.aside.lines else None}
 
 
 def _writers(head: State) -> list[int]:

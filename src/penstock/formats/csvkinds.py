@@ -50,7 +50,8 @@ class _Form(NamedTuple):
 
 
 _DAY = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$"
-_SHORT_DAY = r"^\s*[0-9]{4}(?:-[0-9]{1,2}){1,2}\s*$"
+_TIME = r"^\s*[0-9]{4}-[0-9]{1,2}(?:-[0-9]{1,2}(?:[ T].*)?)?\s*$"
+_TIME_IN_NAMES = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}(?: [0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]+)?)?$"
 _WHOLE = r"^[+-]?[0-9]+$"
 _FORMS = (
     _Form("int", _WHOLE, pa.int32()),
@@ -61,7 +62,7 @@ _FORMS = (
         pa.float64(),
     ),
     _Form("date", _DAY, pa.date32()),
-    _Form("timestamp", r"^\s*[0-9]{4}-[0-9]{1,2}(?:-[0-9]{1,2}(?:[ T].*)?)?\s*$", UTC_MICROS),
+    _Form("timestamp", _TIME, UTC_MICROS),
     _Form("boolean", r"(?i)^(?:true|false)$", pa.bool_()),
 )
 
@@ -223,13 +224,17 @@ def _is(values: pa.Array, kind: pa.DataType, times: TimeForms) -> bool:
 
 
 def partition_kinds(values: list[str]) -> list[tuple[str, int]]:
-    """Return the kinds of the values that directories have for one column, as `kinds`; there `true` and `2024-1` are text to Spark."""
+    """Return the kinds of the values that directories have for one column, as `kinds`.
+
+    There `true`, `2024-1` and `2024-01-01T10` are text to Spark.
+    """
     try:
         text = pa.array(values, pa.string())
     except UnicodeEncodeError:
         return [("string", 0)]
     seen = kinds(text)
-    short = pc.and_not(pc.match_substring_regex(text, _SHORT_DAY), pc.match_substring_regex(text, _DAY))
-    if any(kind == "timestamp" for kind, _ in seen) and pc.any(short).as_py():
-        return [("string", short.index(True).as_py())]
+    if any(kind == "timestamp" for kind, _ in seen):
+        other = pc.and_not(pc.match_substring_regex(text, _TIME), pc.match_substring_regex(text, _TIME_IN_NAMES))
+        if pc.any(other).as_py():
+            return [("string", other.index(True).as_py())]
     return [("string" if kind == "boolean" else kind, at) for kind, at in seen]

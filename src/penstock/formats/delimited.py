@@ -35,14 +35,13 @@ from penstock.formats.malformed import (
     MalformedError,
     Sifted,
     excerpt,
-    misfitting,
     nothing_bad,
     of_records,
     raise_bad_record,
     sifted,
     unreadable,
 )
-from penstock.formats.misfits import fitting, fragments
+from penstock.formats.misfits import fitting, fragments, misfits_of
 from penstock.formats.scalars import codes, contents, digits, is_scalar, joined, joined_filled, parse, render
 from penstock.formats.schema import spark_name
 
@@ -161,7 +160,7 @@ class CsvDecoder:
         try:
             return self._rescuing(text, field), []
         except MalformedError:
-            bad = misfitting(text, partial(self._rescuing, field=field))
+            bad = misfits_of(text, field, self._times, partial(self._rescuing, field=field), lambda values: values)
         mask = np.zeros(len(text), np.bool_)
         mask[[place for place, _ in bad]] = True
         nulled = text.take(

@@ -3,25 +3,29 @@ r"""Which lines are no JSON object of a schema, many at a time: what `malformed.
 1. *Broken lines*, by their bytes alone: one that does not begin with `{` and end with `}`, whose quotes are not in pairs, or
    whose brackets do not close; one that is no UTF-8. That is what a line is that was cut, or into which something else was
    written, and costs less than reading it.
-2. *Lines that are no JSON* otherwise are found by asking Arrow about groups of them.
+2. *Lines that are no JSON* otherwise are found by asking Arrow about groups of them. What is asked is their grammar alone: a line
+   without what is in its strings and with other numbers. Of these there are few, and each is asked about once.
 3. *Values that do not fit* are looked for column by column, in groups of values.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
-from penstock.formats.jsonexact import check_json, fields_of
+from penstock.formats.jsonexact import check_json, fields_of, shown
 from penstock.formats.jsonlines import no_object, unescaped_quotes
 from penstock.formats.lines import BOM
-from penstock.formats.malformed import MalformedError, misfitting, unreadable
+from penstock.formats.malformed import MalformedError, unreadable
+from penstock.formats.misfits import misfits_of
 from penstock.formats.trials import refused
 
 if TYPE_CHECKING:
     import numpy.typing as npt
-    import pyarrow as pa
 
     from penstock.formats.malformed import Found
     from penstock.formats.patterns import TimeForms
@@ -30,25 +34,36 @@ if TYPE_CHECKING:
     Flags = npt.NDArray[np.bool_]
 
 _WHITE = np.isin(np.arange(256), np.frombuffer(b" \t\r\n", np.uint8))
+# What can be exchanged without making JSON of what is none, or the other way round: strings without escapes and control characters,
+# and the digits of numbers behind the first that is not zero.
+_GRAMMAR = ((r'"[^"\\\x00-\x1f]*"', '""'), ("[1-9][0-9]*", "1"))
 _STEPS = np.zeros(256, np.int8)
 _STEPS[list(b"{[")] = 1
 _STEPS[list(b"}]")] = -1
 
 
-def _unlike_objects(data: bytes, starts: Positions) -> Found:
-    """Find the lines that cannot be an object, whatever is between their first and their last byte."""
+def _unlike_at_ends(data: bytes, starts: Positions) -> Found:
+    """Find the lines that cannot be an object, whatever is between their first and their last byte: those that were cut."""
     if not len(starts):
         return starts, []
-    codes, bounds = np.frombuffer(data, np.uint8), np.append(starts, len(data))
-    ends = bounds[1:]
+    codes, ends = np.frombuffer(data, np.uint8), np.append(starts[1:], len(data))
     while (white := _WHITE[codes[ends - 1]] & (ends - 1 > starts)).any():
         ends = ends - white
     first = codes[starts]
     begins = _WHITE[first] | (first == BOM[0]) | (first == ord("{"))
+    bad = np.flatnonzero(~(begins & (codes[ends - 1] == ord("}"))))
+    return bad, [str(no_object())] * len(bad)
+
+
+def _unlike_inside(data: bytes, starts: Positions) -> Found:
+    """Find the lines whose quotes are not in pairs, or whose brackets do not close."""
+    if not len(starts):
+        return starts, []
+    codes, bounds = np.frombuffer(data, np.uint8), np.append(starts, len(data))
     quotes = unescaped_quotes(codes)
     before = np.searchsorted(quotes, bounds)
     paired = np.diff(before) % 2 == 0
-    bad = np.flatnonzero(~(begins & (codes[ends - 1] == ord("}")) & paired & _closed(codes, bounds, quotes, before)))
+    bad = np.flatnonzero(~(paired & _closed(codes, bounds, quotes, before)))
     return bad, [str(no_object())] * len(bad)
 
 
@@ -66,9 +81,19 @@ def _closed(codes: npt.NDArray[np.uint8], bounds: Positions, quotes: Positions, 
 
 def _no_json(data: bytes, starts: Positions) -> Found:
     """Find the lines that are no JSON object."""
-    bounds = [*starts.tolist(), len(data)]
-    bad = refused(len(starts), lambda low, high: _refusal(data[bounds[low] : bounds[high]]))
-    return np.array([place for place, _ in bad], np.int64), [str(error) for _, error in bad]
+    if not len(starts) or _refusal(data) is None:
+        return np.zeros(0, np.int64), []
+    offsets = np.append(starts, len(data)).astype(np.int32)
+    lines = pa.Array.from_buffers(pa.binary(), len(starts), [None, pa.py_buffer(offsets), pa.py_buffer(data)])
+    for expression, plain in _GRAMMAR:
+        lines = pc.replace_substring_regex(lines, expression, plain)
+    encoded = lines.dictionary_encode()
+    forms = encoded.dictionary.to_pylist()
+    bad = refused(len(forms), lambda low, high: _refusal(b"".join(forms[low:high])))
+    reasons = {form: str(error) for form, error in bad}
+    of_lines = encoded.indices.to_numpy()
+    places = np.flatnonzero(np.isin(of_lines, list(reasons)))
+    return places.astype(np.int64), [reasons[form] for form in of_lines[places].tolist()]
 
 
 def _refusal(lines: bytes) -> MalformedError | None:
@@ -82,13 +107,14 @@ def _refusal(lines: bytes) -> MalformedError | None:
 def misfits(data: bytes, starts: Positions, *, schema: pa.Schema, times: TimeForms) -> Found:
     """Find the lines that have a value which is none of its column; each is a JSON object."""
     expected: dict[int, str] = {}
-    for values, read in fields_of(data, schema, times):
+    for field, (values, read) in zip(schema, fields_of(data, schema, times), strict=True):
         if len(values) != len(starts):  # a line that is blank to one and not to the other: trying tells
             return np.zeros(0, np.int64), []
-        for place, error in misfitting(values, read):
+        values = pc.if_else(pc.equal(values, b"null"), None, values)
+        for place, error in misfits_of(values, field, times, read, partial(shown, kind=field.type)):
             expected.setdefault(place, str(error))
     places = sorted(expected)
     return np.array(places, np.int64), [expected[place] for place in places]
 
 
-BROKEN = (_unlike_objects, unreadable, _no_json)
+BROKEN = (_unlike_at_ends, _unlike_inside, unreadable, _no_json)

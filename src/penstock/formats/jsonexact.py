@@ -327,6 +327,13 @@ def are_nested(raw: pa.Array, kind: pa.DataType) -> npt.NDArray[np.bool_]:
     return nested
 
 
+def shown(raw: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return values, of which none has an escape, as the messages about those that are none of the type have them."""
+    if types.is_integer(kind) or types.is_boolean(kind) or types.is_floating(kind):
+        return raw
+    return pc.if_else(_quoted(raw), pc.binary_slice(raw, 1, -1), raw)
+
+
 def _scalar_text(raw: pa.Array, field: pa.Field) -> pa.Array:
     """Return the text that `scalars.parse` shall read, strings with their quotes where it must refuse them."""
     kind = field.type

@@ -2,11 +2,12 @@ r"""Values that do not fit their column, told from those that do, for who rescue
 
 Whether a value fits is asked of what reads the column. That says of many values only that one of them does not; trying groups finds
 the ones. Text that cannot be of the type by its looks is sorted out before, all at once: a column of strings where numbers are
-expected would else be tried value by value. How times look is not known where a pattern says it.
+expected would else be tried value by value.
 """
 
 from __future__ import annotations
 
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,7 +16,8 @@ import pyarrow.compute as pc
 from pyarrow import types
 
 from penstock.formats.malformed import MalformedError, misfitting
-from penstock.formats.scalars import joined
+from penstock.formats.patterns import compiled
+from penstock.formats.scalars import joined, misfit
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,13 +26,18 @@ if TYPE_CHECKING:
 
     from penstock.formats.patterns import TimeForms
 
+_SECONDS = "^-?[0-9]+$"  # since 1970, as JSON may have times
+_CLOCK = r"(?:[01]?[0-9]|2[0-3])(?::[0-5]?[0-9])?(?:[^0-9:].*|:[0-5]?[0-9](?:[^0-9].*)?)?"
+_DAY = r"[0-9]{4}(?:-(?:0?[1-9]|1[0-2])(?:-(?:0?[1-9]|[12][0-9]|3[01])(?:[ T]REST)?)?)?"
+_DATE, _TIME = _DAY.replace("REST", ".*"), _DAY.replace("REST", f"(?:{_CLOCK})")
 # What a value of a type may look like, in quotes or not; what has an escape in it may look like anything.
 _LOOKS = (
     (types.is_integer, r"^[-+0-9]+$|\\"),
     (types.is_floating, r'^"?\s*[-+0-9.eEINFaifnty]+\s*"?$|\\'),
     (types.is_decimal, r'^"?\s*[-+0-9.eE]+\s*"?$|\\'),
     (types.is_boolean, r"(?i)^(?:true|false)$"),
-    (types.is_temporal, r'^"?\s*-?[0-9]|\\'),
+    (types.is_date, rf'(?s)^"?\s*{_DATE}\s*"?$|\\'),
+    (types.is_temporal, rf'(?s)^"?\s*{_TIME}\s*"?$|{_SECONDS}|\\'),
 )
 
 
@@ -47,14 +54,40 @@ def fitting(
     return read(_without(values, bad)), bad
 
 
+def misfits_of(
+    values: pa.Array,
+    field: pa.Field,
+    times: TimeForms,
+    read: Callable[[pa.Array], object],
+    shown: Callable[[pa.Array], pa.Array],
+) -> list[tuple[int, MalformedError]]:
+    """Return which values `read` refuses for a field, in order, each with what it says of it; see `malformed.misfitting`.
+
+    `shown` are values as messages have them. A trial for each of many that cannot be of the type by their looks would take longer
+    than reading all the others.
+    """
+    bad = _by_looks(values, field.type, times)
+    places = np.flatnonzero(bad)
+    texts = shown(values.take(pa.array(places)))
+    told = [(int(place), misfit(texts.slice(at, 1), field.type, field.name)) for at, place in enumerate(places)]
+    left = np.flatnonzero(~bad)
+    others = misfitting(values if not len(places) else values.take(pa.array(left)), read)
+    return sorted([*told, *((int(left[place]), error) for place, error in others)], key=itemgetter(0))
+
+
 def _without(values: pa.Array, bad: npt.NDArray[np.bool_]) -> pa.Array:
     """Return the values with null for the bad ones, of which nothing stays, not under a null either."""
     return values.take(pa.array(np.arange(len(values)), mask=bad))
 
 
 def _by_looks(values: pa.Array, kind: pa.DataType, times: TimeForms) -> npt.NDArray[np.bool_]:
-    looks = next((pattern for check, pattern in _LOOKS if check(kind)), None)
-    if looks is None or times.pattern_of(kind) is not None:
+    pattern = times.pattern_of(kind)
+    looks = (
+        f"{compiled(pattern).looks}|{_SECONDS}"
+        if pattern
+        else next((pattern for check, pattern in _LOOKS if check(kind)), None)
+    )
+    if looks is None:
         return np.zeros(len(values), np.bool_)
     like = pc.match_substring_regex(values, looks).fill_null(fill_value=True)
     unlike: npt.NDArray[np.bool_] = ~like.to_numpy(zero_copy_only=False)

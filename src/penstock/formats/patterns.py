@@ -194,7 +194,9 @@ class TimePattern:
     def __init__(self, elements: tuple[_Element, ...]) -> None:
         self._fields = [element for element in elements if isinstance(element, _Field)]
         self._has_offset = any(field.of == "offset" for field in self._fields)
-        self._form = f"(?is)^{''.join(_expressions(elements))}$"
+        form = "".join(_expressions(elements))
+        self._form = f"(?is)^{form}$"
+        self.looks = rf'(?is)^"?(?:{form})"?$|\\'  # what may be such a time, in quotes or not, or has an escape
         self._layouts = list(islice(_layouts(elements), _LAYOUTS_MAX))
 
     def parse(self, text: pa.Array, kind: pa.DataType, zone: str) -> pa.Array:
@@ -280,7 +282,8 @@ class _Layout:
             at += size
             if isinstance(part, _Words):
                 for column, code in zip(columns, part.text.encode(), strict=True):
-                    fits &= column == code
+                    fold = np.uint8(32 * bytes([code]).isalpha())  # of either case, as the regular expression has it
+                    fits &= column | fold == code | fold
             else:
                 value = _READERS.get(part.of, _digits)(columns, fits, part)
                 fits &= (

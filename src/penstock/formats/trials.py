@@ -25,11 +25,12 @@ def refused(count: int, trial: Callable[[int, int], ErrorT | None]) -> list[tupl
     at, size = 0, count
     while at < count:
         end = min(at + size, count)
-        if trial(at, end) is None:
+        refusal = trial(at, end)
+        if refusal is None:
             at, size = end, 2 * size
             continue
         first = _first(at, end, trial)
-        alone = trial(first, first + 1)
+        alone = refusal if end - at == 1 else trial(first, first + 1)
         if alone is not None:
             refusals.append((first, alone))
         size = max((size + first - at) // 4, 1)

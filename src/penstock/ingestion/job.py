@@ -38,7 +38,7 @@ from penstock.ingestion.dry import Preview
 from penstock.ingestion.earlier import Earlier
 from penstock.ingestion.failures import meaning
 from penstock.ingestion.late import counts
-from penstock.ingestion.places import check_apart, check_archive, check_reached
+from penstock.ingestion.places import check_apart, check_archive, check_quarantine, check_reached
 from penstock.ingestion.replan import in_flight
 from penstock.ingestion.schema import ReadSchema, is_known
 from penstock.ingestion.stage import Stage
@@ -51,7 +51,7 @@ from penstock.query.checkpoint import Checkpoint
 from penstock.session.connect import require_driver, require_session
 from penstock.session.local import require_pyspark
 from penstock.session.zone import time_zone
-from penstock.sink import keeper
+from penstock.sink import keeper, quarantine
 from penstock.sink.existing import STAGE
 from penstock.sink.ledger import State
 from penstock.sink.sink import STATE_DIRECTORY, Sink
@@ -70,6 +70,7 @@ if TYPE_CHECKING:
     from penstock.ingestion.dry import DryRun
     from penstock.ingestion.stage import Transform
     from penstock.source.cursor import Split
+    from penstock.source.where import Where
 
 _log = logging.getLogger("penstock.ingest")
 # Plans of an ingest have a place beside the offset, so batches need not be small.
@@ -364,7 +365,16 @@ class _Job:
         self._source = {"maxFilesPerTrigger": _FILES_A_BATCH} | _given(SOURCE, source, src_path, "source")
         check_archive(self._source.get("sourceArchiveDir"), dst)
         self._sink = {"mergeBelow": _MERGE_BELOW} | _given(SINK, sink, self._dst, "sink")
+        self._set_aside_in(self._source.get("quarantineLocation"), place)
         self.sink("check")
+
+    def _set_aside_in(self, location: str | None, place: Where) -> None:
+        """Have the sink set aside in a directory of the user's; the option is one of the source, and it is the sink that writes."""
+        if "quarantineLocation" in self._sink:
+            msg = "quarantineLocation is an option of the source, as badRecords is: give it there"
+            raise OptionError(msg)
+        if location is not None:
+            self._sink["quarantineLocation"] = check_quarantine(location, place, self._output, self._dst)
 
     def describe(self, transform: Transform | str | None, tasks: int) -> None:
         """Say what happens between source and sink, in `tasks` tasks; `OptionError` if that cannot be written."""
@@ -374,9 +384,6 @@ class _Job:
         self._tasks = tasks
         stage = Stage.of(self._stage)
         sink = self.sink("check")
-        if sink.options["growing"] and stage.reading.policy.any:
-            msg = "growing=true has no place for what is set aside: leave badRecords, badFiles and changedFiles out, or growing"
-            raise OptionError(msg)
         sink.check(stage.schema)
         if name := self._checkpoint.query_id():
             self._accounted = self.sink(name).ledger.head().account
@@ -410,6 +417,8 @@ class _Job:
             probe = f"{directory}/{TEMPORARY}{unique.token()}"
             storage.create(probe).close()
             storage.delete(probe)
+        if aside := self._sink.get("quarantineLocation"):
+            quarantine.claim(self._output, aside, self._dst)
 
     def preview(self) -> Preview:
         """Return what looks at what this would do."""
@@ -513,8 +522,8 @@ class _Job:
             left_files=left_files,
             left_bytes=left_size,
             rows=head.total_rows,
-            output_files=head.total_files - head.aside.parts,
-            output_bytes=head.total_bytes - head.aside.bytes,
+            output_files=head.total_files - head.aside.parts + len(head.lengths),
+            output_bytes=head.total_bytes - head.aside.bytes + sum(head.lengths.values()),
             open_rows=sum(part.rows for part in head.open if not part.is_aside),
             waiting=waiting,
             **counts(offset),

@@ -6,6 +6,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from penstock.errors import NotThere, OptionError
+from penstock.sink.ledger import STATE_DIRECTORY
 from penstock.source.where import Selection, where_of
 from penstock.storage import entry_at, locate
 
@@ -56,6 +57,41 @@ def check_archive(archive: str | None, dst: str) -> None:
             "directory apart from it"
         )
         raise OptionError(msg)
+
+
+def check_quarantine(location: str, place: Where, output: Storage, root: str) -> str:
+    """Return the directory `quarantineLocation` as the output's storage knows it.
+
+    Raises `OptionError` if it is on another storage than the output `root`, or files in it would pass for input or output.
+    """
+    own, directory = locate(location, name="quarantineLocation")
+    directory = own.addressed_as(output, directory)
+    if type(own) is not type(output) or _server(directory) != _server(root):
+        msg = f"quarantineLocation={location!r} is on another storage than DST={root!r}, which files are moved from; choose one on its"
+        raise OptionError(msg)
+    target = own.addressed_as(place.storage, own.resolve(directory))
+    read, source = Selection(place.rests, lambda _: True), place.storage.resolve(place.root)
+    if _lies_in(target, source) and read.below(target[len(source) :].strip("/")) is not None:
+        msg = f"quarantineLocation={location!r} lies in SRC={place.root!r}: what is set aside would be read as input; choose another"
+        raise OptionError(msg)
+    target, out = output.resolve(directory), output.resolve(root)
+    names = target[len(out) :].strip("/").split("/")
+    if _lies_in(target, out) and (not names[0].startswith(("_", ".")) or names[0] == STATE_DIRECTORY):
+        msg = (
+            f"quarantineLocation={location!r} lies in DST={root!r}, whose readers would take it for rows; choose a directory outside "
+            "of it, or one whose name begins with `_`"
+        )
+        raise OptionError(msg)
+    if _is_file(output, directory):
+        msg = f"quarantineLocation={location!r} is a file; expected a directory, which is made if it is not there"
+        raise OptionError(msg)
+    return directory
+
+
+def _server(path: str) -> str:
+    """Return what of a path names a server, nothing where it names none."""
+    scheme, mark, rest = path.partition("://")
+    return f"{scheme}{mark}{rest.partition('/')[0]}" if mark else ""
 
 
 def check_reached(*places: tuple[Storage, str]) -> None:

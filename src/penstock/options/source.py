@@ -48,6 +48,7 @@ SOURCE = (
     Option("badRecords", "fail", ASIDE, "a record that cannot be parsed"),
     Option("badFiles", "fail", ASIDE, "a file that cannot be read"),
     Option("badRecordColumn", None, text, "plain queries: a struct column of this name takes what is set aside"),
+    Option("quarantineLocation", None, text, "where an ingest tells what it sets aside; unset: in the sink's state"),
     Option("maxBadRecords", None, number, "an ingest ends when more is set aside than so many records and files"),
     Option("maxBadFraction", None, fraction, "an ingest ends when more is set aside than this part of all records"),
     Option("modifiedAfter", None, moment, "only files that were modified after this time"),

@@ -59,7 +59,7 @@ class BytePart(Part[Encoded]):
         self._hold(-self._text_bytes)
         self._text, self._text_bytes = [], 0
         super().add(Encoded(data, rows))
-        return self._desk.limits.size - self.size > self._desk.limits.size // 16
+        return self._limits.size - self.size > self._limits.size // 16
 
     def relieve(self) -> None:
         """Move what is in memory to disk."""

@@ -46,13 +46,17 @@ ASIDE_NAMES = NameTemplate("aside-{sink}-{writer}-{seq}", "UTC")
 
 @dataclass(frozen=True)
 class Rules:
-    """What the options of a sink say about decisions. `growing`: files are not closed, they grow. `announced`: `partitionReady`."""
+    """What the options of a sink say about decisions. `growing`: files of rows are not closed, they grow.
+
+    `announced`: `partitionReady`; `aside`: a directory of the user's for files about what is set aside.
+    """
 
     sink: str
     limits: Limits
     names: NameTemplate
     growing: bool = False
     announced: Announced | None = None
+    aside: str = ""
 
     def path(self, part: OpenPart | ClosedPart, **numbers: object) -> str:
         """Return where a file of the part's bucket and kind lies, below the output; `numbers` are what the name shows."""
@@ -97,19 +101,15 @@ def decide(
         "account": head.account.followed_by(reduce(Account.beside, (result.account for result in results))),
         "aside": reduce(Tally.plus, (result.aside for result in results), head.aside),
     }
-    if _grows(batch, rules):
-        growths, lengths = _growths(head, results, rules)
-        _check_rows(head, results, sum(growth.rows for growth in growths) + _rows(head.open))
-        return successor(head, grown=growths, lengths=lengths, **common)
+    growths, lengths = _growths(head, results, rules) if _grows(batch, rules) else ((), head.lengths)
     left = _parted(head, batch, results, rules).left
     common["ready"] = _seen(head, results, rules).settled((part.bucket for part in left), rules.announced)
     closed = [part for result in results for part in result.closed]
-    _check_rows(head, results, _rows(left) + _rows(closed))
+    _check_rows(head, results, sum(growth.rows for growth in growths) + _rows(left) + _rows(closed))
     files, floor, sequences = _named(head, closed, left, rules, taken)
     common["aside"] = common["aside"].finished([file.bytes for file in files if file.is_aside])
-    return successor(
-        head, open=tuple(left), finished=files, floor=floor, sequences=sequences, ratio=_ratio(head.ratio, closed), **common
-    )  # fmt: skip
+    numbering = {"floor": floor, "sequences": sequences, "ratio": _ratio(head.ratio, closed)}
+    return successor(head, open=tuple(left), finished=files, grown=growths, lengths=lengths, **numbering, **common)
 
 
 def name_now(head: State, part: OpenPart, rules: Rules) -> str:
@@ -189,11 +189,10 @@ class _Parted:
 
 def _parted(head: State, batch: Batch | None, results: Sequence[TaskResult], rules: Rules) -> _Parted:
     """Tell the parts that end, by their batch, kind or age, from those that stay open."""
-    if _grows(batch, rules):
-        return _Parted([], list(head.open))
     first = results[0]
     consumed = {(bucket, result.writer) for result in results for bucket in result.consumed}
-    reported = [part for result in results for part in result.open]
+    grows = _grows(batch, rules)
+    reported = [part for result in results for part in result.open if part.is_aside or not grows]
     continued = {part.key for part in reported}  # one of the record beside them is of another kind, or its time is up
     parted = _Parted([], [])
     seen = _seen(head, results, rules)
@@ -218,7 +217,7 @@ def _seen(head: State, results: Sequence[TaskResult], rules: Rules) -> Ready:
 
 
 def _grows(batch: Batch | None, rules: Rules) -> bool:
-    """Tell whether what the tasks leave open is gained by growing files; a roll and the end close parts all the same."""
+    """Tell whether rows that the tasks leave open are gained by growing files; a roll and the end close parts all the same."""
     return rules.growing and batch is not None
 
 
@@ -234,7 +233,8 @@ def _ends_now(part: OpenPart, batch: Batch | None, first: TaskResult, rules: Rul
 def _growths(head: State, results: Sequence[TaskResult], rules: Rules) -> tuple[tuple[Growth, ...], dict[str, int]]:
     """Return what each growing file gains, in the order of the writers, and all lengths after that."""
     gains: dict[str, list[OpenPart]] = {}
-    for part in sorted((part for result in results for part in result.open), key=lambda part: part.key):
+    reported = (part for result in results for part in result.open if not part.is_aside)
+    for part in sorted(reported, key=lambda part: part.key):
         gains.setdefault(part.bucket, []).append(part)
     lengths = dict(head.lengths)
     growths = []
@@ -266,9 +266,8 @@ def _named(
         while (path := _path(part, number, rules)) in taken or path in files:
             number += 1
         sequences[writer] = begun[origin] = number + 1
-        files[path] = FinishedFile(
-            path, part.bucket, part.rows, part.bytes, part.digest, part.first_batch, part.last_batch, part.staged
-        )
+        origin_of = part.first_batch, part.last_batch, part.staged, rules.aside if is_aside(part.bucket) else ""
+        files[path] = FinishedFile(path, part.bucket, part.rows, part.bytes, part.digest, *origin_of)
     writers = {str(part.writer) for part in left}
     floor = max([head.floor, *(number for writer, number in sequences.items() if writer not in writers)])
     return tuple(files.values()), floor, {writer: n for writer, n in sequences.items() if writer in writers}

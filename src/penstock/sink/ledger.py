@@ -163,7 +163,10 @@ class OpenPart:
 
 @dataclass(frozen=True)
 class FinishedFile:
-    """A part that is decided: visible under `path` (relative to the output) once it is published from `staged`."""
+    """A part that is decided: visible under `path` (relative to the output) once it is published from `staged`.
+
+    `place`: it is about what was set aside, and has its name in this directory instead (see `sink.quarantine`).
+    """
 
     path: str
     bucket: str
@@ -173,6 +176,11 @@ class FinishedFile:
     first_batch: int
     last_batch: int
     staged: str
+    place: str = ""
+
+    def at(self, root: str) -> str:
+        """Return where the file is, or will be, of the output `root`."""
+        return f"{self.place}/{self.path.rpartition('/')[2]}" if self.place else f"{root}/{self.path}"
 
     @property
     def is_aside(self) -> bool:
@@ -408,7 +416,7 @@ class Ledger:
             "sink": self._sink,
             "first": numbers[0],
             "last": numbers[-1],
-            "finished": [asdict(file) for state in states for file in state.finished],
+            "finished": [_file_form(file) for state in states for file in state.finished],
             "before": states[0].events_before,
             "records": [_folded_form(state) for state in states if state.events],
         }
@@ -449,8 +457,7 @@ def _last_folded(names: Iterable[str]) -> int:
 
 def _fold_of(record: dict[str, Any]) -> Fold:
     """Return the fold that a file has; raises what a form that is none makes Python raise."""
-    files = tuple(FinishedFile(**entry) for entry in record["finished"])
-    _check_relative(path for file in files for path in (file.path, file.staged))
+    files = tuple(map(_finished_file, record["finished"]))
     if "records" not in record:
         return Fold(record["first"], record["last"], files)
     records = tuple(
@@ -475,6 +482,7 @@ def _form(state: State) -> dict[str, Any]:
     form = asdict(state)
     del form["account"], form["aside"], form["ready"]
     beside = {"account": account, "aside": state.aside.to_json(), "ready": state.ready.to_json()}
+    form["finished"] = [_file_form(file) for file in state.finished]
     return form | {name: value for name, value in beside.items() if value}
 
 
@@ -482,7 +490,7 @@ def _state(record: dict[str, Any], path: str) -> State:
     fields = {name: value for name, value in record.items() if name != "v"}
     try:
         fields["open"] = tuple(_open_part(part) for part in fields["open"])
-        fields["finished"] = tuple(FinishedFile(**file) for file in fields["finished"])
+        fields["finished"] = tuple(map(_finished_file, fields["finished"]))
         fields["grown"] = tuple(Growth(**(g | {"segments": _segments(g)})) for g in fields["grown"])
         _check_relative(_paths_in(fields))
         fields["account"] = Account.from_json(fields.get("account", {}))
@@ -503,8 +511,6 @@ def _paths_in(fields: dict[str, Any]) -> Iterator[str]:
     yield from (part.bucket for part in fields["open"])
     yield from (growth.path for growth in fields["grown"])
     yield from fields.get("lengths", {})
-    for file in fields["finished"]:
-        yield from (file.path, file.staged)
 
 
 def _check_relative(paths: Iterable[str]) -> None:
@@ -513,6 +519,27 @@ def _check_relative(paths: Iterable[str]) -> None:
         if path.startswith("/") or ".." in path.split("/"):
             msg = f"the path {path!r}"
             raise ValueError(msg)
+
+
+def _file_form(file: FinishedFile) -> dict[str, Any]:
+    form = asdict(file)
+    if not file.place:
+        del form["place"]
+    return form
+
+
+def _finished_file(form: dict[str, Any]) -> FinishedFile:
+    file = FinishedFile(**form)
+    _check_relative((file.path, file.staged))
+    if file.place and (not file.is_aside or _leads_elsewhere(file.place)):
+        msg = f"the directory {file.place!r}"
+        raise ValueError(msg)
+    return file
+
+
+def _leads_elsewhere(directory: str) -> bool:
+    """Tell whether an absolute path has steps up in it, or is none: no record that we put has such a one."""
+    return not (directory.startswith("/") or "://" in directory) or ".." in directory.split("/")
 
 
 def _open_part(form: dict[str, Any]) -> OpenPart:

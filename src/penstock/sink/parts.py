@@ -26,14 +26,14 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from penstock.sink.batch import ClosedPart
-from penstock.sink.ledger import Kind, OpenPart, Segment
+from penstock.sink.ledger import Kind, OpenPart, Segment, is_aside
 from penstock.sink.payload import ArrowRows, Encoded
+from penstock.sink.rolling import Limits
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from concurrent.futures import Future
 
-    from penstock.sink.rolling import Limits
     from penstock.sink.staging import Output, Staging
 
 _STAGE_BYTES = 4 << 20
@@ -70,9 +70,14 @@ class Desk:
     ratio: float
     root: str  # of the output, for messages
     as_text: bool = False  # columns that the format cannot hold
+    growing: bool = False  # files of rows, which no limit closes
     own_files: int = 0
     buffered: int = 0
     closed: list[Callable[[], ClosedPart]] = field(default_factory=list)
+
+    def limits_of(self, bucket: str) -> Limits:
+        """Return what closes a part of this bucket."""
+        return Limits.never() if self.growing and not is_aside(bucket) else self.limits
 
     def own_file(self) -> Output | None:
         """Return a new file of its own for a part, `None` if the task has enough of them."""
@@ -95,6 +100,7 @@ class Part(ABC, Generic[Payload]):
             bucket, origin.writer, kind, *times, (), origin.host, origin.pid, origin.attempt
         )
         self._desk = desk
+        self._limits = desk.limits_of(bucket)
         self._segments = list(self.opened.segments)
         self._own: Output | None = None
         self._own_rows = 0
@@ -114,13 +120,13 @@ class Part(ABC, Generic[Payload]):
 
     def fitting(self, payload: Payload) -> int:
         """Return how many of the payload's rows the part can take before a limit."""
-        limits = self._desk.limits
+        limits = self._limits
         room_rows = None if limits.rows is None else max(limits.rows - self.rows, 0)
         return self._fitting(payload, max(limits.size - self.size, 0), room_rows)
 
     def full(self) -> bool:
         """Tell whether no further record can fit."""
-        limits = self._desk.limits
+        limits = self._limits
         return self.size >= limits.size or (limits.rows is not None and self.rows >= limits.rows)
 
     def add(self, payload: Payload) -> None:

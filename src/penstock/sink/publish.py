@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING
 
 from penstock import failpoints
 from penstock.errors import AlreadyThere, NotThere, PublishConflict
+from penstock.sink.quarantine import check_claimed
 from penstock.sink.ready import READY, REOPENED, SUCCESS
 from penstock.sink.segments import check_segment, segment_bytes
 from penstock.storage import entry_at
@@ -48,13 +49,15 @@ def publish(storage: Storage, root: str, staging: str, ledger: Ledger, state: St
 
     Called for a record of which is not noted that it is published: of one that is, consumers may have taken files away.
     """
-    paths = [file.path for file in state.finished] + [growth.path for growth in state.grown]
+    paths = [file.path for file in state.finished if not file.place] + [growth.path for growth in state.grown]
     _make_directories(storage, root, paths)
     for mark in state.ready.reopened:
         _say(storage, root, mark)
+    for place in {file.place for file in state.finished} - {""}:
+        check_claimed(storage, place, root)
     for file in state.finished:
         failpoints.hit("sink.publish.one")
-        _publish(storage, f"{staging}/{file.staged}", f"{root}/{file.path}", file)
+        _publish(storage, f"{staging}/{file.staged}", file.at(root), file)
     for growth in state.grown:
         failpoints.hit("sink.publish.grow")
         _grow(storage, f"{root}/{growth.path}", staging, growth, newest=lambda: ledger.head().n == state.n)

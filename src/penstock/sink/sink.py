@@ -68,7 +68,7 @@ from penstock.sink.staging import Staging
 from penstock.sink.tableparts import unwritable
 from penstock.sink.taken import TakenNames
 from penstock.sink.writer import AsideParts, TaskWriter, new_part
-from penstock.storage import TEMPORARY, entry_at
+from penstock.storage import TEMPORARY, entry_at, locate
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -100,7 +100,7 @@ class Sink:
         self.root = root
         self.options = options
         self.sink_id = sink_id
-        self.limits = Limits.of(options) if not options["growing"] else Limits.never()
+        self.limits = Limits.of(options)
         names = NameTemplate.of(
             options["fileName"],
             zone=options["timeZone"],
@@ -108,8 +108,13 @@ class Sink:
             time_format=options["timeFormat"],
         )
         self.layout = Layout(options, root, goes_on=storage.goes_on)
-        self.rules = Rules(sink_id, self.limits, names, growing=options["growing"], announced=self.layout.announced)
         self.state = f"{root}/{STATE_DIRECTORY}/{sink_id}"
+        place = options["quarantineLocation"]
+        aside = locate(place, name="quarantineLocation")[1] if place else ""
+        self.rules = Rules(
+            sink_id, self.limits, names, growing=options["growing"], announced=self.layout.announced, aside=aside
+        )
+        self.aside = aside or f"{root}/{aside_bucket(sink_id)}"
         self.staging = f"{self.state}/staging"
         self.ledger = Ledger(storage, f"{self.state}/ledger", sink_id)
         name = f"sink {sink_id!r} in {root!r}"
@@ -146,9 +151,9 @@ class Sink:
         head = self.ledger.head(look)
         if batch is not None:
             self._place(head, batch)
-        if head.open and self.options["growing"]:
+        if self.options["growing"] and (parts := [part for part in head.open if not part.is_aside]):
             msg = (
-                f"growing=true, but sink {self.sink_id!r} has {len(head.open)} open parts of a run without it; publish them "
+                f"growing=true, but sink {self.sink_id!r} has {len(parts)} open parts of a run without it; publish them "
                 f"first: penstock finish {self.root}"
             )
             raise OptionError(msg)
@@ -244,7 +249,7 @@ class Sink:
         encode = form.encoder(fmt) if isinstance(form, RecordFormat) else None
         origin = Origin(writer, batch, begun.base, begun.time_ns, socket.gethostname(), os.getpid(), attempt)
         staging = Staging(self.storage, self.staging, base=begun.base, batch=batch, writer=writer)
-        desk = Desk(staging, origin, self.limits, begun.ratio, self.root)
+        desk = Desk(staging, origin, self.limits, begun.ratio, self.root, growing=self.options["growing"])
         before = [part for part in begun.open if part.writer == writer]
         kind, aside = self.layout.kind(data_schema), _aside_parts(self.sink_id)
         times = self.layout.time_buckets(schema)
@@ -317,7 +322,7 @@ class Sink:
         names = TakenNames(self.storage, self.root)
         while True:
             state = decide(head, batch, results, self.rules, owner=owner, taken=names.taken)
-            if not names.meets(file.path for file in state.finished):
+            if not names.meets(state.finished):
                 break
         for growth in state.grown:
             if growth.path not in head.lengths and entry_at(self.storage, f"{self.root}/{growth.path}"):

@@ -9,6 +9,7 @@ from penstock.storage import entry_at
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from penstock.sink.ledger import FinishedFile
     from penstock.storage import Storage
 
 
@@ -21,18 +22,18 @@ class TakenNames:
         self._free: set[str] = set()
         self._met_in: set[str] = set()
 
-    def meets(self, paths: Iterable[str]) -> bool:
-        """Tell whether something is at one of the paths, below the root; it is among `taken` then."""
-        unknown = set(paths) - self._free
-        met = {path for path in unknown if entry_at(self._storage, f"{self._root}/{path}")}
-        self._free |= unknown - met
+    def meets(self, files: Iterable[FinishedFile]) -> bool:
+        """Tell whether something is where one of the files would be; its path, below the root, is among `taken` then."""
+        places = {file.path: file.at(self._root) for file in files if file.path not in self._free}
+        met = {path for path, place in places.items() if entry_at(self._storage, place)}
+        self._free |= places.keys() - met
         self.taken |= met
-        for directory in {path.rpartition("/")[0] for path in met}:
+        folders = {path.rpartition("/")[0]: places[path].rpartition("/")[0] for path in met}
+        for directory, folder in folders.items():
             if directory in self._met_in:  # more than one: it may be full of them
-                self.taken |= self._names_in(directory)
+                self.taken |= self._names_in(directory, folder)
             self._met_in.add(directory)
         return bool(met)
 
-    def _names_in(self, directory: str) -> set[str]:
-        folder = f"{self._root}/{directory}" if directory else self._root
+    def _names_in(self, directory: str, folder: str) -> set[str]:
         return {f"{directory}/{name}" if directory else name for name in self._storage.names(folder)}

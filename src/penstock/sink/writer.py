@@ -74,7 +74,7 @@ class TaskWriter:
         self._before = {
             p.bucket: p
             for p in before
-            if p.kind == self._kind_of(p.bucket) and not desk.limits.expired(p, desk.origin.time_ns)
+            if p.kind == self._kind_of(p.bucket) and not desk.limits_of(p.bucket).expired(p, desk.origin.time_ns)
         }
         self._consumed: list[str] = []
         self._expired = [p for p in before if p.bucket not in self._before]
@@ -162,7 +162,7 @@ class TaskWriter:
         return [describe() for describe in self._desk.closed], left, self._consumed
 
     def _ends(self, part: OpenPart, *, final: bool) -> bool:
-        return final or self._desk.limits.ends_with(part.first_batch, self._desk.origin.batch)
+        return final or self._desk.limits_of(part.bucket).ends_with(part.first_batch, self._desk.origin.batch)
 
     def _close_untouched(self, *, final: bool, merge_below: int) -> None:
         """Close the large ones of those parts that end with this batch but had no rows in it."""

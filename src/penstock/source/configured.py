@@ -122,6 +122,9 @@ def check_plain(options: Options) -> None:
             f"badRecordColumn={column!r} has nothing to hold: set badRecords=quarantine, badFiles or changedFiles, too"
         )
         raise OptionError(msg)
+    if options["quarantineLocation"] is not None:
+        msg = "quarantineLocation is for an ingest: a query of your own takes what is set aside along, in its badRecordColumn"
+        raise OptionError(msg)
     for name in ("maxBadRecords", "maxBadFraction"):
         if options[name] is not None:
             msg = f"{name} is for an ingest, which counts what is set aside; leave it out, and count in the query"

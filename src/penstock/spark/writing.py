@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+from penstock.errors import OptionError
 from penstock.formats.account import Account, Watch
 from penstock.formats.schema import conform, to_arrow
 from penstock.formats.strings import checked
@@ -35,6 +36,9 @@ def open_files(options: Options, schema: str, sink_id: str) -> FileBatches:
     name = options["onPublish"]
     telling = Telling(sink, name, partial(functions.named, name, "onPublish")) if name else None
     if not stage:
+        if options["quarantineLocation"]:
+            msg = "quarantineLocation is for an ingest: what a query of your own sets aside is in its badRecordColumn"
+            raise OptionError(msg)
         return FileBatches(sink, arrow, partial(_of_spark, options, arrow), telling=telling)
     source = Stage.of(stage).options
     tolerance = Tolerance(source["maxBadRecords"], source["maxBadFraction"])

@@ -215,17 +215,18 @@ class _Check:
         if not file.digest:
             self._adopted(file)
             return False
+        shown = file.at(self._root) if file.place else file.path
         try:
-            self._compare(f"{self._root}/{file.path}", file.path, file)
+            self._compare(file.at(self._root), shown, file)
         except NotThere:
             if not owed:
                 rows = f"{file.rows} rows of batches {file.first_batch} to {file.last_batch}"
-                self._report("missing", file.path, rows)
+                self._report("missing", shown, rows)
                 return False
             try:
-                self._compare(f"{view.sink.staging}/{file.staged}", file.path, file)
+                self._compare(f"{view.sink.staging}/{file.staged}", shown, file)
             except NotThere:
-                self._report("missing", file.path, f"{file.rows} rows; not published, and its staged file is gone")
+                self._report("missing", shown, f"{file.rows} rows; not published, and its staged file is gone")
         return owed
 
     def _adopted(self, file: FinishedFile) -> None:

@@ -285,8 +285,8 @@ def _finished(view: SinkView, whole: str) -> Iterator[Piece]:
     """Yield the finished files; one that is owed and not visible yet is still where it was staged."""
     root, owed = view.sink.root, {file.path for file in view.owed}
     for file in view.files:
-        hidden = file.path in owed and entry_at(view.sink.storage, f"{root}/{file.path}") is None
-        path = f"{view.sink.staging}/{file.staged}" if hidden else f"{root}/{file.path}"
+        hidden = file.path in owed and entry_at(view.sink.storage, file.at(root)) is None
+        path = f"{view.sink.staging}/{file.staged}" if hidden else file.at(root)
         yield Piece(path, file.path, 0, file.bytes, whole, file.bucket, whole=True)
 
 

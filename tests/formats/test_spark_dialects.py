@@ -1,0 +1,99 @@
+"""Patterns of times and JSON documents: what Spark makes of single values and files, asked once and kept, and what we make of them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from penstock.errors import BadRecord, OptionError
+from penstock.formats.jsondocument import as_lines
+from penstock.formats.jsonexact import exact
+from penstock.formats.malformed import MalformedError
+from penstock.formats.patterns import TimePattern, compiled
+from tests.formats.spark import REFUSED, TYPES, cast_to_string
+
+ANSWERS: dict[str, Any] = json.loads(Path(__file__).with_name("spark_dialects.json").read_text(encoding="utf-8"))
+TEXTS: list[str] = ANSWERS["texts"]
+PAIR = pa.schema([("a", pa.string()), ("b", pa.string())])
+
+# Each (pattern, text) here is either read or refused by one of both; none is another time.
+READ_HERE_ALONE = {
+    ("yyyy-MM-dd'T'HH:mm:ssx", "2026-01-31T12:34:56+0000"),  # Java stops behind +00
+    ("yyyyMMddHHmmssSSS", "20260131123456123"),  # to Java the year takes the digits of the fraction
+    ("yyyyMMddHHmmssSSS", "202601311234561"),
+}
+READ_BY_SPARK_ALONE = {
+    ("d.M.yyyy", "001.02.2026"),
+    ("d.M.y", "001.02.2026"),
+    ("yyyy", "-2026"),  # years are 0 to 9999 here
+    ("[yyyy-MM-dd][dd.MM.yyyy]", "+12026-01-31"),
+    ("[yyyy-MM-dd][dd.MM.yyyy]", "-2026-01-31"),
+    ("yyyy-MM-dd[ HH:mm[:ss]]", "+12026-01-31"),
+    ("yyyy-MM-dd[ HH:mm[:ss]]", "-2026-01-31"),
+}
+# Spark reads the first document, and drops what is behind it without a word.
+DOCUMENTS_NOT_READ_HERE = {
+    '{"a":1}{"a":2}',
+    '{"a":1}\n{"a":2}',
+    '[{"a":1}][{"a":2}]',
+    '{"a":1}, {"a":2}',
+    '[{"a":1}] x',
+}
+
+
+def alone(pattern: TimePattern, text: str, kind: pa.DataType) -> str | None:
+    """Return what a text means by itself, in Spark's words."""
+    try:
+        return cast_to_string(pattern.parse(pa.array([text]), kind, "UTC")[0])
+    except MalformedError:
+        return REFUSED
+
+
+@pytest.mark.parametrize("kind", sorted(ANSWERS["patterns"]))
+def test_each_text_is_read_as_spark_reads_it(kind: str) -> None:
+    """Each pattern that is read here makes of each text what Spark makes of it, but for the deviations listed."""
+    wrong = []
+    for name, answers in ANSWERS["patterns"][kind].items():
+        pattern = compiled(name)
+        for place, text in enumerate(TEXTS):
+            expected, ours = answers.get(str(place), REFUSED), alone(pattern, text, TYPES[kind])
+            listed = READ_HERE_ALONE if expected == REFUSED else READ_BY_SPARK_ALONE if ours == REFUSED else ()
+            if ours != expected and (name, text) not in listed:
+                wrong.append((name, text, ours, expected))
+    assert wrong == []
+
+
+@pytest.mark.parametrize("zone", sorted(ANSWERS["zones"]))
+def test_a_time_without_a_zone_is_one_of_the_zone(zone: str) -> None:
+    """By a pattern, too, a clock that is put forward or back shows what Spark says it shows."""
+    kept = ANSWERS["zones"][zone]
+    values = compiled("yyyy-MM-dd HH:mm:ss").parse(pa.array(list(kept)), TYPES["timestamp"], zone)
+    assert [value // 1_000_000 for value in values.view(pa.int64()).to_pylist()] == list(kept.values())
+
+
+def test_patterns_that_spark_has_no_use_for_are_refused() -> None:
+    """What is refused by Spark when a query is defined is refused here, too."""
+    for name in ("YYYY-MM-dd", "qq yyyy", "yyyy-MM-dd'T", "yyyy-MM-dd{", "yyyy-MM-dd A"):
+        with pytest.raises(OptionError):
+            compiled(name)
+
+
+def read_as_document(text: str) -> list[list[Any]] | str:
+    """Return the rows of a file, or that it is refused."""
+    try:
+        lines = as_lines(text.encode())
+        return [list(row.values()) for row in exact(lines, PAIR).to_pylist()] if lines.strip() else []
+    except (BadRecord, MalformedError):
+        return REFUSED
+
+
+def test_documents_are_read_as_spark_reads_them() -> None:
+    """Each document is what Spark makes of it, but for what Spark drops without a word, which is refused."""
+    ours = {text: read_as_document(text) for text in ANSWERS["documents"]}
+    other = {text for text, rows in ANSWERS["documents"].items() if ours[text] != rows}
+    assert other == DOCUMENTS_NOT_READ_HERE
+    assert {ours[text] for text in other} == {REFUSED}
