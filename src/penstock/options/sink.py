@@ -4,14 +4,35 @@ from __future__ import annotations
 
 from penstock.options.formats import DEFAULT, WRITTEN
 from penstock.options.option import Option
-from penstock.options.parsers import any_text, character, choice, count, duration_ns, flag, identifier, size, text, zone
+from penstock.options.parsers import (
+    any_text,
+    character,
+    choice,
+    count,
+    duration_ns,
+    flag,
+    identifier,
+    key_or_clear,
+    level,
+    recipients,
+    size,
+    text,
+    zone,
+)
 
 SINK = (
     Option("path", None, text, "output directory"),
     Option("format", DEFAULT, choice(*WRITTEN), "what the files hold"),
     Option(
-        "compression", None, choice("none", "gzip", "zstd", "snappy"), "none (parquet: snappy), gzip, zstd", ("codec",)
+        "compression",
+        None,
+        choice("none", "gzip", "zstd", "snappy", "lz4", "brotli"),
+        "none (parquet: snappy), gzip, zstd; for parquet also lz4, brotli",
+        ("codec",),
     ),
+    Option("compressionLevel", None, level, "how hard to compress, where the codec has levels; unset: its default"),
+    Option("encryptTo", None, recipients, "whom finished files are encrypted to: recipients of age, or file: of them"),
+    Option("encryptionKey", None, key_or_clear, "with encryptTo: the key of staged files, env: or file:; none: clear"),
     Option("encodingErrors", "fail", choice("fail", "replace"), "strings that are not UTF-8; replace: by U+FFFD"),
     Option("header", "false", flag, "each csv file begins with the names of its columns", special=True),
     Option("quote", '"', character, "around a csv field that needs it", special=True),

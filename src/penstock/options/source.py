@@ -18,6 +18,7 @@ from penstock.options.parsers import (
     path_list,
     pattern,
     quote,
+    reference,
     separator,
     size,
     starting,
@@ -63,6 +64,7 @@ SOURCE = (
     Option("retention", "0s", duration_ns, "how long they stay where they are once they are read"),
     Option("emit", "records", choice("records", "files"), "files: path, time and size instead of contents"),
     Option("metadataColumn", None, text, "adds a struct column of this name: path, modified, size, offset"),
+    Option("decryptionKey", None, reference, "where the key is that opens files that end in .age: env: or file:"),
     Option("encoding", "UTF-8", encoding, "of text, json and csv", aliases=("charset",), special=True),
     Option(
         "encodingErrors",
