@@ -58,7 +58,7 @@ from penstock.sink.batch import DRIVER, Begun, Committed, TaskResult
 from penstock.sink.cipher import Cipher, check_none_clear
 from penstock.sink.committer import Committer
 from penstock.sink.decide import Rules, decide, due, groups, successor
-from penstock.sink.existing import STAGE, NotedStage, note_options, noted
+from penstock.sink.existing import STAGE, NotedStage, is_noted, note_options, noted
 from penstock.sink.layout import Layout
 from penstock.sink.ledger import STATE_DIRECTORY, Kind, Ledger, aside_bucket
 from penstock.sink.names import NameTemplate
@@ -160,6 +160,8 @@ class Sink:
         self.committer.publish_owed(head, look)
         if head.owner != owner:
             head = self._claim(head, owner)
+        elif not is_noted(self.storage, self.state, head.epoch):
+            note_options(self.storage, self.state, head.epoch, _notable(self))
         final = batch is not None and batch.final and not self.options["growing"]
         done = {query: number for query, (number, _) in head.batches.items()}
         return Begun(unique.token(), head.n, head.epoch, clock.now_ns(), head.ratio, done, head.open, final, recipients)
@@ -170,9 +172,7 @@ class Sink:
         left = [f"{directory}/{name}" for directory, name in self.temporaries()]
         claimed = successor(head, epoch=head.epoch + 1, owner=owner, write=unique.token())
         look = self.committer.put(claimed)
-        # Of a sink that was rebuilt: the note goes on as it was.
-        stage = {} if self.stage is None else {STAGE: self.stage.text}
-        note_options(self.storage, self.state, claimed.epoch, {**self.options.given, **stage})
+        note_options(self.storage, self.state, claimed.epoch, _notable(self))
         self.committer.sweep(claimed, published=look.is_published(claimed))
         for path in left:
             self.storage.delete(path)
@@ -415,6 +415,11 @@ class Sink:
                 columns[part.kind] = unwritable(staging, part)
             if columns[part.kind]:
                 yield part, columns[part.kind]
+
+
+def _notable(sink: Sink) -> dict[str, str]:
+    """Return what is noted of a sink; of one that was rebuilt the note goes on as it was."""
+    return {**sink.options.given, **({} if sink.stage is None else {STAGE: sink.stage.text})}
 
 
 def _aside_parts(sink_id: str, recipients: tuple[str, ...]) -> AsideParts:
