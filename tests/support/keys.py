@@ -20,9 +20,9 @@ ENCRYPTED = {"encryptTo": READER, "encryptionKey": f"env:{STAGING_VARIABLE}"}
 
 def encrypted(data: bytes, *recipients: str) -> bytes:
     """Return a file of age."""
-    return pyrage.encrypt(data, [pyrage.x25519.Recipient.from_str(to) for to in recipients or (READER,)])
+    return bytes(pyrage.encrypt(data, [pyrage.x25519.Recipient.from_str(to) for to in recipients or (READER,)]))
 
 
 def opened(data: bytes, key: str = READER_KEY) -> bytes:
     """Return what is in a file of age."""
-    return pyrage.decrypt(data, [pyrage.x25519.Identity.from_str(key)])
+    return bytes(pyrage.decrypt(data, [pyrage.x25519.Identity.from_str(key)]))
