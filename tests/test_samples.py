@@ -19,6 +19,7 @@ from penstock.verify import verify
 from penstock.wal import Log, Manager
 from penstock.windows import WindowStore
 from tests.support.damage import damages
+from tests.support.keys import STAGING_KEY, STAGING_VARIABLE
 from tests.support.output import QUERY, Output
 from tests.support.samples import FACT, LOG, TIMES, WINDOWS, host_fact
 from tests.support.scene import EXPECTED, FORMS, Scene, rows
@@ -33,6 +34,12 @@ def samples(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     copied = Path(shutil.copytree(FORMATS / request.param, tmp_path / request.param))
     copied.chmod(0o700)  # which no checkout keeps, and a host fact asks for
     return copied
+
+
+@pytest.fixture(autouse=True)
+def _key(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the staging key where the samples say that it is."""
+    monkeypatch.setenv(STAGING_VARIABLE, STAGING_KEY)
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@
     |   +-- DependencyError         a library, or what else of the machine is needed, is not there
     |   +-- PositionError           a position is not one of this log
     |   +-- SchemaChanged           a stream is started with a schema that it does not go on with
+    |   +-- WrongKey                what is encrypted is for other keys than the given one
     +-- InputError                  the input is wrong: mend the file, run again
     |   +-- BadRecord               a record cannot be parsed
     |   +-- BadFile                 a file cannot be read at all
@@ -115,6 +116,12 @@ class SchemaChanged(UsageError):
     """A stream was started again with a schema that has a column less than before, or one of another type."""
 
     code = "PST-105"
+
+
+class WrongKey(UsageError):
+    """What is encrypted is for none of the keys that were given, or its header is damaged: nothing of it was read."""
+
+    code = "PST-520"
 
 
 class InputError(PenstockError):

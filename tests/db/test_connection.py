@@ -13,8 +13,9 @@ import pytest
 from penstock.clock import monotonic, use
 from penstock.db.databases import database
 from penstock.db.postgresql import PostgreSQL
-from penstock.db.target import check_url, connection_url, secret, table_name
+from penstock.db.target import check_url, connection_url, table_name
 from penstock.errors import DatabaseAway, DatabaseError, DependencyError, NotThere, OptionError
+from penstock.storage import secret
 from penstock.testing import FakeClock
 from tests.support.database import At, Driver, ten
 from tests.support.postgres import Postgres
@@ -114,16 +115,15 @@ def test_password_by_reference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     """It is read from the environment or a file, without the end of the line; what is not there is named."""
     monkeypatch.setenv("PENSTOCK_TEST_PASSWORD", SECRET)
     (tmp_path / "p").write_text(f"{SECRET}\n", encoding="utf-8")
-    assert secret("env:PENSTOCK_TEST_PASSWORD") == secret(f"file:{tmp_path}/p") == SECRET
-    assert secret(None) is None
+    assert secret("env:PENSTOCK_TEST_PASSWORD", "password") == secret(f"file:{tmp_path}/p", "password") == SECRET
     with pytest.raises(OptionError, match="no variable 'NOT_SET'"):
-        secret("env:NOT_SET")
+        secret("env:NOT_SET", "password")
     with pytest.raises(NotThere):
-        secret(f"file:{tmp_path}/nothing")
+        secret(f"file:{tmp_path}/nothing", "password")
     for word in (b"\xff", b"a\0b"):
         (tmp_path / "p").write_bytes(word)
         with pytest.raises(OptionError, match="no text in UTF-8"):
-            secret(f"file:{tmp_path}/p")
+            secret(f"file:{tmp_path}/p", "password")
 
 
 def test_wrong_password(postgres: Postgres, tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from penstock.sink.sink import Batch, Sink
 from penstock.sink.tableparts import ArrowPart
 from tests.support.damage import tree
 from tests.support.extras import WITH_AVRO, avro_rows
+from tests.support.keys import ENCRYPTED, READER, STAGING_KEY, STAGING_VARIABLE, opened
 from tests.support.output import QUERY, Output
 
 # What the batches write: writer -> lines.
@@ -39,6 +40,8 @@ FORMS = {
     **{f"own-file-of-{form}": _ROLLS | {"format": form} for form in WITH_AVRO},
     "growing": {"growing": "true", "fileName": "all.txt"},
     "csv": _ROLLS | _CSV,
+    "encrypted": _ROLLS | _CSV | ENCRYPTED,
+    "encrypted-from-clear": _ROLLS | {"format": "parquet", "encryptTo": READER, "encryptionKey": "none"},
     "growing-csv": {"growing": "true", "fileName": "all.csv", "compression": "gzip"} | _CSV,
 }
 
@@ -110,7 +113,9 @@ class Scene:
 def rows(files: dict[str, bytes]) -> Counter[str]:
     """Return the rows that readers of these files see."""
     found: Counter[str] = Counter()
-    for name, data in files.items():
+    for name, data in (
+        (name.removesuffix(".age"), opened(data) if name.endswith(".age") else data) for name, data in files.items()
+    ):
         if name.endswith(".parquet"):
             found.update(pq.read_table(pa.BufferReader(data)).column(0).to_pylist())
         elif name.endswith(".avro"):
@@ -129,6 +134,7 @@ def small(form: str) -> Iterator[None]:
     """Have few records folded, and, for the forms that ask for it, few bytes go to a file of their own."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ledger, "FOLD", 1)
+        patch.setenv(STAGING_VARIABLE, STAGING_KEY)
         if form.startswith("own-file"):
             patch.setattr(BytePart, "stage_bytes", 1)
             patch.setattr(ArrowPart, "stage_bytes", 1)

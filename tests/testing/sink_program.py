@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from penstock import clock
+from penstock.formats.encryption import MAGIC
 from penstock.options import SINK, parse
 from penstock.sink.sink import Batch, Begun, Sink, TaskResult
 from penstock.testing import Crashable, Program, compare, visible
+from tests.support.keys import opened
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -151,6 +153,7 @@ class SinkProgram(Program):
 
 
 def _unpacked(data: bytes) -> bytes:
+    data = opened(data) if data.startswith(MAGIC) else data
     return gzip.decompress(data) if data.startswith(b"\x1f\x8b") else data
 
 

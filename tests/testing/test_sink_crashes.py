@@ -13,6 +13,7 @@ from penstock.sink.committer import Committer
 from penstock.sink.ledger import Look, State
 from penstock.storage import LocalStorage
 from penstock.testing import Crashable, CrashDisk, CrashHdfs, ObjectStore, Report, explore
+from tests.support.keys import ENCRYPTED, STAGING_KEY, STAGING_VARIABLE
 from tests.testing.sink_program import SinkProgram, Step
 from tests.testing.syncs import not_missed, places_of_syncs
 
@@ -40,8 +41,15 @@ SCRIPTS: dict[str, tuple[list[Step], dict[str, str]]] = {  # the smallest first
     "fewer and more writers": ([Step((1, 2, 1)), Step((2,)), Step((1, 1)), FINISH], {"rollRows": "3"}),
     "headers": ([Step((3, 2)), Step((2, 1)), Step((1,)), FINISH], HEADER | {"rollSize": "60"}),
     "a growing file with a header": ([Step((2, 1)), Step((1,)), Step((2,))], HEADER | GROWING),
+    "encrypted": ([Step((3, 2)), Step((2,)), FINISH], {"rollRows": "3"} | ENCRYPTED),
     "a file a batch": ([Step((2,)), Step((1, 2)), Step((1,))], {"rollBatches": "1"}),
 }
+
+
+@pytest.fixture(autouse=True)
+def _key(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the staging key where those sinks that encrypt are told that it is."""
+    monkeypatch.setenv(STAGING_VARIABLE, STAGING_KEY)
 
 
 def explored(

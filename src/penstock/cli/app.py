@@ -32,6 +32,9 @@ def _flag(name: str, metavar: str, text: str) -> Any:  # noqa: ANN401 - typer's 
     return typer.Option(name, metavar=metavar, help=escape(text))
 
 
+Key = Annotated[Text, _flag("--key", "REF", "Of files that are encrypted: env:NAME or file:PATH, where the key is.")]
+
+
 def _print_version(wanted: bool) -> None:  # noqa: FBT001 - what typer calls
     if wanted:
         from penstock.cli.version import lines
@@ -178,6 +181,7 @@ def verify(
     dst: Output,
     source: Annotated[Text, typer.Option(metavar="SRC", help="Compare also record by record with SRC.")] = None,
     transform: Annotated[Text, _flag("--transform", "MODULE:FUNCTION", "That of the ingest, with --source.")] = None,
+    key: Key = None,
     as_json: Json = False,
 ) -> Answer:
     """Check that every file the ledgers name is in DST, whole and once, and nothing else is.
@@ -186,7 +190,7 @@ def verify(
     """
     from penstock.cli import check
 
-    return check.verify(dst, source, transform, as_json=as_json)
+    return check.verify(dst, source, transform, key, as_json=as_json)
 
 
 @app.command()
@@ -217,12 +221,13 @@ def retry(
     mended: Annotated[Text, _flag("--mended", "FILE", "A copy of lines of the quarantine, with mended bytes.")] = None,
     sink: Annotated[Text, typer.Option(metavar="ID", help="This sink only.")] = None,
     transform: Annotated[Text, _flag("--transform", "MODULE:FUNCTION", "That of the ingest.")] = None,
+    key: Key = None,
     as_json: Json = False,  # noqa: ARG001 - `command` reads it
 ) -> Answer:
     """Take in the records that were set aside and can be read by now, each once. A query that runs ends, fenced."""
     from penstock.cli import retry as commands
 
-    return commands.retry(dst, mended=mended, sink=sink, transform=transform)
+    return commands.retry(dst, mended=mended, sink=sink, transform=transform, key=key)
 
 
 @app.command()

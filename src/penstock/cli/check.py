@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _PROBLEMS_SHOWN = 20
 
 
-def verify(dst: str, source: str | None, transform: str | None, *, as_json: bool) -> Answer:
+def verify(dst: str, source: str | None, transform: str | None, key: str | None, *, as_json: bool) -> Answer:
     """Verify; 1 if anything is not as it should be. Raises what `penstock.verify.verify` raises."""
     from penstock import verify as verifying
 
@@ -30,7 +30,7 @@ def verify(dst: str, source: str | None, transform: str | None, *, as_json: bool
         # A transform is looked for where that of an ingest was.
         importable_here()
     with _progress(shown=not as_json) as progress:
-        report = verifying.verify(dst, source, transform=transform, progress=progress)
+        report = verifying.verify(dst, source, transform=transform, key=key, progress=progress)
     return Answer(report.to_json(), lambda out: _show(report, out), 0 if report.ok else 1)
 
 
@@ -81,6 +81,9 @@ def _show_sink(sink: SinkFiles, out: Console) -> None:
     out.print(f"sink {sink.sink}: {finished}; {counted(sink.open_rows, 'row')} open")
     if sink.aside_lines:
         out.print(f"  set aside: {counted(sink.aside_lines, 'line')}, {counted(sink.aside_files, 'file')} finished")
+    if sink.encrypted_files:
+        locked = f"; what {sink.locked_files:,} of them hold is not known: --key" if sink.locked_files else ", whole"
+        out.print(f"  encrypted: {counted(sink.encrypted_files, 'file')}{locked}")
     if sink.owed_files:
         out.print(f"  {sink.owed_files:,} of them decided, not visible yet: the next start publishes them, or finish")
     if sink.unnamed_files:

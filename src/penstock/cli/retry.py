@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
-def retry(dst: str, *, mended: str | None, sink: str | None, transform: str | None) -> Answer:
+def retry(dst: str, *, mended: str | None, sink: str | None, transform: str | None, key: str | None) -> Answer:
     """Take in what was set aside and can be read by now. Raises what `penstock.retry` raises."""
     if transform is not None:
         importable_here()
-    done = take_in(dst, mended=mended, sink=sink, transform=transform)
+    done = take_in(dst, mended=mended, sink=sink, transform=transform, key=key)
     facts = {"ok": True} | asdict(done)
 
     def show(out: Console) -> None:

@@ -86,6 +86,6 @@ class TableBatches(BatchSink[int, Staged]):
 def _database(url: str, password: str | None) -> Database:
     """Return the database; one a process, so that its connection outlives the batch."""
     from penstock.db.databases import database
-    from penstock.db.target import secret
+    from penstock.storage import secret
 
-    return database(url, lambda: secret(password))
+    return database(url, lambda: None if password is None else secret(password, "password"))

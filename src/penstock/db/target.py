@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-from contextlib import suppress
 from urllib.parse import parse_qsl, quote, unquote
 
 from penstock.errors import OptionError
-from penstock.storage import locate
 
 SQLITE = "sqlite://"
 _POSTGRESQL = re.compile(r"postgres(?:ql)?://")
@@ -102,26 +100,6 @@ def _has_secret(rest: str) -> bool:
     password = unquote(user).partition(":")[2] if at and "/" not in user else ""
     names = {name.lower() for name, value in parse_qsl(rest.partition("?")[2]) if value}
     return bool(password or names & _SECRETS)
-
-
-def secret(reference: str | None) -> str | None:
-    """Return the password, read anew where `env:NAME` or `file:PATH` says it is; `OptionError`, `NotThere`."""
-    if reference is None:
-        return None
-    kind, _, place = reference.partition(":")
-    if kind == "env":
-        if place not in os.environ:
-            msg = f"password={reference!r}: the environment of the driver has no variable {place!r}; set it where Spark is started"
-            raise OptionError(msg)
-        word = os.fsencode(os.environ[place])
-    else:
-        storage, path = locate(place, name="password")
-        word = storage.read(path).rstrip(b"\r\n")
-    with suppress(UnicodeDecodeError):
-        if b"\0" not in word:
-            return word.decode()
-    msg = f"password={reference!r}: what is there is no text in UTF-8; see that it is the right one"
-    raise OptionError(msg)
 
 
 def connection_url(url: str, password: str | None) -> str:

@@ -12,6 +12,7 @@ not handed, and imports what is heavy in its methods: the driver of a query asks
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import pyarrow as pa
@@ -19,10 +20,11 @@ from pyarrow import types
 
 from penstock.formats import codecs
 from penstock.formats.charsets import UTF_8, charset, searchable
+from penstock.formats.codecs import LEVELS
 from penstock.formats.lines import BLOCK_BYTES, blocks, ended, record_at, record_starts, stream_blocks
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from typing import TypeAlias
 
     import numpy as np
@@ -54,12 +56,16 @@ class Format(ABC):
     """What the names of such files of other makers end in."""
     codecs: ClassVar[tuple[str, ...]] = ()
     """What `compression` may be; the first is the default. None: the format is not written."""
+    levels: ClassVar[Mapping[str, tuple[int, int]]] = MappingProxyType({})
+    """The least and the greatest `compressionLevel` of those that have levels."""
     read_options: ClassVar[frozenset[str]] = frozenset()
     """Of the options that only some formats have (`special` in the tables), those of this one as a source."""
     write_options: ClassVar[frozenset[str]] = frozenset()
     """The same as a sink."""
     anchored: ClassVar[bool] = False
     """Whether a cut must be moved to where a record begins, by reading from a known beginning (`boundary`)."""
+    as_it_is: ClassVar[bool] = False
+    """Whether a file is handed on as it is, whatever it holds."""
     as_lines: ClassVar[bool] = False
     """Whether a record is the bytes of its line, which pass without being parsed."""
 
@@ -90,6 +96,7 @@ class RecordFormat(Format):
     """A format whose files are records one behind the other. The defaults are those of records that are lines."""
 
     codecs = ("none", "gzip", "zstd")
+    levels = LEVELS
 
     @abstractmethod
     def decoder(self, fmt: ReadFormat, account: Account) -> Decoder:
@@ -230,9 +237,18 @@ class TableFormat(Format):
         """
 
     def writer(
-        self, file: WritableFile, schema: pa.Schema, codec: str, *, group_bytes: int, ratio: float
+        self,
+        file: WritableFile,
+        schema: pa.Schema,
+        codec: str,
+        *,
+        group_bytes: int,
+        ratio: float,
+        level: int | None = None,
     ) -> TableWriter:
         """Return a writer of one file of `schema`. It holds about `group_bytes` of Arrow; `ratio` is the sink's so far.
+
+        `level` is one of `levels`, `None` for the default of the codec.
 
         Called where there are `codecs`.
         """

@@ -139,7 +139,7 @@ class ReadFormat:
 
 @dataclass(frozen=True)
 class WriteFormat:
-    """How files are written: `name` is that of a format, `compression` one of its codecs, `csv` for csv.
+    """How files are written: `name` is that of a format, `compression` one of its codecs with its `level`, `csv` for csv.
 
     For a table `compression` is the codec inside the file and leaves no mark on the name.
     """
@@ -148,6 +148,7 @@ class WriteFormat:
     schema: pa.Schema
     compression: str = "none"
     csv: Dialect = Dialect()
+    level: int | None = None
 
 
 class Decoder(Protocol):

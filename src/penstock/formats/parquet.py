@@ -102,7 +102,14 @@ class ParquetWriter(GroupWriter):
     """
 
     def __init__(
-        self, file: WritableFile, schema: pa.Schema, codec: str, group_bytes: int = 64 << 20, *, ratio: float = 0.35
+        self,
+        file: WritableFile,
+        schema: pa.Schema,
+        codec: str,
+        group_bytes: int = 64 << 20,
+        *,
+        ratio: float = 0.35,
+        level: int | None = None,
     ) -> None:
         super().__init__(file, schema, group_bytes, ratio=ratio)
         self._stored = Stored.of(schema)
@@ -112,6 +119,7 @@ class ParquetWriter(GroupWriter):
             self.arrow_file(),
             self._stored.file,
             compression=codec,
+            compression_level=level,
             version="2.6",
             coerce_timestamps="us",
         )

@@ -15,6 +15,7 @@ import pyarrow as pa
 from penstock.errors import NotThere, OptionError
 from penstock.formats.aside import RETRIED, Aside, Policy, about_records
 from penstock.formats.codecs import codec_of
+from penstock.formats.encryption import is_encrypted
 from penstock.formats.families import RecordFormat
 from penstock.source import configured
 from penstock.source.cursor import FileVersion, Split
@@ -86,7 +87,7 @@ class Mended:
     def _name(self, key: Key) -> str:
         """Return a path below the source for the records of a file: one that says nothing of a compression."""
         path = key.path.decode("utf-8", "surrogateescape").removeprefix(f"{self._stage.reading.root}/")
-        return f"{path}.mended" if codec_of(path) else path
+        return f"{path}.mended" if codec_of(path) or is_encrypted(path) else path
 
     def _splits(self) -> tuple[Split, ...]:
         sizes = {

@@ -74,6 +74,14 @@ def fraction(value: str, name: str) -> float:
     return float(value)
 
 
+def level(value: str, name: str) -> int:
+    """Return a level of compression, of which each codec has its own; the sink knows which."""
+    if not re.fullmatch(r"[0-9]{1,2}", value.strip()):
+        msg = f"{name}={value!r} is not a level: expected a whole number, such as 9"
+        raise OptionError(msg)
+    return int(value)
+
+
 def size(value: str, name: str) -> int:
     """Return bytes: `128m`."""
     size = parse_size(value, name=name)
@@ -264,6 +272,30 @@ def reference(value: str, name: str) -> str:
         msg = f"{name} must say where the secret is, never what it is: expected env:NAME or file:/path/of/the/file"
         raise OptionError(msg)
     return value
+
+
+CLEAR = "none"  # in place of a key: what waits to be encrypted is clear
+_RECIPIENT = re.compile(r"age1[a-z0-9]{8,}|ssh-(ed25519|rsa) +[A-Za-z0-9+/=]{16,}( .*)?")
+
+
+def key_or_clear(value: str, name: str) -> str:
+    """Return where a key is, or that there shall be none."""
+    return CLEAR if value.lower() == CLEAR else reference(value, name)
+
+
+def recipients(value: str, name: str) -> str | tuple[str, ...]:
+    """Return recipients of age, of a list with commas, or where they are: `file:PATH`."""
+    if re.fullmatch(r"file:.+", value):
+        return value
+    words = tuple(word.strip() for word in re.split(r"[,\n]", value))
+    for place, word in enumerate(words, 1):
+        if not _RECIPIENT.fullmatch(word):  # it is not shown: it may be a secret that is written in a wrong place
+            msg = (
+                f"{name}: entry {place} of {len(words)} is no recipient of age; expected age1..., ssh-ed25519 or ssh-rsa, several with "
+                "commas between, or file:/path/of/a/file with one a line"
+            )
+            raise OptionError(msg)
+    return words
 
 
 def names_of(value: str, name: str) -> tuple[str, ...]:

@@ -18,6 +18,7 @@ from penstock.options.parsers import (
     path_list,
     pattern,
     quote,
+    reference,
     separator,
     size,
     starting,
@@ -69,6 +70,7 @@ SOURCE = (
         "files: path, time and size instead of contents; published: of the finished files of an output, with options of its own",
     ),
     Option("metadataColumn", None, text, "adds a struct column of this name: path, modified, size, offset"),
+    Option("decryptionKey", None, reference, "where the key is that opens files that end in .age: env: or file:"),
     Option("encoding", "UTF-8", encoding, "of text, json and csv", aliases=("charset",), special=True),
     Option(
         "encodingErrors",

@@ -20,7 +20,10 @@ DRIVER = -1  # the writer number of what the driver itself does: it assembles pa
 
 @dataclass(frozen=True)
 class Begun:
-    """What the driver knew when a batch began; travels to the tasks and back in their results."""
+    """What the driver knew when a batch began; travels to the tasks and back in their results.
+
+    `recipients` are those that parts are encrypted to that are opened in this batch.
+    """
 
     write: str
     base: int
@@ -30,6 +33,7 @@ class Begun:
     done: dict[str, int]
     open: tuple[OpenPart, ...]
     final: bool
+    recipients: tuple[str, ...] = ()
 
     def has(self, query: str, batch: int) -> bool:
         """Tell whether the ledger has the batch already."""

@@ -9,6 +9,8 @@ from penstock.sink.parts import BYTES, Desk, Part, required
 from penstock.sink.payload import Encoded
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from penstock.sink.ledger import Kind, OpenPart, Segment
     from penstock.sink.staging import Output
 
@@ -23,7 +25,7 @@ class BytePart(Part[Encoded]):
 
     def __init__(self, desk: Desk, bucket: str, kind: Kind, before: OpenPart | None) -> None:
         super().__init__(desk, bucket, kind, before)
-        self._codec = kind.compression
+        self._codec, self._level = kind.compression, kind.level
         self._header = kind.header_bytes
         self._text: list[Encoded] = []  # not compressed yet
         self._text_bytes = 0
@@ -54,12 +56,12 @@ class BytePart(Part[Encoded]):
         """Compress what is still text, so that its size is known; tell whether that made room worth filling."""
         if not self._text:
             return False
-        data = compress(b"".join(p.data for p in self._text), self._codec)
+        data = compress(b"".join(p.data for p in self._text), self._codec, self._level)
         rows = sum(p.rows for p in self._text)
         self._hold(-self._text_bytes)
         self._text, self._text_bytes = [], 0
         super().add(Encoded(data, rows))
-        return self._limits.size - self.size > self._limits.size // 16
+        return self._limit - self.size > self._limit // 16
 
     def relieve(self) -> None:
         """Move what is in memory to disk."""
@@ -108,15 +110,13 @@ class BytePart(Part[Encoded]):
     def _own_segments(self, own: Output) -> list[Segment]:
         return [own.segment(self._own_rows, BYTES)]
 
-    def _assemble(self, output: Output) -> int:
+    def _assembled(self) -> Iterator[bytes | memoryview]:
         staging, own = self._desk.staging, self._own
-        output.begin(self._header)
-        earlier = [*self._segments, *(self._own_segments(own) if own else [])]
-        for segment in earlier:
-            for data in staging.read(segment):
-                output.write(data)
+        if self._header:
+            yield self._header
+        for segment in [*self._segments, *(self._own_segments(own) if own else [])]:
+            yield from staging.read(segment)
         for held in self._held:
-            output.write(held.data)
+            yield held.data
         if own is not None:
             own.discard()
-        return 0

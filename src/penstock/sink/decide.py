@@ -150,7 +150,7 @@ class _Neighbours:
 
     def __init__(self, first: OpenPart) -> None:
         self._parts = [first]
-        self._size = len(first.kind.header_bytes) + first.size
+        self._size = len(first.kind.header_bytes) + first.size  # before it is encrypted
         self._rows = first.rows
 
     def take(self, part: OpenPart, limits: Limits) -> bool:
@@ -159,7 +159,7 @@ class _Neighbours:
         if (first.bucket, first.kind) != (part.bucket, part.kind):
             return False
         size, rows = self._size + part.size, self._rows + part.rows
-        if size > limits.size or (limits.rows is not None and rows > limits.rows):
+        if size > first.kind.room(limits.size) or (limits.rows is not None and rows > limits.rows):
             return False
         self._parts.append(part)
         self._size, self._rows = size, rows

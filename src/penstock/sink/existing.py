@@ -4,7 +4,8 @@ A record of the ledger has all that decides. What it does not have is how the qu
 `timeZone`, the limits; and, for `verify`, where the checkpoint is and what an ingest did with what it read. So whoever
 claims a sink notes the options it came with, as `options-<epoch>.json` in the sink's directory: one line of JSON with
 its checksum, in the form of the ledger's records. The note follows the claim. A crash between the two leaves the note
-before, which is that of the driver that wrote what is open.
+before, which is that of the driver that wrote what is open. A driver that goes on from its own claim notes what is missing before
+its first task runs, so that whatever is open has a note: without one nobody would know where its key is.
 
 No secret is in it: the options of a sink hold references to secrets, never literals, and what stands before the `@` of a URL
 is left out.
@@ -78,6 +79,11 @@ def note_options(storage: Storage, directory: str, epoch: int, given: Mapping[st
     for older in _epochs(storage, directory):
         if older < epoch:
             storage.delete(f"{directory}/{_name(older)}")
+
+
+def is_noted(storage: Storage, directory: str, epoch: int) -> bool:
+    """Tell whether what the driver of `epoch` was given is noted; a note that failed leaves a claim without one."""
+    return entry_at(storage, f"{directory}/{_name(epoch)}") is not None
 
 
 def noted(storage: Storage, directory: str) -> Noted:

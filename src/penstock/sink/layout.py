@@ -10,6 +10,7 @@ import xxhash
 
 from penstock.errors import OptionError
 from penstock.formats import WriteFormat, file_extension, format_named
+from penstock.formats.encryption import EXTENSION
 from penstock.formats.families import RecordFormat, TableFormat
 from penstock.formats.format import Dialect
 from penstock.formats.registry import check_options, enumerated, growing, names
@@ -87,6 +88,7 @@ class Layout:
         if self.options["growing"] and not self.goes_on:
             msg = f"growing=true appends to a file, and files in {self.root!r} can only be put whole; leave growing out"
             raise OptionError(msg)
+        self._check_encryption()
         data_schema, _ = self.data_schema(schema)
         self.time_buckets(schema)
         fmt, form = self.format(data_schema), self.form
@@ -100,15 +102,36 @@ class Layout:
         if isinstance(form, TableFormat):
             check_table(form, data_schema, fmt.compression)
 
-    def kind(self, schema: pa.Schema) -> Kind:
-        """Return what the files of this sink are."""
+    def _check_encryption(self) -> None:
+        """Raise `OptionError` unless it is said what becomes of rows that wait to be encrypted."""
+        to, key = self.options["encryptTo"], self.options["encryptionKey"]
+        if to is None:
+            if key is not None:
+                msg = (
+                    "encryptionKey is for rows that wait until a file is encrypted: set encryptTo, too, or leave it out"
+                )
+                raise OptionError(msg)
+            return
+        if self.options["growing"]:
+            msg = "growing=true appends to files, and what is encrypted cannot be appended to; leave growing or encryptTo out"
+            raise OptionError(msg)
+        if key is None:
+            msg = (
+                "encryptTo encrypts files when they are complete; say what becomes of rows until then, in staged files that their owner "
+                "alone can read: encryptionKey=env:NAME or file:/path of a key of age encrypts them, encryptionKey=none leaves them clear"
+            )
+            raise OptionError(msg)
+
+    def kind(self, schema: pa.Schema, recipients: tuple[str, ...] = ()) -> Kind:
+        """Return what the files of this sink are, encrypted to the recipients if there are any."""
         fmt, form = self.format(schema), self.form
         described = schema.to_string(show_field_metadata=False)
         if fmt.csv != Dialect(comment=fmt.csv.comment):  # else it is spelt as it always was
             described += str(fmt.csv)
         digest = xxhash.xxh3_64_hexdigest(described.encode())
         header = form.header(fmt).decode() if isinstance(form, RecordFormat) else ""
-        return Kind(form.name, fmt.compression, file_extension(fmt), digest, header)
+        extension = file_extension(fmt) + (EXTENSION if recipients else "")
+        return Kind(form.name, fmt.compression, extension, digest, header, fmt.level, recipients)
 
     def format(self, schema: pa.Schema) -> WriteFormat:
         """Return how data of this schema is written. Raises `OptionError`."""
@@ -119,4 +142,20 @@ class Layout:
             msg = f"compression={codec} is for format={others}, found format={form.name}; expected {enumerated(form.codecs)}"
             raise OptionError(msg)
         check_options(options, SINK, lambda other: other.write_options)
-        return WriteFormat(form.name, schema, codec, Dialect.of(options) if form.write_options else Dialect())
+        level = options["compressionLevel"]
+        if level is not None:
+            _check_level(form, codec, level)
+        return WriteFormat(form.name, schema, codec, Dialect.of(options) if form.write_options else Dialect(), level)
+
+
+def _check_level(form: Format, codec: str, level: int) -> None:
+    """Raise `OptionError` for a level that the codec does not have."""
+    least, most = form.levels.get(codec, (0, -1))
+    if least <= level <= most:
+        return
+    if least > most:
+        others = ", ".join(form.levels) or "none of its codecs"
+        msg = f"compressionLevel={level}: compression={codec} of {form.name} has no levels; leave it out, or take one that has: {others}"
+    else:
+        msg = f"compressionLevel={level}: compression={codec} of {form.name} has levels from {least} to {most}"
+    raise OptionError(msg)

@@ -57,6 +57,7 @@ from penstock.errors import AlreadyThere, DamagedState, NotThere
 from penstock.formats.account import Account
 from penstock.formats.aside import Tally
 from penstock.formats.codecs import compress
+from penstock.formats.encryption import room
 from penstock.query.records import checked, signed
 from penstock.sink.ready import Mark, Ready, marks_of
 from penstock.storage import names_at
@@ -71,6 +72,7 @@ _RECORD = re.compile(r"\d{12}")
 _NOTE = re.compile(r"\d{12}\.published")
 _EVIDENCE = re.compile(r"(\d{12})\.published|\d{12}-(\d{12})")  # that a record was there
 _FOLDED = re.compile(r"\d{12}-(\d{12})")
+_LATER = frozenset({"key", "level", "place", "recipients"})
 
 
 STATE_DIRECTORY = "_penstock"
@@ -92,7 +94,8 @@ class Segment:
     """Rows of one part, in a staged file: bytes [start, end), immutable.
 
     `form` is `bytes` (final form of text-like formats), `arrow` (see `formats.staged`) or `parquet` (a whole file). `size` is
-    what the rows will take in the finished file: exact for bytes, an estimate otherwise. `digest` is that of the bytes.
+    what the rows will take in the finished file: exact for bytes, an estimate otherwise. `digest` is that of the bytes. `key` is
+    the recipient that they are encrypted to, a file of age by themselves; empty if they are clear.
     """
 
     file: str
@@ -102,13 +105,16 @@ class Segment:
     form: str
     size: int
     digest: str
+    key: str = ""
 
 
 @dataclass(frozen=True)
 class Kind:
     """What the files of a part are: format, compression, extension, and a digest of the schema. Parts never mix kinds.
 
-    `header` is what the file begins with, in front of the rows; no segment has it.
+    `header` is what the file begins with, in front of the rows; no segment has it. `level` is that of the compression, `None`
+    for its default. `recipients` are those that the file is encrypted to, none if it is clear: whoever completes the part, and
+    whenever, encrypts it to those who were named when it was opened.
     """
 
     format: str
@@ -116,12 +122,18 @@ class Kind:
     extension: str
     schema: str
     header: str = ""
+    level: int | None = None
+    recipients: tuple[str, ...] = ()
 
     @property
     def header_bytes(self) -> bytes:
         """The header as the file has it: a member of its own if the file is compressed."""
         header = self.header.encode()
-        return compress(header, self.compression) if header and self.compression != "none" else header
+        return compress(header, self.compression, self.level) if header and self.compression != "none" else header
+
+    def room(self, size: int) -> int:
+        """Return how many bytes of the part there may be for a file of at most `size`, which may be longer by being encrypted."""
+        return room(size, self.recipients) if self.recipients else size
 
 
 @dataclass(frozen=True)
@@ -416,7 +428,7 @@ class Ledger:
             "sink": self._sink,
             "first": numbers[0],
             "last": numbers[-1],
-            "finished": [_file_form(file) for state in states for file in state.finished],
+            "finished": [asdict(file, dict_factory=_without_unused) for state in states for file in state.finished],
             "before": states[0].events_before,
             "records": [_folded_form(state) for state in states if state.events],
         }
@@ -479,11 +491,15 @@ def _folded_form(state: State) -> list[Any]:
 
 def _form(state: State) -> dict[str, Any]:
     account = state.account.to_json()
-    form = asdict(state)
+    form = asdict(state, dict_factory=_without_unused)
     del form["account"], form["aside"], form["ready"]
     beside = {"account": account, "aside": state.aside.to_json(), "ready": state.ready.to_json()}
-    form["finished"] = [_file_form(file) for file in state.finished]
     return form | {name: value for name, value in beside.items() if value}
+
+
+def _without_unused(fields: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the fields of a value without those that came later and say nothing: who does not use them has records as ever."""
+    return {name: value for name, value in fields if name not in _LATER or value not in (None, "", ())}
 
 
 def _state(record: dict[str, Any], path: str) -> State:
@@ -521,13 +537,6 @@ def _check_relative(paths: Iterable[str]) -> None:
             raise ValueError(msg)
 
 
-def _file_form(file: FinishedFile) -> dict[str, Any]:
-    form = asdict(file)
-    if not file.place:
-        del form["place"]
-    return form
-
-
 def _finished_file(form: dict[str, Any]) -> FinishedFile:
     file = FinishedFile(**form)
     _check_relative((file.path, file.staged))
@@ -543,7 +552,12 @@ def _leads_elsewhere(directory: str) -> bool:
 
 
 def _open_part(form: dict[str, Any]) -> OpenPart:
-    return OpenPart(**(form | {"kind": Kind(**form["kind"]), "segments": _segments(form)}))
+    kind = form["kind"]
+    recipients = tuple(kind.get("recipients", ()))
+    if not all(isinstance(recipient, str) for recipient in recipients):
+        msg = f"the recipients {recipients!r}"
+        raise TypeError(msg)
+    return OpenPart(**(form | {"kind": Kind(**(kind | {"recipients": recipients})), "segments": _segments(form)}))
 
 
 def _segments(form: dict[str, Any]) -> tuple[Segment, ...]:

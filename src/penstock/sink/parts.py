@@ -11,6 +11,9 @@ Three ways lead from a row to disk, and the choice is only about cost:
   batch, in one pass. Bytes where files are records (compressed members too, since members concatenate); decoded and
   encoded in groups of a proper size where they are tables.
 
+What is encrypted is so once, in one piece, when the part is complete: such a part has no file of its own. Its rows wait in the pack,
+also those of a large batch, clear or under the staging key, and are assembled when it is closed.
+
 A part that gathers many segments (a batch a second for a quarter of an hour) folds the small ones at its end into one
 with the new rows, as a log-structured merge tree does: their number stays logarithmic, and no byte is copied more than
 a logarithmic number of times.
@@ -31,7 +34,7 @@ from penstock.sink.payload import ArrowRows, Encoded
 from penstock.sink.rolling import Limits
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from concurrent.futures import Future
 
     from penstock.sink.staging import Output, Staging
@@ -104,6 +107,7 @@ class Part(ABC, Generic[Payload]):
         self._segments = list(self.opened.segments)
         self._own: Output | None = None
         self._own_rows = 0
+        self._limit = self.opened.kind.room(self._limits.size)
         self._held: list[Payload] = []
         self._grew = False
         self.buffered = 0
@@ -122,12 +126,12 @@ class Part(ABC, Generic[Payload]):
         """Return how many of the payload's rows the part can take before a limit."""
         limits = self._limits
         room_rows = None if limits.rows is None else max(limits.rows - self.rows, 0)
-        return self._fitting(payload, max(limits.size - self.size, 0), room_rows)
+        return self._fitting(payload, max(self._limit - self.size, 0), room_rows)
 
     def full(self) -> bool:
         """Tell whether no further record can fit."""
-        limits = self._limits
-        return self.size >= limits.size or (limits.rows is not None and self.rows >= limits.rows)
+        rows = self._limits.rows
+        return self.size >= self._limit or (rows is not None and self.rows >= rows)
 
     def add(self, payload: Payload) -> None:
         """Take the rows, all of them."""
@@ -142,7 +146,7 @@ class Part(ABC, Generic[Payload]):
 
     def relieve(self) -> None:
         """Move what is in memory to disk: into the part's own file, or the pack when there are too many of those."""
-        if self._own is None:
+        if self._own is None and not self.opened.kind.recipients:
             self._own = self._desk.own_file()
             if self._own is not None:
                 self._begin_own()
@@ -162,7 +166,8 @@ class Part(ABC, Generic[Payload]):
             arrow_bytes = self._end_own()
         else:
             output = self._desk.staging.create()
-            arrow_bytes = self._assemble(output)
+            output.fill(self._assembled(), self.opened.kind.recipients)
+            arrow_bytes = self._assembled_arrow_bytes()
         self._desk.own_files -= self._own is not None
         self._hold(-self.buffered)
         self._desk.closed.append(self._described(output, self._desk.staging.seal(output), rows, arrow_bytes))
@@ -253,8 +258,12 @@ class Part(ABC, Generic[Payload]):
         """Write the absorbed segments and what is in memory into the pack."""
 
     @abstractmethod
-    def _assemble(self, output: Output) -> int:
-        """Write segments, own file and memory into a new file; return its Arrow bytes, 0 if that is not known."""
+    def _assembled(self) -> Iterator[bytes | memoryview]:
+        """Yield the whole file: segments, own file and memory. The own file is done with then."""
+
+    def _assembled_arrow_bytes(self) -> int:
+        """Return the Arrow bytes that an assembled file holds, 0 if that is not known."""
+        return 0
 
 
 def required(value: _T | None) -> _T:

@@ -48,15 +48,17 @@ from penstock.errors import (
 from penstock.formats import encoder, file_extension
 from penstock.formats.account import Account
 from penstock.formats.aside import LINES_WRITTEN, Aside, BeginAgain, Tally, stamped
+from penstock.formats.encryption import EXTENSION
 from penstock.formats.families import RecordFormat
 from penstock.options import SINK, parse
 from penstock.query.batch import Batch
 from penstock.query.fence import Claim
 from penstock.query.order import Last, Nouns, Standing, place
 from penstock.sink.batch import DRIVER, Begun, Committed, TaskResult
+from penstock.sink.cipher import Cipher, check_none_clear
 from penstock.sink.committer import Committer
 from penstock.sink.decide import Rules, decide, due, groups, name_now, successor
-from penstock.sink.existing import STAGE, NotedStage, note_options, noted
+from penstock.sink.existing import STAGE, NotedStage, is_noted, note_options, noted
 from penstock.sink.layout import Layout
 from penstock.sink.ledger import STATE_DIRECTORY, Kind, Ledger, aside_bucket
 from penstock.sink.names import NameTemplate
@@ -118,6 +120,7 @@ class Sink:
         self.staging = f"{self.state}/staging"
         self.ledger = Ledger(storage, f"{self.state}/ledger", sink_id)
         name = f"sink {sink_id!r} in {root!r}"
+        self.cipher = Cipher(options)
         self.committer = Committer(name, storage, root, self.staging, self.ledger)
         self._nouns = Nouns(
             f"the ledger of {self.state!r}", "the output directory", "a new checkpoint and an empty directory"
@@ -157,12 +160,17 @@ class Sink:
                 f"first: penstock finish {self.root}"
             )
             raise OptionError(msg)
+        recipients = self.cipher.recipients()
+        if recipients:
+            check_none_clear(head, self.root)
         self.committer.publish_owed(head, look)
         if head.owner != owner:
             head = self._claim(head, owner)
+        elif not is_noted(self.storage, self.state, head.epoch):
+            note_options(self.storage, self.state, head.epoch, _notable(self))
         final = batch is not None and batch.final and not self.options["growing"]
         done = {query: number for query, (number, _) in head.batches.items()}
-        return Begun(unique.token(), head.n, head.epoch, clock.now_ns(), head.ratio, done, head.open, final)
+        return Begun(unique.token(), head.n, head.epoch, clock.now_ns(), head.ratio, done, head.open, final, recipients)
 
     def _claim(self, head: State, owner: str) -> State:
         for directory in (self.state, self.staging, f"{self.state}/ledger"):
@@ -170,9 +178,7 @@ class Sink:
         left = [f"{directory}/{name}" for directory, name in self.temporaries()]
         claimed = successor(head, epoch=head.epoch + 1, owner=owner, write=unique.token())
         look = self.committer.put(claimed)
-        # Of a sink that was rebuilt: the note goes on as it was.
-        stage = {} if self.stage is None else {STAGE: self.stage.text}
-        note_options(self.storage, self.state, claimed.epoch, {**self.options.given, **stage})
+        note_options(self.storage, self.state, claimed.epoch, _notable(self))
         self.committer.sweep(claimed, published=look.is_published(claimed))
         for path in left:
             self.storage.delete(path)
@@ -248,10 +254,13 @@ class Sink:
         fmt, form = self.layout.format(data_schema), self.layout.form
         encode = form.encoder(fmt) if isinstance(form, RecordFormat) else None
         origin = Origin(writer, batch, begun.base, begun.time_ns, socket.gethostname(), os.getpid(), attempt)
-        staging = Staging(self.storage, self.staging, base=begun.base, batch=batch, writer=writer)
+        staging = Staging(
+            self.storage, self.staging, base=begun.base, batch=batch, writer=writer, keys=self.cipher.keys()
+        )
         desk = Desk(staging, origin, self.limits, begun.ratio, self.root, growing=self.options["growing"])
         before = [part for part in begun.open if part.writer == writer]
-        kind, aside = self.layout.kind(data_schema), _aside_parts(self.sink_id)
+        to = begun.recipients
+        kind, aside = self.layout.kind(data_schema, to), _aside_parts(self.sink_id, to)
         times = self.layout.time_buckets(schema)
         return TaskWriter(
             desk, kind, before=before, bucket_by=bucket_by, drop=drop, encode=encode, aside=aside, times=times
@@ -268,6 +277,7 @@ class Sink:
         """Raise `UsageError` unless data of this schema can be written as the options say, and readers see it. Touches nothing."""
         check_no_log(self.storage, self.root)
         self.layout.check(schema)
+        self.cipher.check()
 
     @property
     def _merge_below(self) -> int:
@@ -337,7 +347,8 @@ class Sink:
         if not parts:
             return []
         origin = Origin(DRIVER, batch, head.n, clock.now_ns(), socket.gethostname(), os.getpid())
-        staging = Staging(self.storage, self.staging, base=head.n, batch=batch, writer=DRIVER)
+        keys = self.cipher.keys()
+        staging = Staging(self.storage, self.staging, base=head.n, batch=batch, writer=DRIVER, keys=keys)
         desk = Desk(staging, origin, self.limits, head.ratio, self.root, as_text)
         try:
             with self.committer.reading_of(head.n, head.epoch), self.storage.workers(_ASSEMBLERS) as pool:
@@ -418,15 +429,25 @@ class Sink:
         columns: dict[Kind, tuple[str, ...]] = {}
         for part in head.open:
             if part.kind not in columns:
-                staging = Staging(self.storage, self.staging, base=head.n, batch=0, writer=DRIVER)
+                keys = self.cipher.keys()
+                staging = Staging(self.storage, self.staging, base=head.n, batch=0, writer=DRIVER, keys=keys)
                 columns[part.kind] = unwritable(staging, part)
             if columns[part.kind]:
                 yield part, columns[part.kind]
 
 
-def _aside_parts(sink_id: str) -> AsideParts:
-    """Return where a sink's lines about what is set aside go, and what files they are: the same whatever the output is."""
-    kind = Kind(LINES_WRITTEN.name, LINES_WRITTEN.compression, file_extension(LINES_WRITTEN), "")
+def _notable(sink: Sink) -> dict[str, str]:
+    """Return what is noted of a sink; of one that was rebuilt the note goes on as it was."""
+    return {**sink.options.given, **({} if sink.stage is None else {STAGE: sink.stage.text})}
+
+
+def _aside_parts(sink_id: str, recipients: tuple[str, ...]) -> AsideParts:
+    """Return where a sink's lines about what is set aside go, and what files they are: the same whatever the output is.
+
+    They hold records, so they are encrypted as the output is.
+    """
+    extension = file_extension(LINES_WRITTEN) + (EXTENSION if recipients else "")
+    kind = Kind(LINES_WRITTEN.name, LINES_WRITTEN.compression, extension, "", recipients=recipients)
     return AsideParts(aside_bucket(sink_id), kind, encoder(LINES_WRITTEN))
 
 

@@ -2,6 +2,9 @@
 
 Every file has a name that nobody else can have, begins with the number of the record the task started from, and means
 nothing until a record names it. All of them are synced before the task reports them; syncs run beside the work.
+
+Under a staging key what is packed is encrypted, each segment a file of age by itself, to the public half of the key; whoever
+assembles the part needs the key. Lengths and digests are those of the cipher text, so that whoever has no key can compare them.
 """
 
 from __future__ import annotations
@@ -12,16 +15,18 @@ from typing import TYPE_CHECKING, Any
 import xxhash
 
 from penstock import failpoints, unique
-from penstock.errors import StorageError
+from penstock.errors import BadFile, DamagedState, OptionError, StorageError, WrongKey
+from penstock.formats import encryption
 from penstock.sink.ledger import Segment
 from penstock.sink.segments import check_segment, segment_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Sequence
     from concurrent.futures import Future
 
     import pyarrow as pa
 
+    from penstock.formats.encryption import Keys
     from penstock.storage import ReadHandle, Storage, WriteHandle
 
 _SYNCS_MAX = 8  # at a time: each waits for a disk, or on HDFS for three
@@ -53,6 +58,14 @@ class Output:
                 self._rows_hash.update(memoryview(data))
             self._handle.write(data)
 
+    def fill(self, chunks: Iterable[bytes | memoryview], recipients: Sequence[str] = ()) -> None:
+        """Write all that the chunks hold, encrypted if there are recipients: then it is the whole file."""
+        if recipients:
+            encryption.encrypt(chunks, recipients, self.write)
+            return
+        for data in chunks:
+            self.write(data)
+
     def tell(self) -> int:
         """Return the bytes written so far."""
         return self._handle.tell()
@@ -79,10 +92,16 @@ class Output:
 
 
 class Staging:
-    """The staged files of one task attempt, or of a driver that assembles. Closing it waits for its syncs."""
+    """The staged files of one task attempt, or of a driver that assembles. Closing it waits for its syncs.
 
-    def __init__(self, storage: Storage, directory: str, *, base: int, batch: int, writer: int) -> None:
+    With `keys` what is packed is encrypted, and what was encrypted can be read.
+    """
+
+    def __init__(
+        self, storage: Storage, directory: str, *, base: int, batch: int, writer: int, keys: Keys | None = None
+    ) -> None:
         self._storage = storage
+        self._keys = keys
         self._directory = directory
         self._prefix = f"{base:012d}-{batch}-{writer}"
         self._syncs = storage.workers(_SYNCS_MAX)
@@ -109,14 +128,41 @@ class Staging:
         if self._pack is None:
             self._pack_name = f"{self._prefix}-{unique.token()}.pack"
             self._pack = self._storage.create(f"{self._directory}/{self._pack_name}")
+        key = (self._keys.recipient or "") if self._keys else ""
+        if key:
+            data = encryption.encrypted(data, key)
         start = self._pack.tell()
         self._pack.write(data)
         digest = xxhash.xxh3_128_hexdigest(data)
-        return Segment(self._pack_name, start, self._pack.tell(), rows, form, size, digest)
+        return Segment(self._pack_name, start, self._pack.tell(), rows, form, size, digest, key)
 
     def read(self, segment: Segment) -> Iterator[bytes]:
-        """Yield the bytes of a segment; `DamagedState`, at the latest behind the last, if they are not what was staged."""
-        return segment_bytes(self._storage, self._directory, segment)
+        """Yield the bytes of a segment; `DamagedState`, at the latest behind the last, if they are not what was staged.
+
+        Of one that is encrypted nothing is yielded before all of it is known to be right. `OptionError` without a key, `WrongKey`.
+        """
+        data = segment_bytes(self._storage, self._directory, segment)
+        return iter((self._decrypted(segment, b"".join(data)),)) if segment.key else data
+
+    def _decrypted(self, segment: Segment, data: bytes) -> bytes:
+        where = f"{self._directory}/{segment.file}"
+        if self._keys is None:
+            msg = (
+                f"{where!r}, {segment.rows} rows that are committed and open, is encrypted to {segment.key}; set encryptionKey to where "
+                "the key of that is, until no part is open that was staged under it"
+            )
+            raise OptionError(msg)
+        try:
+            return self._keys.decrypted(data)
+        except WrongKey as error:
+            msg = (
+                f"{where!r}, {segment.rows} rows that are committed and open, is encrypted to {segment.key}, and {self._keys.where} has "
+                "another key; put the former key behind the new one there, on a line of its own"
+            )
+            raise WrongKey(msg) from error
+        except BadFile as error:  # its digest is right
+            msg = f"{where!r}: {error.message}; restore it from a copy of the directory; nothing of it is visible"
+            raise DamagedState(msg) from error
 
     @contextmanager
     def open(self, segment: Segment) -> Iterator[ReadHandle]:

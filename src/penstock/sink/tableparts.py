@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -19,7 +19,7 @@ from penstock.sink.payload import ArrowRows
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from penstock.formats.families import TableWriter
+    from penstock.formats.families import TableWriter, WritableFile
     from penstock.sink.ledger import Kind, OpenPart, Segment
     from penstock.sink.staging import Output, Staging
 
@@ -98,34 +98,49 @@ class ArrowPart(Part[ArrowRows]):
         nothing = pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)
         return [self._desk.staging.pack(arrow_stream([nothing], schema), 0, ARROW, 0), segment]
 
-    def _assemble(self, output: Output) -> int:
+    def _assembled(self) -> Iterator[bytes]:
         if self._own is not None:
             required(self._writer).close()
             self._segments += self._own_segments(self._own)
-        writer = self._new_writer(output)
-        self._copy(self._segments, writer)
+        encoded = _Encoded()
+        writer = self._new_writer(encoded)
+        for batch in self._staged(self._segments):
+            writer.write(batch)
+            yield from encoded.taken()
         for held in self._held:
             writer.write(held.batch)
+            yield from encoded.taken()
         writer.close()
+        yield from encoded.taken()
         if self._own is not None:
             self._own.discard()
+
+    def _assembled_arrow_bytes(self) -> int:
         return 0 if self.opened.segments else self._arrow_bytes
 
     def _copy(self, segments: list[Segment], writer: TableWriter) -> int:
         """Write the rows of segments; return how many."""
-        for segment in segments:
-            for batch in read_batches(self._desk.staging, segment, self._schema):
-                writer.write(as_text(batch, self._refused))
+        for batch in self._staged(segments):
+            writer.write(batch)
         return sum(segment.rows for segment in segments)
 
-    def _new_writer(self, output: Output) -> TableWriter:
-        codec = self.opened.kind.compression
+    def _staged(self, segments: list[Segment]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of segments, as the file gets them."""
+        for segment in segments:
+            for batch in read_batches(self._desk.staging, segment, self._schema):
+                yield as_text(batch, self._refused)
+
+    def _new_writer(self, output: WritableFile) -> TableWriter:
+        kind = self.opened.kind
         schema = self._staged_schema()
         if not self._held:  # an earlier version may have staged them, which has not tried their schema
-            self._refused = refused(self._form, schema, codec)
+            self._refused = refused(self._form, schema, kind.compression)
             self._check_refused(schema)
             schema = text_schema(schema, self._refused)
-        return self._form.writer(output, schema, codec, group_bytes=_ROW_GROUP_BYTES, ratio=self._desk.ratio)
+        ratio, level = self._desk.ratio, kind.level
+        return self._form.writer(
+            output, schema, kind.compression, group_bytes=_ROW_GROUP_BYTES, ratio=ratio, level=level
+        )
 
     def _staged_schema(self) -> pa.Schema:
         """Return the schema of the part's rows, which were not tried if they are all staged."""
@@ -142,6 +157,20 @@ class ArrowPart(Part[ArrowRows]):
                 f"as JSON text: penstock finish {self._desk.root} --as-text"
             )
             raise Unwritable(msg)
+
+
+class _Encoded:
+    """What a writer of a table has written since it was last asked: at most a group of rows."""
+
+    def __init__(self) -> None:
+        self._chunks: list[bytes] = []
+
+    def write(self, data: Any) -> None:  # noqa: ANN401 - as `WritableFile`
+        self._chunks.append(data if isinstance(data, bytes) else bytes(data))
+
+    def taken(self) -> list[bytes]:
+        chunks, self._chunks = self._chunks, []
+        return chunks
 
 
 def read_batches(staging: Staging, segment: Segment, schema: pa.Schema | None) -> Iterator[pa.RecordBatch]:

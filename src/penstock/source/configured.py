@@ -69,7 +69,15 @@ def reading(options: Options, schema: str) -> Reading:
     columns = tuple(whole.names)
     archive = archive_of(place.storage, options)
     return Reading(
-        place.storage, place.root, fmt, metadata, columns, options["followSymlinks"], archive, policy=_policy(options)
+        place.storage,
+        place.root,
+        fmt,
+        metadata,
+        columns,
+        options["followSymlinks"],
+        archive,
+        policy=_policy(options),
+        key=options["decryptionKey"],
     )
 
 
@@ -79,7 +87,13 @@ def unread(options: Options) -> Reading:
     _check_separator(options)
     changed_between(options)
     place = where(options)
-    return Reading(place.storage, place.root, _read_format(options, pa.schema([])), follow=options["followSymlinks"])
+    return Reading(
+        place.storage,
+        place.root,
+        _read_format(options, pa.schema([])),
+        follow=options["followSymlinks"],
+        key=options["decryptionKey"],
+    )
 
 
 def _read_format(options: Options, data: pa.Schema) -> ReadFormat:

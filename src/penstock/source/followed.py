@@ -43,6 +43,7 @@ from penstock.clock import SECOND_NS
 from penstock.errors import FileChanged, NotThere, OptionError, StorageError
 from penstock.formats.charsets import by_mark, charset
 from penstock.formats.codecs import codec_of, unreadable
+from penstock.formats.encryption import is_encrypted
 from penstock.formats.families import HEAD_BYTES, RecordFormat
 from penstock.query.offset import FOLLOW_VERSION, check, summed
 from penstock.source.cursor import FileVersion, Followed, Split
@@ -257,8 +258,9 @@ class FollowPlanner:
         for file in changes.gone:
             self._now.pop(file.path, None)
         for file in (arrival.file for arrival in changes.came):
-            if codec_of(file.path or self._root) or unreadable(file.path or self._root):
-                self._tell(file.path, "is compressed, and a file that grows is not: it is not followed")
+            name = file.path or self._root
+            if codec_of(name) or unreadable(name) or is_encrypted(name):
+                self._tell(file.path, "is compressed or encrypted, and a file that grows is not: it is not followed")
             else:
                 self._now[file.path] = file
 

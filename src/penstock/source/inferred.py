@@ -23,6 +23,7 @@ from penstock.errors import BadFile, BadRecord, FileChanged, InputError, NotTher
 from penstock.formats import ddl, format_named
 from penstock.formats.codecs import codec_of
 from penstock.formats.csvkinds import partition_kinds
+from penstock.formats.encryption import inner_name, is_encrypted
 from penstock.formats.families import RecordFormat, TableFormat
 from penstock.formats.format import TIME_OPTIONS
 from penstock.formats.schema import to_spark
@@ -237,7 +238,7 @@ class _Look:
     def _beginning(self, file: FileVersion, end: int) -> Split:
         """Return the beginning of a file: of one that grows what was there when it was listed, whatever comes behind that."""
         split = Split(file, 0, end)
-        if self.grows and codec_of(file.path) is None:
+        if self.grows and codec_of(file.path) is None and not is_encrypted(file.path):
             with suppress(NotThere), self.how.storage.open(self.how.full_path(file)) as handle:
                 digest = seen_bytes(handle, file.size)
                 return split if digest is None else replace(split, followed=Followed(0, digest))
@@ -408,6 +409,7 @@ def format_by_names(options: Options) -> str:
 
 def _ending(path: str) -> str:
     """Return the last part of a file's name from its dot on, that of a compression aside."""
+    path = inner_name(path)
     codec = codec_of(path)
     stem = path.rpartition(".")[0] if codec else path
     return f".{stem.rpartition('.')[2].lower()}"

@@ -25,7 +25,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock import failpoints
-from penstock.errors import BadFile, BadRecord, FileChanged, NotThere, OptionError, PenstockError
+from penstock.errors import BadFile, BadRecord, FileChanged, NotThere, OptionError, PenstockError, WrongKey
 from penstock.formats import ReadFormat, decoder, format_named
 from penstock.formats.account import Account
 from penstock.formats.aside import CHANGE, FILE, Aside, BeginAgain, Policy, about_file, about_records
@@ -40,6 +40,7 @@ from penstock.formats.charsets import (
     to_utf8,
 )
 from penstock.formats.codecs import COMPRESSED_NAMES, codec_of, decompressed, unreadable
+from penstock.formats.encryption import Keys, inner_name, is_encrypted
 from penstock.formats.families import HEAD_BYTES, RecordFormat, TableFormat, separator
 from penstock.formats.lines import BLOCK_BYTES, begun, record_starts, value_ends, with_line_feeds, without_bom
 from penstock.formats.malformed import Sifted, excerpt, nothing_bad, of_records
@@ -50,7 +51,7 @@ from penstock.source import advice, follow
 from penstock.source.archive import archived_version
 from penstock.source.cursor import is_version
 from penstock.source.rescue import rescuing, with_paths
-from penstock.storage import entry_at
+from penstock.storage import Scratch, entry_at, secret
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -58,7 +59,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from penstock.formats import Decoder
-    from penstock.formats.families import Format, Found
+    from penstock.formats.families import Format, Found, ReadableFile
     from penstock.source.cursor import FileVersion, Split
     from penstock.storage import Entry, ReadHandle, Storage
 
@@ -89,7 +90,8 @@ class Reading:
 
     `format.schema` is the schema of the data; with `metadata` a column of that name is added where `columns` puts it.
     `follow` allows links that lead out of `root`. `archive` is where files go that were read: a replay of a batch reads them
-    there. Of columns that directories name it knows nothing (see `source.partitions`).
+    there. `key` is where the key is that opens encrypted files, never the key. Of columns that directories name it knows nothing
+    (see `source.partitions`).
     """
 
     storage: Storage
@@ -101,6 +103,7 @@ class Reading:
     archive: str | None = None
     policy: Policy = field(default_factory=Policy)
     aside: Aside | None = None
+    key: str | None = None
 
     @property
     def form(self) -> Format:
@@ -117,15 +120,23 @@ class Reading:
 
     def divisible(self, path: str) -> bool:
         """Tell whether a file of this name may be read in byte ranges."""
+        if self._decrypts(path or self.root):
+            return False
         if self.policy.files and isinstance(self.form, TableFormat):
             return False  # of a bad file no row is taken, so one task has to see all of it
         return self.form.divisible(self.format, path or self.root)
 
     def admit(self, path: str) -> None:
-        """Raise `BadFile` if a file of this name holds what is not read, such as an archive."""
-        kind = unreadable(path or self.root) if isinstance(self.form, RecordFormat) else None
+        """Raise `BadFile` if a file of this name holds what is not read, such as an archive; `OptionError` if no key would open it."""
+        name = f"{self.root}/{path}" if path else self.root
+        if is_encrypted(name) and self.key is None and not self.form.as_it_is:
+            msg = (
+                f"{name!r} is encrypted by its name, and nothing says where its key is: set decryptionKey=env:NAME or file:/path of the "
+                "key; or move it away"
+            )
+            raise OptionError(msg)
+        kind = unreadable(inner_name(name)) if isinstance(self.form, RecordFormat) else None
         if kind:
-            name = f"{self.root}/{path}" if path else self.root
             msg = (
                 f"{name!r}: found {kind} by its name, expected a file of {self.form.name}, plain or compressed "
                 f"({COMPRESSED_NAMES}); unpack it, or move it away, or say what is to be read, such as "
@@ -190,10 +201,12 @@ class Reading:
     def stored_schema(self, form: TableFormat, file: FileVersion) -> pa.Schema:
         """Return the columns that a table's file says it has, in the types that Spark reads them as. `BadFile`, `FileChanged`."""
         path = self.full_path(file)
+        self.admit(file.path)
+        keys = self._keys(path)
         with self._open(file, path) as handle:
             self._check(handle, file, path)
-            with _named(path):
-                return form.stored_schema(handle, file.size)
+            with _named(path), self._contents(handle, file.size, path, keys) as contents:
+                return form.stored_schema(contents.file, contents.size)
 
     def text(self, splits: Iterable[Split]) -> Iterator[bytes]:
         """Yield the lines of text splits as UTF-8 bytes, each line ended by a line feed: nothing is parsed.
@@ -250,6 +263,35 @@ class Reading:
             return False
         planned = entry_at(self.storage, target)
         return planned is not None and planned.identity == opened.identity
+
+    # -- what is encrypted ---------------------------------------------------------------------------------------
+
+    def _decrypts(self, path: str) -> bool:
+        """Tell whether a file of this name is decrypted; without a key nothing is."""
+        return self.key is not None and is_encrypted(path)
+
+    def _keys(self, path: str) -> Keys | None:
+        """Return the keys for a file of this name, read where they are; `None` if it is not decrypted. `OptionError`."""
+        if self.key is None or not self._decrypts(path):
+            return None
+        return Keys(secret(self.key, "decryptionKey"), f"decryptionKey={self.key!r}")
+
+    @contextmanager
+    def _contents(self, handle: ReadHandle, size: int, path: str, keys: Keys | None) -> Iterator[_Contents]:
+        """Give what is in an open file: itself, or what is encrypted in it, once all of that is known to be right.
+
+        `BadFile` if it is damaged, `WrongKey`.
+        """
+        if keys is None:
+            yield _Contents(handle, size, codec_of(path))
+            return
+        with Scratch() as scratch:
+            try:
+                keys.decrypt(handle.read, size, scratch.write)
+            except WrongKey as error:
+                msg = f"{path!r}: {error.message}"
+                raise WrongKey(msg) from error
+            yield _Contents(scratch, scratch.size, codec_of(inner_name(path)), decrypted=True)
 
     # -- records in bytes ----------------------------------------------------------------------------------------
 
@@ -381,10 +423,11 @@ class Reading:
         if split.followed is not None:
             yield from self._followed(split, path)
             return
+        keys = self._keys(path)
         with self._open(split.file, path) as handle:
             self._check(handle, split.file, path)
-            with _named(path):
-                yield from self._pieces_of(handle, split, codec_of(path))
+            with _named(path), self._contents(handle, split.file.size, path, keys) as contents:
+                yield from self._pieces_of(contents, split)
             self._check(handle, split.file, path)
 
     def _followed(self, split: Split, path: str) -> Iterator[_Piece | pa.RecordBatch]:
@@ -395,7 +438,7 @@ class Reading:
             about: list[_Piece | pa.RecordBatch] = []  # lines about records in front of the next piece, or of the end
             with follow.opened(self.storage, self.root, split) as handle, _named(path):
                 try:
-                    for item in self._pieces_of(handle, replace(split, start=at), None):
+                    for item in self._pieces_of(_Contents(handle, split.file.size), replace(split, start=at)):
                         about.append(item)
                         if not isinstance(item, _Piece):
                             continue
@@ -412,17 +455,17 @@ class Reading:
                     yield from about
                     return
 
-    def _pieces_of(self, handle: ReadHandle, split: Split, codec: str | None) -> Iterator[_Piece | pa.RecordBatch]:
+    def _pieces_of(self, contents: _Contents, split: Split) -> Iterator[_Piece | pa.RecordBatch]:
         """Yield what one split holds, as UTF-8 wherever values are made of text. Raises `BadFile`, and `BadRecord` without a path."""
         refusals: list[tuple[int, bytes, str]] = []
         if self._sifts and self.policy.records:
             taking = replace(self, format=replace(self.format, refuse=lambda *refusal: refusals.append(refusal)))
-            for piece in taking._found(handle, split, codec):  # noqa: SLF001 - the same, with a place for what is refused
+            for piece in taking._found(contents, split):  # noqa: SLF001 - the same, with a place for what is refused
                 yield from self._refused(split, refusals)
                 yield piece
             yield from self._refused(split, refusals)
         else:
-            yield from self._found(handle, split, codec)
+            yield from self._found(contents, split)
 
     def _refused(self, split: Split, refusals: list[tuple[int, bytes, str]]) -> Iterator[pa.RecordBatch]:
         """Yield lines about what was refused, and forget it."""
@@ -433,15 +476,15 @@ class Reading:
             path, version = self.full_path(split.file), split.file.modified_ns
             yield about_records(path, np.array(offsets), pa.array(held, pa.binary()), reasons, modified_ns=version)
 
-    def _found(self, handle: ReadHandle, split: Split, codec: str | None) -> Iterator[_Piece | pa.RecordBatch]:
+    def _found(self, contents: _Contents, split: Split) -> Iterator[_Piece | pa.RecordBatch]:
         form, fmt = self._in_records, self.format
         known = None if by_mark(fmt.encoding) else charset(fmt.encoding, b"")
         in_place = form.in_bytes(fmt)
         decodes = in_place and self._gives_text and not (known == UTF_8_CHARSET and fmt.errors == "fail")
-        _check_range(split, whole=not in_place or codec is not None)
-        chunks, written = _opened(handle, split.file.size, codec, fmt.encoding, known)
+        _check_range(split, whole=not in_place or contents.streams)
+        chunks, written = _opened(contents, fmt.encoding, known)
         read = self._blocks if in_place else self._decoded
-        header, blocks = read(handle, split, chunks, written)
+        header, blocks = read(contents.file, split, chunks, written)
         columns = None
         if header:
             columns = form.columns(fmt, self._text(header, 0, written) if decodes else header)
@@ -540,7 +583,7 @@ class Reading:
             )
         )
 
-    def _blocks(self, handle: ReadHandle, split: Split, chunks: Iterator[bytes] | None, how: Charset) -> Found:
+    def _blocks(self, handle: ReadableFile, split: Split, chunks: Iterator[bytes] | None, how: Charset) -> Found:
         """Return what a split holds as the file has it."""
         form, fmt = self._in_records, self.format
         if chunks is not None:
@@ -556,7 +599,7 @@ class Reading:
         header, ranged = form.ranged(fmt, behind, size - base, (span[0] - base, span[1] - base), unmarked)
         return header, ((offset + base, data) for offset, data in ranged)
 
-    def _decoded(self, handle: ReadHandle, split: Split, chunks: Iterator[bytes] | None, how: Charset) -> Found:
+    def _decoded(self, handle: ReadableFile, split: Split, chunks: Iterator[bytes] | None, how: Charset) -> Found:
         """Return what a file holds that is decoded as a stream, offsets in its UTF-8. Raises `BadRecord` without a path."""
         mark = how.bom if how.bom == UTF_8_CHARSET.bom else b""  # any other comes out as U+FEFF, and is left out then
         taken, rest = without_bom(chunks or _chunks(handle, split.file.size), mark)
@@ -599,14 +642,18 @@ class Reading:
     def _table(self, form: TableFormat, split: Split, account: Account) -> Iterator[pa.RecordBatch]:
         failpoints.hit("source.read")
         path, fmt = self.full_path(split.file), self.format
+        self.admit(split.file.path)
+        keys = self._keys(path)
         with self._open(split.file, path) as handle:
             self._check(handle, split.file, path)
             try:
-                span = split.start, split.end
-                rows = rescuing(form, fmt, handle, split.file.size, span, path, account) if fmt.is_strict else None
-                for batch in rows or form.rows(fmt, handle, split.file.size, span, account):
-                    starts = np.full(batch.num_rows, split.start)
-                    yield self._with_metadata(checked(batch, fmt.errors), split.file, starts)
+                with self._contents(handle, split.file.size, path, keys) as contents:
+                    file, size = contents.file, contents.size
+                    span = (0, size) if contents.streams else (split.start, split.end)
+                    rows = rescuing(form, fmt, file, size, span, path, account) if fmt.is_strict else None
+                    for batch in rows or form.rows(fmt, file, size, span, account):
+                        starts = np.full(batch.num_rows, split.start)
+                        yield self._with_metadata(checked(batch, fmt.errors), split.file, starts)
             except (BadFile, OptionError) as error:
                 self._check(handle, split.file, path)
                 msg = f"{path!r}: {error.message}; mend or remove the file {advice.AGAIN}"
@@ -651,6 +698,20 @@ def _named(path: str) -> Iterator[None]:
             raise
         msg = f"{path!r}, byte {error.offset}: {error.message}; mend or remove the record {advice.AGAIN}"
         raise BadRecord(msg, path=path, offset=error.offset) from error
+
+
+class _Contents(NamedTuple):
+    """What is in a file: its bytes, their number, and how they are compressed; `decrypted`: they are other ones than the file has."""
+
+    file: ReadableFile
+    size: int
+    codec: str | None = None
+    decrypted: bool = False
+
+    @property
+    def streams(self) -> bool:
+        """Whether it is read as a whole, with offsets in what comes out."""
+        return self.decrypted or self.codec is not None
 
 
 class _Origin(NamedTuple):
@@ -726,13 +787,14 @@ def _ended(data: bytes, sep: bytes | None) -> bytes:
     return data if len(sep) > 1 or data.endswith(sep) else data + sep
 
 
-def _opened(
-    handle: ReadHandle, size: int, codec: str | None, encoding: str, known: Charset | None
-) -> tuple[Iterator[bytes] | None, Charset]:
-    """Return the bytes of a compressed file, None for one that can be read anywhere; and how it is written, if that is not `known`."""
-    if codec is None:
+def _opened(contents: _Contents, encoding: str, known: Charset | None) -> tuple[Iterator[bytes] | None, Charset]:
+    """Return the bytes of a stream, None for a file that can be read anywhere; and how it is written, if that is not `known`."""
+    handle, size, codec = contents.file, contents.size, contents.codec
+    if not contents.streams:
         return None, known or charset(encoding, handle.read(0, min(HEAD_BYTES, size)))
-    chunks = decompressed(_chunks(handle, size), codec, limit_bytes=EXPANDED_BYTES_MAX, ratio_max=EXPANSION_MAX)
+    chunks = _chunks(handle, size)
+    if codec is not None:
+        chunks = decompressed(chunks, codec, limit_bytes=EXPANDED_BYTES_MAX, ratio_max=EXPANSION_MAX)
     if known:
         return chunks, known
     head, rest = begun(chunks, HEAD_BYTES)
@@ -750,7 +812,7 @@ def _check_range(split: Split, *, whole: bool) -> None:
         raise BadFile(msg)
 
 
-def _chunks(handle: ReadHandle, size: int) -> Iterator[bytes]:
+def _chunks(handle: ReadableFile, size: int) -> Iterator[bytes]:
     for offset in range(0, size, _CHUNK_BYTES):
         yield handle.read(offset, min(_CHUNK_BYTES, size - offset))
 

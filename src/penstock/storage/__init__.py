@@ -30,6 +30,8 @@ from penstock.storage._in_turn import InTurn
 from penstock.storage._local import LocalStorage
 from penstock.storage._locate import locate
 from penstock.storage._probe import Probe, probe
+from penstock.storage._scratch import Scratch
+from penstock.storage._secret import secret
 
 __all__ = [
     "TEMPORARY",
@@ -42,6 +44,7 @@ __all__ = [
     "LocalStorage",
     "Probe",
     "ReadHandle",
+    "Scratch",
     "SeekableFile",
     "Storage",
     "WriteHandle",
@@ -56,5 +59,6 @@ __all__ = [
     "names_at",
     "no_longer_listening",
     "probe",
+    "secret",
     "temporary_directory",
 ]

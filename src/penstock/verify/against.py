@@ -26,6 +26,7 @@ from penstock.sink.existing import NotedStage
 from penstock.source.clean import cleaning_noted
 from penstock.source.where import where
 from penstock.verify.compare import Sides, examples, sums
+from penstock.verify.opened import KEY_OPTION
 from penstock.verify.records import Feed
 from penstock.verify.taken import by_reading, changed_columns, last_offset, late_files, readings, taken
 
@@ -113,6 +114,7 @@ class _Comparison:
     def run(self, progress: Callable[[int, int], None]) -> SourceCheck:
         """Compare; raises `CannotTellError`."""
         views = self._of_source()
+        self._check_opened(views)
         feeds = self._feeds(views)
         splits, waiting = self._taken(views, feeds)
         if not feeds[0].compares_buckets:
@@ -168,6 +170,14 @@ class _Comparison:
     @staticmethod
     def _retried(feeds: list[Feed], views: list[SinkView]) -> tuple[Unit, ...]:
         return tuple(unit for feed, view in zip(feeds, views, strict=True) for unit in feed.retried(view))
+
+    @staticmethod
+    def _check_opened(views: list[SinkView]) -> None:
+        """Raise `CannotTellError` while files are encrypted that no key was given for."""
+        locked = sum(view.encrypted for view in views if view.keys is None)
+        if locked:
+            msg = f"{locked} files are encrypted, and what they hold cannot be told without a key: {KEY_OPTION} env:NAME or file:/path"
+            raise CannotTellError(msg)
 
     def _of_source(self) -> list[SinkView]:
         """Return the sinks that noted this source; else the only one there is, whose source was moved or not noted."""

@@ -9,6 +9,7 @@ What can be wrong with a file that readers see, and what it is called here:
 | doubled | two ledger entries name it, or it is a copy of a file that a ledger names |
 | foreign | no ledger names it |
 | shadowed | a log of Spark's own sink is there: Spark's readers see what that lists and nothing else |
+| locked | a key was given, and does not open it |
 | unwritable | rows that are open have a column that their files cannot hold; versions before 0.2 took such |
 
 Names that begin with `.` or `_` are hidden from readers (Spark, Hive, Trino leave them out), so such files are counted
@@ -27,17 +28,20 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
 
-from penstock.errors import DamagedState, NotThere, PenstockError, UsageError
+from penstock.errors import BadFile, DamagedState, NotThere, PenstockError, UsageError, WrongKey
+from penstock.formats.encryption import is_encrypted
 from penstock.sink.buckets import DEFAULT_PARTITION
 from penstock.sink.existing import sink_ids
 from penstock.sink.segments import digest
 from penstock.sink.sink import STATE_DIRECTORY, Sink
 from penstock.sink.sparklog import LOG
 from penstock.storage import entry_at
+from penstock.verify.opened import check_opens
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from penstock.formats.encryption import Keys
     from penstock.sink.ledger import FinishedFile, Growth, Segment, State
     from penstock.storage import Entry, Storage
 
@@ -57,15 +61,16 @@ class Problem:
 
 @dataclass(frozen=True)
 class SinkView:
-    """One sink as its ledger shows it at one moment: its head, and every file it ever finished."""
+    """One sink as its ledger shows it at one moment: its head, and every file it ever finished; `keys` open those that are encrypted."""
 
     sink: Sink
     head: State
     files: tuple[FinishedFile, ...]
     published: bool
+    keys: Keys | None = None
 
     @staticmethod
-    def of(sink: Sink) -> SinkView:
+    def of(sink: Sink, keys: Keys | None = None) -> SinkView:
         """Read the ledger. Raises `DamagedState` if a record is damaged, or the history lacks one."""
         # A live query folds and adds records meanwhile, so one look may not be enough.
         for left in reversed(range(_TRIES)):
@@ -76,7 +81,7 @@ class SinkView:
             except NotThere:
                 continue
             if len(files) == head.total_files:
-                return SinkView(sink, head, files, look.is_published(head))
+                return SinkView(sink, head, files, look.is_published(head), keys)
             if not left and sink.ledger.head() == head:
                 _refuse_gap(sink, head, len(files))
         msg = f"the ledger of {sink.state!r} changes faster than it can be read; run the same command again"
@@ -98,6 +103,11 @@ class SinkView:
         return tuple(file for file in self.files if not file.is_aside)
 
     @property
+    def encrypted(self) -> int:
+        """Return how many of the finished files are encrypted."""
+        return sum(is_encrypted(file.path) for file in self.files)
+
+    @property
     def bytes(self) -> int:
         """Return the size of the files that hold rows, finished and growing, when all is visible."""
         return sum(file.bytes for file in self.output) + sum(self.head.lengths.values())
@@ -117,7 +127,9 @@ class SinkView:
 class SinkFiles:
     """What was found of one sink. `owed_files` are decided and not visible yet; `unnamed_files` are left in staging.
 
-    Beside its files with rows it has `aside_files`, with `aside_lines` about what was set aside, those not visible yet included.
+    `encrypted_files` are those of all its files that are encrypted, `locked_files` those of them that nobody has looked into: no key
+    was given, or it is for others. Beside its files with rows it has `aside_files`, with `aside_lines` about what was set aside, those
+    not visible yet included.
     """
 
     sink: str
@@ -129,6 +141,8 @@ class SinkFiles:
     unnamed_files: int
     aside_files: int = 0
     aside_lines: int = 0
+    encrypted_files: int = 0
+    locked_files: int = 0
 
 
 @dataclass(frozen=True)
@@ -155,14 +169,18 @@ def existing_sinks(storage: Storage, root: str) -> list[Sink]:
     return [Sink.existing(storage, root, name) for name in names]
 
 
-def check_files(storage: Storage, root: str, progress: Progress) -> tuple[OutputFiles, list[SinkView]]:
+def check_files(
+    storage: Storage, root: str, progress: Progress, keys: Keys | None = None
+) -> tuple[OutputFiles, list[SinkView]]:
     """Compare all files with the ledgers; `progress` is called with bytes compared and bytes in all.
+
+    With `keys` files that are encrypted are also decrypted, to their ends.
 
     Returns what was found and the ledgers it was compared with. Raises `DamagedState` for a damaged ledger.
     """
     sinks = existing_sinks(storage, root)
     visible = dict(walk(storage, root))
-    views = [SinkView.of(sink) for sink in sinks]
+    views = [SinkView.of(sink, keys) for sink in sinks]
     check = _Check(storage, root, visible, progress, sum(view.head.total_bytes for view in views))
     compared = tuple(check.sink(view) for view in views)
     check.once(views)
@@ -180,10 +198,12 @@ class _Check:
         self._progress = progress
         self._total = total
         self._done = 0
+        self._locked = 0
         self.problems: list[Problem] = []
 
     def sink(self, view: SinkView) -> SinkFiles:
         """Look at every file of one sink."""
+        self._locked = 0
         owed_files = self._all_finished(view) + self._all_grown(view)
         self._unwritable(view)
         for segment in view.open_segments:
@@ -198,6 +218,8 @@ class _Check:
             unnamed_files=sum(1 for _ in view.sink.committer.unnamed(view.head, published=view.published)),
             aside_files=len(view.files) - len(view.output),
             aside_lines=view.head.aside.total,
+            encrypted_files=view.encrypted,
+            locked_files=self._locked,
         )
 
     def _all_finished(self, view: SinkView) -> int:
@@ -217,14 +239,14 @@ class _Check:
             return False
         shown = file.at(self._root) if file.place else file.path
         try:
-            self._compare(file.at(self._root), shown, file)
+            self._compare(file.at(self._root), shown, file, view.keys)
         except NotThere:
             if not owed:
                 rows = f"{file.rows} rows of batches {file.first_batch} to {file.last_batch}"
                 self._report("missing", shown, rows)
                 return False
             try:
-                self._compare(f"{view.sink.staging}/{file.staged}", shown, file)
+                self._compare(f"{view.sink.staging}/{file.staged}", shown, file, view.keys)
             except NotThere:
                 self._report("missing", shown, f"{file.rows} rows; not published, and its staged file is gone")
         return owed
@@ -237,11 +259,24 @@ class _Check:
         else:
             self._judge(file.path, (size, ""), (file.bytes, ""))
 
-    def _compare(self, place: str, path: str, file: FinishedFile) -> None:
+    def _compare(self, place: str, shown: str, file: FinishedFile, keys: Keys | None) -> None:
         actual = digest(self._storage, place)
         self._done += file.bytes
         self._progress(self._done, self._total)
-        self._judge(path, actual, (file.bytes, file.digest))
+        self._judge(shown, actual, (file.bytes, file.digest))
+        if is_encrypted(file.path):
+            self._look_into(place, shown, file, keys if actual == (file.bytes, file.digest) else None)
+
+    def _look_into(self, place: str, shown: str, file: FinishedFile, keys: Keys | None) -> None:
+        """Decrypt a file whose bytes are right, and report if that cannot be done; without keys count it as not looked into."""
+        if keys is None:
+            self._locked += 1
+            return
+        try:
+            check_opens(self._storage, place, file.bytes, keys)
+        except (WrongKey, BadFile) as error:
+            self._locked += 1
+            self._report("locked", shown, error.message)
 
     def _judge(self, path: str, actual: tuple[int, str], expected: tuple[int, str]) -> None:
         """Report a file whose (length, digest) is not what was decided."""

@@ -9,6 +9,7 @@ from penstock.errors import NotThere, OptionError
 from penstock.source.where import where_of
 from penstock.storage import locate
 from penstock.verify.files import OutputFiles, check_files
+from penstock.verify.opened import keys_at
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,13 +39,20 @@ class Proof:
 
 
 def verify(
-    dst: str, source: str | None = None, *, transform: str | None = None, progress: Progress | None = None
+    dst: str,
+    source: str | None = None,
+    *,
+    transform: str | None = None,
+    key: str | None = None,
+    progress: Progress | None = None,
 ) -> Proof:
     """Compare an output with its ledgers and, if `source` is given, record by record with what was read from it.
 
-    `transform` is the `module:function` of an ingest that had one: it is imported and called, and no other code is.
-    Changes nothing. `progress` is called with what is being compared, bytes done and bytes in all. Raises `UsageError`
-    when DST is no output or SRC is not there, `DamagedState` for a damaged ledger, and what reading the source raises.
+    `transform` is the `module:function` of an ingest that had one: it is imported and called, and no other code is. `key` is where
+    the key is that opens encrypted files, `env:NAME` or `file:PATH`: then they are decrypted, to their ends; without it their bytes are
+    compared, and what they hold is not known. Changes nothing. `progress` is called with what is being compared, bytes done and bytes
+    in all. Raises `UsageError` when DST is no output or SRC is not there, `DamagedState` for a damaged ledger, and what reading the
+    source raises.
     """
     report = progress or _silent
     storage, root = locate(dst, name="DST")
@@ -52,7 +60,7 @@ def verify(
         msg = f"--transform {transform!r} is for --source: without SRC no record is read; name SRC, too"
         raise OptionError(msg)
     src = None if source is None else _existing(source)
-    files, views = check_files(storage, root, lambda done, total: report("files", done, total))
+    files, views = check_files(storage, root, lambda done, total: report("files", done, total), keys_at(key))
     if src is None:
         return Proof(root, files)
     # Only who compares records needs what reads them.

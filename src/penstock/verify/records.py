@@ -14,7 +14,7 @@ What is committed and not visible yet (staged files that are owed, segments of o
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -34,12 +34,16 @@ from penstock.sink.ledger import is_aside
 from penstock.sink.parts import ARROW, BYTES
 from penstock.source.read import EXPANDED_BYTES_MAX, EXPANSION_MAX
 from penstock.storage import entry_at
+from penstock.verify.opened import opened, staging_keys
 from penstock.verify.sums import lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
     from collections.abc import Set as AbstractSet
+    from contextlib import AbstractContextManager
 
+    from penstock.formats.encryption import Keys
+    from penstock.formats.families import ReadableFile
     from penstock.ingestion.stage import Stage
     from penstock.sink.ledger import Growth
     from penstock.sink.sink import Sink
@@ -70,7 +74,8 @@ class Unit:
 class Piece:
     """Bytes [start, end) of an output or staged file, all of one bucket. `form`: bytes, arrow, or a format whose file it is.
 
-    `whole`: it begins as files of the output do, with a header if they have one.
+    `whole`: it begins as files of the output do, with a header if they have one. `keys` open it if it is encrypted; then it is
+    a file of age by itself.
     """
 
     path: str
@@ -80,6 +85,11 @@ class Piece:
     form: str
     bucket: str
     whole: bool = False
+    keys: Keys | None = field(default=None, repr=False, compare=False)
+
+    def opened(self, storage: Storage) -> AbstractContextManager[tuple[ReadableFile, int, int]]:
+        """Open the file; give it, and where the piece begins and ends in it, decrypted if need be."""
+        return opened(storage, self.path, self.start, self.end, self.keys)
 
 
 class Feed:
@@ -142,8 +152,8 @@ class Feed:
 
     def _taken_in(self, storage: Storage, piece: Piece) -> Records:
         records: dict[Key, bytes] = {}
-        with storage.open(piece.path) as handle:
-            for about in lines_of(_chunks(handle.read, piece.start, piece.end)):
+        with piece.opened(storage) as (file, start, end):
+            for about in lines_of(_chunks(file.read, start, end)):
                 lines_in = about.filter(pc.equal(about.column("code"), RETRIED))
                 for line, record in zip(lines_in.to_pylist(), record_bytes(lines_in).to_pylist(), strict=True):
                     records[Key(path_of(line), line["modified_ns"], line["offset"])] = record
@@ -212,20 +222,20 @@ class Feed:
 
     def _records(self, storage: Storage, piece: Piece) -> Records:
         if is_aside(piece.bucket):
-            with storage.open(piece.path) as handle:
-                for about in lines_of(_chunks(handle.read, piece.start, piece.end)):
+            with piece.opened(storage) as (file, start, end):
+                for about in lines_of(_chunks(file.read, start, end)):
                     yield ASIDE, _identified(self._told(about))
             return
         bucket = piece.bucket if self.compares_buckets else ""
-        with storage.open(piece.path) as handle:
+        with piece.opened(storage) as (file, start, end):
             if piece.form == ARROW:
-                staged = arrow_batches(handle.read(piece.start, piece.end - piece.start))
+                staged = arrow_batches(file.read(start, end - start))
                 batches: Iterable[pa.RecordBatch] = (as_text(rows, self._texts) for rows in staged)
             elif piece.form == BYTES:
-                batches = self._decoded(_plain(_chunks(handle.read, piece.start, piece.end)), whole=piece.whole)
+                batches = self._decoded(_plain(_chunks(file.read, start, end)), whole=piece.whole)
             else:
-                fmt, span = ReadFormat(piece.form, text_schema(self._schema, self._texts)), (piece.start, piece.end)
-                batches = table_format(fmt.name).rows(fmt, handle, piece.end, span)
+                fmt, span = ReadFormat(piece.form, text_schema(self._schema, self._texts)), (start, end)
+                batches = table_format(fmt.name).rows(fmt, file, end, span)
             yield from ((bucket, self._compared(rows)) for rows in batches)
 
     def _told(self, about: pa.RecordBatch) -> pa.RecordBatch:
@@ -253,8 +263,8 @@ def aside_lines(view: SinkView) -> Iterator[pa.RecordBatch]:
     """Yield all that a sink has about what was set aside, visible or not."""
     for piece in pieces(view):
         if is_aside(piece.bucket):
-            with view.sink.storage.open(piece.path) as handle:
-                yield from lines_of(_chunks(handle.read, piece.start, piece.end))
+            with piece.opened(view.sink.storage) as (file, start, end):
+                yield from lines_of(_chunks(file.read, start, end))
 
 
 def lines_of(chunks: Iterable[bytes]) -> Iterator[pa.RecordBatch]:
@@ -287,7 +297,7 @@ def _finished(view: SinkView, whole: str) -> Iterator[Piece]:
     for file in view.files:
         hidden = file.path in owed and entry_at(view.sink.storage, file.at(root)) is None
         path = f"{view.sink.staging}/{file.staged}" if hidden else file.at(root)
-        yield Piece(path, file.path, 0, file.bytes, whole, file.bucket, whole=True)
+        yield Piece(path, file.path, 0, file.bytes, whole, file.bucket, whole=True, keys=view.keys)
 
 
 def _grown(view: SinkView, whole: str, growing: Mapping[str, Growth]) -> Iterator[Piece]:
@@ -302,10 +312,11 @@ def _waiting(view: SinkView, growing: Mapping[str, Growth]) -> Iterator[Piece]:
     """Yield the segments of parts that are open, and of what growing files gain."""
     waiting = [(part.bucket, part.segments) for part in view.head.open]
     waiting += [(growth.path.rpartition("/")[0], growth.segments) for growth in growing.values()]
+    keys = staging_keys(view.sink, view.keys) if waiting else None
     for bucket, segments in waiting:
         for s in segments:
             path = f"{view.sink.staging}/{s.file}"
-            yield Piece(path, f"(not visible yet) {bucket}", s.start, s.end, s.form, bucket)
+            yield Piece(path, f"(not visible yet) {bucket}", s.start, s.end, s.form, bucket, keys=keys)
 
 
 def _chunks(read: Callable[[int, int], bytes], start: int, end: int) -> Iterator[bytes]:

@@ -26,6 +26,7 @@ from penstock.ingestion.stage import Stage, named
 from penstock.query.batch import Batch
 from penstock.storage import locate
 from penstock.verify.files import SinkView, existing_sinks
+from penstock.verify.opened import keys_at
 from penstock.verify.records import aside_lines
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from penstock.formats.encryption import Keys
     from penstock.sink.existing import NotedStage
     from penstock.sink.sink import Sink
 
@@ -55,11 +57,19 @@ class Retried:
 
 
 @arguments.named
-def retry(dst: str, *, mended: str | None = None, sink: str | None = None, transform: str | None = None) -> Retried:
+def retry(
+    dst: str,
+    *,
+    mended: str | None = None,
+    sink: str | None = None,
+    transform: str | None = None,
+    key: str | None = None,
+) -> Retried:
     """Take in the records that were set aside below `dst` and can be read by now; return what was done.
 
     `mended` is a file of lines as they are in the quarantine, with `bytes` as they should be: these records only. `sink` names one
-    of several sinks, `transform` the one of the ingest. Raises `UsageError`, `DamagedState`, and what reading and writing raise.
+    of several sinks, `transform` the one of the ingest, `key` where the key is that opens what was set aside, if that is encrypted.
+    Raises `UsageError`, `DamagedState`, and what reading and writing raise.
     """
     storage, root = locate(dst, name="DST")
     sinks = [
@@ -69,12 +79,12 @@ def retry(dst: str, *, mended: str | None = None, sink: str | None = None, trans
         names = ", ".join(found.sink_id for found in sinks) or "none"
         msg = f"DST={root!r}: expected one ingest whose records are retried, found {names}; name it: --sink ID"
         raise UsageError(msg)
-    return _Retry(sinks[0], transform).run(None if mended is None else _copied(mended))
+    return _Retry(sinks[0], transform, keys_at(key)).run(None if mended is None else _copied(mended))
 
 
 class _Retry:
-    def __init__(self, sink: Sink, transform: str | None) -> None:
-        self._sink = sink
+    def __init__(self, sink: Sink, transform: str | None, keys: Keys | None) -> None:
+        self._sink, self._keys = sink, keys
         noted = sink.stage
         if noted is None:
             raise AssertionError
@@ -139,7 +149,7 @@ class _Retry:
         """Return the records that were set aside and are not taken in."""
         pending: dict[Key, bytes] = {}
         taken: set[Key] = set()
-        for lines in aside_lines(SinkView.of(self._sink)):
+        for lines in aside_lines(SinkView.of(self._sink, self._keys)):
             held = record_bytes(lines).to_pylist()
             for line, record in zip(lines.to_pylist(), held, strict=True):
                 key = Key(path_of(line), line["modified_ns"] or 0, line["offset"])

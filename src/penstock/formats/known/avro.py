@@ -95,7 +95,14 @@ class _Avro(TableFormat):
                 raise BadFile(msg)
 
     def writer(
-        self, file: WritableFile, schema: pa.Schema, codec: str, *, group_bytes: int, ratio: float
+        self,
+        file: WritableFile,
+        schema: pa.Schema,
+        codec: str,
+        *,
+        group_bytes: int,
+        ratio: float,
+        level: int | None = None,  # noqa: ARG002 - its codecs have none here
     ) -> TableWriter:
         self.prepare()
         return _AvroWriter(file, schema, codec, min(group_bytes, _GROUP_BYTES), ratio)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 class _Binary(TableFormat):
     name = "binary"
     read_options = frozenset({"blockSize"})
+    as_it_is = True
 
     def divisible(self, fmt: ReadFormat, path: str) -> bool:  # noqa: ARG002 - bytes are bytes
         return fmt.block_size is not None

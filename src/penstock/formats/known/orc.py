@@ -78,7 +78,14 @@ class _Orc(TableFormat):
         return _OrcReader(file, size).rows
 
     def writer(
-        self, file: WritableFile, schema: pa.Schema, codec: str, *, group_bytes: int, ratio: float
+        self,
+        file: WritableFile,
+        schema: pa.Schema,
+        codec: str,
+        *,
+        group_bytes: int,
+        ratio: float,
+        level: int | None = None,  # noqa: ARG002 - its codecs have none here
     ) -> TableWriter:
         return _OrcWriter(file, schema, codec, group_bytes, ratio)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
 class _Parquet(TableFormat):
     name = "parquet"
     extension = ".parquet"
-    codecs = ("snappy", "none", "gzip", "zstd")
+    codecs = ("snappy", "none", "gzip", "zstd", "lz4", "brotli")
+    levels = MappingProxyType({"gzip": (1, 9), "zstd": (1, 22), "brotli": (1, 11)})
     read_options = frozenset({"encodingErrors", *FIELD_OPTIONS})
     tells_schema = True
 
@@ -35,9 +37,16 @@ class _Parquet(TableFormat):
         return parquet_batches(_opened(file, size), *span, fmt.schema, account=account)
 
     def writer(
-        self, file: WritableFile, schema: pa.Schema, codec: str, *, group_bytes: int, ratio: float
+        self,
+        file: WritableFile,
+        schema: pa.Schema,
+        codec: str,
+        *,
+        group_bytes: int,
+        ratio: float,
+        level: int | None = None,
     ) -> TableWriter:
-        return ParquetWriter(file, schema, codec, group_bytes, ratio=ratio)
+        return ParquetWriter(file, schema, codec, group_bytes, ratio=ratio, level=level)
 
     def stored_schema(self, file: ReadableFile, size: int) -> pa.Schema:
         return spark_schema(_opened(file, size))

@@ -1,0 +1,33 @@
+"""A secret that options name and never hold: where it is, `env:NAME` or `file:PATH`, and what is there now."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+
+from penstock.errors import OptionError
+from penstock.storage._locate import locate
+
+
+def secret(reference: str, name: str) -> str:
+    """Return the text that is where `reference` says, without the line break at its end; `name` is the option, for messages.
+
+    It is read anew at each call, by the process that needs it. Raises `OptionError`, and what reading the file raises.
+    """
+    kind, _, place = reference.partition(":")
+    if kind == "env":
+        if place not in os.environ:
+            msg = (
+                f"{name}={reference!r}: the environment of this process has no variable {place!r}; set it where Spark is "
+                "started, for the executors too if tasks need it (spark.executorEnv)"
+            )
+            raise OptionError(msg)
+        word = os.fsencode(os.environ[place])
+    else:
+        storage, path = locate(place, name=name)
+        word = storage.read(path).rstrip(b"\r\n")
+    with suppress(UnicodeDecodeError):
+        if b"\0" not in word:
+            return word.decode()
+    msg = f"{name}={reference!r}: what is there is no text in UTF-8; see that it is the right one"
+    raise OptionError(msg)

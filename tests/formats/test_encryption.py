@@ -1,0 +1,168 @@
+"""Files of age: read from another maker, written for another reader, and nothing of a damaged one."""
+
+from __future__ import annotations
+
+import gzip
+import pickle
+import random
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from penstock.errors import BadFile, OptionError, StorageError, WrongKey
+from penstock.formats.encryption import Keys, check_recipients, encrypt, recipients_in, room
+from penstock.storage import Scratch
+from tests.support.damage import flipped
+from tests.support.keys import OTHER, OTHER_KEY, READER, READER_KEY, encrypted, opened
+
+SAMPLES = Path(__file__).resolve().parent.parent / "data/age"  # written by the reference implementation, age 1.2.1 (Go)
+LINES = "".join(f'{{"n": {n}, "text": "line {n}"}}\n' for n in range(3000)).encode()  # more than one chunk
+SSH = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHsKLqeplhpW+uObz5dvMgjz1OxfM/XXUB+VHtZ6isGN alice@host"
+
+
+def keys(text: str = READER_KEY) -> Keys:
+    return Keys(text, "decryptionKey='env:K'")
+
+
+def decrypted(data: bytes, text: str = READER_KEY) -> bytes:
+    """Return what is in a file, as large ones are read."""
+    with Scratch() as scratch:
+        keys(text).decrypt(lambda at, size: data[at : at + size], len(data), scratch.write)
+        return scratch.read(0, scratch.size)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"), [("lines.json.age", LINES), ("lines.json.gz.age", LINES), ("nothing.json.age", b"")]
+)
+def test_files_of_the_reference_implementation(name: str, text: bytes) -> None:
+    """What age itself has written is read: several chunks, several recipients, nothing at all; in both ways alike."""
+    data = (SAMPLES / name).read_bytes()
+    inner = decrypted(data)
+    assert inner == keys().decrypted(data)
+    assert (gzip.decompress(inner) if ".gz" in name else inner) == text
+
+
+@pytest.mark.skipif(shutil.which("age") is None, reason="the reference implementation, age, is not on the path")
+@pytest.mark.parametrize("size", [0, 1, 65535, 65536, 65537, 200_000])
+def test_the_reference_implementation_reads_what_is_written(size: int, tmp_path: Path) -> None:
+    """What is written for several recipients, around the length of a chunk, age itself reads with the key of each."""
+    text = random.Random(size).randbytes(size)  # noqa: S311 - repeatable
+    (tmp_path / "a.age").write_bytes(written([text], READER, OTHER))
+    for key in (READER_KEY, OTHER_KEY):
+        (tmp_path / "key").write_text(key)
+        command = [str(shutil.which("age")), "-d", "-i", str(tmp_path / "key"), str(tmp_path / "a.age")]
+        found = subprocess.run(command, capture_output=True, check=True)
+        assert found.stdout == text
+
+
+def written(chunks: list[bytes], *recipients: str) -> bytes:
+    parts: list[bytes] = []
+    encrypt(chunks, recipients or (READER,), parts.append)
+    return b"".join(parts)
+
+
+@pytest.mark.parametrize("size", [0, 1, 5000, 65536, 400_000])
+def test_a_file_is_no_longer_than_it_was_reckoned(size: int) -> None:
+    """`room` holds for any number of recipients of any kind, though the header has a length of chance."""
+    for recipients in ((READER,), (READER, OTHER), (READER, OTHER, SSH)):
+        for _ in range(20 if size < 10_000 else 2):
+            length = len(written([bytes(size)], *recipients))
+            assert room(length + 1000, recipients) >= size, "more than a kilobyte is held back"
+            assert len(written([bytes(room(length, recipients))], *recipients)) <= max(length, 700)
+
+
+@pytest.mark.parametrize("damage", ["bit", "cut"])
+@pytest.mark.parametrize("maker", ["pyrage", "age"])
+def test_nothing_is_read_of_a_file_that_is_damaged_anywhere(damage: str, maker: str) -> None:
+    """A flipped bit in any byte, and a cut at any, is an error; a line of the header that is damaged looks like a wrong key."""
+    data = encrypted(b"some text\n" * 20) if maker == "pyrage" else (SAMPLES / "nothing.json.age").read_bytes()
+    for at in range(len(data)):
+        broken = flipped(data, at) if damage == "bit" else data[:at]
+        for read in (decrypted, keys().decrypted):
+            with pytest.raises((BadFile, WrongKey)):
+                pytest.fail(f"{damage} {at}: {read(broken)!r}")
+    for more in (data + b"x", data + data):
+        with pytest.raises(BadFile):
+            decrypted(more)
+
+
+def test_a_cut_between_two_chunks_is_noticed() -> None:
+    """Where all chunks that are there are whole, the last one does not say that it is the last: text comes out, and then an error."""
+    data, chunk = (SAMPLES / "lines.json.age").read_bytes(), 65536 + 16
+    at = len(data) - (len(LINES) - 65536 + 16)
+    came: list[bytes] = []
+    with pytest.raises(BadFile, match="truncated|decryption"):
+        keys().decrypt(lambda begin, size: data[:at][begin : begin + size], at, came.append)
+    assert len(b"".join(came)) <= chunk
+
+
+def test_keys_of_others() -> None:
+    """A file for others is `WrongKey`, which names where the key is; one of several keys is enough."""
+    data = encrypted(LINES, OTHER)
+    for read in (decrypted, keys().decrypted):
+        with pytest.raises(WrongKey, match="env:K"):
+            read(data)
+    assert decrypted(data, f"# two keys\n\n{READER_KEY}\n{OTHER_KEY}\n") == LINES
+
+
+def test_errors_of_either_end_come_through() -> None:
+    """What a storage raises while a file is encrypted or decrypted is not swallowed, also what is no `Exception`."""
+
+    class Crash(BaseException):
+        """As the simulators raise it."""
+
+    def failing(error: BaseException) -> Iterator[bytes]:
+        yield b"a" * 100_000
+        raise error
+
+    data = encrypted(LINES)
+    for error in (StorageError("no"), Crash(), OSError(5, "no")):
+
+        def refuse(*_: object, error: BaseException = error) -> bytes:
+            raise error
+
+        with pytest.raises(type(error)):
+            encrypt(failing(error), (READER,), lambda _: None)
+        with pytest.raises(type(error)):
+            encrypt([LINES], (READER,), refuse)
+        with pytest.raises(type(error)):
+            keys().decrypt(refuse, len(data), lambda _: None)
+        with pytest.raises(type(error)):
+            keys().decrypt(lambda at, size: data[at : at + size], len(data), refuse)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "# nothing\n", "hunter2", "AGE-SECRET-KEY-1HUNTER2", READER, f"{READER_KEY}\nhunter2"]
+)
+def test_what_is_no_key_is_not_shown(text: str) -> None:
+    """The error says where there is no key, and nothing of what is there."""
+    with pytest.raises(OptionError, match="env:K") as caught:
+        keys(text)
+    for secret in ("hunter2", "HUNTER2", READER_KEY):
+        assert secret not in str(caught.value)
+        assert secret not in repr(caught.value.__cause__)
+
+
+def test_keys_are_neither_shown_nor_pickled() -> None:
+    """What holds a key tells nothing of it, in no spelling, and travels nowhere."""
+    held = keys()
+    assert READER_KEY not in f"{held} {held!r} {vars(held)}"
+    assert held.recipient == READER
+    with pytest.raises(TypeError):
+        pickle.dumps(held)
+
+
+def test_recipients() -> None:
+    """A file of them may have remarks; what is none is named by its place, and not shown: it may be a key."""
+    assert recipients_in(f"# readers\n{READER}\n\n  {SSH}\n", "encryptTo='file:r'") == (READER, SSH)
+    assert opened(written([b"x"], READER, SSH)) == b"x"
+    for text in ("", "# nobody\n"):
+        with pytest.raises(OptionError, match="file:r.*names nobody"):
+            recipients_in(text, "encryptTo='file:r'")
+    for wrong in (READER[:-1] + "q", READER_KEY, "ssh-ed25519 AAAA", "age1yubikey1qwertyuiop"):
+        with pytest.raises(OptionError, match="entry 2 of 2") as caught:
+            check_recipients((READER, wrong), "encryptTo")
+        assert wrong not in str(caught.value)

@@ -1,0 +1,291 @@
+"""A sink that encrypts: no file that readers see is clear, each is for those who were named when its part was opened."""
+
+from __future__ import annotations
+
+import io
+import pickle
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pyrage
+import pytest
+
+from penstock import failpoints
+from penstock.errors import DamagedState, OptionError, StorageError, TemplateError, WrongKey
+from penstock.formats.aside import Aside, about_records
+from penstock.formats.encryption import MAGIC, room
+from penstock.sink.existing import noted
+from penstock.sink.sink import Batch, Sink
+from penstock.storage import LocalStorage
+from tests.support.damage import damages, put_back, tree
+from tests.support.follows import follows
+from tests.support.keys import (
+    ENCRYPTED,
+    OTHER,
+    OTHER_KEY,
+    READER,
+    READER_KEY,
+    STAGING,
+    STAGING_KEY,
+    STAGING_VARIABLE,
+    opened,
+)
+from tests.support.output import QUERY, Output
+
+CLEAR = ENCRYPTED | {"encryptionKey": "none"}
+SECRET = "no-one-must-read-this"  # noqa: S105 - a row
+
+
+@pytest.fixture(autouse=True)
+def _key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(STAGING_VARIABLE, STAGING_KEY)
+
+
+def seen(output: Output, key: str = READER_KEY) -> dict[str, bytes]:
+    """Return what a reader with the key sees."""
+    return {n: opened(data, key) for n, data in tree(output.root).items() if not n.startswith("_penstock")}
+
+
+def inside(data: bytes, key: str) -> list[bytes]:
+    """Return what a reader with the key sees of a file, if he does."""
+    try:
+        return [opened(data, key)]
+    except pyrage.DecryptError:
+        return []
+
+
+def told(output: Output, secret: str = SECRET) -> list[str]:
+    """Return the files that a row can be read in by anybody."""
+    return [name for name, data in tree(output.root).items() if secret.encode() in data]
+
+
+@pytest.mark.parametrize("form", ["text", "json", "csv", "parquet", "orc"])
+@pytest.mark.parametrize("compression", ["none", "zstd"])
+def test_nothing_is_clear_but_for_those_who_are_named(output: Output, form: str, compression: str) -> None:
+    """Of no format is a row in any file in clear, staged or finished; who is named reads each row once, nobody else any."""
+    options = ENCRYPTED | {"format": form, "compression": compression}
+    sink = output.sink(**options)
+    for batch in range(3):
+        output.batch(sink, batch, {w: [f"{SECRET}-{batch}-{w}-{n}" for n in range(20)] for w in range(2)})
+        assert told(output) == []
+    sink.finish()
+    assert told(output) == []
+    files = seen(output)
+    assert files
+    assert all(name.endswith(".age") for name in files)
+    if compression == "none" and form in {"text", "json", "csv"}:
+        assert sum(data.count(SECRET.encode()) for data in files.values()) == 120
+    if form == "parquet":
+        assert sum(pq.read_table(io.BytesIO(data)).num_rows for data in files.values()) == 120
+    for name in files:
+        with pytest.raises(Exception, match="No matching keys"):
+            opened((output.root / name).read_bytes(), OTHER_KEY)
+        with pytest.raises(Exception, match="No matching keys"):
+            opened((output.root / name).read_bytes(), STAGING_KEY)
+
+
+def test_rows_wait_in_clear_only_by_their_users_word(output: Output) -> None:
+    """`encryptTo` alone is refused, and says both ways; `encryptionKey=none` leaves staged files clear, and finished ones never."""
+    with pytest.raises(OptionError, match="encryptionKey=none leaves them clear"):
+        output.sink(encryptTo=READER)
+    with pytest.raises(OptionError, match="set encryptTo, too"):
+        output.sink(encryptionKey="none")
+    sink = output.sink(**CLEAR)
+    output.batch(sink, 0, {0: [SECRET]})
+    assert [name.partition("staging/")[1] for name in told(output)] == ["staging/"]
+    sink.finish()
+    assert told(output) == []
+    assert list(seen(output).values()) == [f"{SECRET}\n".encode()]
+
+
+def test_large_parts_wait_in_the_pack(output: Output, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows beyond what is held in memory are staged by pieces, each encrypted; the file that they become is one file of age."""
+    monkeypatch.setattr("penstock.sink.byteparts.BytePart.stage_bytes", 100)
+    sink = output.sink(**ENCRYPTED, rollRows="50")
+    output.schema = pa.schema([("value", pa.string())])
+    for batch in range(2):
+        begun = sink.begin("d1", Batch(QUERY, batch))
+        pieces = [output.batches([f"{SECRET}-{batch}-{n}-{m}" for m in range(10)]) for n in range(7)]
+        rows = (rows for piece in pieces for rows in piece)
+        sink.commit(Batch(QUERY, batch), [sink.write(begun, QUERY, batch, 0, output.schema, rows)])
+        assert told(output) == []
+        assert not [name for name in output.staged() if name.endswith(".part")]
+    sink.finish()
+    assert sorted(data.count(b"\n") for data in seen(output).values()) == [40, 50, 50]
+    assert {data.count(MAGIC) for name, data in tree(output.root).items() if name.endswith(".age")} == {1}
+
+
+@pytest.mark.parametrize("size", [2000, 70_000])
+def test_files_are_no_larger_than_they_may_be(output: Output, size: int) -> None:
+    """`rollSize` is the size of the file that is seen, cipher text and all, also where the driver joins what tasks have left."""
+    sink = output.sink(**ENCRYPTED, rollSize=str(size), mergeBelow="1g")
+    for batch in range(4):
+        output.batch(sink, batch, {w: ["x" * 99] * (size // 250) for w in range(2)})
+    sink.finish()
+    sizes = [len(data) for name, data in tree(output.root).items() if name.endswith(".age")]
+    assert max(sizes) <= size
+    assert sum(n >= room(size, (READER,)) - 200 for n in sizes) >= 2
+
+
+def test_recipients_that_change_between_batches(output: Output, tmp_path: Path) -> None:
+    """A file of recipients is read at each batch: what was opened before is for the former ones alone, the rest for the new ones."""
+    (tmp_path / "to").write_text(f"{READER}\n")
+    sink = output.sink(encryptTo=f"file:{tmp_path}/to", encryptionKey="none")
+    output.batch(sink, 0, {0: ["a"]})
+    (tmp_path / "to").write_text(f"# since March\n{OTHER}\n")
+    output.batch(sink, 1, {0: ["b"]})
+    (tmp_path / "to").unlink()  # who completes what is open needs it no more
+    sink.finish()
+    files = [data for name, data in tree(output.root).items() if name.endswith(".age")]
+    readers = {inner: key for data in files for key in (READER_KEY, OTHER_KEY) for inner in inside(data, key)}
+    assert readers == {b"a\n": READER_KEY, b"b\n": OTHER_KEY}
+    (tmp_path / "to").write_text("nobody\n")
+    with pytest.raises(OptionError, match="entry 1 of 1"):
+        sink.begin("d1", Batch(QUERY, 2))
+
+
+def test_parts_of_a_run_without_encryption_are_never_published_by_one_with_it(output: Output) -> None:
+    """They would be clear: the start is refused, changes nothing, and says what to do; the other way round they stay encrypted."""
+    output.batch(output.sink(), 0, {0: ["before"]})
+    encrypting = output.sink(**ENCRYPTED)
+    before = tree(output.root)
+    with pytest.raises(OptionError, match="1 open parts of a run without it.*penstock finish"):
+        output.batch(encrypting, 1, {0: [SECRET]}, owner="d2")
+    assert tree(output.root) == before
+    Sink.existing(LocalStorage(), str(output.root), "s").finish()
+    output.batch(encrypting, 1, {0: [SECRET]}, owner="d2")
+    plain = output.sink(encryptTo=READER, encryptionKey="none")
+    output.batch(plain, 2, {1: ["after"]}, owner="d3")  # no key of what is staged, which it leaves open
+    with pytest.raises(OptionError, match="set encryptionKey to where the key of that is"):
+        plain.finish()
+    output.sink(**ENCRYPTED).finish()
+    assert sorted(b"".join(opened(file.read_bytes()) for file in output.root.glob("*.age")).splitlines()) == [
+        b"after",
+        SECRET.encode(),
+    ]
+
+
+@follows("PST-520")
+def test_another_staging_key(output: Output, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows that wait under another key are `WrongKey`, and none is lost: with the former key behind the new one it goes on."""
+    sink = output.sink(**ENCRYPTED)
+    output.batch(sink, 0, {0: [SECRET]})
+    monkeypatch.setenv(STAGING_VARIABLE, OTHER_KEY)
+    output.batch(sink, 1, {1: ["another writer"]}, owner="d2")
+    with pytest.raises(WrongKey, match=f"encrypted to {STAGING}.*put the former key behind the new one"):
+        sink.finish()
+    monkeypatch.setenv(STAGING_VARIABLE, f"{OTHER_KEY}\n{STAGING_KEY}")
+    sink.finish()
+    assert sorted(b"".join(seen(output).values()).splitlines()) == [b"another writer", SECRET.encode()]
+
+
+def test_staged_rows_that_are_damaged_anywhere(output: Output) -> None:
+    """Any change of what waits under the key is `DamagedState`, and nothing of it leaves: the digest is of the cipher text."""
+    sink = output.sink(**ENCRYPTED)
+    output.batch(sink, 0, {0: [SECRET]})
+    (path,) = (output.root / "_penstock/s/staging").iterdir()
+    for what, broken in damages(path.read_bytes(), every=3):
+        if "doubled" in what:
+            continue  # behind what the record names
+        with put_back(output.root):
+            path.write_bytes(broken)
+            with pytest.raises(DamagedState):
+                sink.finish()
+            assert not list(output.root.glob("*.age")), what
+    sink.finish()
+    assert list(seen(output).values()) == [f"{SECRET}\n".encode()]
+
+
+def test_what_is_set_aside_is_encrypted_too(output: Output) -> None:
+    """Lines about bad records hold the records, so they are for the same readers, and wait as rows do."""
+    sink = output.sink(**ENCRYPTED)
+    begun, aside = sink.begin("d1", Batch(QUERY, 0)), Aside()
+    records = pa.array([SECRET.encode()])
+
+    def rows() -> Iterator[pa.RecordBatch]:
+        aside.take(about_records("/in/a", pa.array([0]).to_numpy(), records, ["not good"], modified_ns=1))
+        yield from output.batches(["a"])
+
+    sink.commit(Batch(QUERY, 0), [sink.write(begun, QUERY, 0, 0, output.schema, rows(), aside=aside)])
+    assert told(output) == []
+    sink.finish()
+    assert told(output) == []
+    (lines,) = output.root.glob("_penstock/s/quarantine/*.json.age")
+    assert SECRET in opened(lines.read_bytes()).decode()
+
+
+def test_no_secret_leaves_the_process(output: Output) -> None:
+    """What travels to tasks, is noted, or is told holds where a key is, and never the key."""
+    sink = output.sink(**ENCRYPTED)
+    begun = sink.begin("d1", Batch(QUERY, 0))
+    places = {"sink": pickle.dumps(sink), "begun": pickle.dumps(begun), "text": f"{sink.options} {begun}".encode()}
+    result = output.write(sink, begun, 0, {0: ["a"]})
+    places |= {"result": pickle.dumps(result), **tree(output.root)}
+    sink.commit(Batch(QUERY, 0), result)
+    sink.finish()
+    places |= tree(output.root)
+    for place, data in places.items():
+        for key in (STAGING_KEY, READER_KEY):
+            assert key.encode() not in data, place
+            assert key[20:40].encode() not in data, place
+    assert noted(LocalStorage(), sink.state).options["encryptionKey"] == f"env:{STAGING_VARIABLE}"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"encryptTo": STAGING_KEY}, "entry 1 of 1 is no recipient"),
+        ({"encryptTo": f"{READER},hunter2"}, "entry 2 of 2 is no recipient"),
+        ({"encryptTo": READER, "encryptionKey": STAGING_KEY}, "never what it is"),
+        (ENCRYPTED | {"growing": "true", "fileName": "a.txt"}, "what is encrypted cannot be appended to"),
+    ],
+)
+def test_options_that_cannot_be(output: Output, options: dict[str, str], message: str) -> None:
+    """Each is refused when the sink is made, in words that show no secret."""
+    with pytest.raises((OptionError, TemplateError), match=message) as caught:
+        output.sink(**options)
+    assert STAGING_KEY not in str(caught.value)
+    assert "hunter2" not in str(caught.value)
+
+
+def test_keys_that_are_not_there(output: Output, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A query is refused before it begins, whichever end has no key."""
+    monkeypatch.delenv(STAGING_VARIABLE)
+    with pytest.raises(OptionError, match=f"no variable '{STAGING_VARIABLE}'"):
+        output.sink(**ENCRYPTED).check(output.schema)
+    (tmp_path / "key").write_text("hunter2\n")
+    with pytest.raises(OptionError, match="is no key") as caught:
+        output.sink(encryptTo=READER, encryptionKey=f"file:{tmp_path}/key").check(output.schema)
+    assert "hunter2" not in str(caught.value)
+    with pytest.raises(StorageError):
+        output.sink(encryptTo=f"file:{tmp_path}/nobody", encryptionKey="none").check(output.schema)
+
+
+def test_a_claim_that_was_not_noted_is_noted_by_the_next_batch(output: Output) -> None:
+    """A driver that failed between its claim and its note goes on as the same owner; what it stages can be finished all the same."""
+    sink = output.sink(**ENCRYPTED)
+    sink.begin("d1", Batch(QUERY, 0))
+    (output.root / "_penstock/s/options-000000000001.json").unlink()
+    output.batch(sink, 0, {0: [SECRET]})
+    Sink.existing(LocalStorage(), str(output.root), "s").finish()
+    assert list(seen(output).values()) == [f"{SECRET}\n".encode()]
+
+
+@pytest.mark.parametrize(
+    "point", ["sink.ledger.before-put", "sink.ledger.after-put", "sink.publish.one", "sink.forget"]
+)
+def test_a_driver_that_dies_at_assembly(output: Output, point: str) -> None:
+    """Whoever finishes publishes what was decided, or encrypts it anew under another name: each row once, nothing in clear."""
+    sink = output.sink(**ENCRYPTED)
+    output.batch(sink, 0, {0: [SECRET], 1: ["b"]})
+    failpoints.arm(f"{point}=error")
+    try:
+        with pytest.raises(OSError, match="failpoint"):
+            sink.finish()
+    finally:
+        failpoints.arm("")
+    assert told(output) == []
+    Sink.existing(LocalStorage(), str(output.root), "s").finish()
+    assert sorted(b"".join(seen(output).values()).splitlines()) == [b"b", SECRET.encode()]

@@ -1,0 +1,161 @@
+"""Encrypted input: what is in it, whole or not at all, for who has the key; nothing of it for anybody else."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyarrow import orc
+
+from penstock.errors import BadFile, OptionError, WrongKey
+from penstock.formats import ReadFormat
+from penstock.formats.aside import FILE, Aside, Policy, path_of
+from penstock.options import SOURCE, parse
+from penstock.source import configured
+from penstock.source.cursor import FileVersion, Split
+from penstock.source.inferred import format_by_names
+from penstock.source.read import Reading
+from penstock.storage import LocalStorage
+from tests.support.damage import damages
+from tests.support.keys import OTHER, OTHER_KEY, READER_KEY, encrypted
+
+VARIABLE = "PENSTOCK_TEST_KEY"
+COLUMNS = pa.schema([("n", pa.int64()), ("text", pa.string())])
+ROWS: list[dict[str, Any]] = [{"n": n, "text": f"line {n}"} for n in range(3000)]
+SAMPLES = Path(__file__).resolve().parent.parent / "data/age"
+
+
+@pytest.fixture(autouse=True)
+def _key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, READER_KEY)
+
+
+def version(path: Path) -> FileVersion:
+    entry = LocalStorage().stat(str(path))
+    return FileVersion(path.name, entry.size, entry.modified_ns, entry.identity)
+
+
+def reading(
+    path: Path, form: str = "json", schema: pa.Schema = COLUMNS, key: str | None = f"env:{VARIABLE}", **options: Any
+) -> Reading:
+    return Reading(LocalStorage(), str(path.parent), ReadFormat(form, schema), key=key, **options)
+
+
+def rows(path: Path, form: str = "json", schema: pa.Schema = COLUMNS, **options: Any) -> list[dict[str, Any]]:
+    split = Split(version(path), 0, path.stat().st_size)
+    how = reading(path, form, schema, **options)
+    return [row for batch in how.batches([split]) for row in batch.to_pylist()]
+
+
+@pytest.mark.parametrize("name", ["lines.json.age", "lines.json.gz.age", "nothing.json.age"])
+def test_files_of_the_reference_implementation(name: str, tmp_path: Path) -> None:
+    """What age has written is read, compressed inside or not, as one range; where a record begins is told in what is inside."""
+    path = tmp_path / name
+    path.write_bytes((SAMPLES / name).read_bytes())
+    assert rows(path) == (ROWS if name.startswith("lines") else [])
+    assert not reading(path).divisible(name)
+    with_place = reading(path, metadata="m", columns=("n", "text", "m"))
+    places = [
+        row["m"] for b in with_place.batches([Split(version(path), 0, path.stat().st_size)]) for row in b.to_pylist()
+    ]
+    assert [place["offset"] for place in places[:2]] == [0, 27][: len(places[:2])]
+    assert {place["size"] for place in places} <= {path.stat().st_size}
+
+
+@pytest.mark.parametrize("form", ["parquet", "orc", "csv", "text", "binary"])
+def test_every_format(form: str, tmp_path: Path) -> None:
+    """Tables are read in any order of their bytes, which are held until all of them are known to be right."""
+    table, buffer = pa.Table.from_pylist(ROWS, COLUMNS), io.BytesIO()
+    if form == "parquet":
+        pq.write_table(table, buffer, row_group_size=500)
+    elif form == "orc":
+        orc.write_table(table, buffer)
+    else:
+        buffer.write(b"".join(b"%d,%s\n" % (row["n"], str(row["text"]).encode()) for row in ROWS))
+    path = tmp_path / f"a.{form}.age"
+    path.write_bytes(encrypted(buffer.getvalue()))
+    if form == "binary":
+        assert rows(path, form, pa.schema([("value", pa.binary())])) == [{"value": buffer.getvalue()}]
+    elif form == "text":
+        values = [row["value"] for row in rows(path, form, pa.schema([("value", pa.string())]))]
+        assert values == buffer.getvalue().decode().splitlines()
+    else:
+        assert rows(path, form) == ROWS
+
+
+@pytest.mark.parametrize("form", ["json", "parquet"])
+@pytest.mark.parametrize("held", [1 << 20, 0], ids=["in memory", "in a file"])
+def test_nothing_leaves_of_a_damaged_file(
+    form: str, held: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever becomes of any byte, no row is read before it is noticed: not even one that is right."""
+    monkeypatch.setattr("penstock.storage._scratch._MEMORY_BYTES", held)
+    buffer = io.BytesIO(b'{"n": 1, "text": "a"}\n')
+    if form == "parquet":
+        pq.write_table(pa.Table.from_pylist(ROWS[:2], COLUMNS), buffer, compression="none", write_statistics=False)
+    path = tmp_path / f"a.{form}.age"
+    good = encrypted(buffer.getvalue())
+    for what, broken in damages(good, every=1 if form == "json" else 7):
+        path.write_bytes(broken)
+        split = Split(version(path), 0, len(broken))
+        came: list[pa.RecordBatch] = []
+        with pytest.raises((BadFile, WrongKey), match="a\\.(json|parquet)\\.age"):
+            came.extend(reading(path, form).batches([split]))
+        assert not came, what
+    path.write_bytes(good)
+    assert rows(path, form) == (ROWS[:2] if form == "parquet" else [{"n": 1, "text": "a"}])
+
+
+def test_a_damaged_file_is_set_aside_and_one_for_others_never(tmp_path: Path) -> None:
+    """`badFiles=quarantine` takes what is damaged, with nothing of it read; a wrong key stops: the file may be right."""
+    path, data = tmp_path / "a.json.age", (SAMPLES / "lines.json.age").read_bytes()
+    path.write_bytes(data[:-1])
+    aside = Aside()
+    assert rows(path, policy=Policy(files=True), aside=aside) == []
+    (line,) = [line for about in aside.handed_on() for line in about.to_pylist()]
+    assert (line["code"], path_of(line)) == (FILE, os.fsencode(path))
+    path.write_bytes(encrypted(b"{}\n", OTHER))
+    for policy in (Policy(), Policy(files=True)):
+        with pytest.raises(WrongKey, match="a.json.age.*none of the keys"):
+            rows(path, policy=policy, aside=Aside())
+
+
+@pytest.mark.parametrize("form", ["json", "parquet"])
+def test_without_a_key(form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that is encrypted by its name is no text, and no damaged file: the error says which option; so is a key that is gone."""
+    path = tmp_path / f"a.{form}.age"
+    path.write_bytes(encrypted(b"{}\n"))
+    for policy in (Policy(), Policy(files=True)):
+        with pytest.raises(OptionError, match="set decryptionKey"):
+            rows(path, form, key=None, policy=policy, aside=Aside())
+        monkeypatch.delenv(VARIABLE, raising=False)
+        with pytest.raises(OptionError, match=f"no variable '{VARIABLE}'"):
+            rows(path, form, policy=policy, aside=Aside())
+    assert rows(path, "binary", pa.schema([("value", pa.binary())]), key=None) == [{"value": path.read_bytes()}]
+
+
+def test_keys_in_a_file(tmp_path: Path) -> None:
+    """One file may hold the keys of several recipients; a key itself is refused, and not shown."""
+    (tmp_path / "keys").write_text(f"# mine\n{READER_KEY}\n# until May\n{OTHER_KEY}\n")
+    for number, to in enumerate((OTHER,)):
+        path = tmp_path / f"{number}.json.age"
+        path.write_bytes(encrypted(b'{"n": 1}\n', to))
+        assert rows(path, key=f"file:{tmp_path}/keys") == [{"n": 1, "text": None}]
+    with pytest.raises(OptionError, match="never what it is") as caught:
+        parse(SOURCE, {"path": "/in", "decryptionKey": READER_KEY}, what="source")
+    assert READER_KEY not in str(caught.value)
+
+
+def test_formats_are_known_by_their_names_inside(tmp_path: Path) -> None:
+    """`.json.gz.age` is JSON, and an archive that is encrypted is no file of lines."""
+    (tmp_path / "a.json.gz.age").write_bytes(encrypted(gzip.compress(b"{}\n")))
+    options = parse(SOURCE, {"path": str(tmp_path), "decryptionKey": f"env:{VARIABLE}", "settle": "0s"}, what="source")
+    assert format_by_names(options) == "json"
+    with pytest.raises(BadFile, match="a tar archive"):
+        configured.unread(options).admit("a.tar.gz.age")
