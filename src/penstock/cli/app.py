@@ -316,10 +316,10 @@ def doctor(
 @command
 def run(
     *,
-    file: Annotated[
-        str, typer.Argument(metavar="FILE", help="TOML, or a directory of *.toml.", show_default=False)
-    ],
-    as_json: Annotated[bool, typer.Option("--json", help="Log in lines of JSON on stdout; the last is the result.")] = False,
+    file: Annotated[str, typer.Argument(metavar="FILE", help="TOML, or a directory of *.toml.", show_default=False)],
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Log in lines of JSON on stdout; the last is the result.")
+    ] = False,
 ) -> Answer:
     """Run the pipelines of FILE in one Spark, each with its own schedule and its own failures. docs/run.md has the keys.
 
@@ -363,7 +363,9 @@ def init(
     directory: Annotated[
         str, typer.Argument(metavar="DIR", help="Has some of what is to be read.", show_default=False)
     ],
-    file: Annotated[str, _flag("--file", "FILE", "What is written, and must not be there; - prints it.")] = "pipelines.toml",
+    file: Annotated[
+        str, _flag("--file", "FILE", "What is written, and must not be there; - prints it.")
+    ] = "pipelines.toml",
     to: Annotated[Text, _flag("--to-dir", "DST", "Output directory of the pipeline (DIR-out).")] = None,
     format_: Annotated[Text, _flag("--format", "F", f"Of DIR: {', '.join(READ)}; by the names of its files.")] = None,
     as_json: Json = False,  # noqa: ARG001 - `command` reads it

@@ -93,8 +93,8 @@ class Request:
             load_transform(self.transform, name="--transform")
         if dry:
             return
-        sides = {"source": self.source, "sink": self.sink}
-        check(self.src, self.dst, **sides, transform=self.transform, checkpoint=self.checkpoint)
+        sides: dict[str, Any] = {"source": self.source, "sink": self.sink, "transform": self.transform}
+        check(self.src, self.dst, **sides, checkpoint=self.checkpoint)
 
     def ingest(self, spark: SparkSession, *, watch: bool | str, progress: Callable[[Ingested], None]) -> Ingested:
         """Run it, as `penstock.ingest` does."""

@@ -33,7 +33,9 @@ if TYPE_CHECKING:
 
 _TICK_SECONDS = 0.2
 _ENDING_SECONDS = 15.0  # for queries to stop and parts to be published, behind what a stop waits for batches
-_FAIR = {"spark.scheduler.mode": "FAIR"}  # else the tasks of one pipeline's large batch would go before those of all others
+_FAIR = {
+    "spark.scheduler.mode": "FAIR"
+}  # else the tasks of one pipeline's large batch would go before those of all others
 _JVM_ENDED = (
     "Spark's JVM has ended under way (killed, or out of memory); what is committed stays, nothing else is visible, and the "
     "same command goes on from there"
@@ -92,7 +94,9 @@ def init(src: str, *, dst: str | None, file: str, format_name: str | None) -> An
         return Answer({"ok": True, "file": None, "text": text}, lambda _: typer.echo(text, nl=False))
     path = drafts.write(text, file)
     facts = {"ok": True, "file": path, "text": text}
-    return Answer(facts, lambda out: out.print(f"wrote {path}; look at it, then: penstock check {file}", soft_wrap=True))
+    return Answer(
+        facts, lambda out: out.print(f"wrote {path}; look at it, then: penstock check {file}", soft_wrap=True)
+    )
 
 
 def run(location: str, *, as_json: bool, write: Callable[[str], None]) -> Answer:

@@ -41,7 +41,9 @@ def _text(src: str, dst: str, name: str, inferred: Inferred | None) -> str:
     looked = ""
     if inferred is not None:
         amount = f"{inferred.files} of {inferred.all_files} files, {format_size(inferred.size)} of {format_size(inferred.all_size)}"
-        looked = "".join(f"# {' '.join(text.split())}\n" for text in (f"The schema is that of {amount}.", *inferred.told()))
+        looked = "".join(
+            f"# {' '.join(text.split())}\n" for text in (f"The schema is that of {amount}.", *inferred.told())
+        )
     schema = "" if inferred is None else f"schema = {quoted(inferred.ddl)}\n"
     to = name if name in WRITTEN and name in READ else _COLUMNS_INSTEAD
     lines = f"""\

@@ -1,7 +1,8 @@
 """All pipelines of a command: started, looked after, replaced by a reload, stopped.
 
-A reload has three rules. What the new file has unchanged runs on and notices nothing. What changed or is gone is drained as at a stop, and its successor
-starts when it has ended, never beside it: two queries with one checkpoint would fence each other. A file with a mistake changes nothing.
+A reload has three rules. What the new file has unchanged runs on and notices nothing. What changed or is gone is drained as at a stop,
+and its successor starts when it has ended, never beside it: two queries with one checkpoint would fence each other. A file with a
+mistake changes nothing.
 
 Two commands with one file: each file is locked as long as it is run, and the second command says so before it starts anything. The lock
 is for people; that nothing is written twice is for the ledger to see to.
@@ -73,7 +74,7 @@ class Fleet:
         return not self._successors and all(runner.over for runner in self._runners.values())
 
     def tick(self) -> None:
-        """Start what waits for a predecessor that has ended by now; forget what is gone."""
+        """Start what waits for a predecessor that has ended by now; forget what is gone. To be called again and again."""
         for name, runner in list(self._runners.items()):
             if not runner.over or self._stopping:
                 continue
@@ -91,7 +92,7 @@ class Fleet:
             fresh = plans.plan(self._location)
             locks.take(fresh.files)
         except PenstockError as error:
-            _log.error("reload: nothing is changed: %s", error)  # noqa: TRY400 - it is the user's file, no failure of ours
+            _log.warning("reload: nothing is changed: %s", error)
             return False
         for problem in fresh.outside:
             _log.warning("%s", problem)

@@ -1,7 +1,7 @@
 """What `penstock run` says: a line for each batch and for whatever happens to a pipeline, for people or as JSON.
 
-It is Python's logging: the loggers of Penstock and these lines go the same way. In JSON every line has `time`, `level`, `logger` and `message`,
-and what is known of `pipeline`, `query` and `batch`, so that lines of many pipelines can be told apart.
+It is Python's logging: the loggers of Penstock and these lines go the same way. In JSON every line has `time`, `level`, `logger` and
+`message`, and what is known of `pipeline`, `query` and `batch`, so that lines of many pipelines can be told apart.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class Journal:
         if status.state is not None and status.state != before.state:
             course = self._courses.setdefault(status.name, Course())
             course.update(status.state)
-            if before.state is not None and status.state.batch > before.state.batch:
+            if status.state.batch > (before.state.batch if before.state else -1):
                 _log.info("%s", line(course.facts), extra=_extra(status))
             for note in set(status.state.notes) - set(before.state.notes if before.state else ()):
                 _log.warning("%s", note, extra=_extra(status))

@@ -9,12 +9,12 @@ from __future__ import annotations
 import difflib
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Annotated, Any, Literal
-from zoneinfo import ZoneInfo
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from penstock.errors import OptionError
 from penstock.options import SINK, SOURCE, Option
+from penstock.options.parsers import zone
 from penstock.units import parse_duration
 
 if TYPE_CHECKING:
@@ -50,11 +50,9 @@ def _cron(text: str) -> str:
 
 def _zone(text: str) -> str:
     try:
-        ZoneInfo(text)
-    except (ValueError, OSError) as error:
-        msg = f"{text!r} is no time zone: expected a name such as UTC or Europe/Berlin"
-        raise ValueError(msg) from error
-    return text
+        return zone(text, "timeZone")
+    except OptionError as error:
+        raise ValueError(error.message) from error
 
 
 def _as_table(value: Any) -> Any:  # noqa: ANN401 - whatever TOML has
@@ -63,7 +61,9 @@ def _as_table(value: Any) -> Any:  # noqa: ANN401 - whatever TOML has
         return value
     if value in ("once", "watch"):
         return {value: True}
-    msg = f"expected 'once', 'watch' or a table such as {{ watch = '10s' }} or {{ cron = '5 * * * *' }}, found {value!r}"
+    msg = (
+        f"expected 'once', 'watch' or a table such as {{ watch = '10s' }} or {{ cron = '5 * * * *' }}, found {value!r}"
+    )
     raise ValueError(msg)
 
 

@@ -219,7 +219,8 @@ def _enter(reading: _Reading, parsed: model.File, pipelines: dict[str, Planned])
             continue
         twin = next((other for other in pipelines.values() if _checkpoint(other.request) == _checkpoint(request)), None)
         if twin is not None:
-            message = f"pipeline {twin.name!r} has the same checkpoint, {_checkpoint(request)!r}; give one of them another sink, or a checkpoint"
+            same = f"pipeline {twin.name!r} has the same checkpoint, {_checkpoint(request)!r}"
+            message = f"{same}; give one of them another sink, or a checkpoint"
             reading.problem((*key, "checkpoint" if pipeline.checkpoint else "sink"), message)
             continue
         schedule = Schedule(pipeline.schedule.watch or False, pipeline.schedule.cron, pipeline.schedule.timeZone)
@@ -244,7 +245,9 @@ def _request(reading: _Reading, key: Key, pipeline: model.Pipeline) -> Request |
         reading.problem((*key, "source", "path"), "expected a path or several, found none")
         return None
     sides = (("source", SOURCE, pipeline.source), ("sink", SINK, pipeline.sink))
-    texts = {side: {name: _text(value) for name, value in (options.model_extra or {}).items()} for side, _, options in sides}
+    texts = {
+        side: {name: _text(value) for name, value in (options.model_extra or {}).items()} for side, _, options in sides
+    }
     refused = [
         (side, name, message)
         for side, table, options in sides
@@ -277,7 +280,9 @@ def _has_schema(reading: _Reading, key: Key, path: str, source: dict[str, str]) 
     options = parse(SOURCE, given | {"path": path}, what="source")
     needed = options["emit"] == "records" and options["format"] not in VALUES
     if needed and "schema" not in source:
-        message = f"schema is needed for format={options['format']}, such as schema = 'id bigint, name string' or 'infer'"
+        message = (
+            f"schema is needed for format={options['format']}, such as schema = 'id bigint, name string' or 'infer'"
+        )
         reading.problem((*key, "source"), message)
         return False
     return True
@@ -285,18 +290,21 @@ def _has_schema(reading: _Reading, key: Key, path: str, source: dict[str, str]) 
 
 def _refused(side: str, table: tuple[Option, ...], options: dict[str, str], path: str) -> Iterator[tuple[str, str]]:
     """Yield what is wrong with options, each by its name; at last, if none is wrong alone, what is wrong with all together."""
-    alone = False
-    for name, text in options.items():
-        try:
-            parse(table, {name: text, "path": path}, what=side)
-        except OptionError as error:
-            alone = True
-            yield name, error.message
-    if not alone:
-        try:
-            parse(table, options | {"path": path}, what=side)
-        except OptionError as error:
-            yield "", error.message
+    alone = [(name, _refusal(side, table, {name: text, "path": path})) for name, text in options.items()]
+    wrong = [(name, message) for name, message in alone if message is not None]
+    together = None if wrong else _refusal(side, table, options | {"path": path})
+    yield from wrong
+    if together is not None:
+        yield "", together
+
+
+def _refusal(side: str, table: tuple[Option, ...], options: dict[str, str]) -> str | None:
+    """Return what is wrong with options of a table, `None` for nothing."""
+    try:
+        parse(table, options, what=side)
+    except OptionError as error:
+        return error.message
+    return None
 
 
 def _look(reading: _Reading, key: Key, request: Request) -> None:

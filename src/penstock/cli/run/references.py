@@ -10,11 +10,13 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from penstock.cli.run.toml import Key
 from penstock.errors import PenstockError
 from penstock.storage import locate
+
+if TYPE_CHECKING:
+    from penstock.cli.run.toml import Key
 
 _REFERENCE = re.compile(r"\$(\$\{)|\$\{([^{}]*)\}")
 _NAME = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?", re.DOTALL)
@@ -66,7 +68,7 @@ def _of(match: re.Match[str], secrets: Secrets) -> str:
     if named is None:
         msg = f"${{{reference}}} is no reference: expected ${{NAME}}, ${{NAME:-text}} or ${{file:PATH}}; ${{ itself is written $${{"
         raise NotResolvedError(msg)
-    text = os.environ.get(named[1], named[2])
+    text: str | None = os.environ.get(named[1], named[2])  # without `:-` the group is None
     if text is None:
         msg = f"${{{reference}}}: the environment has no {named[1]}; set it, or say what counts without it: ${{{named[1]}:-text}}"
         raise NotResolvedError(msg)

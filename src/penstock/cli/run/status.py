@@ -72,10 +72,10 @@ class Watcher(Protocol):
     """Is told of what pipelines do: in the thread of the pipeline, so it must be quick, and not raise."""
 
     def changed(self, before: Status, status: Status) -> None:
-        """Called whenever something of a pipeline has changed, and once for a new one, with twice the same."""
+        """Take in that something of a pipeline has changed; called once for a new one, too, with twice the same."""
 
     def gone(self, name: str) -> None:
-        """Called when a pipeline is no more, by a reload."""
+        """Take in that a pipeline is no more, by a reload."""
 
 
 @dataclass

@@ -60,11 +60,12 @@ class NotTomlError(Exception):
 def values(text: str) -> dict[str, Any]:
     """Return what the text says. Raises `NotTomlError`."""
     try:
-        return tomllib.loads(text)
+        parsed: dict[str, Any] = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         place = _AT_LINE.search(str(error))
         line = int(place[1]) if place else text.count("\n") + 1
         raise NotTomlError(_AT_LINE.sub("", str(error)), line) from error
+    return parsed
 
 
 def lines(text: str) -> dict[Key, int]:
