@@ -317,6 +317,12 @@ def doctor(
 def run(
     *,
     file: Annotated[str, typer.Argument(metavar="FILE", help="TOML, or a directory of *.toml.", show_default=False)],
+    metrics: Annotated[
+        Text, _flag("--metrics", "ADDR", "Answer Prometheus, /health and /ready at :PORT (this machine) or HOST:PORT.")
+    ] = None,
+    otel: Annotated[
+        bool, typer.Option("--otel", help="Send metrics and a trace a batch by OpenTelemetry (OTEL_*).")
+    ] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Log in lines of JSON on stdout; the last is the result.")
     ] = False,
@@ -329,7 +335,7 @@ def run(
     from penstock.cli.run import commands
 
     with jsonable_stdout(as_json) as write:
-        return commands.run(file, as_json=as_json, write=write)
+        return commands.run(file, metrics=metrics, otel=otel, as_json=as_json, write=write)
 
 
 @app.command()

@@ -100,7 +100,8 @@ class Ingested:
     `notes` say all that to people, and are empty where there is nothing to say.
     `aside_*` is what was set aside since the sink began: bad records, bad files, and files that changed before they were read.
     `query` is the id that Spark knows the query by, once it has one; `open_parts` are the parts that are not finished, and
-    `open_since_ns` is when the oldest of them was opened, 0 for none.
+    `open_since_ns` is when the oldest of them was opened, 0 for none; `oldest_left_ns` is the modification time of the oldest of the files
+    that are left, 0 for none.
     """
 
     batch: int
@@ -127,6 +128,7 @@ class Ingested:
     query: str = ""
     open_parts: int = 0
     open_since_ns: int = 0
+    oldest_left_ns: int = 0
 
 
 @named
@@ -510,6 +512,7 @@ class _Job:
             query=name or "",
             open_parts=len(parts),
             open_since_ns=min((part.opened_ns for part in parts), default=0),
+            oldest_left_ns=offset.get("oldest", 0),
         )
 
     def waits(self, query: StreamingQuery) -> bool:

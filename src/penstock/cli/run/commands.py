@@ -16,8 +16,10 @@ from penstock.cli.run import model
 from penstock.cli.run import plan as plans
 from penstock.cli.run.fleet import Fleet, Locks
 from penstock.cli.run.logs import Journal, logged
+from penstock.cli.run.measured import Checks, Measuring
 from penstock.cli.run.status import Phase
 from penstock.errors import PenstockError
+from penstock.metrics.meter import Meter
 from penstock.session.local import has_ended, require_pyspark
 
 if TYPE_CHECKING:
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 
     from penstock.cli.process import Stop
     from penstock.cli.run.plan import Plan, Planned
+    from penstock.cli.run.status import Watcher
     from penstock.cli.run.toml import Problem
     from penstock.ingestion.job import Ingested
 
@@ -99,17 +102,28 @@ def init(src: str, *, dst: str | None, file: str, format_name: str | None) -> An
     )
 
 
-def run(location: str, *, as_json: bool, write: Callable[[str], None]) -> Answer:
-    """Run the pipelines until all are done, or a signal asks for an end."""
+def run(location: str, *, metrics: str | None, otel: bool, as_json: bool, write: Callable[[str], None]) -> Answer:
+    """Run the pipelines until all are done, or a signal asks for an end; `metrics` is where to answer Prometheus."""
     require_pyspark()
     with Locks() as locks, contextlib.ExitStack() as around:
         plan = plans.plan(location)
         locks.take(plan.files)
         around.enter_context(logged(write if as_json else _to_stderr, plan.secrets, as_json=as_json))
+        meter = Meter()
+        checks = Checks(meter, plan.hung_after)
+        if otel:
+            around.enter_context(_telemetry(meter))
+        if metrics is not None:
+            around.enter_context(_served(metrics, meter, checks))
         spark = around.enter_context(session(plan.master or _master(plan), _FAIR | plan.config))
         stop = around.enter_context(stop_signals())
         reload = around.enter_context(hangups())
-        fleet = Fleet(location, plan, _ingesting(spark), [Journal()])
+        watchers: list[Watcher] = [Journal()]
+        if metrics is not None or otel:
+            around.enter_context(_measured(spark, meter))
+            watchers.append(Measuring(meter))
+        fleet = Fleet(location, plan, _ingesting(spark), watchers)
+        checks.look_at(fleet)
         fleet.start()
         while not fleet.over and not stop.requested:
             clock.sleep(_TICK_SECONDS)
@@ -121,6 +135,24 @@ def run(location: str, *, as_json: bool, write: Callable[[str], None]) -> Answer
             fleet.tick()
         late = _drained(fleet)
         return _answer(fleet, stop, late)
+
+
+def _served(metrics: str, meter: Meter, checks: Checks) -> contextlib.AbstractContextManager[str]:
+    from penstock.metrics.server import serving  # it needs prometheus-client, which nothing else does
+
+    return serving(metrics, meter, name="--metrics", health=checks.health, ready=checks.ready)
+
+
+def _telemetry(meter: Meter) -> contextlib.AbstractContextManager[None]:
+    from penstock.metrics.telemetry import exported  # it needs OpenTelemetry, which nothing else does
+
+    return exported(meter)
+
+
+def _measured(spark: SparkSession, meter: Meter) -> contextlib.AbstractContextManager[Any]:
+    from penstock.spark.measuring import measure
+
+    return measure(spark, meter)
 
 
 def _drained(fleet: Fleet) -> list[str]:

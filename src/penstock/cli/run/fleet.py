@@ -65,8 +65,13 @@ class Fleet:
 
     @property
     def statuses(self) -> list[Status]:
-        """Return how each pipeline is, by name."""
-        return [self._told[name].status for name in sorted(self._told)]
+        """Return how each pipeline is, by name. Any thread may ask."""
+        return [told.status for _, told in sorted(self._told.copy().items())]
+
+    @property
+    def stopping(self) -> bool:
+        """Whether all were asked to end."""
+        return self._stopping
 
     @property
     def over(self) -> bool:

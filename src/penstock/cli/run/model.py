@@ -170,6 +170,9 @@ class File(Strict):
     pipelines: dict[Name, Pipeline] = Field(default_factory=dict)
     spark: Spark = Spark()
     drain: Duration = Field(default="30s", description="How long a stop waits for batches under way.")
+    hungAfter: Duration = Field(  # noqa: N815 - as options are written
+        default="15m", description="A pipeline that was not seen to get on for so long hangs, to /health."
+    )
 
 
 def checked(values: dict[str, Any]) -> tuple[File | None, list[tuple[Key, str]]]:

@@ -86,6 +86,7 @@ class Plan:
     master: str | None
     config: dict[str, str]
     drain: float
+    hung_after: float
     secrets: Secrets = field(compare=False)
     outside: tuple[Problem, ...] = field(default=(), compare=False)
 
@@ -133,8 +134,9 @@ def looked_at(location: str) -> tuple[Plan | None, list[Problem]]:
         return None, problems
     outside = tuple(problem for problem in problems if problem.outside)
     drain = max((parse_duration(parsed.drain, name="drain") for _, parsed in files), default=0.0)
+    hung_after = max((parse_duration(parsed.hungAfter, name="hungAfter") for _, parsed in files), default=0.0)
     names = tuple(reading.name for reading in readings)
-    return Plan(names, pipelines, session.master, session.config, drain, secrets, outside), problems
+    return Plan(names, pipelines, session.master, session.config, drain, hung_after, secrets, outside), problems
 
 
 def _line(problem: Problem) -> int:
