@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
+import urllib.request
 from dataclasses import replace
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
@@ -398,6 +401,43 @@ class TestProcess:
             assert verified.returncode == 0, verified.stdout + verified.stderr
         assert lines(place / "out-a") == lines(place / "out-b") == lines(place / "out-more") == ["one", "three", "two"]
 
+    def test_metrics_are_what_the_ledgers_say(self, place: Path, running: Callable[..., Running]) -> None:
+        """A scrape of a command that runs has the numbers of each ledger, by pipeline; it is healthy and ready."""
+        pytest.importorskip("prometheus_client")
+        content = text("a", "b").replace('source.path = "in"', 'source = { path = "in", settle = "0s" }')
+        (place / "p.toml").write_text(content)
+        put(place / "in" / "0.txt", "one\ntwo\n")
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        command = running("--metrics", f":{port}")
+        command.until(lambda: ready(command, "a", "b"), "both")
+        command.until(lambda: scrape(port, "metrics").count("penstock_batches_total{") == 2, "what Spark tells")
+        samples = scrape(port, "metrics")
+        for name in ("a", "b"):
+            ledger = subprocess.run(
+                [sys.executable, "-m", "penstock.cli", "status", f"out-{name}", "--json"],
+                capture_output=True, text=True, check=True, timeout=60,
+            )  # fmt: skip
+            [sink] = json.loads(ledger.stdout)["sinks"]
+            rows = re.search(rf'penstock_rows_total{{pipeline="{name}",query="[^"]+"}} (.+)', samples)
+            assert rows is not None, samples
+            assert float(rows[1]) == sink["rows"] == 2
+            phases = re.findall(
+                rf'penstock_phase_seconds_total{{phase="(\w+)",pipeline="{name}"|penstock_phase_seconds_total{{pipeline="{name}",query="[^"]+",phase="(\w+)"',
+                samples,
+            )
+            assert "addBatch" in {name for pair in phases for name in pair}
+        assert json.loads(scrape(port, "ready"))["ok"]
+        assert json.loads(scrape(port, "health"))["pipelines"].keys() == {"a", "b"}
+        command.process.send_signal(signal.SIGTERM)
+        assert command.process.wait(timeout=60) == 0
+
+
+def scrape(port: int, path: str) -> str:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/{path}", timeout=10) as response:
+        return str(response.read().decode())
+
 
 def put(path: Path, content: str) -> None:
     path.write_text(content)
@@ -420,8 +460,8 @@ def ready(command: Running, *names: str) -> bool:
 class Running:
     """`penstock run p.toml --json` in a process of its own, and what it has logged so far."""
 
-    def __init__(self, place: Path) -> None:
-        arguments = [sys.executable, "-m", "penstock.cli", "run", "p.toml", "--json"]
+    def __init__(self, place: Path, *options: str) -> None:
+        arguments = [sys.executable, "-m", "penstock.cli", "run", "p.toml", "--json", *options]
         self.process = subprocess.Popen(arguments, cwd=place, stdout=subprocess.PIPE, text=True, start_new_session=True)
         self.entries: list[dict[str, Any]] = []
         self._reader = threading.Thread(target=self._read, daemon=True)
@@ -450,12 +490,12 @@ class Running:
 
 
 @pytest.fixture
-def running(place: Path) -> Iterator[Callable[[], Running]]:
+def running(place: Path) -> Iterator[Callable[..., Running]]:
     """Start the command; what still runs is killed behind the test."""
     commands: list[Running] = []
 
-    def start() -> Running:
-        commands.append(Running(place))
+    def start(*options: str) -> Running:
+        commands.append(Running(place, *options))
         return commands[-1]
 
     yield start

@@ -1,7 +1,7 @@
 """Every number that is told, once: its name, whether it only grows, what it means, and its labels beside `pipeline` and `query`.
 
-The same names hold for ingests, for pipelines and for queries of Spark's with our source or sink, in Prometheus and in OpenTelemetry. What a
-query does not have (a sink of another kind) is not told at all: 0 would be a statement.
+The same names hold for ingests, for pipelines and for queries of Spark's with our source or sink, in Prometheus and in OpenTelemetry.
+What a query does not have (a sink of another kind) is not told at all: 0 would be a statement.
 """
 
 from __future__ import annotations

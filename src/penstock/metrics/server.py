@@ -1,7 +1,8 @@
 """What answers monitors: `/metrics` for Prometheus, `/health` and `/ready` for whoever starts and restarts us.
 
-`/health` is 503 when something hangs: it has not been seen to get on for longer than it may take. A pipeline that fails and is tried again is
-healthy; to start the process anew would not help it. `/ready` is 503 until each has looked at its input once, and again while all end.
+`/health` is 503 when something hangs: it has not been seen to get on for longer than it may take. A pipeline that fails and is tried
+again is healthy; to start the process anew would not help it. `/ready` is 503 until each has looked at its input once, and again while
+all end.
 """
 
 from __future__ import annotations
