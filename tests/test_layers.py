@@ -3,7 +3,7 @@
     cli          on top: commands
     verify
     spark        bindings; with session and pyspark_penstock the only code that knows Spark
-    ingestion    the stage and the job of an ingest
+    ingestion    the stage and the job of an ingest; beside it `metrics`, what monitors are told
     source  sink  aio  windows  db  session     side by side: none knows another
     wal  formats  query                  side by side
     storage                              and beside it `testing`, which users import and we do not
@@ -37,7 +37,7 @@ _BYTES = _BOTTOM | {"storage"}
 _OPERATORS = {"source", "sink", "aio", "windows", "db"}
 _JOINED = _OPERATORS | {"session"}
 _RECORDS = _BYTES | {"wal", "formats", "query"}
-_BINDINGS = _RECORDS | _JOINED | {"ingestion", "spark"}
+_BINDINGS = _RECORDS | _JOINED | {"ingestion", "metrics", "spark"}
 _PLUGINS = {"pyspark_penstock", "pyspark_penstock_wal", "pyspark_penstock_db"}
 ROOT = "penstock"  # the package itself: what its `__init__` re-exports
 
@@ -58,8 +58,9 @@ BELOW: dict[str, set[str]] = {
     "query": _BYTES,
     **dict.fromkeys(_OPERATORS, _RECORDS),
     "session": _RECORDS,
+    "metrics": _BOTTOM,
     "ingestion": _RECORDS | _JOINED,
-    "spark": _RECORDS | _JOINED | {"ingestion"},
+    "spark": _RECORDS | _JOINED | {"ingestion", "metrics"},
     "verify": _BINDINGS,
     "cli": _BINDINGS | {ROOT, "verify"},
     "__main__": {"cli"},
@@ -72,6 +73,8 @@ ONLY_IN = {
     "pyspark": {"spark", "session", "ingestion", "cli", ROOT, *_PLUGINS},
     "py4j": {"spark", "session"},
     "typer": {"cli"},
+    "prometheus_client": {"metrics"},
+    "opentelemetry": {"metrics"},
     "rich": {"cli"},
 }
 

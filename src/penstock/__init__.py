@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from penstock.spark.aside import split_bad
     from penstock.spark.calls import AsyncMap, async_map, call_counts, split_errors
     from penstock.spark.local import local_session
+    from penstock.spark.measuring import serve_metrics
     from penstock.spark.register import register
     from penstock.spark.replayable import replayable
     from penstock.verify.retry import retry
@@ -53,6 +54,7 @@ __all__ = [
     "replayable",
     "retry",
     "retry_after",
+    "serve_metrics",
     "split_bad",
     "split_errors",
 ]
@@ -83,6 +85,7 @@ _HOMES = {
     "replayable": "penstock.spark.replayable",
     "retry": "penstock.verify.retry",
     "retry_after": "penstock.aio.retry",
+    "serve_metrics": "penstock.spark.measuring",
     "split_bad": "penstock.spark.aside",
     "split_errors": "penstock.spark.calls",
 }

@@ -9,6 +9,7 @@
     |   +-- DependencyError         a library, or what else of the machine is needed, is not there
     |   +-- PositionError           a position is not one of this log
     |   +-- SchemaChanged           a stream is started with a schema that it does not go on with
+    |   +-- PipelinesError          a file of pipelines has mistakes: mend each line that is named
     |   +-- WrongKey                what is encrypted is for other keys than the given one
     +-- InputError                  the input is wrong: mend the file, run again
     |   +-- BadRecord               a record cannot be parsed
@@ -116,6 +117,12 @@ class SchemaChanged(UsageError):
     """A stream was started again with a schema that has a column less than before, or one of another type."""
 
     code = "PST-105"
+
+
+class PipelinesError(UsageError):
+    """A file of pipelines has mistakes, a line each with file, line and key; nothing was started, or all that runs goes on."""
+
+    code = "PST-800"
 
 
 class WrongKey(UsageError):

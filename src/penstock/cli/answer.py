@@ -20,7 +20,7 @@ import typer
 
 from penstock.cli.process import status_of
 from penstock.clock import SECOND_NS
-from penstock.errors import DEBUG, PenstockError, debugging
+from penstock.errors import DEBUG, PenstockError, PipelinesError, debugging
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -138,6 +138,6 @@ def _message(error: BaseException) -> str:
     """Return an error as one message; of those that are not ours the beginning, and how to see the rest."""
     text = str(error) if isinstance(error, PenstockError) else f"{type(error).__name__}: {error}"
     lines = [line for line in text.splitlines() if line.strip()]
-    if len(lines) <= _ERROR_LINES:
+    if len(lines) <= _ERROR_LINES or isinstance(error, PipelinesError):
         return "\n".join(lines)
     return "\n".join([*lines[:_ERROR_LINES], f"... (set {DEBUG}=1 to see all of it)"])

@@ -341,6 +341,76 @@ def doctor(
 
 @app.command()
 @command
+def run(
+    *,
+    file: Annotated[str, typer.Argument(metavar="FILE", help="TOML, or a directory of *.toml.", show_default=False)],
+    metrics: Annotated[
+        Text, _flag("--metrics", "ADDR", "Answer Prometheus, /health and /ready at :PORT (this machine) or HOST:PORT.")
+    ] = None,
+    otel: Annotated[
+        bool, typer.Option("--otel", help="Send metrics and a trace a batch by OpenTelemetry (OTEL_*).")
+    ] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Log in lines of JSON on stdout; the last is the result.")
+    ] = False,
+) -> Answer:
+    """Run the pipelines of FILE in one Spark, each with its own schedule and its own failures. docs/run.md has the keys.
+
+    SIGHUP takes a changed FILE, what is unchanged in it runs on; SIGTERM and Ctrl-C end the batches under way, then it ends.
+    """
+    from penstock.cli.process import jsonable_stdout
+    from penstock.cli.run import commands
+
+    with jsonable_stdout(as_json) as write:
+        return commands.run(file, metrics=metrics, otel=otel, as_json=as_json, write=write)
+
+
+@app.command()
+@command
+def check(
+    *,
+    file: Annotated[
+        Text, typer.Argument(metavar="FILE", help="TOML, or a directory of *.toml.", show_default=False)
+    ] = None,
+    schema: Annotated[bool, typer.Option("--schema", help="Print the JSON schema of such files, for editors.")] = False,
+    as_json: Json = False,  # noqa: ARG001 - `command` reads it
+) -> Answer:
+    """Look at the pipelines of FILE: all that is wrong, with line and key. Writes nothing and starts no Spark.
+
+    Ends with 2 where the file has mistakes, with 1 where only what it names is not well, such as an input that is not there.
+    """
+    from penstock.cli.run import commands
+
+    if schema:
+        return commands.json_schema()
+    if file is None:
+        message = "FILE is missing: expected a file of pipelines, or --schema"
+        raise typer.BadParameter(message)
+    return commands.check(file)
+
+
+@app.command()
+@command
+def init(
+    *,
+    directory: Annotated[
+        str, typer.Argument(metavar="DIR", help="Has some of what is to be read.", show_default=False)
+    ],
+    file: Annotated[
+        str, _flag("--file", "FILE", "What is written, and must not be there; - prints it.")
+    ] = "pipelines.toml",
+    to: Annotated[Text, _flag("--to-dir", "DST", "Output directory of the pipeline (DIR-out).")] = None,
+    format_: Annotated[Text, _flag("--format", "F", f"Of DIR: {', '.join(READ)}; by the names of its files.")] = None,
+    as_json: Json = False,  # noqa: ARG001 - `command` reads it
+) -> Answer:
+    """Write a first file of pipelines from a look at DIR: format, columns, size. Needs no Spark."""
+    from penstock.cli.run import commands
+
+    return commands.init(directory, dst=to, file=file, format_name=format_)
+
+
+@app.command()
+@command
 def warmup(*, as_json: Json = False) -> Answer:
     """Prepare fast starts on this machine: a class-data archive in your cache. Never required."""
     from penstock.cli import warm

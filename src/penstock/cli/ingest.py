@@ -8,15 +8,13 @@ follows from it.
 from __future__ import annotations
 
 import contextlib
-import importlib
 import json
-import os
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from penstock import clock
 from penstock.cli.answer import Answer, counted
-from penstock.cli.process import importable_here, session, status_of, stop_signals
+from penstock.cli.process import load_transform, session, status_of, stop_signals
 from penstock.cli.progress import Course, not_read, reporter, starting
 from penstock.cli.state import beside
 from penstock.errors import OptionError
@@ -73,7 +71,7 @@ class Request:
         Unless it is `dry` the directories are made that it would make.
         """
         from_options, to_options = merged(*source, "--source-option"), merged(*sink, "--sink-option")
-        to_options.setdefault("format", _same_format(from_options))
+        to_options.setdefault("format", same_format(from_options, flag="--to"))
         request = Request(src[0], dst, several(src, from_options), to_options, transform, checkpoint)
         request.check(dry=dry)
         return request
@@ -99,11 +97,20 @@ class Request:
             msg = f"--schema is needed for format={options['format']}, such as --schema 'id bigint, name string', or --schema infer"
             raise OptionError(msg)
         if self.transform is not None:
-            _check_transform(self.transform)
+            load_transform(self.transform, name="--transform")
         if dry:
             return
-        sides = {"source": self.source, "sink": self.sink}
-        check(self.src, self.dst, **sides, transform=self.transform, checkpoint=self.checkpoint)
+        sides: dict[str, Any] = {"source": self.source, "sink": self.sink, "transform": self.transform}
+        check(self.src, self.dst, **sides, checkpoint=self.checkpoint)
+
+    def ingest(self, spark: SparkSession, *, watch: bool | str, progress: Callable[[Ingested], None]) -> Ingested:
+        """Run it, as `penstock.ingest` does."""
+        import penstock
+
+        sides: dict[str, Any] = {"source": self.source, "sink": self.sink, "transform": self.transform}
+        return penstock.ingest(
+            spark, self.src, self.dst, **sides, checkpoint=self.checkpoint, watch=watch, progress=progress
+        )
 
 
 def _without_schema(source: dict[str, str]) -> dict[str, str]:
@@ -175,20 +182,8 @@ def _ingest(
     progress: Callable[[Ingested], None],
     course: Course,
 ) -> Ingested:
-    import penstock
-
     try:
-        return penstock.ingest(
-            spark,
-            request.src,
-            request.dst,
-            source=request.source,
-            sink=request.sink,
-            transform=request.transform,
-            checkpoint=request.checkpoint,
-            watch=watch,
-            progress=progress,
-        )
+        return request.ingest(spark, watch=watch, progress=progress)
     except KeyboardInterrupt:  # a stop that was asked for
         if course.last is None or not course.ended:  # once more, by who did not wait for it
             raise
@@ -236,31 +231,13 @@ def merged(flags: dict[str, str | None], pairs: list[str], flag: str) -> dict[st
     return options
 
 
-def _same_format(source: dict[str, str]) -> str:
-    """Return the output format where none is given: that of the source, if it can be written."""
+def same_format(source: dict[str, str], *, flag: str) -> str:
+    """Return the output format where none is given by `flag`: that of the source, if it can be written."""
     name = source.get("format", DEFAULT).lower()
     if name in READ and name not in WRITTEN:
-        msg = f"--to is needed: {name} files cannot be written as such; choose parquet"
+        msg = f"{flag} is needed: {name} files cannot be written as such; choose parquet"
         raise OptionError(msg)
     return name if name in WRITTEN else DEFAULT  # an unknown format is refused by the source's own check
-
-
-def _check_transform(text: str) -> None:
-    """Load the transform, from the current directory too, here and in the workers that Spark will start."""
-    module, colon, name = text.partition(":")
-    if not colon or not module or not name:
-        msg = f"--transform {text!r}: expected MODULE:FUNCTION, such as cleaning:drop_empty (a file cleaning.py here)"
-        raise OptionError(msg)
-    here = importable_here()
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [here, os.environ.get("PYTHONPATH")]))
-    try:
-        function = getattr(importlib.import_module(module), name)
-    except Exception as error:  # importing a user's module may raise anything
-        msg = f"--transform {text!r} cannot be loaded: {type(error).__name__}: {error}"
-        raise OptionError(msg) from error
-    if not callable(function) and not hasattr(function, "stream"):
-        msg = f"--transform {text!r} is a {type(function).__name__}; expected a function of a pyarrow.RecordBatch, or an AsyncMap"
-        raise OptionError(msg)
 
 
 def _show(facts: dict[str, Any], out: Console) -> None:

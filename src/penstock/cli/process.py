@@ -9,6 +9,7 @@ PENSTOCK_DEBUG=1 all of it is shown.
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
 import re
 import signal
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from penstock.errors import PenstockError, debugging
+from penstock.errors import OptionError, PenstockError, debugging
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -74,8 +75,27 @@ def importable_here() -> str:
     return here
 
 
+def load_transform(text: str, *, name: str) -> None:
+    """Load the transform that `name` gives, from the current directory too, here and in the workers that Spark will start."""
+    module, colon, attribute = text.partition(":")
+    if not colon or not module or not attribute:
+        msg = f"{name} {text!r}: expected MODULE:FUNCTION, such as cleaning:drop_empty (a file cleaning.py here)"
+        raise OptionError(msg)
+    here = importable_here()
+    others = [place for place in os.environ.get("PYTHONPATH", "").split(os.pathsep) if place and place != here]
+    os.environ["PYTHONPATH"] = os.pathsep.join([here, *others])
+    try:
+        function = getattr(importlib.import_module(module), attribute)
+    except Exception as error:  # importing a user's module may raise anything
+        msg = f"{name} {text!r} cannot be loaded: {type(error).__name__}: {error}"
+        raise OptionError(msg) from error
+    if not callable(function) and not hasattr(function, "stream"):
+        msg = f"{name} {text!r} is a {type(function).__name__}; expected a function of a pyarrow.RecordBatch, or an AsyncMap"
+        raise OptionError(msg)
+
+
 @contextlib.contextmanager
-def session(master: str | None) -> Iterator[SparkSession]:
+def session(master: str | None, config: dict[str, str] | None = None) -> Iterator[SparkSession]:
     """Yield a session whose noise is not shown: the one that is there, or a new one.
 
     A new one is not stopped: that takes PySpark up to a second, and its JVM ends by itself when this process does.
@@ -88,7 +108,7 @@ def session(master: str | None) -> Iterator[SparkSession]:
     require_pyspark()
     with _quiet() as last_lines:
         try:
-            spark = local_session(master or "local[*]", rows_in_jvm=False)
+            spark = local_session(master or "local[*]", config=config, rows_in_jvm=False)
         except PenstockError:
             raise
         except Exception as error:  # Spark's own, of many kinds; what it said is the message
@@ -183,6 +203,20 @@ def stop_signals() -> Iterator[Stop]:
 
     with _handled(requested):
         yield stop
+
+
+@contextlib.contextmanager
+def hangups() -> Iterator[threading.Event]:
+    """Yield what SIGHUP sets instead of ending the process; whoever takes it clears it."""
+    asked = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield asked
+        return
+    before = signal.signal(signal.SIGHUP, lambda *_: asked.set())
+    try:
+        yield asked
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 @contextlib.contextmanager

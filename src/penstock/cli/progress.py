@@ -144,10 +144,11 @@ def not_read(counts: Mapping[str, Any]) -> list[str]:
 
 def _print_line(errors: Console, facts: dict[str, Any]) -> None:
     if facts["batch"] >= 0 or facts["waiting"]:
-        errors.print(_line(facts), soft_wrap=True)
+        errors.print(line(facts), soft_wrap=True)
 
 
-def _line(facts: dict[str, Any]) -> str:
+def line(facts: dict[str, Any]) -> str:
+    """Return how far an ingest is, on one line."""
     waiting = f"waiting since {facts['waiting_since']}" if facts["waiting"] else ""
     if facts["batch"] < 0:
         return f"nothing to read yet; {waiting}" if waiting else "planning"
@@ -184,6 +185,6 @@ def _bar(errors: Console) -> Iterator[Callable[[Course], None]]:
             # Else there is only what an earlier run has done.
             if facts["left_bytes"] or facts["waiting"] or course.last != course.first:
                 total = facts["input_bytes"] + facts["left_bytes"]
-                bar.update(task, completed=facts["input_bytes"], total=total, text=_line(facts))
+                bar.update(task, completed=facts["input_bytes"], total=total, text=line(facts))
 
         yield shown

@@ -100,6 +100,9 @@ class Ingested:
     has, by name with how often, a hundred names at most; `rescued` counts the records of which something was rescued;
     `notes` say all that to people, and are empty where there is nothing to say.
     `aside_*` is what was set aside since the sink began: bad records, bad files, and files that changed before they were read.
+    `query` is the id that Spark knows the query by, once it has one; `open_parts` are the parts that are not finished, and
+    `open_since_ns` is when the oldest of them was opened, 0 for none; `oldest_left_ns` is the modification time of the oldest of the files
+    that are left, 0 for none.
     """
 
     batch: int
@@ -123,6 +126,10 @@ class Ingested:
     aside_records: int = 0
     aside_files: int = 0
     aside_changed: int = 0
+    query: str = ""
+    open_parts: int = 0
+    open_since_ns: int = 0
+    oldest_left_ns: int = 0
 
 
 @named
@@ -280,12 +287,13 @@ def check(
     sink: Mapping[str, Any],
     transform: Transform | str | None = None,
     checkpoint: str | None = None,
+    make: bool = True,
 ) -> None:
-    """Raise what `ingest` would, as far as that can be known without Spark; make the directories of output and checkpoint."""
+    """Raise what `ingest` would, as far as that can be known without Spark; `make` the directories of output and checkpoint."""
     job = _Job(src, dst, dict(source), dict(sink), checkpoint)
     if is_known(source.get("schema")):
         job.describe(transform, tasks=1)
-    job.prepare()
+    job.prepare(make=make)
 
 
 def idle(
@@ -407,9 +415,11 @@ class _Job:
         else:
             self._schema = schema
 
-    def prepare(self) -> None:
-        """Look at what is there, and make what is not; a file that cannot be written is told now, not by a task or in Java."""
+    def prepare(self, *, make: bool = True) -> None:
+        """Look at what is there, and `make` what is not; a file that cannot be written is told now, not by a task or in Java."""
         Earlier(self._input, self._source, self._output, self._dst, self._checkpoint).check()
+        if not make:
+            return
         checkpoint, path = locate(self._checkpoint.location)
         self._output.make_directory(f"{self._dst}/{STATE_DIRECTORY}")
         checkpoint.make_directory(path)
@@ -515,6 +525,7 @@ class _Job:
         name = self._checkpoint.query_id()
         head = self.sink(name).ledger.head() if name else State("")
         new = head.account.since(self._accounted)
+        parts = [part for part in head.open if not part.is_aside]
         return Ingested(
             batch=batch,
             input_files=files,
@@ -524,7 +535,7 @@ class _Job:
             rows=head.total_rows,
             output_files=head.total_files - head.aside.parts + len(head.lengths),
             output_bytes=head.total_bytes - head.aside.bytes + sum(head.lengths.values()),
-            open_rows=sum(part.rows for part in head.open if not part.is_aside),
+            open_rows=sum(part.rows for part in parts),
             waiting=waiting,
             **counts(offset),
             null_columns=tuple(new.null_columns),
@@ -534,6 +545,10 @@ class _Job:
             aside_records=head.aside.records,
             aside_files=head.aside.files,
             aside_changed=head.aside.changes,
+            query=name or "",
+            open_parts=len(parts),
+            open_since_ns=min((part.opened_ns for part in parts), default=0),
+            oldest_left_ns=offset.get("oldest", 0),
         )
 
     def waits(self, query: StreamingQuery) -> bool:

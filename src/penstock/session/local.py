@@ -96,13 +96,13 @@ def _await_executors(spark: SparkSession) -> None:
         before, now = now, status.size() - 1  # the driver is one of them
 
 
-def has_ended(spark: SparkSession) -> bool:
-    """Tell whether the session's JVM is gone, or going: all that its driver sees of that is a lost connection."""
+def has_ended(spark: SparkSession, seconds: float = _ENDING_SECONDS) -> bool:
+    """Tell whether the session's JVM is gone, or gone in so many seconds: all that its driver sees of that is a lost connection."""
     process = getattr(spark.sparkContext._gateway, "proc", None)  # noqa: SLF001 - the only way to its process
     if process is None:
         return False
     try:
-        process.wait(_ENDING_SECONDS)
+        process.wait(seconds)
     except subprocess.TimeoutExpired:
         return False
     return True

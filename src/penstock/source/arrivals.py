@@ -253,6 +253,8 @@ class Arrivals:
         files, size = self.backlog.waiting()
         if cursor.cut is not None:
             files, size = files + 1, size + cursor.cut.size - cursor.at
+        times = [self.backlog.oldest_ns(), cursor.cut.modified_ns if cursor.cut else None]
+        oldest_ns = min((time for time in times if time is not None), default=None)
         behind_since_ns = self.backlog.behind_since(cursor)
         decided_ns = self._sure_ns if behind_since_ns is None else min(self._sure_ns, behind_since_ns)
         recent = self._recent.to_json()
@@ -262,6 +264,7 @@ class Arrivals:
             "recent": recent,
             "left": [files, size],
         }
+        form |= {} if oldest_ns is None else {"oldest": oldest_ns}
         form |= self._late.to_json(self._is_there, recent["from"], store)
         self._late.unkept = False
         held = self._held()

@@ -30,6 +30,10 @@ class Backlog:
         """Return how many files wait for a batch, and their bytes."""
         return len(self._waiting), sum(file.size for file in self._waiting.values())
 
+    def oldest_ns(self) -> int | None:
+        """Return the earliest modification time of what waits for a batch, `None` if nothing does."""
+        return min((file.modified_ns for file in self._waiting.values()), default=None)
+
     def files(self) -> list[FileVersion]:
         """Return what waits for a batch, in order."""
         return sorted(self._waiting.values(), key=lambda file: file.order)

@@ -13,6 +13,7 @@ planned to its end; a file that is cut by a byte limit is carried beside it unti
      "sure": [1767225700000000000, "c8d1ce35a6e94b1f"],  what had arrived by then is decided, see `plan`
      "recent": {...},                                    see `recent`
      "read": [files, bytes], "left": [files, bytes]      planned since the query began; known and not (wholly) planned yet
+     "oldest": 1767225600000000000,                      modification time of the oldest of what is left, or absent
      "plan": [[path, start, end, size, modified_ns, identity], ...]   or {"file": name, "digest": ..., "splits": n}
      "last": true,                                       the last batch of an AvailableNow or Once run, or absent
      "unkept": true,                                     where startingFrom=latest begins, in no offset log yet, or absent

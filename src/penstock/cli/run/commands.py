@@ -1,0 +1,206 @@
+"""The commands `run`, `check` and `init`."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from penstock import clock
+from penstock.cli.answer import Answer, counted
+from penstock.cli.process import hangups, session, status_of, stop_signals
+from penstock.cli.run import draft as drafts
+from penstock.cli.run import model
+from penstock.cli.run import plan as plans
+from penstock.cli.run.fleet import Fleet, Locks
+from penstock.cli.run.logs import Journal, logged
+from penstock.cli.run.measured import Checks, Measuring
+from penstock.cli.run.status import Phase
+from penstock.errors import PenstockError
+from penstock.metrics.meter import Meter
+from penstock.session.local import has_ended, require_pyspark
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import SparkSession
+    from rich.console import Console
+
+    from penstock.cli.process import Stop
+    from penstock.cli.run.plan import Plan, Planned
+    from penstock.cli.run.status import Watcher
+    from penstock.cli.run.toml import Problem
+    from penstock.ingestion.job import Ingested
+
+_TICK_SECONDS = 0.2
+_ENDING_SECONDS = 15.0  # for queries to stop and parts to be published, behind what a stop waits for batches
+_FAIR = {
+    "spark.scheduler.mode": "FAIR"
+}  # else the tasks of one pipeline's large batch would go before those of all others
+_JVM_ENDED = (
+    "Spark's JVM has ended under way (killed, or out of memory); what is committed stays, nothing else is visible, and the "
+    "same command goes on from there"
+)
+
+
+def check(location: str) -> Answer:
+    """Return whether the files can run, and all that is wrong with them."""
+    plan, problems = plans.looked_at(location)
+    ok = plan is not None and not problems
+    pipelines = [] if plan is None else [_planned(planned) for planned in plan.pipelines.values()]
+    facts = {
+        "ok": ok,
+        "files": [] if plan is None else list(plan.files),
+        "pipelines": pipelines,
+        "problems": [_problem(problem) for problem in problems],
+    }
+    mistaken = any(not problem.outside for problem in problems)
+    return Answer(facts, lambda out: _show_check(facts, problems, out), 2 if mistaken else 0 if ok else 1)
+
+
+def _planned(planned: Planned) -> dict[str, Any]:
+    request = planned.request
+    return {"name": planned.name, "source": request.src, "sink": request.dst, "schedule": str(planned.schedule)}
+
+
+def _problem(problem: Problem) -> dict[str, Any]:
+    return {
+        "file": problem.file,
+        "line": problem.line,
+        "key": problem.key,
+        "message": problem.message,
+        "outside": problem.outside,
+    }
+
+
+def _show_check(facts: dict[str, Any], problems: list[Problem], out: Console) -> None:
+    for planned in facts["pipelines"]:
+        out.print(f"{planned['name']}: {planned['source']} -> {planned['sink']}, {planned['schedule']}", soft_wrap=True)
+    for problem in problems:
+        out.print(str(problem), soft_wrap=True)
+    found = counted(len(problems), "problem") if problems else "all that can be known without Spark is well"
+    out.print(found)
+
+
+def json_schema() -> Answer:
+    """Return the JSON schema of a file of pipelines."""
+    schema = model.json_schema()
+    return Answer(schema, lambda _: typer.echo(json.dumps(schema, indent=2)))
+
+
+def init(src: str, *, dst: str | None, file: str, format_name: str | None) -> Answer:
+    """Write a first file of pipelines, or print it where `file` is `-`."""
+    text = drafts.draft(src, dst, format_name)
+    if file == "-":
+        return Answer({"ok": True, "file": None, "text": text}, lambda _: typer.echo(text, nl=False))
+    path = drafts.write(text, file)
+    facts = {"ok": True, "file": path, "text": text}
+    return Answer(
+        facts, lambda out: out.print(f"wrote {path}; look at it, then: penstock check {file}", soft_wrap=True)
+    )
+
+
+def run(location: str, *, metrics: str | None, otel: bool, as_json: bool, write: Callable[[str], None]) -> Answer:
+    """Run the pipelines until all are done, or a signal asks for an end; `metrics` is where to answer Prometheus."""
+    require_pyspark()
+    with Locks() as locks, contextlib.ExitStack() as around:
+        plan = plans.plan(location)
+        locks.take(plan.files)
+        around.enter_context(logged(write if as_json else _to_stderr, plan.secrets, as_json=as_json))
+        meter = Meter()
+        checks = Checks(meter, plan.hung_after)
+        if otel:
+            around.enter_context(_telemetry(meter))
+        if metrics is not None:
+            around.enter_context(_served(metrics, meter, checks))
+        spark = around.enter_context(session(plan.master or _master(plan), _FAIR | plan.config))
+        stop = around.enter_context(stop_signals())
+        reload = around.enter_context(hangups())
+        watchers: list[Watcher] = [Journal()]
+        if metrics is not None or otel:
+            around.enter_context(_measured(spark, meter))
+            watchers.append(Measuring(meter))
+        fleet = Fleet(location, plan, _ingesting(spark), watchers)
+        checks.look_at(fleet)
+        fleet.start()
+        while not fleet.over and not stop.requested:
+            clock.sleep(_TICK_SECONDS)
+            if has_ended(spark, 0):
+                raise PenstockError(_JVM_ENDED)
+            if reload.is_set():
+                reload.clear()
+                fleet.reload(locks)
+            fleet.tick()
+        late = _drained(fleet)
+        return _answer(fleet, stop, late)
+
+
+def _served(metrics: str, meter: Meter, checks: Checks) -> contextlib.AbstractContextManager[str]:
+    from penstock.metrics.server import serving  # it needs prometheus-client, which nothing else does
+
+    return serving(metrics, meter, name="--metrics", health=checks.health, ready=checks.ready)
+
+
+def _telemetry(meter: Meter) -> contextlib.AbstractContextManager[None]:
+    from penstock.metrics.telemetry import exported  # it needs OpenTelemetry, which nothing else does
+
+    return exported(meter)
+
+
+def _measured(spark: SparkSession, meter: Meter) -> contextlib.AbstractContextManager[Any]:
+    from penstock.spark.measuring import measure
+
+    return measure(spark, meter)
+
+
+def _drained(fleet: Fleet) -> list[str]:
+    """Stop what still runs, within the bound; return the names of what has not ended by then."""
+    fleet.stop(fleet.plan.drain)
+    return fleet.join(fleet.plan.drain + _ENDING_SECONDS)
+
+
+def _answer(fleet: Fleet, stop: Stop, late: list[str]) -> Answer:
+    statuses = fleet.statuses
+    failed = [status.name for status in statuses if status.phase == Phase.FAILED]
+    broken_off = [
+        status.name
+        for status in statuses
+        if status.phase != Phase.DONE and (planned := fleet.plan.pipelines.get(status.name)) and planned.schedule.once
+    ]
+    status = 1 if failed or late else status_of(stop.interrupt) if stop.interrupt and broken_off else 0
+    pipelines = [status.facts for status in statuses]
+    facts = {
+        "ok": not status, "event": "done", "interrupted": stop.requested, "pipelines": pipelines, "failed": failed, "late": late
+    }  # fmt: skip
+    return Answer(facts, lambda out: _show(facts, out), status)
+
+
+def _show(facts: dict[str, Any], out: Console) -> None:
+    for pipeline in facts["pipelines"]:
+        error = f": [{pipeline['error_code']}] {pipeline['error']}" if pipeline["error"] else ""
+        rows = counted(pipeline["rows"], "row")
+        out.print(f"{pipeline['pipeline']}: {pipeline['phase']}, {rows} in all{error}", soft_wrap=True)
+    for name in facts["late"]:
+        out.print(f"{name}: did not end in time, and was left; nothing of it is visible in part", soft_wrap=True)
+
+
+def _master(plan: Plan) -> str:
+    """Return where to run unless told: with tasks tried again if one of the pipelines is of a server."""
+    masters = {planned.request.master() for planned in plan.pipelines.values()}
+    return max(masters, key=len)
+
+
+def _ingesting(spark: SparkSession) -> Callable[[Planned, Callable[[Ingested], None]], Ingested]:
+    """Return what runs a pipeline in a session, with its share of the cores."""
+
+    def ingest(planned: Planned, progress: Callable[[Ingested], None]) -> Ingested:
+        spark.sparkContext.setLocalProperty("spark.scheduler.pool", planned.name)
+        return planned.request.ingest(spark, watch=planned.schedule.watch, progress=progress)
+
+    return ingest
+
+
+def _to_stderr(line: str) -> None:
+    typer.echo(line, err=True)

@@ -1,0 +1,173 @@
+"""All pipelines of a command: started, looked after, replaced by a reload, stopped.
+
+A reload has three rules. What the new file has unchanged runs on and notices nothing. What changed or is gone is drained as at a stop,
+and its successor starts when it has ended, never beside it: two queries with one checkpoint would fence each other. A file with a
+mistake changes nothing.
+
+Two commands with one file: each file is locked as long as it is run, and the second command says so before it starts anything. The lock
+is for people; that nothing is written twice is for the ledger to see to.
+"""
+
+from __future__ import annotations
+
+import logging
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+from penstock import clock
+from penstock.cli.run import plan as plans
+from penstock.cli.run.runner import Runner
+from penstock.cli.run.status import Phase, Status, Told
+from penstock.errors import Locked, NotSupported, PenstockError
+from penstock.storage import locate
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from penstock.cli.run.plan import Plan, Planned
+    from penstock.cli.run.runner import Ingest
+    from penstock.cli.run.status import Watcher
+    from penstock.storage import Hold
+
+_log = logging.getLogger("penstock.run")
+
+
+class Fleet:
+    """The pipelines of one command, by name. Used by one thread."""
+
+    def __init__(self, location: str, plan: Plan, ingest: Ingest, watchers: Iterable[Watcher] = ()) -> None:
+        self._location = location
+        self.plan = plan
+        self._ingest = ingest
+        self._watchers = tuple(watchers)
+        self._runners: dict[str, Runner] = {}
+        self._told: dict[str, Told] = {}
+        self._successors: dict[str, Planned] = {}
+        self._stopping = False
+
+    def start(self) -> None:
+        """Start every pipeline of the plan."""
+        for planned in self.plan.pipelines.values():
+            self._begin(planned)
+
+    def _begin(self, planned: Planned) -> None:
+        before = self._told.get(planned.name)
+        first = Status(planned.name, since_ns=clock.now_ns())
+        if before is not None:  # counts of this command go on
+            first = Status(
+                planned.name, since_ns=clock.now_ns(), retries=before.status.retries, fenced=before.status.fenced
+            )
+        told = self._told[planned.name] = Told(self._watchers, first)
+        runner = self._runners[planned.name] = Runner(planned, self._ingest, told, self.plan.secrets)
+        for watcher in self._watchers:
+            watcher.changed(first, first)
+        runner.start()
+
+    @property
+    def statuses(self) -> list[Status]:
+        """Return how each pipeline is, by name. Any thread may ask."""
+        return [told.status for _, told in sorted(self._told.copy().items())]
+
+    @property
+    def stopping(self) -> bool:
+        """Whether all were asked to end."""
+        return self._stopping
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing runs, and nothing is to be started."""
+        return not self._successors and all(runner.over for runner in self._runners.values())
+
+    def tick(self) -> None:
+        """Start what waits for a predecessor that has ended by now; forget what is gone. To be called again and again."""
+        for name, runner in list(self._runners.items()):
+            if not runner.over or self._stopping:
+                continue
+            successor = self._successors.pop(name, None)
+            if successor is not None:
+                self._begin(successor)
+            elif name not in self.plan.pipelines:
+                del self._runners[name], self._told[name]
+                for watcher in self._watchers:
+                    watcher.gone(name)
+
+    def reload(self, locks: Locks) -> bool:
+        """Take the files as they are now; tell whether they could be taken. What is wrong with them is logged."""
+        try:
+            fresh = plans.plan(self._location)
+            locks.take(fresh.files)
+        except PenstockError as error:
+            _log.warning("reload: nothing is changed: %s", error)
+            return False
+        for problem in fresh.outside:
+            _log.warning("%s", problem)
+        if (fresh.master, fresh.config) != (self.plan.master, self.plan.config):
+            _log.warning("reload: changes of [spark] count from the next start on")
+        self._successors.clear()
+        before, self.plan = self.plan, fresh
+        stopped = [name for name, runner in self._runners.items() if self._has_changed(name, runner)]
+        for name in stopped:
+            self._runners[name].stop(before.drain)
+        for name, planned in fresh.pipelines.items():
+            if name not in self._runners:
+                self._begin(planned)
+            elif name in stopped or self._told[name].status.phase == Phase.FAILED:
+                self._successors[name] = planned
+        _log.info("reloaded: %d pipelines, %d of them new or changed, %d gone", *self._counts(before, stopped))
+        return True
+
+    def _has_changed(self, name: str, runner: Runner) -> bool:
+        return self.plan.pipelines.get(name) != runner.planned
+
+    def _counts(self, before: Plan, stopped: list[str]) -> tuple[int, int, int]:
+        now, then = self.plan.pipelines.keys(), before.pipelines.keys()
+        return len(now), len(now - then) + len(now & set(stopped)), len(then - now)
+
+    def stop(self, seconds: float) -> None:
+        """Have all end, within so many seconds."""
+        self._stopping = True
+        self._successors.clear()
+        for runner in self._runners.values():
+            runner.stop(seconds)
+
+    def join(self, seconds: float) -> list[str]:
+        """Wait for the end of all; return the names of those that have not ended by then."""
+        until = clock.monotonic() + seconds
+        return [name for name, runner in self._runners.items() if not runner.join(until - clock.monotonic())]
+
+
+class Locks:
+    """The files that this command runs, held so that no second one does."""
+
+    def __init__(self) -> None:
+        self._holds: dict[str, tuple[str, Hold]] = {}
+
+    def __enter__(self) -> Locks:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        """Let go of all."""
+        with ExitStack() as stack:
+            for _, hold in self._holds.values():
+                stack.callback(hold.close)
+        self._holds.clear()
+
+    def take(self, files: Sequence[str]) -> None:
+        """Hold these files, and no others. Raises `Locked` if somebody else runs one. One that was replaced meanwhile is held anew."""
+        for name in self._holds.keys() - set(files):
+            self._holds.pop(name)[1].close()
+        for name in files:
+            storage, path = locate(name, name="FILE")
+            identity = str(storage.stat(path).identity)
+            if self._holds.get(name, ("", None))[0] == identity:
+                continue
+            try:
+                hold = storage.lock(path)
+            except NotSupported:
+                continue
+            except Locked as error:
+                msg = f"{name} is run by another penstock run; end that one, or have it take a changed file by SIGHUP; nothing was started"
+                raise Locked(msg) from error
+            if name in self._holds:
+                self._holds[name][1].close()
+            self._holds[name] = identity, hold

@@ -1,0 +1,238 @@
+"""The types of a file of pipelines, and the JSON schema of it for editors.
+
+What a source and a sink take is in the tables of `penstock.options`, once: the models let any option pass, and `plan` has the tables
+check them; the schema has their names, meanings and defaults from there.
+"""
+
+from __future__ import annotations
+
+import difflib
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+
+from penstock.errors import OptionError
+from penstock.options import SINK, SOURCE, Option
+from penstock.options.parsers import zone
+from penstock.units import parse_duration
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from penstock.cli.run.toml import Key
+
+Scalar = str | int | float | bool
+_NOT_GIVEN = {"path", "schema"}  # options with a place of their own in the models
+
+
+def _duration(text: str) -> str:
+    try:
+        parse_duration(text, name="")
+    except OptionError as error:
+        raise ValueError(error.message.removeprefix("=")) from error
+    return text
+
+
+def _cron(text: str) -> str:
+    try:
+        from cronsim import CronSim, CronSimError
+    except ImportError as error:
+        msg = "schedules by cron need cronsim: pip install 'penstock[run]'"
+        raise ValueError(msg) from error
+    try:
+        next(CronSim(text, datetime(2026, 1, 1, tzinfo=timezone.utc)))
+    except (CronSimError, StopIteration) as error:
+        msg = f"{text!r} is no schedule of cron ({error}): expected minute, hour, day, month and weekday, such as '5 * * * *'"
+        raise ValueError(msg) from error
+    return text
+
+
+def _zone(text: str) -> str:
+    try:
+        return zone(text, "timeZone")
+    except OptionError as error:
+        raise ValueError(error.message) from error
+
+
+def _as_table(value: Any) -> Any:  # noqa: ANN401 - whatever TOML has
+    """Return a schedule that is one word as the table that it stands for."""
+    if isinstance(value, (dict, Schedule)):
+        return value
+    if value in ("once", "watch"):
+        return {value: True}
+    msg = (
+        f"expected 'once', 'watch' or a table such as {{ watch = '10s' }} or {{ cron = '5 * * * *' }}, found {value!r}"
+    )
+    raise ValueError(msg)
+
+
+Duration = Annotated[str, AfterValidator(_duration), Field(examples=["10s", "5m"])]
+
+
+class Strict(BaseModel):
+    """A table with no keys but its own."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+def _options(table: tuple[Option, ...]) -> Callable[[dict[str, Any]], None]:
+    """Return what adds the options of a table to the schema of a model."""
+
+    def add(schema: dict[str, Any]) -> None:
+        scalar = ["string", "number", "boolean"]
+        for option in table:
+            if option.name not in _NOT_GIVEN:
+                described = {"type": scalar, "description": option.meaning}
+                schema["properties"][option.name] = described | (
+                    {} if option.default is None else {"default": option.default}
+                )
+        schema["additionalProperties"] = False
+
+    return add
+
+
+class Source(BaseModel):
+    """What is read: a path or several, and the options of the source."""
+
+    model_config = ConfigDict(extra="allow", frozen=True, strict=True, json_schema_extra=_options(SOURCE))
+    __pydantic_extra__: dict[str, Scalar] = Field(init=False)
+
+    path: str | list[str] = Field(description="A directory, a file or a glob, or several of them.")
+    schema_: str | None = Field(default=None, alias="schema", description="Columns as DDL, or infer.")
+
+
+class Sink(BaseModel):
+    """Where it goes: a directory, and the options of the sink."""
+
+    model_config = ConfigDict(extra="allow", frozen=True, strict=True, json_schema_extra=_options(SINK))
+    __pydantic_extra__: dict[str, Scalar] = Field(init=False)
+
+    path: str = Field(description="The output directory.")
+
+
+class Schedule(Strict):
+    """When a pipeline takes what is there: once, whenever something is new, or at times."""
+
+    once: Literal[True] | None = Field(default=None, description="At the start, and then it is done.")
+    watch: Literal[True] | Duration | None = Field(
+        default=None, description="For ever: true, or how often to look for new files."
+    )
+    cron: Annotated[str, AfterValidator(_cron)] | None = Field(default=None, description="At times, as cron has them.")
+    timeZone: Annotated[str, AfterValidator(_zone)] = Field(default="UTC", description="Of cron.")  # noqa: N815 - as options are written
+
+    @model_validator(mode="after")
+    def _one(self) -> Schedule:
+        given = [name for name in ("once", "watch", "cron") if getattr(self, name) is not None]
+        if len(given) != 1:
+            msg = f"expected one of once, watch and cron, found {', '.join(given) or 'none'}"
+            raise ValueError(msg)
+        return self
+
+
+class Retry(Strict):
+    """How a pipeline that failed is tried again: after `first`, then twice as long each time, up to `most`."""
+
+    first: Duration = Field(default="1s", description="How long to wait behind the first failure.")
+    most: Duration = Field(default="5m", description="The longest wait.")
+    attempts: Annotated[int, Field(ge=1)] | None = Field(
+        default=None,
+        description="Failures in a row that it takes; 5 for a pipeline that runs once, without end for the others.",
+    )
+
+
+class Pipeline(Strict):
+    """One ingest."""
+
+    source: Source
+    sink: Sink
+    transform: str | None = Field(default=None, description="MODULE:FUNCTION, of the working directory too.")
+    checkpoint: str | None = Field(default=None, description="What was read; <sink.path>/_penstock/checkpoint.")
+    schedule: Annotated[Schedule, BeforeValidator(_as_table)] = Field(
+        default=Schedule(once=True), description="once, watch, or a table.", validate_default=False
+    )
+    retry: Retry = Retry()
+
+
+class Spark(Strict):
+    """The session in which all pipelines run. Only a new start takes changes of it."""
+
+    master: str | None = Field(default=None, description="Where Spark runs.")
+    config: dict[str, str] = Field(default_factory=dict, description="Configuration of Spark.")
+
+
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
+
+
+class File(Strict):
+    """A file of pipelines."""
+
+    pipelines: dict[Name, Pipeline] = Field(default_factory=dict)
+    spark: Spark = Spark()
+    drain: Duration = Field(default="30s", description="How long a stop waits for batches under way.")
+    hungAfter: Duration = Field(  # noqa: N815 - as options are written
+        default="15m", description="A pipeline that was not seen to get on for so long hangs, to /health."
+    )
+
+
+def checked(values: dict[str, Any]) -> tuple[File | None, list[tuple[Key, str]]]:
+    """Return the values as a file, or all that is wrong with them, by key."""
+    try:
+        return File.model_validate(values), []
+    except ValidationError as error:
+        return None, _merged([(_key(problem), _message(problem)) for problem in error.errors(include_url=False)])
+
+
+def json_schema() -> dict[str, Any]:
+    """Return the JSON schema of a file of pipelines."""
+    schema = File.model_json_schema(by_alias=True)
+    schedule = schema["$defs"]["Pipeline"]["properties"]["schedule"]
+    word = {"enum": ["once", "watch"], "type": "string"}
+    schema["$defs"]["Pipeline"]["properties"]["schedule"] = {
+        "anyOf": [{"$ref": "#/$defs/Schedule"}, word],
+        "description": schedule["description"],
+        "default": "once",
+    }
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Pipelines of penstock run", **schema}
+
+
+_MODELS: dict[str, type[BaseModel]] = {"schedule": Schedule, "retry": Retry, "spark": Spark}
+_OF_TYPES = {"str", "literal[True]", "list[str]", "int", "float", "bool", "constrained-str", "[key]"}
+
+
+def _key(problem: Any) -> Key:  # noqa: ANN401 - pydantic's own type is not one that can be named here
+    """Return the key that a problem is about, without the parts that name a type; the first two are never such."""
+    named, rest = problem["loc"][:2], problem["loc"][2:]
+    return (*named, *(part for part in rest if part not in _OF_TYPES and not str(part).startswith("function-after[")))
+
+
+def _message(problem: Any) -> str:  # noqa: ANN401 - pydantic's own type is not one that can be named here
+    kind, key = problem["type"], _key(problem)
+    name = str(key[-1]) if key else ""
+    if kind == "missing":
+        return "missing: it is needed"
+    if kind == "extra_forbidden":
+        known = _known(key[:-1])
+        near = difflib.get_close_matches(name, known, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}"
+        return f"unknown key {name!r}; {hint}"
+    if kind == "string_pattern_mismatch":
+        return f"{problem['input']!r} is no name: expected letters, digits, '_', '.' and '-'"
+    if kind == "value_error":
+        return str(problem["ctx"]["error"])
+    text = problem["msg"].replace("Input should be", "expected").replace("dictionary", "table")
+    return f"{text}, found {problem['input']!r}"
+
+
+def _known(key: Key) -> list[str]:
+    """Return the keys that the table at a key has."""
+    model = _MODELS.get(str(key[-1]), Pipeline) if key else File
+    return list(model.model_fields)
+
+
+def _merged(problems: list[tuple[Key, str]]) -> list[tuple[Key, str]]:
+    """Return the problems, with those of one key, which could be of several types, as one."""
+    by_key: dict[Key, list[str]] = {}
+    for key, message in problems:
+        by_key.setdefault(key, []).append(message)
+    return [(key, " or ".join(dict.fromkeys(messages))) for key, messages in by_key.items()]

@@ -1,0 +1,325 @@
+"""What a file of pipelines, or a directory of them, asks for: checked as far as that needs no Spark.
+
+All that is wrong is told at once, each with its file, line and key. What is wrong with a file (a key, an option, a transform that
+cannot be loaded, two pipelines with one checkpoint) lets nothing start. What is wrong outside of it, an input that is not there or
+a disk that does not answer, is told by `penstock check` and is a failure of that pipeline alone when it runs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from penstock.cli.ingest import Request, same_format, several
+from penstock.cli.process import importable_here, load_transform
+from penstock.cli.run import model, toml
+from penstock.cli.run.references import Secrets, resolved
+from penstock.cli.run.toml import NotTomlError, Problem
+from penstock.errors import NotThere, OptionError, PenstockError, PipelinesError, StorageError
+from penstock.options import SINK, SOURCE, parse
+from penstock.options.formats import VALUES
+from penstock.sink.ledger import STATE_DIRECTORY
+from penstock.storage import Storage, entry_at, locate
+from penstock.units import parse_duration
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from penstock.cli.run.toml import Key
+    from penstock.options import Option
+
+_ENDING = ".toml"
+_ATTEMPTS_ONCE = 5
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """When a pipeline runs: `watch` for ever, so often; `cron` at times of a zone; else once."""
+
+    watch: bool | str = False
+    cron: str | None = None
+    zone: str = "UTC"
+
+    @property
+    def once(self) -> bool:
+        """Whether it is done when it has taken what is there."""
+        return not self.watch and self.cron is None
+
+    def __str__(self) -> str:
+        if self.cron is not None:
+            return f"cron {self.cron} ({self.zone})"
+        return "once" if self.once else "watch" if self.watch is True else f"watch every {self.watch}"
+
+
+@dataclass(frozen=True)
+class Retrying:
+    """How failures in a row are tried again: seconds behind the first, the most, and how many there may be."""
+
+    first: float = 1.0
+    most: float = 300.0
+    attempts: int | None = None
+
+    def wait(self, failures: int) -> float | None:
+        """Return how long to wait behind so many failures in a row; `None`: it is given up."""
+        if self.attempts is not None and failures >= self.attempts:
+            return None
+        return min(self.first * 2.0 ** min(failures - 1, 60), self.most)
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A pipeline that can be started. Two that are equal are the same one, so that a reload leaves it alone."""
+
+    name: str
+    request: Request
+    schedule: Schedule
+    retrying: Retrying
+    file: str = field(default="", compare=False)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a file, or a directory of files, asks for."""
+
+    files: tuple[str, ...]
+    pipelines: dict[str, Planned]
+    master: str | None
+    config: dict[str, str]
+    drain: float
+    hung_after: float
+    secrets: Secrets = field(compare=False)
+    outside: tuple[Problem, ...] = field(default=(), compare=False)
+
+
+@dataclass
+class _Reading:
+    """One file on its way, and what is wrong with it."""
+
+    name: str
+    at: dict[Key, int] = field(default_factory=dict)
+    problems: list[Problem] = field(default_factory=list)
+
+    def problem(self, key: Key, message: str, *, outside: bool = False) -> None:
+        """Note what is wrong at a key."""
+        line = toml.line_of(self.at, key)
+        self.problems.append(Problem(self.name, line, toml.dotted(key), message, outside=outside))
+
+
+def plan(location: str) -> Plan:
+    """Return what the file or directory asks for. Raises `PipelinesError` with all that is wrong."""
+    result, problems = looked_at(location)
+    mistakes = [problem for problem in problems if not problem.outside]
+    if result is None or mistakes:
+        raise PipelinesError("\n".join(map(str, mistakes or problems)))
+    return result
+
+
+def looked_at(location: str) -> tuple[Plan | None, list[Problem]]:
+    """Return what the file or directory asks for, `None` if that cannot be told, and all that is wrong, in order."""
+    storage, path = locate(location, name="FILE")
+    importable_here()
+    secrets, readings, files = Secrets(), [], []
+    for name in _files(storage, path, location):
+        reading = _Reading(name)
+        readings.append(reading)
+        parsed = _read(reading, storage, name, secrets)
+        if parsed is not None:
+            files.append((reading, parsed))
+    pipelines: dict[str, Planned] = {}
+    for reading, parsed in files:
+        _enter(reading, parsed, pipelines)
+    problems = [_masked(problem, secrets) for reading in readings for problem in sorted(reading.problems, key=_line)]
+    session = _session([(reading, parsed) for reading, parsed in files], problems)
+    if len(files) < len(readings):
+        return None, problems
+    outside = tuple(problem for problem in problems if problem.outside)
+    drain = max((parse_duration(parsed.drain, name="drain") for _, parsed in files), default=0.0)
+    hung_after = max((parse_duration(parsed.hungAfter, name="hungAfter") for _, parsed in files), default=0.0)
+    names = tuple(reading.name for reading in readings)
+    return Plan(names, pipelines, session.master, session.config, drain, hung_after, secrets, outside), problems
+
+
+def _line(problem: Problem) -> int:
+    return problem.line
+
+
+def _masked(problem: Problem, secrets: Secrets) -> Problem:
+    message = secrets.masked(problem.message)
+    return Problem(problem.file, problem.line, problem.key, message, outside=problem.outside)
+
+
+def _files(storage: Storage, path: str, location: str) -> list[str]:
+    """Return the files at a location; `PipelinesError` if there are none."""
+    entry = entry_at(storage, path)
+    if entry is None:
+        msg = f"{location}: there is no such file or directory; penstock init DIR writes a first one"
+        raise PipelinesError(msg)
+    if not entry.is_directory:
+        return [path]
+    names = sorted(name for name in storage.names(path) if name.endswith(_ENDING) and name[0] not in "._")
+    if not names:
+        msg = f"{location}: the directory has no file *{_ENDING}; penstock init DIR writes a first one"
+        raise PipelinesError(msg)
+    return [f"{path}/{name}" for name in names]
+
+
+def _read(reading: _Reading, storage: Storage, path: str, secrets: Secrets) -> model.File | None:
+    """Return a file by its types, or note what is wrong with it."""
+    try:
+        text = storage.read(path).decode()
+    except UnicodeDecodeError as error:
+        reading.problems.append(Problem(reading.name, 1, "", f"not UTF-8 at byte {error.start}: expected TOML"))
+        return None
+    except StorageError as error:
+        reading.problems.append(Problem(reading.name, 0, "", error.message))
+        return None
+    try:
+        values = toml.values(text)
+    except NotTomlError as error:
+        reading.problems.append(Problem(reading.name, error.line, "", f"not TOML: {error}"))
+        return None
+    reading.at = toml.lines(text)
+    values, failures = resolved(values, secrets)
+    parsed, mistakes = model.checked(values)
+    for key, message in failures + mistakes:
+        reading.problem(key, message)
+    if parsed is not None and not parsed.pipelines:
+        reading.problem(("pipelines",), "there is none: expected [pipelines.NAME] with a source and a sink")
+    return None if reading.problems else parsed
+
+
+def _session(files: list[tuple[_Reading, model.File]], problems: list[Problem]) -> model.Spark:
+    """Return the settings of the one session; two files may not differ in one."""
+    masters = {parsed.spark.master: reading for reading, parsed in files if parsed.spark.master is not None}
+    config: dict[str, str] = {}
+    for reading, parsed in files:
+        for name, value in parsed.spark.config.items():
+            if config.setdefault(name, value) != value:
+                line = toml.line_of(reading.at, ("spark", "config", name))
+                message = f"another file has {config[name]!r}: all pipelines run in one Spark"
+                problems.append(Problem(reading.name, line, f"spark.config.{name}", message))
+    if len(masters) > 1:
+        reading = list(masters.values())[-1]
+        line = toml.line_of(reading.at, ("spark", "master"))
+        problems.append(
+            Problem(reading.name, line, "spark.master", "another file has another one: all run in one Spark")
+        )
+    return model.Spark(master=next(iter(masters), None), config=config)
+
+
+def _enter(reading: _Reading, parsed: model.File, pipelines: dict[str, Planned]) -> None:
+    """Enter the pipelines of a file that can be started, and note what is wrong with the others."""
+    for name, pipeline in parsed.pipelines.items():
+        key: Key = ("pipelines", name)
+        if name in pipelines:
+            reading.problem(key, f"{pipelines[name].file} has a pipeline of this name, too; give it another one")
+            continue
+        count = len(reading.problems)
+        request = _request(reading, key, pipeline)
+        mistaken = any(not problem.outside for problem in reading.problems[count:])
+        if request is None or mistaken:
+            continue
+        twin = next((other for other in pipelines.values() if _checkpoint(other.request) == _checkpoint(request)), None)
+        if twin is not None:
+            same = f"pipeline {twin.name!r} has the same checkpoint, {_checkpoint(request)!r}"
+            message = f"{same}; give one of them another sink, or a checkpoint"
+            reading.problem((*key, "checkpoint" if pipeline.checkpoint else "sink"), message)
+            continue
+        schedule = Schedule(pipeline.schedule.watch or False, pipeline.schedule.cron, pipeline.schedule.timeZone)
+        pipelines[name] = Planned(name, request, schedule, _retrying(pipeline.retry, schedule), reading.name)
+
+
+def _retrying(retry: model.Retry, schedule: Schedule) -> Retrying:
+    attempts = retry.attempts or (_ATTEMPTS_ONCE if schedule.once else None)
+    return Retrying(parse_duration(retry.first, name="first"), parse_duration(retry.most, name="most"), attempts)
+
+
+def _checkpoint(request: Request) -> str:
+    """Return where a pipeline has its checkpoint, as it is really called."""
+    storage, path = locate(request.checkpoint or f"{request.dst}/{STATE_DIRECTORY}/checkpoint", name="checkpoint")
+    return storage.resolve(path)
+
+
+def _request(reading: _Reading, key: Key, pipeline: model.Pipeline) -> Request | None:
+    """Return the ingest that a pipeline is, `None` if its options cannot be put together."""
+    paths = pipeline.source.path if isinstance(pipeline.source.path, list) else [pipeline.source.path]
+    if not paths:
+        reading.problem((*key, "source", "path"), "expected a path or several, found none")
+        return None
+    sides = (("source", SOURCE, pipeline.source), ("sink", SINK, pipeline.sink))
+    texts = {
+        side: {name: _text(value) for name, value in (options.model_extra or {}).items()} for side, _, options in sides
+    }
+    refused = [
+        (side, name, message)
+        for side, table, options in sides
+        for name, message in _refused(side, table, texts[side], paths[0] if side == "source" else pipeline.sink.path)
+    ]
+    for side, name, message in refused:
+        reading.problem((*key, side, name) if name else (*key, side), message)
+    if refused:
+        return None
+    source, sink = several(paths, texts["source"]), texts["sink"]
+    if pipeline.source.schema_ is not None:
+        source["schema"] = pipeline.source.schema_
+    if not _has_schema(reading, key, paths[0], source):
+        return None
+    try:
+        sink.setdefault("format", same_format(source, flag="sink.format"))
+        if pipeline.transform is not None:
+            load_transform(pipeline.transform, name="transform")
+    except OptionError as error:
+        reading.problem((*key, "transform") if "transform" in error.message else (*key, "sink"), error.message)
+        return None
+    request = Request(paths[0], pipeline.sink.path, source, sink, pipeline.transform, pipeline.checkpoint)
+    _look(reading, key, request)
+    return request
+
+
+def _has_schema(reading: _Reading, key: Key, path: str, source: dict[str, str]) -> bool:
+    """Tell whether a source says its columns, or need not."""
+    given = {name: text for name, text in source.items() if name != "schema"}
+    options = parse(SOURCE, given | {"path": path}, what="source")
+    needed = options["emit"] == "records" and options["format"] not in VALUES
+    if needed and "schema" not in source:
+        message = (
+            f"schema is needed for format={options['format']}, such as schema = 'id bigint, name string' or 'infer'"
+        )
+        reading.problem((*key, "source"), message)
+        return False
+    return True
+
+
+def _refused(side: str, table: tuple[Option, ...], options: dict[str, str], path: str) -> Iterator[tuple[str, str]]:
+    """Yield what is wrong with options, each by its name; at last, if none is wrong alone, what is wrong with all together."""
+    alone = [(name, _refusal(side, table, {name: text, "path": path})) for name, text in options.items()]
+    wrong = [(name, message) for name, message in alone if message is not None]
+    together = None if wrong else _refusal(side, table, options | {"path": path})
+    yield from wrong
+    if together is not None:
+        yield "", together
+
+
+def _refusal(side: str, table: tuple[Option, ...], options: dict[str, str]) -> str | None:
+    """Return what is wrong with options of a table, `None` for nothing."""
+    try:
+        parse(table, options, what=side)
+    except OptionError as error:
+        return error.message
+    return None
+
+
+def _look(reading: _Reading, key: Key, request: Request) -> None:
+    """Note what the ingest itself says of the request, without Spark; nothing is made."""
+    from penstock.ingestion.job import check
+
+    sides: dict[str, Any] = {"source": request.source, "sink": request.sink, "transform": request.transform}
+    try:
+        check(request.src, request.dst, **sides, checkpoint=request.checkpoint, make=False)
+    except PenstockError as error:
+        outside = isinstance(error, StorageError) or isinstance(error.__cause__, (StorageError, NotThere))
+        reading.problem(key, error.message, outside=outside)
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,90 @@
+"""References in a file of pipelines: `${NAME}` stands for the environment, `${file:PATH}` for what a file holds.
+
+`${NAME:-text}` has what counts where the variable is not set, and `$${` stands for `${` itself. What came out of a file is a secret:
+no message and no log has it. Options that take a reference of their own (`env:NAME`, `file:PATH`) are left as they are: what they name
+never comes into Spark's plan, and that is the better way where there is one.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from penstock.errors import PenstockError
+from penstock.storage import locate
+
+if TYPE_CHECKING:
+    from penstock.cli.run.toml import Key
+
+_REFERENCE = re.compile(r"\$(\$\{)|\$\{([^{}]*)\}")
+_NAME = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?", re.DOTALL)
+_FILE = "file:"
+_SHORTEST_SECRET = 4  # characters: a shorter one would have half of a message masked
+
+
+class NotResolvedError(Exception):
+    """A reference leads nowhere; the text says why."""
+
+
+@dataclass
+class Secrets:
+    """What files held that were referred to: to be kept out of everything that is told."""
+
+    texts: set[str] = field(default_factory=set)
+
+    def masked(self, text: str) -> str:
+        """Return text with `***` for each secret in it."""
+        for secret in sorted(self.texts, key=len, reverse=True):
+            text = text.replace(secret, "***")
+        return text
+
+
+def resolved(value: Any, secrets: Secrets, key: Key = ()) -> tuple[Any, list[tuple[Key, str]]]:  # noqa: ANN401 - whatever TOML has
+    """Return a value with all references in it resolved, and the keys of those that lead nowhere, with the reason."""
+    if isinstance(value, str):
+        try:
+            return _REFERENCE.sub(lambda match: _of(match, secrets), value), []
+        except NotResolvedError as error:
+            return value, [(key, str(error))]
+    if not isinstance(value, (dict, list)):
+        return value, []
+    entries = value.items() if isinstance(value, dict) else enumerate(value)
+    pairs = [(name, *resolved(inner, secrets, (*key, name))) for name, inner in entries]
+    failures = [failure for _, _, inner in pairs for failure in inner]
+    if isinstance(value, dict):
+        return {name: inner for name, inner, _ in pairs}, failures
+    return [inner for _, inner, _ in pairs], failures
+
+
+def _of(match: re.Match[str], secrets: Secrets) -> str:
+    if match[1]:
+        return "${"
+    reference = match[2]
+    if reference.startswith(_FILE):
+        return _of_file(reference.removeprefix(_FILE), secrets)
+    named = _NAME.fullmatch(reference)
+    if named is None:
+        msg = f"${{{reference}}} is no reference: expected ${{NAME}}, ${{NAME:-text}} or ${{file:PATH}}; ${{ itself is written $${{"
+        raise NotResolvedError(msg)
+    text: str | None = os.environ.get(named[1], named[2])  # without `:-` the group is None
+    if text is None:
+        msg = f"${{{reference}}}: the environment has no {named[1]}; set it, or say what counts without it: ${{{named[1]}:-text}}"
+        raise NotResolvedError(msg)
+    return text
+
+
+def _of_file(path: str, secrets: Secrets) -> str:
+    try:
+        storage, location = locate(path, name="${file:PATH}")
+        text = storage.read(location).decode().rstrip("\r\n")
+    except UnicodeDecodeError as error:
+        msg = f"${{file:{path}}}: the file is not UTF-8 text"
+        raise NotResolvedError(msg) from error
+    except PenstockError as error:
+        msg = f"${{file:{path}}}: {error.message}"
+        raise NotResolvedError(msg) from error
+    if len(text) >= _SHORTEST_SECRET:
+        secrets.texts.add(text)
+    return text

@@ -1,0 +1,109 @@
+"""The newest values of each query, in memory: written by who measures, read by who tells."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from penstock import clock
+from penstock.clock import SECOND_NS
+from penstock.metrics.names import BY_NAME
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    Key = tuple[str, str]  # a measure and the value of its label, "" where it has none
+
+
+@dataclass
+class Subject:
+    """What is measured: a pipeline, a query, or a query of a pipeline."""
+
+    pipeline: str = ""
+    query: str = ""
+    values: dict[Key, float] = field(default_factory=dict)
+
+
+class Meter:
+    """The values, by who they are of. Any thread may call; nothing waits but for the length of a copy."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._subjects: dict[str, Subject] = {}
+        self._listeners: list[Callable[[str, str, Mapping[str, float]], None]] = []
+
+    def pipeline(self, name: str, query: str = "") -> None:
+        """Have a pipeline measured, from now on as this query of Spark's, if it has one."""
+        with self._lock:
+            subject = self._subjects.setdefault(f"pipeline {name}", Subject(name))
+            subject.query = query or subject.query
+
+    def forget(self, name: str) -> None:
+        """Tell no more of a pipeline or a query."""
+        with self._lock:
+            self._subjects.pop(f"pipeline {name}", None)
+            self._subjects.pop(f"query {name}", None)
+
+    def set(self, name: str, values: Mapping[str, float | None], label: str = "") -> None:
+        """Take in values of a pipeline or a query, by measure; `None`: there is none any more."""
+        self._enter(name, {(measure, label): value for measure, value in values.items()}, adds=False)
+
+    def add(self, name: str, values: Mapping[str, float], label: str = "") -> None:
+        """Count up."""
+        self._enter(name, {(measure, label): value for measure, value in values.items()}, adds=True)
+
+    def labelled(self, name: str, measure: str, values: Mapping[str, float], *, adds: bool = False) -> None:
+        """Take in values of one measure by its label."""
+        self._enter(name, {(measure, label): value for label, value in values.items()}, adds=adds)
+
+    def beat(self, name: str) -> None:
+        """Note that it gets on."""
+        self.set(name, {"heartbeat_timestamp_seconds": clock.now_ns() / SECOND_NS})
+
+    def is_pipeline(self, query: str) -> bool:
+        """Tell whether a query is that of a pipeline, which is measured as such."""
+        with self._lock:
+            return any(subject.query == query and subject.pipeline for subject in self._subjects.values())
+
+    def heartbeat(self, name: str) -> float | None:
+        """Return when it was last seen to get on, in seconds since the epoch."""
+        with self._lock:
+            return self._of(name).values.get(("heartbeat_timestamp_seconds", ""))
+
+    def subjects(self) -> Iterator[Subject]:
+        """Yield who is measured, with the values of this moment."""
+        with self._lock:
+            subjects = [Subject(each.pipeline, each.query, dict(each.values)) for each in self._subjects.values()]
+        yield from subjects
+
+    def on_batch(self, listener: Callable[[str, str, Mapping[str, float]], None]) -> None:
+        """Have a function called with pipeline, query and the seconds of its phases, for each batch that ended."""
+        self._listeners.append(listener)
+
+    def batch(self, query: str, phases: Mapping[str, float]) -> None:
+        """Take in a batch that ended, with the seconds of its phases."""
+        self.add(query, {"batches": 1})
+        self.labelled(query, "phase_seconds", phases, adds=True)
+        self.beat(query)
+        with self._lock:
+            pipeline = self._of(query).pipeline
+        for listener in self._listeners:
+            listener(pipeline, query, phases)
+
+    def _of(self, name: str) -> Subject:
+        """Return the subject of a pipeline, or of a query, which may be that of a pipeline; the lock is held."""
+        if (subject := self._subjects.get(f"pipeline {name}")) is not None:
+            return subject
+        of_pipeline = (subject for subject in self._subjects.values() if subject.query == name)
+        return next(of_pipeline, None) or self._subjects.setdefault(f"query {name}", Subject(query=name))
+
+    def _enter(self, name: str, values: Mapping[Key, float | None], *, adds: bool) -> None:
+        assert all(measure in BY_NAME for measure, _ in values)  # noqa: S101 - the table has every name, once
+        with self._lock:
+            known = self._of(name).values
+            for key, value in values.items():
+                if value is None:
+                    known.pop(key, None)
+                else:
+                    known[key] = known.get(key, 0.0) + value if adds else value

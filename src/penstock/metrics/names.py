@@ -1,0 +1,53 @@
+"""Every number that is told, once: its name, whether it only grows, what it means, and its labels beside `pipeline` and `query`.
+
+The same names hold for ingests, for pipelines and for queries of Spark's with our source or sink, in Prometheus and in OpenTelemetry.
+What a query does not have (a sink of another kind) is not told at all: 0 would be a statement.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+PREFIX = "penstock_"
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A number: `grows` for a counter; `label`: what it is told apart by, beside the query. Times are seconds since the epoch."""
+
+    name: str
+    meaning: str
+    grows: bool = False
+    label: str | None = None
+
+
+MEASURES = (
+    Measure("input_files", "Files planned since the checkpoint began.", grows=True),
+    Measure("input_bytes", "Bytes planned since the checkpoint began.", grows=True),
+    Measure("left_files", "Files that are known and not planned yet, at the last plan."),
+    Measure("left_bytes", "Bytes of these."),
+    Measure("oldest_left_timestamp_seconds", "Modification time of the oldest of these; not told where there are none."),
+    Measure("late_files", "Files that came too late and were not read."),
+    Measure("accepted_files", "Late files that a person has accepted and that wait for their batch."),
+    Measure("held_files", "Files held back: they changed too recently."),
+    Measure("future_files", "Files whose time has not come."),
+    Measure("rows", "Rows committed since the sink began.", grows=True),
+    Measure("output_files", "Files finished since the sink began.", grows=True),
+    Measure("output_bytes", "Bytes of these.", grows=True),
+    Measure("aside", "Set aside since the sink began: bad records, bad files, changed files.", grows=True, label="kind"),
+    Measure("open_parts", "Parts that are committed in part and not finished."),
+    Measure("open_rows", "Rows of these, which no reader sees yet."),
+    Measure("open_since_timestamp_seconds", "When the oldest of them was opened; not told where there are none."),
+    Measure("batch", "Number of the last batch that was committed; -1 for none."),
+    Measure("batch_timestamp_seconds", "When a batch was last seen to be committed."),
+    Measure("batches", "Batches that ended while this was watching.", grows=True),
+    Measure("phase_seconds", "Time of these batches, by Spark's phases; triggerExecution is all of them.", grows=True, label="phase"),
+    Measure("heartbeat_timestamp_seconds", "When the query was last seen to get on: a batch, a task, or a look that found nothing."),
+    Measure("phase", "1 for what the pipeline does, 0 for what it does not.", label="phase"),
+    Measure("failures", "Failures in a row, up to now."),
+    Measure("errors", "Failures since this command started, by the code of the error.", grows=True, label="code"),
+    Measure("retries", "Tries after a failure since this command started.", grows=True),
+    Measure("fenced", "Times that another driver took the sink over.", grows=True),
+    Measure("calls", "Asynchronous calls, by what became of them.", grows=True, label="outcome"),
+)  # fmt: skip
+BY_NAME = {measure.name: measure for measure in MEASURES}

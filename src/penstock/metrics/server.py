@@ -1,0 +1,108 @@
+"""What answers monitors: `/metrics` for Prometheus, `/health` and `/ready` for whoever starts and restarts us.
+
+`/health` is 503 when something hangs: it has not been seen to get on for longer than it may take. A pipeline that fails and is tried
+again is healthy; to start the process anew would not help it. `/ready` is 503 until each has looked at its input once, and again while
+all end.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from socketserver import ThreadingMixIn
+from typing import TYPE_CHECKING, Any
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
+
+from penstock.errors import OptionError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from penstock.metrics.meter import Meter
+
+_LOOPBACK = "127.0.0.1"
+_PORT_MAX = 65535
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether all is well, and what is to be said of it; `facts` hold no secrets, since anybody may ask."""
+
+    ok: bool = True
+    facts: dict[str, Any] = field(default_factory=dict)
+
+
+def _well() -> Verdict:
+    return Verdict()
+
+
+def address(text: str, *, name: str) -> tuple[str, int]:
+    """Return host and port of `HOST:PORT`; without a host it is the loopback. `OptionError` for anything else."""
+    host, colon, port = text.rpartition(":")
+    if not colon or not port.isascii() or not port.isdigit() or int(port) > _PORT_MAX:
+        msg = f"{name}={text!r}: expected HOST:PORT, or :PORT for this machine alone, such as :9108 or 0.0.0.0:9108"
+        raise OptionError(msg)
+    return host.strip("[]") or _LOOPBACK, int(port)
+
+
+class _Server(ThreadingMixIn, WSGIServer):
+    daemon_threads = True
+
+
+class _Silent(WSGIRequestHandler):
+    timeout = 10  # who connects and says nothing keeps a thread no longer
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002, ANN401 - as the base has it
+        """Say nothing of a scrape."""
+
+
+@contextmanager
+def serving(
+    text: str,
+    meter: Meter,
+    *,
+    name: str = "metrics",
+    health: Callable[[], Verdict] = _well,
+    ready: Callable[[], Verdict] = _well,
+) -> Iterator[str]:
+    """Answer at an address for the length of the block; yield what it is. `OptionError` where it cannot be had."""
+    host, port = address(text, name=name)
+    try:
+        server = make_server(host, port, _application(meter, health, ready), _Server, _Silent)
+    except OSError as error:
+        msg = f"{name}={text!r}: {host}:{port} cannot be had: {error.strerror or error}; end who has it, or choose another port"
+        raise OptionError(msg) from error
+    thread = threading.Thread(target=server.serve_forever, name="penstock-metrics", daemon=True)
+    thread.start()
+    try:
+        yield f"http://{host}:{server.server_port}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def _application(
+    meter: Meter, health: Callable[[], Verdict], ready: Callable[[], Verdict]
+) -> Callable[..., Iterable[bytes]]:
+    from penstock.metrics import prometheus  # it needs prometheus-client, which a verdict does not
+
+    metrics = prometheus.application(meter)
+    verdicts = {"/health": health, "/ready": ready}
+
+    def answer(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        path = environ.get("PATH_INFO", "/")
+        if path == "/metrics":
+            return metrics(environ, start_response)
+        if path in verdicts and environ.get("REQUEST_METHOD") in {"GET", "HEAD"}:
+            verdict = verdicts[path]()
+            start_response(
+                "200 OK" if verdict.ok else "503 Service Unavailable", [("Content-Type", "application/json")]
+            )
+            return [json.dumps({"ok": verdict.ok, **verdict.facts}).encode()]
+        start_response("404 Not Found", [("Content-Type", "text/plain")])
+        return [b"expected /metrics, /health or /ready\n"]
+
+    return answer

@@ -1,0 +1,247 @@
+"""What a monitor is told of the queries of a session: by Spark's listener, the offsets, the ledgers, and the tasks that end.
+
+Nothing here stands in the way of a batch: a listener hears of it when it is over, and whatever it cannot have is left out.
+
+*Idle or hung.* A query that finds nothing says so every ten seconds, and one that ends a batch says that; a batch of an hour says nothing
+meanwhile, and is told from one that hangs by the tasks that end. So a heartbeat is any of the three, and a query has none for as long as a
+single task takes, and no longer.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import threading
+from contextlib import ExitStack, suppress
+from typing import TYPE_CHECKING, Any
+from weakref import ref
+
+from pyspark.sql.streaming.listener import StreamingQueryListener
+
+from penstock.arguments import named
+from penstock.clock import SECOND_NS
+from penstock.errors import PenstockError
+from penstock.ingestion.late import counts
+from penstock.metrics.meter import Meter
+from penstock.metrics.server import serving
+from penstock.options import SINK, parse
+from penstock.session.connect import require_driver, require_session
+from penstock.sink.sink import Sink
+from penstock.storage import locate
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.listener import (
+        QueryIdleEvent,
+        QueryProgressEvent,
+        QueryStartedEvent,
+        QueryTerminatedEvent,
+    )
+
+    from penstock.sink.ledger import State
+
+_log = logging.getLogger("penstock.metrics")
+_PULSE_SECONDS = 5.0
+_PROPERTIES = ("rows", "calls", "retries", "timeouts", "failed", "rejected", "cached", "shared", "carried")
+
+
+class MeasuringListener(StreamingQueryListener):
+    """Takes into a meter what Spark tells of queries with our source or sink; of those of pipelines the rest is measured elsewhere."""
+
+    def __init__(self, spark: SparkSession, meter: Meter) -> None:
+        self._session = ref(spark)
+        self._meter = meter
+        self._sinks: dict[str, tuple[Any, Any] | None] = {}
+        self._ours: set[str] = set()
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 - Spark's name
+        """Do nothing."""
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802 - Spark's name
+        """Take in a batch: its phases, what its offset says of the input, what the ledger says of the output."""
+        try:
+            self._measure(event.progress)
+        except Exception:  # noqa: BLE001 - a number that cannot be had is no reason to disturb a query
+            _log.debug("a batch could not be measured", exc_info=True)
+
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802 - Spark's name
+        """Note that it is there."""
+        if self._is_measured(str(event.id)):
+            self._meter.beat(str(event.id))
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802 - Spark's name
+        """Tell no more of it, unless it is a pipeline's."""
+        query = str(event.id)
+        self._sinks.pop(query, None)
+        self._ours.discard(query)
+        self._meter.forget(query)
+
+    def _is_measured(self, query: str) -> bool:
+        return query in self._ours or self._meter.is_pipeline(query)
+
+    def _measure(self, progress: Any) -> None:  # noqa: ANN401 - PySpark's
+        query = str(progress.id)
+        if not self._meter.is_pipeline(query):
+            read, written = self._read(progress), self._written(query)
+            if not read and not written:
+                return
+            self._ours.add(query)
+            self._meter.set(query, read | written | {"batch": progress.batchId})
+        self._meter.batch(query, {phase: ms / 1000 for phase, ms in progress.durationMs.items()})
+        calls = sys.modules.get("penstock.spark.calls")  # where nobody imported it, nothing is called
+        made = calls.counts_of(query) if calls else None
+        if made is not None:
+            self._meter.labelled(query, "calls", {name: getattr(made, name, 0) for name in _PROPERTIES})
+
+    def _read(self, progress: Any) -> dict[str, float | None]:  # noqa: ANN401 - PySpark's
+        """Return what our sources of a query say of the input; several are added up."""
+        sums: dict[str, float | None] = {}
+        for source in progress.sources:
+            with suppress(ValueError, TypeError):
+                offset = json.loads(source.endOffset)
+                if isinstance(offset, dict) and {"read", "left", "sum"} <= offset.keys():
+                    for name, value in of_offset(offset).items():
+                        sums[name] = value if sums.get(name) is None else (sums[name] or 0) + (value or 0)
+        return sums
+
+    def _written(self, query: str) -> dict[str, float | None]:
+        """Return what the ledger of our sink says of the output, nothing for a sink of another kind."""
+        if query not in self._sinks:
+            self._sinks[query] = self._place(query)
+        place = self._sinks[query]
+        if place is None:
+            return {}
+        (storage, root), named_sink = place
+        with suppress(PenstockError):
+            head = Sink(storage, root, parse(SINK, {"path": root}, what="sink"), named_sink).ledger.head()
+            return of_ledger(head) if query in head.batches else {}
+        return {}
+
+    def _place(self, query: str) -> tuple[Any, Any] | None:
+        """Return where our sink writes, and its id, from Spark's plan: the listener is told of neither."""
+        spark = self._session()
+        active = spark.streams.get(query) if spark is not None else None
+        if active is None:
+            return None
+        with suppress(Exception):  # of a sink of another kind there is none
+            options = active._jsq.streamingQuery().logicalPlan().writeOptions()  # noqa: SLF001 - has no other name
+            given = {name: options.get(name) for name in ("path", "sinkId", "sinkid")}
+            texts = {name: str(value.get()) for name, value in given.items() if value.isDefined()}
+            return locate(texts["path"]), texts.get("sinkId") or texts.get("sinkid") or query
+        return None
+
+
+def of_offset(offset: Mapping[str, Any]) -> dict[str, float | None]:
+    """Return what an offset of our source says of the input, by measure."""
+    (files, size), (left_files, left_size) = offset["read"], offset["left"]
+    oldest_ns = offset.get("oldest")
+    return {
+        "input_files": files,
+        "input_bytes": size,
+        "left_files": left_files,
+        "left_bytes": left_size,
+        "oldest_left_timestamp_seconds": None if oldest_ns is None else oldest_ns / SECOND_NS,
+        **counts(offset),
+    }
+
+
+def of_ledger(head: State) -> dict[str, float | None]:
+    """Return what the last record of a ledger says of the output, by measure."""
+    parts = [part for part in head.open if not part.is_aside]
+    opened_ns = min((part.opened_ns for part in parts), default=None)
+    return {
+        "rows": head.total_rows,
+        "output_files": head.total_files - head.aside.parts,
+        "output_bytes": head.total_bytes - head.aside.bytes,
+        "open_parts": len(parts),
+        "open_rows": sum(part.rows for part in parts),
+        "open_since_timestamp_seconds": None if opened_ns is None else opened_ns / SECOND_NS,
+    }
+
+
+class Pulse:
+    """Beats for queries whose tasks end, every few seconds, in a thread of its own."""
+
+    def __init__(self, spark: SparkSession, meter: Meter) -> None:
+        self._spark = spark
+        self._meter = meter
+        self._ended: dict[str, int] = {}
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="penstock-pulse", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """End it."""
+        self._end.set()
+        self._thread.join(_PULSE_SECONDS)
+
+    def _run(self) -> None:
+        while not self._end.wait(_PULSE_SECONDS):
+            with suppress(Exception):  # its JVM may be gone; then nothing beats
+                for query in self._spark.streams.active:
+                    self._look(str(query.id), str(query.runId))
+
+    def _look(self, query: str, run: str) -> None:
+        tracker = self._spark.sparkContext.statusTracker()
+        jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(run)[-2:]]
+        stages = [tracker.getStageInfo(stage) for job in jobs if job is not None for stage in job.stageIds]
+        ended = sum(stage.numCompletedTasks + stage.stageId for stage in stages if stage is not None)
+        if self._ended.get(run, 0) != ended:
+            self._ended[run] = ended
+            if self._meter.heartbeat(query) is not None:
+                self._meter.beat(query)
+
+
+class Served:
+    """Metrics that are served, at `url`, until `close`; a context manager."""
+
+    def __init__(self, around: ExitStack, url: str, meter: Meter) -> None:
+        self._around = around
+        self.url = url
+        self.meter = meter
+
+    def close(self) -> None:
+        """Serve them no more."""
+        self._around.close()
+
+    def __enter__(self) -> Served:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        """Close."""
+        self.close()
+
+
+def measure(spark: SparkSession, meter: Meter) -> ExitStack:
+    """Have a meter take in the queries of a session until what is returned is closed."""
+    around = ExitStack()
+    listener = MeasuringListener(spark, meter)
+    spark.streams.addListener(listener)
+    pulse = Pulse(spark, meter)
+    around.callback(_take_off, spark, listener)
+    around.callback(pulse.close)
+    return around
+
+
+def _take_off(spark: SparkSession, listener: StreamingQueryListener) -> None:
+    with suppress(Exception):  # its JVM may be gone
+        spark.streams.removeListener(listener)
+
+
+@named
+def serve_metrics(spark: SparkSession, address: str = ":9108") -> Served:
+    """Serve metrics of the session's queries that read or write with penstock, for Prometheus, at `http://address/metrics`.
+
+    `address` is `HOST:PORT`; without a host only this machine is answered. What is returned is closed to end it. `/health` and `/ready`
+    answer, too. Raises `OptionError` for an address that cannot be had, `DependencyError` without prometheus-client.
+    """
+    require_session(spark, "serve_metrics")
+    require_driver(spark, "serve_metrics")
+    meter = Meter()
+    with ExitStack() as around:
+        url = around.enter_context(serving(address, meter, name="address"))
+        around.enter_context(measure(spark, meter))
+        return Served(around.pop_all(), url, meter)

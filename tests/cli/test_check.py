@@ -1,0 +1,287 @@
+"""Files of pipelines: what is wrong with them is told with file, line and key, all of it, and without Spark."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from penstock.cli.run import model, toml
+from penstock.cli.run import plan as plans
+from penstock.cli.run.references import Secrets, resolved
+from penstock.errors import PipelinesError
+from penstock.options import SINK, SOURCE
+from tests.support.follows import follows
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.cli.conftest import Said
+
+GOOD = """\
+drain = "5s"
+
+[pipelines.logs]
+source = { path = "in" }
+sink = { path = "out", rollRows = 3, growing = false }
+schedule = { watch = "2s" }
+"""
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the working directory, in which there is an input."""
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.txt").write_text("a\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setenv("PYTHONPATH", os.environ.get("PYTHONPATH", ""))
+    return tmp_path
+
+
+def pipeline(more: str = "", source: str = "", sink: str = "") -> str:
+    """Return a file whose pipeline is right but for what is added to it, at lines 2 (source), 3 (sink) and from 4 on."""
+    return f'[pipelines.p]\nsource = {{ path = "in"{source} }}\nsink = {{ path = "out"{sink} }}\n{more}'
+
+
+def problems(place: Path, text: str, name: str = "p.toml") -> list[tuple[int, str, str]]:
+    """Return what is wrong with a file: line, key, message."""
+    (place / name).write_text(text)
+    _, wrong = plans.looked_at(name)
+    return [(problem.line, problem.key, problem.message) for problem in wrong]
+
+
+MISTAKES = {
+    "no toml": ("[pipelines.p\n", 1, "", "not TOML"),
+    "a value without end": (pipeline('transform = "x\n'), 4, "", "not TOML"),
+    "twice the same": (pipeline('transform = "a:b"\ntransform = "a:b"\n'), 5, "", "not TOML"),
+    "nothing": ("", 1, "pipelines", "there is none"),
+    "an unknown table": ("[pipeline.p]\n", 1, "pipeline", "did you mean 'pipelines'?"),
+    "an unknown key": (pipeline('schedul = "once"\n'), 4, "pipelines.p.schedul", "did you mean 'schedule'?"),
+    "no source": ('[pipelines.p]\nsink = { path = "out" }\n', 1, "pipelines.p.source", "missing"),
+    "no path": ('[pipelines.p]\nsource = { path = "in" }\n[pipelines.p.sink]\n', 3, "pipelines.p.sink.path", "missing"),
+    "a path of another type": ('[pipelines.p]\nsource.path = 3\nsink.path = "o"\n', 2, "pipelines.p.source.path", "found 3"),
+    "no paths": ('[pipelines.p]\nsource.path = []\nsink.path = "o"\n', 2, "pipelines.p.source.path", "found none"),
+    "an unknown option": (pipeline(sink=', rolSize = "1m"'), 3, "pipelines.p.sink.rolSize", "did you mean 'rollSize'?"),
+    "an option of the other side": (pipeline(source=", rollRows = 1"), 2, "pipelines.p.source.rollRows", "of the sink"),
+    "a bad value": (pipeline(source=', settle = "5"'), 2, "pipelines.p.source.settle", "is not a duration"),
+    "an option of a table": (pipeline(source=", settle = [1]"), 2, "pipelines.p.source.settle", "expected a valid string"),
+    "an option given twice": (pipeline(source=', settle = "5s", SETTLE = "5s"'), 2, "pipelines.p.source", "twice"),
+    "options that are not for an ingest": (
+        pipeline(sink=', checkpointLocation = "c"'), 1, "pipelines.p", "takes that from checkpoint"),
+    "no schema": (pipeline(source=', format = "json"'), 2, "pipelines.p.source", "schema is needed"),
+    "a bad schema": (pipeline(source=', format = "json", schema = "id bigger"'), 1, "pipelines.p", "bigger"),
+    "what cannot be written": (pipeline(source=', format = "binary"'), 3, "pipelines.p.sink", "sink.format is needed"),
+    "a template of no column": (pipeline(sink=', bucketBy = "{day}"'), 1, "pipelines.p", "day"),
+    "a transform that is not there": (pipeline('transform = "nothing:here"\n'), 4, "pipelines.p.transform", "nothing"),
+    "a transform that is none": (pipeline('transform = "here"\n'), 4, "pipelines.p.transform", "MODULE:FUNCTION"),
+    "a bad schedule": (pipeline('schedule = "hourly"\n'), 4, "pipelines.p.schedule", "cron = '5 * * * *'"),
+    "two schedules": (pipeline('[pipelines.p.schedule]\nwatch = true\ncron = "* * * * *"\n'), 4, "pipelines.p.schedule",
+                      "found watch, cron"),
+    "a bad interval": (pipeline('schedule = { watch = "5" }\n'), 4, "pipelines.p.schedule.watch", "is not a duration"),
+    "a bad cron": (pipeline('schedule = { cron = "61 * * * *" }\n'), 4, "pipelines.p.schedule.cron", "no schedule of cron"),
+    "a cron of no day": (pipeline('schedule = { cron = "0 0 30 2 *" }\n'), 4, "pipelines.p.schedule.cron", "no schedule of cron"),
+    "a bad zone": (pipeline('schedule = { cron = "1 * * * *", timeZone = "Mars" }\n'), 4, "pipelines.p.schedule.timeZone",
+                   "not a time zone"),
+    "no attempts": (pipeline("retry.attempts = 0\n"), 4, "pipelines.p.retry.attempts", "greater than or equal to 1"),
+    "a bad wait": (pipeline('retry.first = "soon"\n'), 4, "pipelines.p.retry.first", "is not a duration"),
+    "a bad drain": (f"drain = 5\n{pipeline()}", 1, "drain", "found 5"),
+    "a name that is none": ('[pipelines."a b"]\nsource.path = "in"\nsink.path = "o"\n', 1, "pipelines.a b", "no name"),
+    "a variable that is not set": (pipeline(source=', settle = "${NOT_SET_AT_ALL}"'), 2, "pipelines.p.source.settle",
+                                   "${NOT_SET_AT_ALL:-text}"),
+    "a file that is not there": (pipeline(source=', settle = "${file:no}"'), 2, "pipelines.p.source.settle", "no"),
+    "no reference": (pipeline(source=', settle = "${a b}"'), 2, "pipelines.p.source.settle", "is no reference"),
+    "an output in the input": ('[pipelines.p]\nsource.path = "in"\nsink.path = "in/out"\n', 1, "pipelines.p", "lies in SRC"),
+    "a key below a long value": (pipeline('retry = { attempts = 3 }\ntransform = """\na\n"""\nschedul = "once"\n'), 8,
+                                 "pipelines.p.schedul", "unknown key"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("mistake", list(MISTAKES))
+def test_every_mistake_is_told_with_its_line_and_key(place: Path, mistake: str) -> None:
+    """Whatever is wrong with a file: the line where it stands, the key it is about, and what was expected; and nothing is planned."""
+    text, line, key, words = MISTAKES[mistake]
+    wrong = problems(place, text)
+    assert [(at, name) for at, name, _ in wrong if words in _] == [(line, key)], wrong
+    with pytest.raises(PipelinesError, match=r"p\.toml"):
+        plans.plan("p.toml")
+    assert sorted(path.name for path in place.iterdir()) == ["in", "p.toml"]
+
+
+def test_all_mistakes_are_told_at_once(place: Path, penstock: Callable[..., Said]) -> None:
+    """Several mistakes of several pipelines are several lines, in the order of the file; --json has them one by one; it ends with 2."""
+    text = (
+        f'{GOOD}retry.attempts = 0\n[pipelines.b]\nsource.path = "in"\nsink.path = "o"\nsink.rollRows = "x"\nnot = 1\n'
+    )
+    (place / "p.toml").write_text(text)
+    said = penstock("check", "p.toml", "--json")
+    assert said.status == 2
+    assert [problem["line"] for problem in said.facts["problems"]] == [7, 12]
+    (place / "p.toml").write_text(text.replace("retry.attempts = 0\n", "").replace("not = 1\n", ""))
+    said = penstock("check", "p.toml")
+    assert (said.status, said.out.splitlines()[0]) == (2, "logs: in -> out, watch every 2s")
+    assert f"{place}/p.toml:10: pipelines.b.sink.rollRows: rollRows='x' is not a count" in said.out
+
+
+@follows("PST-800")
+def test_a_file_with_mistakes_starts_nothing_and_says_how_to_go_on(place: Path, penstock: Callable[..., Said]) -> None:
+    """`run` refuses a file with mistakes with all of them; where each is mended, `check` has nothing more to say."""
+    (place / "p.toml").write_text(pipeline("one = 1\ntwo = 2\nthree = 3\nfour = 4\n"))
+    said = penstock("run", "p.toml")
+    assert (said.status, said.err.count("unknown key")) == (2, 4)
+    assert not (place / "out").exists()
+    (place / "p.toml").write_text(pipeline())
+    assert penstock("check", "p.toml").status == 0
+
+
+def test_what_is_outside_is_no_mistake(place: Path, penstock: Callable[..., Said]) -> None:
+    """An input that is not there yet is told by `check`, with 1, and does not keep the file from being run."""
+    (place / "p.toml").write_text(GOOD.replace('"in"', '"not-yet"'))
+    said = penstock("check", "p.toml", "--json")
+    assert (said.status, said.facts["problems"][0]["outside"]) == (1, True)
+    assert list(plans.plan("p.toml").pipelines) == ["logs"]
+
+
+def test_two_pipelines_with_one_checkpoint(place: Path) -> None:
+    """Two pipelines into one output would be one query with two inputs: refused, but for a checkpoint of its own."""
+    twin = '[pipelines.twin]\nsource.path = "in"\nsink.path = "./x/../out/"\n'
+    assert problems(place, GOOD + twin)[0][:2] == (9, "pipelines.twin.sink")
+    assert problems(place, f'{GOOD}{twin}checkpoint = "apart"\n') == []
+
+
+def test_a_directory_is_all_its_files(place: Path) -> None:
+    """The pipelines of every *.toml of a directory are run together; hidden and other files are none; names are unique over all."""
+    (place / "d").mkdir()
+    (place / "d" / ".hidden.toml").write_text("nonsense")
+    (place / "d" / "notes.txt").write_text("nonsense")
+    (place / "d" / "a.toml").write_text(GOOD)
+    (place / "d" / "b.toml").write_text(GOOD.replace("logs", "more").replace('"out"', '"out2"').replace('"5s"', '"9s"'))
+    plan = plans.plan("d")
+    assert (sorted(plan.pipelines), plan.drain, len(plan.files)) == (["logs", "more"], 9.0, 2)
+    (place / "d" / "c.toml").write_text(GOOD.replace('"out"', '"out3"'))
+    with pytest.raises(PipelinesError, match=r"c\.toml:3: pipelines\.logs: .*a\.toml has a pipeline of this name"):
+        plans.plan("d")
+    with pytest.raises(PipelinesError, match=r"has no file \*\.toml"):
+        plans.plan("in")
+    with pytest.raises(PipelinesError, match="penstock init DIR"):
+        plans.plan("nowhere.toml")
+
+
+def test_two_files_have_one_spark(place: Path) -> None:
+    """Settings of Spark that two files have differently are refused: all pipelines run in one session."""
+    (place / "d").mkdir()
+    for name, master in (("a", "local[1]"), ("b", "local[2]")):
+        session = f'[spark]\nmaster = "{master}"\nconfig = {{ "spark.driver.memory" = "{name}" }}\n'
+        text = GOOD.replace("logs", name).replace('"out"', f'"{name}"')
+        (place / "d" / f"{name}.toml").write_text(text + session)
+    with pytest.raises(PipelinesError, match="all pipelines run in one Spark") as raised:
+        plans.plan("d")
+    assert "b.toml:9: spark.config.spark.driver.memory" in raised.value.message
+
+
+def test_references(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`${NAME}`, `${NAME:-text}`, `${file:PATH}` and `$${` stand for what they say, in any text of a file, and nothing else does."""
+    (place / "token").write_text("s3cr3t-token\n")
+    monkeypatch.setenv("WHERE", "in")
+    secrets = Secrets()
+    given = {
+        "a": "${WHERE}/x",
+        "b": ["${NONE:-}", "$${WHERE}", 3],
+        "c": "${file:token}",
+        "d": "a$b{c}$",
+        "e": "${NONE:-a:b}",
+    }
+    expected = {"a": "in/x", "b": ["", "${WHERE}", 3], "c": "s3cr3t-token", "d": "a$b{c}$", "e": "a:b"}
+    assert resolved(given, secrets) == (expected, [])
+    assert secrets.masked("it is s3cr3t-token!") == "it is ***!"
+
+
+def test_secrets_are_told_by_no_message(place: Path) -> None:
+    """What came out of a file is in no message, though the option that has it is refused with its value."""
+    (place / "token").write_text("s3cr3t-token")
+    [(_, _, message)] = problems(place, pipeline(source=', settle = "${file:token}"'))
+    assert "s3cr3t" not in message
+    assert "***" in message
+
+
+def test_a_plan_is_that_of_the_file(place: Path) -> None:
+    """Paths, options, schedule and retries of a file are those of the ingest; numbers and flags are the options' text."""
+    [planned] = _planned(place, GOOD)
+    assert planned.request.sink == {"rollRows": "3", "growing": "false", "format": "text"}
+    assert (planned.schedule.watch, planned.schedule.once, planned.retrying.attempts) == ("2s", False, None)
+    several = GOOD.replace('path = "in"', 'path = ["in", "in/a.txt"]').replace('schedule = { watch = "2s" }\n', "")
+    [planned] = _planned(place, several)
+    assert json.loads(planned.request.source["paths"]) == ["in/a.txt"]
+    assert (planned.schedule.once, planned.retrying.attempts) == (True, 5)
+
+
+def _planned(place: Path, text: str) -> list[plans.Planned]:
+    (place / "p.toml").write_text(text)
+    return list(plans.plan("p.toml").pipelines.values())
+
+
+def test_waits_grow_to_their_bound() -> None:
+    """Waits double from the first to the most; a pipeline with attempts is given up behind the last of them."""
+    waits = plans.Retrying(1.0, 10.0, 6)
+    assert [waits.wait(failures) for failures in range(1, 7)] == [1.0, 2.0, 4.0, 8.0, 10.0, None]
+    assert plans.Retrying(1.0, 10.0).wait(10_000) == 10.0
+
+
+def test_lines_of_keys() -> None:
+    """Keys of dotted names, inline tables, lists and texts of many lines stand where their statement begins."""
+    text = '# a\n[a]\nb = 1\nc.d = { e = [\n 1,\n 2 ] }\n\n[[f]]\ng = """\n[x]\n"""\n[h."i.j"]\nk = 1 # [l]\n'
+    at = toml.lines(text)
+    assert {toml.dotted(key): line for key, line in at.items() if len(key) > 1 and key[-1] != "d"} == {
+        "a.b": 3, "a.c": 4, "a.c.d.e": 4, "a.c.d.e.0": 4, "a.c.d.e.1": 4, "f.0": 8, "f.0.g": 9, "h.i.j": 12, "h.i.j.k": 13,
+    }  # fmt: skip
+    assert toml.line_of(at, ("a", "missing")) == 2
+    assert toml.line_of(at, ("missing",)) == 1
+
+
+def test_the_schema_for_editors_has_every_option(penstock: Callable[..., Said]) -> None:
+    """The JSON schema is that of the types, with every option of source and sink, its meaning and default, and no other."""
+    schema = penstock("check", "--schema", "--json").facts
+    assert schema == model.json_schema()
+    for name, table in (("Source", SOURCE), ("Sink", SINK)):
+        properties = schema["$defs"][name]["properties"]
+        assert set(properties) == {option.name for option in table} | ({"schema"} if name == "Source" else set())
+        assert all("description" in described for described in properties.values())
+
+
+def test_a_first_file_of_a_look_at_a_directory(place: Path, penstock: Callable[..., Said]) -> None:
+    """`init` writes a file that `check` finds well, with format and columns of what is there; it never replaces one."""
+    (place / "ev ents").mkdir()
+    (place / "ev ents" / "a.json").write_text('{"id": 1, "t": "2026-01-01T00:00:00Z", "${x}": "y"}\n')
+    said = penstock("init", "ev ents", "--file", "p.toml", "--json")
+    assert (said.status, said.facts["file"]) == (0, str(place / "p.toml"))
+    [planned] = plans.plan("p.toml").pipelines.values()
+    assert planned.name == "ev-ents"
+    assert planned.request.source["format"] == "json"
+    assert "id bigint" in planned.request.source["schema"]
+    assert "${x}" in planned.request.source["schema"]
+    before = (place / "p.toml").read_text()
+    again = penstock("init", "ev ents", "--file", "p.toml")
+    assert (again.status, (place / "p.toml").read_text()) == (2, before)
+    assert penstock("init", "in", "--file", "-").out.startswith("# penstock check")
+    assert penstock("init", "nowhere").status == 2
+
+
+def test_a_look_takes_no_spark_and_little_time(place: Path) -> None:
+    """`check` of fifty pipelines neither imports PySpark nor starts Java, and most of its second is Python's start."""
+    text = "".join(
+        GOOD.replace('drain = "5s"\n', "").replace("logs", f"p{n}").replace('"out"', f'"out{n}"') for n in range(50)
+    )
+    (place / "p.toml").write_text(text)
+    code = (
+        "import sys, time; from penstock.cli.run import plan; begin = time.process_time(); plan.plan('p.toml'); "
+        "print(time.process_time() - begin, 'pyspark' in sys.modules)"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    seconds, spark = ended.stdout.split()
+    assert spark == "False"
+    assert float(seconds) < 5

@@ -1,0 +1,503 @@
+"""`penstock run`: pipelines side by side, each with its own schedule and failures; reloaded, drained, and held by one command."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from dataclasses import replace
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from penstock.cli.run import plan as plans
+from penstock.cli.run.fleet import Fleet, Locks
+from penstock.cli.run.logs import Journal, JsonLines, Lines, logged
+from penstock.cli.run.references import Secrets
+from penstock.cli.run.runner import is_final, next_ns
+from penstock.cli.run.status import Phase, Status
+from penstock.clock import SECOND_NS
+from penstock.errors import (
+    DamagedState,
+    Fenced,
+    Locked,
+    NotThere,
+    OptionError,
+    PenstockError,
+    SchemaChanged,
+    StorageError,
+)
+from penstock.ingestion.job import Ingested
+from tests.support.wait import wait_for
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from penstock.cli.run.plan import Planned
+
+NOTHING = Ingested(-1, 0, 0, 0, 0, 0, 0, 0, 0, query="q")
+
+
+class Ingests:
+    """Stands for `penstock.ingest`: what each pipeline meets is scripted by the test, by name."""
+
+    def __init__(self) -> None:
+        self.scripts: dict[str, list[BaseException | None]] = {}
+        self.calls: list[str] = []
+        self.active: set[str] = set()
+        self.clashes: list[str] = []
+        self.state: dict[str, Ingested] = {}
+
+    def __call__(self, planned: Planned, progress: Callable[[Ingested], None]) -> Ingested:
+        name = planned.name
+        self.calls.append(name)
+        if name in self.active:
+            self.clashes.append(name)
+        self.active.add(name)
+        try:
+            script = self.scripts.get(name, [])
+            outcome = script.pop(0) if script else None
+            progress(self.state.setdefault(name, NOTHING))
+            if outcome is not None:
+                raise outcome
+            while planned.schedule.watch:
+                progress(self.state[name])
+                time.sleep(0.005)
+        except KeyboardInterrupt:  # as `penstock.ingest`, which tells how far it came
+            progress(self.state[name])
+            raise
+        finally:
+            self.active.discard(name)
+        return self.state[name]
+
+    def commit(self, name: str, *, waiting: bool = False) -> None:
+        """Have the ingest of a pipeline commit a batch."""
+        before = self.state[name]
+        self.state[name] = replace(before, batch=before.batch + 1, rows=before.rows + 10, waiting=waiting)
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "in").mkdir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    return tmp_path
+
+
+@pytest.fixture
+def ingests() -> Ingests:
+    return Ingests()
+
+
+def text(*names: str, schedule: str = "watch", retry: str = "first = '10ms', most = '20ms'", drain: str = "5s") -> str:
+    """Return a file with these pipelines."""
+    head = f'drain = "{drain}"\n'
+    return head + "".join(
+        f'[pipelines.{name}]\nsource.path = "in"\nsink.path = "out-{name}"\nschedule = "{schedule}"\nretry = {{ {retry} }}\n'
+        for name in names
+    )
+
+
+@pytest.fixture
+def start(place: Path, ingests: Ingests) -> Iterator[Callable[..., Fleet]]:
+    """Start the pipelines of a text; all have ended behind the test."""
+    fleets: list[Fleet] = []
+
+    def started(content: str) -> Fleet:
+        (place / "p.toml").write_text(content)
+        fleets.append(Fleet("p.toml", plans.plan("p.toml"), ingests, [Journal()]))
+        fleets[-1].start()
+        return fleets[-1]
+
+    yield started
+    for fleet in fleets:
+        fleet.stop(0)
+        assert fleet.join(5) == []
+
+
+def ticked(fleet: Fleet) -> bool:
+    fleet.tick()
+    return True
+
+
+def phases(fleet: Fleet) -> dict[str, Phase]:
+    return {status.name: status.phase for status in fleet.statuses}
+
+
+def status_of(fleet: Fleet, name: str) -> Status:
+    return next(status for status in fleet.statuses if status.name == name)
+
+
+def test_one_fails_and_the_others_go_on(start: Callable[..., Fleet], ingests: Ingests) -> None:
+    """A pipeline that fails again and again is tried again and again, with waits between; its neighbour notices nothing."""
+    ingests.scripts["bad"] = [StorageError("the disk is away")] * 1000
+    fleet = start(text("bad", "good"))
+    wait_for(lambda: status_of(fleet, "bad").failures > 5, "failures", 10)
+    bad = status_of(fleet, "bad")
+    assert (bad.error, bad.error_code) == ("the disk is away", "PST-500")
+    assert ingests.calls.count("good") == 1
+    assert status_of(fleet, "good").phase == Phase.RUNNING
+
+
+def test_it_goes_on_where_it_is_well_again(start: Callable[..., Fleet], ingests: Ingests) -> None:
+    """Behind a failure the next batch that is committed makes the pipeline one that never failed, but for the count of retries."""
+    ingests.scripts["p"] = [StorageError("away"), RuntimeError("of a kind\nthat nobody knows"), None]
+    fleet = start(text("p"))
+    wait_for(lambda: ingests.calls.count("p") == 3 and "p" in ingests.active, "a third try", 10)
+    assert (status_of(fleet, "p").error, status_of(fleet, "p").failures) == (
+        "RuntimeError: of a kind that nobody knows",
+        2,
+    )
+    ingests.commit("p")
+    wait_for(lambda: not status_of(fleet, "p").failures, "a good batch", 10)
+    assert (status_of(fleet, "p").error, status_of(fleet, "p").retries) == (None, 2)
+
+
+@pytest.mark.parametrize(
+    "error", [Fenced("x"), DamagedState("x"), SchemaChanged("x"), OptionError("x")], ids=lambda error: error.code
+)
+def test_what_no_time_mends_is_given_up(start: Callable[..., Fleet], ingests: Ingests, error: PenstockError) -> None:
+    """What would fail the same way, what a person has to look at, and a pipeline that somebody else runs are not tried again."""
+    ingests.scripts["p"] = [error]
+    fleet = start(text("p"))
+    wait_for(lambda: fleet.over, "the end", 10)
+    status = status_of(fleet, "p")
+    assert (status.phase, status.error_code, ingests.calls) == (Phase.FAILED, error.code, ["p"])
+    assert status.fenced == isinstance(error, Fenced)
+
+
+def test_an_input_that_is_not_there_may_come() -> None:
+    """An option that names what is not there yet is no mistake for ever; the same error of another cause is one."""
+    error = OptionError("SRC does not exist")
+    assert is_final(error)
+    error.__cause__ = NotThere("x")
+    assert not is_final(error)
+
+
+def test_one_that_runs_once_is_done_or_given_up(start: Callable[..., Fleet], ingests: Ingests) -> None:
+    """A pipeline that runs once ends when it is in; one that fails is tried as often as the file says."""
+    ingests.scripts["bad"] = [StorageError("x")] * 10
+    fleet = start(text("good", "bad", schedule="once", retry="first = '1ms', attempts = 3"))
+    wait_for(lambda: fleet.over, "the end", 10)
+    assert phases(fleet) == {"good": Phase.DONE, "bad": Phase.FAILED}
+    assert (ingests.calls.count("good"), ingests.calls.count("bad")) == (1, 3)
+
+
+def test_a_stop_waits_for_the_batch_under_way(start: Callable[..., Fleet], ingests: Ingests) -> None:
+    """A pipeline in the middle of a batch is stopped behind it, and one that waits for input at once."""
+    fleet = start(text("busy", "idle"))
+    wait_for(lambda: len(ingests.active) == 2, "both", 10)
+    ingests.commit("idle", waiting=True)
+    fleet.stop(60)
+    wait_for(lambda: phases(fleet)["idle"] == Phase.STOPPED, "the idle one", 10)
+    time.sleep(0.1)
+    assert phases(fleet)["busy"] == Phase.DRAINING
+    ingests.commit("busy")
+    wait_for(lambda: fleet.over, "the busy one", 10)
+    state = status_of(fleet, "busy").state
+    assert state is not None
+    assert (state.batch, state.rows) == (0, 10)
+
+
+def test_a_stop_is_bounded(start: Callable[..., Fleet], ingests: Ingests) -> None:
+    """A batch that does not end is broken off when the bound is over; who has not ended then is named."""
+    fleet = start(text("slow"))
+    wait_for(lambda: ingests.active, "it", 10)
+    begin = time.monotonic()
+    fleet.stop(0.3)
+    assert fleet.join(0.05) == ["slow"]
+    assert fleet.join(10) == []
+    assert 0.25 < time.monotonic() - begin < 5
+
+
+def test_a_stop_ends_waits(start: Callable[..., Fleet], ingests: Ingests) -> None:
+    """Neither a back-off of an hour nor the time of cron keeps a stop waiting."""
+    ingests.scripts["bad"] = [StorageError("x")]
+    content = text("bad", retry="first = '1h', most = '1h'") + text("later").partition("\n")[2].replace(
+        '"watch"', "{ cron = '0 0 1 1 *' }"
+    )
+    fleet = start(content)
+    wait_for(lambda: phases(fleet) == {"bad": Phase.BACKING_OFF, "later": Phase.WAITING}, "both", 10)
+    assert status_of(fleet, "later").next_ns > time.time_ns()
+    fleet.stop(3600)
+    assert fleet.join(5) == []
+    assert ingests.calls == ["bad"]
+
+
+def test_a_reload_leaves_alone_what_is_unchanged(
+    start: Callable[..., Fleet], ingests: Ingests, place: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A changed file stops what changed or is gone behind its batch, starts what is new, and the rest runs on in its first run."""
+    fleet = start(text("same", "changes", "goes"))
+    wait_for(lambda: len(ingests.active) == 3, "all", 10)
+    content = text("same", "new") + text("changes").partition("\n")[2].replace("out-changes", "elsewhere")
+    (place / "p.toml").write_text(content)
+    with Locks() as locks, caplog.at_level(logging.INFO, "penstock"):
+        assert fleet.reload(locks)
+    assert "3 pipelines, 2 of them new or changed, 1 gone" in caplog.text
+    wait_for(lambda: "new" in ingests.active, "the new one", 10)
+    fleet.tick()
+    assert phases(fleet)["changes"] == Phase.DRAINING
+    ingests.commit("changes")
+    ingests.commit("goes")
+    wait_for(lambda: ticked(fleet) and ingests.calls.count("changes") == 2, "the changed one", 10)
+    wait_for(lambda: ticked(fleet) and set(phases(fleet)) == {"same", "changes", "new"}, "the end of one", 10)
+    assert (ingests.calls.count("same"), ingests.clashes) == (1, [])
+
+
+def test_a_reload_of_a_bad_file_changes_nothing(
+    start: Callable[..., Fleet], ingests: Ingests, place: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A file with a mistake, or none at all, is told with its line, and everything runs on."""
+    fleet = start(text("p"))
+    wait_for(lambda: ingests.active, "it", 10)
+    with Locks() as locks:
+        (place / "p.toml").write_text(text("p", "q") + "nonsense = 1\n")
+        assert not fleet.reload(locks)
+        (place / "p.toml").unlink()
+        assert not fleet.reload(locks)
+    assert "nothing is changed" in caplog.text
+    assert "p.toml:12: pipelines.q.nonsense: unknown key" in caplog.text
+    assert ingests.active == {"p"}
+
+
+def test_a_reload_tries_again_what_was_given_up(start: Callable[..., Fleet], ingests: Ingests) -> None:
+    """A pipeline that was given up is started by a reload though the file has it unchanged: its cause was mended elsewhere."""
+    ingests.scripts["p"] = [DamagedState("restore it")]
+    fleet = start(text("p", "q"))
+    wait_for(lambda: phases(fleet)["p"] == Phase.FAILED, "the failure", 10)
+    with Locks() as locks:
+        assert fleet.reload(locks)
+    wait_for(lambda: ticked(fleet) and ingests.active == {"p", "q"}, "both", 10)
+    assert ingests.calls.count("q") == 1
+
+
+def test_a_second_command_says_so(place: Path) -> None:
+    """A file that is run is held; a second command with it, or with its directory, is refused before it starts anything."""
+    (place / "p.toml").write_text(text("p"))
+    path = str(place / "p.toml")
+    with Locks() as first:
+        first.take([path])
+        first.take([path])
+        with Locks() as second, pytest.raises(Locked, match="is run by another penstock run"):
+            second.take([path])
+        (place / "p.toml").unlink()
+        (place / "p.toml").write_text(text("p"))
+        first.take([path])  # as a reload does
+        with Locks() as second, pytest.raises(Locked):
+            second.take([path])
+    with Locks() as second:
+        second.take([path])
+
+
+@pytest.mark.parametrize(
+    ("cron", "zone", "now", "due"),
+    [
+        ("5 * * * *", "UTC", "2026-01-01T00:05:00", "2026-01-01T01:05:00"),
+        ("30 2 * * *", "Europe/Berlin", "2026-01-01T00:00:00", "2026-01-01T01:30:00"),
+        ("30 2 * * *", "Europe/Berlin", "2026-03-28T12:00:00", "2026-03-29T01:00:00"),  # 02:30 is not there that night
+        ("30 2 * * *", "Europe/Berlin", "2026-10-24T12:00:00", "2026-10-25T00:30:00"),  # and twice in this one
+        ("0 0 29 2 *", "UTC", "2026-01-01T00:00:00", "2028-02-29T00:00:00"),
+    ],
+)
+def test_times_of_cron(cron: str, zone: str, now: str, due: str) -> None:
+    """Times are those of the zone, also where clocks are put forward and back; the same minute is not due twice."""
+    at = datetime.fromisoformat(now).replace(tzinfo=timezone.utc)
+    following = next_ns(cron, zone, round(at.timestamp()) * SECOND_NS)
+    assert datetime.fromtimestamp(following / SECOND_NS, timezone.utc).isoformat()[:19] == due
+
+
+def test_logs_have_pipeline_query_and_batch(start: Callable[..., Fleet], ingests: Ingests) -> None:
+    """Each line of JSON says of which pipeline, query and batch it is, and no secret; lines for people have no control character."""
+    written: list[str] = []
+    with logged(written.append, Secrets({"hunter2"}), as_json=True):
+        fleet = start(text("p"))
+        wait_for(lambda: ingests.active, "it", 10)
+        ingests.commit("p")
+        wait_for(lambda: written, "a line", 10)
+        logging.getLogger("penstock.ingest").warning("the password is %s", "hunter2")
+        fleet.stop(0)
+        fleet.join(5)
+    entries = [json.loads(line) for line in written]
+    batch = entries[0]
+    assert (batch["pipeline"], batch["query"], batch["batch"], batch["rows"], batch["level"]) == (
+        "p",
+        "q",
+        0,
+        10,
+        "info",
+    )
+    assert "the password is ***" in [entry["message"] for entry in entries]
+    record = logging.LogRecord("penstock.run", logging.WARNING, "", 0, "a\x1b[31m\nb", None, None)
+    assert [line.partition("Z ")[2] for line in Lines().format(record).splitlines()] == [
+        "warning: a\\x1b[31m",
+        "warning: b",
+    ]
+    assert "\n" not in JsonLines().format(record)
+
+
+spark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.xdist_group("command")]
+
+
+class TestProcess:
+    pytestmark = spark
+
+    def test_three_pipelines_with_a_bad_one(self, place: Path, running: Callable[[], Running]) -> None:
+        """Three pipelines in one process, killed and started again: every row is there once, the bad one goes on when its input comes.
+
+        A reload adds one, a second command with the file is refused, and SIGTERM ends all within the bound, with 0.
+        """
+        content = text("a", "b", "bad", drain="20s").replace(
+            'source.path = "in"', 'source = { path = "in", settle = "0s" }'
+        )
+        (place / "p.toml").write_text(
+            content.replace(
+                'path = "in", settle = "0s" }\nsink.path = "out-bad"', 'path = "come" }\nsink.path = "out-bad"'
+            )
+        )
+        put(place / "in" / "0.txt", "one\ntwo\n")
+        command = running()
+        command.until(lambda: lines(place / "out-a" / "_penstock") and ready(command, "a", "b"), "both")
+        os.killpg(command.process.pid, signal.SIGKILL)
+        command.process.wait()
+        put(place / "in" / "1.txt", "three\n")
+        command = running()
+        command.until(lambda: command.last("a", "rows") == command.last("b", "rows") == 3, "three rows")
+        again = subprocess.run(
+            [sys.executable, "-m", "penstock.cli", "run", "p.toml"],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+        assert (again.returncode, "run by another penstock run" in again.stderr) == (1, True)
+        assert any("does not exist" in entry["message"] for entry in command.entries)
+        (place / "come").mkdir()
+        put(place / "come" / "0.txt", "came\n")
+        command.until(lambda: command.last("bad", "rows") == 1, "what came")
+        more = text("more", schedule="once").partition("\n")[2]
+        (place / "p.toml").write_text((place / "p.toml").read_text() + more)
+        command.process.send_signal(signal.SIGHUP)
+        command.until(
+            lambda: "done" in [e["message"] for e in command.entries if e.get("pipeline") == "more"], "the new one"
+        )
+        command.process.send_signal(signal.SIGTERM)
+        assert command.process.wait(timeout=60) == 0
+        for name, source in (("a", "in"), ("b", "in"), ("more", "in"), ("bad", "come")):
+            verified = subprocess.run(
+                [sys.executable, "-m", "penstock.cli", "verify", f"out-{name}", "--source", source],
+                capture_output=True, text=True, check=False, timeout=60,
+            )  # fmt: skip
+            assert verified.returncode == 0, verified.stdout + verified.stderr
+        assert lines(place / "out-a") == lines(place / "out-b") == lines(place / "out-more") == ["one", "three", "two"]
+
+    def test_metrics_are_what_the_ledgers_say(self, place: Path, running: Callable[..., Running]) -> None:
+        """A scrape of a command that runs has the numbers of each ledger, by pipeline; it is healthy and ready."""
+        pytest.importorskip("prometheus_client")
+        content = text("a", "b").replace('source.path = "in"', 'source = { path = "in", settle = "0s" }')
+        (place / "p.toml").write_text(content)
+        put(place / "in" / "0.txt", "one\ntwo\n")
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        command = running("--metrics", f":{port}")
+        command.until(lambda: ready(command, "a", "b"), "both")
+        command.until(lambda: scrape(port, "metrics").count("penstock_batches_total{") == 2, "what Spark tells")
+        samples = scrape(port, "metrics")
+        for name in ("a", "b"):
+            ledger = subprocess.run(
+                [sys.executable, "-m", "penstock.cli", "status", f"out-{name}", "--json"],
+                capture_output=True, text=True, check=True, timeout=60,
+            )  # fmt: skip
+            [sink] = json.loads(ledger.stdout)["sinks"]
+            rows = re.search(rf'penstock_rows_total{{pipeline="{name}",query="[^"]+"}} (.+)', samples)
+            assert rows is not None, samples
+            assert float(rows[1]) == sink["rows"] == 2
+            phases = re.findall(
+                rf'penstock_phase_seconds_total{{phase="(\w+)",pipeline="{name}"|penstock_phase_seconds_total{{pipeline="{name}",query="[^"]+",phase="(\w+)"',
+                samples,
+            )
+            assert "addBatch" in {name for pair in phases for name in pair}
+        assert json.loads(scrape(port, "ready"))["ok"]
+        assert json.loads(scrape(port, "health"))["pipelines"].keys() == {"a", "b"}
+        command.process.send_signal(signal.SIGTERM)
+        assert command.process.wait(timeout=60) == 0
+
+
+def scrape(port: int, path: str) -> str:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/{path}", timeout=10) as response:
+        return str(response.read().decode())
+
+
+def put(path: Path, content: str) -> None:
+    path.write_text(content)
+    os.utime(path, (path.stat().st_mtime - 60,) * 2)
+
+
+def lines(directory: Path) -> list[str]:
+    return sorted(
+        line
+        for path in directory.rglob("*")
+        if path.suffix in {".txt", ".part", ".pack"}
+        for line in path.read_bytes().decode(errors="replace").splitlines()
+    )
+
+
+def ready(command: Running, *names: str) -> bool:
+    return all(command.last(name, "rows") == 2 for name in names)
+
+
+class Running:
+    """`penstock run p.toml --json` in a process of its own, and what it has logged so far."""
+
+    def __init__(self, place: Path, *options: str) -> None:
+        arguments = [sys.executable, "-m", "penstock.cli", "run", "p.toml", "--json", *options]
+        self.process = subprocess.Popen(arguments, cwd=place, stdout=subprocess.PIPE, text=True, start_new_session=True)
+        self.entries: list[dict[str, Any]] = []
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def end(self) -> None:
+        if self.process.poll() is None:
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+        self._reader.join(10)
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.entries.append(json.loads(line))
+
+    def last(self, pipeline: str, field: str) -> Any:
+        values = [entry[field] for entry in self.entries if entry.get("pipeline") == pipeline and field in entry]
+        return values[-1] if values else None
+
+    def until(self, condition: Callable[[], object], what: str) -> None:
+        wait_for(lambda: condition() or self.process.poll() is not None, what, 120)
+        assert self.process.poll() is None, self.entries[-5:]
+
+
+@pytest.fixture
+def running(place: Path) -> Iterator[Callable[..., Running]]:
+    """Start the command; what still runs is killed behind the test."""
+    commands: list[Running] = []
+
+    def start(*options: str) -> Running:
+        commands.append(Running(place, *options))
+        return commands[-1]
+
+    yield start
+    for command in commands:
+        command.end()

@@ -1,0 +1,282 @@
+"""What monitors are told: the same names everywhere, in formats that others' readers take, without waiting for anything."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+import threading
+import time
+import urllib.error
+import urllib.request
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+from prometheus_client import CONTENT_TYPE_LATEST
+from prometheus_client.parser import text_string_to_metric_families
+
+from penstock.cli.run.measured import Checks, Measuring
+from penstock.cli.run.status import Phase, Status, Told
+from penstock.clock import SECOND_NS
+from penstock.errors import Fenced, OptionError, StorageError
+from penstock.ingestion.job import Ingested
+from penstock.metrics.meter import Meter
+from penstock.metrics.names import MEASURES, PREFIX
+from penstock.metrics.server import address, serving
+from tests.docs.markdown import DOCS
+
+if TYPE_CHECKING:
+    from penstock.cli.run.fleet import Fleet
+
+STATE = Ingested(
+    3, 5, 500, 2, 20, 70, 4, 40, 6, query="q-1", open_parts=1, open_since_ns=7 * SECOND_NS, aside_records=9
+)
+
+
+def get(url: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(url, timeout=10) as response:  # noqa: S310 - an address of this test
+            return response.status, response.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
+def scraped(text: str) -> dict[tuple[str, ...], float]:
+    """Return the samples of a scrape, as Prometheus' own parser reads it: name and labels in order -> value."""
+    return {
+        (sample.name, *(value for _, value in sorted(sample.labels.items()))): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+def told(meter: Meter, name: str = "logs") -> Told:
+    watcher = Measuring(meter)
+    first = Status(name)
+    watcher.changed(first, first)
+    return Told((watcher,), first)
+
+
+def test_a_scrape_has_what_a_pipeline_says() -> None:
+    """Prometheus' own parser reads a scrape, counters and gauges as such, with what the ingest counted; what there is not is not told."""
+    meter = Meter()
+    pipeline = told(meter)
+    pipeline.progress(STATE)
+    pipeline.phase(Phase.RUNNING)
+    meter.batch("q-1", {"addBatch": 0.5, "triggerExecution": 0.75})
+    meter.batch("q-1", {"addBatch": 0.25, "triggerExecution": 0.5})
+    with serving("127.0.0.1:0", meter) as url:
+        status, text = get(f"{url}/metrics")
+    samples = scraped(text)
+    assert status == 200
+    assert samples["penstock_rows_total", "logs", "q-1"] == 70
+    assert samples["penstock_left_files", "logs", "q-1"] == 2
+    assert samples["penstock_aside_total", "record", "logs", "q-1"] == 9
+    assert samples["penstock_phase_seconds_total", "addBatch", "logs", "q-1"] == 0.75
+    assert samples["penstock_batches_total", "logs", "q-1"] == 2
+    assert samples["penstock_phase", "running", "logs", "q-1"] == 1
+    assert samples["penstock_open_since_timestamp_seconds", "logs", "q-1"] == 7
+    assert not any(name[0] == "penstock_oldest_left_timestamp_seconds" for name in samples)
+    kinds = {family.name: family.type for family in text_string_to_metric_families(text)}
+    assert kinds["penstock_rows"] == "counter"
+    assert kinds["penstock_left_files"] == "gauge"
+
+
+def test_every_measure_has_its_name_in_the_documents() -> None:
+    """The page on monitoring has every name, as Prometheus tells it, with its meaning."""
+    page = (DOCS / "monitoring.md").read_text(encoding="utf-8")
+    for measure in MEASURES:
+        assert f"| `{PREFIX}{measure.name}{'_total' if measure.grows else ''}` |" in page, measure.name
+        assert measure.meaning.rstrip(".") in page, measure.name
+
+
+def test_failures_and_fences_are_counted() -> None:
+    """Failures count by code and go back to none when it is well; retries and fences of this command stay."""
+    meter = Meter()
+    pipeline = told(meter)
+    pipeline.failed(StorageError("x"), "x")
+    pipeline.retried()
+    pipeline.failed(Fenced("x"), "x")
+    pipeline.recovered()
+    [subject] = meter.subjects()
+    assert {key: subject.values[key] for key in subject.values if key[0] in {"errors", "failures", "retries", "fenced"}} == {
+        ("errors", "PST-500"): 1, ("errors", "PST-301"): 1, ("failures", ""): 0, ("retries", ""): 1, ("fenced", ""): 1,
+    }  # fmt: skip
+
+
+def test_hostile_names_stay_values() -> None:
+    """A label with quotes, line breaks and what looks like a sample is read back as the same text, and adds no sample."""
+    meter = Meter()
+    name = 'a"} 1\npenstock_rows_total{x="\\'
+    meter.set(name, {"rows": 1.0})
+    with serving(":0", meter) as url:
+        samples = scraped(get(f"{url}/metrics")[1])
+    assert samples == {("penstock_rows_total", "", name): 1.0}
+
+
+def test_a_pipeline_that_is_gone_is_told_no_more() -> None:
+    """Behind a reload that takes a pipeline away, or the end of a query, no value of it is left to be taken for a live one."""
+    meter = Meter()
+    watcher = Measuring(meter)
+    watcher.changed(Status("logs"), Status("logs", state=STATE))
+    meter.set("q-2", {"rows": 1.0})
+    watcher.gone("logs")
+    meter.forget("q-2")
+    assert list(meter.subjects()) == []
+
+
+def test_ports_that_are_taken() -> None:
+    """An address that somebody has, or that is none, is refused with what to do, before anything starts."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(OptionError, match="choose another port"), serving(f":{port}", Meter(), name="--metrics"):
+            pass
+
+
+@pytest.mark.parametrize("text", ["", "9108", ":", ":x", ":70000", "host:", ":-1", ":²"])
+def test_addresses_that_are_none(text: str) -> None:
+    """What is no address says what one looks like."""
+    with pytest.raises(OptionError, match="expected HOST:PORT"):
+        address(text, name="--metrics")
+
+
+def test_without_a_host_it_is_this_machine() -> None:
+    """An address without a host is answered on the loopback alone; IPv6 has its brackets."""
+    assert address(":9108", name="x") == ("127.0.0.1", 9108)
+    assert address("0.0.0.0:1", name="x") == ("0.0.0.0", 1)  # noqa: S104 - what a user may ask for
+    assert address("[::1]:1", name="x") == ("::1", 1)
+
+
+def write(meter: Meter) -> None:
+    for number in range(5000):
+        meter.set(f"p{number % 50}", {"rows": number})
+
+
+def test_scrapes_wait_for_nobody_and_nobody_for_them() -> None:
+    """While one client holds its connection open and says nothing, others are answered, and so are writers."""
+    meter = Meter()
+    for number in range(50):
+        told(meter, f"p{number}").progress(replace(STATE, query=f"q{number}"))
+    with serving("127.0.0.1:0", meter) as url, socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2]))):
+        get(f"{url}/metrics")
+        begin = time.process_time()
+        writer = threading.Thread(target=write, args=(meter,))
+        writer.start()
+        assert get(f"{url}/metrics")[0] == 200
+        writer.join()
+        used = time.process_time() - begin
+    assert used < 1
+
+
+def test_only_what_is_asked_for() -> None:
+    """Other paths are not found, and nothing but reading is answered."""
+    with serving("127.0.0.1:0", Meter()) as url:
+        assert get(f"{url}/")[0] == 404
+        assert get(f"{url}/health") == (200, '{"ok": true}')
+        request = urllib.request.Request(f"{url}/health", data=b"x", method="POST")  # noqa: S310 - an address of this test
+        with pytest.raises(urllib.error.HTTPError, match="404"):
+            urllib.request.urlopen(request, timeout=10)  # noqa: S310 - an address of this test
+        with urllib.request.urlopen(f"{url}/metrics", timeout=10) as response:  # noqa: S310 - an address of this test
+            assert response.headers["Content-Type"].partition(";")[0] == CONTENT_TYPE_LATEST.partition(";")[0]
+
+
+def fleet(*statuses: Status, stopping: bool = False) -> Fleet:
+    return cast("Fleet", SimpleNamespace(statuses=list(statuses), stopping=stopping))
+
+
+def test_hung_is_told_from_idle_and_from_failing() -> None:
+    """Who was not seen to get on for too long while it should hangs, and is named; who waits for cron, backs off or is done does not."""
+    meter = Meter()
+    checks = Checks(meter, hung_after=60.0)
+    names = {phase: f"p-{phase.value}" for phase in Phase}
+    for name in [*names.values(), "cron"]:
+        meter.pipeline(name)
+        meter.set(name, {"heartbeat_timestamp_seconds": 1.0})
+    statuses = [Status(name, phase=phase) for phase, name in names.items()]
+    checks.look_at(fleet(*statuses, Status("cron", phase=Phase.WAITING, next_ns=5)))
+    verdict = checks.health()
+    assert (verdict.ok, set(verdict.facts["hung"])) == (False, {"p-starting", "p-running", "p-waiting", "p-draining"})
+    for name in names.values():
+        meter.beat(name)
+    assert checks.health().ok
+
+
+def test_ready_is_when_all_have_looked() -> None:
+    """Not before the pipelines are there, not while one has not looked at its input, and not any more while all end."""
+    checks = Checks(Meter(), hung_after=60.0)
+    assert not checks.ready().ok
+    begun = [Status("a", ready=True), Status("cron", phase=Phase.WAITING, next_ns=5), Status("b", phase=Phase.FAILED)]
+    checks.look_at(fleet(*begun, Status("c")))
+    assert checks.ready().facts == {"waits_for": ["c"]}
+    checks.look_at(fleet(*begun))
+    assert checks.ready().ok
+    checks.look_at(fleet(*begun, stopping=True))
+    assert not checks.ready().ok
+
+
+def test_opentelemetry_has_the_same_names_and_a_span_a_batch() -> None:
+    """OpenTelemetry's own reader gets the values that Prometheus gets, and each batch is a span as long as the batch."""
+    pytest.importorskip("opentelemetry.sdk")
+    from opentelemetry.sdk.metrics import MeterProvider  # noqa: PLC0415 - an extra
+    from opentelemetry.sdk.metrics.export import InMemoryMetricReader  # noqa: PLC0415 - an extra
+    from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415 - an extra
+    from opentelemetry.sdk.trace.export import SimpleSpanProcessor  # noqa: PLC0415 - an extra
+    from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter  # noqa: PLC0415 - an extra
+
+    from penstock.metrics.telemetry import instrument  # noqa: PLC0415 - an extra
+
+    meter, reader, spans = Meter(), InMemoryMetricReader(), InMemorySpanExporter()
+    traces = TracerProvider()
+    traces.add_span_processor(SimpleSpanProcessor(spans))
+    instrument(meter, MeterProvider([reader]), traces)
+    told(meter).progress(STATE)
+    meter.batch("q-1", {"triggerExecution": 2.0})
+    data: Any = reader.get_metrics_data()
+    metrics = {metric.name: metric for metric in data.resource_metrics[0].scope_metrics[0].metrics}
+    [point] = metrics["penstock_rows"].data.data_points
+    assert (point.value, dict(point.attributes)) == (70, {"pipeline": "logs", "query": "q-1"})
+    assert set(metrics) <= {PREFIX + measure.name for measure in MEASURES}
+    [span] = cast("Any", spans.get_finished_spans())
+    assert (span.end_time - span.start_time, span.attributes["penstock.pipeline"]) == (2 * SECOND_NS, "logs")
+
+
+def queries() -> dict[str, list[str]]:
+    """Return every query of the dashboard and of the alert rules, by file."""
+    dashboard = json.loads((DOCS / "monitoring" / "grafana.json").read_text(encoding="utf-8"))
+    panels = [target["expr"] for panel in dashboard["panels"] for target in panel.get("targets", [])]
+    rules = (DOCS / "monitoring" / "alerts.yml").read_text(encoding="utf-8")
+    return {"grafana.json": panels, "alerts.yml": re.findall(r"^ +expr: (.+)$", rules, re.MULTILINE)}
+
+
+@pytest.mark.parametrize("file", ["grafana.json", "alerts.yml"])
+def test_dashboard_and_alerts_ask_for_what_is_told(file: str) -> None:
+    """Every query names measures that a scrape of a pipeline has, each as what it is: rates of counters alone, labels that are there."""
+    told_as = {f"{PREFIX}{measure.name}{'_total' if measure.grows else ''}": measure for measure in MEASURES}
+    asked = queries()[file]
+    assert len(asked) >= 8
+    for query in asked:
+        names = re.findall(r"\bpenstock_\w+", query)
+        assert names, query
+        assert set(names) <= told_as.keys(), query
+        assert query.count("(") == query.count(")"), query
+        for name, label in re.findall(r"(penstock_\w+)\{(\w+)=", query):
+            assert label in {"pipeline", "query", told_as[name].label}, query
+        for name in re.findall(r"(?:rate|increase)\((penstock_\w+)", query):
+            assert told_as[name].grows, query
+        for name in names:
+            counted = re.search(rf"(?:rate|increase)\({name}\b", query)
+            assert counted or not told_as[name].grows, query
+
+
+def test_alerts_say_why() -> None:
+    """Every rule has a name, a time, and a sentence of what to do."""
+    rules = (DOCS / "monitoring" / "alerts.yml").read_text(encoding="utf-8").split("- alert: ")[1:]
+    assert rules
+    for rule in rules:
+        assert re.search(r"^\w+\n", rule)
+        assert all(f"\n        {key}" in rule for key in ("expr:", "for:", "annotations:"))
+        assert re.search(r"description: .{30,}", rule)
