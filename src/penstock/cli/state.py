@@ -135,7 +135,7 @@ def _sink_facts(sink: Sink) -> dict[str, Any]:
         "bytes": head.total_bytes - head.aside.bytes,
         "aside": _aside_facts(sink, head),
         "owed_files": 0 if published else len(head.finished) + len(head.grown),
-        "growing": head.lengths,
+        "growing": dict(sink.lengths.all_of(head)),
         "null_columns": head.account.null_columns,
         "unknown_fields": head.account.unknown,
         "notes": head.account.told(),
@@ -182,7 +182,7 @@ def _file_facts(sink: Sink, files: Iterable[FinishedFile]) -> Iterator[dict[str,
 
 
 def _growing_facts(view: SinkView) -> Iterator[dict[str, Any]]:
-    for path, length in view.head.lengths.items():
+    for path, length in view.lengths.items():
         yield {"sink": view.sink.sink_id, "path": path, "bytes": length}
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from penstock.formats.account import Account
 from penstock.formats.aside import Tally
+from penstock.sink.ledger import Destination
 
 if TYPE_CHECKING:
     from penstock.sink.ledger import FinishedFile, Kind, OpenPart
@@ -53,11 +54,17 @@ class ClosedPart:
     digest: str
     arrow_bytes: int = 0
     attempt: int = 0
+    name: str = ""
+
+    @property
+    def place(self) -> Destination:
+        """Where its rows go."""
+        return Destination(self.bucket, self.name)
 
 
 @dataclass(frozen=True)
 class TaskResult:
-    """What a task did: `consumed` are the buckets of this writer whose earlier open part its parts continue.
+    """What a task did: `consumed` are the places of this writer whose earlier open part its parts continue.
 
     `rows` are those of the output; what was set aside beside them is counted in `aside`.
 
@@ -74,7 +81,7 @@ class TaskResult:
     writer: int
     closed: tuple[ClosedPart, ...] = ()
     open: tuple[OpenPart, ...] = ()
-    consumed: tuple[str, ...] = ()
+    consumed: tuple[Destination, ...] = ()
     rows: int = 0
     account: Account = field(default_factory=Account)
     aside: Tally = field(default_factory=Tally)

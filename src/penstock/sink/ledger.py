@@ -50,14 +50,15 @@ import re
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock import failpoints
-from penstock.errors import AlreadyThere, DamagedState, NotThere
+from penstock.errors import AlreadyThere, DamagedState, NotThere, TemplateError
 from penstock.formats.account import Account
 from penstock.formats.aside import Tally
 from penstock.formats.codecs import compress
 from penstock.query.records import checked, signed
+from penstock.sink.names import check_filled
 from penstock.storage import names_at
 
 if TYPE_CHECKING:
@@ -123,9 +124,19 @@ class Kind:
         return compress(header, self.compression) if header and self.compression != "none" else header
 
 
+class Destination(NamedTuple):
+    """Where rows go: a bucket, and the template of the names of one part there; `""` where `fileName` has no columns."""
+
+    bucket: str
+    name: str = ""
+
+
 @dataclass(frozen=True)
 class OpenPart:
-    """A part in progress. There is at most one for each (bucket, writer). Times are the committing driver's."""
+    """A part in progress. There is at most one for each (bucket, name, writer). Times are the committing driver's.
+
+    `name` is the template of its names, with the columns of `fileName` filled in; empty if that has none.
+    """
 
     bucket: str
     writer: int
@@ -138,6 +149,7 @@ class OpenPart:
     host: str = ""
     pid: int = 0
     attempt: int = 0
+    name: str = ""
 
     @property
     def is_aside(self) -> bool:
@@ -145,9 +157,14 @@ class OpenPart:
         return is_aside(self.bucket)
 
     @property
-    def key(self) -> tuple[str, int]:
+    def place(self) -> Destination:
+        """Where its rows go."""
+        return Destination(self.bucket, self.name)
+
+    @property
+    def key(self) -> tuple[str, str, int]:
         """Return what identifies the part among the open ones."""
-        return self.bucket, self.writer
+        return self.bucket, self.name, self.writer
 
     @property
     def rows(self) -> int:
@@ -162,7 +179,10 @@ class OpenPart:
 
 @dataclass(frozen=True)
 class FinishedFile:
-    """A part that is decided: visible under `path` (relative to the output) once it is published from `staged`."""
+    """A part that is decided: visible under `path` (relative to the output) once it is published from `staged`.
+
+    `name` is the template of its names that columns were filled in, as of an open part.
+    """
 
     path: str
     bucket: str
@@ -172,6 +192,7 @@ class FinishedFile:
     first_batch: int
     last_batch: int
     staged: str
+    name: str = ""
 
     @property
     def is_aside(self) -> bool:
@@ -196,12 +217,22 @@ class Growth:
 
 
 @dataclass(frozen=True)
+class LengthTable:
+    """A staged file that holds the lengths of so many growing files; see `lengths`."""
+
+    file: str
+    digest: str
+    files: int
+
+
+@dataclass(frozen=True)
 class State:
     """What one record says.
 
     `n` is its number, `write` the id of the attempt that put it, `parent` that of record n - 1. The totals are rows
     committed, files finished and their bytes since the sink began; `account` is of all these rows. `aside` is what was set
-    aside beside them; its files are among the finished ones.
+    aside beside them; its files are among the finished ones. `lengths` are those of growing files that changed lately; of others
+    they are in the `tables`, the newest last (see `lengths`).
     """
 
     sink: str
@@ -221,6 +252,7 @@ class State:
     total_files: int = 0
     total_bytes: int = 0
     lengths: dict[str, int] = field(default_factory=dict)
+    tables: tuple[LengthTable, ...] = ()
     grown: tuple[Growth, ...] = ()
     account: Account = field(default_factory=Account)
     aside: Tally = field(default_factory=Tally)
@@ -365,7 +397,7 @@ class Ledger:
         return False
 
     def _fold(self, numbers: list[int]) -> None:
-        finished = [asdict(file) for n in numbers for file in self.read(n).finished]
+        finished = [_lean(asdict(file)) for n in numbers for file in self.read(n).finished]
         name = f"{numbers[0]:012d}-{numbers[-1]:012d}"
         record = {"sink": self._sink, "first": numbers[0], "last": numbers[-1], "finished": finished}
         try:
@@ -385,7 +417,7 @@ class Ledger:
             raise DamagedState(msg)
         try:
             files = [FinishedFile(**entry) for entry in record["finished"]]
-            _check_relative(path for file in files for path in (file.path, file.staged))
+            check_relative(path for file in files for path in (file.path, file.staged))
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             msg = f"{path!r} is not a fold of ledger records: {error!r}; restore it from a copy"
             raise DamagedState(msg) from error
@@ -409,8 +441,18 @@ def _form(state: State) -> dict[str, Any]:
     account = state.account.to_json()
     form = asdict(state)
     del form["account"], form["aside"]
+    if not state.tables:
+        del form["tables"]
+    form["open"], form["finished"] = (tuple(map(_lean, form[parts])) for parts in ("open", "finished"))
     beside = {"account": account, "aside": state.aside.to_json()}
     return form | {name: value for name, value in beside.items() if value}
+
+
+def _lean(form: dict[str, Any]) -> dict[str, Any]:
+    """Return what is kept of a part or file: without a name where it has none, as it always was."""
+    if not form["name"]:
+        del form["name"]
+    return form
 
 
 def _state(record: dict[str, Any], path: str) -> State:
@@ -418,13 +460,14 @@ def _state(record: dict[str, Any], path: str) -> State:
     try:
         fields["open"] = tuple(_open_part(part) for part in fields["open"])
         fields["finished"] = tuple(FinishedFile(**file) for file in fields["finished"])
+        fields["tables"] = tuple(LengthTable(**table) for table in fields.get("tables", ()))
         fields["grown"] = tuple(Growth(**(g | {"segments": _segments(g)})) for g in fields["grown"])
-        _check_relative(_paths_in(fields))
+        check_relative(_paths_in(fields))
         fields["account"] = Account.from_json(fields.get("account", {}))
         fields["aside"] = Tally.from_json(fields.get("aside", {}))
         fields["batches"] = {query: (batch, mark) for query, (batch, mark) in fields["batches"].items()}
         return State(**fields)
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError, TemplateError) as error:
         msg = f"{path!r} is not a ledger record: {error!r}; restore it from a copy"
         raise DamagedState(msg) from error
 
@@ -436,11 +479,12 @@ def _paths_in(fields: dict[str, Any]) -> Iterator[str]:
     yield from (part.bucket for part in fields["open"])
     yield from (growth.path for growth in fields["grown"])
     yield from fields.get("lengths", {})
+    yield from (table.file for table in fields["tables"])
     for file in fields["finished"]:
         yield from (file.path, file.staged)
 
 
-def _check_relative(paths: Iterable[str]) -> None:
+def check_relative(paths: Iterable[str]) -> None:
     """Raise `ValueError` for a path that could lead out of its directory: no record that we put has one."""
     for path in paths:
         if path.startswith("/") or ".." in path.split("/"):
@@ -449,6 +493,8 @@ def _check_relative(paths: Iterable[str]) -> None:
 
 
 def _open_part(form: dict[str, Any]) -> OpenPart:
+    if form.get("name"):
+        check_filled(form["name"])
     return OpenPart(**(form | {"kind": Kind(**form["kind"]), "segments": _segments(form)}))
 
 
