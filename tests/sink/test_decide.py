@@ -23,7 +23,7 @@ from penstock.query.batch import Batch
 from penstock.query.records import signed
 from penstock.sink.batch import DRIVER, ClosedPart, TaskResult
 from penstock.sink.decide import Rules, decide, due, groups
-from penstock.sink.ledger import Kind, Ledger, OpenPart, Segment, State
+from penstock.sink.ledger import Destination, Kind, Ledger, OpenPart, Segment, State
 from penstock.sink.names import NameTemplate
 from penstock.sink.rolling import Limits
 from penstock.storage import LocalStorage
@@ -78,7 +78,10 @@ def test_a_consumed_part_lives_on_in_what_continues_it() -> None:
     before = part("a", 0, 2)
     after = replace(before, segments=(*before.segments, *part("a", 0, 5).segments))
     state = checked(
-        State("s", open=(before,)), Batch("q", 0), [result(0, open=(after,), consumed=("a",), rows=5)], rules()
+        State("s", open=(before,)),
+        Batch("q", 0),
+        [result(0, open=(after,), consumed=(Destination("a"),), rows=5)],
+        rules(),
     )
     assert state.open == (after,)
 
@@ -86,7 +89,7 @@ def test_a_consumed_part_lives_on_in_what_continues_it() -> None:
 def test_a_bucket_is_consumed_by_its_own_writer_alone() -> None:
     """Another writer's part of the same bucket is another part."""
     head = State("s", open=(part("a", 0, 2), part("a", 1, 3)))
-    results = [result(0, closed=(closed("a", 0, 2),), consumed=("a",), rows=0)]
+    results = [result(0, closed=(closed("a", 0, 2),), consumed=(Destination("a"),), rows=0)]
     assert checked(head, Batch("q", 0), results, rules()).open == (head.open[1],)
 
 
@@ -133,8 +136,8 @@ def test_rows_that_do_not_add_up_are_not_committed() -> None:
     """A part that nobody reports, or that is reported twice, is an error before anything is put."""
     head = State("s", n=7, open=(part("a", 0, 2),))
     for wrong in (
-        [result(0, consumed=("a",))],  # consumed, and gone
-        [result(0, open=(part("a", 0, 2),), consumed=("a",), rows=2)],  # its rows counted as new ones
+        [result(0, consumed=(Destination("a"),))],  # consumed, and gone
+        [result(0, open=(part("a", 0, 2),), consumed=(Destination("a"),), rows=2)],  # its rows counted as new ones
         [result(0, open=(part("b", 0, 1),), rows=2)],  # a row that was written is nowhere
     ):
         with pytest.raises(CommitError, match="record 7"):
@@ -221,10 +224,10 @@ def decisions(draw: Callable[..., Any]) -> tuple[State, Batch | None, list[TaskR
     results = []
     for writer in range(3):
         own = [p for p in head.open if p.writer == writer]
-        consumed = tuple(p.bucket for p in own if draw(st.booleans()))
-        earlier = {p.bucket: p.rows for p in own if p.bucket in consumed}
+        consumed = tuple(p.place for p in own if draw(st.booleans()))
+        earlier = {p.bucket: p.rows for p in own if p.place in consumed}
         more = draw(st.lists(_buckets, unique=True, max_size=3))
-        new = {bucket: any_part((bucket, writer)) for bucket in sorted({*more, *consumed})}
+        new = {bucket: any_part((bucket, writer)) for bucket in sorted({*more, *(place.bucket for place in consumed)})}
         left = tuple(p for bucket, p in new.items() if draw(st.booleans()) and p.rows >= earlier.get(bucket, 0))
         shut = tuple(closed(b, writer, p.rows + earlier.get(b, 0)) for b, p in new.items() if p not in left)
         rows = sum(p.rows for p in left) + sum(p.rows for p in shut) - sum(earlier.values())
@@ -278,7 +281,7 @@ def many(number: int, how: str) -> tuple[State, Batch | None, list[TaskResult], 
         return head, Batch("q", 0), [result(0, open=(part("new", 0, 1),))], "f-{writer}-{seq}"
     if how == "continued":
         own = [[p for p in head.open if p.writer == writer] for writer in (0, 1)]
-        results = [result(w, open=tuple(own[w]), consumed=tuple(p.bucket for p in own[w]), rows=0) for w in (0, 1)]
+        results = [result(w, open=tuple(own[w]), consumed=tuple(p.place for p in own[w]), rows=0) for w in (0, 1)]
         return head, Batch("q", 0), results, "f-{writer}-{seq}"
     return head, None, [result(DRIVER, final=True)], "f-{writer}-{seq}"
 

@@ -57,7 +57,7 @@ class SinkProgram(Program):
         self.memory = -1
         self._steps = steps
         self._row_bytes = row_bytes
-        self._schema = BUCKETED if "bucketBy" in options else TEXT
+        self._schema = BUCKETED if "{k}" in options.get("bucketBy", "") + options.get("fileName", "") else TEXT
         self._abandoned = abandoned
         self._growing = "growing" in options
         self._header = b"value\n" if "header" in options else b""

@@ -150,7 +150,7 @@ def _sink_facts(sink: Sink) -> dict[str, Any]:
         "bytes": head.total_bytes - head.aside.bytes,
         "aside": _aside_facts(sink, head),
         "owed_files": 0 if published else len(head.finished) + len(head.grown),
-        "growing": head.lengths,
+        "growing": dict(sink.lengths.all_of(head)),
         "waiting": {bucket: moment(waits.end_us * 1000) for bucket, waits in head.ready.waiting.items()},
         "null_columns": head.account.null_columns,
         "unknown_fields": head.account.unknown,
@@ -201,7 +201,7 @@ def _file_facts(sink: Sink, files: Iterable[FinishedFile]) -> Iterator[dict[str,
 
 
 def _growing_facts(view: SinkView) -> Iterator[dict[str, Any]]:
-    for path, length in view.head.lengths.items():
+    for path, length in view.lengths.items():
         yield {"sink": view.sink.sink_id, "path": path, "bytes": length}
 
 

@@ -523,7 +523,9 @@ class _Job:
         files, size = offset.get("read", (0, 0))
         left_files, left_size = offset.get("left", (0, 0))
         name = self._checkpoint.query_id()
-        head = self.sink(name).ledger.head() if name else State("")
+        sink = self.sink(name or "")
+        head = sink.ledger.head() if name else State("")
+        grown = sink.lengths.known(head)
         new = head.account.since(self._accounted)
         parts = [part for part in head.open if not part.is_aside]
         return Ingested(
@@ -533,8 +535,8 @@ class _Job:
             left_files=left_files,
             left_bytes=left_size,
             rows=head.total_rows,
-            output_files=head.total_files - head.aside.parts + len(head.lengths),
-            output_bytes=head.total_bytes - head.aside.bytes + sum(head.lengths.values()),
+            output_files=head.total_files - head.aside.parts + len(grown),
+            output_bytes=head.total_bytes - head.aside.bytes + sum(grown.values()),
             open_rows=sum(part.rows for part in parts),
             waiting=waiting,
             **counts(offset),

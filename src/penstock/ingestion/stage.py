@@ -30,6 +30,7 @@ from penstock.formats.strings import checked
 from penstock.options import SINK, SOURCE, Option, Options, parse
 from penstock.session import functions
 from penstock.sink.existing import STAGE
+from penstock.sink.names import has_columns
 from penstock.source import configured
 from penstock.source.cursor import Split
 
@@ -246,8 +247,9 @@ class CarriedRows:
 
 
 def passes_text(sink: Options) -> bool:
-    """Tell whether an ingest into this sink neither parses nor buckets, so that lines need not become Arrow."""
-    return format_named(sink["format"]).as_lines and not sink["bucketBy"] and Stage.of(sink[STAGE]).plain_text
+    """Tell whether an ingest into this sink neither parses nor places rows by columns, so that lines need not become Arrow."""
+    placed = sink["bucketBy"] or has_columns(sink["fileName"])
+    return format_named(sink["format"]).as_lines and not placed and Stage.of(sink[STAGE]).plain_text
 
 
 def _with_columns(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

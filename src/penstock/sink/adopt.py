@@ -35,6 +35,7 @@ from penstock.sink.buckets import DEFAULT_PARTITION
 from penstock.sink.decide import successor
 from penstock.sink.existing import note_options, noted, sink_ids
 from penstock.sink.ledger import FinishedFile, Ledger
+from penstock.sink.lengths import LengthTables
 from penstock.sink.sink import STATE_DIRECTORY
 from penstock.sink.sparklog import LOG, relative
 from penstock.sink.sparklog import read as read_log
@@ -177,7 +178,8 @@ class _Adoption:
         with suppress(NotThere):
             for name in sink_ids(self._storage, state):
                 ledger = Ledger(self._storage, f"{state}/{name}/ledger", name)
-                paths |= {file.path for file in ledger.history()} | ledger.head().lengths.keys()
+                lengths = LengthTables(self._storage, f"{state}/{name}/staging")
+                paths |= {file.path for file in ledger.history()} | lengths.all_of(ledger.head()).keys()
         return paths
 
     def _visible(self) -> dict[str, Entry]:

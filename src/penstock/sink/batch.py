@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from penstock.formats.account import Account
 from penstock.formats.aside import Tally
+from penstock.sink.ledger import Destination
 from penstock.sink.ready import Progress
 
 if TYPE_CHECKING:
@@ -58,11 +59,17 @@ class ClosedPart:
     digest: str
     arrow_bytes: int = 0
     attempt: int = 0
+    name: str = ""
+
+    @property
+    def place(self) -> Destination:
+        """Where its rows go."""
+        return Destination(self.bucket, self.name)
 
 
 @dataclass(frozen=True)
 class TaskResult:
-    """What a task did: `consumed` are the buckets of this writer whose earlier open part its parts continue.
+    """What a task did: `consumed` are the places of this writer whose earlier open part its parts continue.
 
     `rows` are those of the output; what was set aside beside them is counted in `aside`.
 
@@ -80,12 +87,12 @@ class TaskResult:
     writer: int
     closed: tuple[ClosedPart, ...] = ()
     open: tuple[OpenPart, ...] = ()
-    consumed: tuple[str, ...] = ()
+    consumed: tuple[Destination, ...] = ()
     rows: int = 0
     account: Account = field(default_factory=Account)
     aside: Tally = field(default_factory=Tally)
     progress: Progress = field(default_factory=Progress)
-    ends: frozenset[tuple[str, int]] = frozenset()
+    ends: frozenset[tuple[str, str, int]] = frozenset()
 
     @property
     def records(self) -> int:

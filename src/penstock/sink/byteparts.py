@@ -11,7 +11,7 @@ from penstock.sink.payload import Encoded
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from penstock.sink.ledger import Kind, OpenPart, Segment
+    from penstock.sink.ledger import Destination, Kind, OpenPart, Segment
     from penstock.sink.staging import Output
 
 _MEMBER_BYTES = 1 << 20  # of text in one compressed member
@@ -23,8 +23,8 @@ class BytePart(Part[Encoded]):
     With a compression, rows are held as text and become members (gzip) or frames (zstd) of about `_MEMBER_BYTES`.
     """
 
-    def __init__(self, desk: Desk, bucket: str, kind: Kind, before: OpenPart | None) -> None:
-        super().__init__(desk, bucket, kind, before)
+    def __init__(self, desk: Desk, place: Destination, kind: Kind, before: OpenPart | None) -> None:
+        super().__init__(desk, place, kind, before)
         self._codec, self._level = kind.compression, kind.level
         self._header = kind.header_bytes
         self._text: list[Encoded] = []  # not compressed yet

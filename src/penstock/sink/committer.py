@@ -118,6 +118,7 @@ class Committer:
         `published`: what the head names is visible, so that growing files need no staged bytes any more.
         """
         named = {s.file for part in head.open for s in part.segments} | {f.staged for f in head.finished}
+        named |= {table.file for table in head.tables}
         if not published:
             named |= {s.file for growth in head.grown for s in growth.segments}
         for name in names_at(self.storage, self.staging):

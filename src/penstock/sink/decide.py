@@ -30,12 +30,12 @@ from penstock.sink.ledger import FinishedFile, Growth, is_aside
 from penstock.sink.names import NameTemplate
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
     from penstock.query.batch import Batch
     from penstock.sink.batch import ClosedPart, TaskResult
-    from penstock.sink.ledger import OpenPart, State
+    from penstock.sink.ledger import Destination, Kind, OpenPart, State
     from penstock.sink.ready import Announced, Ready
     from penstock.sink.rolling import Limits
 
@@ -58,11 +58,11 @@ class Rules:
     announced: Announced | None = None
     aside: str = ""
 
-    def path(self, part: OpenPart | ClosedPart, **numbers: object) -> str:
-        """Return where a file of the part's bucket and kind lies, below the output; `numbers` are what the name shows."""
-        names = ASIDE_NAMES if is_aside(part.bucket) else self.names
-        name = names.render(part.kind.extension, sink=self.sink, **numbers)
-        return f"{part.bucket}/{name}" if part.bucket else name
+    def path(self, place: Destination, kind: Kind, **numbers: object) -> str:
+        """Return where a file of this place and kind lies, below the output; `numbers` are what the name shows."""
+        names = ASIDE_NAMES if is_aside(place.bucket) else self.names.of_part(place.name)
+        name = names.render(kind.extension, sink=self.sink, **numbers)
+        return f"{place.bucket}/{name}" if place.bucket else name
 
 
 def due(head: State, batch: Batch | None, results: Sequence[TaskResult], rules: Rules) -> list[OpenPart]:
@@ -82,11 +82,13 @@ def decide(
     *,
     owner: str | None = None,
     taken: AbstractSet[str] = frozenset(),
+    lengths: Mapping[str, int] | None = None,
 ) -> State:
     """Return the record behind `head`.
 
     `results` are those that `due` was given and, behind them, what the driver made of the parts that were due. `owner`
-    takes the sink over. `taken` are names, below the output, that no file may be given. Called as often as one likes.
+    takes the sink over. `taken` are names, below the output, that no file may be given. `lengths` are those of
+    all growing files, where the record does not hold them all. Called as often as one likes.
 
     Raises `CommitError` if rows would be lost or doubled by it.
     """
@@ -101,7 +103,8 @@ def decide(
         "account": head.account.followed_by(reduce(Account.beside, (result.account for result in results))),
         "aside": reduce(Tally.plus, (result.aside for result in results), head.aside),
     }
-    growths, lengths = _growths(head, results, rules) if _grows(batch, rules) else ((), head.lengths)
+    known = head.lengths if lengths is None else lengths
+    growths, lengths = _growths(head, results, rules, known) if _grows(batch, rules) else ((), head.lengths)
     left = _parted(head, batch, results, rules).left
     common["ready"] = _seen(head, results, rules).settled((part.bucket for part in left), rules.announced)
     closed = [part for result in results for part in result.closed]
@@ -133,9 +136,9 @@ def successor(head: State, **changes: Any) -> State:  # noqa: ANN401 - fields of
 
 
 def groups(parts: Iterable[OpenPart], limits: Limits) -> Iterator[OpenPart]:
-    """Yield parts to be assembled as one: neighbours of a bucket and kind, as long as they stay within the limits."""
+    """Yield parts to be assembled as one: neighbours of a place and kind, as long as they stay within the limits."""
     group: _Neighbours | None = None
-    for part in sorted(parts, key=lambda part: (part.bucket, part.kind.schema, part.writer)):
+    for part in sorted(parts, key=lambda part: (part.place, part.kind.schema, part.writer)):
         if group is None:
             group = _Neighbours(part)
         elif not group.take(part, limits):
@@ -156,7 +159,7 @@ class _Neighbours:
     def take(self, part: OpenPart, limits: Limits) -> bool:
         """Take the part if it is like the others and fits; tell whether it was taken."""
         first = self._parts[0]
-        if (first.bucket, first.kind) != (part.bucket, part.kind):
+        if (first.place, first.kind) != (part.place, part.kind):
             return False
         size, rows = self._size + part.size, self._rows + part.rows
         if size > first.kind.room(limits.size) or (limits.rows is not None and rows > limits.rows):
@@ -166,12 +169,10 @@ class _Neighbours:
         return True
 
     def merged(self) -> OpenPart:
-        """Return the one part."""
+        """Return the one part: as the one that was opened first was, so that a name tells of one opening."""
         return replace(
-            self._parts[0],
+            min(self._parts, key=lambda part: (part.first_batch, part.opened_ns)),
             segments=tuple(segment for part in self._parts for segment in part.segments),
-            opened_ns=min(part.opened_ns for part in self._parts),
-            first_batch=min(part.first_batch for part in self._parts),
             last_batch=max(part.last_batch for part in self._parts),
         )
 
@@ -190,7 +191,7 @@ class _Parted:
 def _parted(head: State, batch: Batch | None, results: Sequence[TaskResult], rules: Rules) -> _Parted:
     """Tell the parts that end, by their batch, kind or age, from those that stay open."""
     first = results[0]
-    consumed = {(bucket, result.writer) for result in results for bucket in result.consumed}
+    consumed = {(*place, result.writer) for result in results for place in result.consumed}
     grows = _grows(batch, rules)
     reported = [part for result in results for part in result.open if part.is_aside or not grows]
     continued = {part.key for part in reported}  # one of the record beside them is of another kind, or its time is up
@@ -230,17 +231,21 @@ def _ends_now(part: OpenPart, batch: Batch | None, first: TaskResult, rules: Rul
     )
 
 
-def _growths(head: State, results: Sequence[TaskResult], rules: Rules) -> tuple[tuple[Growth, ...], dict[str, int]]:
-    """Return what each growing file gains, in the order of the writers, and all lengths after that."""
+def _growths(
+    head: State, results: Sequence[TaskResult], rules: Rules, all_lengths: Mapping[str, int]
+) -> tuple[tuple[Growth, ...], dict[str, int]]:
+    """Return what each growing file gains, in the order of the writers, and the record's lengths after that.
+
+    Parts are brought together by the path of their file: columns that differ could make one name.
+    """
     gains: dict[str, list[OpenPart]] = {}
     reported = (part for result in results for part in result.open if not part.is_aside)
     for part in sorted(reported, key=lambda part: part.key):
-        gains.setdefault(part.bucket, []).append(part)
+        gains.setdefault(rules.path(part.place, part.kind), []).append(part)
     lengths = dict(head.lengths)
     growths = []
-    for parts in gains.values():
-        path = rules.path(parts[0])
-        before = lengths.get(path, 0)
+    for path, parts in gains.items():
+        before = all_lengths.get(path, 0)
         header = b"" if before else parts[0].kind.header_bytes
         segments = tuple(segment for part in parts for segment in part.segments)
         lengths[path] = before + len(header) + sum(segment.size for segment in segments)
@@ -267,7 +272,7 @@ def _named(
             number += 1
         sequences[writer] = begun[origin] = number + 1
         origin_of = part.first_batch, part.last_batch, part.staged, rules.aside if is_aside(part.bucket) else ""
-        files[path] = FinishedFile(path, part.bucket, part.rows, part.bytes, part.digest, *origin_of)
+        files[path] = FinishedFile(path, part.bucket, part.rows, part.bytes, part.digest, *origin_of, part.name)
     writers = {str(part.writer) for part in left}
     floor = max([head.floor, *(number for writer, number in sequences.items() if writer not in writers)])
     return tuple(files.values()), floor, {writer: n for writer, n in sequences.items() if writer in writers}
@@ -275,7 +280,8 @@ def _named(
 
 def _path(part: OpenPart | ClosedPart, number: int, rules: Rules) -> str:
     return rules.path(
-        part,
+        part.place,
+        part.kind,
         writer=part.writer,
         seq=number,
         batch=part.first_batch,

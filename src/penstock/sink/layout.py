@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -19,6 +20,8 @@ from penstock.options import SINK
 from penstock.options.formats import WRITTEN
 from penstock.sink.buckets import BucketTemplate
 from penstock.sink.ledger import Kind
+from penstock.sink.names import NameTemplate
+from penstock.sink.places import FileColumns, Places
 from penstock.sink.ready import Announced
 from penstock.sink.timebuckets import TimeBuckets
 
@@ -41,6 +44,17 @@ class Layout:
     def form(self) -> Format:
         """What files of the format are."""
         return format_named(self.options["format"])
+
+    @cached_property
+    def names(self) -> NameTemplate:
+        """The checked `fileName`."""
+        options = self.options
+        zone, growing = options["timeZone"], options["growing"]
+        return NameTemplate.of(options["fileName"], zone=zone, growing=growing, time_format=options["timeFormat"])
+
+    def places(self, schema: pa.Schema) -> Places:
+        """Return what `bucketBy` and the columns of `fileName` say of data of this schema, checked."""
+        return Places(self.bucket_by(schema), FileColumns.of(self.names, schema))
 
     def bucket_by(self, schema: pa.Schema) -> BucketTemplate | None:
         """Return the checked `bucketBy` for data of this schema."""
@@ -69,10 +83,10 @@ class Layout:
 
     def data_schema(self, schema: pa.Schema) -> tuple[pa.Schema, tuple[str, ...]]:
         """Return the schema of what is written, and the columns left out (`dropBucketColumns`)."""
-        bucket_by = self.bucket_by(schema)
-        if bucket_by is None or not self.options["dropBucketColumns"]:
+        places = self.places(schema)
+        if places.is_one or not self.options["dropBucketColumns"]:
             return schema, ()
-        dropped = bucket_by.droppable
+        dropped = places.droppable
         kept = [field for field in schema if field.name not in dropped]
         if not kept:
             msg = f"dropBucketColumns=true leaves no column of {', '.join(schema.names)}"
@@ -93,6 +107,7 @@ class Layout:
         self.time_buckets(schema)
         fmt, form = self.format(data_schema), self.form
         form.prepare()
+        self.names.check_read(file_extension(fmt))
         if isinstance(form, RecordFormat):
             form.encoder(fmt)
             return

@@ -50,15 +50,16 @@ import re
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock import failpoints
-from penstock.errors import AlreadyThere, DamagedState, NotThere
+from penstock.errors import AlreadyThere, DamagedState, NotThere, TemplateError
 from penstock.formats.account import Account
 from penstock.formats.aside import Tally
 from penstock.formats.codecs import compress
 from penstock.formats.encryption import room
 from penstock.query.records import checked, signed
+from penstock.sink.names import check_filled
 from penstock.sink.ready import Mark, Ready, marks_of
 from penstock.storage import names_at
 
@@ -72,7 +73,7 @@ _RECORD = re.compile(r"\d{12}")
 _NOTE = re.compile(r"\d{12}\.published")
 _EVIDENCE = re.compile(r"(\d{12})\.published|\d{12}-(\d{12})")  # that a record was there
 _FOLDED = re.compile(r"\d{12}-(\d{12})")
-_LATER = frozenset({"key", "level", "place", "recipients"})
+_LATER = frozenset({"key", "level", "name", "place", "recipients", "tables"})
 
 
 STATE_DIRECTORY = "_penstock"
@@ -136,9 +137,19 @@ class Kind:
         return room(size, self.recipients) if self.recipients else size
 
 
+class Destination(NamedTuple):
+    """Where rows go: a bucket, and the template of the names of one part there; `""` where `fileName` has no columns."""
+
+    bucket: str
+    name: str = ""
+
+
 @dataclass(frozen=True)
 class OpenPart:
-    """A part in progress. There is at most one for each (bucket, writer). Times are the committing driver's."""
+    """A part in progress. There is at most one for each (bucket, name, writer). Times are the committing driver's.
+
+    `name` is the template of its names, with the columns of `fileName` filled in; empty if that has none.
+    """
 
     bucket: str
     writer: int
@@ -151,6 +162,7 @@ class OpenPart:
     host: str = ""
     pid: int = 0
     attempt: int = 0
+    name: str = ""
 
     @property
     def is_aside(self) -> bool:
@@ -158,9 +170,14 @@ class OpenPart:
         return is_aside(self.bucket)
 
     @property
-    def key(self) -> tuple[str, int]:
+    def place(self) -> Destination:
+        """Where its rows go."""
+        return Destination(self.bucket, self.name)
+
+    @property
+    def key(self) -> tuple[str, str, int]:
         """Return what identifies the part among the open ones."""
-        return self.bucket, self.writer
+        return self.bucket, self.name, self.writer
 
     @property
     def rows(self) -> int:
@@ -177,7 +194,8 @@ class OpenPart:
 class FinishedFile:
     """A part that is decided: visible under `path` (relative to the output) once it is published from `staged`.
 
-    `place`: it is about what was set aside, and has its name in this directory instead (see `sink.quarantine`).
+    `place`: it is about what was set aside, and has its name in this directory instead (see `sink.quarantine`). `name` is the
+    template of its names that columns were filled in, as of an open part.
     """
 
     path: str
@@ -189,6 +207,7 @@ class FinishedFile:
     last_batch: int
     staged: str
     place: str = ""
+    name: str = ""
 
     def at(self, root: str) -> str:
         """Return where the file is, or will be, of the output `root`."""
@@ -217,12 +236,22 @@ class Growth:
 
 
 @dataclass(frozen=True)
+class LengthTable:
+    """A staged file that holds the lengths of so many growing files; see `lengths`."""
+
+    file: str
+    digest: str
+    files: int
+
+
+@dataclass(frozen=True)
 class State:
     """What one record says.
 
     `n` is its number, `write` the id of the attempt that put it, `parent` that of record n - 1. The totals are rows
     committed, files finished and their bytes since the sink began; `account` is of all these rows. `aside` is what was set
-    aside beside them; its files are among the finished ones. `ready` is about buckets of time.
+    aside beside them; its files are among the finished ones. `ready` is about buckets of time. `lengths` are those of growing
+    files that changed lately; of others they are in the `tables`, the newest last (see `lengths`).
     """
 
     sink: str
@@ -242,6 +271,7 @@ class State:
     total_files: int = 0
     total_bytes: int = 0
     lengths: dict[str, int] = field(default_factory=dict)
+    tables: tuple[LengthTable, ...] = ()
     grown: tuple[Growth, ...] = ()
     account: Account = field(default_factory=Account)
     aside: Tally = field(default_factory=Tally)
@@ -476,7 +506,7 @@ def _fold_of(record: dict[str, Any]) -> Fold:
         FoldedRecord(int(n), int(time_ns), int(count), marks_of(*marks))
         for n, time_ns, count, *marks in record["records"]
     )
-    _check_relative(mark.bucket for folded in records for mark in folded.marks)
+    check_relative(mark.bucket for folded in records for mark in folded.marks)
     if sum(folded.files for folded in records) != len(files):
         msg = f"{len(files)} files, and of its records {sum(folded.files for folded in records)}"
         raise ValueError(msg)
@@ -507,15 +537,16 @@ def _state(record: dict[str, Any], path: str) -> State:
     try:
         fields["open"] = tuple(_open_part(part) for part in fields["open"])
         fields["finished"] = tuple(map(_finished_file, fields["finished"]))
+        fields["tables"] = tuple(LengthTable(**table) for table in fields.get("tables", ()))
         fields["grown"] = tuple(Growth(**(g | {"segments": _segments(g)})) for g in fields["grown"])
-        _check_relative(_paths_in(fields))
+        check_relative(_paths_in(fields))
         fields["account"] = Account.from_json(fields.get("account", {}))
         fields["aside"] = Tally.from_json(fields.get("aside", {}))
         fields["ready"] = Ready.from_json(fields.get("ready", {}))
-        _check_relative([*fields["ready"].waiting, *(mark.bucket for mark in fields["ready"].marks)])
+        check_relative([*fields["ready"].waiting, *(mark.bucket for mark in fields["ready"].marks)])
         fields["batches"] = {query: (batch, mark) for query, (batch, mark) in fields["batches"].items()}
         return State(**fields)
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError, TemplateError) as error:
         msg = f"{path!r} is not a ledger record: {error!r}; restore it from a copy"
         raise DamagedState(msg) from error
 
@@ -527,9 +558,10 @@ def _paths_in(fields: dict[str, Any]) -> Iterator[str]:
     yield from (part.bucket for part in fields["open"])
     yield from (growth.path for growth in fields["grown"])
     yield from fields.get("lengths", {})
+    yield from (table.file for table in fields["tables"])
 
 
-def _check_relative(paths: Iterable[str]) -> None:
+def check_relative(paths: Iterable[str]) -> None:
     """Raise `ValueError` for a path that could lead out of its directory: no record that we put has one."""
     for path in paths:
         if path.startswith("/") or ".." in path.split("/"):
@@ -539,7 +571,7 @@ def _check_relative(paths: Iterable[str]) -> None:
 
 def _finished_file(form: dict[str, Any]) -> FinishedFile:
     file = FinishedFile(**form)
-    _check_relative((file.path, file.staged))
+    check_relative((file.path, file.staged))
     if file.place and (not file.is_aside or _leads_elsewhere(file.place)):
         msg = f"the directory {file.place!r}"
         raise ValueError(msg)
@@ -552,6 +584,8 @@ def _leads_elsewhere(directory: str) -> bool:
 
 
 def _open_part(form: dict[str, Any]) -> OpenPart:
+    if form.get("name"):
+        check_filled(form["name"])
     kind = form["kind"]
     recipients = tuple(kind.get("recipients", ()))
     if not all(isinstance(recipient, str) for recipient in recipients):

@@ -1,8 +1,9 @@
 """What a finished file is called: the `fileName` template.
 
-Fields: `{sink}`, `{writer}` (the partition that wrote it), `{seq}` (the writer's file number), `{batch}` (the batch that
-opened it), `{host}`, `{pid}` (of the process that opened it), `{time:%Y%m%d_%H%M%S}` (when it was opened, in `timeZone`),
-and `{attempt}` (of the task that opened it, from 0). IBM Streams' variables stand for the same: `%HOST`, `%FILENUM` (seq),
+`{column}` and `{column:time format}` are columns, so that each row says which file it goes to; see `places`. The other fields come
+first (a column that is called as one of them stands in backticks): `{sink}`, `{writer}` (the partition that wrote it), `{seq}` (the
+writer's file number), `{batch}` (the batch that opened it), `{host}`, `{pid}` (of the process that opened it),
+`{time:%Y%m%d_%H%M%S}` (when it was opened, in `timeZone`), and `{attempt}` (of the task that opened it, from 0). IBM Streams' variables stand for the same: `%HOST`, `%FILENUM` (seq),
 `%PROCID` (pid), `%PEID` (writer), `%PELAUNCHNUM` (attempt), `%TIME`; `timeFormat` says how a time without a format is written.
 Everything is fixed when the part is opened, except `{seq}`, which the committing driver counts on while the name is taken.
 The format's extension is added; a template that brings one of its own gets that of the compression only, which other
@@ -16,12 +17,17 @@ from __future__ import annotations
 
 import re
 import string
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, datetime
+from functools import cached_property
+from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
 from penstock.clock import SECOND_NS
 from penstock.errors import TemplateError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 FIELDS = ("sink", "writer", "seq", "batch", "host", "pid", "attempt", "time")
 _NUMBERS = ("writer", "seq", "batch", "pid", "attempt")
@@ -33,7 +39,9 @@ _VARIABLES = {
     "%PELAUNCHNUM": "{attempt}",
     "%TIME": "{time}",
 }
-_VARIABLE = re.compile("%[A-Z]{2,}")
+_VARIABLE = re.compile("%[A-Za-z]{2,}")
+UNFINISHED = (".tmp", ".inprogress", "._COPYING_")  # how names end that a source of ours, and others, never read
+UNNAMED = "part-{sink}-{writer}-{seq}"  # of parts from before `fileName` had columns
 _TIME_FORMAT = "yyyyMMdd_HHmmss"
 _PATTERN = re.compile(r"'[^']*'|([A-Za-z])\1*|[^A-Za-z']+|'")
 _LETTERS = {
@@ -48,44 +56,112 @@ _DIRECTIVES = frozenset("aAbBcCdDeFfgGhHIjklmMnpPrRStTuUVwWxXyYzZ%")
 
 @dataclass(frozen=True)
 class NameTemplate:
-    """A checked `fileName` template. `time_spec` is how a time without a format of its own is written, for `strftime`."""
+    """A checked `fileName` template. `time_spec` is how a time without a format of its own is written, for `strftime`.
+
+    `given` is the option where the template is one of a part, whose columns are filled in.
+    """
 
     template: str
     zone: str
     time_spec: str = "%Y%m%d_%H%M%S"
+    given: str = ""
 
     @staticmethod
     def of(template: str, *, zone: str, growing: bool, time_format: str = _TIME_FORMAT) -> NameTemplate:
-        """Check the template and the format of its times; `TemplateError` if they cannot name files."""
+        """Check the template and the format of its times; `TemplateError` if they cannot name files.
+
+        Whether there are such columns is told where the schema is known.
+        """
         template = _with_fields(template)
         fields = template_fields(template)
-        _check_fields(template, [name for name, _ in fields])
-        for name, spec in fields:
-            _check_spec(template, name, spec)
+        _check_fields(template, fields)
         names = NameTemplate(template, zone, time_spec(time_format))
-        names.render("", sink="sink", host="host", **dict.fromkeys(_NUMBERS, 0))
-        _check_difference(template, {name for name, _ in fields}, growing=growing)
+        sample = names.filled("x" for _ in names.columns)
+        names.of_part(sample).render("", sink="sink", host="host", **dict.fromkeys(_NUMBERS, 0))
+        _check_difference(template, {name for name, _ in fields if name in FIELDS}, growing=growing)
         return names
+
+    @cached_property
+    def columns(self) -> tuple[tuple[str, str], ...]:
+        """The fields that are columns, each with its format, in the order of the template."""
+        return tuple((name, spec) for name, spec in template_fields(self.template) if name not in FIELDS)
+
+    @property
+    def begins_with_column(self) -> bool:
+        """Whether the first character of a name is that of a column."""
+        literal, field, _, _ = next(iter(string.Formatter().parse(self.template)))
+        return not literal and field not in FIELDS
+
+    def filled(self, texts: Iterable[str]) -> str:
+        """Return the template of one part's names: with these texts, spelled as names are, in place of its columns."""
+        columns, filled = iter(texts), ""
+        for literal, field, spec, _ in string.Formatter().parse(self.template):
+            filled += _literal(literal)
+            if field in FIELDS:
+                filled += f"{{{field}:{spec}}}" if spec else f"{{{field}}}"
+            elif field is not None:
+                filled += _literal(next(columns))
+        return filled
+
+    def of_part(self, filled: str) -> NameTemplate:
+        """Return the template of a part that was opened with these columns; `""`: under a template that had none."""
+        if filled:
+            return NameTemplate(filled, self.zone, self.time_spec, self.given or self.template)
+        return replace(self, template=UNNAMED) if self.columns else self
+
+    def check_read(self, extension: str) -> None:
+        """Raise `TemplateError` if finished files would be called as those that readers take for unfinished."""
+        if self.template.endswith(UNFINISHED) and not _codec(extension):
+            msg = f"fileName={self.template!r}: readers pass over names that end in {', '.join(UNFINISHED)}; choose another ending"
+            raise TemplateError(msg)
 
     def render(self, extension: str, **values: object) -> str:
         """Return the name; `values` are the fields, `time` in nanoseconds since the epoch."""
         moment = datetime.fromtimestamp(int(str(values.pop("time", 0))) / SECOND_NS, ZoneInfo(self.zone))
         values["time"] = written(moment, self.time_spec)
         name = "".join(_rendered(*item, values, moment) for item in string.Formatter().parse(self.template))
-        if _has_extension(self.template):
-            codec = "".join(re.findall(r"\.\w+", extension)[1:])
+        if _has_extension(self.given or self.template):
+            codec = _codec(extension)
             extension = "" if name.endswith(codec) else codec
         name += extension
         if not _is_visible_name(name):  # the template's fault, or what the host is called
             msg = (
-                f"fileName={self.template!r} makes the name {name!r}; it must be the name of a visible file, without '/' and not "
-                "beginning with '.' or '_'"
+                f"fileName={self.given or self.template!r} makes the name {name!r}; it must be the name of a visible file, without '/' "
+                "and not beginning with '.' or '_'"
             )
             raise TemplateError(msg)
         if len(name.encode()) > _NAME_BYTES_MAX:
-            msg = f"fileName={self.template!r} makes names of {len(name.encode())} bytes, at most {_NAME_BYTES_MAX} are possible"
+            msg = (
+                f"fileName={self.given or self.template!r} makes names of {len(name.encode())} bytes ({name[:40]!r}...), at most "
+                f"{_NAME_BYTES_MAX} are possible; name files by something shorter"
+            )
             raise TemplateError(msg)
         return name
+
+
+def has_columns(template: str) -> bool:
+    """Tell whether a `fileName` template names columns."""
+    return any(name not in FIELDS for name, _ in template_fields(_with_fields(template)))
+
+
+def check_filled(filled: str) -> None:
+    """Raise `TemplateError` unless `filled` is what `NameTemplate.filled` returns for some texts: a file's name, and no column."""
+    NameTemplate(filled, "UTC").render("", sink="sink", host="host", **dict.fromkeys(_NUMBERS, 0))
+    fields = template_fields(filled)
+    _check_fields(filled, fields)
+    columns = [name for name, _ in fields if name not in FIELDS]
+    if columns:
+        msg = f"the name {filled!r} has the field {columns[0]!r}"
+        raise TemplateError(msg)
+
+
+def _literal(text: str) -> str:
+    return text.replace("{", "{{").replace("}", "}}")
+
+
+def _codec(extension: str) -> str:
+    """Return the part of an extension that is the compression's."""
+    return "".join(re.findall(r"\.\w+", extension)[1:])
 
 
 def _is_visible_name(name: str) -> bool:
@@ -102,22 +178,35 @@ def _rendered(
     return literal + format(values[field], spec or "")
 
 
-def _check_fields(template: str, names: list[str]) -> None:
-    unknown = [name for name in names if name not in FIELDS]
-    if unknown:
-        known = ", ".join(f"{{{name}}}" for name in FIELDS)
-        msg = f"fileName={template!r}: unknown field {{{unknown[0]}}}; known are {known}"
-        raise TemplateError(msg)
+def _check_fields(template: str, fields: list[tuple[str, str]]) -> None:
+    """Raise `TemplateError` unless each field can be written so."""
+    for name, spec in fields:
+        if not name:
+            msg = f"fileName={template!r} has a field without a name; expected a column, or one of {known_fields()}"
+            raise TemplateError(msg)
+        if name in FIELDS:
+            _check_spec(template, name, spec)
+        else:
+            check_time(f"fileName={template!r}", spec)
+
+
+def known_fields() -> str:
+    """Return the fields that are no columns, as a message shows them."""
+    return ", ".join(f"{{{name}}}" for name in FIELDS)
 
 
 def _with_fields(template: str) -> str:
-    """Return the template with fields in place of IBM Streams' variables; `TemplateError` for one that there is not."""
+    """Return the template with fields in place of IBM Streams' variables; `TemplateError` for one that there is not.
+
+    One in other letters is one that there is not; other words in small letters behind a `%` are text.
+    """
 
     def field(match: re.Match[str]) -> str:
-        if match[0] not in _VARIABLES:
+        known = match[0] in _VARIABLES
+        if not known and (match[0].isupper() or match[0].upper() in _VARIABLES):
             msg = f"fileName={template!r}: unknown variable {match[0]}; known are {', '.join(_VARIABLES)}"
             raise TemplateError(msg)
-        return _VARIABLES[match[0]]
+        return _VARIABLES[match[0]] if known else match[0]
 
     literals = re.split(r"(\{[^{}]*\})", template)  # in `{time:%H%M}` it is a directive
     return "".join(part if part[:1] == "{" else _VARIABLE.sub(field, part) for part in literals)

@@ -29,7 +29,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from penstock.sink.batch import ClosedPart
-from penstock.sink.ledger import Kind, OpenPart, Segment, is_aside
+from penstock.sink.ledger import Destination, Kind, OpenPart, Segment, is_aside
 from penstock.sink.payload import ArrowRows, Encoded
 from penstock.sink.rolling import Limits
 
@@ -96,14 +96,14 @@ class Part(ABC, Generic[Payload]):
     The rows of this batch are in the pack (as segments), then in a file of the part's own, then in memory: in this order.
     """
 
-    def __init__(self, desk: Desk, bucket: str, kind: Kind, before: OpenPart | None) -> None:
+    def __init__(self, desk: Desk, place: Destination, kind: Kind, before: OpenPart | None) -> None:
         origin = desk.origin
         times = (origin.time_ns, origin.time_ns, origin.batch, origin.batch)
         self.opened = before or OpenPart(
-            bucket, origin.writer, kind, *times, (), origin.host, origin.pid, origin.attempt
+            place.bucket, origin.writer, kind, *times, (), origin.host, origin.pid, origin.attempt, place.name
         )
         self._desk = desk
-        self._limits = desk.limits_of(bucket)
+        self._limits = desk.limits_of(place.bucket)
         self._segments = list(self.opened.segments)
         self._own: Output | None = None
         self._own_rows = 0
@@ -182,7 +182,16 @@ class Part(ABC, Generic[Payload]):
             size, digest = sealed.result()
             stamp = opened.bucket, opened.writer, opened.kind, opened.opened_ns, opened.first_batch, last
             return ClosedPart(
-                *stamp, opened.host, opened.pid, output.name, rows, size, digest, arrow_bytes, opened.attempt
+                *stamp,
+                opened.host,
+                opened.pid,
+                output.name,
+                rows,
+                size,
+                digest,
+                arrow_bytes,
+                opened.attempt,
+                opened.name,
             )
 
         return describe

@@ -43,6 +43,10 @@ if TYPE_CHECKING:
     from penstock.sink.ready import Mark
     from penstock.storage import Storage
 
+_GROWN_AT_ONCE = (
+    32  # growing files that are open at a time: each waits for a disk, or on HDFS for three and half a second
+)
+
 
 def publish(storage: Storage, root: str, staging: str, ledger: Ledger, state: State) -> int:
     """Make all that `state` finished visible, and note it; return how many files that were. Idempotent.
@@ -58,9 +62,7 @@ def publish(storage: Storage, root: str, staging: str, ledger: Ledger, state: St
     for file in state.finished:
         failpoints.hit("sink.publish.one")
         _publish(storage, f"{staging}/{file.staged}", file.at(root), file)
-    for growth in state.grown:
-        failpoints.hit("sink.publish.grow")
-        _grow(storage, f"{root}/{growth.path}", staging, growth, newest=lambda: ledger.head().n == state.n)
+    _grow_all(storage, root, staging, ledger, state)
     for mark in state.ready.ready:
         failpoints.hit("sink.publish.ready")
         _say(storage, root, mark)
@@ -68,6 +70,21 @@ def publish(storage: Storage, root: str, staging: str, ledger: Ledger, state: St
     failpoints.hit("sink.publish.before-note")
     ledger.note_published(state.n)
     return len(state.finished) + len(state.grown)
+
+
+def _grow_all(storage: Storage, root: str, staging: str, ledger: Ledger, state: State) -> None:
+    """Bring the growing files that the record names to their lengths, some at a time; an error is that of the first that has one."""
+
+    def grow(growth: Growth) -> None:
+        failpoints.hit("sink.publish.grow")
+        _grow(storage, f"{root}/{growth.path}", staging, growth, newest=lambda: ledger.head().n == state.n)
+
+    if len(state.grown) == 1:
+        grow(state.grown[0])
+    elif state.grown:
+        with storage.workers(_GROWN_AT_ONCE) as pool:
+            for _ in pool.map(grow, state.grown):
+                pass
 
 
 def _say(storage: Storage, root: str, mark: Mark) -> None:

@@ -60,8 +60,8 @@ from penstock.sink.committer import Committer
 from penstock.sink.decide import Rules, decide, due, groups, name_now, successor
 from penstock.sink.existing import STAGE, NotedStage, is_noted, note_options, noted
 from penstock.sink.layout import Layout
-from penstock.sink.ledger import STATE_DIRECTORY, Kind, Ledger, aside_bucket
-from penstock.sink.names import NameTemplate
+from penstock.sink.ledger import STATE_DIRECTORY, Destination, Kind, Ledger, aside_bucket
+from penstock.sink.lengths import LengthTables
 from penstock.sink.parts import Desk, Origin
 from penstock.sink.ready import Progress
 from penstock.sink.rolling import Limits
@@ -85,6 +85,7 @@ __all__ = ["STATE_DIRECTORY", "Batch", "Begun", "Committed", "Sink", "TaskResult
 
 _STAGED = re.compile(r"(\d{12})-.*\.(part|pack)")
 _ROLLING = ("rollSize", "rollRows", "rollInterval", "rollInactivity", "rollBatches")
+_NUMBER_MAX = 10**12 - 1  # of a file: what a name must have room for
 _ASSEMBLERS = 4  # at a time: they copy, hash and encode without Python's lock
 
 
@@ -103,24 +104,24 @@ class Sink:
         self.options = options
         self.sink_id = sink_id
         self.limits = Limits.of(options)
-        names = NameTemplate.of(
-            options["fileName"],
-            zone=options["timeZone"],
-            growing=options["growing"],
-            time_format=options["timeFormat"],
-        )
         self.layout = Layout(options, root, goes_on=storage.goes_on)
         self.state = f"{root}/{STATE_DIRECTORY}/{sink_id}"
         place = options["quarantineLocation"]
         aside = locate(place, name="quarantineLocation")[1] if place else ""
         self.rules = Rules(
-            sink_id, self.limits, names, growing=options["growing"], announced=self.layout.announced, aside=aside
+            sink_id,
+            self.limits,
+            self.layout.names,
+            growing=options["growing"],
+            announced=self.layout.announced,
+            aside=aside,
         )
         self.aside = aside or f"{root}/{aside_bucket(sink_id)}"
         self.staging = f"{self.state}/staging"
         self.ledger = Ledger(storage, f"{self.state}/ledger", sink_id)
         name = f"sink {sink_id!r} in {root!r}"
         self.cipher = Cipher(options)
+        self.lengths = LengthTables(storage, self.staging)
         self.committer = Committer(name, storage, root, self.staging, self.ledger)
         self._nouns = Nouns(
             f"the ledger of {self.state!r}", "the output directory", "a new checkpoint and an empty directory"
@@ -249,7 +250,7 @@ class Sink:
             return TaskResult(*template, tuple(closed), tuple(left), tuple(consumed), *counts)
 
     def _task(self, begun: Begun, batch: int, writer: int, schema: pa.Schema, attempt: int) -> TaskWriter:
-        bucket_by = self.layout.bucket_by(schema)
+        places = self.layout.places(schema)
         data_schema, drop = self.layout.data_schema(schema)
         fmt, form = self.layout.format(data_schema), self.layout.form
         encode = form.encoder(fmt) if isinstance(form, RecordFormat) else None
@@ -261,10 +262,24 @@ class Sink:
         before = [part for part in begun.open if part.writer == writer]
         to = begun.recipients
         kind, aside = self.layout.kind(data_schema, to), _aside_parts(self.sink_id, to)
-        times = self.layout.time_buckets(schema)
         return TaskWriter(
-            desk, kind, before=before, bucket_by=bucket_by, drop=drop, encode=encode, aside=aside, times=times
+            desk,
+            kind,
+            before=before,
+            places=places,
+            drop=drop,
+            encode=encode,
+            aside=aside,
+            times=self.layout.time_buckets(schema),
+            check_name=partial(self._check_name, origin, kind),
         )
+
+    def _check_name(self, origin: Origin, kind: Kind, place: Destination) -> None:
+        """Raise `TemplateError` if columns make a name that no file can have, whatever its number: before anything is committed."""
+        if not place.name:
+            return
+        opener = {"writer": origin.writer, "batch": origin.batch, "host": origin.host, "pid": origin.pid}
+        self.rules.path(place, kind, seq=_NUMBER_MAX, attempt=origin.attempt, time=origin.time_ns, **opener)
 
     @staticmethod
     def _feed(task: TaskWriter, some: pa.RecordBatch | bytes) -> int:
@@ -329,16 +344,26 @@ class Sink:
         ending = due(head, batch, results, self.rules)
         number = batch.number if batch else max((part.last_batch for part in ending), default=0)
         results = results + self._assembled(head, ending, results[0], number, as_text=as_text)
-        names = TakenNames(self.storage, self.root)
+        names, lengths = TakenNames(self.storage, self.root), self.lengths.known(head)
         while True:
-            state = decide(head, batch, results, self.rules, owner=owner, taken=names.taken)
+            state = decide(head, batch, results, self.rules, owner=owner, taken=names.taken, lengths=lengths)
             if not names.meets(state.finished):
                 break
         for growth in state.grown:
-            if growth.path not in head.lengths and entry_at(self.storage, f"{self.root}/{growth.path}"):
+            if growth.path not in lengths and entry_at(self.storage, f"{self.root}/{growth.path}"):
                 msg = f"{growth.path!r} in {self.root!r} is not of this sink and cannot grow; move it away, or set another fileName"
                 raise PublishConflict(msg)
-        return state
+        return self._with_tables(state, number)
+
+    def _with_tables(self, state: State, batch: int) -> State:
+        """Return the record with the lengths that it should not hold itself staged beside it."""
+        if not self.lengths.too_many(state):
+            return state
+        staging = Staging(self.storage, self.staging, base=state.n - 1, batch=batch, writer=DRIVER)
+        try:
+            return self.lengths.in_record(state, staging)
+        finally:
+            staging.finish()
 
     def _assembled(
         self, head: State, parts: list[OpenPart], first: TaskResult, batch: int, *, as_text: bool
@@ -352,7 +377,7 @@ class Sink:
         desk = Desk(staging, origin, self.limits, head.ratio, self.root, as_text)
         try:
             with self.committer.reading_of(head.n, head.epoch), self.storage.workers(_ASSEMBLERS) as pool:
-                for _ in pool.map(lambda g: new_part(desk, g.bucket, g.kind, g).close(), groups(parts, self.limits)):
+                for _ in pool.map(lambda g: new_part(desk, g.place, g.kind, g).close(), groups(parts, self.limits)):
                     pass
                 staging.finish()
             closed = tuple(describe() for describe in desk.closed)
@@ -448,7 +473,7 @@ def _aside_parts(sink_id: str, recipients: tuple[str, ...]) -> AsideParts:
     """
     extension = file_extension(LINES_WRITTEN) + (EXTENSION if recipients else "")
     kind = Kind(LINES_WRITTEN.name, LINES_WRITTEN.compression, extension, "", recipients=recipients)
-    return AsideParts(aside_bucket(sink_id), kind, encoder(LINES_WRITTEN))
+    return AsideParts(Destination(aside_bucket(sink_id)), kind, encoder(LINES_WRITTEN))
 
 
 def _stamped(task: TaskWriter, batch: int, time_ns: int, lines: pa.RecordBatch) -> None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from penstock.formats.families import TableWriter, WritableFile
-    from penstock.sink.ledger import Kind, OpenPart, Segment
+    from penstock.sink.ledger import Destination, Kind, OpenPart, Segment
     from penstock.sink.staging import Output, Staging
 
 _ROW_GROUP_BYTES = 32 << 20  # of Arrow in one row group
@@ -34,8 +34,8 @@ class ArrowPart(Part[ArrowRows]):
 
     stage_bytes = _ROW_GROUP_BYTES
 
-    def __init__(self, desk: Desk, bucket: str, kind: Kind, before: OpenPart | None) -> None:
-        super().__init__(desk, bucket, kind, before)
+    def __init__(self, desk: Desk, place: Destination, kind: Kind, before: OpenPart | None) -> None:
+        super().__init__(desk, place, kind, before)
         self._form = table_format(kind.format)
         self._writer: TableWriter | None = None
         self._refused: tuple[str, ...] = ()  # columns that the format cannot hold

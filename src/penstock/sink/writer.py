@@ -10,36 +10,39 @@ from penstock.formats import format_named
 from penstock.formats.families import TableFormat
 from penstock.formats.registry import table_format
 from penstock.sink.byteparts import BytePart
+from penstock.sink.ledger import Destination
 from penstock.sink.payload import ArrowRows, Encoded, lines
 from penstock.sink.ready import Progress
 from penstock.sink.tableparts import ArrowPart
 from penstock.sink.timebuckets import TimesSeen
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import pyarrow as pa
 
     from penstock.formats import Encoder
     from penstock.sink.batch import ClosedPart
-    from penstock.sink.buckets import BucketTemplate
     from penstock.sink.ledger import Kind, OpenPart
     from penstock.sink.parts import Desk
+    from penstock.sink.places import Places
     from penstock.sink.timebuckets import TimeBuckets
 
 _BUFFER_BYTES = 64 << 20
 _NOTHING = Encoded(b"", 0)
 
 
-def new_part(desk: Desk, bucket: str, kind: Kind, before: OpenPart | None) -> BytePart | ArrowPart:
+def new_part(desk: Desk, place: Destination, kind: Kind, before: OpenPart | None) -> BytePart | ArrowPart:
     """Return the part for rows of this kind, continuing `before` if the ledger has it open."""
     make = ArrowPart if isinstance(format_named(kind.format), TableFormat) else BytePart
-    return make(desk, bucket, kind, before)
+    return make(desk, place, kind, before)
 
 
 @dataclass(frozen=True)
 class AsideParts:
     """Where lines about what is set aside go, and what the files are that they become."""
 
-    bucket: str
+    place: Destination
     kind: Kind
     encoder: Encoder
 
@@ -48,7 +51,8 @@ class TaskWriter:
     """The rows of one task attempt, from Arrow (or lines of text) to staged files. Use it once, then `finish` or `discard`.
 
     `before` are the open parts of this writer. Those whose time was up when the batch began, or that hold another kind
-    of file than the sink writes by now, are not continued: new rows open another part.
+    of file than the sink writes by now, are not continued: new rows open another part. `check_name` is asked once for each
+    new part whether its files could be named.
     """
 
     def __init__(
@@ -57,39 +61,41 @@ class TaskWriter:
         kind: Kind,
         *,
         before: list[OpenPart],
-        bucket_by: BucketTemplate | None,
+        places: Places,
         drop: tuple[str, ...] = (),
         encode: Encoder | None = None,
         aside: AsideParts,
         times: TimeBuckets | None = None,
+        check_name: Callable[[Destination], object],
     ) -> None:
         self._desk = desk
         self._kind = kind
         self._aside = aside
-        self._bucket_by = bucket_by
+        self._places = places
+        self._check_name = check_name
         self._drop = drop
         self._encode = encode
         self._times = TimesSeen(times, desk.origin.time_ns) if times else None
-        self._parts: dict[str, BytePart | ArrowPart] = {}
+        self._parts: dict[Destination, BytePart | ArrowPart] = {}
         self._before = {
-            p.bucket: p
+            p.place: p
             for p in before
-            if p.kind == self._kind_of(p.bucket) and not desk.limits_of(p.bucket).expired(p, desk.origin.time_ns)
+            if p.kind == self._kind_of(p.place) and not desk.limits_of(p.bucket).expired(p, desk.origin.time_ns)
         }
-        self._consumed: list[str] = []
-        self._expired = [p for p in before if p.bucket not in self._before]
+        self._consumed: list[Destination] = []
+        self._expired = [p for p in before if p.place not in self._before]
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Take the rows of a batch."""
-        if self._bucket_by is None:
-            self._write("", batch)
+        if self._places.is_one:
+            self._write(Destination(""), batch)
             return
         if self._times is not None and batch.num_rows:
             self._times.rows(batch)
-        for bucket, rows in self._bucket_by.split(batch, self._desk.origin.time_ns):
+        for place, rows in self._places.split(batch, self._desk.origin.time_ns):
             if self._times is not None:
-                self._times.bucket(bucket, rows)
-            self._write(bucket, rows.drop_columns(list(self._drop)) if self._drop else rows)
+                self._times.bucket(place.bucket, rows)
+            self._write(place, rows.drop_columns(list(self._drop)) if self._drop else rows)
 
     @property
     def progress(self) -> Progress:
@@ -99,51 +105,62 @@ class TaskWriter:
     def write_text(self, data: bytes) -> int:
         """Take lines of text as they are (UTF-8, each ended by a line feed; no buckets); return how many."""
         payload = lines(data)
-        self._place("", payload)
+        self._place(Destination(""), payload)
         return payload.rows
 
     def set_aside(self, about: pa.RecordBatch) -> None:
         """Take lines about what is set aside: rows of a part like others, in the bucket and of the kind that is for them."""
         data, encode = self._aside.encoder.encode(about), self._aside.encoder
-        self._place(self._aside.bucket, Encoded(data, about.num_rows, lambda: encode.ends(about, data)))
+        self._place(self._aside.place, Encoded(data, about.num_rows, lambda: encode.ends(about, data)))
 
-    def _kind_of(self, bucket: str) -> Kind:
-        return self._aside.kind if bucket == self._aside.bucket else self._kind
+    def _kind_of(self, place: Destination) -> Kind:
+        return self._aside.kind if place == self._aside.place else self._kind
 
-    def _write(self, bucket: str, batch: pa.RecordBatch) -> None:
+    def _write(self, place: Destination, batch: pa.RecordBatch) -> None:
         if self._encode is None:
             table_format(self._kind.format).check(batch)
-            self._place(bucket, ArrowRows(batch))
+            self._place(place, ArrowRows(batch))
             return
         data, encode = self._encode.encode(batch), self._encode
-        self._place(bucket, Encoded(data, batch.num_rows, lambda: encode.ends(batch, data)))
+        self._place(place, Encoded(data, batch.num_rows, lambda: encode.ends(batch, data)))
 
-    def _place(self, bucket: str, payload: Any) -> None:  # noqa: ANN401 - Encoded or ArrowRows, as the parts of this kind take
+    def _place(self, place: Destination, payload: Any) -> None:  # noqa: ANN401 - Encoded or ArrowRows, as the parts of this kind take
         while payload.rows:
-            part = self._part(bucket)
+            part = self._part(place)
             fit = part.fitting(payload)
             if fit == 0 and (part.settle() or part.rows):
                 if not part.fitting(payload):
-                    self._parts.pop(bucket).close()
+                    self._parts.pop(place).close()
                 continue
             fit = max(fit, 1)
             head, payload = (payload, _NOTHING) if fit >= payload.rows else payload.cut(fit)
             part.add(head)
             if part.full() and not part.settle():
-                self._parts.pop(bucket).close()
-            elif part.buffered >= part.stage_bytes or self._desk.buffered >= _BUFFER_BYTES:
-                max(self._parts.values(), key=lambda p: p.buffered).relieve()
+                self._parts.pop(place).close()
+            elif part.buffered >= part.stage_bytes:
+                part.relieve()
+            elif self._desk.buffered >= _BUFFER_BYTES:
+                self._relieve_many()
 
-    def _part(self, bucket: str) -> BytePart | ArrowPart:
-        if bucket not in self._parts:
-            before = self._before.pop(bucket, None)
+    def _relieve_many(self) -> None:
+        """Move half of what is in memory to disk, from the largest part down: one by one, thousands would be looked through for each."""
+        for part in sorted(self._parts.values(), key=lambda part: part.buffered, reverse=True):
+            if self._desk.buffered <= _BUFFER_BYTES // 2:
+                return
+            part.relieve()
+
+    def _part(self, place: Destination) -> BytePart | ArrowPart:
+        if place not in self._parts:
+            before = self._before.pop(place, None)
             if before is not None:
-                self._consumed.append(bucket)
-            self._parts[bucket] = new_part(self._desk, bucket, self._kind_of(bucket), before)
-        return self._parts[bucket]
+                self._consumed.append(place)
+            else:
+                self._check_name(place)
+            self._parts[place] = new_part(self._desk, place, self._kind_of(place), before)
+        return self._parts[place]
 
-    def finish(self, *, final: bool, merge_below: int) -> tuple[list[ClosedPart], list[OpenPart], list[str]]:
-        """Bring everything to disk; return (closed parts, parts left open, buckets whose earlier part they continue).
+    def finish(self, *, final: bool, merge_below: int) -> tuple[list[ClosedPart], list[OpenPart], list[Destination]]:
+        """Bring everything to disk; return (closed parts, parts left open, places whose earlier part they continue).
 
         `final`: the query ends with this batch. Parts whose end has come are closed here if they have `merge_below`
         bytes; smaller ones are left as they are: the driver merges those of several writers.
@@ -169,8 +186,8 @@ class TaskWriter:
         ending = [part for part in self._before.values() if self._ends(part, final=final)]
         for part in self._expired + ending:
             if part.size >= merge_below:
-                new_part(self._desk, part.bucket, part.kind, part).close()
-                self._consumed.append(part.bucket)
+                new_part(self._desk, part.place, part.kind, part).close()
+                self._consumed.append(part.place)
 
     def discard(self) -> None:
         """Give up after a failure."""

@@ -26,6 +26,7 @@ from __future__ import annotations
 from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, NoReturn
 
 from penstock.errors import BadFile, DamagedState, NotThere, PenstockError, UsageError, WrongKey
@@ -87,6 +88,11 @@ class SinkView:
         msg = f"the ledger of {sink.state!r} changes faster than it can be read; run the same command again"
         raise PenstockError(msg)
 
+    @cached_property
+    def lengths(self) -> dict[str, int]:
+        """Return the lengths of all growing files, by their paths."""
+        return dict(self.sink.lengths.all_of(self.head))
+
     @property
     def owed(self) -> tuple[FinishedFile, ...]:
         """Return the files of the head that may not be visible yet."""
@@ -110,7 +116,7 @@ class SinkView:
     @property
     def bytes(self) -> int:
         """Return the size of the files that hold rows, finished and growing, when all is visible."""
-        return sum(file.bytes for file in self.output) + sum(self.head.lengths.values())
+        return sum(file.bytes for file in self.output) + sum(self.lengths.values())
 
     @property
     def open_rows(self) -> int:
@@ -210,7 +216,7 @@ class _Check:
             self._staged(view, segment)
         return SinkFiles(
             sink=view.sink.sink_id,
-            files=len(view.output) + len(view.head.lengths),
+            files=len(view.output) + len(view.lengths),
             rows=view.head.total_rows - view.open_rows,
             bytes=view.bytes,
             open_rows=view.open_rows,
@@ -230,7 +236,7 @@ class _Check:
     def _all_grown(self, view: SinkView) -> int:
         """Compare the growing files of a sink; return of how many something is owed."""
         growing = view.growing
-        return sum(self._grown(view, path, length, growing.get(path)) for path, length in view.head.lengths.items())
+        return sum(self._grown(view, path, length, growing.get(path)) for path, length in view.lengths.items())
 
     def _finished(self, view: SinkView, file: FinishedFile, *, owed: bool) -> bool:
         """Compare one file; tell whether it is still owed."""
@@ -392,7 +398,7 @@ def _by_size(views: list[SinkView]) -> dict[int, list[FinishedFile]]:
 
 def _paths(view: SinkView) -> Iterator[str]:
     yield from (file.path for file in view.files)
-    yield from view.head.lengths
+    yield from view.lengths
 
 
 def walk(storage: Storage, root: str) -> Iterator[tuple[str, Entry]]:

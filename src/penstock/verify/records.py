@@ -5,9 +5,9 @@ that the sink makes of a row. Else it is a row of the schema that the sink write
 by the stage that the ingest noted, the output by the reader of its format. So the comparison also covers what encoding
 and decoding might lose.
 
-A row's bucket belongs to the record: a row in the wrong directory is missing in one and foreign in the other, and the
-columns that `dropBucketColumns` left out count as far as the directory shows them. Only where the template uses the
-time of the batch, which nobody can repeat, buckets are not compared.
+A row's place, its bucket and what the columns of `fileName` say, belongs to the record: a row in the wrong directory or file is
+missing in one and foreign in the other, and the columns that `dropBucketColumns` left out count as far as the path shows them.
+Only where the template uses the time of the batch, which nobody can repeat, places are not compared.
 
 What is committed and not visible yet (staged files that are owed, segments of open parts) is read where it is staged.
 """
@@ -30,7 +30,7 @@ from penstock.formats.families import RecordFormat, TableFormat
 from penstock.formats.registry import record_format, table_format
 from penstock.formats.trial import as_text, refused, text_schema
 from penstock.ingestion.mended import Key, Mended
-from penstock.sink.ledger import is_aside
+from penstock.sink.ledger import Destination, is_aside
 from penstock.sink.parts import ARROW, BYTES
 from penstock.source.read import EXPANDED_BYTES_MAX, EXPANSION_MAX
 from penstock.storage import entry_at
@@ -85,11 +85,22 @@ class Piece:
     form: str
     bucket: str
     whole: bool = False
+    name: str = ""
     keys: Keys | None = field(default=None, repr=False, compare=False)
 
     def opened(self, storage: Storage) -> AbstractContextManager[tuple[ReadableFile, int, int]]:
         """Open the file; give it, and where the piece begins and ends in it, decrypted if need be."""
         return opened(storage, self.path, self.start, self.end, self.keys)
+
+    @property
+    def place(self) -> str:
+        """Where its rows belong."""
+        return label_of(Destination(self.bucket, self.name))
+
+
+def label_of(place: Destination) -> str:
+    """Return a place as records are compared by: the bucket, and the template of the files' names if it has columns."""
+    return "/".join(filter(None, place))
 
 
 class Feed:
@@ -105,14 +116,15 @@ class Feed:
         """Path, size and time of the files that the source has: a line about another version has no like there."""
         self._sink = sink
         self._as_lines = format_named(sink.options["format"]).as_lines
-        self._passes_text = self._as_lines and not sink.options["bucketBy"] and self.stage.plain_text
-        self._buckets = sink.layout.bucket_by(self.stage.schema)
+        self._passes_text = self._as_lines and self.stage.plain_text
+        self._places = sink.layout.places(self.stage.schema)
+        self._passes_text = self._passes_text and self._places.is_one
         self._schema, self.dropped = sink.layout.data_schema(self.stage.schema)
         self._fmt = sink.layout.format(self._schema)
         form = format_named(self._fmt.name)
         # Columns that `finish --as-text` has published as their JSON, since no file could hold them.
         self._texts = refused(form, self._schema, self._fmt.compression) if isinstance(form, TableFormat) else ()
-        self.compares_buckets = self._buckets is None or self._buckets.follows_from_rows
+        self.compares_buckets = self._places.follows_from_rows
 
     # -- the source ----------------------------------------------------------------------------------------------
 
@@ -197,13 +209,19 @@ class Feed:
             yield ASIDE, _identified(about)
 
     def _placed(self, rows: pa.RecordBatch) -> Records:
-        if self._buckets is None:
+        if self._places.is_one:
             yield "", self._written(rows)
         elif self.compares_buckets:
-            for bucket, of_bucket in self._buckets.split(rows, 0):
-                yield bucket, self._written(of_bucket.drop_columns(list(self.dropped)))
+            for place, of_place in self._places.split(rows, 0):
+                yield self._label(place), self._written(of_place.drop_columns(list(self.dropped)))
         else:
             yield "", self._written(rows.drop_columns(list(self.dropped)))
+
+    def _label(self, place: Destination) -> str:
+        """Return what records of a place are compared by; a growing file is known by its path alone."""
+        if place.name and self._sink.options["growing"]:
+            return self._sink.rules.path(place, self._sink.layout.kind(self._schema))
+        return label_of(place)
 
     def _written(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Return the records that the sink makes of rows."""
@@ -226,7 +244,7 @@ class Feed:
                 for about in lines_of(_chunks(file.read, start, end)):
                     yield ASIDE, _identified(self._told(about))
             return
-        bucket = piece.bucket if self.compares_buckets else ""
+        bucket = piece.place if self.compares_buckets else ""
         with piece.opened(storage) as (file, start, end):
             if piece.form == ARROW:
                 staged = arrow_batches(file.read(start, end - start))
@@ -297,26 +315,34 @@ def _finished(view: SinkView, whole: str) -> Iterator[Piece]:
     for file in view.files:
         hidden = file.path in owed and entry_at(view.sink.storage, file.at(root)) is None
         path = f"{view.sink.staging}/{file.staged}" if hidden else file.at(root)
-        yield Piece(path, file.path, 0, file.bytes, whole, file.bucket, whole=True, keys=view.keys)
+        at = path, file.path, 0, file.bytes, whole, file.bucket
+        yield Piece(*at, whole=True, name=file.name, keys=view.keys)
 
 
 def _grown(view: SinkView, whole: str, growing: Mapping[str, Growth]) -> Iterator[Piece]:
     """Yield the growing files as far as they are certain to be visible: what they gain is `growing`."""
-    for path, length in view.head.lengths.items():
+    for path, length in view.lengths.items():
         end = growing[path].before if path in growing else length
         if end:
-            yield Piece(f"{view.sink.root}/{path}", path, 0, end, whole, path.rpartition("/")[0], whole=True)
+            place = _place_of(view, path)
+            yield Piece(f"{view.sink.root}/{path}", path, 0, end, whole, place.bucket, whole=True, name=place.name)
+
+
+def _place_of(view: SinkView, path: str) -> Destination:
+    """Return the place of a growing file: what its name tells is said by columns, or is the same for all."""
+    bucket, _, name = path.rpartition("/")
+    return Destination(bucket, name if view.sink.layout.names.columns else "")
 
 
 def _waiting(view: SinkView, growing: Mapping[str, Growth]) -> Iterator[Piece]:
     """Yield the segments of parts that are open, and of what growing files gain."""
-    waiting = [(part.bucket, part.segments) for part in view.head.open]
-    waiting += [(growth.path.rpartition("/")[0], growth.segments) for growth in growing.values()]
+    waiting = [(part.place, part.segments) for part in view.head.open]
+    waiting += [(_place_of(view, growth.path), growth.segments) for growth in growing.values()]
     keys = staging_keys(view.sink, view.keys) if waiting else None
-    for bucket, segments in waiting:
+    for place, segments in waiting:
         for s in segments:
-            path = f"{view.sink.staging}/{s.file}"
-            yield Piece(path, f"(not visible yet) {bucket}", s.start, s.end, s.form, bucket, keys=keys)
+            path, label = f"{view.sink.staging}/{s.file}", f"(not visible yet) {label_of(place)}"
+            yield Piece(path, label, s.start, s.end, s.form, place.bucket, name=place.name, keys=keys)
 
 
 def _chunks(read: Callable[[int, int], bytes], start: int, end: int) -> Iterator[bytes]:

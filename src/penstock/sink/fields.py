@@ -1,0 +1,215 @@
+"""Columns that templates name: found in a schema, and written as text, one code a row and one text a code.
+
+`{column}` and `{column:time format}` are fields; `{a.b}` is a member of a struct; a name in backticks is a column, whatever else it
+could be. Times are in the sink's `timeZone`, never the machine's. What a value is written as is in `values`.
+
+Rows are told apart by the distinct values of a batch, not one by one.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+from zoneinfo import ZoneInfo
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.clock import SECOND_NS
+from penstock.errors import TemplateError
+from penstock.sink.names import check_time, directives, written
+from penstock.sink.values import texts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+_DAYS = frozenset("aAbBCdDeFgGhjmnutUVwWxyY%")  # strftime directives that show no more than the day
+_HOURS = _DAYS | frozenset("HIklpP")
+_MINUTES = _HOURS | frozenset("MR")
+_PART = re.compile(r"(`(?:[^`]|``)+`)|([^.`]+)")
+_NUMBERS = 1 << 62
+
+Coded = tuple["np.ndarray[Any, Any]", list[str | None]]
+
+
+@dataclass(frozen=True)
+class Field:
+    """A field of a template: the names that lead to a value, of a column and of members of structs; none: the batch's time.
+
+    `spec` is the format of a time, empty if there is none.
+    """
+
+    path: tuple[str, ...]
+    spec: str
+
+
+@dataclass(frozen=True)
+class Fields:
+    """The fields of one template, in its order; `where` is how messages name it. Times are in `zone`."""
+
+    where: str
+    zone: str
+    fields: tuple[Field, ...]
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that the template needs, each once."""
+        return tuple(dict.fromkeys(field.path[0] for field in self.fields if field.path))
+
+    @property
+    def follows_from_rows(self) -> bool:
+        """Tell whether what the fields say of a row can be told from the row: not if one is the time of the batch."""
+        return all(field.path for field in self.fields)
+
+    @property
+    def droppable(self) -> tuple[str, ...]:
+        """The columns that a path holds the whole of; `TemplateError` if it holds but a member of one."""
+        member = next((field for field in self.fields if len(field.path) > 1), None)
+        if member is not None:
+            msg = (
+                f"{self.where} names a member of the column {member.path[0]!r}, which cannot be left out of the "
+                "data by itself; leave dropBucketColumns out, or select it as a column of its own"
+            )
+            raise TemplateError(msg)
+        return self.columns
+
+    def coded(self, batch: pa.RecordBatch, time_ns: int) -> list[Coded]:
+        """Return for each field a code a row, and the text each code stands for."""
+        return [self._coded(batch, field, time_ns) for field in self.fields]
+
+    def _coded(self, batch: pa.RecordBatch, field: Field, time_ns: int) -> Coded:
+        """Return a code a row and the text each code stands for."""
+        if not field.path:
+            moment = datetime.fromtimestamp(time_ns / SECOND_NS, ZoneInfo(self.zone))
+            return np.zeros(batch.num_rows, np.int64), [written(moment, field.spec or "%Y-%m-%d")]
+        column, *members = field.path
+        values = batch.column(column)
+        if members:
+            values = pc.struct_field(values, members)
+        if pa.types.is_timestamp(values.type):
+            values = self._floored(values, field.spec)
+        coded = values.dictionary_encode(null_encoding="encode")
+        named = [text or None for text in self._texts(coded.dictionary, field.spec)]
+        return _merged(coded.indices.to_numpy(zero_copy_only=False), named)
+
+    def _floored(self, column: pa.Array, spec: str) -> pa.Array:
+        """Round down to what the time format can show, so that distinct values are few; in local time, which has no gaps."""
+        if column.type.tz is not None:
+            column = column.cast(pa.timestamp("us", tz=self.zone))
+            if directives(spec) & {"z", "Z"}:
+                return column
+            column = pc.local_timestamp(column)
+        return _floor(column, spec)
+
+    def _texts(self, values: pa.Array, spec: str) -> list[str | None]:
+        try:
+            if not spec:
+                return texts(values)
+            # Python's own strftime: the values are few, and Arrow's prints fractions of seconds for %S
+            return [None if value is None else written(value, spec) for value in values.to_pylist()]
+        except (OverflowError, ValueError) as error:
+            msg = f"{self.where}: a time is not in the years 1 to 9999 ({error}); mend it, or name another column"
+            raise TemplateError(msg) from error
+
+
+def grouped(batch: pa.RecordBatch, coded: Sequence[Coded]) -> Iterator[tuple[list[str | None], pa.RecordBatch]]:
+    """Yield the texts of all fields, and the rows that have them, in order; groups come in no set order."""
+    if batch.num_rows == 0:
+        return
+    wide = [(codes, values) for codes, values in coded if len(values) > 1]
+    if not wide:
+        yield [values[0] for _, values in coded], batch
+        return
+    _, first, group = np.unique(_mixed(wide, batch.num_rows), return_index=True, return_inverse=True)
+    order = np.argsort(group, kind="stable")
+    bounds = np.searchsorted(group[order], np.arange(len(first) + 1))
+    rows = batch.take(pa.array(order))
+    for i, row in enumerate(first):
+        yield [values[codes[row]] for codes, values in coded], rows.slice(bounds[i], bounds[i + 1] - bounds[i])
+
+
+def column_fields(where: str, fields: Iterable[tuple[str, str]], schema: pa.Schema) -> tuple[Field, ...]:
+    """Return the checked fields of a template that are columns, or members of one; `TemplateError`."""
+    return tuple(_field(where, name, spec, schema) for name, spec in fields)
+
+
+def _field(where: str, name: str, spec: str, schema: pa.Schema) -> Field:
+    check_time(where, spec)
+    path, kind = _found(where, name, schema)
+    if spec and not (pa.types.is_timestamp(kind) or pa.types.is_date(kind)):
+        msg = f"{where}: {{{name}:{spec}}} needs a timestamp or a date, {name!r} is {kind}"
+        raise TemplateError(msg)
+    if pa.types.is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+        msg = f"{where}: a column of type {kind} cannot name a directory or a file; choose another than {name!r}"
+        raise TemplateError(msg)
+    return Field(path, spec)
+
+
+def _mixed(coded: list[Coded], count: int) -> np.ndarray[Any, Any]:
+    """Return one number for each of `count` rows, equal where all its codes are."""
+    mixed, span = np.zeros(count, np.int64), 1
+    for codes, values in coded:
+        if span * len(values) > _NUMBERS:  # it would wrap, and rows of two buckets could meet in one
+            mixed = np.unique(mixed, return_inverse=True)[1]
+            span = count
+        mixed, span = mixed * len(values) + codes, span * len(values)
+    return mixed
+
+
+def _merged(codes: np.ndarray[Any, Any], texts: list[str | None]) -> Coded:
+    """Give values that are written alike (03 o'clock of two days) one code."""
+    places = {text: place for place, text in enumerate(dict.fromkeys(texts))}
+    if len(places) == len(texts):
+        return codes, texts
+    return np.array([places[text] for text in texts])[codes], list(places)
+
+
+def _floor(column: pa.Array, spec: str) -> pa.Array:
+    shown = directives(spec)
+    units = {"day": _DAYS, "hour": _HOURS, "minute": _MINUTES}
+    unit = next((unit for unit, letters in units.items() if spec and shown <= letters), None)
+    return column if unit is None else pc.floor_temporal(column, unit=unit)
+
+
+def _found(where: str, name: str, schema: pa.Schema) -> tuple[tuple[str, ...], pa.DataType]:
+    """Return the names that lead to what a template names, and its type.
+
+    As Spark does by default: `a.b` is member `b` of column `a`, unless there is a column `a.b`; names in backticks may hold
+    dots; case counts only where it tells two names apart.
+    """
+    column = _named(where, name, list(schema))
+    if column is not None:
+        return (column.name,), column.type
+    path: list[str] = []
+    kind: pa.DataType = pa.struct(list(schema))
+    for part in _parts(name):
+        member = _named(where, part, list(kind)) if pa.types.is_struct(kind) else None
+        if member is None:
+            msg = f"{where}: there is no column {name!r}; the data has {', '.join(schema.names)}"
+            raise TemplateError(msg)
+        path.append(member.name)
+        kind = member.type
+    return tuple(path), kind
+
+
+def _named(where: str, name: str, fields: list[pa.Field]) -> pa.Field | None:
+    """Return the field of this name, exactly or else but for its case; `None` if there is none."""
+    alike = [field for field in fields if field.name == name]
+    alike = alike or [field for field in fields if field.name.lower() == name.lower()]
+    if len(alike) > 1:
+        names = ", ".join(field.name for field in alike)
+        msg = f"{where}: the data has several columns {name!r} ({names}); give them names of their own"
+        raise TemplateError(msg)
+    return alike[0] if alike else None
+
+
+def _parts(name: str) -> list[str]:
+    """Return the parts of a name with dots between them; a part in backticks may hold dots, and a backtick as two."""
+    parts = _PART.findall(name)
+    whole = ".".join(quoted or plain for quoted, plain in parts)
+    if whole != name:
+        return [name]
+    return [quoted[1:-1].replace("``", "`") if quoted else plain for quoted, plain in parts]

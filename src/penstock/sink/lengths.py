@@ -1,0 +1,106 @@
+"""How long growing files are, where they are more than a record should hold.
+
+Problem. A record holds the whole state, so that only the last one is read. With `growing=true` and columns in `fileName` that
+state is a length for each of thousands of files, of which a batch touches few: a record of all of them, put and read each batch,
+would cost O(files ever begun), not O(files touched).
+
+Idea. A record holds the lengths that changed lately, up to `IN_RECORD` of them, and names *tables*: files among the staged ones,
+written once and synced before the put, that hold the others. A length is what the record says of the path, else what the newest
+table says that has it. When the record has more, they become a table, together with all newer tables that are not twice as long:
+so there are O(log files) tables, and an entry is written O(log files) times. It is what a log-structured merge tree does.
+
+A table is a staged file like others: it has a name that nobody else can have, means nothing until a record names it with its
+digest, and is swept when the last record names it no more. So a crash between table and put leaves a file to sweep, and a stalled
+driver, whose put fails, has changed nothing.
+
+What was read is kept by its digest as long as the last record that this process has seen names it, so that a batch looks up what it
+touches and reads no table again; a process that starts reads them once.
+
+Rejected: the file's own size as the length before (a row of somebody else's would be taken for ours); a file a name (a sync for
+each of those that a batch touches); a record of what changed alone, with all records since the last full one read (a start would
+read a history).
+"""
+
+from __future__ import annotations
+
+from collections import ChainMap
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import xxhash
+
+from penstock.errors import DamagedState, NotThere
+from penstock.query.records import checked, signed
+from penstock.sink.ledger import LengthTable, check_relative
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from penstock.sink.ledger import State
+    from penstock.sink.staging import Staging
+    from penstock.storage import Storage
+
+IN_RECORD = 256
+_kept: dict[str, dict[str, Mapping[str, int]]] = {}  # by the staging directory: digest -> table
+
+
+class LengthTables:
+    """The tables of one sink, in its directory of staged files. Picklable."""
+
+    def __init__(self, storage: Storage, staging: str) -> None:
+        self._storage = storage
+        self._staging = staging
+
+    def all_of(self, state: State) -> Mapping[str, int]:
+        """Return the length of each growing file, by its path. `DamagedState` if a table is not what was put."""
+        tables = self._tables(state.tables)
+        return ChainMap(dict(state.lengths), *(dict(table) for table in reversed(tables)))
+
+    def known(self, state: State) -> Mapping[str, int]:
+        """Return the same to look paths up in, without a copy."""
+        return ChainMap(state.lengths, *reversed(self._tables(state.tables)))  # type: ignore[arg-type]  # - nobody writes to it
+
+    @staticmethod
+    def too_many(state: State) -> bool:
+        """Tell whether the state has more lengths than a record should hold."""
+        return len(state.lengths) > IN_RECORD
+
+    def in_record(self, state: State, staging: Staging) -> State:
+        """Return the state with its lengths in a table, which is staged and durable."""
+        merged, tables = state.lengths, list(state.tables)
+        while tables and tables[-1].files < 2 * len(merged):
+            merged = {**self._table(tables.pop()), **merged}
+        data = signed({"sink": state.sink, "lengths": merged})
+        output = staging.create()
+        output.write(data)
+        _, digest = staging.seal(output).result()
+        return replace(state, lengths={}, tables=(*tables, LengthTable(output.name, digest, len(merged))))
+
+    def _tables(self, tables: tuple[LengthTable, ...]) -> list[Mapping[str, int]]:
+        if not tables:
+            return []
+        read = {table.digest: self._table(table) for table in tables}
+        _kept[self._staging] = read
+        return [read[table.digest] for table in tables]
+
+    def _table(self, table: LengthTable) -> Mapping[str, int]:
+        known = _kept.get(self._staging, {}).get(table.digest)
+        return self._read(table) if known is None else known
+
+    def _read(self, table: LengthTable) -> Mapping[str, int]:
+        path = f"{self._staging}/{table.file}"
+        try:
+            data = self._storage.read(path)
+        except NotThere as error:
+            msg = f"{path!r} is missing, it has the lengths of {table.files} growing files; restore it from a copy of the directory"
+            raise DamagedState(msg) from error
+        if xxhash.xxh3_128_hexdigest(data) != table.digest:
+            msg = f"{path!r} was altered after its commit; restore it from a copy of the directory"
+            raise DamagedState(msg)
+        lengths: dict[str, int] = checked(data, path)["lengths"]
+        try:
+            check_relative(lengths)
+        except ValueError as error:
+            msg = f"{path!r} is no table of lengths: {error}; restore it from a copy"
+            raise DamagedState(msg) from error
+        return lengths
