@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from penstock.spark.aside import split_bad
     from penstock.spark.calls import AsyncMap, async_map, call_counts, split_errors
     from penstock.spark.local import local_session
+    from penstock.spark.named import read_files
     from penstock.spark.register import register
     from penstock.spark.replayable import replayable
     from penstock.verify.retry import retry
@@ -49,6 +50,7 @@ __all__ = [
     "ingest",
     "late",
     "local_session",
+    "read_files",
     "register",
     "replayable",
     "retry",
@@ -79,6 +81,7 @@ _HOMES = {
     "ingest": "penstock.ingestion.job",
     "late": "penstock.ingestion.late",
     "local_session": "penstock.spark.local",
+    "read_files": "penstock.spark.named",
     "register": "penstock.spark.register",
     "replayable": "penstock.spark.replayable",
     "retry": "penstock.verify.retry",
