@@ -129,8 +129,9 @@ def check_plain(options: Options) -> None:
 
 
 def planner(options: Options, how: Reading, *, dry: bool = False) -> Planner | FollowPlanner:
-    """Return the planner, one that writes nothing if `dry`; `OptionError` if there is nothing at the path."""
-    check_there(options, how)
+    """Return the planner, one that writes nothing if `dry`; `OptionError` if there is nothing at the path, and that is not waited for."""
+    if options["strictMode"] or dry:
+        check_there(options, how)
     boundary = how.boundary if how.form.anchored else None
     divisible = how.divisible if options["emit"] != "files" else _whole  # a row names a whole file
     state = locate(options["stateLocation"], name="stateLocation") if options["stateLocation"] else None

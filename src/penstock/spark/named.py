@@ -22,7 +22,7 @@ from penstock.formats.schema import to_spark
 from penstock.session import ddl
 from penstock.session.connect import require_driver
 from penstock.session.zone import time_zone
-from penstock.source.named import SPLIT, Columns, NamedFiles
+from penstock.source.named import SPLIT, NamedFiles, NamingColumns
 from penstock.source.pinned import Moment, Pins, pins
 from penstock.source.schemas import INFER, default_schema
 from penstock.spark.border import leaving
@@ -127,7 +127,7 @@ def read_files(  # noqa: PLR0913 - what users are promised
     return splits.repartition(tasks).mapInArrow(leaving(read), fields)
 
 
-def _columns(df: DataFrame, asked: Mapping[str, str | None]) -> Columns:
+def _columns(df: DataFrame, asked: Mapping[str, str | None]) -> NamingColumns:
     """Return the places of the columns that say something of a file; `OptionError` for one that is not there, or of another type."""
     places: dict[str, int] = {}
     for parameter, column in asked.items():
@@ -145,7 +145,7 @@ def _columns(df: DataFrame, asked: Mapping[str, str | None]) -> Columns:
             raise OptionError(msg)
         places[parameter] = df.columns.index(column)
         _check_type(df, parameter, column, places[parameter])
-    return Columns(**places)
+    return NamingColumns(**places)
 
 
 def _check_type(df: DataFrame, parameter: str, column: str, place: int) -> None:
@@ -157,7 +157,7 @@ def _check_type(df: DataFrame, parameter: str, column: str, place: int) -> None:
         raise OptionError(msg)
 
 
-def _named_files(df: DataFrame, columns: Columns, form: str, schema: Any, given: Mapping[str, Any]) -> NamedFiles:  # noqa: ANN401 - what the user gave
+def _named_files(df: DataFrame, columns: NamingColumns, form: str, schema: Any, given: Mapping[str, Any]) -> NamedFiles:  # noqa: ANN401 - what the user gave
     """Return how files are read. Raises `OptionError`."""
     if schema == INFER:
         msg = "read_files: schema='infer' would have to look at files that no row has named yet; `penstock schema` prints that of a sample"
