@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from penstock.ingestion.dry import DryRun
     from penstock.ingestion.job import Ingested, dry_run, ingest
     from penstock.ingestion.late import Late, NotRead, late
+    from penstock.ingestion.reset import Reset, reset
     from penstock.sink.adopt import Adopted, adopt
     from penstock.spark.aside import split_bad
     from penstock.spark.calls import AsyncMap, async_map, call_counts, split_errors
@@ -40,6 +41,7 @@ __all__ = [
     "Late",
     "NotRead",
     "PenstockError",
+    "Reset",
     "Retry",
     "adopt",
     "async_map",
@@ -53,6 +55,7 @@ __all__ = [
     "read_files",
     "register",
     "replayable",
+    "reset",
     "retry",
     "retry_after",
     "split_bad",
@@ -72,6 +75,7 @@ _HOMES = {
     "Late": "penstock.ingestion.late",
     "NotRead": "penstock.ingestion.late",
     "PenstockError": "penstock.errors",
+    "Reset": "penstock.ingestion.reset",
     "Retry": "penstock.aio.retry",
     "adopt": "penstock.sink.adopt",
     "async_map": "penstock.spark.calls",
@@ -84,6 +88,7 @@ _HOMES = {
     "read_files": "penstock.spark.named",
     "register": "penstock.spark.register",
     "replayable": "penstock.spark.replayable",
+    "reset": "penstock.ingestion.reset",
     "retry": "penstock.verify.retry",
     "retry_after": "penstock.aio.retry",
     "split_bad": "penstock.spark.aside",
