@@ -17,11 +17,13 @@ if TYPE_CHECKING:
     from penstock.ingestion.dry import DryRun
     from penstock.ingestion.job import Ingested, dry_run, ingest
     from penstock.ingestion.late import Late, NotRead, late
+    from penstock.ingestion.reset import Reset, reset
     from penstock.sink.adopt import Adopted, adopt
     from penstock.spark.aside import split_bad
     from penstock.spark.calls import AsyncMap, async_map, call_counts, split_errors
     from penstock.spark.local import local_session
     from penstock.spark.measuring import serve_metrics
+    from penstock.spark.named import read_files
     from penstock.spark.register import register
     from penstock.spark.replayable import replayable
     from penstock.verify.retry import retry
@@ -40,6 +42,7 @@ __all__ = [
     "Late",
     "NotRead",
     "PenstockError",
+    "Reset",
     "Retry",
     "adopt",
     "async_map",
@@ -50,8 +53,10 @@ __all__ = [
     "ingest",
     "late",
     "local_session",
+    "read_files",
     "register",
     "replayable",
+    "reset",
     "retry",
     "retry_after",
     "serve_metrics",
@@ -72,6 +77,7 @@ _HOMES = {
     "Late": "penstock.ingestion.late",
     "NotRead": "penstock.ingestion.late",
     "PenstockError": "penstock.errors",
+    "Reset": "penstock.ingestion.reset",
     "Retry": "penstock.aio.retry",
     "adopt": "penstock.sink.adopt",
     "async_map": "penstock.spark.calls",
@@ -81,8 +87,10 @@ _HOMES = {
     "ingest": "penstock.ingestion.job",
     "late": "penstock.ingestion.late",
     "local_session": "penstock.spark.local",
+    "read_files": "penstock.spark.named",
     "register": "penstock.spark.register",
     "replayable": "penstock.spark.replayable",
+    "reset": "penstock.ingestion.reset",
     "retry": "penstock.verify.retry",
     "retry_after": "penstock.aio.retry",
     "serve_metrics": "penstock.spark.measuring",

@@ -323,6 +323,31 @@ def late(
 
 @app.command()
 @command
+def reset(
+    *,
+    src: Source,
+    dst: Output,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Set it back; without it what would be read again is only listed.")
+    ] = False,
+    checkpoint: Annotated[Text, _flag("--checkpoint", "DIR", "Of the query, where it is not where it was.")] = None,
+    source_option: Annotated[
+        Pairs, _flag("--source-option", "K=V", "Of a query that was no ingest, repeatable.")
+    ] = None,
+    query_ended: Annotated[bool, typer.Option("--query-ended", help="You have seen that the query has ended.")] = False,
+    as_json: Json = False,  # noqa: ARG001 - `command` reads it
+) -> Answer:
+    """Have the query that writes DST read SRC from the beginning again, as if it had read nothing.
+
+    What DST has stays, so what is read again is there twice. Refused while the query runs.
+    """
+    from penstock.cli import reset as commands
+
+    return commands.reset(src, dst, checkpoint, source_option or [], yes=yes, query_ended=query_ended)
+
+
+@app.command()
+@command
 def doctor(
     *,
     url: Annotated[

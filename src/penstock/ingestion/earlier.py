@@ -18,6 +18,7 @@ from penstock.sink.sink import STATE_DIRECTORY, Sink
 from penstock.source.cursor import Cursor
 from penstock.source.scan import Scan
 from penstock.source.where import where
+from penstock.storage import entry_at
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -100,7 +101,10 @@ class Earlier:
         options = parse(SOURCE, self.source, what="source")
         if options["startingFrom"] == "latest":
             return False
-        files = Scan.of(self.input, where(options).root, options).refresh().came
+        root = where(options).root
+        if not options["strictMode"] and entry_at(self.input, root) is None:
+            return False  # it is waited for
+        files = Scan.of(self.input, root, options).refresh().came
         before = Checkpoint(sink.options["checkpointLocation"] or self.checkpoint.location)
         cursor = _last_cursor(before) or Cursor((committed_ns, b""))
         return any(cursor.passed(file) or file == cursor.cut for file, _ in files)

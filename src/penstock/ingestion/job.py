@@ -363,7 +363,7 @@ class _Job:
         self._output, self._dst = locate(dst, name="DST")
         place = where_of((src_path, *_absolute(source)), source.get("basePath"))
         self._input, self._root = place.storage, place.root
-        check_apart(place, dst, checkpoint)
+        check_apart(place, dst, checkpoint, strict=_is_strict(source))
         state, where = locate(
             f"{self._dst}/{STATE_DIRECTORY}/checkpoint" if checkpoint is None else checkpoint, name="checkpoint"
         )
@@ -582,6 +582,12 @@ def _given(table: tuple[Option, ...], options: Mapping[str, Any], path: str, sid
             raise OptionError(msg)
     texts = {name: _text(value) for name, value in options.items()}
     return dict(parse(table, texts | {"path": path}, what=side).given)
+
+
+def _is_strict(source: dict[str, Any]) -> bool:
+    """Tell whether SRC has to be there; what the option may be is checked with all others."""
+    given = next((value for name, value in source.items() if name.lower() == "strictmode"), True)
+    return _text(given).lower() != "false"
 
 
 def _absolute(source: dict[str, Any]) -> tuple[str, ...]:

@@ -102,7 +102,7 @@ def late(
     if wanted and unwanted:
         msg = "accept and dismiss are two decisions; expected one of them a call"
         raise OptionError(msg)
-    reading = _ReadingQuery.find(os.fspath(src), os.fspath(dst), checkpoint, source)
+    reading = ReadingQuery.find(os.fspath(src), os.fspath(dst), checkpoint, source)
     if not wanted and not unwanted:
         return reading.report()
     return reading.decided(wanted or unwanted, accepts=bool(wanted), query_ended=query_ended)
@@ -158,7 +158,7 @@ def _last_offset(checkpoint: Checkpoint) -> tuple[int, dict[str, Any] | None]:
 
 
 @dataclass(frozen=True)
-class _ReadingQuery:
+class ReadingQuery:
     """A query that has read a source, by its checkpoint; `sinks` are those of DST that it writes, with their heads."""
 
     storage: Storage
@@ -170,7 +170,7 @@ class _ReadingQuery:
     @staticmethod
     def find(
         src: str, dst: str, checkpoint: str | os.PathLike[str] | None, source: Mapping[str, Any] | None
-    ) -> _ReadingQuery:
+    ) -> ReadingQuery:
         """Return the query of DST that has read SRC; `OptionError` if there is none."""
         _, root = locate(src, name="SRC")
         output, out = locate(dst, name="DST")
@@ -188,7 +188,7 @@ class _ReadingQuery:
             options = _options(root, [sink for sink, _ in writes], source)
             if writes and _is_of(checkpoint_read, options):
                 read = where(options)
-                return _ReadingQuery(read.storage, read.root, options, checkpoint_read, writes)
+                return ReadingQuery(read.storage, read.root, options, checkpoint_read, writes)
         msg = (
             f"no query that writes {out!r} has read {root!r} by a checkpoint that is here; expected SRC as the query has it, "
             "and, where its checkpoint was moved, the place of that as --checkpoint"
@@ -206,9 +206,7 @@ class _ReadingQuery:
 
     def decided(self, patterns: tuple[str, ...], *, accepts: bool, query_ended: bool) -> Late:
         """Have the late files of these paths or globs read by the next start, or taken off the list."""
-        if not query_ended:
-            for sink, head in self.sinks:
-                check_ended(sink, head.owner, "--query-ended")
+        self._check_ended(query_ended=query_ended)
         number, offset = self._offset()
         entries = self._standing(offset).late
         chosen = [entry for entry in entries if _fits(entry.file, patterns)]
@@ -222,11 +220,37 @@ class _ReadingQuery:
         paths = tuple(entry.file.path for entry in changed)
         return self.report(*((paths, ()) if accepts else ((), paths)))
 
+    def last_offset(self) -> dict[str, Any]:
+        """Return where the query is."""
+        return self._offset()[1]
+
+    def standing(self) -> NotReadYet:
+        """Return what the query has not read by now, of a source that does not follow files."""
+        return self._standing(self._offset()[1])
+
+    def put_next(self, form: dict[str, Any], *, query_ended: bool) -> int:
+        """Put a batch without rows that ends at this offset, and return its number. Raises what `late` does."""
+        self._check_ended(query_ended=query_ended)
+        number, _ = self._offset()
+        self._check_committed(number)
+        self._put_offset(number, form | {"plan": []})
+        return number + 1
+
+    def _check_ended(self, *, query_ended: bool) -> None:
+        """Raise unless the query has ended, as far as that can be told here, or by the user's word."""
+        if not query_ended:
+            for sink, head in self.sinks:
+                check_ended(sink, head.owner, "--query-ended")
+
     def _put(self, number: int, offset: dict[str, Any], entries: LateFiles) -> None:
         """Put the batch behind the last one: without rows, and with these entries."""
-        head, lines = self.checkpoint.entry(number)
         form = {name: value for name, value in offset.items() if name not in {"late", "last", "unkept", "sum"}}
         form |= entries.to_json(lambda _: True, 0, lambda items: self._side.store(items, LATE)) | {"plan": []}
+        self._put_offset(number, form)
+
+    def _put_offset(self, number: int, form: dict[str, Any]) -> None:
+        """Put the batch behind the last one, which ends there."""
+        head, lines = self.checkpoint.entry(number)
         ours = iter(self.checkpoint.offsets(number))
         ends = [line if line == b"-" or next(ours) is None else _line(form) for line in lines]
         try:
@@ -234,7 +258,7 @@ class _ReadingQuery:
         except AlreadyThere as error:
             msg = (
                 f"batch {number + 1} of the checkpoint {self.checkpoint.location!r} was planned meanwhile: the query runs, or another "
-                "command has accepted files; nothing was changed; run this again when it has ended"
+                "command has accepted files or set it back; nothing was changed; run this again when it has ended"
             )
             raise UsageError(msg) from error
         self.checkpoint.persist(number + 1)

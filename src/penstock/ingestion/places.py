@@ -15,16 +15,17 @@ if TYPE_CHECKING:
     from penstock.storage import Storage
 
 
-def check_apart(src: str | Where, dst: str, checkpoint: str | None = None) -> None:
-    """Raise `OptionError` unless SRC is there, DST is no file, and neither they nor the checkpoint lie in one another.
+def check_apart(src: str | Where, dst: str, checkpoint: str | None = None, *, strict: bool = True) -> None:
+    """Raise `OptionError` unless SRC is there (if `strict`), DST is no file, and neither they nor the checkpoint lie in one another.
 
     Where they really lie counts, whatever links lead there; what is in DST below its state is no input. Of a SRC that is several
     paths only what these may lead to is input.
     """
     place = where_of((src,)) if isinstance(src, str) else src
     storage, source = place.storage, place.root
-    _check_there(storage, source)
-    place.check("SRC")
+    if strict:
+        _check_there(storage, source)
+        place.check("SRC")
     real_source = storage.resolve(source)
     read = Selection(place.rests, lambda _: True)
     for name, address in (("DST", dst), ("checkpoint", checkpoint)):

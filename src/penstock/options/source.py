@@ -125,6 +125,9 @@ SOURCE = (
     Option("timeZone", None, text, "zone of times that say none; unset: that of Spark's session, else UTC"),
     Option("sessionTimeZone", None, text, "zone of Spark's session, set by penstock.register and penstock.ingest"),
     Option("blockSize", None, size, "cut binary files into blocks of this size", special=True),
+    Option("initialDelay", "0s", duration_ns, "how long after the start of a query path is first looked at"),
+    Option("sleepTime", "0s", duration_ns, "how long path is not listed again; unset: each trigger lists it"),
+    Option("strictMode", "true", flag, "false: a path that is not there, or goes away, is waited for"),
     Option("stateLocation", None, text, "directory for plans too long for an offset; unset: they stay in the offset"),
     Option("tasks", None, count, "pack a batch into at most that many tasks; unset: by splitSize"),
 )

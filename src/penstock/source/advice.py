@@ -21,6 +21,12 @@ AGAIN = (
     "nothing of this batch is visible"
 )
 
+# The same of a file that a row names.
+AGAIN_NAMED = (
+    "and start again, nothing of this batch is visible; where its row, or a note in stateLocation, has the version that it was, "
+    "badFiles=quarantine and changedFiles=quarantine let the query go on without it"
+)
+
 
 def put_back(file: FileVersion) -> str:
     """Say how there is the planned version again: any copy of it will do."""

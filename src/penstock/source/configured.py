@@ -146,8 +146,9 @@ def check_plain(options: Options) -> None:
 
 
 def planner(options: Options, how: Reading, *, dry: bool = False) -> Planner | FollowPlanner:
-    """Return the planner, one that writes nothing if `dry`; `OptionError` if there is nothing at the path."""
-    check_there(options, how)
+    """Return the planner, one that writes nothing if `dry`; `OptionError` if there is nothing at the path, and that is not waited for."""
+    if options["strictMode"] or dry:
+        check_there(options, how)
     boundary = how.boundary if how.form.anchored else None
     divisible = how.divisible if options["emit"] != "files" else _whole  # a row names a whole file
     state = locate(options["stateLocation"], name="stateLocation") if options["stateLocation"] else None
@@ -241,9 +242,13 @@ def _with_bad(read: Iterator[pa.RecordBatch], aside: Aside, schema: pa.Schema, n
 
 def _bad_rows(aside: Aside, schema: pa.Schema, name: str) -> Iterator[pa.RecordBatch]:
     for lines in aside.handed_on():
-        members = [lines.column("path"), lines.column("offset"), record_bytes(lines), lines.column("reason")]
-        column = pa.StructArray.from_arrays(members, fields=list(BAD_TYPE))
-        yield _in_columns({name: column}, schema, lines.num_rows)
+        yield _in_columns({name: bad_column(lines)}, schema, lines.num_rows)
+
+
+def bad_column(lines: pa.RecordBatch) -> pa.StructArray:
+    """Return what `badRecordColumn` has of what lines are about."""
+    members = [lines.column("path"), lines.column("offset"), record_bytes(lines), lines.column("reason")]
+    return pa.StructArray.from_arrays(members, fields=list(BAD_TYPE))
 
 
 def _in_columns(columns: dict[str, pa.Array], schema: pa.Schema, rows: int) -> pa.RecordBatch:
@@ -259,12 +264,17 @@ def told(options: Options, how: Reading, splits: tuple[Split, ...]) -> Iterator[
     """
     account = Account()
     yield from rows(options, how, splits, account)
+    tell(account, how.root)
+
+
+def tell(account: Account, where_read: str) -> None:
+    """Log, once a process, the names that the data has and no column has."""
     names = account.unknown.keys() - _logged
     if names and len(_logged) < NAMES_MAX:
         _logged.update(names)
         _log.warning(
             "%r: %s",
-            how.root,
+            where_read,
             "; ".join(Account(unknown={name: account.unknown[name] for name in sorted(names)}).told()),
         )
 

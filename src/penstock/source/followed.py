@@ -49,6 +49,7 @@ from penstock.query.offset import FOLLOW_VERSION, check, summed
 from penstock.source.cursor import FileVersion, Followed, Split
 from penstock.source.dividing import Dividing, weight
 from penstock.source.follow import SEEN_BYTES, seen
+from penstock.source.pace import ScanPace
 from penstock.source.plan import _NO_LIMITS, BatchLimits, mark
 from penstock.source.scan import Scan
 from penstock.source.sides import SideRecords
@@ -135,6 +136,7 @@ class FollowPlanner:
         self._zone = zone
         self._limits = BatchLimits(options["maxFilesPerTrigger"], options["maxBytesPerTrigger"])
         self._mark = mark(options)
+        self._pace = ScanPace(reading.storage, reading.root, options)
         self._bounded = self._frozen = False
         self._at: dict[str, Any] | None = None
         self._told: set[str] = set()
@@ -155,11 +157,17 @@ class FollowPlanner:
     def latest(self, start: dict[str, Any], *, limited: bool = True) -> dict[str, Any]:
         """Return the end offset of the next batch after `start`; `start` itself if there is nothing to read; see `Planner.latest`."""
         at, self._at = self._at, None
+        if self._pace.is_closed(bounded=self._bounded or not limited):
+            self._at = at
+            return start
         if start != at:
             self._reset(start)
-        if not self._frozen:
-            self._refresh()
-            self._frozen = self._bounded
+        try:
+            self._look(anew=start != at)
+        except NotThere:
+            if self._pace.is_missing():
+                return start
+            raise
         failpoints.hit("source.planned")
         splits = list(self._planned(self._limits if limited else _NO_LIMITS))
         owed = self._bounded and bool(start.get("plan")) and not start.get("last")
@@ -239,6 +247,12 @@ class FollowPlanner:
             self._count, self._bytes = start["read"]
 
     # -- what is there -------------------------------------------------------------------------------------------
+
+    def _look(self, *, anew: bool) -> None:
+        """List what is there, if it is time for that: in a run of what is there once; in any case where nothing is known (`anew`)."""
+        if not self._frozen and (self._pace.is_due() or self._bounded or anew):
+            self._refresh()
+        self._frozen = self._bounded
 
     def _refresh(self) -> None:
         """Take in what has come, gone, grown, and been renamed or cut."""

@@ -24,6 +24,7 @@ from penstock.formats.scalars import is_scalar, parse
 from penstock.formats.schema import spark_name
 from penstock.options.formats import VALUES
 from penstock.source import advice
+from penstock.source.read import NUMBER
 from penstock.source.scan import is_partition
 
 if TYPE_CHECKING:
@@ -139,4 +140,5 @@ def _with_columns(batch: pa.RecordBatch, columns: dict[str, pa.Scalar], reading:
     order = reading.columns if reading.metadata else tuple(reading.format.schema.names)
     fields = [reading.format.schema.field(name) if name in columns else batch.schema.field(name) for name in order]
     arrays = [pa.repeat(columns[name], batch.num_rows) if name in columns else batch.column(name) for name in order]
-    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+    whole = pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+    return whole.append_column(NUMBER, batch.column(NUMBER)) if NUMBER in batch.schema.names else whole

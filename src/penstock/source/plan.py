@@ -54,7 +54,7 @@ from typing import TYPE_CHECKING, Any
 import xxhash
 
 from penstock import failpoints, unique
-from penstock.errors import DamagedState, FileChanged
+from penstock.errors import DamagedState, FileChanged, NotThere
 from penstock.formats.zones import UTC
 from penstock.query.offset import VERSION, check, summed
 from penstock.source.arrivals import Arrivals
@@ -62,6 +62,7 @@ from penstock.source.begun import BegunFiles
 from penstock.source.cursor import Cursor, FileVersion, Split, is_version
 from penstock.source.dividing import Dividing, weight
 from penstock.source.late import LateFile, LateFiles
+from penstock.source.pace import ScanPace
 from penstock.source.sides import LATE, SideRecords
 from penstock.source.where import where
 
@@ -147,6 +148,7 @@ class Planner:
         self._cleaner: Cleaner | None = None
         self._reader = unique.token()
         self._limits = BatchLimits(options["maxFilesPerTrigger"], options["maxBytesPerTrigger"])
+        self._pace = ScanPace(storage, root, options)
         self._bounded = False
         self._frozen = False
         self._mark = mark(options)
@@ -165,11 +167,14 @@ class Planner:
         starting = self._options["startingFrom"]
         if starting == "earliest":
             return self._offset(Cursor(), [], last=False)
-        self._storage.stat(self._root)
+        missing = self._pace.is_missing()
+        if not missing:
+            self._storage.stat(self._root)
         if starting != "latest":
             return self._offset(Cursor(floor=starting), [], last=False)
         self._reset(Cursor(order=(self._storage.now_ns(), b"")))
-        self._arrivals.begin_now(self._cursor)
+        if not missing:
+            self._arrivals.begin_now(self._cursor)
         return self._offset(self._cursor, [], last=False, unkept=True)
 
     def prepare_available_now(self) -> None:
@@ -190,9 +195,8 @@ class Planner:
         at, self._at = self._at, None
         self._reader = start.get("reader", start.get("sum", ""))  # one that does not clean, or did not, has none
         self.clean(start)
-        if start != at:
-            self._resume(start)
-        self._refresh()
+        if not self._look(start, at, bounded=self._bounded or not limited):
+            return start
         failpoints.hit("source.planned")
         splits = [] if start.get("unkept") else self._take(self._limits if limited else _NO_LIMITS)
         if splits or self._is_owed(start):
@@ -201,6 +205,21 @@ class Planner:
         else:
             self._at = start
         return self._at
+
+    def _look(self, start: dict[str, Any], at: dict[str, Any] | None, *, bounded: bool) -> bool:
+        """Take in what is there, behind `start` or, if that is `at`, as known; tell whether there is a directory to look at now."""
+        if self._pace.is_closed(bounded=bounded):
+            self._at = at
+            return False
+        try:
+            if start != at:
+                self._resume(start)
+            self._refresh()
+        except NotThere:
+            if not self._pace.is_missing():
+                raise
+            return False  # since just now; what was listed of it is found again
+        return True
 
     def _is_owed(self, start: dict[str, Any]) -> bool:
         """Tell whether a batch behind `start` has something to say though it has nothing to read (failures 6, 7 and 13)."""
@@ -305,11 +324,12 @@ class Planner:
         """Take in what is new; an AvailableNow run draws its line: what is there now, and what settles soon, counts."""
         if self._frozen:
             self._arrivals.refresh_behind_line(self._cursor)
-        else:
+        elif self._bounded:
             self._arrivals.refresh(self._cursor)
-            if self._bounded:
-                self._arrivals.wait_for_held(self._cursor)
-                self._frozen = True
+            self._arrivals.wait_for_held(self._cursor)
+            self._frozen = True
+        elif self._pace.is_due():
+            self._arrivals.refresh(self._cursor)
         self._go_on_with_cut()
 
     def _go_on_with_cut(self) -> None:

@@ -54,7 +54,7 @@ from penstock.source.rescue import rescuing, with_paths
 from penstock.storage import Scratch, entry_at, secret
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     import numpy.typing as npt
 
@@ -67,6 +67,7 @@ _CHUNK_BYTES = 1 << 20
 _CUTS_MAX = 3  # of a file, while one range of it is read
 _HELD_BYTES = 32 << 20  # of a file that may turn out bad
 _Item = TypeVar("_Item")
+NUMBER = "\0number"  # no column of a user
 EXPANDED_BYTES_MAX = 64 << 30  # of one compressed file
 EXPANSION_MAX = 1000  # uncompressed bytes for one compressed; gzip cannot pass 1,032, a bomb is near it
 FILES_SCHEMA = pa.schema(
@@ -91,7 +92,8 @@ class Reading:
     `format.schema` is the schema of the data; with `metadata` a column of that name is added where `columns` puts it.
     `follow` allows links that lead out of `root`. `archive` is where files go that were read: a replay of a batch reads them
     there. `key` is where the key is that opens encrypted files, never the key. Of columns that directories name it knows nothing
-    (see `source.partitions`).
+    (see `source.partitions`). `named` is for files that rows name, and `again` what messages then tell to do once a file is
+    mended.
     """
 
     storage: Storage
@@ -104,6 +106,8 @@ class Reading:
     policy: Policy = field(default_factory=Policy)
     aside: Aside | None = None
     key: str | None = None
+    named: NamedRows | None = None
+    again: str = advice.AGAIN
 
     @property
     def form(self) -> Format:
@@ -205,7 +209,7 @@ class Reading:
         keys = self._keys(path)
         with self._open(file, path) as handle:
             self._check(handle, file, path)
-            with _named(path), self._contents(handle, file.size, path, keys) as contents:
+            with _named(path, self.again), self._contents(handle, file.size, path, keys) as contents:
                 return form.stored_schema(contents.file, contents.size)
 
     def text(self, splits: Iterable[Split]) -> Iterator[bytes]:
@@ -234,25 +238,25 @@ class Reading:
             archived = archived_version(self.storage, self.archive, file) if self.archive else None
             if archived is not None:
                 return self.storage.open(archived)
-            msg = f"{path!r} was planned and is gone; {advice.put_back(file)}, or leave it away, {advice.AGAIN}"
+            msg = f"{path!r} was planned and is gone; {advice.put_back(file)}, or leave it away, {self.again}"
             raise FileChanged(msg) from error
 
     def _check(self, handle: ReadHandle, file: FileVersion, path: str) -> None:
         """Raise `FileChanged` unless the open file is the version that was planned, in this file or in a copy of it."""
         now = handle.info()
         alike = is_version(self.storage, now, file)
-        if alike and (now.identity == file.identity or self.follow or self._is_inside(path, now)):
+        if alike and (now.identity == file.identity or self.follow or self.is_inside(path, now)):
             return
         facts = [("size", now.size, file.size), ("modification time", now.modified_ns, file.modified_ns)]
         facts = [(name, is_now, planned) for name, is_now, planned in facts if is_now != planned]
         changes = "; ".join(f"{name} {is_now}, planned {planned}" for name, is_now, planned in facts)
         msg = (
             f"{path!r} changed after it was planned: {changes or 'another file is there'}; {advice.put_back(file)}, or leave it "
-            f"as it is, {advice.AGAIN}"
+            f"as it is, {self.again}"
         )
         raise FileChanged(msg)
 
-    def _is_inside(self, path: str, opened: Entry) -> bool:
+    def is_inside(self, path: str, opened: Entry) -> bool:
         """Tell whether the open file is one below the path, and no link has led elsewhere since it was planned.
 
         Who may put files there could else swap one for a link to a file that he may not read. What is at the resolved path
@@ -307,11 +311,18 @@ class Reading:
             batch = sifted.rows
             if self._rescues(batch):
                 batch = self._with_path(batch, _kept(rows_of, piece, sifted), piece, account)
-            if batch.num_rows and self.metadata:
-                starts = _kept(rows_of, piece, sifted)
-                yield self._with_metadata(batch, origin.file, self._in_file(starts, piece.data, origin))
+            if batch.num_rows and (self.metadata or self.named):
+                yield self._with_origins(batch, piece, _kept(rows_of, piece, sifted))
             elif batch.num_rows or (self.aside is not None and self.aside.waits):
                 yield self._with_metadata(batch, origin.file, np.zeros(0, np.int64))
+
+    def _with_origins(self, batch: pa.RecordBatch, piece: _Piece, starts: npt.NDArray[np.int64]) -> pa.RecordBatch:
+        """Add to the rows of a piece, whose records begin at `starts` of it, the columns that say where they come from."""
+        if self.metadata:  # then it is of one file
+            origin = piece.origins[0]
+            batch = self._with_metadata(batch, origin.file, self._in_file(starts, piece.data, origin))
+        owners = _owners(piece, starts) if len(piece.origins) > 1 else None
+        return self._numbered(batch, [origin.file for origin in piece.origins], owners)
 
     @property
     def gives_utf8(self) -> bool:
@@ -351,7 +362,7 @@ class Reading:
             offset = int(self._in_file(place, piece.data_of(origin), origin)[0])
             path = self.full_path(origin.file)
             hint = "" if is_utf8(piece.data) else "; set encoding to what the file has, or encodingErrors=replace"
-            msg = f"{path!r}, byte {offset}: {error.message}{hint}; mend or remove the record {advice.AGAIN}"
+            msg = f"{path!r}, byte {offset}: {error.message}{hint}; mend or remove the record {self.again}"
             raise BadRecord(msg, path=path, offset=offset) from error
         return sifted
 
@@ -426,7 +437,7 @@ class Reading:
         keys = self._keys(path)
         with self._open(split.file, path) as handle:
             self._check(handle, split.file, path)
-            with _named(path), self._contents(handle, split.file.size, path, keys) as contents:
+            with _named(path, self.again), self._contents(handle, split.file.size, path, keys) as contents:
                 yield from self._pieces_of(contents, split)
             self._check(handle, split.file, path)
 
@@ -436,7 +447,7 @@ class Reading:
         while tries:
             tries -= 1
             about: list[_Piece | pa.RecordBatch] = []  # lines about records in front of the next piece, or of the end
-            with follow.opened(self.storage, self.root, split) as handle, _named(path):
+            with follow.opened(self.storage, self.root, split) as handle, _named(path, self.again):
                 try:
                     for item in self._pieces_of(_Contents(handle, split.file.size), replace(split, start=at)):
                         about.append(item)
@@ -568,7 +579,7 @@ class Reading:
         if not self._takes(error):
             raise error
         whole = isinstance(error, BadFile)
-        if whole and split.start:
+        if whole and split.start != (self.named.begins[split.file.path] if self.named else 0):
             return
         span = (0, split.file.size) if whole else (split.start, split.end - split.start)
         code = CHANGE if isinstance(error, FileChanged) else FILE
@@ -630,8 +641,7 @@ class Reading:
     ) -> pa.RecordBatch:
         """Return the rows with whole objects in the column for what is rescued, each with the path of its file."""
         place = batch.schema.get_field_index(self.format.rescued)
-        places = np.array([origin.place for origin in piece.origins])
-        origins = np.searchsorted(places, starts, side="right") - 1
+        origins = _owners(piece, starts)
         paths = [self.full_path(origin.file) for origin in piece.origins]
         return batch.set_column(
             place, batch.schema.field(place), with_paths(batch.column(place), paths, origins, account)
@@ -653,10 +663,11 @@ class Reading:
                     rows = rescuing(form, fmt, file, size, span, path, account) if fmt.is_strict else None
                     for batch in rows or form.rows(fmt, file, size, span, account):
                         starts = np.full(batch.num_rows, split.start)
-                        yield self._with_metadata(checked(batch, fmt.errors), split.file, starts)
+                        with_metadata = self._with_metadata(checked(batch, fmt.errors), split.file, starts)
+                        yield self._numbered(with_metadata, [split.file])
             except (BadFile, OptionError) as error:
                 self._check(handle, split.file, path)
-                msg = f"{path!r}: {error.message}; mend or remove the file {advice.AGAIN}"
+                msg = f"{path!r}: {error.message}; mend or remove the file {self.again}"
                 raise BadFile(msg) from error
             self._check(handle, split.file, path)
 
@@ -673,6 +684,18 @@ class Reading:
         arrays = [column if name == self.metadata else batch.column(name) for name in self.columns]
         return pa.RecordBatch.from_arrays(arrays, names=list(self.columns))
 
+    # -- files that rows name --------------------------------------------------------------------------------------
+
+    def _numbered(
+        self, batch: pa.RecordBatch, files: list[FileVersion], owners: npt.NDArray[np.int64] | None = None
+    ) -> pa.RecordBatch:
+        """Add the number of the row that named its file to each row, where that is asked for; `owners`: of which of `files` it is."""
+        if self.named is None or self.named.numbers is None:
+            return batch
+        numbers = [self.named.numbers[file.path] for file in files]
+        column = np.full(batch.num_rows, numbers[0]) if owners is None else np.array(numbers)[owners]
+        return batch.append_column(NUMBER, pa.array(column, pa.int64()))
+
 
 def files_batch(reading: Reading, splits: Iterable[Split]) -> pa.RecordBatch:
     """Return the files of a plan as rows (`emit=files`)."""
@@ -686,17 +709,17 @@ def files_batch(reading: Reading, splits: Iterable[Split]) -> pa.RecordBatch:
 
 
 @contextmanager
-def _named(path: str) -> Iterator[None]:
-    """Name the file in what is wrong with it."""
+def _named(path: str, again: str) -> Iterator[None]:
+    """Name the file in what is wrong with it, and say what to do once it is mended."""
     try:
         yield
     except BadFile as error:
-        msg = f"{path!r}: {error.message}; mend or remove the file {advice.AGAIN}"
+        msg = f"{path!r}: {error.message}; mend or remove the file {again}"
         raise BadFile(msg) from error
     except BadRecord as error:
         if error.path is not None:
             raise
-        msg = f"{path!r}, byte {error.offset}: {error.message}; mend or remove the record {advice.AGAIN}"
+        msg = f"{path!r}, byte {error.offset}: {error.message}; mend or remove the record {again}"
         raise BadRecord(msg, path=path, offset=error.offset) from error
 
 
@@ -714,6 +737,16 @@ class _Contents(NamedTuple):
         return self.decrypted or self.codec is not None
 
 
+class NamedRows(NamedTuple):
+    """What is known of the rows that name the files of some splits, each by the path of its file: `begins`, where its range begins.
+
+    `numbers`: rows are given the number of the row that their file was named by, in a last column `NUMBER`; `None`: they are not.
+    """
+
+    begins: Mapping[str, int]
+    numbers: Mapping[str, int] | None
+
+
 class _Origin(NamedTuple):
     """What part of a piece came from: the part begins at `place` of the piece and at `offset` of what the file holds.
 
@@ -725,6 +758,12 @@ class _Origin(NamedTuple):
     offset: int
     charset: Charset
     raw: bytes | None
+
+
+def _owners(piece: _Piece, starts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Return of which origin of the piece each record is, by where it begins."""
+    places = np.array([origin.place for origin in piece.origins])
+    return np.searchsorted(places, starts, side="right") - 1
 
 
 def _kept(rows_of: Decoder, piece: _Piece, sifted: Sifted) -> npt.NDArray[np.int64]:

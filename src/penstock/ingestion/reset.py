@@ -1,0 +1,111 @@
+"""A query that reads its source from the beginning again, as if it had read nothing: `penstock reset`.
+
+The initial state is an offset, so a query is set back by an entry in Spark's offset log, as late files are accepted (`ingestion.late`,
+whose rules hold here, too): the next batch of the query, without rows, that ends where a query begins which has read nothing. Nothing
+that was committed is touched, and no number of a batch comes again: the output, its ledger and the checkpoint stay as they are, and
+what is read again is there twice. The failures, and the rules:
+
+1. The user does not know what that means for what is there. Rule: what would be read again is told first, and nothing is done
+   without a word of his.
+2. The command dies. Rule: it is one put, under a number that is free: the query is set back, or it is not.
+3. It is run twice, and all is read three times. Rule: behind an entry that sets a query back, and of which it has read nothing, there is
+   nothing to be done.
+4. The query runs, or a batch of it is planned and not committed. Rule: refused, as in `ingestion.late`.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from penstock.arguments import flag, named
+from penstock.ingestion.late import ReadingQuery
+from penstock.source import configured
+from penstock.source.followed import FollowPlanner
+from penstock.source.plan import Planner
+from penstock.source.scan import Scan
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from penstock.source.cursor import FileVersion
+
+_EARLIEST = -(1 << 63)
+
+
+@dataclass(frozen=True)
+class Reset:
+    """What a reset does: the files (paths below `src`) that would be read again, and their bytes; `rows` that the output has, and keeps.
+
+    `batch` is the one that sets the query back, None where nothing was done: it was only asked for, or the query is at its beginning.
+    """
+
+    files: tuple[str, ...]
+    bytes: int
+    rows: int
+    batch: int | None = None
+
+
+@named
+def reset(
+    src: str | os.PathLike[str],
+    dst: str | os.PathLike[str],
+    *,
+    confirmed: bool = False,
+    checkpoint: str | os.PathLike[str] | None = None,
+    source: Mapping[str, Any] | None = None,
+    query_ended: bool = False,
+) -> Reset:
+    """Return what the query that writes `dst` would read again of `src` if it were set back; with `confirmed` set it back.
+
+    The next start of the query then begins where a new one would, by `startingFrom`. What it has written stays, so what is read again is
+    there twice, unless the output is taken away or is a table with keys. `checkpoint`, `source` and `query_ended` are as in
+    `penstock.late`. Needs neither Spark nor Java.
+
+    Raises `OptionError` if no query of `dst` has read `src`; `Locked` if it runs; `UsageError` while a batch is planned and not
+    committed.
+    """
+    really = flag(confirmed, name="confirmed")
+    reading = ReadingQuery.find(os.fspath(src), os.fspath(dst), checkpoint, source)
+    rows = sum(head.total_rows for _, head in reading.sinks)
+    if not _has_read(reading.last_offset()):
+        return Reset((), 0, rows)
+    files = sorted(_read_again(reading), key=lambda file: file.order)
+    batch = None
+    if really:
+        batch = reading.put_next(_initial(reading), query_ended=query_ended)
+    return Reset(tuple(file.path for file in files), sum(file.size for file in files), rows, batch)
+
+
+def _has_read(offset: Mapping[str, Any]) -> bool:
+    """Tell whether the query that is at this offset has read, or passed over, anything."""
+    return any(offset["read"]) or bool(offset.get("plan")) or offset["cursor"] is not None or bool(offset.get("late"))
+
+
+def _initial(reading: ReadingQuery) -> dict[str, Any]:
+    """Return where a query begins that has read nothing."""
+    options = reading.options
+    planner: Planner | FollowPlanner
+    if options["follow"]:
+        planner = FollowPlanner(configured.unread(options), options)
+    else:
+        planner = Planner(reading.storage, reading.root, options, divisible=lambda _: False, dry=True)
+    return {name: value for name, value in planner.initial().items() if name not in {"unkept", "last", "sum"}}
+
+
+def _read_again(reading: ReadingQuery) -> Iterator[FileVersion]:
+    """Yield the files that were read, wholly or in part, and would be read again."""
+    options = reading.options
+    if options["startingFrom"] == "latest":
+        return
+    floor = _EARLIEST if options["startingFrom"] == "earliest" else options["startingFrom"]
+    if options["follow"]:
+        scan, never_read = Scan.of(reading.storage, reading.root, options), set[str]()
+        scan.refresh()
+    else:
+        standing = reading.standing()
+        scan = standing.scan
+        never_read = {entry.file.path for entry in standing.late}
+        never_read |= {file.path for files in (standing.held, standing.future, standing.waiting) for file in files}
+    yield from (file for file in scan.files() if file.path not in never_read and file.modified_ns >= floor)

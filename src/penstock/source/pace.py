@@ -1,0 +1,68 @@
+"""When a source looks at its directory: not before `initialDelay`, not more often than `sleepTime`, and not where there is none.
+
+A directory that is not there fails the query, at its start and later (`strictMode=true`): a wrong name is told, not waited for. With
+`strictMode=false` it is waited for, at the start and whenever it goes away, a mount that passes by for example: nothing is read,
+nothing that is known is forgotten, and what was read before is not read again when it is back. What is in the directory is as
+before listed wholly or not at all; a directory below it that cannot be listed is an error either way.
+
+A run of what is there (AvailableNow, Once) waits for `initialDelay`, since it does not come again, and looks once: `sleepTime` is
+nothing to it. A source of which nobody asks, between two triggers, does not look, whatever these say.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from penstock import clock
+from penstock.clock import SECOND_NS
+from penstock.storage import entry_at
+
+if TYPE_CHECKING:
+    from penstock.options import Options
+    from penstock.storage import Storage
+
+_log = logging.getLogger("penstock.source")
+
+
+class ScanPace:
+    """The pace of one planner, from when that was made. Not shared between threads."""
+
+    def __init__(self, storage: Storage, root: str, options: Options) -> None:
+        self._storage = storage
+        self._root = root
+        self._strict: bool = options["strictMode"]
+        self._sleep_seconds = options["sleepTime"] / SECOND_NS
+        delay_seconds = options["initialDelay"] / SECOND_NS
+        self._begins_at: float | None = clock.monotonic() + delay_seconds if delay_seconds else None
+        self._listed_at: float | None = None
+        self._told = False
+
+    def is_closed(self, *, bounded: bool) -> bool:
+        """Tell whether there is nothing to look at now. Called before a batch is planned; a `bounded` run waits here for its time."""
+        if self._begins_at is not None:
+            wait_seconds = self._begins_at - clock.monotonic()
+            if wait_seconds > 0 and not bounded:
+                return True
+            clock.sleep(max(wait_seconds, 0))
+            self._begins_at = None
+        return self.is_missing()
+
+    def is_missing(self) -> bool:
+        """Tell whether the directory is waited for; told once, and again when it is there."""
+        if self._strict:
+            return False
+        missing = entry_at(self._storage, self._root) is None
+        if missing != self._told:
+            self._told = missing
+            state = "is not there; it is waited for (strictMode=false)" if missing else "is there, and is read"
+            _log.warning("%r %s", self._root, state)
+        return missing
+
+    def is_due(self) -> bool:
+        """Tell whether the directory is listed again, and note that it is."""
+        now = clock.monotonic()
+        if self._sleep_seconds and self._listed_at is not None and now < self._listed_at + self._sleep_seconds:
+            return False
+        self._listed_at = now
+        return True

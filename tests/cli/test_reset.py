@@ -1,0 +1,187 @@
+"""`penstock reset`: a query reads its source from the beginning again. Without Spark; killed at every durable step."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import pytest
+
+import penstock as public
+from penstock.errors import Locked, OptionError
+from penstock.query import driver
+from tests.support.damage import tree
+from tests.support.dying import dying
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.cli.conftest import Pipeline, Said
+
+DEAD = f"{socket.gethostname()}:999999999:1:q"  # no process has this number
+
+
+@pytest.fixture
+def query(pipeline: Callable[..., Pipeline]) -> Pipeline:
+    """Return an ingest that has read `a` and `b`, in two batches."""
+    ingest = pipeline(owner=DEAD)
+    ingest.put("a", "one")
+    ingest.run()
+    ingest.put("b", "two")
+    ingest.run()
+    return ingest
+
+
+def lines(query: Pipeline) -> Counter[str]:
+    """Return how often each line is in the output."""
+    return Counter(line for path in query.dst.glob("*.txt") for line in path.read_text().splitlines())
+
+
+def runs(query: Pipeline, count: int = 4) -> None:
+    """Start the query some times, as its user would."""
+    for _ in range(count):
+        query.run()
+
+
+def test_what_would_be_read_again_is_told_and_nothing_is_changed(
+    penstock: Callable[..., Said], query: Pipeline
+) -> None:
+    """Without --yes the files that would be read again are listed, not those that nobody has read, and no file is changed."""
+    query.put("c", "three")
+    before = tree(query.root)
+    said = penstock("reset", query.src, query.dst, "--json")
+    assert said.facts == {"ok": True, "batch": None, "files": ["a", "b"], "bytes": 8, "rows": 2, "reset": False}
+    shown = penstock("reset", query.src, query.dst)
+    assert "would read 2 files (8 B) again" in shown.out
+    assert "nothing was changed: --yes does it" in shown.out
+    assert public.reset(query.src, query.dst).files == ("a", "b")
+    assert tree(query.root) == before
+    runs(query)
+    assert lines(query) == {"one": 1, "two": 1, "three": 1}
+
+
+def test_all_is_read_again_once(penstock: Callable[..., Said], query: Pipeline) -> None:
+    """With --yes the next start reads all that is there from the beginning, once, whatever is run again; what was there stays."""
+    said = penstock("reset", query.src, query.dst, "--yes")
+    assert (said.status, "the next start reads 2 files (8 B) again" in said.out) == (0, True)
+    query.put("c", "three")
+    runs(query)
+    assert lines(query) == {"one": 2, "two": 2, "three": 1}
+    assert query.batch > 3  # no number comes again
+
+
+def test_a_second_reset_before_the_query_was_started_does_nothing(
+    penstock: Callable[..., Said], query: Pipeline
+) -> None:
+    """Run twice, the command has all read again once, and says that there is nothing to do."""
+    assert penstock("reset", query.src, query.dst, "--yes").status == 0
+    said = penstock("reset", query.src, query.dst, "--yes")
+    assert (said.status, said.out) == (0, "nothing would be read again\n")
+    runs(query)
+    assert lines(query) == {"one": 2, "two": 2}
+    penstock("reset", query.src, query.dst, "--yes")
+    runs(query)
+    assert lines(query) == {"one": 3, "two": 3}
+
+
+def test_reset_killed_at_each_step(
+    penstock: Callable[..., Said], query: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed before or behind each durable step and run again, the command has all read again once."""
+    for step in range(8):
+        with dying(monkeypatch, step, ("put_if_absent", "persist", "make_directory", "delete")) as died:
+            status = penstock("reset", query.src, query.dst, "--yes").status
+        assert status == (130 if died() else 0)
+    runs(query)
+    assert lines(query) == {"one": 2, "two": 2}
+
+
+def test_batches_behind_a_reset_are_replayed(penstock: Callable[..., Said], query: Pipeline) -> None:
+    """The driver dies behind the ledger of each batch, the one that sets back and those that read: what Spark repeats is there once."""
+    penstock("reset", query.src, query.dst, "--yes")
+    for _ in range(4):
+        before = query.batch, query.offset
+        query.run(finish=False)
+        if query.batch > before[0]:
+            (query.checkpoint / "commits" / str(before[0])).unlink()
+            query.batch, query.offset = before
+            query.run(finish=False)
+    query.run()
+    assert lines(query) == {"one": 2, "two": 2}
+
+
+def test_files_that_came_too_late_are_read(penstock: Callable[..., Said], query: Pipeline) -> None:
+    """A query that begins anew has passed over nothing: what came too late before is read then."""
+    os.utime(query.put("old", "late"), (1_000_000, 1_000_000))
+    query.run()
+    assert penstock("late", query.src, query.dst, "--json").facts["counts"] == {"late": 1}
+    assert penstock("reset", query.src, query.dst, "--yes", "--json").facts["files"] == ["a", "b"]
+    runs(query)
+    assert lines(query) == {"one": 2, "two": 2, "late": 1}
+
+
+@pytest.mark.parametrize(("starting", "again"), [("latest", {}), ("2026-01-01", {"one": 2})])
+def test_the_beginning_is_that_of_starting_from(
+    penstock: Callable[..., Said], pipeline: Callable[..., Pipeline], starting: str, again: dict[str, int]
+) -> None:
+    """Set back is where a new query would begin: behind what is there with startingFrom=latest, at a time with a time."""
+    query = pipeline(owner=DEAD, source={"lateness": "3650d"})
+    os.utime(query.put("old", "old"), (1_000_000_000, 1_000_000_000))
+    query.put("a", "one")
+    query.run()
+    option = ("--source-option", f"startingFrom={starting}")
+    said = penstock("reset", query.src, query.dst, *option, "--yes", "--json")
+    assert said.facts["files"] == ([] if starting == "latest" else ["a"])
+    assert said.facts["reset"]
+    runs(query)
+    assert lines(query) == {"old": 1, "one": 1} | again
+
+
+def test_refused_while_the_query_runs(penstock: Callable[..., Said], pipeline: Callable[..., Pipeline]) -> None:
+    """While the application of the query lives it is not set back, and the message says what to say where only a session lives."""
+    query = pipeline(owner=driver.owner("q", None))
+    query.put("a", "one")
+    query.run(finish=False)
+    before = tree(query.root)
+    said = penstock("reset", query.src, query.dst, "--yes")
+    assert (said.status, "[PST-504]" in said.err, "say --query-ended" in said.err) == (1, True, True)
+    with pytest.raises(Locked):
+        public.reset(query.src, query.dst, confirmed=True)
+    assert tree(query.root) == before
+    assert public.reset(query.src, query.dst, confirmed=True, query_ended=True).batch == 1
+
+
+def test_refused_while_a_batch_is_in_flight(penstock: Callable[..., Said], query: Pipeline) -> None:
+    """A batch that is planned and not committed comes first; the advice is followed: start the query once."""
+    (query.checkpoint / "commits" / str(query.batch - 1)).unlink()
+    said = penstock("reset", query.src, query.dst, "--yes")
+    assert (said.status, "start the query once" in said.err) == (2, True)
+    (query.checkpoint / "commits" / str(query.batch - 1)).write_text("v1\n{}\n")
+    assert penstock("reset", query.src, query.dst, "--yes").status == 0
+
+
+def test_a_source_that_follows_files(penstock: Callable[..., Said], pipeline: Callable[..., Pipeline]) -> None:
+    """Files that grow are read from their first byte again."""
+    query = pipeline(owner=DEAD, source={"follow": "true"})
+    query.put("a", "one", "two")
+    query.run()
+    with (query.src / "a").open("a", encoding="utf-8") as file:
+        file.write("three\n")
+    query.run()
+    assert penstock("reset", query.src, query.dst, "--yes", "--json").facts["files"] == ["a"]
+    runs(query)
+    assert lines(query) == {"one": 2, "two": 2, "three": 2}
+
+
+def test_bad_calls(penstock: Callable[..., Said], query: Pipeline) -> None:
+    """Another source, no output, parameters that are none: refused by name."""
+    other = query.root / "other"
+    other.mkdir()
+    assert "no query that writes" in penstock("reset", other, query.dst).err
+    assert "is no output of Penstock" in penstock("reset", query.src, other).err
+    with pytest.raises(OptionError, match="confirmed='yes'"):
+        public.reset(query.src, query.dst, confirmed="yes")  # type: ignore[arg-type]
+    with pytest.raises(OptionError, match="did you mean 'confirmed'"):
+        public.reset(query.src, query.dst, confirm=True)  # type: ignore[call-arg]

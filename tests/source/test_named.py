@@ -1,0 +1,489 @@
+"""Files that rows name: every record of each once, beside its row, or a named failure. Without Spark."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+from datetime import datetime, timezone
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from penstock.errors import BadFile, BadRecord, DamagedState, FileChanged, OptionError
+from penstock.formats.schema import to_spark
+from penstock.source.named import NamedFiles, NamingColumns
+from penstock.source.pinned import Moment, Pins, pins
+from penstock.storage import LocalStorage
+
+TEXT = pa.schema([("value", pa.string())])
+ROWS = pa.schema([("id", pa.int64()), ("name", pa.string())])
+BAD_FIELD = pa.field(
+    "_bad",
+    pa.struct([("path", pa.string()), ("offset", pa.int64()), ("record", pa.binary()), ("reason", pa.string())]),
+)
+
+
+class Names:
+    """A directory of files, rows that name them, and what comes out."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.files = root / "files"
+        self.files.mkdir()
+
+    def put(self, name: str, data: bytes) -> str:
+        """Write a file; return its path."""
+        path = self.files / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+        return str(path)
+
+    def moment(self, *, run: str = "run", batch: int = 7, partition: int = 0) -> Pins:
+        """Return the notes of a task."""
+        return pins((LocalStorage(), str(self.root / "notes")), Moment("query", batch, partition, run))
+
+    def splits(self, files: NamedFiles, rows: list[dict[str, Any]], notes: Pins | None = None) -> list[pa.RecordBatch]:
+        """Return the splits of rows that have all these columns."""
+        fields = [("path", pa.string()), ("start", pa.int64()), ("end", pa.int64()), ("size", pa.int64())]
+        schema = pa.schema(
+            [*fields, ("modified", pa.timestamp("us", tz="UTC")), ("identity", pa.string()), ("k", pa.int64())]
+        )
+        batch = pa.RecordBatch.from_pylist(rows, schema=schema)
+        return list(files.splits([batch], notes, keep=True, replays=notes is not None))
+
+    def read(self, files: NamedFiles, rows: list[dict[str, Any]], notes: Pins | None = None) -> list[dict[str, Any]]:
+        """Return the records of what rows name, with the column `k` of their rows."""
+        return [
+            {"k": kept, **{name: value for name, value in row.items() if not name.startswith("c")}}
+            for batch in files.records(self.splits(files, rows, notes))
+            for row, kept in zip(batch.to_pylist(), batch.column("c6").to_pylist(), strict=True)
+        ]
+
+
+@pytest.fixture
+def names(tmp_path: Path) -> Names:
+    return Names(tmp_path)
+
+
+def reading(schema: pa.Schema = TEXT, fmt: str = "text", **options: Any) -> NamedFiles:
+    """Return how files are read whose rows have all columns that say something."""
+    return NamedFiles.of({"format": fmt, **options}, to_spark(schema), NamingColumns(0, 1, 2, 3, 4, 5))
+
+
+def aside(fmt: str = "text", schema: pa.Schema = TEXT, **options: Any) -> NamedFiles:
+    """Return the same with all that can be set aside in a column."""
+    asked = {"badFiles": "quarantine", "changedFiles": "quarantine", "badRecordColumn": "_bad"}
+    return reading(schema.append(BAD_FIELD), fmt, **asked, **options)
+
+
+def test_each_record_stands_beside_its_row(names: Names) -> None:
+    """Small files that are parsed together, an empty one and one without an end: each record has the columns of its own row."""
+    rows = []
+    expected = []
+    for k in range(300):
+        lines = [f"{k}-{line}" for line in range(k % 4)]
+        rows.append({"path": names.put(f"{k}.txt", "\n".join(lines).encode()), "k": k})
+        expected += [{"k": k, "value": line} for line in lines]
+    files = reading()
+    assert names.read(files, rows) == expected
+    rows = rows[1::2] + rows[::2]
+    assert sorted(names.read(files, rows), key=str) == sorted(expected, key=str)
+
+
+@pytest.mark.parametrize("fmt", ["json", "csv", "parquet"])
+def test_other_formats_stand_beside_their_rows(names: Names, fmt: str) -> None:
+    """Records of json, csv and tables have the columns of their rows, as do blank lines that are no record."""
+    rows, expected = [], []
+    for k in range(5):
+        table = [{"id": k * 10 + n, "name": f"ü{n}"} for n in range(k)]
+        path = f"{k}.{fmt}"
+        if fmt == "parquet":
+            pq.write_table(pa.Table.from_pylist(table, ROWS), names.files / path)
+            path = str(names.files / path)
+        elif fmt == "json":
+            path = names.put(path, "\n\n".join(json.dumps(row) for row in table).encode())
+        else:
+            path = names.put(path, "".join(f'{row["id"]},"{row["name"]}"\n' for row in table).encode())
+        rows.append({"path": path, "k": k})
+        expected += [{"k": k, **row} for row in table]
+    assert names.read(reading(ROWS, fmt), rows) == expected
+
+
+def test_without_the_columns_of_the_rows(names: Names) -> None:
+    """What is read is all that comes out where the input is not kept."""
+    files = reading()
+    path = names.put("a", b"one\ntwo\n")
+    batch = pa.RecordBatch.from_arrays([pa.array([path])], names=["c0"])
+    files = NamedFiles.of({"format": "text"}, to_spark(TEXT), NamingColumns(0))
+    batches = list(files.records(files.splits([batch], None, keep=False, replays=False)))
+    assert [batch.to_pydict() for batch in batches] == [{"value": ["one", "two"]}]
+
+
+@pytest.mark.parametrize("fmt", ["text", "csv"])
+def test_a_large_file_is_cut_and_no_record_is_lost(names: Names, fmt: str) -> None:
+    """A file of many times splitSize becomes as many splits, which give its records once; of CSV with line breaks in quotes, too."""
+    records = [f'{n},"a\nb{n}"' if fmt == "csv" else f"{n} line" for n in range(5000)]
+    path = names.put("big", "".join(f"{record}\n" for record in records).encode())
+    files = reading(ROWS if fmt == "csv" else TEXT, fmt, splitSize="8k")
+    [batch] = names.splits(files, [{"path": path, "k": 1}])
+    assert batch.num_rows > 5
+    spread = [batch.slice(place, 1) for place in range(batch.num_rows)]
+    lines = [row for part in spread for found in files.records([part]) for row in found.to_pylist()]
+    expected = [{"id": n, "name": f"a\nb{n}"} for n in range(5000)] if fmt == "csv" else [{"value": r} for r in records]
+    assert [{name: row[name] for name in expected[0]} for row in lines] == expected
+
+
+def test_ranges_that_lie_edge_to_edge(names: Names) -> None:
+    """Ranges of one file that rows name, cut anywhere, give each record once, beside the row of the range that it begins in."""
+    for fmt, schema, data in (
+        ("text", TEXT, b"".join(b"line %d\n" % n for n in range(200))),
+        ("csv", ROWS, b"".join(b'%d,"x\ny"\n' % n for n in range(200))),
+    ):
+        path = names.put(f"f.{fmt}", data)
+        cuts = [0, 1, 7, 8, 500, 501, 1000, len(data) - 1, len(data)]
+        rows = [{"path": path, "start": a, "end": b, "k": k} for k, (a, b) in enumerate(pairwise(cuts))]
+        rows[0]["start"] = rows[-1]["end"] = None
+        whole = names.read(reading(schema, fmt), [{"path": path, "k": 0}])
+        parts = names.read(reading(schema, fmt), rows)
+        assert [{**row, "k": 0} for row in parts] == whole
+        assert [row["k"] for row in parts] == sorted(row["k"] for row in parts)
+
+
+@pytest.mark.parametrize(
+    ("span", "message"),
+    [((5, 4), "names the bytes 5 to 4"), ((-1, 4), "names the bytes -1 to 4"), ((0, 999), "and the file has 8")],
+)
+def test_a_range_that_is_none(names: Names, span: tuple[int, int], message: str) -> None:
+    """A range that goes back, begins before the file or ends behind it is refused, and set aside where that is asked for."""
+    row = {"path": names.put("a", b"one\ntwo\n"), "start": span[0], "end": span[1], "k": 3}
+    with pytest.raises(BadFile, match=message):
+        names.read(reading(), [row])
+    [bad] = names.read(aside(), [row])
+    assert (bad["k"], bad["value"], bad["_bad"]["path"]) == (3, None, row["path"])
+    assert message in bad["_bad"]["reason"]
+
+
+def test_a_range_of_what_can_only_be_read_whole(names: Names) -> None:
+    """A part of a compressed file is refused by its row, not read as all of it."""
+    path = names.put("a.gz", gzip.compress(b"one\ntwo\n"))
+    assert [row["value"] for row in names.read(reading(), [{"path": path, "k": 0}])] == ["one", "two"]
+    with pytest.raises(BadFile, match="can only be read whole"):
+        names.read(reading(), [{"path": path, "start": 3, "end": None, "k": 0}])
+
+
+def bad_names(names: Names) -> dict[str, tuple[str | None, str]]:
+    """Return rows that name no file to read, and what is said of each."""
+    (names.files / "folder").mkdir()
+    os.mkfifo(names.files / "pipe")
+    os.symlink(names.files / "nowhere", names.files / "dangling")
+    os.symlink(names.files / "loop", names.files / "loop")
+    file = names.put("file", b"x\n")
+    folder = str(names.files)
+    return {
+        "missing": (f"{folder}/missing", "does not exist"),
+        "directory": (f"{folder}/folder", "is a directory"),
+        "pipe": (f"{folder}/pipe", "is a pipe"),
+        "dangling link": (f"{folder}/dangling", "does not exist"),
+        "loop of links": (f"{folder}/loop", "does not exist"),
+        "below a file": (f"{file}/x", "does not exist"),
+        "too long": (f"{folder}/{'x' * 300}", "does not exist"),
+        "null": (None, "its path is null"),
+        "empty": ("", "is no path"),
+        "nul byte": (f"{folder}/a\0b", "is no path"),
+        "relative": ("file", "is relative"),
+        "unknown storage": ("gopher://host/file", "is not a file system"),
+        "another host": ("file://elsewhere/file", "is on the host"),
+    }
+
+
+def test_what_names_no_file(names: Names) -> None:
+    """Directories, pipes, links to nothing, names that are none: each fails by name, or is set aside beside its row, the others read."""
+    rows = bad_names(names)
+    good = names.put("good", b"good\n")
+    for case, (path, message) in rows.items():
+        with pytest.raises(BadFile, match=message):
+            names.read(reading(), [{"path": path, "k": 0}])
+        records = names.read(aside(), [{"path": good, "k": 1}, {"path": path, "k": 2}, {"path": good, "k": 3}])
+        assert sorted((row["k"], row["value"]) for row in records if row["value"]) == [(1, "good"), (3, "good")], case
+        [bad] = [row for row in records if row["_bad"]]
+        assert bad["k"] == 2, case
+        assert message in bad["_bad"]["reason"], case
+
+
+def test_nothing_leads_out_of_base_path(names: Names) -> None:
+    """With basePath neither `..`, an absolute path, another storage nor a link leads elsewhere; a link within it is followed."""
+    secret = names.root / "secret"
+    secret.write_text("secret\n")
+    names.put("in", b"in\n")
+    os.symlink(secret, names.files / "out")
+    os.symlink(names.root, names.files / "up")
+    os.symlink("in", names.files / "alias")
+    files = reading(basePath=str(names.files))
+    for path in (
+        "../secret",
+        str(secret),
+        "out",
+        "up/secret",
+        "file:" + str(secret),
+        "hdfs://host/secret",
+        "a/../../secret",
+    ):
+        with pytest.raises(BadFile, match="leads out of"):
+            names.read(files, [{"path": path, "k": 0}])
+    for path in ("in", "alias", "x/../in", str(names.files / "in"), f"file://{names.files}/in"):
+        assert names.read(files, [{"path": path, "k": 0}]) == [{"k": 0, "value": "in"}]
+    allowed = reading(basePath=str(names.files), followSymlinks=True)
+    assert names.read(allowed, [{"path": "out", "k": 0}]) == [{"k": 0, "value": "secret"}]
+
+
+def test_a_link_swapped_in_after_the_look(names: Names) -> None:
+    """A link that takes the place of a file between the look at it and its reading leads nowhere."""
+    secret = names.root / "secret"
+    secret.write_text("abc\n")
+    path = names.put("in", b"xyz\n")
+    files = reading(basePath=str(names.files))
+    splits = names.splits(files, [{"path": "in", "k": 0}])
+    info = os.stat(path)
+    os.utime(secret, ns=(info.st_atime_ns, info.st_mtime_ns))
+    os.remove(path)
+    os.symlink(secret, path)
+    with pytest.raises(FileChanged):
+        list(files.records(splits))
+
+
+def test_partitions_below_base_path(names: Names) -> None:
+    """Directories `k=v` below basePath are columns of their files, beside the columns of the row."""
+    schema = pa.schema([("value", pa.string()), ("day", pa.string())])
+    for day in ("mon", "tue"):
+        names.put(f"day={day}/a", f"{day} line\n".encode())
+    files = reading(schema, basePath=str(names.files))
+    rows = [{"path": f"day={day}/a", "k": k} for k, day in enumerate(["tue", "mon"])]
+    assert names.read(files, rows) == [
+        {"k": 0, "value": "tue line", "day": "tue"},
+        {"k": 1, "value": "mon line", "day": "mon"},
+    ]
+    with pytest.raises(OptionError, match="needs basePath"):
+        reading(schema, partitionColumns="auto")
+
+
+def version(path: str) -> dict[str, Any]:
+    """Return what a row of `emit=files` says of a file."""
+    info = os.stat(path)
+    moment = datetime.fromtimestamp(info.st_mtime_ns // 10**9, timezone.utc)
+    return {
+        "path": path,
+        "size": info.st_size,
+        "modified": moment.replace(microsecond=info.st_mtime_ns // 1000 % 10**6),
+    }
+
+
+def test_a_version_that_a_row_names(names: Names) -> None:
+    """What a row says of size or time must be so: another one fails by name, or is set aside; null says nothing."""
+    row = version(names.put("a", b"one\n")) | {"k": 1}
+    assert names.read(reading(), [row]) == [{"k": 1, "value": "one"}]
+    assert names.read(reading(), [row | {"size": None, "modified": None}]) == [{"k": 1, "value": "one"}]
+    for change, message in (
+        ({"size": 5}, "size 4, 5 in its row"),
+        ({"modified": datetime(2020, 1, 1, tzinfo=timezone.utc)}, "time"),
+    ):
+        with pytest.raises(FileChanged, match=message):
+            names.read(reading(), [row | change])
+        [bad] = names.read(aside(), [row | change])
+        assert bad["k"] == 1
+        assert message in bad["_bad"]["reason"]
+
+
+def test_a_file_that_changes_before_it_is_read(names: Names) -> None:
+    """A file that is rewritten between the look at it and its reading fails by name."""
+    path = names.put("a", b"one\n")
+    files = reading()
+    splits = names.splits(files, [{"path": path, "k": 0}])
+    names.put("a", b"other\n")
+    with pytest.raises(FileChanged, match="size 6, planned 4"):
+        list(files.records(splits))
+
+
+def test_bad_records_stand_beside_their_rows(names: Names) -> None:
+    """What cannot be parsed is set aside with the row that named its file, whichever files it was parsed together with."""
+    rows = [{"path": names.put(f"{k}", b'{"id": 1}\nnot json %d\n{"id": 2}\n' % k), "k": k} for k in range(4)]
+    files = reading(ROWS.append(BAD_FIELD), "json", badRecords="quarantine", badRecordColumn="_bad")
+    records = names.read(files, rows)
+    assert sorted((row["k"], row["id"]) for row in records if row["id"]) == [(k, n) for k in range(4) for n in (1, 2)]
+    bad = [(row["k"], row["_bad"]["record"], row["_bad"]["offset"]) for row in records if row["_bad"]]
+    assert sorted(bad) == [(k, b"not json %d" % k, 10) for k in range(4)]
+    with pytest.raises(BadRecord, match="byte 10"):
+        names.read(reading(ROWS, "json"), rows)
+
+
+def test_a_bad_file_named_by_ranges_is_told_by_each_row(names: Names) -> None:
+    """A table that is damaged is set aside once for each row that names a range of it: no row goes without a word."""
+    path = names.put("a.parquet", b"PAR1" + b"x" * 100)
+    rows = [{"path": path, "start": a, "end": b, "k": k} for k, (a, b) in enumerate([(0, 50), (50, 104)])]
+    records = names.read(aside("parquet", ROWS), rows)
+    assert [(row["k"], row["_bad"]["path"]) for row in records] == [(0, path), (1, path)]
+
+
+def test_metadata_and_rescue_stand_beside_rows(names: Names) -> None:
+    """The metadata column and what is rescued are of the file of the row."""
+    meta = pa.struct(
+        [("path", pa.string()), ("modified", pa.timestamp("us", "UTC")), ("size", pa.int64()), ("offset", pa.int64())]
+    )
+    schema = pa.schema([("id", pa.int64()), ("rest", pa.string()), ("_meta", meta)])
+    rows = [{"path": names.put(f"{k}", b'{"id": 1}\n{"id": 2, "x": %d}\n' % k), "k": k} for k in range(3)]
+    files = reading(schema, "json", metadataColumn="_meta", rescuedDataColumn="rest")
+    records = names.read(files, rows)
+    told = [
+        (row["k"], row["id"], row["_meta"]["path"] == rows[row["k"]]["path"], row["_meta"]["offset"]) for row in records
+    ]
+    assert told == [(k, n, True, 10 * (n - 1)) for k in range(3) for n in (1, 2)]
+    assert [json.loads(row["rest"])["x"] for row in records if row["rest"]] == [0, 1, 2]
+
+
+def test_rows_of_one_file_twice(names: Names) -> None:
+    """A file that two rows name is read for each of them."""
+    path = names.put("a", b"one\ntwo\n")
+    records = names.read(reading(), [{"path": path, "k": k} for k in (1, 2, 2)])
+    assert [(row["k"], row["value"]) for row in records] == [(k, line) for k in (1, 2, 2) for line in ("one", "two")]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"maxFilesPerTrigger": 3}, "unknown option 'maxFilesPerTrigger'"),
+        ({"pattern": "x"}, "unknown option 'pattern'"),
+        ({"path": "x"}, "unknown option 'path'"),
+        ({"badFile": "fail"}, "did you mean 'badFiles'"),
+        ({"badFiles": "quarantine"}, "badRecordColumn"),
+        ({"splitSize": "many"}, "splitSize"),
+        ({"header": True}, "header"),
+    ],
+)
+def test_options_that_are_refused(options: dict[str, Any], message: str) -> None:
+    """Options that say which files are read, those of other formats, misspelt ones and bad values are refused at once."""
+    with pytest.raises(OptionError, match=message):
+        reading(**options)
+
+
+# -- replays ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_replay_reads_what_was_first_found_or_fails(names: Names) -> None:
+    """What a batch found is noted: rewritten before the replay it fails by name, put back it is read, and with its notes gone, too."""
+    path = names.put("a", b"one\n")
+    info = os.stat(path)
+    rows = [{"path": path, "k": 0}]
+    files = reading()
+    assert names.read(files, rows, names.moment()) == [{"k": 0, "value": "one"}]
+    names.put("a", b"two\n")
+    os.utime(path, ns=(info.st_atime_ns, info.st_mtime_ns + 1))
+    for run in ("run", "the next"):
+        with pytest.raises(FileChanged, match="not what this batch first found there") as caught:
+            names.read(files, rows, names.moment(run=run, partition=0 if run == "run" else 3))
+    names.put("a", b"one\n")
+    os.utime(path, ns=(info.st_atime_ns, info.st_mtime_ns))
+    assert names.read(files, rows, names.moment(run="a third")) == [{"k": 0, "value": "one"}]
+    names.put("a", b"three\n")
+    notes = Path(caught.value.message.split("delete its notes, '")[1].split("'")[0])
+    for note in notes.iterdir():
+        note.unlink()
+    assert names.read(files, rows, names.moment(run="a fourth")) == [{"k": 0, "value": "three"}]
+
+
+def test_what_was_missing_stays_missing_in_a_replay(names: Names) -> None:
+    """A file that was set aside as missing is set aside again when the batch is replayed, though it is there by then."""
+    path = str(names.files / "late")
+    rows = [{"path": path, "k": 0}]
+    first = names.read(aside(), rows, names.moment())
+    names.put("late", b"x\n")
+    assert names.read(aside(), rows, names.moment(run="next")) == first
+    assert names.read(aside(), rows, names.moment(run="next", batch=8)) == [{"k": 0, "value": "x", "_bad": None}]
+
+
+def test_what_failed_a_batch_may_come(names: Names) -> None:
+    """A file that was missing failed the batch, and nothing of it was read: once it is there the batch goes on."""
+    path = str(names.files / "late")
+    with pytest.raises(BadFile, match="does not exist"):
+        names.read(reading(), [{"path": path, "k": 0}], names.moment())
+    names.put("late", b"x\n")
+    assert names.read(reading(), [{"path": path, "k": 0}], names.moment(run="next")) == [{"k": 0, "value": "x"}]
+
+
+def test_a_replay_in_other_partitions(names: Names) -> None:
+    """Rows that another run spreads over other partitions find the notes of whichever partition looked first."""
+    paths = [names.put(str(k), b"%d\n" % k) for k in range(4)]
+    files = reading()
+    for partition in (0, 1):
+        names.read(files, [{"path": path, "k": 0} for path in paths[partition::2]], names.moment(partition=partition))
+    names.put("3", b"other\n")
+    rows = [{"path": path, "k": 0} for path in paths]
+    assert len(names.read(files, rows[:3], names.moment(run="next"))) == 3
+    with pytest.raises(FileChanged):
+        names.read(files, rows, names.moment(run="next"))
+
+
+def test_two_partitions_that_found_two_versions(names: Names) -> None:
+    """A file that two partitions of a batch found in two versions cannot be replayed, and says so."""
+    path = names.put("a", b"one\n")
+    files = reading()
+    names.read(files, [{"path": path, "k": 0}], names.moment(partition=0))
+    names.put("a", b"other\n")
+    names.read(files, [{"path": path, "k": 0}], names.moment(partition=1))
+    with pytest.raises(FileChanged, match="changed while the batch was first read"):
+        names.read(files, [{"path": path, "k": 0}], names.moment(run="next"))
+
+
+def test_a_copy_of_a_task_reads_the_same(names: Names) -> None:
+    """Of two copies of a task, of which one looked before the file was rewritten and the other behind, one reads and one fails."""
+    path = names.put("a", b"one\n")
+    notes = names.moment()
+    sights = {path: [4, 5, "6"]}
+    assert notes.agreed(sights, reasons=True) == {path: [[4, 5, "6"]]}
+    copy = names.moment()
+    copy._earlier = lambda: iter(())  # type: ignore[method-assign]  # it listed the notes before the other put its own
+    assert copy.agreed({path: [9, 9, "9"]}, reasons=True) == {path: [[4, 5, "6"]]}
+
+
+def test_a_damaged_note_is_told(names: Names) -> None:
+    """A note with a flipped byte is no note, and nothing is guessed."""
+    rows = [{"path": names.put("a", b"one\n"), "k": 0}]
+    notes = names.moment()
+    names.read(reading(), rows, notes)
+    [note] = Path(notes.directory).iterdir()
+    note.chmod(0o600)
+    note.write_bytes(note.read_bytes().replace(b"4", b"5", 1))
+    with pytest.raises(DamagedState, match="is damaged"):
+        names.read(reading(), rows, names.moment())
+
+
+def test_old_notes_go(names: Names) -> None:
+    """Notes are kept of the batch that may be replayed and the one before, whatever the number of batches."""
+    rows = [{"path": names.put("a", b"one\n"), "k": 0}]
+    for batch in range(6):
+        names.read(reading(), rows, names.moment(batch=batch))
+    assert sorted(path.name for path in (names.root / "notes/query").iterdir()) == ["000000000004", "000000000005"]
+
+
+def test_a_row_that_cannot_be_replayed(names: Names) -> None:
+    """Without notes a row of a stream that leaves out its size or time is refused: a replay could read another version."""
+    files = reading()
+    row = version(names.put("a", b"one\n")) | {"k": 0}
+    batch = pa.RecordBatch.from_pylist([row, row | {"size": None}])
+    files = NamedFiles.of({"format": "text"}, to_spark(TEXT), NamingColumns(0, None, None, 1, 2))
+    assert list(files.splits([batch.slice(0, 1)], None, keep=False, replays=True))
+    with pytest.raises(OptionError, match="set stateLocation"):
+        list(files.splits([batch], None, keep=False, replays=True))
+
+
+def test_when_notes_are_needed() -> None:
+    """A stream needs notes unless rows have size and time and nothing is set aside that may be there later."""
+    versioned = NamingColumns(0, None, None, 1, 2)
+    text = to_spark(TEXT)
+    assert not NamedFiles.of({}, text, versioned).needs_notes
+    assert NamedFiles.of({}, text, NamingColumns(0)).needs_notes
+    assert NamedFiles.of({}, text, NamingColumns(0, None, None, 1)).needs_notes
+    assert aside().needs_notes
