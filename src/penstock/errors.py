@@ -232,6 +232,18 @@ class NotSupported(StorageError):
     code = "PST-505"
 
 
+class AccessRefused(StorageError):
+    """A store of objects does not let this process do what it must: its keys are wrong, or may not do that."""
+
+    code = "PST-540"
+
+
+class UnfitStore(StorageError):
+    """A store of objects does not keep a promise that exactly-once needs: of two that put one key at one time, both were told yes."""
+
+    code = "PST-541"
+
+
 class CallFailed(PenstockError):
     """A call of an `async_map` failed for good, or its function could not be run at all; its task has failed."""
 

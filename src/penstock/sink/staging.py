@@ -94,7 +94,7 @@ class Staging:
     def create(self) -> Output:
         """Create a staged file of its own."""
         name = f"{self._prefix}-{unique.token()}.part"
-        output = Output(self._storage.create(f"{self._directory}/{name}"), name)
+        output = Output(self._storage.create(f"{self._directory}/{name}", unique=True), name)
         self._outputs.append(output)
         return output
 
@@ -108,7 +108,7 @@ class Staging:
         """Append to the task's pack; return the range as a segment."""
         if self._pack is None:
             self._pack_name = f"{self._prefix}-{unique.token()}.pack"
-            self._pack = self._storage.create(f"{self._directory}/{self._pack_name}")
+            self._pack = self._storage.create(f"{self._directory}/{self._pack_name}", unique=True)
         start = self._pack.tell()
         self._pack.write(data)
         digest = xxhash.xxh3_128_hexdigest(data)

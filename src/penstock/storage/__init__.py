@@ -1,7 +1,7 @@
 """The one seam between Penstock and file systems.
 
 *What lives here.* The verbs of a `Storage` with their promises (`_base`), a file a back end (`_local`; `_hdfs` with its
-library in `_hdfs_native`), the way from what a user writes to one of them (`_locate`), what a back end is found to be
+library in `_hdfs_native`; `_objects`, stores of objects, with theirs in `_objects_native`), the way from what a user writes to one of them (`_locate`), what a back end is found to be
 able to do (`_probe`), and the few facts of this host that stand in files (`_host`).
 
 *What may be touched.* Every durable step goes through a `Storage`: nothing above this layer opens, renames or removes a
@@ -29,6 +29,7 @@ from penstock.storage._host import (
 from penstock.storage._in_turn import InTurn
 from penstock.storage._local import LocalStorage
 from penstock.storage._locate import locate
+from penstock.storage._objects import ObjectStorage
 from penstock.storage._probe import Probe, probe
 
 __all__ = [
@@ -40,6 +41,7 @@ __all__ = [
     "InTurn",
     "Link",
     "LocalStorage",
+    "ObjectStorage",
     "Probe",
     "ReadHandle",
     "SeekableFile",

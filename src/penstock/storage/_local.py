@@ -268,6 +268,8 @@ class LocalStorage:
     goes_on = True
     reads_open = True
     tags_contents = False
+    has_directories = True
+    moves = True
     of_this_host = True
 
     def __init__(self, system: _System | None = None) -> None:
@@ -283,7 +285,7 @@ class LocalStorage:
         """Return the directories whose names this process has synced."""
         return _durable if self._system is None else self._own_durable
 
-    def create(self, path: str) -> LocalWriteHandle:
+    def create(self, path: str, *, unique: bool = False) -> LocalWriteHandle:  # noqa: ARG002 - it costs nothing to be sure
         """Create the file exclusively, mode 0600."""
         return LocalWriteHandle(path, system=self._os)
 
