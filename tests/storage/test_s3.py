@@ -36,7 +36,7 @@ def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 
 @pytest.fixture
-def found(server: StoreServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[StoreServer]:
+def found(server: StoreServer, monkeypatch: pytest.MonkeyPatch) -> StoreServer:
     """Return the server, as this process finds it: by its environment, and by clients that nobody made before."""
     for name in [name for name in os.environ if name.startswith(("AWS_", "AZURE_"))]:
         monkeypatch.delenv(name)
@@ -45,7 +45,7 @@ def found(server: StoreServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stor
     for name, value in server.environment.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(_objects_native, "_clients", {})
-    yield server
+    return server
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ import urllib.error
 import urllib.request
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -78,7 +78,7 @@ class StoreServer:
                 client.create_bucket(Bucket=bucket)
         return f"{self.scheme}://{bucket}"
 
-    def client(self) -> object:
+    def client(self) -> Any:
         """Return a client of boto3: what a stranger does to the store."""
         import boto3  # noqa: PLC0415 - of the extra
 

@@ -6,11 +6,11 @@ import errno
 
 import pytest
 
+from penstock import clock
 from penstock.clock import SECOND_NS
 from penstock.errors import AlreadyThere, StorageError
 from penstock.storage import ObjectStorage, names_at
 from penstock.testing import FakeClock, Fault, FaultySystem, ObjectStore
-from penstock import clock
 from tests.support.objects_contract import ObjectsContract
 from tests.support.storage_contract import InTurnContract, put
 

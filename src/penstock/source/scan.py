@@ -37,7 +37,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from penstock import clock
 from penstock.clock import SECOND_NS
-from penstock.errors import StorageError
+from penstock.errors import NotThere, StorageError
 from penstock.source.cursor import FileVersion
 from penstock.source.globs import expression
 from penstock.source.where import ALWAYS, PlaceBelow, Selection, changed_between, where
@@ -182,7 +182,7 @@ class Scan:
         began, self._changes, self.outside, self.passed_over = clock.monotonic(), Changes(), set(), set()
         listed_ns = self._storage.now_ns()
         self._began_ns = listed_ns
-        root = self._storage.stat(self._root)
+        root = self._look_at_root()
         self._inside = None  # the path itself may be a link, and lead elsewhere by now
         everything = self._all_at is None or began >= self._all_at
         try:
@@ -200,6 +200,15 @@ class Scan:
             now = clock.monotonic()
             self._all_at = now + max(_ALL_SECONDS, _ALL_SHARE * (now - began))
         return self._changes
+
+    def _look_at_root(self) -> Entry:
+        """Return what is at the path; where a directory goes with its last file, it is still the one that it was."""
+        try:
+            return self._storage.stat(self._root)
+        except NotThere:
+            if self._storage.has_directories or "" not in self._directories:
+                raise
+            return Entry("", is_directory=True, size=0, modified_ns=self._began_ns, identity="", is_file=False)
 
     def files(self) -> Iterator[FileVersion]:
         """Yield the files that there were at the last refresh, in no order."""

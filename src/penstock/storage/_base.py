@@ -112,7 +112,7 @@ class Storage(Protocol):
 
     has_directories: bool
     """Whether directories are there by themselves; where not, one is there as long as anything lies below it: to make one, or to
-    remove one, does nothing, and one that holds nothing is `NotThere`."""
+    remove one, does nothing, and one that holds nothing is `NotThere`, but for a listing, which then has nothing."""
 
     moves: bool
     """Whether a file that is moved stays the file that it was; where not it is copied, and has another time and identity."""

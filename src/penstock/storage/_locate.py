@@ -62,8 +62,8 @@ def _object(location: str, scheme: str, bucket: str, key: str, *, name: str) -> 
     """Return the bucket of an address, and its path there; `s3a` is what Hadoop calls `s3`."""
     if not bucket or "@" in bucket or ":" in bucket:
         msg = (
-            f"{name}={without_credentials(location)!r}: expected a bucket and a path, such as s3://bucket/data/in; keys and the address of the "
-            "store are found in the environment (AWS_ACCESS_KEY_ID, AWS_ENDPOINT_URL)"
+            f"{name}={without_credentials(location)!r}: expected a bucket and a path, such as s3://bucket/data/in; keys and "
+            "the address of the store are found in the environment (AWS_ACCESS_KEY_ID, AWS_ENDPOINT_URL)"
         )
         raise OptionError(msg)
     place = f"{'s3' if scheme.lower() == 's3a' else scheme.lower()}://{bucket}"

@@ -39,11 +39,11 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, NoReturn
 
 from penstock import clock, failpoints, unique
-from penstock.errors import AccessRefused, AlreadyThere, NotSupported, NotThere, StorageError
+from penstock.errors import AccessRefused, NotSupported, NotThere, StorageError
 from penstock.storage import _objects_native
-from penstock.storage._base import TEMPORARY, Entry, entry_at
+from penstock.storage._base import TEMPORARY, Entry
 from penstock.storage._in_turn import InTurn
-from penstock.storage._refusal import doing, refuse
+from penstock.storage._refusal import refuse
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -281,16 +281,13 @@ class ObjectStorage:
         yield from self.names(path).values()
 
     def names(self, path: str) -> dict[str, Entry]:
-        """Return names, each with what `stat` would show."""
+        """Return names, each with what `stat` would show; none of a directory that is not there: it has nothing in it."""
         now = self.now_ns()
         with _doing("list", path):
-            below = {
+            return {
                 name: _prefix(name, now) if stored is None else _entry(stored)
                 for name, stored in self.calls.objects(self.key(path))
             }
-            if not below and self.key(path):
-                raise FileNotFoundError(errno.ENOENT, "there is nothing below it", path)
-        return below
 
     def stat(self, path: str) -> Entry:
         """Return the object, or what is a directory because something lies below it."""

@@ -102,14 +102,14 @@ def _client(bucket: str) -> _Native:
     scheme, _, name = bucket.partition("://")
     place = {"s3": _s3, "az": _azure, "gs": _google}[scheme](name)
     options = _REQUEST | ({"allow_http": True} if place.endpoint.startswith("http://") else {})
-    stores = []
-    for patience in (_IMPATIENT, _PATIENT):
-        try:
-            stores.append(place.make(name, client_options=options, retry_config=patience, **place.settings))
-        except (obstore.exceptions.BaseError, ValueError) as error:
-            msg = f"{bucket}: {_words(error)}; check the environment that says where the store is, and its keys"
-            raise OptionError(msg) from error
-    trial, store = stores
+    try:
+        trial, store = (
+            place.make(name, client_options=options, retry_config=patience, **place.settings)
+            for patience in (_IMPATIENT, _PATIENT)
+        )
+    except (obstore.exceptions.BaseError, ValueError) as error:
+        msg = f"{bucket}: {_words(error)}; check the environment that says where the store is, and its keys"
+        raise OptionError(msg) from error
     _check_answer(bucket, place, trial)
     return _Native(store, place, bucket)
 
