@@ -8,7 +8,7 @@ import pytest
 
 from penstock import clock
 from penstock.errors import NoSpace, StorageError
-from penstock.storage import LocalStorage, probe
+from penstock.storage import LocalStorage, names_at, probe
 from tests.support.storages import STORAGES
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def test_storages_hold_what_an_output_needs(kind: str) -> None:
     assert found.holds
     assert len(found.tried) == 8
     assert found.directory == "/data"
-    assert list(storage.names("/data")) == []
+    assert names_at(storage, "/data") == []
 
 
 def test_output_that_is_still_to_be_made(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from penstock.errors import AccessRefused, DependencyError, OptionError, Storage
 from penstock.storage import ObjectStorage, Storage, _objects_native, locate, names_at
 from tests.support.objects_contract import ObjectsContract
 from tests.support.storage_contract import put
-from tests.support.stores import KINDS, SECRET, NoStore, StoreServer, running
+from tests.support.stores import KINDS, SECRET, NoStore, StoreServer, running, use
 
 _numbers = count()
 _PROCESS_SECONDS = 60.0
@@ -38,13 +38,7 @@ def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 @pytest.fixture
 def found(server: StoreServer, monkeypatch: pytest.MonkeyPatch) -> StoreServer:
     """Return the server, as this process finds it: by its environment, and by clients that nobody made before."""
-    for name in [name for name in os.environ if name.startswith(("AWS_", "AZURE_"))]:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("AWS_CONFIG_FILE", os.devnull)
-    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", os.devnull)
-    for name, value in server.environment.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setattr(_objects_native, "_clients", {})
+    use(server, monkeypatch)
     return server
 
 

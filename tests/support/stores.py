@@ -15,16 +15,23 @@ import shutil
 import socket
 import subprocess
 import sys
+import threading
 import time
 import urllib.error
 import urllib.request
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
+from http.client import HTTPConnection
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
+
+from penstock.storage import _objects_native
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    import pytest
 
 KINDS = ("moto", "versitygw", "minio", "azurite")
 KEY, SECRET = "test", "testtestsecret"
@@ -180,3 +187,58 @@ def running(kind: str, directory: Path) -> Iterator[StoreServer]:
     finally:
         with suppress(ProcessLookupError):
             server.kill()
+
+
+def use(server: StoreServer, patch: pytest.MonkeyPatch) -> None:
+    """Have this process, and those that it starts, find that server and nothing else, by clients that nobody made before."""
+    for name in [name for name in os.environ if name.startswith(("AWS_", "AZURE_"))]:
+        patch.delenv(name)
+    patch.setenv("AWS_CONFIG_FILE", os.devnull)
+    patch.setenv("AWS_SHARED_CREDENTIALS_FILE", os.devnull)
+    for name, value in server.environment.items():
+        patch.setenv(name, value)
+    patch.setattr(_objects_native, "_clients", {})
+
+
+class CarelessStore:
+    """A server in front of a store that looks right and is not: it takes conditional puts, and makes them without their condition."""
+
+    def __init__(self, server: StoreServer) -> None:
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def _pass_on(self) -> None:
+                body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+                connection = HTTPConnection("127.0.0.1", server.port, timeout=30)
+                headers = {name: value for name, value in self.headers.items() if name.lower() != "if-none-match"}
+                connection.request(self.command, self.path, body, headers)
+                answer = connection.getresponse()
+                data = answer.read()
+                connection.close()
+                self.send_response(answer.status)
+                for name, value in answer.getheaders():
+                    if name.lower() not in {"content-length", "transfer-encoding", "connection", "date", "server"}:
+                        self.send_header(name, value)
+                size = answer.getheader("Content-Length", "0") if self.command == "HEAD" else str(len(data))
+                self.send_header("Content-Length", size)
+                self.end_headers()
+                self.wfile.write(data)
+
+            do_GET = do_PUT = do_POST = do_HEAD = do_DELETE = _pass_on  # noqa: N815 - as `http.server` names them
+
+            def log_message(self, *arguments: object) -> None: ...
+
+        self._listener = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.endpoint = f"http://127.0.0.1:{self._listener.server_address[1]}"
+        self._thread = threading.Thread(target=self._listener.serve_forever, daemon=True)
+
+    def __enter__(self) -> CarelessStore:
+        """Serve."""
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        """Stop."""
+        self._listener.shutdown()
+        self._listener.server_close()
+        self._thread.join()

@@ -58,6 +58,20 @@ def check_archive(archive: str | None, dst: str) -> None:
         raise OptionError(msg)
 
 
+def check_checkpoint(storage: Storage, given: str | None) -> None:
+    """Raise `OptionError` for a checkpoint in a store of objects, which Spark writes as `s3a://` alone, with jars."""
+    if storage.has_directories or (given or "").lower().startswith("s3a://"):
+        return
+    where = (
+        "DST is in an object store, and the checkpoint would be there too" if given is None else f"checkpoint={given!r}"
+    )
+    msg = (
+        f"{where}, where Spark's JVM cannot write; give a checkpoint on a disk that this command finds again (on a cluster HDFS, or "
+        "a shared disk), such as --checkpoint /var/lib/penstock/orders; or s3a://..., with Hadoop's jars (docs/storage-s3.md)"
+    )
+    raise OptionError(msg)
+
+
 def check_reached(*places: tuple[Storage, str]) -> None:
     """Raise `StorageError` if a file system does not answer, or does not let us look; nothing need be there yet."""
     for storage, path in places:

@@ -14,6 +14,7 @@ file itself, and nothing asks which back end it has. `tests/support/storage_cont
 from __future__ import annotations
 
 from penstock.storage._base import TEMPORARY, Entry, Hold, Link, ReadHandle, Storage, WriteHandle, entry_at, names_at
+from penstock.storage._contest import check_fit, contest, mark_fit
 from penstock.storage._file import SeekableFile
 from penstock.storage._hdfs import HdfsStorage
 from penstock.storage._host import (
@@ -51,11 +52,14 @@ __all__ = [
     "cache_directory",
     "cached",
     "can_write",
+    "check_fit",
+    "contest",
     "entry_at",
     "free_bytes",
     "is_file",
     "listening",
     "locate",
+    "mark_fit",
     "names_at",
     "no_longer_listening",
     "probe",

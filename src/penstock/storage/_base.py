@@ -212,6 +212,12 @@ class Storage(Protocol):
         `private` gives the directory, if it makes it, to the owner alone; its parents are made as usual.
         """
 
+    def abandoned(self, path: str, before_ns: int) -> Iterable[tuple[str, str]]:
+        """Yield what was sent below a path in part, before that time, by somebody who died, where no listing shows that: path, number."""
+
+    def drop(self, path: str, number: str) -> None:
+        """Remove what was `abandoned`; nothing there is no error."""
+
     def workers(self, count: int) -> Executor:
         """Return what runs up to `count` calls side by side, where this storage gains by that; a context manager."""
 

@@ -495,6 +495,13 @@ class HdfsStorage:
             msg = f"cannot make directory {path!r}: it, or a name on its way, is a file"
             raise StorageError(msg) from error
 
+    def abandoned(self, path: str, before_ns: int) -> tuple[tuple[str, str], ...]:  # noqa: ARG002 - listings show everything
+        """Return nothing: what was begun is in listings."""
+        return ()
+
+    def drop(self, path: str, number: str) -> None:
+        """Do nothing: nothing is abandoned here."""
+
     def workers(self, count: int) -> Executor:
         """Return threads: a call waits for other machines, and leaves Python's lock to others meanwhile."""
         return ThreadPoolExecutor(count, "penstock-storage") if self._system is None else InTurn()

@@ -458,6 +458,13 @@ class LocalStorage:
         if above not in {"", "/"} and above not in self._durable:
             self._sync_name(above, is_new=False)
 
+    def abandoned(self, path: str, before_ns: int) -> tuple[tuple[str, str], ...]:  # noqa: ARG002 - listings show everything
+        """Return nothing: what was begun is in listings."""
+        return ()
+
+    def drop(self, path: str, number: str) -> None:
+        """Do nothing: nothing is abandoned here."""
+
     def workers(self, count: int) -> Executor:
         """Return threads: writing, syncing and hashing leave Python's lock to others."""
         return ThreadPoolExecutor(count, "penstock-storage") if self._system is None else InTurn()
