@@ -15,7 +15,7 @@ from penstock.errors import OptionError, UnfitStore
 from penstock.ingestion.job import check
 from penstock.options import SINK, parse
 from penstock.sink.sink import Batch, Sink
-from penstock.storage import check_fit, contest, locate, names_at
+from penstock.storage import _contest, check_fit, contest, locate, names_at
 from penstock.storage._objects import ObjectStorage
 from tests.support.stores import CarelessStore, StoreServer, running, use
 
@@ -30,6 +30,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StoreServer]:
 @pytest.fixture
 def store(server: StoreServer, monkeypatch: pytest.MonkeyPatch) -> StoreServer:
     use(server, monkeypatch)
+    monkeypatch.setattr(_contest, "_ROUNDS", 5)
     return server
 
 

@@ -57,13 +57,13 @@ class Broken(LocalStorage):
             raise StorageError(msg)
         super().make_directory(path, private=private)
 
-    def create(self, path: str) -> Any:
+    def create(self, path: str, *, unique: bool = False) -> Any:
         if self.broken == "space":
             msg = "cannot write: No space left on device"
             raise NoSpace(msg)
         if self.broken == "exclusive":
             self.delete(path)
-        return super().create(path)
+        return super().create(path, unique=unique)
 
     def names(self, path: str) -> dict[str, Any]:
         return {} if self.broken == "list" else super().names(path)
