@@ -248,6 +248,18 @@ class NotSupported(StorageError):
     code = "PST-505"
 
 
+class AccessRefused(StorageError):
+    """A store of objects does not let this process do what it must: its keys are wrong, or may not do that."""
+
+    code = "PST-540"
+
+
+class UnfitStore(StorageError):
+    """A store of objects does not keep a promise that exactly-once needs: of two that put one key at one time, both were told yes."""
+
+    code = "PST-541"
+
+
 class EventsLost(PenstockError):
     """What was published and not given yet cannot be told: the ledger was emptied, put back from a copy, or its oldest part removed."""
 

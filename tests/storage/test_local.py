@@ -145,7 +145,7 @@ def test_files_of_another_host_are_refused() -> None:
     assert "secret" not in str(raised.value)
 
 
-@pytest.mark.parametrize("location", ["", "s3://bucket/a", "hdfs:relative", "file://"])
+@pytest.mark.parametrize("location", ["", "ftp://host/a", "hdfs:relative", "file://"])
 def test_unknown_file_systems_are_refused(location: str) -> None:
     """An empty location and a scheme that is not known are refused with the option's name."""
     with pytest.raises(OptionError, match="^\\[PST-101\\] checkpoint"):

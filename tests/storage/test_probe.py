@@ -8,7 +8,7 @@ import pytest
 
 from penstock import clock
 from penstock.errors import NoSpace, StorageError
-from penstock.storage import LocalStorage, probe
+from penstock.storage import LocalStorage, names_at, probe
 from tests.support.storages import STORAGES
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def test_storages_hold_what_an_output_needs(kind: str) -> None:
     assert found.holds
     assert len(found.tried) == 8
     assert found.directory == "/data"
-    assert list(storage.names("/data")) == []
+    assert names_at(storage, "/data") == []
 
 
 def test_output_that_is_still_to_be_made(tmp_path: Path) -> None:
@@ -57,13 +57,13 @@ class Broken(LocalStorage):
             raise StorageError(msg)
         super().make_directory(path, private=private)
 
-    def create(self, path: str) -> Any:
+    def create(self, path: str, *, unique: bool = False) -> Any:
         if self.broken == "space":
             msg = "cannot write: No space left on device"
             raise NoSpace(msg)
         if self.broken == "exclusive":
             self.delete(path)
-        return super().create(path)
+        return super().create(path, unique=unique)
 
     def names(self, path: str) -> dict[str, Any]:
         return {} if self.broken == "list" else super().names(path)

@@ -94,7 +94,7 @@ def test_every_call_fails_once(name: str, fault: Fault) -> None:
 @pytest.mark.parametrize("name", ["main", "buckets", "members", "old and idle"])
 def test_every_request_to_an_object_store_fails_once(name: str, fault: Fault) -> None:
     """Whatever request fails, or loses its reply: nothing is lost or doubled, and the same program ends as if nothing had been."""
-    assert each(name, fault, ObjectStore).keys() == {"put", "copy", "head", "get", "objects", "remove"}
+    assert each(name, fault, ObjectStore).keys() >= {"put", "copy", "head", "begin", "objects", "remove"}
 
 
 @pytest.mark.slow

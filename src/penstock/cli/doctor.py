@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from typing import TYPE_CHECKING, Any
 
 from penstock.cli.answer import Answer
-from penstock.errors import PenstockError
-from penstock.storage import free_bytes, locate, probe
+from penstock.errors import PenstockError, StorageError
+from penstock.storage import contest, free_bytes, locate, mark_fit, probe
 from penstock.units import format_size
 
 if TYPE_CHECKING:
@@ -68,13 +69,44 @@ def _look_at(url: str) -> Iterator[Finding]:
         return
     broken = next((trial for trial in probed.tried if trial.broken is not None), None)
     if broken is not None:
+        if not storage.has_directories:
+            _note_broken(storage, path, str(broken.broken))
         text = f"{probed.directory}: it should be that {broken.promise}, but {broken.broken}"
         yield Finding(
             "output", "problem", text, "let this user write there; or choose a disk that has link(2) and fsync, or HDFS"
         )
         return
+    if not storage.has_directories:
+        finding = _raced(storage, path)
+        yield finding
+        if finding.state == "problem":
+            return
     yield _speed(probed, storage)
     yield from _clock_of(probed)
+
+
+def _note_broken(storage: Storage, path: str, words: str) -> None:
+    """Note in the output, if that can be, what is wrong with its store."""
+    from penstock.sink.ledger import STATE_DIRECTORY
+
+    with contextlib.suppress(StorageError):
+        mark_fit(storage, f"{path}/{STATE_DIRECTORY}", words)
+
+
+def _raced(storage: Storage, path: str) -> Finding:
+    """Return whether a store keeps what only several processes can see; note in the output what was found."""
+    from penstock.session.machine import Finding
+    from penstock.sink.ledger import STATE_DIRECTORY
+
+    try:
+        broken = contest(storage, path)
+        mark_fit(storage, f"{path}/{STATE_DIRECTORY}", broken)
+    except PenstockError as error:
+        return Finding("store", "problem", error.message, "see what the store says of it")
+    if broken is None:
+        return Finding("store", "ok", f"{path}: of several processes that put one key exactly one was told yes")
+    advice = "take another store: output here would be lost or doubled, so sinks on it are refused from now on"
+    return Finding("store", "problem", f"{path}: {broken}", advice)
 
 
 def _clock_of(probed: Probe) -> Iterator[Finding]:

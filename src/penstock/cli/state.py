@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 # A put takes milliseconds; a temporary file that is younger may be one that is under way.
 _TEMPORARY_NS = 600 * SECOND_NS
+_UPLOAD_NS = 24 * 3600 * SECOND_NS  # a task may be at a long part for hours
 _PARTS_SHOWN = 50
 _PARTS_NAMED = 5  # in an error
 # rich measures every cell of a table before it prints the first line.
@@ -117,9 +118,13 @@ def clean(dst: str, *, yes: bool) -> Answer:
     """Remove, or without `yes` list, what crashes left in the state directories of DST and no ledger names."""
     storage, root = locate(dst, name="DST")
     left = [item for sink in existing_sinks(storage, root) for item in _leftovers(storage, sink)]
+    left += _abandoned(storage, root)
     if yes:
         for item in left:
-            storage.delete(item["path"])
+            if "upload" in item:
+                storage.drop(item["path"], item["upload"])
+            else:
+                storage.delete(item["path"])
     size = _sum(left, "bytes")
     facts = {"ok": True, "path": root, "removed": yes, "files": left, "bytes": size}
 
@@ -220,6 +225,15 @@ def _leftovers(storage: Storage, sink: Sink) -> Iterator[dict[str, Any]]:
     yield from _staged_in_vain(storage, sink)
     for directory in (sink.state, f"{sink.state}/ledger"):
         yield from _temporaries(storage, directory)
+
+
+def _abandoned(storage: Storage, root: str) -> list[dict[str, Any]]:
+    """Return what was uploaded in part, in a store of objects, by somebody who died: in no listing, and paid for."""
+    uploads = storage.abandoned(root, storage.now_ns() - _UPLOAD_NS)
+    return [
+        {"path": path, "bytes": None, "what": "upload that nobody finished", "upload": upload}
+        for path, upload in uploads
+    ]
 
 
 def _staged_in_vain(storage: Storage, sink: Sink) -> Iterator[dict[str, Any]]:
@@ -331,12 +345,16 @@ def _growing_cells(file: dict[str, Any]) -> tuple[str, ...]:
 def _show_left(left: list[dict[str, Any]], size: int, *, removed: bool, out: Console) -> None:
     verb = "removed" if removed else "would remove"
     for item in left:
-        out.print(f"{verb} {item['path']} ({format_size(item['bytes'])}, {item['what']})", soft_wrap=True)
+        out.print(f"{verb} {item['path']} ({_size_of(item)}{item['what']})", soft_wrap=True)
     if not left:
         out.print("nothing to remove")
         return
     hint = "" if removed else "; --yes to do it"
     out.print(f"{verb} {counted(len(left), 'file')}, {format_size(size)}{hint}")
+
+
+def _size_of(item: dict[str, Any]) -> str:
+    return "" if item["bytes"] is None else f"{format_size(item['bytes'])}, "
 
 
 def _table(first: str, *others: str) -> Table:

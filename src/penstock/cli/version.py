@@ -15,6 +15,7 @@ _JAVA_SECONDS = 20.0
 _NEEDED = {
     "PySpark": ("pyspark",),
     "hdfs": ("hdfs-native",),
+    "s3": ("obstore", "boto3"),
     "db": ("adbc-driver-manager", "adbc-driver-postgresql", "adbc-driver-sqlite"),
 }
 _EXTRAS = {"PySpark": "spark"}

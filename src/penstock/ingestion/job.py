@@ -38,7 +38,7 @@ from penstock.ingestion.dry import Preview
 from penstock.ingestion.earlier import Earlier
 from penstock.ingestion.failures import meaning
 from penstock.ingestion.late import counts
-from penstock.ingestion.places import check_apart, check_archive, check_quarantine, check_reached
+from penstock.ingestion.places import check_apart, check_archive, check_checkpoint, check_quarantine, check_reached
 from penstock.ingestion.replan import in_flight
 from penstock.ingestion.schema import ReadSchema, is_known
 from penstock.ingestion.stage import Stage
@@ -364,11 +364,13 @@ class _Job:
         place = where_of((src_path, *_absolute(source)), source.get("basePath"))
         self._input, self._root = place.storage, place.root
         check_apart(place, dst, checkpoint, strict=_is_strict(source))
+        check_checkpoint(self._output if checkpoint is None else locate(checkpoint, name="checkpoint")[0], checkpoint)
         state, where = locate(
             f"{self._dst}/{STATE_DIRECTORY}/checkpoint" if checkpoint is None else checkpoint, name="checkpoint"
         )
         check_reached((self._output, self._dst), (state, where))
-        self._checkpoint = Checkpoint(where)
+        # Spark's JVM knows a store of objects by the address that it was given, not by ours.
+        self._checkpoint = Checkpoint(where if state.has_directories or checkpoint is None else checkpoint)
         self._given_schema = next((source.pop(name) for name in list(source) if name.lower() == "schema"), None)
         self._source = {"maxFilesPerTrigger": _FILES_A_BATCH} | _given(SOURCE, source, src_path, "source")
         check_archive(self._source.get("sourceArchiveDir"), dst)

@@ -53,6 +53,7 @@ _INSTALL = "install it with: pip install 'penstock[spark]' (a cluster brings its
 # What each extra, or feature, needs to be imported.
 _EXTRAS = {
     "hdfs": ["hdfs_native"],
+    "s3": ["obstore", "boto3"],
     "db": ["adbc_driver_manager", "adbc_driver_postgresql", "adbc_driver_sqlite"],
     "drain of async_map": ["pandas", "google.protobuf"],
 }

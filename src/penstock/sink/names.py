@@ -1,13 +1,13 @@
 """What a finished file is called: the `fileName` template.
 
-`{column}` and `{column:time format}` are columns, so that each row says which file it goes to; see `places`. The other fields come
-first (a column that is called as one of them stands in backticks): `{sink}`, `{writer}` (the partition that wrote it), `{seq}` (the
-writer's file number), `{batch}` (the batch that opened it), `{host}`, `{pid}` (of the process that opened it),
-`{time:%Y%m%d_%H%M%S}` (when it was opened, in `timeZone`), and `{attempt}` (of the task that opened it, from 0). IBM Streams' variables stand for the same: `%HOST`, `%FILENUM` (seq),
-`%PROCID` (pid), `%PEID` (writer), `%PELAUNCHNUM` (attempt), `%TIME`; `timeFormat` says how a time without a format is written.
-Everything is fixed when the part is opened, except `{seq}`, which the committing driver counts on while the name is taken.
-The format's extension is added; a template that brings one of its own gets that of the compression only, which other
-programs go by.
+`{column}` and `{column:time format}` are columns, so that each row says which file it goes to; see `places`. The other fields
+come first (a column that is called as one of them stands in backticks): `{sink}`, `{writer}` (the partition that wrote it),
+`{seq}` (the writer's file number), `{batch}` (the batch that opened it), `{host}`, `{pid}` (of the process that opened it),
+`{time:%Y%m%d_%H%M%S}` (when it was opened, in `timeZone`), and `{attempt}` (of the task that opened it, from 0). IBM Streams'
+variables stand for the same: `%HOST`, `%FILENUM` (seq), `%PROCID` (pid), `%PEID` (writer), `%PELAUNCHNUM` (attempt), `%TIME`;
+`timeFormat` says how a time without a format is written. Everything is fixed when the part is opened, except `{seq}`, which the
+committing driver counts on while the name is taken. The format's extension is added; a template that brings one of its own gets
+that of the compression only, which other programs go by.
 
 Times are written by `strftime`, with the directives that mean the same on every machine: not `%s`, which is in the
 machine's own zone, and years have four digits, also those before 1000.

@@ -70,7 +70,7 @@ from penstock.sink.staging import Staging
 from penstock.sink.tableparts import unwritable
 from penstock.sink.taken import TakenNames
 from penstock.sink.writer import AsideParts, TaskWriter, new_part
-from penstock.storage import TEMPORARY, entry_at, locate
+from penstock.storage import TEMPORARY, check_fit, entry_at, locate
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -174,6 +174,7 @@ class Sink:
         return Begun(unique.token(), head.n, head.epoch, clock.now_ns(), head.ratio, done, head.open, final, recipients)
 
     def _claim(self, head: State, owner: str) -> State:
+        check_fit(self.storage, f"{self.root}/{STATE_DIRECTORY}")
         for directory in (self.state, self.staging, f"{self.state}/ledger"):
             self.storage.make_directory(directory, private=True)
         left = [f"{directory}/{name}" for directory, name in self.temporaries()]

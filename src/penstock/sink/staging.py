@@ -113,7 +113,7 @@ class Staging:
     def create(self) -> Output:
         """Create a staged file of its own."""
         name = f"{self._prefix}-{unique.token()}.part"
-        output = Output(self._storage.create(f"{self._directory}/{name}"), name)
+        output = Output(self._storage.create(f"{self._directory}/{name}", unique=True), name)
         self._outputs.append(output)
         return output
 
@@ -127,7 +127,7 @@ class Staging:
         """Append to the task's pack; return the range as a segment."""
         if self._pack is None:
             self._pack_name = f"{self._prefix}-{unique.token()}.pack"
-            self._pack = self._storage.create(f"{self._directory}/{self._pack_name}")
+            self._pack = self._storage.create(f"{self._directory}/{self._pack_name}", unique=True)
         key = (self._keys.recipient or "") if self._keys else ""
         if key:
             data = encryption.encrypted(data, key)

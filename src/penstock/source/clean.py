@@ -174,6 +174,12 @@ class Cleaner:
 
     def check(self) -> None:
         """Raise `OptionError` or `StorageError` unless files can be taken from the directory, and put into the archive."""
+        if not self._storage.moves:
+            msg = (
+                f"cleanSource: {self._root!r} is in an object store, which moves nothing: a file that is copied back would be a new "
+                "one, and be read again; leave it off, and let a lifecycle rule of the store remove what is older than lateness"
+            )
+            raise OptionError(msg)
         if not self._storage.stat(self._root).is_directory:
             msg = f"cleanSource is for a directory, found path={self._root!r}, which is a file; name the directory that it is in"
             raise OptionError(msg)

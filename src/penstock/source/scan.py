@@ -37,7 +37,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from penstock import clock
 from penstock.clock import SECOND_NS
-from penstock.errors import StorageError
+from penstock.errors import NotThere, StorageError
 from penstock.source.cursor import FileVersion
 from penstock.source.globs import expression
 from penstock.source.where import ALWAYS, PlaceBelow, Selection, changed_between, where
@@ -153,6 +153,7 @@ class Scan:
         self._all_at: float | None = None
         self._changes = Changes()
         self.listed_ns = 0
+        self._began_ns = 0
         self.identity = ""
         self.outside: set[str] = set()
         self.passed_over: set[str] = set()
@@ -180,7 +181,8 @@ class Scan:
         """
         began, self._changes, self.outside, self.passed_over = clock.monotonic(), Changes(), set(), set()
         listed_ns = self._storage.now_ns()
-        root = self._storage.stat(self._root)
+        self._began_ns = listed_ns
+        root = self._look_at_root()
         self._inside = None  # the path itself may be a link, and lead elsewhere by now
         everything = self._all_at is None or began >= self._all_at
         try:
@@ -198,6 +200,15 @@ class Scan:
             now = clock.monotonic()
             self._all_at = now + max(_ALL_SECONDS, _ALL_SHARE * (now - began))
         return self._changes
+
+    def _look_at_root(self) -> Entry:
+        """Return what is at the path; where a directory goes with its last file, it is still the one that it was."""
+        try:
+            return self._storage.stat(self._root)
+        except NotThere:
+            if self._storage.has_directories or "" not in self._directories:
+                raise
+            return Entry("", is_directory=True, size=0, modified_ns=self._began_ns, identity="", is_file=False)
 
     def files(self) -> Iterator[FileVersion]:
         """Yield the files that there were at the last refresh, in no order."""
@@ -280,7 +291,8 @@ class Scan:
             is_link = isinstance(directory.names[name], Link)
             full = self._followed(folder, name) if is_link else self._full(folder, name)
             if full is not None:
-                entry = self._storage.stat(full)
+                shown = directory.names[name] if self._is_shown(directory, name) else None
+                entry = shown if isinstance(shown, Entry) else self._storage.stat(full)
                 arrived_ns = None if is_link else _later(directory.arrived_ns, entry.arrived_ns)
                 yield linked or is_link, _joined(folder, name), entry, arrived_ns
 
@@ -367,9 +379,14 @@ class Scan:
         """Look at `paths` and at some of the rest, in turn."""
         for folder, name in [_split(path) for path in paths] + list(islice(self._turn(), _LOOK_AGAIN)):
             directory = self._directories.get(folder)
-            entry = self._stat(folder, name) if directory and name in directory.files else None
+            asked = directory and name in directory.files and not self._is_shown(directory, name)
+            entry = self._stat(folder, name) if asked else None
             if entry is not None and entry.is_file:
                 self._note(folder, name, entry)
+
+    def _is_shown(self, directory: _Directory, name: str) -> bool:
+        """Tell whether the listing of this refresh has shown all that a look at the file or directory would."""
+        return directory.listed_ns >= self._began_ns and isinstance(directory.names.get(name), Entry)
 
     def _turn(self) -> Iterator[tuple[str, str]]:
         yield from self._again

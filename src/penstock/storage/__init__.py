@@ -1,8 +1,9 @@
 """The one seam between Penstock and file systems.
 
 *What lives here.* The verbs of a `Storage` with their promises (`_base`), a file a back end (`_local`; `_hdfs` with its
-library in `_hdfs_native`), the way from what a user writes to one of them (`_locate`), what a back end is found to be
-able to do (`_probe`), and the few facts of this host that stand in files (`_host`).
+library in `_hdfs_native`; `_objects`, stores of objects, with theirs in `_objects_native`), the way from what a user writes
+to one of them (`_locate`), what a back end is found to be able to do (`_probe`), and the few facts of this host that stand
+in files (`_host`).
 
 *What may be touched.* Every durable step goes through a `Storage`: nothing above this layer opens, renames or removes a
 file itself, and nothing asks which back end it has. `tests/support/storage_contract.py` is the suite that each passes.
@@ -13,6 +14,7 @@ file itself, and nothing asks which back end it has. `tests/support/storage_cont
 from __future__ import annotations
 
 from penstock.storage._base import TEMPORARY, Entry, Hold, Link, ReadHandle, Storage, WriteHandle, entry_at, names_at
+from penstock.storage._contest import check_fit, contest, mark_fit
 from penstock.storage._file import SeekableFile
 from penstock.storage._hdfs import HdfsStorage
 from penstock.storage._host import (
@@ -29,6 +31,7 @@ from penstock.storage._host import (
 from penstock.storage._in_turn import InTurn
 from penstock.storage._local import LocalStorage
 from penstock.storage._locate import locate
+from penstock.storage._objects import ObjectStorage
 from penstock.storage._probe import Probe, probe
 from penstock.storage._scratch import Scratch
 from penstock.storage._secret import secret
@@ -42,6 +45,7 @@ __all__ = [
     "InTurn",
     "Link",
     "LocalStorage",
+    "ObjectStorage",
     "Probe",
     "ReadHandle",
     "Scratch",
@@ -51,11 +55,14 @@ __all__ = [
     "cache_directory",
     "cached",
     "can_write",
+    "check_fit",
+    "contest",
     "entry_at",
     "free_bytes",
     "is_file",
     "listening",
     "locate",
+    "mark_fit",
     "names_at",
     "no_longer_listening",
     "probe",

@@ -110,10 +110,18 @@ class Storage(Protocol):
     of_this_host: bool
     """Whether it is what `open` of this host's programs opens; where not, a server is asked, which may pass by and come again."""
 
-    def create(self, path: str) -> WriteHandle:
+    has_directories: bool
+    """Whether directories are there by themselves; where not, one is there as long as anything lies below it: to make one, or to
+    remove one, does nothing, and one that holds nothing is `NotThere`, but for a listing, which then has nothing."""
+
+    moves: bool
+    """Whether a file that is moved stays the file that it was; where not it is copied, and has another time and identity."""
+
+    def create(self, path: str, *, unique: bool = False) -> WriteHandle:
         """Create the file exclusively (`AlreadyThere` if the name is taken), readable by its owner alone.
 
-        The parent directory must exist. The name may be seen by others at once; it is durable after `sync`.
+        The parent directory must exist. The name may be seen by others at once; it is durable after `sync`. `unique`: nobody
+        else can have the name, so it need not be asked whether it is taken.
         """
 
     def extend(self, path: str, length: int) -> WriteHandle:
@@ -186,7 +194,10 @@ class Storage(Protocol):
         """Make files of one directory that another program wrote durable, and their names; those not there are left out."""
 
     def delete(self, path: str) -> None:
-        """Remove the file, or the directory if it is empty; nothing there is no error. Not durable by itself."""
+        """Remove the file, or the directory if it is empty; nothing there is no error. Not durable by itself.
+
+        A directory that is not empty stays, which is an error where it `has_directories`.
+        """
 
     def move_directory(self, source: str, target: str) -> None:
         """Move a directory with all that is in it to a name nobody has, whole or not at all; durable on return.
@@ -200,6 +211,12 @@ class Storage(Protocol):
 
         `private` gives the directory, if it makes it, to the owner alone; its parents are made as usual.
         """
+
+    def abandoned(self, path: str, before_ns: int) -> Iterable[tuple[str, str]]:
+        """Yield what was sent below a path in part, before that time, by somebody who died, where no listing shows that: path, number."""
+
+    def drop(self, path: str, number: str) -> None:
+        """Remove what was `abandoned`; nothing there is no error."""
 
     def workers(self, count: int) -> Executor:
         """Return what runs up to `count` calls side by side, where this storage gains by that; a context manager."""

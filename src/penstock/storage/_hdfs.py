@@ -298,6 +298,8 @@ class HdfsStorage:
 
     goes_on = True
     tags_contents = False
+    has_directories = True
+    moves = True
     of_this_host = False
     reads_open = False  # hdfs-native does not ask DataNodes how long the block is that is being written
 
@@ -319,7 +321,7 @@ class HdfsStorage:
             raise StorageError(msg)
         return at or "/"
 
-    def create(self, path: str) -> HdfsWriteHandle:
+    def create(self, path: str, *, unique: bool = False) -> HdfsWriteHandle:  # noqa: ARG002 - it costs nothing to be sure
         """Create the file exclusively, mode 0600."""
         at = self._at(path)
         with doing("create", path):
@@ -492,6 +494,13 @@ class HdfsStorage:
         except (AlreadyThere, NotThere) as error:
             msg = f"cannot make directory {path!r}: it, or a name on its way, is a file"
             raise StorageError(msg) from error
+
+    def abandoned(self, path: str, before_ns: int) -> tuple[tuple[str, str], ...]:  # noqa: ARG002 - listings show everything
+        """Return nothing: what was begun is in listings."""
+        return ()
+
+    def drop(self, path: str, number: str) -> None:
+        """Do nothing: nothing is abandoned here."""
 
     def workers(self, count: int) -> Executor:
         """Return threads: a call waits for other machines, and leaves Python's lock to others meanwhile."""

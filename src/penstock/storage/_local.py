@@ -268,6 +268,8 @@ class LocalStorage:
     goes_on = True
     reads_open = True
     tags_contents = False
+    has_directories = True
+    moves = True
     of_this_host = True
 
     def __init__(self, system: _System | None = None) -> None:
@@ -283,7 +285,7 @@ class LocalStorage:
         """Return the directories whose names this process has synced."""
         return _durable if self._system is None else self._own_durable
 
-    def create(self, path: str) -> LocalWriteHandle:
+    def create(self, path: str, *, unique: bool = False) -> LocalWriteHandle:  # noqa: ARG002 - it costs nothing to be sure
         """Create the file exclusively, mode 0600."""
         return LocalWriteHandle(path, system=self._os)
 
@@ -455,6 +457,13 @@ class LocalStorage:
         above = os.path.dirname(path)
         if above not in {"", "/"} and above not in self._durable:
             self._sync_name(above, is_new=False)
+
+    def abandoned(self, path: str, before_ns: int) -> tuple[tuple[str, str], ...]:  # noqa: ARG002 - listings show everything
+        """Return nothing: what was begun is in listings."""
+        return ()
+
+    def drop(self, path: str, number: str) -> None:
+        """Do nothing: nothing is abandoned here."""
 
     def workers(self, count: int) -> Executor:
         """Return threads: writing, syncing and hashing leave Python's lock to others."""

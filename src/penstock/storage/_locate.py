@@ -1,4 +1,4 @@
-"""From what a user writes (`/data`, `file:///data`, `hdfs://cluster/data`) to a back end and its absolute path."""
+"""From what a user writes (`/data`, `file:///data`, `hdfs://cluster/data`, `s3://bucket/data`) to a back end and its absolute path."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ from urllib.parse import unquote
 from penstock.errors import OptionError, without_credentials
 from penstock.storage._hdfs import HdfsStorage
 from penstock.storage._local import LocalStorage
+from penstock.storage._objects import ObjectStorage
 
 if TYPE_CHECKING:
     from penstock.storage._base import Storage
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
+_OBJECTS = re.compile(r"(s3|s3a|az|gs)://([^/]*)(/.*)?", re.IGNORECASE | re.DOTALL)
 _HDFS = re.compile(r"hdfs:(?://([^/]*))?(/.*)?", re.IGNORECASE | re.DOTALL)
 
 
@@ -25,7 +27,7 @@ def locate(
     """Return the storage that `location` is on, and its absolute, normalised path there, which can be located again.
 
     A plain path is taken literally (`%20` stays `%20`), and so is what is behind the host of an `hdfs:` URL; `file:` URLs are
-    unquoted: all as Hadoop does. On HDFS the path is the whole URL. `name` is the option, for the message. Raises
+    unquoted: all as Hadoop does. On HDFS and in stores of objects the path is the whole URL. `name` is the option, for the message. Raises
     `OptionError` for an empty location or a scheme that this version does not know; asks no server. On a `storage` that is given the
     location is a path of it, and taken as it is.
     """
@@ -47,11 +49,26 @@ def locate(
             raise OptionError(msg)
         path = posixpath.normpath("/" + path.lstrip("/"))
         return HdfsStorage(authority), f"hdfs://{authority}{'' if path == '/' else path}"
+    if match := _OBJECTS.fullmatch(location):
+        return _object(location, *match.groups(default=""), name=name)
     msg = (
         f"{name}={without_credentials(location)!r}: {scheme[0]} is not a file system this version knows; expected a plain "
-        "path, file: or hdfs://"
+        "path, file:, hdfs://, s3://, az:// or gs://"
     )
     raise OptionError(msg)
+
+
+def _object(location: str, scheme: str, bucket: str, key: str, *, name: str) -> tuple[Storage, str]:
+    """Return the bucket of an address, and its path there; `s3a` is what Hadoop calls `s3`."""
+    if not bucket or "@" in bucket or ":" in bucket:
+        msg = (
+            f"{name}={without_credentials(location)!r}: expected a bucket and a path, such as s3://bucket/data/in; keys and "
+            "the address of the store are found in the environment (AWS_ACCESS_KEY_ID, AWS_ENDPOINT_URL)"
+        )
+        raise OptionError(msg)
+    place = f"{'s3' if scheme.lower() == 's3a' else scheme.lower()}://{bucket}"
+    path = posixpath.normpath("/" + key.lstrip("/"))
+    return ObjectStorage(place), f"{place}{'' if path == '/' else path}"
 
 
 def _text(location: object, name: str) -> str:

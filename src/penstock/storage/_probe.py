@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from penstock import clock, unique
 from penstock.errors import AlreadyThere, NotThere, StorageError
-from penstock.storage._base import TEMPORARY
+from penstock.storage._base import TEMPORARY, names_at
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -65,6 +65,8 @@ def _nearest(storage: Storage, path: str) -> str:
         try:
             entry = storage.stat(path)
         except NotThere:
+            if not storage.has_directories:
+                return path
             above = posixpath.dirname(path)
             if above in {path, ""}:
                 raise
@@ -149,7 +151,7 @@ class _Trial:
     def _delete(self) -> str | None:
         for path in (self._a, self._b, self._c):
             self._storage.delete(path)
-        names = sorted(self._storage.names(self._directory))
+        names = sorted(names_at(self._storage, self._directory))
         return f"all was removed, and there was still {names}" if names else None
 
     def _refused(self, call: Callable[[], object]) -> str | None:

@@ -14,7 +14,7 @@ from penstock.testing.disk import CrashDisk, Image, SimulatedCrash
 from penstock.testing.explore import Crashable, Program, Report, explore
 from penstock.testing.faults import Fault, FaultySystem
 from penstock.testing.hdfs import CrashHdfs
-from penstock.testing.objects import ObjectStorage, ObjectStore
+from penstock.testing.objects import ObjectStore
 from penstock.testing.virtual import VirtualLoop, run_virtual
 
 __all__ = [
@@ -25,7 +25,6 @@ __all__ = [
     "Fault",
     "FaultySystem",
     "Image",
-    "ObjectStorage",
     "ObjectStore",
     "Program",
     "Report",

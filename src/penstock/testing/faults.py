@@ -15,7 +15,7 @@ CALLS = frozenset(
     {
         *("open", "close", "write", "pread", "lseek", "fsync", "fdatasync", "fstat", "stat", "scandir"),
         *("chmod", "link", "rename", "unlink", "rmdir", "mkdir"),
-        *("put", "copy", "head", "get", "objects", "remove"),
+        *("put", "copy", "head", "begin", "get", "objects", "has_below", "remove"),
         *("create", "append", "recover_lease", "list", "rename", "delete", "mkdir", "set_replicas"),
     },
 )

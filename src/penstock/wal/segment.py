@@ -55,7 +55,7 @@ def copies(storage: Storage, directory: str) -> dict[int, str]:
 def check_directory(storage: Storage, directory: str) -> None:
     """Make sure that this is the directory of a log, or a new one, which is an empty log.
 
-    `NotThere` if there is none, `UsageError` if it is a file, or has something else in it and no log.
+    `NotThere` if there is none, where there are directories; `UsageError` if it is a file, or has something else in it and no log.
     """
     names = [name for name in names_in(storage, directory) if not name.startswith(".")]
     if not names:
@@ -70,6 +70,8 @@ def _check_is_directory(storage: Storage, directory: str) -> None:
     try:
         is_directory = storage.stat(directory).is_directory
     except NotThere as error:
+        if not storage.has_directories:
+            return  # what holds nothing yet
         msg = f"{directory!r} does not exist; expected the directory of a log, which its writer makes"
         raise NotThere(msg) from error
     if not is_directory:

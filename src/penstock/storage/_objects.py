@@ -1,0 +1,450 @@
+"""Stores of objects (`s3://`, `az://`, `gs://`): one conditional put decides, one conditional copy publishes.
+
+What is called of a store is in `_objects_calls`. How each promise of `_base` is kept:
+
+- *Directories* there are none. What names have in common is a directory as long as anything is below it; making one does
+  nothing, and so does removing one. So none is ever looked for in vain, and nothing is left that other programs would list.
+- *create* asks whether the key is free; the put at `sync` or `close` asks again, and is the moment at which the file is there. So
+  nobody sees a file that is being written, and nothing can be appended to one that was synced. A file that is longer than
+  `_PIECE_BYTES` is sent in pieces, of which a store says nothing before the last; but no store can be asked through obstore to
+  finish such an upload only if the key is free. So it goes to a key that nobody else has, and from there it is published. A caller
+  whose name is already one that nobody else has says so (`unique`): then it goes there at once, and no key is asked for.
+- *publish* looks at the target (a copy that is refused has copied everything), copies to a key that is free, and deletes.
+- *put_if_absent* is one conditional put.
+- *open* is one request, which brings the beginning of the object with it. Every further read names the tag: an object that was
+  replaced or removed is an error, never other bytes.
+- *extend* and *lock* are refused: objects do not grow, and there are no locks.
+
+What an answer is worth:
+
+1. *A put is refused, and nothing is there.* A put that meets another one under way is refused (409), also if that one
+   then fails; a healthy driver would be taken for a fenced one. Rule: behind every refusal one looks; if nothing is there, the put
+   is made again, for as long as `_AGAIN` says.
+2. *A put is refused by its own object.* Its reply was lost, and the library has put it again. Rule: each put has a token with
+   it, that nobody else can have; an object that has it is ours, and the put is done.
+3. *A copy is done, and its reply is lost; or a crash lies between copy and deletion.* The tag of a copy is another one than that of
+   its source, on every server that was tried, and the token of an object that was copied in pieces is gone. Rule: a target
+   that is as long as the source is compared with it, byte by byte; that happens behind a crash or an error alone.
+4. *Times* are of the store's clock, in whole seconds. A large object may have that at which its upload was begun.
+
+*A fork.* A process whose parent has used a store hangs when it uses one: `_objects_native` refuses it.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, NoReturn
+
+from penstock import clock, failpoints, unique
+from penstock.errors import AccessRefused, NotSupported, NotThere, StorageError
+from penstock.storage import _objects_native
+from penstock.storage._base import TEMPORARY, Entry
+from penstock.storage._in_turn import InTurn
+from penstock.storage._refusal import refuse
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from concurrent.futures import Executor
+
+    from penstock.storage._base import Data, Storage
+    from penstock.storage._objects_calls import Objects, Stored, Upload
+
+_PIECE_BYTES = 8 << 20  # a file that is shorter is one put
+_COPIED_BYTES = 5 << 30  # what S3 copies in one request
+_BEGIN_BYTES = 256 << 10  # what `open` brings along: all of a small object
+_AGAIN = (0.0, 0.05, 0.2, 0.5, 1.0, 2.0)  # seconds before each look at a put or copy that was refused by nobody
+
+
+@contextmanager
+def _doing(call: str, path: str) -> Iterator[None]:
+    """Raise every `OSError` of the block as the `StorageError` that it means on a store."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno != errno.EACCES:
+            refuse(error, call, path)
+        msg = (
+            f"cannot {call} {path!r}: {error.strerror}; check the keys that this process finds, and what they may do there (get, put, "
+            "delete, list)"
+        )
+        raise AccessRefused(msg) from error
+
+
+class ObjectWriteHandle:
+    """An object that is being written; it is nowhere before `sync` or `close`."""
+
+    def __init__(self, storage: ObjectStorage, path: str, *, unique_name: bool) -> None:
+        self._storage = storage
+        self._path = path
+        self._unique = unique_name
+        self._token = unique.token()
+        self._data = bytearray()
+        self._upload: Upload | None = None
+        self._sent_to = path
+        self._written = 0
+        self._state = "open"  # then: stored, failed, or closed
+
+    def write(self, data: Data) -> int:
+        """Append all of `data`."""
+        if self._state != "open":
+            msg = f"cannot write to {self._path!r}: an object is put once, and this one was, or could not be"
+            raise StorageError(msg)
+        view = memoryview(data).cast("B")
+        if self._written + len(view) > _COPIED_BYTES:
+            msg = f"{self._path!r} would be longer than 5 GiB, which stores copy in one piece; make parts smaller (rollSize=1g)"
+            raise StorageError(msg)
+        with self._failing("write"):
+            failpoints.hit("storage.write")
+            self._append(view)
+        self._written += len(view)
+        return len(view)
+
+    def _append(self, view: memoryview) -> None:
+        if self._upload is None and len(self._data) + len(view) <= _PIECE_BYTES:
+            self._data += view
+            return
+        if self._upload is None:
+            if not self._unique:
+                directory, _, _ = self._path.rpartition("/")
+                self._sent_to = f"{directory}/{TEMPORARY}{self._token}"
+            self._upload = self._storage.calls.upload(self._storage.key(self._sent_to), self._token)
+            self._upload.write(self._data)
+            self._data = bytearray()
+        self._upload.write(view)
+
+    @contextmanager
+    def _failing(self, call: str) -> Iterator[None]:
+        """Never again call anything of this file durable when the block has failed."""
+        state, self._state = self._state, "failed"
+        with _doing(call, self._path):
+            yield
+        self._state = state
+
+    def tell(self) -> int:
+        """Return the bytes written so far."""
+        return self._written
+
+    def sync(self) -> None:
+        """Put the object, or finish its upload."""
+        if self._state == "failed":
+            msg = f"an earlier write or put of {self._path!r} failed; what it holds cannot be made durable any more"
+            raise StorageError(msg)
+        if self._state != "open":
+            return
+        with self._failing("sync"):
+            failpoints.hit("storage.sync")
+            self._store()
+        self._state = "stored"
+
+    def _store(self) -> None:
+        if self._upload is None:
+            self._storage.put(self._path, bytes(self._data), self._token)
+            self._data = bytearray()
+            return
+        try:
+            self._upload.finish()
+        except OSError:
+            if not self._storage.is_mine(self._sent_to, self._token):
+                raise
+        self._upload = None
+        if self._sent_to != self._path:
+            self._storage.publish(self._sent_to, self._path)
+
+    def close(self) -> None:
+        """Put the object unless that was done, or failed."""
+        try:
+            if self._state == "open":
+                self.sync()
+        finally:
+            self._state, self._upload = "closed", None
+
+    def __enter__(self) -> ObjectWriteHandle:
+        """Return itself."""
+        return self
+
+    def __exit__(self, kind: object = None, *exc: object) -> None:
+        """Put the object; after an exception remove it, if it was put."""
+        if kind is None:
+            self.close()
+            return
+        was_put, self._state, self._upload = self._state in {"stored", "failed"}, "closed", None
+        if was_put:
+            with suppress(StorageError, OSError):
+                if self._storage.is_mine(self._path, self._token):
+                    self._storage.calls.remove(self._storage.key(self._path))
+
+
+class ObjectReadHandle:
+    """An open object: the one that was there when it was opened, or an error."""
+
+    def __init__(self, calls: Objects, path: str, key: str) -> None:
+        self._calls = calls
+        self._path = path
+        self._key = key
+        with _doing("open", path):
+            self._stored, self._begin = calls.begin(key, _BEGIN_BYTES)
+
+    def info(self) -> Entry:
+        """Return what was opened: it cannot change."""
+        return _entry(self._stored)
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Return up to `length` bytes at `offset`; `NotThere` once another object has the key, or none."""
+        end = min(offset + length, self._stored.size)
+        if end <= offset:
+            return b""
+        if end <= len(self._begin):
+            return self._begin[offset:end]
+        try:
+            with _doing("read", self._path):
+                return self._calls.get(self._key, self._stored.tag, offset, end)
+        except StorageError as error:
+            if isinstance(error.__cause__, OSError) and error.__cause__.errno == errno.ESTALE:
+                msg = f"{self._path!r} is another object than the one that was opened: it was replaced meanwhile"
+                raise NotThere(msg) from error.__cause__
+            raise
+
+    def close(self) -> None:
+        """Do nothing: a store keeps nothing for a reader."""
+
+    def __enter__(self) -> ObjectReadHandle:
+        """Return itself."""
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        """Close."""
+
+
+class ObjectStorage:
+    """One bucket: `s3://name`, `az://name`, `gs://name`. See the module for how the promises are kept.
+
+    Paths are `s3://name/a/b`, or `/a/b` for short. It holds no keys and no connection: each process finds its own when it first
+    needs them, as `_objects_native` says. `system` is for tests: see `_objects_calls`.
+    """
+
+    goes_on = False
+    reads_open = False
+    tags_contents = True
+    of_this_host = False
+    has_directories = False
+    moves = False
+
+    def __init__(self, bucket: str = "", system: Objects | None = None) -> None:
+        self.bucket = bucket
+        self._system = system  # None for the real one, whose client cannot be pickled without its keys
+
+    @property
+    def calls(self) -> Objects:
+        """Return the store, as this process has it."""
+        return _objects_native.connect(self.bucket) if self._system is None else self._system
+
+    def key(self, path: str) -> str:
+        """Return the path as the store takes it."""
+        key = path.removeprefix(self.bucket)
+        if key and not key.startswith("/"):
+            msg = f"{path!r} is not in {self.bucket!r}"
+            raise StorageError(msg)
+        return key.strip("/")
+
+    def create(self, path: str, *, unique: bool = False) -> ObjectWriteHandle:
+        """Begin an object under a key that is free."""
+        with _doing("create", path):
+            failpoints.hit("storage.create")
+            if not unique and self._head(path) is not None:
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
+        return ObjectWriteHandle(self, path, unique_name=unique)
+
+    def extend(self, path: str, length: int) -> NoReturn:
+        """Refuse: objects do not grow."""
+        msg = f"cannot extend {path!r} from byte {length}: objects cannot be appended to; growing=true needs a disk or HDFS"
+        raise NotSupported(msg)
+
+    def lock(self, path: str, *, shared: bool = False) -> NoReturn:  # noqa: ARG002 - there is none of either kind
+        """Refuse: a store has no locks."""
+        msg = f"cannot lock {path!r}: an object store has no locks"
+        raise NotSupported(msg)
+
+    def open(self, path: str) -> ObjectReadHandle:
+        """Open the object that is there now."""
+        return ObjectReadHandle(self.calls, path, self.key(path))
+
+    def read(self, path: str) -> bytes:
+        """Return the whole object."""
+        with self.open(path) as file:
+            return file.read(0, file.info().size)
+
+    def list(self, path: str) -> Iterator[Entry]:
+        """Yield what is directly below the prefix."""
+        yield from self.names(path).values()
+
+    def names(self, path: str) -> dict[str, Entry]:
+        """Return names, each with what `stat` would show; none of a directory that is not there: it has nothing in it."""
+        now = self.now_ns()
+        with _doing("list", path):
+            return {
+                name: _prefix(name, now) if stored is None else _entry(stored)
+                for name, stored in self.calls.objects(self.key(path))
+            }
+
+    def stat(self, path: str) -> Entry:
+        """Return the object, or what is a directory because something lies below it."""
+        with _doing("look at", path):
+            stored = self._head(path) if self.key(path) else None
+            if stored is not None:
+                return _entry(stored)
+            if self.key(path) and not self.calls.has_below(self.key(path)):
+                raise FileNotFoundError(errno.ENOENT, "there is no such object, and nothing below it", path)
+        return _prefix(path.rpartition("/")[2], self.now_ns())
+
+    def resolve(self, path: str) -> str:
+        """Return the path: there are no links."""
+        return path
+
+    def addressed_as(self, other: Storage, path: str) -> str:  # noqa: ARG002 - it has one address
+        """Return the path."""
+        return path
+
+    def take(self, source: str, target: str) -> None:
+        """Copy, and delete what was copied: a store moves nothing. What takes the name meanwhile stays, but for an instant."""
+        with _doing("move", source):
+            failpoints.hit("storage.take")
+            before = self.calls.head(self.key(source))
+            self._copy(source, target)
+            if self.calls.head(self.key(source)).tag == before.tag:
+                self.calls.remove(self.key(source))
+
+    def publish(self, source: str, target: str, *, as_it_is: bool = False) -> None:  # noqa: ARG002 - a store has its own rules
+        """Copy to a free key, then delete; see the module for lost replies."""
+        with _doing("publish", target):
+            failpoints.hit("storage.publish")
+            self._copy(source, target)
+            failpoints.hit("storage.publish.linked")
+            self.calls.remove(self.key(source))
+
+    def _copy(self, source: str, target: str) -> None:
+        """Have the store copy; done, too, if the target is there and has the same bytes."""
+        start, end = self.key(source), self.key(target)
+        for seconds in _AGAIN:
+            clock.sleep(seconds)
+            there = self._head(target)
+            if there is not None:
+                if self._same(self.calls.head(start), there):
+                    return
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), target)
+            try:
+                self.calls.copy(start, end)
+            except FileExistsError as error:
+                refused = error  # by somebody's object, or by nobody's: look
+            except FileNotFoundError:
+                raise
+            except OSError:
+                there = self._head(target)
+                if there is None or not self._same(self.calls.head(start), there):
+                    raise
+                return
+            else:
+                return
+        raise refused
+
+    def put_if_absent(self, path: str, data: bytes) -> None:
+        """Put the object if the key is free."""
+        with _doing("put", path):
+            failpoints.hit("storage.put.link")
+            self.put(path, data, unique.token())
+
+    def put(self, path: str, data: bytes, token: str) -> None:
+        """Put the object if the key is free, `OSError`; one that has the token is ours. See the module."""
+        key = self.key(path)
+        for seconds in _AGAIN:
+            clock.sleep(seconds)
+            try:
+                self.calls.put(key, data, token)
+            except FileExistsError as error:
+                there = self._head(path)
+                if there is not None and there.token == token:
+                    return
+                if there is not None:
+                    raise
+                refused = error
+            except OSError:
+                if not self.is_mine(path, token):
+                    raise
+                return
+            else:
+                return
+        raise refused
+
+    def is_mine(self, path: str, token: str) -> bool:
+        """Tell whether what is there was put with that token; `False` where the store does not say."""
+        try:
+            there = self._head(path)
+        except OSError:
+            return False
+        return there is not None and there.token == token
+
+    def persist(self, directory: str, names: Iterable[str]) -> None:
+        """Do nothing: what can be seen is durable."""
+
+    def delete(self, path: str) -> None:
+        """Remove the object; what lies below it stays."""
+        with _doing("delete", path):
+            failpoints.hit("storage.delete")
+            self.calls.remove(self.key(path))
+
+    def move_directory(self, source: str, target: str) -> None:
+        """Refuse: a store has no directories."""
+        msg = f"cannot move {source!r} to {target!r}: an object store has no directories; copy what is below it"
+        raise NotSupported(msg)
+
+    def make_directory(self, path: str, *, private: bool = False) -> None:
+        """Do nothing: it is there with what is put below it. Who may read that, the store's own rules say."""
+
+    def workers(self, count: int) -> Executor:
+        """Return threads: a call waits for the store, and leaves Python's lock to others meanwhile."""
+        return ThreadPoolExecutor(count, "penstock-storage") if self._system is None else InTurn()
+
+    def now_ns(self) -> int:
+        """Return the store's time."""
+        return self.calls.now_ns()
+
+    def abandoned(self, path: str, before_ns: int) -> Iterator[tuple[str, str]]:
+        """Yield what was uploaded below a path in part, by somebody who died: its path, and by what `drop` knows it."""
+        with _doing("list uploads of", path):
+            for key, number, begun_ns in self.calls.uploads(self.key(path)):
+                if begun_ns < before_ns:
+                    yield f"{self.bucket}/{key}", number
+
+    def drop(self, path: str, number: str) -> None:
+        """Remove what was uploaded in part; nothing there is no error."""
+        with _doing("remove the upload of", path):
+            self.calls.drop(self.key(path), number)
+
+    def _head(self, path: str) -> Stored | None:
+        try:
+            return self.calls.head(self.key(path))
+        except FileNotFoundError:
+            return None
+
+    def _same(self, mine: Stored, other: Stored) -> bool:
+        """Tell whether two objects have the same bytes, which are read only if there are as many."""
+        return mine.size == other.size and all(
+            self.calls.get(mine.key, mine.tag, start, end) == self.calls.get(other.key, other.tag, start, end)
+            for start, end in _pieces(mine.size)
+        )
+
+
+def _pieces(size: int) -> Iterator[tuple[int, int]]:
+    return ((start, min(start + _PIECE_BYTES, size)) for start in range(0, size, _PIECE_BYTES))
+
+
+def _entry(stored: Stored) -> Entry:
+    name = stored.key.rpartition("/")[2]
+    return Entry(name, is_directory=False, size=stored.size, modified_ns=stored.modified_ns, identity=stored.tag)
+
+
+def _prefix(name: str, now_ns: int) -> Entry:
+    """Return what stands for a directory: it may have changed just now, for nobody knows when it did."""
+    return Entry(name, is_directory=True, size=0, modified_ns=now_ns, identity="", is_file=False)

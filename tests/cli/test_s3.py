@@ -1,0 +1,112 @@
+"""Commands on an output in a store of objects: what they find, what they refuse, and the doctor that races puts."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import closing
+
+import pyarrow as pa
+import pytest
+
+from penstock.cli.doctor import _look_at
+from penstock.cli.state import clean
+from penstock.errors import OptionError, UnfitStore
+from penstock.ingestion.job import check
+from penstock.options import SINK, parse
+from penstock.sink.sink import Batch, Sink
+from penstock.storage import _contest, check_fit, contest, locate, names_at
+from penstock.storage._objects import ObjectStorage
+from tests.support.stores import CarelessStore, StoreServer, running, use
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StoreServer]:
+    with running("moto", tmp_path_factory.mktemp("moto")) as server:
+        server.make("bucket")
+        yield server
+
+
+@pytest.fixture
+def store(server: StoreServer, monkeypatch: pytest.MonkeyPatch) -> StoreServer:
+    use(server, monkeypatch)
+    monkeypatch.setattr(_contest, "_ROUNDS", 5)
+    return server
+
+
+def written(address: str) -> Sink:
+    """Return a sink that has published a batch of two lines."""
+    storage, root = locate(address)
+    sink = Sink(storage, root, parse(SINK, {"path": root, "rollBatches": "1"}, what="sink"), "sink")
+    begun = sink.begin("driver", Batch("query", 0, ""))
+    result = sink.write(begun, "query", 0, 0, pa.schema([("value", pa.string())]), [b"one\ntwo\n"])
+    sink.commit(Batch("query", 0, ""), [result])
+    return sink
+
+
+def test_uploads_that_nobody_finished_are_cleaned(store: StoreServer) -> None:
+    """A copy or a long file that was cut off by a kill leaves an upload that is in no listing; `clean` tells of it and removes it."""
+    storage, root = locate("s3://bucket/cleaned")
+    assert isinstance(storage, ObjectStorage)
+    with closing(store.client()) as client:
+        client.create_multipart_upload(Bucket="bucket", Key="cleaned/k=a/part-1.txt")
+        client.create_multipart_upload(Bucket="bucket", Key="elsewhere/part-1.txt")
+    sink = written("s3://bucket/cleaned")
+    assert sink.ledger.head().finished
+    for yes in (False, True):
+        (left,) = clean("s3://bucket/cleaned", yes=yes).facts["files"]
+        assert (left["path"], left["what"]) == (f"{root}/k=a/part-1.txt", "upload that nobody finished")
+    assert clean("s3://bucket/cleaned", yes=True).facts["files"] == []
+    assert len(list(storage.abandoned("s3://bucket", 1 << 62))) == 1
+
+
+def test_the_doctor_races_puts(store: StoreServer) -> None:
+    """A store of which one winner at a time is told yes is well; nothing is left of the race."""
+    assert [finding.state for finding in _look_at("s3://bucket/well")] == ["ok", "ok"]
+    assert names_at(locate("s3://bucket")[0], "s3://bucket/well") == []
+
+
+def test_a_store_that_tells_several_yes_is_found_and_refused(
+    store: StoreServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that drops the condition of a put is found by the doctor, and a sink there is refused until it is well."""
+    with CarelessStore(store) as careless:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", careless.endpoint)
+        use_anew(monkeypatch)
+        broken = contest(*locate("s3://bucket/unfit"))
+        assert broken is not None
+        assert "more than one of 32" in broken
+        assert findings_of("s3://bucket/unfit") == ["problem"]
+    monkeypatch.setenv("AWS_ENDPOINT_URL", store.endpoint)
+    use_anew(monkeypatch)
+    storage, root = locate("s3://bucket/unfit")
+    with pytest.raises(UnfitStore, match="does not keep it from that"):
+        written(root)
+    assert findings_of(root) == ["ok", "ok"]
+    check_fit(storage, f"{root}/_penstock")
+    written(root)
+
+
+def findings_of(address: str) -> list[str]:
+    """Return the states of what the doctor finds."""
+    return [finding.state for finding in _look_at(address)]
+
+
+def use_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forget the clients of this process."""
+    from penstock.storage import _objects_native  # noqa: PLC0415 - here alone
+
+    monkeypatch.setattr(_objects_native, "_clients", {})
+
+
+@pytest.mark.parametrize("checkpoint", [None, "s3://bucket/checkpoint"])
+def test_a_checkpoint_that_spark_cannot_write_is_refused_before_it_starts(
+    store: StoreServer, tmp_path: object, checkpoint: str | None
+) -> None:
+    """Spark's JVM has no jar for a store: an ingest whose checkpoint would be there is told where it can be; nothing was made."""
+    storage, _ = locate("s3://bucket")
+    storage.put_if_absent(f"s3://bucket/in/{checkpoint is None}", b"one\n")
+    with pytest.raises(OptionError, match="--checkpoint /var"):
+        check("s3://bucket/in", "s3://bucket/out", source={}, sink={}, checkpoint=checkpoint)
+    assert names_at(storage, "s3://bucket/out") == []
+    check("s3://bucket/in", "s3://bucket/out", source={}, sink={}, checkpoint=os.fspath(f"{tmp_path}/checkpoint"))

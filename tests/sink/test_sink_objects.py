@@ -1,0 +1,115 @@
+"""What a sink and a source ask of a store of objects: requests are paid for, so they are counted."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from penstock import clock
+from penstock.clock import SECOND_NS
+from penstock.options import SINK, SOURCE, parse
+from penstock.sink.sink import Batch, Sink
+from penstock.source.scan import Scan
+from penstock.storage import ObjectStorage, names_at
+from penstock.testing import FakeClock, ObjectStore
+
+REQUESTS = {"put", "upload", "copy", "head", "begin", "get", "objects", "has_below", "remove"}
+
+
+class Counted:
+    """A store of which each request is counted."""
+
+    def __init__(self) -> None:
+        self.store = ObjectStore()
+        self.requests: Counter[str] = Counter()
+
+    def __getattr__(self, name: str) -> Any:
+        call = getattr(self.store, name)
+        return self._counted(name, call) if name in REQUESTS else call
+
+    def _counted(self, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        self.requests[name] += 1
+        return call
+
+    def taken(self) -> Counter[str]:
+        """Return what was asked since the last time."""
+        taken, self.requests = self.requests, Counter()
+        return taken
+
+
+@pytest.fixture
+def counted() -> Counted:
+    return Counted()
+
+
+def test_requests_of_a_batch(counted: Counted) -> None:
+    """A batch of a task that ends a part asks the store for so much, however many batches came before; a part more is five requests."""
+    storage = ObjectStorage(system=counted)
+    sink = Sink(storage, "/out", parse(SINK, {"path": "/out", "rollBatches": "1"}, what="sink"), "sink")
+    totals = []
+    for number in range(6):
+        batch = Batch("query", number, "")
+        counted.taken()
+        begun = sink.begin("driver", batch)
+        result = sink.write(begun, "query", number, 0, pa.schema([("value", pa.string())]), [b"one\ntwo\n"])
+        sink.commit(batch, [result])
+        totals.append(counted.taken())
+    assert len(names_at(storage, "/out")) == 7
+    steady = totals[3:]
+    assert max(sum(total.values()) for total in steady) <= 30, steady
+    assert all(total == steady[0] for total in steady)
+
+
+def test_requests_of_an_idle_source(counted: Counted) -> None:
+    """A look at a directory in which nothing has changed is three requests (what is there, what lies below it, its names), however full."""
+    storage = ObjectStorage(system=counted)
+    for number in range(2_000):
+        counted.store.put(f"in/{number:05}", b"x", "")
+    with clock.use(FakeClock()):
+        scan = Scan.of(storage, "/in", parse(SOURCE, {"path": "/in"}, what="source"))
+        assert len(scan.refresh().came) == 2_000
+        counted.taken()
+        for _ in range(3):
+            clock.sleep(10)
+            assert scan.refresh().came == []
+        assert counted.taken() == {"head": 3, "has_below": 3, "objects": 3}
+
+
+def test_a_new_object_is_found_at_once(counted: Counted) -> None:
+    """Nobody knows when a prefix was changed: it is listed each time, and what is new or replaced below it is found."""
+    storage = ObjectStorage(system=counted)
+    counted.store.put("in/d/a", b"1", "")
+    options = parse(SOURCE, {"path": "/in", "recursiveFileLookup": "true"}, what="source")
+    with clock.use(FakeClock()):
+        scan = Scan.of(storage, "/in", options)
+        assert [arrival.file.path for arrival in scan.refresh().came] == ["d/a"]
+        clock.sleep(10)
+        counted.store.put("in/d/b", b"1", "")
+        assert [arrival.file.path for arrival in scan.refresh().came] == ["d/b"]
+        clock.sleep(10)
+        counted.store.remove("in/d/a")
+        counted.store.put("in/d/a", b"2", "")
+        changes = scan.refresh()
+        assert [arrival.file.path for arrival in changes.came] == ["d/a"]
+        assert [file.path for file in changes.gone] == ["d/a"]
+
+
+def test_an_input_that_was_emptied_is_an_empty_directory(counted: Counted) -> None:
+    """With its last object a prefix goes; a source that reads it goes on, and finds what comes later."""
+    storage = ObjectStorage(system=counted)
+    counted.store.put("in/a", b"1", "")
+    with clock.use(FakeClock()):
+        scan = Scan.of(storage, "/in", parse(SOURCE, {"path": "/in"}, what="source"))
+        assert len(scan.refresh().came) == 1
+        counted.store.remove("in/a")
+        clock.sleep(10)
+        assert [file.path for file in scan.refresh().gone] == ["a"]
+        counted.store.put("in/b", b"1", "")
+        clock.sleep(10)
+        changes = scan.refresh()
+        assert [arrival.file.path for arrival in changes.came] == ["b"]
+        assert changes.came[0].file.modified_ns % SECOND_NS == 0

@@ -1,0 +1,277 @@
+"""Stores of objects keep the contract, each as a real server: what is their own, what fails, and what is said of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import subprocess
+import sys
+from collections.abc import Iterator
+from itertools import count
+
+import pytest
+
+from penstock.errors import AccessRefused, DependencyError, OptionError, StorageError
+from penstock.storage import ObjectStorage, Storage, _objects_native, locate, names_at
+from tests.support.objects_contract import ObjectsContract
+from tests.support.storage_contract import put
+from tests.support.stores import KINDS, SECRET, NoStore, StoreServer, running, use
+
+_numbers = count()
+_PROCESS_SECONDS = 60.0
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[StoreServer]:
+    """Return each store that is found here; all of them where PENSTOCK_REQUIRE_STORES is set (`make test-stores`)."""
+    try:
+        with running(request.param, tmp_path_factory.mktemp(request.param)) as server:
+            server.make("contract")
+            yield server
+    except NoStore as error:
+        if os.environ.get("PENSTOCK_REQUIRE_STORES", "0") not in {"", "0"}:
+            pytest.fail(f"PENSTOCK_REQUIRE_STORES is set, but {error}", pytrace=False)
+        pytest.skip(str(error))
+
+
+@pytest.fixture
+def found(server: StoreServer, monkeypatch: pytest.MonkeyPatch) -> StoreServer:
+    """Return the server, as this process finds it: by its environment, and by clients that nobody made before."""
+    use(server, monkeypatch)
+    return server
+
+
+@pytest.fixture
+def root(found: StoreServer) -> str:
+    return f"{found.scheme}://contract/{next(_numbers)}"
+
+
+@pytest.fixture
+def storage(root: str) -> Storage:
+    return locate(root)[0]
+
+
+class TestStores(ObjectsContract):
+    pass
+
+
+@pytest.mark.parametrize("name", ["a\nb", "\udcff\udc80", "."])
+def test_names_that_are_no_keys(storage: Storage, root: str, name: str) -> None:
+    """Control characters, bytes that are no Unicode and a lone dot are refused by name, and nothing is written."""
+    with pytest.raises(StorageError, match="no key of an object store"):
+        storage.put_if_absent(f"{root}/{name}", b"")
+    assert names_at(storage, root) == []
+
+
+def test_a_store_has_an_address_and_nothing_secret(found: StoreServer, root: str) -> None:
+    """A pickled storage that was used, its text and its paths hold neither key nor server; what is pickled works elsewhere."""
+    storage, path = locate(root)
+    storage.put_if_absent(f"{path}/a", b"x")
+    pickled = pickle.dumps(storage)
+    for secret in (*found.environment.values(), SECRET):
+        assert secret.encode() not in pickled
+        assert secret not in f"{storage!r} {vars(storage)} {path}"
+    program = "import pickle, sys; print(pickle.load(sys.stdin.buffer).read(sys.argv[1]))"
+    read = subprocess.run(
+        [sys.executable, "-c", program, f"{path}/a"],
+        input=pickled,
+        capture_output=True,
+        timeout=_PROCESS_SECONDS,
+        check=True,
+    )
+    assert read.stdout.strip() == b"b'x'"
+
+
+def test_an_object_that_another_program_put_is_read(found: StoreServer, root: str) -> None:
+    """What boto3 puts is listed and read; its empty objects for directories are passed over, also by `s3a://`."""
+    if found.scheme != "s3":
+        pytest.skip("boto3 speaks S3 alone")
+    storage, path = locate(root.replace("s3://", "s3a://"))
+    assert path == root
+    prefix = root.removeprefix("s3://contract/")
+    client = found.client()
+    for key, data in (("d/", b""), ("d/a", b"1"), ("e/", b""), ("f", b"2")):
+        client.put_object(Bucket="contract", Key=f"{prefix}/{key}", Body=data)
+    client.close()
+    assert sorted((entry.name, entry.is_directory) for entry in storage.list(path)) == [
+        ("d", True),
+        ("e", True),
+        ("f", False),
+    ]
+    assert names_at(storage, f"{path}/d") == ["a"]
+    assert names_at(storage, f"{path}/e") == []
+    assert storage.read(f"{path}/d/a") == b"1"
+
+
+def test_a_replaced_object_of_one_length_has_another_identity(found: StoreServer, root: str) -> None:
+    """Two versions within a second, of one length, differ by their tags: an overwrite is noticed whatever its time."""
+    if found.scheme != "s3":
+        pytest.skip("boto3 speaks S3 alone")
+    storage, path = locate(root)
+    client = found.client()
+    identities = set()
+    for data in (b"one", b"two"):
+        client.put_object(Bucket="contract", Key=f"{root.removeprefix('s3://contract/')}/a", Body=data)
+        identities.add(storage.stat(f"{path}/a").identity)
+    client.close()
+    assert len(identities) == 2
+
+
+def test_what_a_killed_writer_has_uploaded_is_found_and_removed(found: StoreServer, root: str) -> None:
+    """A process that is killed in the middle of a long object leaves an upload that no listing shows; it is found, and removed."""
+    if found.scheme != "s3":
+        pytest.skip("Azure forgets by itself, after a week")
+    storage, path = locate(root)
+    assert isinstance(storage, ObjectStorage)
+    program = (
+        "import os, sys; from penstock.storage import locate; storage, path = locate(sys.argv[1]);"
+        "file = storage.create(f'{path}/long', unique=True); [file.write(bytes(4 << 20)) for _ in range(6)];"
+        "file.sync.__self__; import time; time.sleep(1); os.kill(os.getpid(), 9)"
+    )
+    subprocess.run([sys.executable, "-c", program, root], timeout=_PROCESS_SECONDS, check=False)
+    assert names_at(storage, path) == []
+    later = 1 << 62
+    assert list(storage.abandoned(path, 0)) == []
+    ((left, number),) = storage.abandoned(path, later)
+    assert left == f"{path}/long"
+    storage.drop(left, number)
+    assert list(storage.abandoned(path, later)) == []
+
+
+_CONTENDER = """
+import sys
+from penstock.errors import AlreadyThere
+from penstock.storage import locate
+storage, path = locate(sys.argv[1])
+names_at = storage.stat(path.rpartition("/")[0] + "/begin")
+print("ready", flush=True)
+sys.stdin.readline()
+won = []
+for slot in range(5):
+    try:
+        storage.put_if_absent(f"{path}/{slot}", sys.argv[2].encode())
+        won.append(slot)
+    except AlreadyThere:
+        pass
+print(won, flush=True)
+"""
+
+
+def test_of_several_processes_that_put_one_key_one_wins(storage: Storage, root: str) -> None:
+    """Four processes put the same five keys at once: each key is one process's, which was told so, and holds its bytes."""
+    storage.put_if_absent(f"{root}/begin", b"")
+    contenders = [
+        subprocess.Popen(
+            [sys.executable, "-c", _CONTENDER, f"{root}/slots", f"{number}"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for number in range(4)
+    ]
+    for contender in contenders:
+        assert contender.stdout is not None
+        assert contender.stdout.readline() == "ready\n"
+    winners: dict[int, list[int]] = {}
+    for contender in contenders:
+        assert contender.stdin is not None
+        contender.stdin.write("go\n")
+        contender.stdin.flush()
+    for number, contender in enumerate(contenders):
+        for slot in json.loads(contender.communicate(timeout=_PROCESS_SECONDS)[0]):
+            winners.setdefault(slot, []).append(number)
+    assert sorted(winners) == list(range(5))
+    for slot, (winner,) in winners.items():
+        assert storage.read(f"{root}/slots/{slot}") == b"%d" % winner
+
+
+# -- what is said when it does not work -----------------------------------------------------------------------------------
+
+
+def test_no_bucket(found: StoreServer) -> None:
+    """A bucket that is not there is told as such, with the address of the store; not as a file that is missing."""
+    storage, path = locate(f"{found.scheme}://no-such-bucket/in")
+    with pytest.raises(OptionError, match="there is no such bucket at http"):
+        storage.stat(path)
+
+
+def test_wrong_keys(found: StoreServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store that refuses the keys is a typed error, which says where they are looked for and shows none of them."""
+    if found.kind == "moto":
+        pytest.skip("moto takes any keys")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong-and-secret")
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_KEY", "d3JvbmctYW5kLXNlY3JldA==")
+    storage, path = locate(f"{found.scheme}://contract/in")
+    with pytest.raises(AccessRefused, match="check the keys") as raised:
+        storage.stat(path)
+    assert "wrong-and-secret" not in str(raised.value)
+    assert "d3JvbmctYW5kLXNlY3JldA" not in str(raised.value)
+
+
+def test_nobody_listens(found: StoreServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An address at which no store answers is told within seconds, with the address."""
+    for name in ("AWS_ENDPOINT_URL", "AZURE_STORAGE_ENDPOINT"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1")
+    storage, path = locate(f"{found.scheme}://contract/in")
+    with pytest.raises(StorageError, match=r"no store at http://127\.0\.0\.1:1"):
+        storage.stat(path)
+
+
+def test_a_forked_child_is_refused_and_does_not_hang(storage: Storage, root: str) -> None:
+    """obstore's threads do not live on in a child: what would wait for ever is an error that says so."""
+    storage.put_if_absent(f"{root}/a", b"x")
+    program = (
+        "import os, sys; from penstock.storage import locate; from penstock.errors import StorageError;"
+        "storage, path = locate(sys.argv[1]); storage.read(path); child = os.fork()\n"
+        "if child: sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))\n"
+        "try:\n storage.read(path)\nexcept StorageError as error:\n os._exit(7 if 'forked' in str(error) else 1)\nos._exit(2)"
+    )
+    child = subprocess.run([sys.executable, "-c", program, f"{root}/a"], timeout=_PROCESS_SECONDS, check=False)
+    assert child.returncode == 7
+
+
+# -- addresses ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("location", "path"),
+    [
+        ("s3://b/a/b", "s3://b/a/b"),
+        ("s3a://b/a//b/../c/", "s3://b/a/c"),
+        ("S3://b", "s3://b"),
+        ("s3://b/", "s3://b"),
+        ("az://c/a b%20", "az://c/a b%20"),
+        ("gs://b/x", "gs://b/x"),
+    ],
+)
+def test_addresses_of_buckets(location: str, path: str) -> None:
+    """A bucket and a key, taken literally; `s3a` is Hadoop's word for `s3`. No server is asked."""
+    storage, located = locate(location)
+    assert located == path
+    assert locate(located)[1] == path
+    assert isinstance(storage, ObjectStorage)
+
+
+@pytest.mark.parametrize("location", ["s3://", "s3:///a", "s3://key:secret@b/a", "s3://host:9000/b"])
+def test_addresses_without_a_bucket_or_with_keys_are_refused(location: str) -> None:
+    """Keys and servers are no part of an address; what is refused does not show them."""
+    with pytest.raises(OptionError, match="expected a bucket and a path") as raised:
+        locate(location)
+    assert "secret" not in str(raised.value)
+
+
+def test_without_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without obstore the extra is named."""
+    monkeypatch.setitem(sys.modules, "obstore", None)
+    monkeypatch.setattr(_objects_native, "_clients", {})
+    with pytest.raises(DependencyError, match=r"penstock\[s3\]"):
+        ObjectStorage("s3://b").stat("s3://b/a")
+
+
+def test_put_marks_do_not_reach_the_copy(storage: Storage, root: str) -> None:
+    """A published object has its bytes and nothing else that readers would meet: its key is all there is in the listing."""
+    put(storage, f"{root}/a", b"part")
+    storage.publish(f"{root}/a", f"{root}/out/b")
+    assert names_at(storage, root) == ["out"]
+    assert names_at(storage, f"{root}/out") == ["b"]

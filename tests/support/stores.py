@@ -1,0 +1,258 @@
+"""Stores of objects as real server processes: moto, which is in every development environment, and those that are found.
+
+    moto        from PyPI: the everyday one; everything it has is in its memory
+    versitygw   `go install github.com/versity/versitygw/cmd/versitygw@v1.8.0`: S3 over a directory
+    minio       `go install github.com/minio/minio@latest`: S3 as Amazon has it
+    azurite     `npm install -g azurite`: Azure; it loses what it has acknowledged when it is killed
+
+The last three are looked for on the path, and in PENSTOCK_STORES. A server that was asked for and is not there is `NoStore`.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass, field
+from http.client import HTTPConnection
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING, Any
+
+from penstock.storage import _objects_native
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    import pytest
+
+KINDS = ("moto", "versitygw", "minio", "azurite")
+KEY, SECRET = "test", "testtestsecret"
+_AZURITE_KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="  # everybody's
+_START_SECONDS = 60.0
+
+
+# One request after the other: left alone, moto looks whether a key is free and then stores, and of 32 that race in 25 rounds two were
+# both told yes in one of them. `penstock doctor` finds that.
+_MOTO = """
+import sys, threading
+from moto.server import DomainDispatcherApplication, create_backend_app
+from werkzeug.serving import run_simple
+store, one = DomainDispatcherApplication(create_backend_app), threading.Lock()
+def in_turn(environment, answer):
+    with one:
+        return store(environment, answer)
+run_simple("127.0.0.1", int(sys.argv[1]), in_turn, threaded=True)
+"""
+
+
+class NoStore(Exception):
+    """The program of a store is not installed here."""
+
+
+@dataclass
+class StoreServer:
+    """A server that runs; `environment` is what a process needs to find it, `scheme` that of its addresses."""
+
+    kind: str
+    port: int
+    directory: Path
+    scheme: str = "s3"
+    environment: dict[str, str] = field(default_factory=dict)
+    process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def endpoint(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        """Start it, on the port that it had before, and wait until it answers."""
+        command, environment = _command(self)
+        with (self.directory / "log").open("ab") as log:
+            self.process = subprocess.Popen(command, env={**os.environ, **environment}, stdout=log, stderr=log)
+        until = time.monotonic() + _START_SECONDS
+        while not self._answers():
+            if self.process.poll() is not None or time.monotonic() > until:
+                msg = f"{self.kind} did not start: {(self.directory / 'log').read_text()[-2000:]}"
+                raise RuntimeError(msg)
+            time.sleep(0.05)
+
+    def kill(self) -> None:
+        """Kill it, and wait until it is gone."""
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait()
+
+    def make(self, bucket: str) -> str:
+        """Make a bucket; return its address."""
+        if self.kind == "azurite":
+            _make_container(self, bucket)
+        else:
+            with closing(self.client()) as client:
+                client.create_bucket(Bucket=bucket)
+        return f"{self.scheme}://{bucket}"
+
+    def client(self) -> Any:
+        """Return a client of boto3: what a stranger does to the store."""
+        import boto3  # noqa: PLC0415 - of the extra
+
+        return boto3.client(
+            "s3",
+            endpoint_url=self.endpoint,
+            aws_access_key_id=KEY,
+            aws_secret_access_key=SECRET,
+            region_name="us-east-1",
+        )
+
+    def _answers(self) -> bool:
+        try:
+            urllib.request.urlopen(self.endpoint, timeout=5).close()  # noqa: S310 - our own server
+        except urllib.error.HTTPError as refused:
+            refused.close()
+        except OSError:
+            return False
+        return True
+
+
+def _program(kind: str) -> str:
+    name = {"azurite": "azurite-blob"}.get(kind, kind)
+    found = shutil.which(name, path=os.pathsep.join([os.environ.get("PENSTOCK_STORES", ""), os.environ["PATH"]]))
+    if found is None:
+        msg = f"{name} is not installed; see tests/support/stores.py"
+        raise NoStore(msg)
+    return found
+
+
+def _command(server: StoreServer) -> tuple[list[str], dict[str, str]]:
+    data = server.directory / "data"
+    data.mkdir(exist_ok=True)
+    place = f"127.0.0.1:{server.port}"
+    if server.kind == "moto":
+        return [sys.executable, "-c", _MOTO, str(server.port)], {}
+    program = _program(server.kind)
+    if server.kind == "versitygw":
+        keys = {"ROOT_ACCESS_KEY": KEY, "ROOT_SECRET_KEY": SECRET}
+        return [program, "--port", place, "posix", str(data)], keys
+    if server.kind == "minio":
+        keys = {"MINIO_ROOT_USER": KEY, "MINIO_ROOT_PASSWORD": SECRET, "MINIO_BROWSER": "off"}
+        return [program, "server", "--quiet", "--address", place, str(data)], keys
+    options = ["--location", str(data), "--silent", "--skipApiVersionCheck"]
+    return [program, "--blobHost", "127.0.0.1", "--blobPort", str(server.port), *options], {}
+
+
+def _make_container(server: StoreServer, name: str) -> None:
+    """Make a container by a signed address, as obstore makes them: it has no call of its own for that."""
+    from base64 import b64decode, b64encode  # noqa: PLC0415 - here alone
+    from email.utils import formatdate  # noqa: PLC0415 - here alone
+    from hashlib import sha256  # noqa: PLC0415 - here alone
+    from hmac import digest  # noqa: PLC0415 - here alone
+
+    date, version = formatdate(usegmt=True), "2021-08-06"
+    account = "devstoreaccount1"
+    resource = f"/{account}/{account}/{name}\nrestype:container"
+    text = "PUT" + "\n" * 12 + f"x-ms-date:{date}\nx-ms-version:{version}\n{resource}"
+    signature = b64encode(digest(b64decode(_AZURITE_KEY), text.encode(), sha256)).decode()
+    headers = {
+        "x-ms-date": date,
+        "x-ms-version": version,
+        "Authorization": f"SharedKey {account}:{signature}",
+        "Content-Length": "0",
+    }
+    url = f"{server.endpoint}/{account}/{name}?restype=container"
+    urllib.request.urlopen(urllib.request.Request(url, method="PUT", headers=headers), timeout=10).close()  # noqa: S310 - our own server
+
+
+def _free_port() -> int:
+    with closing(socket.socket()) as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+@contextmanager
+def running(kind: str, directory: Path) -> Iterator[StoreServer]:
+    """Give a server of that kind, killed at the end. `NoStore` where its program is not there."""
+    server = StoreServer(kind, _free_port(), directory)
+    if kind == "azurite":
+        server.scheme = "az"
+        server.environment = {
+            "AZURE_STORAGE_ACCOUNT_NAME": "devstoreaccount1",
+            "AZURE_STORAGE_ACCOUNT_KEY": _AZURITE_KEY,
+            "AZURE_STORAGE_ENDPOINT": f"{server.endpoint}/devstoreaccount1",
+        }
+    else:
+        server.environment = {
+            "AWS_ACCESS_KEY_ID": KEY,
+            "AWS_SECRET_ACCESS_KEY": SECRET,
+            "AWS_REGION": "us-east-1",
+            "AWS_ENDPOINT_URL": server.endpoint,
+        }
+    if kind != "moto":
+        _program(kind)
+    server.start()
+    try:
+        yield server
+    finally:
+        with suppress(ProcessLookupError):
+            server.kill()
+
+
+def use(server: StoreServer, patch: pytest.MonkeyPatch) -> None:
+    """Have this process, and those that it starts, find that server and nothing else, by clients that nobody made before."""
+    for name in [name for name in os.environ if name.startswith(("AWS_", "AZURE_"))]:
+        patch.delenv(name)
+    patch.setenv("AWS_CONFIG_FILE", os.devnull)
+    patch.setenv("AWS_SHARED_CREDENTIALS_FILE", os.devnull)
+    for name, value in server.environment.items():
+        patch.setenv(name, value)
+    patch.setattr(_objects_native, "_clients", {})
+
+
+class CarelessStore:
+    """A server in front of a store that looks right and is not: it takes conditional puts, and makes them without their condition."""
+
+    def __init__(self, server: StoreServer) -> None:
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def _pass_on(self) -> None:
+                body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+                connection = HTTPConnection("127.0.0.1", server.port, timeout=30)
+                headers = {name: value for name, value in self.headers.items() if name.lower() != "if-none-match"}
+                connection.request(self.command, self.path, body, headers)
+                answer = connection.getresponse()
+                data = answer.read()
+                connection.close()
+                self.send_response(answer.status)
+                for name, value in answer.getheaders():
+                    if name.lower() not in {"content-length", "transfer-encoding", "connection", "date", "server"}:
+                        self.send_header(name, value)
+                size = answer.getheader("Content-Length", "0") if self.command == "HEAD" else str(len(data))
+                self.send_header("Content-Length", size)
+                self.end_headers()
+                self.wfile.write(data)
+
+            do_GET = do_PUT = do_POST = do_HEAD = do_DELETE = _pass_on  # noqa: N815 - as `http.server` names them
+
+            def log_message(self, *arguments: object) -> None: ...
+
+        self._listener = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.endpoint = f"http://127.0.0.1:{self._listener.server_address[1]}"
+        self._thread = threading.Thread(target=self._listener.serve_forever, daemon=True)
+
+    def __enter__(self) -> CarelessStore:
+        """Serve."""
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        """Stop."""
+        self._listener.shutdown()
+        self._listener.server_close()
+        self._thread.join()
