@@ -42,7 +42,16 @@ def test_what_cannot_be_a_value_is_told_as_if_it_were_alone(name: str, forms: st
     plain = partial(parse, kind=field.type, name="c", times=times)
     assert_as_alone(fields, field, times, plain, lambda values: values)
     escaped = [json.dumps(text) for text in ODD]
-    texts = [*escaped, *(json.dumps(text, ensure_ascii=False) for text in ODD), "5", "-5", "1.5", "true", "1e3", "99999999999"]
+    texts = [
+        *escaped,
+        *(json.dumps(text, ensure_ascii=False) for text in ODD),
+        "5",
+        "-5",
+        "1.5",
+        "true",
+        "1e3",
+        "99999999999",
+    ]
     values = pa.array([*texts, None], pa.string()).cast(pa.binary())
     member = partial(MemberReader(times, None).column, field=field, path="c.")
     assert_as_alone(values, field, times, member, partial(shown, kind=field.type))

@@ -82,7 +82,11 @@ def _without(values: pa.Array, bad: npt.NDArray[np.bool_]) -> pa.Array:
 
 def _by_looks(values: pa.Array, kind: pa.DataType, times: TimeForms) -> npt.NDArray[np.bool_]:
     pattern = times.pattern_of(kind)
-    looks = f"{compiled(pattern).looks}|{_SECONDS}" if pattern else next((pattern for check, pattern in _LOOKS if check(kind)), None)
+    looks = (
+        f"{compiled(pattern).looks}|{_SECONDS}"
+        if pattern
+        else next((pattern for check, pattern in _LOOKS if check(kind)), None)
+    )
     if looks is None:
         return np.zeros(len(values), np.bool_)
     like = pc.match_substring_regex(values, looks).fill_null(fill_value=True)
