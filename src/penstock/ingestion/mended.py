@@ -1,7 +1,8 @@
 """Records that were set aside, read again: what they are by now, with what the ingest noted of how it reads.
 
 They are read where they were, as files of their own that hold nothing else, in memory: so directories name columns, a transform
-is applied and a dialect is followed as ever. What the header of their file says is on their lines. A record is text in UTF-8, whatever the encoding of its file: it was mended by hand.
+is applied and a dialect is followed as ever. What the header of their file says is on their lines. A record is text in UTF-8,
+whatever the encoding of its file: it was mended by hand.
 """
 
 from __future__ import annotations
