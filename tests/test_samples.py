@@ -12,6 +12,7 @@ from penstock import clock
 from penstock.cli import state
 from penstock.options import SOURCE, parse
 from penstock.query.checkpoint import Checkpoint
+from penstock.source.noted import SchemaNotes
 from penstock.source.plan import Planner
 from penstock.storage import LocalStorage
 from penstock.testing import FakeClock
@@ -21,7 +22,7 @@ from penstock.windows import WindowStore
 from tests.support.damage import damages
 from tests.support.keys import STAGING_KEY, STAGING_VARIABLE
 from tests.support.output import QUERY, Output
-from tests.support.samples import FACT, LOG, TIMES, WINDOWS, host_fact
+from tests.support.samples import FACT, LOG, SCHEMAS, TIMES, WINDOWS, host_fact
 from tests.support.scene import EXPECTED, FORMS, Scene, rows
 
 FORMATS = Path(__file__).resolve().parent / "data/formats"
@@ -144,3 +145,12 @@ def test_every_change_of_a_host_fact(samples: Path) -> None:
             assert found in ({}, FACT), what
             found.clear()
         assert not path.exists()
+
+
+def test_noted_schemas_are_read(samples: Path) -> None:
+    """Both versions of a noted schema are what they were, with what was told of the second, and bind from their batches on."""
+    notes = SchemaNotes(LocalStorage(), str(samples / "schemas"))
+    assert [note.schema for note in notes.all()] == SCHEMAS
+    assert [(note.batch, note.inferred) for note in notes.all()] == [(0, True), (2, False)]
+    assert notes.all()[1].changes == ("column 'naïve' (string) is new", "column 'id' was int, and is bigint now")
+    assert [len(notes.bound(committed)) for committed in (-1, 0, 1, 2)] == [0, 1, 1, 2]

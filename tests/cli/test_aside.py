@@ -16,6 +16,7 @@ import pytest
 
 from penstock import failpoints
 from penstock.errors import PenstockError, StorageError, TooMuchSetAside
+from penstock.formats.aside import about_records
 from penstock.sink.tolerance import Tolerance
 from penstock.source import configured, read
 from penstock.verify.retry import retry
@@ -400,3 +401,43 @@ def test_the_rest_of_a_file_that_was_cut_and_vanished_is_set_aside(
     cut = 20 if form == "text" else 6 * read_rows  # lines are cut at any byte, and the record there was read
     assert sum(line["size"] for line in lines) == size - cut
     assert {line["code"] for line in lines} == {"PST-203"}
+
+
+@pytest.mark.parametrize("encoding", ["UTF-8", "UTF-16LE", "Shift_JIS"])
+def test_what_was_mended_of_files_with_headers_is_taken_in(
+    pipeline: Callable[..., Pipeline], penstock: Callable[..., Said], encoding: str
+) -> None:
+    """Records of CSV files whose headers differ are read by the header of each, which is on their lines, though the files are gone."""
+    source = {"format": "csv", "badRecords": "quarantine", "header": "true", "encoding": encoding}
+    made = pipeline(**CSV | {"source": source})
+    raw(made, "a.csv", "id,name\n1,a\nx2,b\n".encode(encoding))
+    raw(made, "b.csv", "name,more,id\nc,m,3\nd,m,x4\ne,m\n".encode(encoding))
+    made.run()
+    assert rows(made.dst) == ["1,a", "3,c"]
+    assert [line["columns"] for line in aside(made.dst)] == [["id", "name"], *[["name", "more", "id"]] * 2]
+    copy = mend(made.dst, lambda text: text.replace("x", ""))
+    facts = penstock("retry", made.dst, "--mended", copy, "--json").facts
+    assert (facts["records"], facts["left"]) == (2, 1), facts
+    assert rows(made.dst) == ["1,a", "2,b", "3,c", "4,d"]
+    said = penstock("verify", made.dst, "--source", made.src)
+    assert said.status == 0, said.out
+    for file in made.src.iterdir():
+        file.unlink()
+    copy = mend(made.dst, lambda text: text.replace("e,m", "e,m,5"))
+    assert penstock("retry", made.dst, "--mended", copy, "--json").facts["records"] == 1
+    assert rows(made.dst) == ["1,a", "2,b", "3,c", "4,d", "5,e"]
+
+
+def test_a_line_that_says_nothing_of_its_header_stays_pending(
+    pipeline: Callable[..., Pipeline], penstock: Callable[..., Said], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Lines that an earlier version wrote of a file with a header have no columns: they are left, and what to do is said."""
+    made = pipeline(**CSV | {"source": {"format": "csv", "badRecords": "quarantine", "header": "true"}})
+    raw(made, "a.csv", b"id,name\nx2,b\n")
+    monkeypatch.setattr(
+        read, "about_records", lambda *given, **options: about_records(*given, **options | {"columns": None})
+    )
+    made.run()
+    said = penstock("retry", made.dst, "--json").facts
+    assert (said["records"], said["left"]) == (0, 1)
+    assert "put it into a file of its own in SRC" in said["reasons"][0]

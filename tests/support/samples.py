@@ -23,6 +23,7 @@ import pytest
 from penstock import clock, unique
 from penstock.options import SOURCE, parse
 from penstock.source import sides
+from penstock.source.noted import SchemaNotes
 from penstock.source.plan import Planner
 from penstock.storage import HostFact, LocalStorage
 from penstock.testing import FakeClock
@@ -34,6 +35,13 @@ from tests.support.scene import FORMS, Scene, small
 TIMES = {"a.log": 1_000_000, "b ü.log": 1_000_001, "c.log": 1_000_002}  # input file -> when it was changed, in seconds
 WINDOWS = {(1, 0): b"one", (1, 1): b"", (2, 0): b"two" * 50, (2, 1): b"\0\1\2", (4, 0): b"four"}  # (window, owner)
 LOG = [[b"one", b""], [], [b"two" * 50], [b"three"]]  # records of windows 0 to 3
+SCHEMAS = [
+    '{"type":"struct","fields":[{"name":"id","type":"integer","nullable":true,"metadata":{}}]}',
+    (
+        '{"type":"struct","fields":[{"name":"id","type":"long","nullable":true,"metadata":{}},'
+        '{"name":"naïve","type":"string","nullable":true,"metadata":{}}]}'
+    ),
+]
 FACT = {"busy": False, "sink": "s", "owner": "worker-1:4242:1:q1", "jvm": [4242, 1.5], "keeper": 4243}
 
 
@@ -49,6 +57,7 @@ def make(root: Path) -> None:
                 Scene(Output(root / "outputs" / form, time), {"path": "/data/out"} | options).begin()
         make_checkpoint(root / "checkpoint", root / "in", time)
         shutil.rmtree(root / "in")
+        make_schemas(root / "schemas")
         make_log(root / "log")
         make_windows(root / "windows")
         with host_fact(root).locked() as state:
@@ -60,6 +69,13 @@ def host_fact(root: Path) -> HostFact:
     fact = HostFact("host-fact")
     fact.path = str(root / "host-fact.json")
     return fact
+
+
+def make_schemas(directory: Path) -> None:
+    """Make the notes of a stream whose schema was inferred, and has one column more since batch 2."""
+    notes = SchemaNotes(LocalStorage(), str(directory))
+    notes.first(SCHEMAS[0], -1, 1_000_000)
+    notes.go_on(SCHEMAS[1], 1, 2_000_000)
 
 
 def make_log(log: Path) -> None:

@@ -39,6 +39,7 @@ LINES = pa.schema(
         ("base64", pa.string()),
         ("reason", pa.string()),
         ("code", pa.string()),
+        ("columns", pa.list_(pa.string())),
         ("batch", pa.int64()),
         ("time", _UTC_MICROS),
     ]
@@ -168,22 +169,26 @@ def about_records(
     *,
     modified_ns: int = 0,
     code: str = RECORD,
+    columns: Sequence[str] | None = None,
 ) -> pa.RecordBatch:
     """Return lines about records of the file at `path`: their offsets in it, their bytes (binary), why they cannot be read.
 
-    `modified_ns` is that of the version of the file.
+    `modified_ns` is that of the version of the file, `columns` what its header says, without which its records mean nothing.
     """
     sizes = pc.binary_length(records).cast(pa.int64())
     text, other = _told(records)
     modified = pa.repeat(pa.scalar(modified_ns, pa.int64()), len(records))
-    columns = {
+    told = {
         "offset": pa.array(offsets, pa.int64()),
         "size": sizes,
         "modified_ns": modified,
         "bytes": text,
         "base64": other,
+        "reason": pa.array(reasons, pa.string()),
     }
-    return _lines(path, len(records), columns | {"reason": pa.array(reasons, pa.string())}, code)
+    if columns is not None:
+        told["columns"] = pa.repeat(pa.scalar(list(columns), LINES.field("columns").type), len(records))
+    return _lines(path, len(records), told, code)
 
 
 def about_file(path: str, *, offset: int, size: int, modified_ns: int, reason: str, code: str) -> pa.RecordBatch:

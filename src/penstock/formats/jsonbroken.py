@@ -110,8 +110,8 @@ def misfits(data: bytes, starts: Positions, *, schema: pa.Schema, times: TimeFor
     for field, (values, read) in zip(schema, fields_of(data, schema, times), strict=True):
         if len(values) != len(starts):  # a line that is blank to one and not to the other: trying tells
             return np.zeros(0, np.int64), []
-        values = pc.if_else(pc.equal(values, b"null"), None, values)
-        for place, error in misfits_of(values, field, times, read, partial(shown, kind=field.type)):
+        present = pc.if_else(pc.equal(values, b"null"), None, values)
+        for place, error in misfits_of(present, field, times, read, partial(shown, kind=field.type)):
             expected.setdefault(place, str(error))
     places = sorted(expected)
     return np.array(places, np.int64), [expected[place] for place in places]

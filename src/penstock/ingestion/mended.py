@@ -1,19 +1,20 @@
 """Records that were set aside, read again: what they are by now, with what the ingest noted of how it reads.
 
 They are read where they were, as files of their own that hold nothing else, in memory: so directories name columns, a transform
-is applied and a dialect is followed as ever. A record is text in UTF-8, whatever the encoding of its file: it was mended by hand.
+is applied and a dialect is followed as ever. What the header of their file says is on their lines. A record is text in UTF-8,
+whatever the encoding of its file: it was mended by hand.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 
 import numpy as np
 import pyarrow as pa
 
 from penstock.errors import NotThere, OptionError
-from penstock.formats.aside import RETRIED, Aside, Policy, about_records
+from penstock.formats.aside import RETRIED, Aside, Policy, about_records, path_of
 from penstock.formats.codecs import codec_of
 from penstock.formats.encryption import is_encrypted
 from penstock.formats.families import RecordFormat
@@ -29,6 +30,11 @@ if TYPE_CHECKING:
     from penstock.source.read import Reading
     from penstock.storage import Storage
 
+Version: TypeAlias = "tuple[bytes, int]"  # of a file: its path, and its time
+Header: TypeAlias = "tuple[str, ...]"
+Files: TypeAlias = "Mapping[str, list[Key]]"
+_NO_HEADER = "the order of its columns, which is in the header of its file and not on this line; put it into a file of its own in SRC"
+
 
 class Key(NamedTuple):
     """Which record it is: the file's path, as bytes, the time of its version, and where in it the record begins."""
@@ -39,39 +45,49 @@ class Key(NamedTuple):
 
 
 class Mended:
-    """Records by their keys, as an ingest reads them. Raises `OptionError` where they mean nothing without their file."""
+    """Records by their keys, as an ingest reads them; `headers` are the columns of the files, by path and time of the version.
 
-    def __init__(self, stage: Stage, records: Mapping[Key, bytes]) -> None:
-        fmt = stage.reading.format
-        if not isinstance(stage.reading.form, RecordFormat) or fmt.csv.header:
-            reason = "header=true: the order of its columns is in the file" if fmt.csv.header else f"format={fmt.name}"
-            msg = f"a record cannot be read by itself, found {reason}; put it into a file of its own in SRC"
+    Raises `OptionError` where records mean nothing without their file.
+    """
+
+    def __init__(self, stage: Stage, records: Mapping[Key, bytes], headers: Mapping[Version, Header]) -> None:
+        if not isinstance(stage.reading.form, RecordFormat):
+            msg = f"a record cannot be read by itself, found format={stage.reading.format.name}; put it into a file of its own in SRC"
             raise OptionError(msg)
         self._stage = stage
         self._records = records
-        self._end = fmt.line_sep or b"\n"
-        self._files: dict[str, list[Key]] = {}
+        self._headers = headers
+        self._end = stage.reading.format.line_sep or b"\n"
+        self._groups: dict[Header | None, dict[str, list[Key]]] = {}
+        self._without: dict[Key, str] = {}
         for key in records:
-            self._files.setdefault(self._name(key), []).append(key)
+            header = headers.get(key[:2])
+            if header is None and stage.reading.format.csv.header:
+                self._without[key] = _NO_HEADER
+            else:
+                self._groups.setdefault(header, {}).setdefault(self._name(key), []).append(key)
 
     def bad(self) -> dict[Key, str]:
         """Return which records still cannot be read, and why."""
-        aside, reasons = Aside(), {}
-        reading = replace(self._reading(), policy=Policy(records=True, text=True), aside=aside)
-        for _ in configured.rows(self._stage.options, reading, self._splits()):
-            pass
-        for lines in aside.handed_on():
-            for line in lines.select(["path", "path_base64", "offset", "reason"]).to_pylist():
-                keys = self._files[_path(line).removeprefix(f"{reading.root}/")]
-                ends = np.cumsum([len(self._records[key]) + len(self._end) for key in keys])
-                reasons[keys[int(np.searchsorted(ends, line["offset"], side="right"))]] = str(line["reason"])
+        reasons = dict(self._without)
+        for header, files in self._groups.items():
+            aside = Aside()
+            reading = replace(self._reading(header, files), policy=Policy(records=True, text=True), aside=aside)
+            for _ in configured.rows(self._stage.options, reading, self._splits(files)):
+                pass
+            for lines in aside.handed_on():
+                for line in lines.select(["path", "path_base64", "offset", "reason"]).to_pylist():
+                    keys = files[_path(line).removeprefix(f"{reading.root}/")]
+                    ends = np.cumsum([len(self._records[key]) + len(self._end) for key in keys])
+                    reasons[keys[int(np.searchsorted(ends, line["offset"], side="right"))]] = str(line["reason"])
         return reasons
 
     def rows(self, account: Account | None = None) -> Iterator[pa.RecordBatch]:
         """Yield the rows that the ingest makes of the records."""
-        stage = replace(self._stage, reading=replace(self._reading(), policy=Policy()))
-        rows = stage.read(list(self._splits()), account, text=False, errors="fail")
-        return (batch for batch in rows if isinstance(batch, pa.RecordBatch))
+        for header, files in self._groups.items():
+            stage = replace(self._stage, reading=replace(self._reading(header, files), policy=Policy()))
+            rows = stage.read(list(self._splits(files)), account, text=False, errors="fail")
+            yield from (batch for batch in rows if isinstance(batch, pa.RecordBatch))
 
     def receipts(self) -> Iterator[pa.RecordBatch]:
         """Yield the lines that say that the records are taken in."""
@@ -82,30 +98,37 @@ class Mended:
             offsets = np.array([key.offset for key in keys])
             data = pa.array([self._records[key] for key in keys], pa.binary())
             text, reasons = path.decode("utf-8", "surrogateescape"), ["taken in"] * len(keys)
-            yield about_records(text, offsets, data, reasons, modified_ns=modified_ns, code=RETRIED)
+            header = self._headers.get((path, modified_ns))
+            yield about_records(text, offsets, data, reasons, modified_ns=modified_ns, code=RETRIED, columns=header)
 
     def _name(self, key: Key) -> str:
         """Return a path below the source for the records of a file: one that says nothing of a compression."""
         path = key.path.decode("utf-8", "surrogateescape").removeprefix(f"{self._stage.reading.root}/")
         return f"{path}.mended" if codec_of(path) or is_encrypted(path) else path
 
-    def _splits(self) -> tuple[Split, ...]:
-        sizes = {
-            name: sum(len(self._records[key]) + len(self._end) for key in keys) for name, keys in self._files.items()
-        }
+    def _splits(self, files: Files) -> tuple[Split, ...]:
+        sizes = {name: sum(len(self._records[key]) + len(self._end) for key in keys) for name, keys in files.items()}
         return tuple(Split(FileVersion(name, size, 0, ""), 0, size) for name, size in sizes.items())
 
-    def _reading(self) -> Reading:
-        reading, files = self._stage.reading, {}
-        for name, keys in self._files.items():
-            files[f"{reading.root}/{name}"] = b"".join(self._records[key] + self._end for key in keys)
-        storage = cast("Storage", _Held(files))
-        return replace(reading, storage=storage, format=replace(reading.format, encoding="UTF-8", errors="fail"))
+    def _reading(self, header: Header | None, files: Files) -> Reading:
+        reading = self._stage.reading
+        held = {
+            f"{reading.root}/{name}": b"".join(self._records[key] + self._end for key in keys)
+            for name, keys in files.items()
+        }
+        fmt = replace(reading.format, encoding="UTF-8", errors="fail")
+        if header is not None:
+            fmt = replace(fmt, csv=replace(fmt.csv, header=False), columns=header)
+        return replace(reading, storage=cast("Storage", _Held(held)), format=fmt)
+
+
+def header_of(line: Mapping[str, Any]) -> dict[Version, Header]:
+    """Return what a line says of the header of its file, by the version of the file; nothing if it says nothing."""
+    columns = line.get("columns")
+    return {} if columns is None else {(path_of(line), line["modified_ns"] or 0): tuple(columns)}
 
 
 def _path(line: dict[str, Any]) -> str:
-    from penstock.formats.aside import path_of
-
     return path_of(line).decode("utf-8", "surrogateescape")
 
 

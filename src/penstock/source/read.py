@@ -393,6 +393,7 @@ class Reading:
                 pa.array(held, pa.binary()),
                 [sifted.reasons[place] for place in chosen],
                 modified_ns=origin.file.modified_ns,
+                columns=piece.columns,
             )
             self._take(lines)
 
@@ -471,21 +472,26 @@ class Reading:
         refusals: list[tuple[int, bytes, str]] = []
         if self._sifts and self.policy.records:
             taking = replace(self, format=replace(self.format, refuse=lambda *refusal: refusals.append(refusal)))
+            columns: tuple[str, ...] | None = None
             for piece in taking._found(contents, split):  # noqa: SLF001 - the same, with a place for what is refused
-                yield from self._refused(split, refusals)
+                columns = piece.columns if isinstance(piece, _Piece) else columns
+                yield from self._refused(split, refusals, columns)
                 yield piece
-            yield from self._refused(split, refusals)
+            yield from self._refused(split, refusals, columns)
         else:
             yield from self._found(contents, split)
 
-    def _refused(self, split: Split, refusals: list[tuple[int, bytes, str]]) -> Iterator[pa.RecordBatch]:
+    def _refused(
+        self, split: Split, refusals: list[tuple[int, bytes, str]], columns: tuple[str, ...] | None
+    ) -> Iterator[pa.RecordBatch]:
         """Yield lines about what was refused, and forget it."""
         if refusals:
             offsets, records, reasons = zip(*refusals, strict=True)
             held = [_without_end(record, self.format.line_sep) for record in records]
             refusals.clear()
             path, version = self.full_path(split.file), split.file.modified_ns
-            yield about_records(path, np.array(offsets), pa.array(held, pa.binary()), reasons, modified_ns=version)
+            data = pa.array(held, pa.binary())
+            yield about_records(path, np.array(offsets), data, reasons, modified_ns=version, columns=columns)
 
     def _found(self, contents: _Contents, split: Split) -> Iterator[_Piece | pa.RecordBatch]:
         form, fmt = self._in_records, self.format
@@ -527,7 +533,8 @@ class Reading:
             records = pa.array([data[bounds[place] : ends[place]] for place, _ in bad], pa.binary())
             reasons = [f"expected {self.format.encoding}"] * len(bad)
             offsets = offset + starts[[place for place, _ in bad]]
-            yield about_records(self.full_path(file), offsets, records, reasons, modified_ns=file.modified_ns)
+            path, version = self.full_path(file), file.modified_ns
+            yield about_records(path, offsets, records, reasons, modified_ns=version, columns=columns)
 
     # -- what cannot be read as a whole ----------------------------------------------------------------------------
 

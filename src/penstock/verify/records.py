@@ -29,7 +29,7 @@ from penstock.formats.codecs import decompressed
 from penstock.formats.families import RecordFormat, TableFormat
 from penstock.formats.registry import record_format, table_format
 from penstock.formats.trial import as_text, refused, text_schema
-from penstock.ingestion.mended import Key, Mended
+from penstock.ingestion.mended import Key, Mended, header_of
 from penstock.sink.ledger import Destination, is_aside
 from penstock.sink.parts import ARROW, BYTES
 from penstock.source.read import EXPANDED_BYTES_MAX, EXPANSION_MAX
@@ -164,13 +164,15 @@ class Feed:
 
     def _taken_in(self, storage: Storage, piece: Piece) -> Records:
         records: dict[Key, bytes] = {}
+        headers: dict[tuple[bytes, int], tuple[str, ...]] = {}
         with piece.opened(storage) as (file, start, end):
             for about in lines_of(_chunks(file.read, start, end)):
                 lines_in = about.filter(pc.equal(about.column("code"), RETRIED))
                 for line, record in zip(lines_in.to_pylist(), record_bytes(lines_in).to_pylist(), strict=True):
                     records[Key(path_of(line), line["modified_ns"], line["offset"])] = record
+                    headers |= header_of(line)
         if records:
-            for rows in Mended(self.stage, records).rows():
+            for rows in Mended(self.stage, records, headers).rows():
                 yield from ((bucket, self._compared(placed)) for bucket, placed in self._placed(rows))
 
     def single(self, splits: Iterable[Split]) -> Iterator[Unit]:

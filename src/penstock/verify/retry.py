@@ -21,7 +21,7 @@ from penstock import arguments, unique
 from penstock.errors import DamagedState, OptionError, UsageError
 from penstock.formats.account import Account
 from penstock.formats.aside import RECORD, RETRIED, Aside, path_of, record_bytes
-from penstock.ingestion.mended import Key, Mended
+from penstock.ingestion.mended import Key, Mended, header_of
 from penstock.ingestion.stage import Stage, named
 from penstock.query.batch import Batch
 from penstock.storage import locate
@@ -85,6 +85,7 @@ def retry(
 class _Retry:
     def __init__(self, sink: Sink, transform: str | None, keys: Keys | None) -> None:
         self._sink, self._keys = sink, keys
+        self._headers: dict[tuple[bytes, int], tuple[str, ...]] = {}
         noted = sink.stage
         if noted is None:
             raise AssertionError
@@ -118,7 +119,7 @@ class _Retry:
         keys = list(wanted)
         for at in range(0, len(keys), _CHUNK_RECORDS):
             chunk = {key: wanted[key] for key in keys[at : at + _CHUNK_RECORDS]}
-            bad = Mended(self._stage, chunk).bad()
+            bad = Mended(self._stage, chunk, self._headers).bad()
             reasons.update(dict.fromkeys(bad.values()))
             good = {key: record for key, record in chunk.items() if key not in bad}
             left += len(bad)
@@ -134,7 +135,8 @@ class _Retry:
         batch = Batch(QUERY, head.last_batch(QUERY) + 1, final=True)
         begun = sink.begin(f"retry:{unique.token()}", batch)
         pending = self._pending()  # as of the record that the batch begins from: another one, and it is not committed
-        mended = Mended(self._stage, {key: record for key, record in records.items() if key in pending})
+        still = {key: record for key, record in records.items() if key in pending}
+        mended = Mended(self._stage, still, self._headers)
         account, aside = Account(), Aside()
 
         def given() -> Iterator[pa.RecordBatch]:
@@ -153,6 +155,7 @@ class _Retry:
             held = record_bytes(lines).to_pylist()
             for line, record in zip(lines.to_pylist(), held, strict=True):
                 key = Key(path_of(line), line["modified_ns"] or 0, line["offset"])
+                self._headers |= header_of(line)
                 if line["code"] == RECORD:
                     pending[key] = record or b""
                 elif line["code"] == RETRIED:
