@@ -140,7 +140,7 @@ def test_a_run_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.spark
 @pytest.mark.slow
-@pytest.mark.xdist_group("command")
+@pytest.mark.xdist_group("programs")
 @pytest.mark.timeout(300)
 def test_the_demo(penstock: Callable[..., Said], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Killed twice and resumed, with a reader watching, the output holds every line once; smaller here, otherwise as is."""

@@ -1,7 +1,8 @@
 """Every link, command, Python block and JSON block of the documents is tried.
 
 `/data` in a block stands for a directory that each document gets anew, with some input in it. Shell blocks of a document run
-one after the other, as a reader would run them; so do its Python blocks, which are one program.
+one after the other, as a reader would run them; so do its Python blocks, which are one program. A plain command of `penstock` runs in an
+interpreter whose JVM is warm, which takes a tenth of the time.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 
 SHELL = ("sh", "bash", "console")
 DOCUMENTS = documents()
+_SHELLS = re.compile(r"[|&;<>$`*?~]")  # what a shell would do something about
 
 # Commands that are not run, each with the reason; all others are.
 NOT_RUN = {
@@ -43,7 +46,7 @@ def uses_spark(path: Path) -> bool:
 
 def parameters(paths: list[Path], *, spark: bool | None = None) -> list[object]:
     """Return documents as parameters; `spark` marks all or none of them, `None` those whose Python blocks need it."""
-    marks = [pytest.mark.spark, pytest.mark.xdist_group("docs"), pytest.mark.timeout(600)]
+    marks = [pytest.mark.spark, pytest.mark.xdist_group("programs"), pytest.mark.timeout(600)]
     needs = {path: uses_spark(path) if spark is None else spark for path in paths}
     return [pytest.param(path, id=name(path), marks=marks if needs[path] else []) for path in paths]
 
@@ -133,27 +136,28 @@ def masked(line: str) -> str:
     return " ".join(line.split())
 
 
-@pytest.mark.parametrize("path", parameters([path for path in DOCUMENTS if blocks(path, *SHELL)], spark=True))
-def test_commands_run(path: Path, data: Path, environment: dict[str, str]) -> None:
-    """Every command runs as it is written and succeeds, and prints the lines that a console block shows."""
+def in_a_shell(command: str, place: Path, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    """Run a command of more than one program, or with variables of its own, as a shell does."""
     shell = shutil.which("bash")
     assert shell is not None
+    return subprocess.run(
+        [shell, "-c", command], env=environment, cwd=place, capture_output=True, text=True, timeout=300, check=False
+    )
+
+
+@pytest.mark.parametrize("path", parameters([path for path in DOCUMENTS if blocks(path, *SHELL)], spark=True))
+def test_commands_run(path: Path, data: Path, environment: dict[str, str], python: Interpreter) -> None:
+    """Every command runs as it is written and succeeds, and prints the lines that a console block shows."""
     for block in blocks(path, *SHELL):
         for command in commands(block):
             if command.text in NOT_RUN:
                 continue
             where = f"{name(path)}:{command.line}: {command.text}"
             text = command.text.replace("/data/", f"{data}/")
-            place = REPOSITORY if text.startswith("make") else data
-            done = subprocess.run(
-                [shell, "-c", text],
-                env=environment,
-                cwd=place,
-                capture_output=True,
-                text=True,
-                timeout=300,
-                check=False,
-            )
+            if text.startswith("penstock ") and not _SHELLS.search(text):
+                done = python.penstock(*shlex.split(text)[1:], cwd=data)
+            else:
+                done = in_a_shell(text, REPOSITORY if text.startswith("make") else data, environment)
             assert done.returncode == 0, f"{where}\n{done.stdout}\n{done.stderr[-2000:]}"
             said = {masked(line) for line in done.stdout.replace(f"{data}/", "/data/").splitlines()}
             unsaid = [line for line in command.output if masked(line) not in said]

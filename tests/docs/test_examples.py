@@ -31,7 +31,7 @@ SAYS = {
 
 
 @pytest.mark.spark
-@pytest.mark.xdist_group("docs")
+@pytest.mark.xdist_group("programs")
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
 def test_example_runs(path: Path, python: Interpreter) -> None:

@@ -58,6 +58,26 @@ for request in requests:
     print(status if isinstance(status, int) else int(status is not None), file=answers)
 """
 
+# Modules that a command has taken from its directory are forgotten: the next one may have others of that name.
+_COMMAND = """
+import os, sys
+from penstock.cli import main
+
+before, path, known = os.getcwd(), list(sys.path), set(sys.modules)
+os.chdir(sys.argv[1])
+sys.argv = ["penstock", *sys.argv[2:]]
+os.environ["COLUMNS"] = "160"
+try:
+    main()
+finally:
+    here = os.getcwd() + os.sep
+    os.chdir(before)
+    sys.path[:] = path
+    for name in sys.modules.keys() - known:
+        if (getattr(sys.modules[name], "__file__", None) or "").startswith(here):
+            del sys.modules[name]
+"""
+
 
 class Interpreter:
     """A process that runs one program after the other, all in one directory, which is empty at first."""
@@ -68,6 +88,13 @@ class Interpreter:
         self._room = room
         self._number = count()
         self.directory = room / "in"
+
+    def penstock(self, *arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+        """Run the command `penstock` in a directory: where its own process is not what is tested.
+
+        What Spark and its workers print is not seen, and they do not import from `cwd`: they are of the program that started the JVM.
+        """
+        return self.run(_COMMAND, str(cwd), *arguments)
 
     def run(self, program: Path | str, *arguments: str, timeout: float = 110) -> subprocess.CompletedProcess[str]:
         """Run a file, or code; return how it ended. One that takes too long is killed, and the interpreter with it."""
