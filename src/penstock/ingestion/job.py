@@ -473,7 +473,7 @@ class _Job:
         if head.last_batch(query) >= number or self._runs(query, head.owner):
             return
         reading = Stage.of(self._stage).reading
-        changed = sum(not reading.is_as_planned(split) for split in self._splits(self._offset(number)))
+        changed = sum(not reading.is_as_planned(split) for split in self._splits(_offset(self._checkpoint, number)))
         if changed:
             _log.warning(
                 "batch %d was never committed and %d of its files changed; it is planned anew", number, changed
@@ -521,7 +521,7 @@ class _Job:
     def state(self, *, waiting: bool = False) -> Ingested:
         """Return how far it is, from the checkpoint and the ledger."""
         batch = max(self._checkpoint.numbers("commits"), default=-1)
-        offset = self._offset(batch) if batch >= 0 else {}
+        offset = _offset(self._checkpoint, batch) if batch >= 0 else {}
         files, size = offset.get("read", (0, 0))
         left_files, left_size = offset.get("left", (0, 0))
         name = self._checkpoint.query_id()
@@ -564,16 +564,15 @@ class _Job:
             self._waiting = True
         return self._waiting
 
-    def _offset(self, number: int) -> dict[str, Any]:
-        """Return the end offset of a batch."""
-        offsets = self._checkpoint.offsets(number)
-        if len(offsets) != 1 or offsets[0] is None:
-            place = f"{self._checkpoint.location}/offsets/{number}"
-            msg = (
-                f"{place!r} is damaged or missing: it has no offset of this source; restore the checkpoint from a copy"
-            )
-            raise DamagedState(msg)
-        return offsets[0]
+
+def _offset(checkpoint: Checkpoint, number: int) -> dict[str, Any]:
+    """Return the end offset of a batch."""
+    offsets = checkpoint.offsets(number)
+    if len(offsets) != 1 or offsets[0] is None:
+        place = f"{checkpoint.location}/offsets/{number}"
+        msg = f"{place!r} is damaged or missing: it has no offset of this source; restore the checkpoint from a copy"
+        raise DamagedState(msg)
+    return offsets[0]
 
 
 def _given(table: tuple[Option, ...], options: Mapping[str, Any], path: str, side: str) -> dict[str, str]:

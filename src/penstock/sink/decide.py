@@ -92,17 +92,7 @@ def decide(
 
     Raises `CommitError` if rows would be lost or doubled by it.
     """
-    first = results[0]
-    common: dict[str, Any] = {
-        "owner": head.owner if owner is None else owner,
-        "epoch": first.epoch,
-        "write": first.write,
-        "time_ns": first.time_ns,
-        "batches": head.batches | ({batch.query: (batch.number, batch.fingerprint)} if batch else {}),
-        "total_rows": head.total_rows + sum(result.rows for result in results),
-        "account": head.account.followed_by(reduce(Account.beside, (result.account for result in results))),
-        "aside": reduce(Tally.plus, (result.aside for result in results), head.aside),
-    }
+    common = _summed(head, batch, results) | {"owner": head.owner if owner is None else owner}
     known = head.lengths if lengths is None else lengths
     growths, lengths = _growths(head, results, rules, known) if _grows(batch, rules) else ((), head.lengths)
     left = _parted(head, batch, results, rules).left
@@ -113,6 +103,25 @@ def decide(
     common["aside"] = common["aside"].finished([file.bytes for file in files if file.is_aside])
     numbering = {"floor": floor, "sequences": sequences, "ratio": _ratio(head.ratio, closed)}
     return successor(head, open=tuple(left), finished=files, grown=growths, lengths=lengths, **numbering, **common)
+
+
+def _summed(head: State, batch: Batch | None, results: Sequence[TaskResult]) -> dict[str, Any]:
+    """Return what of the record is as the driver's own result has it, or the sum of all results."""
+    first = results[0]
+    return {
+        "epoch": first.epoch,
+        "write": first.write,
+        "time_ns": first.time_ns,
+        "batches": head.batches | ({batch.query: (batch.number, batch.fingerprint)} if batch else {}),
+        "total_rows": head.total_rows + sum(result.rows for result in results),
+        "account": head.account.followed_by(reduce(Account.beside, (result.account for result in results))),
+        "aside": reduce(Tally.plus, (result.aside for result in results), head.aside),
+    }
+
+
+def parts_named(head: State, name: str, rules: Rules) -> tuple[OpenPart, ...]:
+    """Return the open parts that somebody calls so: by the file they would be now, or by their bucket (`.`: the one without)."""
+    return tuple(part for part in head.open if name in {part.bucket or ".", name_now(head, part, rules)})
 
 
 def name_now(head: State, part: OpenPart, rules: Rules) -> str:
@@ -192,24 +201,26 @@ def _parted(head: State, batch: Batch | None, results: Sequence[TaskResult], rul
     """Tell the parts that end, by their batch, kind or age, from those that stay open."""
     first = results[0]
     consumed = {(*place, result.writer) for result in results for place in result.consumed}
-    grows = _grows(batch, rules)
-    reported = [part for result in results for part in result.open if part.is_aside or not grows]
+    reported = _kept_open(batch, results, rules)
     continued = {part.key for part in reported}  # one of the record beside them is of another kind, or its time is up
-    parted = _Parted([], [])
-    seen = _seen(head, results, rules)
+    seen, parted = _seen(head, results, rules), _Parted([], [])
+
+    def ends(part: OpenPart) -> bool:
+        return _ends_now(part, batch, first, rules) or seen.ends(part.bucket, rules.announced)
+
     for part in head.open:
         if part.key not in consumed:
-            ends = (
-                part.key in continued
-                or rules.limits.expired(part, first.time_ns)
-                or _ends_now(part, batch, first, rules)
-                or seen.ends(part.bucket, rules.announced)
-            )
-            parted.add(part, ends=ends)
+            is_over = part.key in continued or rules.limits.expired(part, first.time_ns)
+            parted.add(part, ends=is_over or ends(part))
     for part in reported:
-        ends = _ends_now(part, batch, first, rules) or seen.ends(part.bucket, rules.announced)
-        parted.add(part, ends=ends)
+        parted.add(part, ends=ends(part))
     return parted
+
+
+def _kept_open(batch: Batch | None, results: Sequence[TaskResult], rules: Rules) -> list[OpenPart]:
+    """Return the parts that the tasks leave open, without those that growing files gain."""
+    grows = _grows(batch, rules)
+    return [part for result in results for part in result.open if part.is_aside or not grows]
 
 
 def _seen(head: State, results: Sequence[TaskResult], rules: Rules) -> Ready:

@@ -31,13 +31,14 @@ import xxhash
 
 from penstock.errors import DamagedState, NotThere
 from penstock.query.records import checked, signed
+from penstock.sink.batch import DRIVER
 from penstock.sink.ledger import LengthTable, check_relative
+from penstock.sink.staging import Staging
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from penstock.sink.ledger import State
-    from penstock.sink.staging import Staging
     from penstock.storage import Storage
 
 IN_RECORD = 256
@@ -60,13 +61,17 @@ class LengthTables:
         """Return the same to look paths up in, without a copy."""
         return ChainMap(state.lengths, *reversed(self._tables(state.tables)))  # type: ignore[arg-type]  # - nobody writes to it
 
-    @staticmethod
-    def too_many(state: State) -> bool:
-        """Tell whether the state has more lengths than a record should hold."""
-        return len(state.lengths) > IN_RECORD
+    def kept_short(self, state: State, batch: int) -> State:
+        """Return the state, with its lengths in a table if a record should not hold so many; that is staged and durable."""
+        if len(state.lengths) <= IN_RECORD:
+            return state
+        staging = Staging(self._storage, self._staging, base=state.n - 1, batch=batch, writer=DRIVER)
+        try:
+            return self._in_table(state, staging)
+        finally:
+            staging.finish()
 
-    def in_record(self, state: State, staging: Staging) -> State:
-        """Return the state with its lengths in a table, which is staged and durable."""
+    def _in_table(self, state: State, staging: Staging) -> State:
         merged, tables = state.lengths, list(state.tables)
         while tables and tables[-1].files < 2 * len(merged):
             merged = {**self._table(tables.pop()), **merged}

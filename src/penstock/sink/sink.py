@@ -57,7 +57,7 @@ from penstock.query.order import Last, Nouns, Standing, place
 from penstock.sink.batch import DRIVER, Begun, Committed, TaskResult
 from penstock.sink.cipher import Cipher, check_none_clear
 from penstock.sink.committer import Committer
-from penstock.sink.decide import Rules, decide, due, groups, name_now, successor
+from penstock.sink.decide import Rules, decide, due, groups, parts_named, successor
 from penstock.sink.existing import STAGE, NotedStage, is_noted, note_options, noted
 from penstock.sink.layout import Layout
 from penstock.sink.ledger import STATE_DIRECTORY, Destination, Kind, Ledger, aside_bucket
@@ -272,15 +272,8 @@ class Sink:
             encode=encode,
             aside=aside,
             times=self.layout.time_buckets(schema),
-            check_name=partial(self._check_name, origin, kind),
+            check_name=partial(_check_name, self.rules, origin, kind),
         )
-
-    def _check_name(self, origin: Origin, kind: Kind, place: Destination) -> None:
-        """Raise `TemplateError` if columns make a name that no file can have, whatever its number: before anything is committed."""
-        if not place.name:
-            return
-        opener = {"writer": origin.writer, "batch": origin.batch, "host": origin.host, "pid": origin.pid}
-        self.rules.path(place, kind, seq=_NUMBER_MAX, attempt=origin.attempt, time=origin.time_ns, **opener)
 
     @staticmethod
     def _feed(task: TaskWriter, some: pa.RecordBatch | bytes) -> int:
@@ -354,17 +347,7 @@ class Sink:
             if growth.path not in lengths and entry_at(self.storage, f"{self.root}/{growth.path}"):
                 msg = f"{growth.path!r} in {self.root!r} is not of this sink and cannot grow; move it away, or set another fileName"
                 raise PublishConflict(msg)
-        return self._with_tables(state, number)
-
-    def _with_tables(self, state: State, batch: int) -> State:
-        """Return the record with the lengths that it should not hold itself staged beside it."""
-        if not self.lengths.too_many(state):
-            return state
-        staging = Staging(self.storage, self.staging, base=state.n - 1, batch=batch, writer=DRIVER)
-        try:
-            return self.lengths.in_record(state, staging)
-        finally:
-            staging.finish()
+        return self.lengths.kept_short(state, number)
 
     def _assembled(
         self, head: State, parts: list[OpenPart], first: TaskResult, batch: int, *, as_text: bool
@@ -422,7 +405,7 @@ class Sink:
         """Publish everything that is committed and still open. `owner`: only if the sink is still this driver's.
 
         `as_text`: columns that the files cannot hold, which an earlier version took, as JSON text; else `Unwritable`.
-        `only`: the open parts of this name alone, see `parts_named`; the others stay open.
+        `only`: the open parts of this name alone, see `decide.parts_named`; the others stay open.
 
         Without `owner` parts that are open are taken from whoever has the sink: a driver that still runs ends with
         `Fenced`. `None`: there was nothing, and nothing has changed.
@@ -432,17 +415,12 @@ class Sink:
         if owner is not None:
             self.committer.check(head, Claim(owner))
         published = self.committer.publish_owed(head, look)
-        ends = head.open if only is None else self.parts_named(only, head)
+        ends = head.open if only is None else parts_named(head, only, self.rules)
         if ends:
             step = self._step(head, head.epoch + 1, final=only is None)
             step = replace(step, ends=frozenset(part.key for part in ends))
             return self._closed(head, step, owner or f"finish:{unique.token()}", as_text=as_text)
         return Committed(-1, files=head.finished) if published else None
-
-    def parts_named(self, name: str, head: State | None = None) -> tuple[OpenPart, ...]:
-        """Return the open parts that a name means: the bucket that they are in, or the path that one would have if it ended now."""
-        head = head or self.ledger.head()
-        return tuple(part for part in head.open if name in {part.bucket or ".", name_now(head, part, self.rules)})
 
     def _closed(self, head: State, step: TaskResult, owner: str, *, as_text: bool = False) -> Committed:
         """Decide, put and publish what is due without a batch."""
@@ -475,6 +453,14 @@ def _aside_parts(sink_id: str, recipients: tuple[str, ...]) -> AsideParts:
     extension = file_extension(LINES_WRITTEN) + (EXTENSION if recipients else "")
     kind = Kind(LINES_WRITTEN.name, LINES_WRITTEN.compression, extension, "", recipients=recipients)
     return AsideParts(Destination(aside_bucket(sink_id)), kind, encoder(LINES_WRITTEN))
+
+
+def _check_name(rules: Rules, origin: Origin, kind: Kind, place: Destination) -> None:
+    """Raise `TemplateError` if columns make a name that no file can have, whatever its number: before anything is committed."""
+    if not place.name:
+        return
+    opener = {"writer": origin.writer, "batch": origin.batch, "host": origin.host, "pid": origin.pid}
+    rules.path(place, kind, seq=_NUMBER_MAX, attempt=origin.attempt, time=origin.time_ns, **opener)
 
 
 def _stamped(task: TaskWriter, batch: int, time_ns: int, lines: pa.RecordBatch) -> None:
