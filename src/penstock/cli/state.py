@@ -17,7 +17,7 @@ from penstock.clock import SECOND_NS
 from penstock.errors import OptionError
 from penstock.ingestion.late import told
 from penstock.sink.adopt import UNKNOWN_ROWS
-from penstock.sink.decide import name_now
+from penstock.sink.decide import name_now, parts_named
 from penstock.sink.ledger import aside_bucket
 from penstock.storage import TEMPORARY, locate
 from penstock.units import format_duration, format_size
@@ -92,7 +92,7 @@ def finish(dst: str, sink_id: str | None, part: str | None = None, *, as_text: b
 
 def _having(part: str, sinks: list[Sink], root: str) -> list[Sink]:
     """Return the sinks that have open parts of this name; `OptionError` if there is none."""
-    having = [sink for sink in sinks if sink.parts_named(part)]
+    having = [sink for sink in sinks if parts_named(sink.ledger.head(), part, sink.rules)]
     if not having:
         heads = ((sink, sink.ledger.head()) for sink in sinks)
         names = [name_now(head, opened, sink.rules) for sink, head in heads for opened in head.open]

@@ -102,7 +102,7 @@ def decide(
         _check_rows(head, results, sum(growth.rows for growth in growths) + _rows(head.open))
         return successor(head, grown=growths, lengths=lengths, **common)
     left = _parted(head, batch, results, rules).left
-    common["ready"] = _seen(head, results, rules).settled((part.bucket for part in left), rules.announced)
+    common["ready"] = _settled(head, results, left, rules)
     closed = [part for result in results for part in result.closed]
     _check_rows(head, results, _rows(left) + _rows(closed))
     files, floor, sequences = _named(head, closed, left, rules, taken)
@@ -115,6 +115,11 @@ def decide(
 def name_now(head: State, part: OpenPart, rules: Rules) -> str:
     """Return where the file of an open part would lie, below the output, if it ended now, unless somebody takes the name."""
     return _path(part, head.sequence(part.writer), rules)
+
+
+def parts_named(head: State, name: str, rules: Rules) -> tuple[OpenPart, ...]:
+    """Return the open parts that a name means: the bucket that they are in, `.` of none, or the path that one would have now."""
+    return tuple(part for part in head.open if name in {part.bucket or ".", name_now(head, part, rules)})
 
 
 def successor(head: State, **changes: Any) -> State:  # noqa: ANN401 - fields of State
@@ -199,17 +204,16 @@ def _parted(head: State, batch: Batch | None, results: Sequence[TaskResult], rul
     seen = _seen(head, results, rules)
     for part in head.open:
         if part.key not in consumed:
-            ends = (
-                part.key in continued
-                or rules.limits.expired(part, first.time_ns)
-                or _ends_now(part, batch, first, rules)
-                or seen.ends(part.bucket, rules.announced)
-            )
-            parted.add(part, ends=ends)
+            ends = part.key in continued or rules.limits.expired(part, first.time_ns)
+            parted.add(part, ends=ends or _ends_now(part, batch, first, rules, seen))
     for part in reported:
-        ends = _ends_now(part, batch, first, rules) or seen.ends(part.bucket, rules.announced)
-        parted.add(part, ends=ends)
+        parted.add(part, ends=_ends_now(part, batch, first, rules, seen))
     return parted
+
+
+def _settled(head: State, results: Sequence[TaskResult], left: Iterable[OpenPart], rules: Rules) -> Ready:
+    """Return what is to be said of buckets of time where these parts stay open."""
+    return _seen(head, results, rules).settled((part.bucket for part in left), rules.announced)
 
 
 def _seen(head: State, results: Sequence[TaskResult], rules: Rules) -> Ready:
@@ -222,13 +226,11 @@ def _grows(batch: Batch | None, rules: Rules) -> bool:
     return rules.growing and batch is not None
 
 
-def _ends_now(part: OpenPart, batch: Batch | None, first: TaskResult, rules: Rules) -> bool:
+def _ends_now(part: OpenPart, batch: Batch | None, first: TaskResult, rules: Rules, seen: Ready) -> bool:
     """Tell whether a part ends with this batch, whatever its age."""
-    return (
-        first.final
-        or part.key in first.ends
-        or (batch is not None and rules.limits.ends_with(part.first_batch, batch.number))
-    )
+    if first.final or part.key in first.ends or seen.ends(part.bucket, rules.announced):
+        return True
+    return batch is not None and rules.limits.ends_with(part.first_batch, batch.number)
 
 
 def _growths(head: State, results: Sequence[TaskResult], rules: Rules) -> tuple[tuple[Growth, ...], dict[str, int]]:

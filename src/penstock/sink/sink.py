@@ -55,7 +55,7 @@ from penstock.query.fence import Claim
 from penstock.query.order import Last, Nouns, Standing, place
 from penstock.sink.batch import DRIVER, Begun, Committed, TaskResult
 from penstock.sink.committer import Committer
-from penstock.sink.decide import Rules, decide, due, groups, name_now, successor
+from penstock.sink.decide import Rules, decide, due, groups, parts_named, successor
 from penstock.sink.existing import STAGE, NotedStage, note_options, noted
 from penstock.sink.layout import Layout
 from penstock.sink.ledger import STATE_DIRECTORY, Kind, Ledger, aside_bucket
@@ -380,7 +380,7 @@ class Sink:
         """Publish everything that is committed and still open. `owner`: only if the sink is still this driver's.
 
         `as_text`: columns that the files cannot hold, which an earlier version took, as JSON text; else `Unwritable`.
-        `only`: the open parts of this name alone, see `parts_named`; the others stay open.
+        `only`: the open parts of this name alone, see `decide.parts_named`; the others stay open.
 
         Without `owner` parts that are open are taken from whoever has the sink: a driver that still runs ends with
         `Fenced`. `None`: there was nothing, and nothing has changed.
@@ -390,17 +390,12 @@ class Sink:
         if owner is not None:
             self.committer.check(head, Claim(owner))
         published = self.committer.publish_owed(head, look)
-        ends = head.open if only is None else self.parts_named(only, head)
+        ends = head.open if only is None else parts_named(head, only, self.rules)
         if ends:
             step = self._step(head, head.epoch + 1, final=only is None)
             step = replace(step, ends=frozenset(part.key for part in ends))
             return self._closed(head, step, owner or f"finish:{unique.token()}", as_text=as_text)
         return Committed(-1, files=head.finished) if published else None
-
-    def parts_named(self, name: str, head: State | None = None) -> tuple[OpenPart, ...]:
-        """Return the open parts that a name means: the bucket that they are in, or the path that one would have if it ended now."""
-        head = head or self.ledger.head()
-        return tuple(part for part in head.open if name in {part.bucket or ".", name_now(head, part, self.rules)})
 
     def _closed(self, head: State, step: TaskResult, owner: str, *, as_text: bool = False) -> Committed:
         """Decide, put and publish what is due without a batch."""

@@ -26,7 +26,7 @@ from penstock import failpoints
 from penstock.errors import AlreadyThere, CallbackFailed, DamagedState, NotThere
 from penstock.query.records import checked, signed
 from penstock.sink import eventrows
-from penstock.sink.events import EventLog, Position
+from penstock.sink.events import EventLog, EventPosition
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -60,7 +60,7 @@ class Telling:
 
     def tell(self) -> None:
         """Tell what was published and not told yet. `CallbackFailed`, `EventsLost`."""
-        at, log = self._told() or Position(), self._log()
+        at, log = self._told() or EventPosition(), self._log()
         while events := log.after(at, _CALL_EVENTS):
             shown = [event for event in events if event.is_shown]
             if shown:
@@ -91,7 +91,7 @@ class Telling:
             return []
         return sorted(int(match[1]) for name in names if (match := _NOTE.fullmatch(name)))
 
-    def _told(self) -> Position | None:
+    def _told(self) -> EventPosition | None:
         """Return how far it was told; `None` if it never was."""
         notes = self._notes()
         if not notes:
@@ -101,9 +101,9 @@ class Telling:
         if (record.get("sink"), record.get("number")) != (self._sink.sink_id, notes[-1]) or "mark" not in record:
             msg = f"{path!r} is no note of how far onPublish was told: it was moved here; restore it from a copy"
             raise DamagedState(msg)
-        return Position(notes[-1], str(record["mark"]))
+        return EventPosition(notes[-1], str(record["mark"]))
 
-    def _note(self, at: Position) -> None:
+    def _note(self, at: EventPosition) -> None:
         record = {"sink": self._sink.sink_id, "number": at.number, "mark": at.mark}
         with suppress(AlreadyThere):  # a driver that stood still has told the same
             self._sink.storage.put_if_absent(self._path(at.number), signed(record))
