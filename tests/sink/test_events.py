@@ -135,6 +135,19 @@ def test_event_waits_until_its_file_is_visible(output: Output) -> None:
     assert reader.paths == history(sink)
 
 
+def test_note_that_a_power_cut_took(output: Output) -> None:
+    """The note that the last record is published is gone, its record is not: the reader waits, and goes on when there is more."""
+    sink = each_file(output)
+    output.batch(sink, 0, {0: ["a"]}, mark="0")
+    reader = Reader(sink)
+    reader.read()
+    (output.root / f"_penstock/s/ledger/{sink.ledger.head().n:012d}.published").unlink()
+    assert reader.read(restarted=True) == []
+    output.batch(sink, 1, {0: ["b"]}, owner="d2", mark="1")
+    assert len(reader.read(restarted=True)) == 1
+    assert reader.paths == history(sink)
+
+
 def test_work_is_what_is_new(output: Output, folds_of_four: None) -> None:
     """Whatever the history: to see that nothing is new is one listing and one record, and what is new is read once."""
     sink = each_file(output)

@@ -28,6 +28,9 @@ The failures, and the rule that kills each:
    reader that is past it goes on.
 8. *Fold of an earlier version.* It does not say how many events come before it. Rule: they are counted down from the first record
    behind the folds, whose totals say it. Which record an event is of is not known then, and nothing is guessed.
+9. *A note that a power cut took.* Record 9 is published and so noted, a reader is given its events, and the power fails. The record and its
+   files are there, the note, which is never synced, is not: fewer events count than were given. Rule: what was given is looked for among
+   all that is decided; it is there, and nothing is new until a driver has noted again what it finds published.
 
 Work: to find a number takes the logarithm of the history in reads, remembered while the reader lives; then what is new is read,
 once. When nothing is new that is one listing and one record.
@@ -188,9 +191,10 @@ class EventLog:
 
     def _after(self, start: EventPosition, limit: int | None, until: int | None) -> list[Event]:
         view = self._view()
-        if start.number > view.visible:
+        decided = view.head.events_before + view.head.events
+        if start.number > decided:
             msg = (
-                f"{start.number} events of {self._place} were given, and it has {view.visible}: it was emptied, or put back from an older "
+                f"{start.number} events of {self._place} were given, and it has {decided}: it was emptied, or put back from an older "
                 f"copy; {_REMEDY}"
             )
             raise EventsLost(msg)
