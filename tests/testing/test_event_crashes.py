@@ -92,7 +92,7 @@ class EventsProgram(SinkProgram):
             new = log_on(disk.storage()).after(EventPosition(len(before), before[-1] if before else ""))
             self.memory = Reached(self.memory, before + tuple(event.behind.mark for event in new))
 
-        super().run(Watched(disk, look), rest)  # type: ignore[arg-type]  # it passes the rest on
+        super().run(Watched(disk, look), rest)
         look()
 
     def __setattr__(self, name: str, value: Any) -> None:
