@@ -12,7 +12,7 @@ import pytest
 
 from penstock.clock import SECOND_NS
 from penstock.errors import PenstockError
-from penstock.options import DATABASE, LOG, SINK, SOURCE, Option
+from penstock.options import DATABASE, LOG, PUBLISHED, SINK, SOURCE, Option
 from penstock.options.elsewhere import KNOWN_ELSEWHERE
 from penstock.sink.buckets import BucketTemplate
 from penstock.sink.names import FIELDS, NameTemplate
@@ -50,13 +50,13 @@ def default(option: Option) -> str:
 
 def test_options_are_the_tables_of_the_code() -> None:
     """The page has every option of sources, sinks and log, in order, with its default, and no other."""
-    expected = [(f"`{option.name}`", default(option)) for option in (*SOURCE, *SINK, *LOG, *DATABASE)]
+    expected = [(f"`{option.name}`", default(option)) for option in (*SOURCE, *SINK, *LOG, *DATABASE, *PUBLISHED)]
     assert [(row[0], row[1]) for row in OPTIONS] == expected
 
 
 def test_examples_of_options_are_good_values() -> None:
     """Every example of an option is a value that it accepts; only an internal option has none."""
-    for option, row in zip((*SOURCE, *SINK, *LOG, *DATABASE), OPTIONS, strict=True):
+    for option, row in zip((*SOURCE, *SINK, *LOG, *DATABASE, *PUBLISHED), OPTIONS, strict=True):
         example = code(row[2])
         assert example or row[3].startswith("Internal"), option.name
         if example:

@@ -12,7 +12,7 @@ from penstock import failpoints
 from penstock.errors import DamagedState, EventsLost, OptionError
 from penstock.query.records import checked, signed
 from penstock.sink import ledger
-from penstock.sink.events import EventLog, Position
+from penstock.sink.events import EventLog, EventPosition
 from penstock.sink.sink import Sink
 from tests.support.counting import CountingStorage
 from tests.support.follows import follows
@@ -38,9 +38,9 @@ def events_of(sink: Sink) -> EventLog:
 class Reader:
     """One reader: what it was given, over any restarts."""
 
-    def __init__(self, sink: Sink, start: Position | None = None) -> None:
+    def __init__(self, sink: Sink, start: EventPosition | None = None) -> None:
         self.sink = sink
-        self.at = start or Position()
+        self.at = start or EventPosition()
         self.paths: list[str] = []
         self._log = events_of(sink)
 
@@ -95,9 +95,9 @@ def test_what_lies_between_two_positions_does_not_change_when_it_is_folded(outpu
     """A batch that is read again after its records were folded has the same events, with record and time."""
     sink = each_file(output)
     run(output, sink, range(4), files=2)
-    before = events_of(sink).after(Position())
+    before = events_of(sink).after(EventPosition())
     run(output, sink, range(4, 20))
-    again = events_of(sink).after(Position(), len(before))
+    again = events_of(sink).after(EventPosition(), len(before))
     assert again == before
     assert sink.ledger.look().folded > (before[-1].record or 0) > 0
 
@@ -135,6 +135,19 @@ def test_event_waits_until_its_file_is_visible(output: Output) -> None:
     assert reader.paths == history(sink)
 
 
+def test_note_that_a_power_cut_took(output: Output) -> None:
+    """The note that the last record is published is gone, its record is not: the reader waits, and goes on when there is more."""
+    sink = each_file(output)
+    output.batch(sink, 0, {0: ["a"]}, mark="0")
+    reader = Reader(sink)
+    reader.read()
+    (output.root / f"_penstock/s/ledger/{sink.ledger.head().n:012d}.published").unlink()
+    assert reader.read(restarted=True) == []
+    output.batch(sink, 1, {0: ["b"]}, owner="d2", mark="1")
+    assert len(reader.read(restarted=True)) == 1
+    assert reader.paths == history(sink)
+
+
 def test_work_is_what_is_new(output: Output, folds_of_four: None) -> None:
     """Whatever the history: to see that nothing is new is one listing and one record, and what is new is read once."""
     sink = each_file(output)
@@ -161,8 +174,8 @@ def test_folds_of_an_earlier_version_are_counted_down(output: Output, folds_of_f
     for name in sink.ledger.look().folds:
         as_it_was(output.root / f"_penstock/s/ledger/{name}")
     for start in (0, 1, 7, 20, 30):
-        whole = events_of(sink).after(Position())
-        position = whole[start - 1].behind if start else Position()
+        whole = events_of(sink).after(EventPosition())
+        position = whole[start - 1].behind if start else EventPosition()
         given = events_of(sink).after(position)
         assert [event.path or "" for event in given] == history(sink)[start:]
     assert whole[0].record is None
@@ -240,7 +253,7 @@ def test_begin_at_a_record(output: Output, folds_of_four: None) -> None:
     """A reader may begin at any record, folded or not; one that is unknown is refused with those that there are."""
     sink = each_file(output)
     run(output, sink, range(24), files=2)
-    log, whole = events_of(sink), events_of(sink).after(Position())
+    log, whole = events_of(sink), events_of(sink).after(EventPosition())
     head = sink.ledger.head().n
     for n in range(1, head + 1):
         expected = [event.path or "" for event in whole if (event.record or 0) >= n]
@@ -249,7 +262,7 @@ def test_begin_at_a_record(output: Output, folds_of_four: None) -> None:
     with pytest.raises(OptionError, match=f"whose last one is {head}"):
         log.at_record(head + 2)
     as_it_was(output.root / f"_penstock/s/ledger/{sink.ledger.look().folds[0]}")
-    assert events_of(sink).at_record(1) == Position()
+    assert events_of(sink).at_record(1) == EventPosition()
     with pytest.raises(OptionError, match="expected 1 or 5"):
         events_of(sink).at_record(3)
 
@@ -257,7 +270,7 @@ def test_begin_at_a_record(output: Output, folds_of_four: None) -> None:
 def test_latest_is_what_comes_from_now_on(output: Output) -> None:
     """A reader that begins at the end is given what is published after that."""
     sink = each_file(output)
-    assert events_of(sink).end() == Position()
+    assert events_of(sink).end() == EventPosition()
     run(output, sink, range(3))
     reader = Reader(sink, events_of(sink).end())
     assert reader.read() == []

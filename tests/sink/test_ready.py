@@ -15,7 +15,7 @@ from penstock import failpoints
 from penstock.errors import OptionError, TemplateError
 from penstock.sink import ledger
 from penstock.sink.buckets import BucketTemplate
-from penstock.sink.events import EventLog, Position
+from penstock.sink.events import EventLog, EventPosition
 from penstock.sink.sink import Sink
 from penstock.sink.timebuckets import TimeBuckets
 from tests.support.output import Output
@@ -53,7 +53,7 @@ def run(output: Output, sink: Sink, number: int, *moments: str, final: bool = Fa
 
 def events(sink: Sink) -> list[str]:
     """Return what readers are told, in order: files by their buckets."""
-    given = EventLog(sink.ledger, "s", "it").after(Position())
+    given = EventLog(sink.ledger, "s", "it").after(EventPosition())
     return [f"{event.kind} {event.bucket}" for event in given if event.is_shown]
 
 
@@ -204,12 +204,12 @@ def test_what_was_said_of_buckets_survives_folding(days: Output, monkeypatch: py
     sink = days.sink(**READY | {"rollBatches": "1"})
     for number in range(5):
         run(days, sink, number, f"{number + 10}T10:00", "09T10:00")
-    before = EventLog(sink.ledger, "s", "it").after(Position())
+    before = EventLog(sink.ledger, "s", "it").after(EventPosition())
     assert len(before) > 15
     for number in range(5, 12):
         run(days, sink, number)
     assert sink.ledger.look().folded >= (before[-1].record or 0)
-    assert EventLog(sink.ledger, "s", "it").after(Position(), len(before)) == before
+    assert EventLog(sink.ledger, "s", "it").after(EventPosition(), len(before)) == before
     for at in range(1, len(before)):
         assert EventLog(sink.ledger, "s", "it").at_record(before[at].record or 0).number <= at
 

@@ -28,12 +28,14 @@ class Catalogue:
     def __init__(self) -> None:
         self.calls: list[list[dict[str, Any]]] = []
         self.broken = False
+        self.wanted: object = None
 
-    def register(self, events: list[dict[str, Any]]) -> None:
+    def register(self, events: list[dict[str, Any]]) -> object:
         if self.broken:
             msg = "the catalogue is away"
             raise ConnectionError(msg)
         self.calls.append(events)
+        return self.wanted
 
     @property
     def paths(self) -> list[str]:
@@ -48,7 +50,7 @@ def telling(sink: Sink, catalogue: Catalogue) -> Telling:
 def start(sink: Sink, catalogue: Catalogue) -> None:
     """Begin a batch as a driver does."""
     sink.begin("d1")
-    telling(sink, catalogue).begin()
+    telling(sink, catalogue).begin("d1")
 
 
 def published(output: Output, sink: Sink) -> list[str]:
@@ -64,8 +66,8 @@ def test_each_file_is_told_once_where_nothing_dies(output: Output) -> None:
     assert catalogue.calls == []
     for number in range(1, 4):
         output.batch(sink, number, {0: ["a", "b"]}, mark=str(number))
-        telling(sink, catalogue).tell()
-        telling(sink, catalogue).tell()
+        telling(sink, catalogue).tell("d1")
+        telling(sink, catalogue).tell("d1")
     assert [len(call) for call in catalogue.calls] == [2, 2, 2]
     assert catalogue.paths == published(output, sink)[1:]
     first = catalogue.calls[0][0]
@@ -80,7 +82,7 @@ def test_a_death_behind_the_call_tells_again(output: Output) -> None:
     output.batch(sink, 0, {0: ["a"]}, mark="0")
     failpoints.arm("sink.told=error")
     with pytest.raises(OSError, match="failpoint"):
-        telling(sink, catalogue).tell()
+        telling(sink, catalogue).tell("d1")
     failpoints.arm("")
     start(sink, catalogue)
     assert catalogue.calls[0] == catalogue.calls[1]
@@ -95,7 +97,7 @@ def test_a_function_that_fails_is_told_again_once_it_is_mended(output: Output) -
     start(sink, catalogue)
     output.batch(sink, 0, {0: ["a", "b"]}, mark="0")
     catalogue.broken = True
-    for tell in (telling(sink, catalogue).tell, lambda: start(sink, catalogue)):
+    for tell in (lambda: telling(sink, catalogue).tell("d1"), lambda: start(sink, catalogue)):
         with pytest.raises(
             CallbackFailed, match="failed with ConnectionError: the catalogue is away; told of 2 events"
         ):
@@ -111,11 +113,37 @@ def test_what_others_publish_is_told_by_the_next_start(output: Output) -> None:
     sink, catalogue = output.sink(), Catalogue()
     start(sink, catalogue)
     output.batch(sink, 0, {0: ["a"]}, mark="0")
-    telling(sink, catalogue).tell()
+    telling(sink, catalogue).tell("d1")
     Sink.existing(sink.storage, sink.root, "s").finish()
     assert catalogue.calls == []
     start(sink, catalogue)
     assert catalogue.paths == published(output, sink)
+
+
+@pytest.mark.parametrize("wanted", ["b=x", ["b=x", "b=no"], ["b=x/part-s-0-1.txt"]])
+def test_a_function_has_parts_closed_by_their_names(output: Output, wanted: object) -> None:
+    """It returns a bucket, or a part: that is published by the driver, which goes on, and it is told of that, too."""
+    sink, catalogue = output.sink(bucketBy="b={value}", rollRows="2"), Catalogue()
+    start(sink, catalogue)
+    output.batch(sink, 0, {0: ["x", "y", "z", "z"]}, mark="0")
+    catalogue.wanted = wanted
+    assert telling(sink, catalogue).tell("d1")
+    assert catalogue.paths == [f"{output.root}/{path}" for path in ("b=z/part-s-0-0.txt", "b=x/part-s-0-1.txt")]
+    assert sorted(output.visible()) == ["b=x/part-s-0-1.txt", "b=z/part-s-0-0.txt"]
+    assert not telling(sink, catalogue).tell("d1")
+    output.batch(sink, 1, {0: ["y"]}, mark="1")
+    assert output.lines() == ["x", "y", "y", "z", "z"]
+
+
+@pytest.mark.parametrize("wanted", [None, 3, {"b=y"}, [4], object()])
+def test_what_a_function_returns_otherwise_means_nothing(output: Output, wanted: object) -> None:
+    """A count, or whatever its last call returned, closes nothing."""
+    sink, catalogue = output.sink(bucketBy="b={value}", rollRows="2"), Catalogue()
+    start(sink, catalogue)
+    catalogue.wanted = wanted
+    output.batch(sink, 0, {0: ["y", "z", "z"]}, mark="0")
+    assert not telling(sink, catalogue).tell("d1")
+    assert len(output.visible()) == 1
 
 
 def test_a_note_that_was_moved_here_is_refused(output: Output) -> None:
@@ -126,10 +154,10 @@ def test_a_note_that_was_moved_here_is_refused(output: Output) -> None:
     (note,) = (output.root / "_penstock/s").glob("told-*")
     moved = note.rename(note.with_name("told-000000000000007.json"))
     with pytest.raises(DamagedState, match="was moved here"):
-        telling(sink, catalogue).tell()
+        telling(sink, catalogue).tell("d1")
     moved.write_bytes(moved.read_bytes()[:-9])
     with pytest.raises(DamagedState, match="is damaged"):
-        telling(sink, catalogue).tell()
+        telling(sink, catalogue).tell("d1")
 
 
 @pytest.mark.parametrize("value", ["register", "a:b:c", ":f", "m:", "os.path:1", "m:f()", "../m:f"])

@@ -9,7 +9,7 @@ import pytest
 from pyspark.errors import PySparkException
 
 from penstock import errors
-from penstock.errors import EventsLost, OptionError
+from penstock.errors import CallbackFailed, EventsLost, OptionError
 from tests.support.stage import Stage
 
 if TYPE_CHECKING:
@@ -83,3 +83,21 @@ def test_what_cannot_be_told_is_an_error_of_ours(spark: SparkSession, stage: Sta
     with pytest.raises(PySparkException) as lost:
         read(spark, stage)
     assert isinstance(errors.of(lost.value), EventsLost)
+
+
+def test_a_function_is_told_over_its_own_failures(spark: SparkSession, stage: Stage) -> None:
+    """It fails in the commit of a batch: the query ends as CallbackFailed, the files are visible, and the next start tells them."""
+    stage.put("a.txt", "one", "two")
+    (stage.root / "fail").touch()
+    frame = spark.readStream.format("penstock").load(str(stage.src))
+    writer = frame.writeStream.format("penstock").option("rollRows", "1").trigger(availableNow=True)
+    writer = writer.option("onPublish", "tests.support.told:note").option("checkpointLocation", str(stage.checkpoint))
+    with pytest.raises(PySparkException) as failed:
+        writer.start(str(stage.dst)).awaitTermination()
+    assert isinstance(errors.of(failed.value), CallbackFailed)
+    assert stage.lines() == {"one": 1, "two": 1}
+    stage.put("b.txt", "three")
+    writer.start(str(stage.dst)).awaitTermination()
+    told_of = [json.loads(line)["path"] for line in (stage.root / "told.jsonl").read_text().splitlines()]
+    assert sorted(told_of) == sorted(map(str, stage.files()))
+    assert stage.lines() == {"one": 1, "two": 1, "three": 1}

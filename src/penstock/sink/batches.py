@@ -56,8 +56,8 @@ class FileBatches(BatchSink[Begun, TaskResult]):
         """Begin a batch, away from the keeper."""
         keeper.batch_begins(keeper.fact_of(self.sink, driver))
         begun = self.sink.begin(driver, batch)
-        if self._telling is not None:
-            self._telling.begin()
+        if self._telling is not None and self._telling.begin(driver):
+            return self.sink.begin(driver, batch)  # it has closed parts
         return begun
 
     def write(self, begun: Begun, task: Task, rows: Iterator[pa.RecordBatch]) -> TaskResult:
@@ -72,9 +72,10 @@ class FileBatches(BatchSink[Begun, TaskResult]):
         if self._tolerance.limited:
             self._tolerance.check(self.sink.ledger.head(), results)
         done = self.sink.commit(batch, list(results))
-        keeper.batch_ends(keeper.fact_of(self.sink, driver), self.sink, driver, parts_open=bool(done.open))
-        if self._telling is not None:
-            self._telling.tell()
+        parts_open = bool(done.open)
+        if self._telling is not None and self._telling.tell(driver):
+            parts_open = bool(self.sink.ledger.head().open)
+        keeper.batch_ends(keeper.fact_of(self.sink, driver), self.sink, driver, parts_open=parts_open)
 
     def abort(self, query: str, results: Sequence[TaskResult]) -> None:  # noqa: ARG002 - as of the base
         """Remove what was staged for nothing; the keeper stays away until the next batch or the end."""

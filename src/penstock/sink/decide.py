@@ -96,7 +96,7 @@ def decide(
     known = head.lengths if lengths is None else lengths
     growths, lengths = _growths(head, results, rules, known) if _grows(batch, rules) else ((), head.lengths)
     left = _parted(head, batch, results, rules).left
-    common["ready"] = _seen(head, results, rules).settled((part.bucket for part in left), rules.announced)
+    common["ready"] = _settled(head, results, left, rules)
     closed = [part for result in results for part in result.closed]
     _check_rows(head, results, sum(growth.rows for growth in growths) + _rows(left) + _rows(closed))
     files, floor, sequences = _named(head, closed, left, rules, taken)
@@ -119,14 +119,14 @@ def _summed(head: State, batch: Batch | None, results: Sequence[TaskResult]) -> 
     }
 
 
-def parts_named(head: State, name: str, rules: Rules) -> tuple[OpenPart, ...]:
-    """Return the open parts that somebody calls so: by the file they would be now, or by their bucket (`.`: the one without)."""
-    return tuple(part for part in head.open if name in {part.bucket or ".", name_now(head, part, rules)})
-
-
 def name_now(head: State, part: OpenPart, rules: Rules) -> str:
     """Return where the file of an open part would lie, below the output, if it ended now, unless somebody takes the name."""
     return _path(part, head.sequence(part.writer), rules)
+
+
+def parts_named(head: State, name: str, rules: Rules) -> tuple[OpenPart, ...]:
+    """Return the open parts that a name means: the bucket that they are in, `.` of none, or the path that one would have now."""
+    return tuple(part for part in head.open if name in {part.bucket or ".", name_now(head, part, rules)})
 
 
 def successor(head: State, **changes: Any) -> State:  # noqa: ANN401 - fields of State
@@ -204,16 +204,12 @@ def _parted(head: State, batch: Batch | None, results: Sequence[TaskResult], rul
     reported = _kept_open(batch, results, rules)
     continued = {part.key for part in reported}  # one of the record beside them is of another kind, or its time is up
     seen, parted = _seen(head, results, rules), _Parted([], [])
-
-    def ends(part: OpenPart) -> bool:
-        return _ends_now(part, batch, first, rules) or seen.ends(part.bucket, rules.announced)
-
     for part in head.open:
         if part.key not in consumed:
-            is_over = part.key in continued or rules.limits.expired(part, first.time_ns)
-            parted.add(part, ends=is_over or ends(part))
+            ends = part.key in continued or rules.limits.expired(part, first.time_ns)
+            parted.add(part, ends=ends or _ends_now(part, batch, first, rules, seen))
     for part in reported:
-        parted.add(part, ends=ends(part))
+        parted.add(part, ends=_ends_now(part, batch, first, rules, seen))
     return parted
 
 
@@ -221,6 +217,11 @@ def _kept_open(batch: Batch | None, results: Sequence[TaskResult], rules: Rules)
     """Return the parts that the tasks leave open, without those that growing files gain."""
     grows = _grows(batch, rules)
     return [part for result in results for part in result.open if part.is_aside or not grows]
+
+
+def _settled(head: State, results: Sequence[TaskResult], left: Iterable[OpenPart], rules: Rules) -> Ready:
+    """Return what is to be said of buckets of time where these parts stay open."""
+    return _seen(head, results, rules).settled((part.bucket for part in left), rules.announced)
 
 
 def _seen(head: State, results: Sequence[TaskResult], rules: Rules) -> Ready:
@@ -233,13 +234,11 @@ def _grows(batch: Batch | None, rules: Rules) -> bool:
     return rules.growing and batch is not None
 
 
-def _ends_now(part: OpenPart, batch: Batch | None, first: TaskResult, rules: Rules) -> bool:
+def _ends_now(part: OpenPart, batch: Batch | None, first: TaskResult, rules: Rules, seen: Ready) -> bool:
     """Tell whether a part ends with this batch, whatever its age."""
-    return (
-        first.final
-        or part.key in first.ends
-        or (batch is not None and rules.limits.ends_with(part.first_batch, batch.number))
-    )
+    if first.final or part.key in first.ends or seen.ends(part.bucket, rules.announced):
+        return True
+    return batch is not None and rules.limits.ends_with(part.first_batch, batch.number)
 
 
 def _growths(

@@ -28,6 +28,9 @@ The failures, and the rule that kills each:
    reader that is past it goes on.
 8. *Fold of an earlier version.* It does not say how many events come before it. Rule: they are counted down from the first record
    behind the folds, whose totals say it. Which record an event is of is not known then, and nothing is guessed.
+9. *A note that a power cut took.* Record 9 is published and so noted, a reader is given its events, and the power fails. The record and its
+   files are there, the note, which is never synced, is not: fewer events count than were given. Rule: what was given is looked for among
+   all that is decided; it is there, and nothing is new until a driver has noted again what it finds published.
 
 Work: to find a number takes the logarithm of the history in reads, remembered while the reader lives; then what is new is read,
 once. When nothing is new that is one listing and one record.
@@ -60,7 +63,7 @@ _REMEDY = (
 )
 
 
-class Position(NamedTuple):
+class EventPosition(NamedTuple):
     """A place in the events of one sink: the number of the next one, and the mark of the one before; "" if there is none."""
 
     number: int = 0
@@ -101,9 +104,9 @@ class Event:
         return self.entry.event if isinstance(self.entry, Mark) else not self.entry.is_aside
 
     @property
-    def behind(self) -> Position:
+    def behind(self) -> EventPosition:
         """Return the position behind it."""
-        return Position(self.number + 1, xxhash.xxh3_64_hexdigest(canonical(_form(self.entry))))
+        return EventPosition(self.number + 1, xxhash.xxh3_64_hexdigest(canonical(_form(self.entry))))
 
 
 class _View(NamedTuple):
@@ -124,24 +127,24 @@ class EventLog:
         self._place = place  # what messages call the ledger
         self._starts: dict[str | int, int] = {}  # block -> events before it
         self._head = (0, "")
-        self._last: Position | None = None  # behind what was given last
+        self._last: EventPosition | None = None  # behind what was given last
 
-    def end(self) -> Position:
+    def end(self) -> EventPosition:
         """Return the position behind all that is published now."""
         return self._again(self._end)
 
-    def _end(self) -> Position:
+    def _end(self) -> EventPosition:
         view = self._view()
         if not view.visible:
-            return Position()
+            return EventPosition()
         (last,) = self._between(view, view.visible - 1, view.visible)
         return last.behind
 
-    def at_record(self, n: int) -> Position:
+    def at_record(self, n: int) -> EventPosition:
         """Return the position in front of the events of record `n`, also of one to come next; `OptionError` if that cannot be told."""
         return self._again(lambda: self._at_record(n))
 
-    def _at_record(self, n: int) -> Position:
+    def _at_record(self, n: int) -> EventPosition:
         view = self._view()
         if n == view.head.n + 1:
             return self._end()
@@ -150,7 +153,7 @@ class EventLog:
             raise OptionError(msg)
         count = self._start(view, n) if n > view.look.folded else self._in_fold(view, n)
         before = list(self._between(view, count - 1, count)) if count else []
-        return before[0].behind if before else Position()
+        return before[0].behind if before else EventPosition()
 
     def _in_fold(self, view: _View, n: int) -> int:
         """Return how many events come before a record that is folded."""
@@ -169,14 +172,14 @@ class EventLog:
             raise OptionError(msg)
         return start + sum(record.files + len(record.marks) for record in fold.records if record.n < n)
 
-    def after(self, start: Position, limit: int | None = None, until: int | None = None) -> list[Event]:
+    def after(self, start: EventPosition, limit: int | None = None, until: int | None = None) -> list[Event]:
         """Return the events from `start` on that are published: at most `limit`, and none with the number `until` or a larger one.
 
         Called as often as one likes; what lies between two positions is the same each time. Raises `EventsLost`, `DamagedState`.
         """
         return self._again(lambda: self._after(start, limit, until))
 
-    def between(self, start: Position, end: Position) -> list[Event]:
+    def between(self, start: EventPosition, end: EventPosition) -> list[Event]:
         """Return the events from `start` up to `end`, which were given before. Raises `EventsLost` if they are others, or fewer."""
         events = self.after(start, end.number - start.number)
         if (events[-1].behind if events else start) != end:
@@ -186,11 +189,12 @@ class EventLog:
             raise EventsLost(msg)
         return events
 
-    def _after(self, start: Position, limit: int | None, until: int | None) -> list[Event]:
+    def _after(self, start: EventPosition, limit: int | None, until: int | None) -> list[Event]:
         view = self._view()
-        if start.number > view.visible:
+        decided = view.head.events_before + view.head.events
+        if start.number > decided:
             msg = (
-                f"{start.number} events of {self._place} were given, and it has {view.visible}: it was emptied, or put back from an older "
+                f"{start.number} events of {self._place} were given, and it has {decided}: it was emptied, or put back from an older "
                 f"copy; {_REMEDY}"
             )
             raise EventsLost(msg)
@@ -204,7 +208,7 @@ class EventLog:
         self._last = events[-1].behind if events else start
         return events
 
-    def _check(self, before: Event, start: Position) -> None:
+    def _check(self, before: Event, start: EventPosition) -> None:
         if before.behind != start:
             msg = (
                 f"event {before.number} of {self._place} is {_words(before)}, not the one that was given: the ledger was put back "

@@ -64,11 +64,11 @@ class Layout:
     @property
     def announced(self) -> Announced | None:
         """How it is told that a bucket of time is complete; `None` if it is not."""
-        told = self.options["partitionReady"]
-        if not told:
+        ways = self.options["partitionReady"]
+        if not ways:
             return None
         delay_us = self.options["partitionReadyDelay"] // 1000
-        return Announced(delay_us, file="success-file" in told, event="event" in told)
+        return Announced(delay_us, file="success-file" in ways, event="event" in ways)
 
     def time_buckets(self, schema: pa.Schema) -> TimeBuckets | None:
         """Return the buckets of time of which it is told that they are complete. Raises `OptionError`, `TemplateError`."""
@@ -76,8 +76,8 @@ class Layout:
             return None
         bucket_by = self.bucket_by(schema)
         if bucket_by is None or self.options["growing"]:
-            found = "growing=true" if self.options["growing"] else "no bucketBy"
-            msg = f"partitionReady tells when a directory of bucketBy is complete, found {found}; expected bucketBy=dt={{ts:%Y-%m-%d}}"
+            instead = "growing=true" if self.options["growing"] else "no bucketBy"
+            msg = f"partitionReady tells when a directory of bucketBy is complete, found {instead}; expected bucketBy=dt={{ts:%Y-%m-%d}}"
             raise OptionError(msg)
         return TimeBuckets.of(bucket_by, schema)
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.errors import DamagedState, EventsLost, NotThere, OptionError
 from penstock.query import offset
-from penstock.sink.events import EventLog, Position
+from penstock.sink.events import EventLog, EventPosition
 from penstock.sink.existing import sink_ids
 from penstock.sink.ledger import STATE_DIRECTORY, Ledger
 from penstock.storage import entry_at
@@ -52,10 +52,10 @@ class Published:
             raise OptionError(msg)
         return _offset(self._beginning(starting)) | {_BEGIN: True}
 
-    def _beginning(self, starting: str) -> dict[str, Position]:
+    def _beginning(self, starting: str) -> dict[str, EventPosition]:
         sinks = self.sinks()
         if starting == "earliest":
-            return dict.fromkeys(sinks, Position())
+            return dict.fromkeys(sinks, EventPosition())
         ends = {sink: self._log(sink).end() for sink in sinks}
         if starting == "latest":
             return ends
@@ -84,12 +84,13 @@ class Published:
         ahead: dict[str, list[Event]] = {}
         for left, sink in zip(range(len(sinks), 0, -1), self._busy_last(sinks), strict=True):
             room = None if share is None else max(share // left, 1)
-            before = positions.get(sink, Position())
+            before = positions.get(sink, EventPosition())
             events = self._log(sink).after(before, room, None if until is None else until.get(sink, 0))
             share = None if share is None else max(share - len(events), 0)
             ahead[sink] = events
         ends = {
-            sink: events[-1].behind if events else positions.get(sink, Position()) for sink, events in ahead.items()
+            sink: events[-1].behind if events else positions.get(sink, EventPosition())
+            for sink, events in ahead.items()
         }
         if ends == positions and _BEGIN not in start:
             return dict(start)
@@ -112,7 +113,7 @@ class Published:
             events = [
                 e
                 for sink in sorted(behind)
-                for e in self._log(sink).between(before.get(sink, Position()), behind[sink])
+                for e in self._log(sink).between(before.get(sink, EventPosition()), behind[sink])
             ]
         return [event for event in events if event.is_shown]
 
@@ -124,7 +125,7 @@ class Published:
             return []
         return [sink for sink in sinks if self._only in {None, sink}]
 
-    def _all_there(self, positions: Mapping[str, Position]) -> list[str]:
+    def _all_there(self, positions: Mapping[str, EventPosition]) -> list[str]:
         sinks = self.sinks()
         gone = sorted(sink for sink in positions.keys() - set(sinks) if self._only in {None, sink})
         if gone:
@@ -146,15 +147,15 @@ def _such(sinks: list[str]) -> str:
     return sinks[0] if sinks else "orders"
 
 
-def _offset(positions: Mapping[str, Position]) -> dict[str, Any]:
+def _offset(positions: Mapping[str, EventPosition]) -> dict[str, Any]:
     return offset.summed({"v": offset.VERSION, "published": {sink: list(at) for sink, at in sorted(positions.items())}})
 
 
-def _positions(form: Mapping[str, Any]) -> dict[str, Position]:
+def _positions(form: Mapping[str, Any]) -> dict[str, EventPosition]:
     """Return what an offset says; `DamagedState` if it is none of ours, or was altered."""
     offset.check({name: value for name, value in form.items() if name != _BEGIN})
     try:
-        return {sink: Position(int(number), str(mark)) for sink, (number, mark) in form["published"].items()}
+        return {sink: EventPosition(int(number), str(mark)) for sink, (number, mark) in form["published"].items()}
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         msg = (
             f"the offset in the checkpoint is none of a stream of published files: {error!r}; another source has written it; use that one, "

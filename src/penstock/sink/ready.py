@@ -106,7 +106,7 @@ class Ready:
 
     def ends(self, bucket: str, announced: Announced | None) -> bool:
         """Tell whether a part in this bucket ends because its bucket of time is over; one that late rows came to rolls by itself."""
-        time = self._time_of(bucket)
+        time = None if announced is None else self._time_of(bucket)
         if announced is None or time is None:
             return False
         return not self.waiting[time].late and self._over(self.waiting[time].end_us, announced)

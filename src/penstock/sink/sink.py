@@ -390,12 +390,16 @@ class Sink:
 
     # -- between batches and at the end --------------------------------------------------------------------------
 
-    def roll(self, owner: str) -> Committed | None:
-        """Close the parts whose time is up. Called while no batch is in flight; `Fenced` if `owner` is not."""
+    def roll(self, owner: str, named: Iterable[str] = ()) -> Committed | None:
+        """Close the parts whose time is up, and those that are `named`, see `decide.parts_named`, of which none may be open.
+
+        Called while no batch is in flight; `Fenced` if `owner` is not.
+        """
         look = self.ledger.look()
         head = self.ledger.head(look)
         self.committer.check(head, Claim(owner))
-        step = self._step(head, head.epoch, final=False)
+        ends = frozenset(part.key for name in named for part in parts_named(head, name, self.rules))
+        step = replace(self._step(head, head.epoch, final=False), ends=ends)
         if not due(head, None, [step], self.rules):
             return None
         self.committer.publish_owed(head, look)

@@ -12,6 +12,8 @@ It is told by the ledger, as every reader of events is (`events`), and how far i
    tells it with its next batch, or its next start.
 5. *A driver that stood still goes on.* It may tell, late, what its successor has told. It is behind in its note, too: the note with
    the largest number counts.
+6. *The function wants a part closed*: it returns names of parts or buckets, as `penstock finish --part` takes them, and they are closed and
+   published by the driver that has the sink, which goes on. That is done before the note: who dies in between asks it again.
 
 It is called in the process that commits, between two batches: what it takes delays the next one.
 """
@@ -26,7 +28,7 @@ from penstock import failpoints
 from penstock.errors import AlreadyThere, CallbackFailed, DamagedState, NotThere
 from penstock.query.records import checked, signed
 from penstock.sink import eventrows
-from penstock.sink.events import EventLog, Position
+from penstock.sink.events import EventLog, EventPosition
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -52,27 +54,32 @@ class Telling:
         """Raise `OptionError` unless the function can be loaded."""
         self._load()
 
-    def begin(self) -> None:
-        """Tell what is owed, by a driver that has the sink. Of one that is told for the first time: note where its events begin."""
+    def begin(self, driver: str) -> bool:
+        """Do as `tell` does, for a driver that has just taken the sink; told for the first time, note where its events begin."""
         if self._told() is None:
             self._note(self._log().end())
-        self.tell()
+        return self.tell(driver)
 
-    def tell(self) -> None:
-        """Tell what was published and not told yet. `CallbackFailed`, `EventsLost`."""
-        at, log = self._told() or Position(), self._log()
+    def tell(self, driver: str) -> bool:
+        """Tell what was published and not told yet, while no batch is in flight; return whether parts were closed, as the function asked.
+
+        Raises `CallbackFailed`, `EventsLost`, and what closing parts raises.
+        """
+        at, log, closed = self._told() or EventPosition(), self._log(), False
         while events := log.after(at, _CALL_EVENTS):
             shown = [event for event in events if event.is_shown]
-            if shown:
-                self._call(shown)
+            names = self._call(shown) if shown else []
             failpoints.hit("sink.told")
+            closed |= bool(names and self._sink.roll(driver, names))
             at = events[-1].behind
             self._note(at)
+        return closed
 
-    def _call(self, events: list[Event]) -> None:
+    def _call(self, events: list[Event]) -> list[str]:
+        """Call the function; return the names of the parts that it wants closed."""
         facts = [eventrows.facts(event, self._sink.root) | {"number": event.number} for event in events]
         try:
-            self._load()(facts)
+            wanted = self._load()(facts)
         except Exception as error:  # what a user's function raises
             first = facts[0]["path"] or facts[0]["bucket"]
             msg = (
@@ -80,6 +87,8 @@ class Telling:
                 "which are published: mend the function and start again, and it is told of them again; or leave onPublish out"
             )
             raise CallbackFailed(msg) from error
+        names = [wanted] if isinstance(wanted, str) else wanted if isinstance(wanted, list) else []
+        return [name for name in names if isinstance(name, str)]
 
     def _log(self) -> EventLog:
         return EventLog(self._sink.ledger, self._sink.sink_id, f"the ledger of {self._sink.state!r}")
@@ -91,7 +100,7 @@ class Telling:
             return []
         return sorted(int(match[1]) for name in names if (match := _NOTE.fullmatch(name)))
 
-    def _told(self) -> Position | None:
+    def _told(self) -> EventPosition | None:
         """Return how far it was told; `None` if it never was."""
         notes = self._notes()
         if not notes:
@@ -101,9 +110,9 @@ class Telling:
         if (record.get("sink"), record.get("number")) != (self._sink.sink_id, notes[-1]) or "mark" not in record:
             msg = f"{path!r} is no note of how far onPublish was told: it was moved here; restore it from a copy"
             raise DamagedState(msg)
-        return Position(notes[-1], str(record["mark"]))
+        return EventPosition(notes[-1], str(record["mark"]))
 
-    def _note(self, at: Position) -> None:
+    def _note(self, at: EventPosition) -> None:
         record = {"sink": self._sink.sink_id, "number": at.number, "mark": at.mark}
         with suppress(AlreadyThere):  # a driver that stood still has told the same
             self._sink.storage.put_if_absent(self._path(at.number), signed(record))

@@ -51,23 +51,19 @@ class TimeBuckets:
     @staticmethod
     def of(template: BucketTemplate, schema: pa.Schema) -> TimeBuckets:
         """Return those of a checked template; `TemplateError` if its directories do not tell spans of one time."""
-        where = f"bucketBy={template.template!r}"
-        times = [(place, f.path, _shown(f.path, f.spec, schema)) for place, f in enumerate(template.fields)]
-        times = [(place, path, shown) for place, path, shown in times if shown]
-        paths = {path for _, path, _ in times}
-        units = {unit for _, _, shown in times for unit in shown}
-        unbroken = [unit for unit, before in zip(_UNITS, range(1, 7), strict=True) if units >= set(_UNITS[:before])]
-        if len(paths) != 1 or units != set(unbroken):
+        shown = [(place, f.path, _shown(f.path, f.spec, schema)) for place, f in enumerate(template.fields)]
+        times = [(place, path, units) for place, path, units in shown if units]
+        unit = _smallest({unit for _, _, units in times for unit in units})
+        if unit is None or len({path for _, path, _ in times}) != 1:
             msg = (
-                f"{where} names no spans of one time, of which partitionReady could tell that they are complete; expected a time from its "
-                "year on, such as dt={ts:%Y-%m-%d}/hour={ts:%H}"
+                f"bucketBy={template.template!r} names no spans of one time, of which partitionReady could tell that they are complete; "
+                "expected a time from its year on, such as dt={ts:%Y-%m-%d}/hour={ts:%H}"
             )
             raise TemplateError(msg)
-        (path,) = paths
-        kind = _kind(path, schema)
-        aware = kind is None or (pa.types.is_timestamp(kind) and kind.tz is not None)
-        depth = _depth(template.template, max(place for place, _, _ in times))
-        return TimeBuckets(path, depth, unbroken[-1], ZoneInfo(template.zone) if aware else None)
+        last, path, _ = times[-1]
+        return TimeBuckets(
+            path, _depth(template.template, last), unit, ZoneInfo(template.zone) if _has_zone(path, schema) else None
+        )
 
     def time_of(self, bucket: str) -> str:
         """Return the bucket of time that a bucket lies in."""
@@ -137,6 +133,17 @@ def _shown(path: tuple[str, ...], spec: str, schema: pa.Schema) -> tuple[str, ..
     if not spec and (kind is None or pa.types.is_date(kind)):
         spec = "%Y-%m-%d"
     return tuple(unit for letter in directives(spec) for unit in _SHOWS.get(letter, ()))
+
+
+def _smallest(units: set[str]) -> str | None:
+    """Return the smallest unit; `None` unless they are those from the year on, without a gap."""
+    return _UNITS[len(units) - 1] if units and units == set(_UNITS[: len(units)]) else None
+
+
+def _has_zone(path: tuple[str, ...], schema: pa.Schema) -> bool:
+    """Tell whether times are moments, which a zone gives a date; the others are dates and hours as they stand."""
+    kind = _kind(path, schema)
+    return kind is None or (pa.types.is_timestamp(kind) and kind.tz is not None)
 
 
 def _kind(path: tuple[str, ...], schema: pa.Schema) -> pa.DataType | None:

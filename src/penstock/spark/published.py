@@ -28,9 +28,9 @@ _TASK_EVENTS = 10_000  # of one task, in order
 def check_schema(schema: StructType) -> None:
     """Raise `OptionError` for other columns than there are."""
     spelt = {field.name: field.dataType.simpleString() for field in schema.fields}
-    found = ", ".join(f"{name} {kind}" for name, kind in spelt.items())
-    if found.replace(" ", "") != eventrows.COLUMNS.replace(" ", ""):
-        msg = f"emit=published has the columns {eventrows.COLUMNS}; found {found}; leave .schema(...) out"
+    columns = ", ".join(f"{name} {kind}" for name, kind in spelt.items())
+    if columns.replace(" ", "") != eventrows.COLUMNS.replace(" ", ""):
+        msg = f"emit=published has the columns {eventrows.COLUMNS}; found {columns}; leave .schema(...) out"
         raise OptionError(msg)
 
 
