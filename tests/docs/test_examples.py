@@ -26,6 +26,7 @@ SAYS = {
     "enrich.py": "200 users scored, 200 of them different, all right: True\n200 idempotency keys",
     "lookup.py": "2000 users looked up, 30 of them not there, 2000 answers right",
     "dead_letter.py": "36 converted, 4 set aside:",
+    "encrypted.py": "in clear below the output: 0 files\n  alice reads 1200 rows\n  bob reads 1200 rows\n  the cluster reads nothing",
     "kill_me.py": "verified: True; 15000 records read, 15000 written",
 }
 
