@@ -343,7 +343,7 @@ def test_what_does_not_compress_grows_by_so_much(codec: str) -> None:
 @pytest.mark.parametrize(("codec", "levels"), [("gzip", range(1, 10)), ("zstd", (1, 3, 9, 19, 22))])
 def test_levels(codec: str, levels: Iterable[int]) -> None:
     """Every level gives a member that others read, the same for the same data; a high one is smaller than the lowest."""
-    chance = random.Random(7)
+    chance = random.Random(7)  # noqa: S311 - repeatable
     words = [chance.randbytes(chance.randrange(2, 9)).hex() for _ in range(2000)]
     data = "".join(f"{' '.join(chance.choices(words, k=6))}\n" for _ in range(10_000)).encode()
     sizes = []
