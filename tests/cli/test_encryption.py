@@ -126,3 +126,21 @@ def test_no_key_is_in_any_file(ingested: Pipeline) -> None:
         data = path.read_bytes() if path.is_file() else b""
         assert not [key for key in (READER_KEY, STAGING_KEY, OTHER_KEY) if key.encode() in data], path
         assert b"hunter2" not in data, path
+
+
+def test_a_host_without_the_staging_key(
+    ingested: Pipeline, penstock: Callable[..., Said], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It can compare every byte, of rows that wait too; what waits can be proved and published where the key is, and is not lost."""
+    monkeypatch.delenv(STAGING_VARIABLE)
+    assert penstock("verify", ingested.dst, "--key", f"env:{KEY}").status == 0
+    assert penstock("status", ingested.dst).status == 0
+    said = penstock("verify", ingested.dst, "--source", ingested.src, "--key", f"env:{KEY}")
+    assert said.status == 2
+    assert "is encrypted to none of the keys" in said.err
+    said = penstock("finish", ingested.dst)
+    assert said.status == 2
+    assert f"no variable '{STAGING_VARIABLE}'" in said.err
+    monkeypatch.setenv(STAGING_VARIABLE, STAGING_KEY)
+    assert penstock("finish", ingested.dst).status == 0
+    assert verify(str(ingested.dst), str(ingested.src), key=f"env:{KEY}").ok

@@ -27,6 +27,7 @@ SAYS = {
     "lookup.py": "2000 users looked up, 30 of them not there, 2000 answers right",
     "dead_letter.py": "36 converted, 4 set aside:",
     "catalogue.py": "the same in the catalogue: True\n300 rows in them; complete: dt=2026-01-30",
+    "encrypted.py": "in clear below the output: 0 files\n  alice reads 1200 rows\n  bob reads 1200 rows\n  the cluster reads nothing",
     "kill_me.py": "verified: True; 15000 records read, 15000 written",
 }
 

@@ -20,7 +20,7 @@ from penstock.errors import BadFile, NotThere, OptionError
 from penstock.formats.codecs import codec_of, compress, decompressed, expansion, extension, unreadable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
 CODECS = ["gzip", "zstd", "bzip2"]
 NOISE = random.Random(1).randbytes(200_000)  # noqa: S311 - the same in every run, and does not compress
@@ -338,3 +338,19 @@ def test_what_does_not_compress_grows_by_so_much(codec: str) -> None:
     """A part is closed before the record that could pass its limit: noise of any length grows by no more than is said."""
     for size in (0, 1, 7, 40, 99, 1000, 4096, 70_000, 200_000):
         assert len(compress(NOISE[:size], codec)) <= size + expansion(size)
+
+
+@pytest.mark.parametrize(("codec", "levels"), [("gzip", range(1, 10)), ("zstd", (1, 3, 9, 19, 22))])
+def test_levels(codec: str, levels: Iterable[int]) -> None:
+    """Every level gives a member that others read, the same for the same data; a high one is smaller than the lowest."""
+    chance = random.Random(7)  # noqa: S311 - repeatable
+    words = [chance.randbytes(chance.randrange(2, 9)).hex() for _ in range(2000)]
+    data = "".join(f"{' '.join(chance.choices(words, k=6))}\n" for _ in range(10_000)).encode()
+    sizes = []
+    for level in levels:
+        packed = compress(data, codec, level)
+        assert compress(data, codec, level) == packed
+        with pa.input_stream(pa.BufferReader(packed + packed), compression=codec) as stream:
+            assert stream.read() == data * 2
+        sizes.append(len(packed))
+    assert sizes[-1] < sizes[0]

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.errors import BadFile, OptionError, StorageError, WrongKey
+from penstock.errors import BadFile, DependencyError, OptionError, StorageError, WrongKey
 from penstock.formats.encryption import Keys, check_recipients, encrypt, recipients_in, room
 from penstock.storage import Scratch
 from tests.support.damage import flipped
@@ -166,3 +166,11 @@ def test_recipients() -> None:
         with pytest.raises(OptionError, match="entry 2 of 2") as caught:
             check_recipients((READER, wrong), "encryptTo")
         assert wrong not in str(caught.value)
+
+
+def test_a_host_without_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error says what to install, before anything is read or written."""
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    for use in (keys, lambda: check_recipients((READER,), "encryptTo")):
+        with pytest.raises(DependencyError, match=r"pip install 'penstock\[age\]'"):
+            use()

@@ -134,16 +134,19 @@ def test_recipients_that_change_between_batches(output: Output, tmp_path: Path) 
     (tmp_path / "to").write_text(f"{READER}\n")
     sink = output.sink(encryptTo=f"file:{tmp_path}/to", encryptionKey="none")
     output.batch(sink, 0, {0: ["a"]})
+    (tmp_path / "to").write_text(f"# the same\n\n{READER}\n{READER}\n")
+    output.batch(sink, 1, {0: ["a"]})
+    assert len(sink.ledger.head().open) == 1
     (tmp_path / "to").write_text(f"# since March\n{OTHER}\n")
-    output.batch(sink, 1, {0: ["b"]})
+    output.batch(sink, 2, {0: ["b"]})
     (tmp_path / "to").unlink()  # who completes what is open needs it no more
     sink.finish()
     files = [data for name, data in tree(output.root).items() if name.endswith(".age")]
     readers = {inner: key for data in files for key in (READER_KEY, OTHER_KEY) for inner in inside(data, key)}
-    assert readers == {b"a\n": READER_KEY, b"b\n": OTHER_KEY}
+    assert readers == {b"a\na\n": READER_KEY, b"b\n": OTHER_KEY}
     (tmp_path / "to").write_text("nobody\n")
     with pytest.raises(OptionError, match="entry 1 of 1"):
-        sink.begin("d1", Batch(QUERY, 2))
+        sink.begin("d1", Batch(QUERY, 3))
 
 
 def test_parts_of_a_run_without_encryption_are_never_published_by_one_with_it(output: Output) -> None:

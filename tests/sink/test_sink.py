@@ -7,6 +7,7 @@ import os
 import re
 from pathlib import Path
 
+import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -810,3 +811,55 @@ def test_commit_that_fails_behind_its_put_is_aborted(output: Output, point: str)
     assert output.batch(sink, 0, {0: ["a", "b", "c"], 1: ["d"]}).repeated
     sink.finish()
     assert output.lines() == ["a", "b", "c", "d"]
+
+
+@pytest.mark.parametrize(
+    ("form", "codec", "level"),
+    [
+        ("text", "gzip", 9),
+        ("csv", "zstd", 19),
+        ("parquet", "brotli", 9),
+        ("parquet", "gzip", 1),
+        ("parquet", "lz4", None),
+    ],
+)
+def test_levels_of_compression(output: Output, form: str, codec: str, level: int | None) -> None:
+    """A level is that of each file whose part was opened with it, over batches, and by whoever closes it."""
+    options = {"format": form, "compression": codec}
+    rows = {0: [f"{n * 7919 % 997} is a number" for n in range(3000)]}
+    sizes: list[int] = []
+    for options_now in (options, options | ({} if level is None else {"compressionLevel": str(level)})):
+        sink = output.sink(**options_now)
+        number = len(sizes)
+        output.batch(sink, number, rows, owner=f"d{number}")
+        assert {part.kind.level for part in sink.ledger.head().open} == {None if number == 0 else level}
+        Sink.existing(LocalStorage(), str(output.root), "s").finish()
+        sizes.append(sink.ledger.head().finished[0].bytes)
+    assert level is None or sizes[1] != sizes[0]
+    if form == "parquet":
+        names = {pq.read_metadata(path).row_group(0).column(0).compression for path in output.root.glob("*.parquet")}
+        assert names == {codec.upper()}
+        assert as_duckdb_reads(output) == sorted(rows[0] * 2)
+
+
+def as_duckdb_reads(output: Output) -> list[str]:
+    """Return the rows as DuckDB reads them, which has codecs of its own."""
+    table = duckdb.connect().execute(f"select value from read_parquet('{output.root}/*.parquet')").fetchall()
+    return sorted(row[0] for row in table)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"compression": "gzip", "compressionLevel": "10"}, "compression=gzip of text has levels from 1 to 9"),
+        ({"compressionLevel": "3"}, "compression=none of text has no levels.*gzip, zstd"),
+        ({"format": "orc", "compressionLevel": "3"}, "of orc has no levels.*none of its codecs"),
+        ({"format": "parquet", "compression": "lz4", "compressionLevel": "1"}, "lz4 of parquet has no levels"),
+        ({"compression": "zstd", "compressionLevel": "fast"}, "is not a level"),
+        ({"compression": "brotli"}, "compression=brotli is for format=parquet"),
+    ],
+)
+def test_levels_that_there_are_not(output: Output, options: dict[str, str], message: str) -> None:
+    """A level that the codec has not is refused, with those that it has."""
+    with pytest.raises(OptionError, match=message):
+        output.sink(**options)

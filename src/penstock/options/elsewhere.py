@@ -88,7 +88,7 @@ _WRITTEN = {
     "truncate": "nothing is ever replaced: files are added",
     "retention": "finished files are never removed",
     "partitionBy": "bucketBy makes directories, such as bucketBy=dt={ts:%Y-%m-%d}/country={country}",
-    "parquet.compression": "compression takes none, gzip, zstd, for parquet also snappy",
+    "parquet.compression": "compression takes none, gzip, zstd, for parquet also snappy, lz4, brotli",
     "parquet.block.size": _ROLLED,
     "mergeSchema": "a query has one schema",
     "extension": "fileName is the template of names; the ending follows the format",

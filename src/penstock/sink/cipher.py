@@ -35,13 +35,20 @@ class Cipher:
         self.keys()
 
     def recipients(self) -> tuple[str, ...]:
-        """Return whom parts are encrypted to that are opened now, none if they are clear; a file of them is read anew. `OptionError`."""
+        """Return whom parts are encrypted to that are opened now, none if they are clear; a file of them is read anew. `OptionError`.
+
+        Each is there once, in an order that does not depend on that of the file: the same readers have the same parts.
+        """
         to = self.options["encryptTo"]
         if to is None:
             return ()
-        if isinstance(to, str):
-            return recipients_in(secret(to, "encryptTo"), f"encryptTo={to!r}")
-        return check_recipients(to, "encryptTo")
+        is_file = isinstance(to, str)
+        named = (
+            recipients_in(secret(to, "encryptTo"), f"encryptTo={to!r}")
+            if is_file
+            else check_recipients(to, "encryptTo")
+        )
+        return tuple(sorted(set(named)))
 
     def keys(self) -> Keys | None:
         """Return the staging key, and those that follow it in its file; `None` where staged files are clear. `OptionError`."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from penstock.errors import OptionError, StorageError
+from penstock.errors import OptionError, StorageError, UsageError, WrongKey
 from penstock.formats.encryption import MAGIC, Keys
 from penstock.storage import Scratch, secret
 
@@ -37,7 +37,7 @@ def staging_keys(sink: Sink, keys: Keys | None) -> Keys | None:
     """Return what opens the staged files of a sink: its own staging key where it can be had here, else `keys`."""
     try:
         return sink.cipher.keys() or keys
-    except (OptionError, StorageError):
+    except (UsageError, StorageError):  # it is not for this host, or not in its environment
         return keys
 
 
@@ -57,7 +57,11 @@ def opened(
             msg = f"{path!r} is encrypted; say where a key is that opens it: {KEY_OPTION} env:NAME or file:/path"
             raise OptionError(msg)
         with Scratch() as scratch:
-            keys.decrypt(lambda at, size: handle.read(start + at, size), end - start, scratch.write)
+            try:
+                keys.decrypt(lambda at, size: handle.read(start + at, size), end - start, scratch.write)
+            except WrongKey as error:
+                msg = f"{path!r}, bytes {start} to {end}: {error.message}"
+                raise WrongKey(msg) from error
             yield scratch, 0, scratch.size
 
 
