@@ -19,6 +19,7 @@ EXAMPLES = sorted((REPOSITORY / "examples").glob("*.py"))
 SAYS = {
     "source.py": "batch 2: [40, 41, 42, 50, 51, 52]",
     "sink.py": "3 batches of 4 tasks, 2 files:",
+    "named_files.py": "5 files named, 15 records read, 15 different",
     "ingest.py": "tuesday.json: batch 1; 2 files read in all, 1800 rows written in all",
     "kvstore.py": "every acknowledged put is there, once",
     "replay_feed.py": "60 items arrived, 60 of them different; the feed was told of 60",

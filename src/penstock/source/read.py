@@ -312,17 +312,19 @@ class Reading:
             if self._rescues(batch):
                 batch = self._with_path(batch, _kept(rows_of, piece, sifted), piece, account)
             if batch.num_rows and (self.metadata or self.named):
-                yield self._with_origins(batch, piece, _kept(rows_of, piece, sifted))
+                yield self._with_origins(batch, piece, rows_of, sifted)
             elif batch.num_rows or (self.aside is not None and self.aside.waits):
                 yield self._with_metadata(batch, origin.file, np.zeros(0, np.int64))
 
-    def _with_origins(self, batch: pa.RecordBatch, piece: _Piece, starts: npt.NDArray[np.int64]) -> pa.RecordBatch:
-        """Add to the rows of a piece, whose records begin at `starts` of it, the columns that say where they come from."""
+    def _with_origins(self, batch: pa.RecordBatch, piece: _Piece, rows_of: Decoder, sifted: Sifted) -> pa.RecordBatch:
+        """Add to the rows of a piece the columns that say where they come from."""
         if self.metadata:  # then it is of one file
-            origin = piece.origins[0]
+            origin, starts = piece.origins[0], _kept(rows_of, piece, sifted)
             batch = self._with_metadata(batch, origin.file, self._in_file(starts, piece.data, origin))
-        owners = _owners(piece, starts) if len(piece.origins) > 1 else None
-        return self._numbered(batch, [origin.file for origin in piece.origins], owners)
+        files = [origin.file for origin in piece.origins]
+        if self.named is None or self.named.numbers is None or len(files) == 1:
+            return self._numbered(batch, files)  # where records begin takes a third of the time of reading them
+        return self._numbered(batch, files, _owners(piece, _kept(rows_of, piece, sifted)))
 
     @property
     def gives_utf8(self) -> bool:
@@ -775,7 +777,8 @@ def _owners(piece: _Piece, starts: npt.NDArray[np.int64]) -> npt.NDArray[np.int6
 
 def _kept(rows_of: Decoder, piece: _Piece, sifted: Sifted) -> npt.NDArray[np.int64]:
     """Return where in a piece the records begin that are rows."""
-    return np.setdiff1d(rows_of.starts(piece.data), sifted.starts, assume_unique=True)
+    starts = rows_of.starts(piece.data)
+    return np.setdiff1d(starts, sifted.starts, assume_unique=True) if len(sifted.starts) else starts
 
 
 @dataclass

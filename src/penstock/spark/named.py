@@ -9,6 +9,7 @@ The exchange deals rows out by what they hold, so that a task that is tried agai
 
 from __future__ import annotations
 
+import inspect
 import json
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,7 @@ from penstock.formats.schema import to_spark
 from penstock.session import ddl
 from penstock.session.connect import require_driver
 from penstock.session.zone import time_zone
-from penstock.source.named import SPLIT, NamedFiles, NamingColumns
+from penstock.source.named import OPTIONS, SPLIT, NamedFiles, NamingColumns
 from penstock.source.pinned import Moment, Pins, pins
 from penstock.source.schemas import INFER, default_schema
 from penstock.spark.border import leaving
@@ -125,6 +126,18 @@ def read_files(  # noqa: PLR0913 - what users are promised
     fields = StructType([*(df.schema.fields if keep else ()), *outputs.fields])
     _distinct(fields.names)
     return splits.repartition(tasks).mapInArrow(leaving(read), fields)
+
+
+_own = inspect.signature(read_files)
+_known = dict.fromkeys(
+    name for option in OPTIONS for name in (option.name, *option.aliases) if name not in _own.parameters
+)
+read_files.__signature__ = _own.replace(  # type: ignore[attr-defined]  # what help() and editors tell of it, and what is misspelt
+    parameters=[
+        *(given for given in _own.parameters.values() if given.kind is not inspect.Parameter.VAR_KEYWORD),
+        *(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None) for name in _known),
+    ]
+)
 
 
 def _columns(df: DataFrame, asked: Mapping[str, str | None]) -> NamingColumns:
