@@ -389,7 +389,7 @@ async def _later(window: int, records: list[bytes]) -> None:
     """Be a coroutine, which nobody would await."""
 
 
-@pytest.mark.parametrize("recover", [None, 3, _later, lambda: None, lambda window: None])
+@pytest.mark.parametrize("recover", [None, 3, _later, lambda: None, lambda a, b, c: None])
 def test_a_recover_that_would_restore_nothing(root: str, recover: Any) -> None:
     """What cannot be called with a window and its records, and a coroutine function, are refused before there is a log."""
     with pytest.raises(OptionError, match="recover"):
