@@ -2,7 +2,8 @@
 
 `{column}` and `{column:time format}` are columns, so that each row says which file it goes to; see `places`. The other fields come
 first (a column that is called as one of them stands in backticks): `{sink}`, `{writer}` (the partition that wrote it), `{seq}` (the
-writer's file number), `{batch}` (the batch that opened it), `{host}`, `{pid}` (of the process that opened it), `{time:%Y%m%d_%H%M%S}` (when it was opened, in `timeZone`),
+writer's file number), `{batch}` (the batch that opened it), `{host}`, `{pid}` (of the process that
+opened it), `{time:%Y%m%d_%H%M%S}` (when it was opened, in `timeZone`),
 and `{attempt}` (of the task that opened it, from 0). IBM Streams' variables stand for the same: `%HOST`, `%FILENUM` (seq),
 `%PROCID` (pid), `%PEID` (writer), `%PELAUNCHNUM` (attempt), `%TIME`; `timeFormat` says how a time without a format is written.
 Everything is fixed when the part is opened, except `{seq}`, which the committing driver counts on while the name is taken.
