@@ -139,7 +139,7 @@ class Pipeline:
             rows: Any = [pa.RecordBatch.from_pydict({"value": self.corrupt(lines)}, schema=stage.schema)]
             aside = account = None
         else:
-            text = stage.plain_text and sink.options["format"] == "text" and not sink.options["bucketBy"]
+            text = stage.plain_text and sink.options["format"] == "text" and sink.layout.places(stage.schema).is_one
             carried = iter([configured.carried(splits, how.format.zone)])
             aside, account = Aside(restarts=True), Account()
             rows = stages.CarriedRows(stage, carried, account, aside, text=text, errors="fail")

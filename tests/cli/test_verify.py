@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import shutil
 from typing import TYPE_CHECKING
 from unittest.mock import patch
@@ -451,6 +452,29 @@ def test_a_growing_output(pipeline: Callable[..., Pipeline], *, published: bool)
             line.run()
     found = against(line.dst, line.src)
     assert (found.proved, found.output_records, found.waiting_files) == (True, 5, 0)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"growing": "true", "fileName": "{value}.log"},
+        {"fileName": "{value}-{seq}", "rollInactivity": "0s"},
+        {"fileName": "{value}-{seq}", "bucketBy": "b={value}"},
+    ],
+)
+def test_an_output_named_by_columns(pipeline: Callable[..., Pipeline], options: dict[str, str]) -> None:
+    """Each record is in the file that it names, finished, growing or open: text is read as rows for that, and proved to be there."""
+    line = pipeline(sink_options=options)
+    line.put("a.txt", "one", "two", "two")
+    line.run()
+    new = line.put("b.txt", "two", "thr/ee")
+    os.utime(new, ns=(new.stat().st_mtime_ns + 10**9,) * 2)
+    line.run()
+    found = against(line.dst, line.src)
+    assert (found.proved, found.output_records) == (True, 5)
+    paths = [path for path in line.dst.rglob("*.*") if "_penstock" not in path.parts]
+    assert {re.split(r"[.-]", path.name)[0] for path in paths} == {"one", "two", "thr%2Fee"}
+    assert {row for path in paths for row in path.read_text().split()} == {"one", "two", "thr/ee"}
 
 
 def test_a_row_in_the_wrong_bucket(pipeline: Callable[..., Pipeline]) -> None:

@@ -16,6 +16,7 @@ from penstock.options import DATABASE, LOG, PUBLISHED, SINK, SOURCE, Option
 from penstock.options.elsewhere import KNOWN_ELSEWHERE
 from penstock.sink.buckets import BucketTemplate
 from penstock.sink.names import FIELDS, NameTemplate
+from penstock.sink.places import FileColumns
 from tests.docs.markdown import DOCS, REPOSITORY, code, table
 
 OPTIONS = table(DOCS / "options.md", "Option", "Default", "Example", "Meaning")
@@ -91,6 +92,18 @@ def test_examples_of_file_names(cells: list[str]) -> None:
     opened = int(datetime(2026, 1, 31, 12, tzinfo=ZoneInfo("UTC")).timestamp()) * SECOND_NS
     values = {"sink": "orders", "writer": 3, "seq": 7, "batch": 42, "host": "worker-1", "pid": 4711, "time": opened}
     assert NameTemplate.of(template, zone="UTC", growing=False).render(".json", **values) == expected
+
+
+@pytest.mark.parametrize(
+    "cells", table(DOCS / "options.md", "Template with columns", "Name with columns"), ids=lambda c: c[0]
+)
+def test_examples_of_file_names_with_columns(cells: list[str]) -> None:
+    """Every example of `fileName` with columns gives the name that the page shows."""
+    template, expected = map(code, cells)
+    opened = int(datetime(2026, 1, 31, 12, tzinfo=ZoneInfo("UTC")).timestamp()) * SECOND_NS
+    names = NameTemplate.of(template, zone="UTC", growing=False)
+    filled = FileColumns.of(names, pa.schema([("name", pa.string())])).place(["a/b"])
+    assert names.of_part(filled).render(".json" if "." not in template else ".txt", seq=0, time=opened) == expected
 
 
 def test_fields_of_file_names_are_all_there() -> None:

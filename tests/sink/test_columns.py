@@ -6,6 +6,7 @@ import csv
 import os
 import re
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -92,7 +93,8 @@ def test_names_are_told_apart_in_each_bucket(output: Output) -> None:
 
 HOSTILE = [
     "a/b", "../up", "..", ".", ".hidden", "_hidden", "_penstock", "a:b", "100%", "%2F", "a=b", "{seq}", "}{", "{{name}}",
-    "__HIVE_DEFAULT_PARTITION__", "tab\tx", "nul\0x", "\u00e4\u6f22\U0001f600", "a*?b", "'\"", "back\\slash", "x.tmp", "line\nfeed", " ", "A", "a",
+    "__HIVE_DEFAULT_PARTITION__", "tab\tx", "nul\0x", "\u00e4\u6f22\U0001f600", "a*?b", "'\"", "back\\slash", "x.tmp",
+    "line\nfeed", " ", "A", "a",
 ]  # fmt: skip
 
 
@@ -276,7 +278,7 @@ def test_lengths_that_no_record_should_hold_are_in_tables(named: Output) -> None
         head = sink.ledger.head()
         assert len(head.lengths) <= 3
         sizes = [table.files for table in head.tables]
-        assert all(older >= 2 * newer for older, newer in zip(sizes, sizes[1:], strict=False))
+        assert all(older >= 2 * newer for older, newer in pairwise(sizes))
         assert sorted(named.staged()) == sorted(table.file for table in head.tables), "what no record names is swept"
         if batch == 17:
             lengths._kept.clear()  # another process goes on

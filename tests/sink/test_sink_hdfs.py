@@ -132,6 +132,19 @@ def test_killed_while_a_file_grows(hdfs: MiniHdfs, kill: str) -> None:
     assert "OPENFORWRITE" not in hdfs.fsck(root)
 
 
+@pytest.mark.parametrize("kill", ["sink.publish.grow@9", pytest.param("storage.sync@9", marks=pytest.mark.soak)])
+def test_killed_while_many_files_grow(hdfs: MiniHdfs, kill: str) -> None:
+    """Files named by rows, forty a batch, whose process was killed while some of them grew: every line once, in the file it names."""
+    root = f"{hdfs.url}/{unique.token()}"
+    options = ["growing=true", "fileName=n-{value}.txt"]
+    assert run(root, *options, kill=kill) == -signal.SIGKILL
+    assert not hdfs.lines(root) - expected()
+    assert run(root, *options) == 0
+    assert hdfs.lines(root) == expected()
+    assert hdfs.cat(f"{root}/n-0-1-7.txt").decode() == "0-1-7\n"
+    assert "OPENFORWRITE" not in hdfs.fsck(root)
+
+
 # -- servers that fail -------------------------------------------------------------------------------------------------
 
 At = Callable[[str, int, Callable[[], object]], None]

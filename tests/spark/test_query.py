@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import subprocess
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pyarrow.dataset as ds
@@ -255,6 +256,25 @@ def test_bad_sink_options_are_refused(spark: SparkSession, stage: Stage, options
         write(read(spark, stage), stage, **options)
     assert message in str(raised.value)
     assert not stage.dst.exists()
+
+
+def test_rows_name_their_files(spark: SparkSession, stage: Stage) -> None:
+    """I6: A, B, A over batches and a restart: each growing file has the rows that name it, and the column is left out."""
+    options = {"growing": "true", "fileName": "{name}.log", "dropBucketColumns": "true"}
+    for turn in range(2):
+        for number in range(3):
+            stage.put(f"f{turn}{number}", *(f"{turn}{number}{row} {'AB/'[row % 3]}" for row in range(30)))
+        frame = read(spark, stage, maxFilesPerTrigger=1).selectExpr(
+            "split(value, ' ')[0] as value", "split(value, ' ')[1] as name"
+        )
+        write(frame, stage, **options)
+    names = {path.name: Counter(path.read_text().split()) for path in stage.files()}
+    assert set(names) == {"A.log", "B.log", "%2F.log"}
+    for letter, name in enumerate(["A.log", "B.log", "%2F.log"]):
+        rows = (f"{turn}{number}{row}" for turn in range(2) for number in range(3) for row in range(letter, 30, 3))
+        assert names[name] == Counter(rows)
+    with pytest.raises(PySparkException, match="there is no column 'nam'"):
+        write(read(spark, stage), stage, checkpoint="other", fileName="{nam}-{seq}")
 
 
 def test_what_is_no_stream_that_appends_is_refused(spark: SparkSession, stage: Stage) -> None:

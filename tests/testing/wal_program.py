@@ -169,6 +169,52 @@ class OperatorProgram(Program):
         return found
 
 
+class CheckpointProgram(Program):
+    """An operator whose engine takes it back to its checkpoint: the log hands back what its state lacks up to there, and drops the rest.
+
+    Its memory is what outlives a crash elsewhere: the engine's checkpoint, the position at which the state was saved, and the state.
+    """
+
+    memory: tuple[int, str, tuple[bytes, ...]]
+
+    def __init__(self, windows: int) -> None:
+        self.memory = (-1, "", ())
+        self._windows = windows
+
+    def run(self, disk: Crashable, rest: Callable[[], None]) -> None:
+        """Be taken back, and go on behind the checkpoint."""
+        with self._restored(disk, state := list[bytes]()) as manager:
+            for window in range(self.memory[0] + 1, self._windows):
+                manager.append(b"%d" % window)
+                state.append(b"%d" % window)
+                position = manager.end_window(window)
+                rest()
+                if window % 2:
+                    self.memory = (window, str(position), tuple(state))
+                else:
+                    self.memory = (window, *self.memory[1:])
+                rest()
+
+    def _restored(self, disk: Crashable, state: list[bytes]) -> Manager:
+        checkpointed, start, saved = self.memory
+        state.extend(saved)
+        manager = Manager(ROOT, state.append, segment_size=200, storage=disk.storage())
+        if start:
+            manager.set_start(Position.parse(start))
+        manager.restore(checkpointed, to="checkpoint")
+        return manager
+
+    def check(self, disk: Crashable, *, final: bool) -> list[str]:
+        """Take the operator back, as a look: it has what was applied up to the checkpoint, each once."""
+        with self._restored(disk, state := list[bytes]()):
+            checkpointed = self.memory[0]
+        expected = [b"%d" % window for window in range(checkpointed + 1)]
+        found = [] if state == expected else [f"taken back to window {checkpointed}: {state}"]
+        if final and checkpointed != self._windows - 1:
+            found.append(f"ended at window {checkpointed}")
+        return found
+
+
 class StreamProgram(Program):
     """A log that is written by processes that die behind a write, before its sync, and read as a stream meanwhile.
 

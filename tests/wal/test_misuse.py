@@ -320,7 +320,7 @@ def test_a_record_that_is_no_bytes_is_refused_in_words(root: str, record: Any) -
     with Manager(f"{root}/manager", lambda window, records: None) as manager:
         with pytest.raises(OptionError, match="expected bytes"):
             manager.append(record)
-        manager.append(bytearray(b"c"))  # type: ignore[arg-type]  # - a buffer, as a log takes it
+        manager.append(bytearray(b"c"))  # - a buffer, as a log takes it
         manager.end_window(0)
     with WindowStore(f"{root}/windows") as store:
         with pytest.raises(OptionError, match="expected bytes"):
@@ -389,7 +389,7 @@ async def _later(window: int, records: list[bytes]) -> None:
     """Be a coroutine, which nobody would await."""
 
 
-@pytest.mark.parametrize("recover", [None, 3, _later, lambda: None, lambda window: None])
+@pytest.mark.parametrize("recover", [None, 3, _later, lambda: None, lambda a, b, c: None])
 def test_a_recover_that_would_restore_nothing(root: str, recover: Any) -> None:
     """What cannot be called with a window and its records, and a coroutine function, are refused before there is a log."""
     with pytest.raises(OptionError, match="recover"):

@@ -104,6 +104,9 @@ class TaskWriter:
 
     def write_text(self, data: bytes) -> int:
         """Take lines of text as they are (UTF-8, each ended by a line feed; no buckets); return how many."""
+        if not self._places.is_one:
+            msg = "lines came as bytes to a sink that places them by columns"
+            raise RuntimeError(msg)
         payload = lines(data)
         self._place(Destination(""), payload)
         return payload.rows

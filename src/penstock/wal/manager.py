@@ -13,21 +13,32 @@ After a crash two numbers decide: what the state was last checkpointed at, `c`, 
 - `c == f`: there is nothing to hand back.
 - `c > f`: the log has lost what it acknowledged, or belongs to another state: `DamagedState`.
 
+That is the replay to the last *window*. Where the engine takes the operator back to its checkpoint and brings what came after it
+again, it is to the last *checkpoint* (`to="checkpoint"`): what the operator's own state lacks up to `c` comes back, and what was
+flushed behind `c` is dropped, so that its windows end anew. Where the state was saved is said by a position, `set_start`.
+
 *Form.* A record of the log is a byte that says what it is, and then: 0, a record of the operator; or 1, the end of a window: its
 number (8 bytes, little-endian), how many of the records before it are its own (8), and the window before it (8, signed as the
-first). That count is what makes a window whole or nothing: records of a window whose end was not written are followed by
-those of the window that was done anew, which does not count them in. The window before it tells a gap from a purge: what is
-committed is gone, and a state that was checkpointed before that cannot be restored.
+first); or 2, a drop, of the same form: the window that the log was taken back to, 0, and the one that was flushed last. That
+count is what makes a window whole or nothing: records of a window whose end was not written are followed by those of the window
+that was done anew, which does not count them in. The window before it tells a gap from a purge: what is committed is gone, and a
+state that was checkpointed before that cannot be restored. A drop is a record like others: nothing is cut, and a crash before
+it is durable leaves the windows, to be dropped by the next restart.
+
+*Memory.* Opening reads the log once and keeps of each window where it is; `restore` reads what it hands back. A `recover` that takes
+a record gets one at a time, whatever the size of the window; one that takes a window and its records gets them as a list.
 """
 
 from __future__ import annotations
 
+import inspect
 import struct
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from penstock.arguments import check_done, check_plain, named, whole
-from penstock.errors import DamagedState, UsageError
+from penstock.arguments import check_arguments, check_done, check_plain, named, signature_of, whole
+from penstock.errors import DamagedState, OptionError, PositionError, UsageError
 from penstock.storage import locate
+from penstock.wal.form import checked_position
 from penstock.wal.log import Log
 from penstock.wal.reader import Reader
 from penstock.wal.writer import Writer, as_bytes
@@ -40,47 +51,74 @@ if TYPE_CHECKING:
     from penstock.wal.form import Position
 
 NO_WINDOW = -1
+MODES = ("window", "checkpoint")
 _RECORD = b"\0"
-_END = struct.Struct("<BqQq")
+_ENDS, _DROPS = 1, 2
+_MARK = struct.Struct("<BqQq")
 _NUMBERS_END = 1 << 63
 
 
+class Serializer(Protocol):
+    """What makes bytes of a record and a record of bytes: a module such as `json` or `pickle`, or an object with both functions."""
+
+    def dumps(self, record: Any, /) -> bytes | str:  # noqa: ANN401 - whatever its user appends
+        """Return the record as bytes, or as text, which is kept as UTF-8."""
+
+    def loads(self, data: bytes, /) -> Any:  # noqa: ANN401 - what `dumps` was given
+        """Return the record."""
+
+
 class _Window(NamedTuple):
-    """A window that has ended: its records (`None` if a purge took some of them), where its end is, and the window before it."""
+    """A window that has ended: how many records are its own, where its end is, and the window before it.
+
+    In front of its own are `skipped` records of windows that never ended, behind the mark at `behind` (`None`: from the begin of the
+    log). They are less than none if a purge took some of its own.
+    """
 
     number: int
-    records: list[bytes] | None
+    own: int
+    skipped: int
     end: Position
     before: int
+    behind: Position | None
 
 
 @named
 class Manager:
-    """The log in `directory`; `recover(window, records)` is called by `restore` for each window. Not shared between threads."""
+    """The log in `directory`, for an operator that `restore` hands records back to. Not shared between threads.
+
+    `recover(record)` is called for each record, one at a time, or `recover(window, records)` for each window: which of the two, its
+    parameters tell. Records are bytes, or what `serializer` makes bytes of. Temporaries that a crash has left are removed.
+    """
 
     def __init__(
         self,
         directory: str | os.PathLike[str],
-        recover: Callable[[int, list[bytes]], object],
+        recover: Callable[..., object],
         *,
         segment_size: str | int = "64m",
+        serializer: Serializer | None = None,
         storage: Storage | None = None,
     ) -> None:
-        check_plain("recover", recover, "window", "records")
+        self._singly = _takes_a_record(recover)
+        if serializer is not None:
+            check_arguments("serializer.dumps", getattr(serializer, "dumps", None), "record")
+            check_arguments("serializer.loads", getattr(serializer, "loads", None), "data")
         self._storage, self._directory = locate(directory, storage=storage)
         self._recover = recover
+        self._serializer = serializer
         self._segment_size = segment_size
         self._open()
 
     def _open(self) -> None:
         self._writer = Writer(self._directory, segment_size=self._segment_size, storage=self._storage)
         self._begin = self._writer.sequence  # of the window that is open
-        self._ends: dict[int, Position] = {}  # of windows that are not committed: where they end
+        self._start: _Window | None = None
         self.flushed = NO_WINDOW
         try:
-            for window in self._windows():
-                self._ends[window.number] = window.end
-                self.flushed = window.number
+            # Those that are not committed, the last mark, and how many records of a window that never ended are behind it.
+            self._windows, self._behind, self._left = self._ended()
+            self.flushed = max(self._windows, default=self.flushed)
         except BaseException:  # whatever it is, the lock must not outlive it
             self._writer.close()
             raise
@@ -90,42 +128,76 @@ class Manager:
         self.close()
         self._open()
 
-    def restore(self, checkpointed: int = NO_WINDOW) -> int:
-        """Call `recover` for each window behind the one that the state was checkpointed at; return the last one flushed.
+    @property
+    def position(self) -> Position:
+        """Where the next record will be: behind `end_window`, what a state that is saved now has behind it; see `set_start`."""
+        return self._writer.position
 
-        Called once, before the first `append`, also when nothing was ever written; and again behind `setup`.
+    def set_start(self, position: Position) -> None:
+        """Have `restore` begin with the window at this position, which `end_window` or `position` gave when the state was saved.
+
+        `PositionError` if it lies inside a window, or the log does not have it any more. Called before `restore`.
+        """
+        with Reader(self._directory, start=checked_position(position), storage=self._storage) as reader:
+            for ahead, record in enumerate(reader):
+                if record[:1] == _RECORD:
+                    continue
+                mark = self._mark(record, position)
+                window = self._windows.get(mark.number)
+                if mark.drops or window is None:
+                    break
+                if ahead < mark.own:
+                    msg = (
+                        f"{position} lies inside window {mark.number} of {self._directory!r}, behind {mark.own - ahead} of its records; "
+                        "expected a position that end_window gave"
+                    )
+                    raise PositionError(msg)
+                self._start = window
+                return
+        later = [window for window in self._windows.values() if window.end >= position]
+        self._start = min(later, key=lambda window: window.end) if later else _nothing(position)
+
+    def restore(self, checkpointed: int = NO_WINDOW, *, to: str = "window") -> int:
+        """Call `recover` for what the state lacks; return the window that the operator goes on behind.
+
+        `to="window"`: for each window behind the one that the state was checkpointed at, to the last one flushed. `to="checkpoint"`:
+        for each window up to that one; what was flushed behind it is dropped, durably, and ends anew. `set_start` says which is the
+        first, if it is another than that, or than the first there ever was. Called once, before the first `append`, also when nothing
+        was ever written; and again behind `setup`. `DamagedState` if the log lacks a window.
         """
         checkpointed = whole(checkpointed, name="window", example=7)
+        if to not in MODES:
+            msg = f"to={to!r}; expected {' or '.join(map(repr, MODES))}: how far the log is replayed"
+            raise OptionError(msg)
         if checkpointed > self.flushed:
             msg = (
                 f"{self._directory!r} ends with window {self.flushed}, expected {checkpointed}, at which the state was "
                 "checkpointed: the log has lost its end, or belongs to another state; restore both from one time"
             )
             raise DamagedState(msg)
-        last = checkpointed
-        for window in self._windows():
-            if window.number <= checkpointed:
-                continue
-            if window.before > last or window.records is None:
-                msg = (
-                    f"{self._directory!r} begins behind window {checkpointed}, at which the state was checkpointed, with "
-                    f"window {window.number}: what is between was committed and purged; restore a later state"
-                )
-                raise DamagedState(msg)
-            check_done("recover", self._recover(window.number, window.records))
-            last = window.number
+        chosen = self._chosen(checkpointed, to)
+        if to == "checkpoint" and checkpointed < self.flushed:
+            self._drop_behind(checkpointed)
+        self._hand_back(chosen)
         return self.flushed
 
-    def append(self, record: bytes) -> None:
-        """Append a record of the window that is open; it is durable when the window has ended."""
+    def append(self, record: Any) -> Position:  # noqa: ANN401 - bytes, or what the serializer takes
+        """Append a record of the window that is open; it is durable when the window has ended. Return where it will be then."""
+        data = record
+        if self._serializer is not None:
+            data = self._serializer.dumps(record)
+            data = data.encode() if isinstance(data, str) else data
         try:
-            marked = _RECORD + record
+            marked = _RECORD + data
         except TypeError:
-            marked = _RECORD + as_bytes(record)
-        self._writer.append(marked)
+            marked = _RECORD + as_bytes(data)
+        return self._writer.append(marked)
 
-    def end_window(self, window: int) -> None:
-        """Make the window durable; on return it is. `UsageError` if its number is not higher than the last one's, or has 64 bits."""
+    def end_window(self, window: int) -> Position:
+        """Make the window durable; on return it is. Return the position behind it, which `set_start` takes.
+
+        `UsageError` if its number is not higher than the last one's, or has 64 bits.
+        """
         window = whole(window, name="window", example=self.flushed + 1)
         if window <= self.flushed:
             msg = f"window {window} of {self._directory!r} has ended before: expected one behind {self.flushed}"
@@ -133,17 +205,19 @@ class Manager:
         if window >= _NUMBERS_END:
             msg = f"window {window} cannot be ended: expected a number below 2^63, which is what a record has room for"
             raise UsageError(msg)
-        self._ends[window] = self._writer.append(
-            _END.pack(1, window, self._writer.sequence - self._begin, self.flushed)
-        )
+        own = self._writer.sequence - self._begin
+        end = self._writer.append(_MARK.pack(_ENDS, window, own, self.flushed))
         self._writer.flush()
+        self._windows[window] = _Window(window, own, self._left, end, self.flushed, self._behind)
         self._begin, self.flushed = self._writer.sequence, window
+        self._behind, self._left = end, 0
+        return self._writer.position
 
     def committed(self, window: int) -> list[int]:
         """Forget what is needed no more now that this window is committed; return the segments that went."""
         window = whole(window, name="window", example=7)
-        behind = [end for number, end in self._ends.items() if number <= window]
-        self._ends = {number: end for number, end in self._ends.items() if number > window}
+        behind = [ended.end for number, ended in self._windows.items() if number <= window]
+        self._windows = {number: ended for number, ended in self._windows.items() if number > window}
         return Log(self._directory, storage=self._storage).purge(max(behind)) if behind else []
 
     def close(self) -> None:
@@ -158,26 +232,149 @@ class Manager:
         """Close."""
         self._writer.__exit__(*exc)
 
-    def _windows(self) -> Iterator[_Window]:
-        """Yield the windows that have ended, in order."""
-        records: list[bytes] = []
+    # -- what is there ---------------------------------------------------------------------------------------------
+
+    def _ended(self) -> tuple[dict[int, _Window], Position | None, int]:
+        """Return the windows that have ended and were not dropped, in order, by their numbers; none of their records is kept.
+
+        And the last mark, and how many records are behind it.
+        """
+        windows: dict[int, _Window] = {}
+        behind: Position | None = None
+        records = 0  # since the last mark
         with Reader(self._directory, storage=self._storage) as reader:
             for batch in reader.batches():
                 for index, record in enumerate(batch.records()):
                     if record[:1] == _RECORD:
-                        records.append(record[1:])
+                        records += 1
                         continue
-                    yield self._ended(record, records, batch.position(index))
-                    records = []
+                    at = batch.position(index)
+                    mark = self._mark(record, at)
+                    if mark.drops:
+                        windows = {number: ended for number, ended in windows.items() if number <= mark.number}
+                    else:
+                        skipped = records - mark.own
+                        windows[mark.number] = _Window(mark.number, mark.own, skipped, at, mark.before, behind)
+                    behind, records = at, 0
+        return windows, behind, records
 
-    def _ended(self, record: bytes, records: list[bytes], at: Position) -> _Window:
-        """Return the window whose end this record is; `records` are all since the end before it. `DamagedState` if it is no end."""
-        kind, number, count, before = _END.unpack(record) if len(record) == _END.size else 4 * (-1,)
-        if kind != 1:
+    def _mark(self, record: bytes, at: Position) -> _Mark:
+        """Return what a record that is no operator's says. `DamagedState` if it is no mark."""
+        if len(record) == _MARK.size and record[0] in {_ENDS, _DROPS}:
+            return _Mark(*_MARK.unpack(record))
+        msg = (
+            f"{self._directory!r} has a record at {at} that is none of a manager: found "
+            f"{record[:1]!r}, expected {_RECORD!r}, {bytes([_ENDS])!r} or {bytes([_DROPS])!r}; it is a log of something else"
+        )
+        raise DamagedState(msg)
+
+    # -- replay ----------------------------------------------------------------------------------------------------
+
+    def _chosen(self, checkpointed: int, to: str) -> list[_Window]:
+        """Return the windows to hand back. `DamagedState` if one is missing between what the state has and the first of them."""
+        chosen, last = list(self._windows.values()), NO_WINDOW
+        if self._start is not None:
+            chosen = [window for window in chosen if window.end >= self._start.end]
+            last = chosen[0].before if chosen else last
+        elif to == "window":
+            chosen, last = [window for window in chosen if window.number > checkpointed], checkpointed
+        if to == "checkpoint":
+            chosen = [window for window in chosen if window.number <= checkpointed]
+        for window in chosen:
+            if window.before > last or window.skipped < 0:
+                msg = (
+                    f"{self._directory!r} begins behind window {last}, up to which the state has all, with "
+                    f"window {window.number}: what is between was committed and purged; restore a later state"
+                )
+                raise DamagedState(msg)
+            last = window.number
+        return chosen
+
+    def _drop_behind(self, window: int) -> None:
+        """Take the log back to the end of this window; on return that is durable."""
+        self._behind, self._left = self._writer.append(_MARK.pack(_DROPS, window, 0, self.flushed)), 0
+        self._writer.flush()
+        self._windows = {number: ended for number, ended in self._windows.items() if number <= window}
+        self._begin, self.flushed = self._writer.sequence, window
+
+    def _hand_back(self, windows: list[_Window]) -> None:
+        if not windows:
+            return
+        with Reader(self._directory, storage=self._storage) as reader:
+            at: Position | None = None  # the mark that the reader has behind it
+            for window in windows:
+                if window.behind != at and window.behind is not None:
+                    reader.seek(window.behind)
+                    reader.advance()
+                records = self._own(reader, window)
+                if self._singly:
+                    for record in records:
+                        check_done("recover", self._recover(record))
+                else:
+                    check_done("recover", self._recover(window.number, list(records)))
+                at = window.end
+
+    def _own(self, reader: Reader, window: _Window) -> Iterator[Any]:
+        """Yield the window's own records, as they were appended, and leave the reader behind its end."""
+        for _ in range(window.skipped):
+            reader.advance()
+        for _ in range(window.own):
+            at = reader.position
+            reader.advance()
+            yield self._loaded(reader.get()[1:], at)
+        reader.advance()
+
+    def _loaded(self, data: bytes, at: Position) -> Any:  # noqa: ANN401 - what the serializer returns
+        if self._serializer is None:
+            return data
+        try:
+            return self._serializer.loads(data)
+        except Exception as error:  # whatever a user's function raises
             msg = (
-                f"{self._directory!r} has a record at {at} that is none of a manager: found "
-                f"{record[:1]!r}, expected {_RECORD!r} or {bytes([1])!r}; it is a log of something else"
+                f"the record at {at} of {self._directory!r} ({data[:40]!r}) is none that the serializer's loads takes: "
+                f"{type(error).__name__}: {error}; give the serializer that it was written with"
             )
-            raise DamagedState(msg)
-        own = records[len(records) - count :] if count <= len(records) else None
-        return _Window(number, own, at, before)
+            raise DamagedState(msg) from error
+
+
+class _Mark(NamedTuple):
+    """The end of a window, or a drop, as the log has it."""
+
+    kind: int
+    number: int
+    own: int
+    before: int
+
+    @property
+    def drops(self) -> bool:
+        """Whether the log was taken back to the end of this window."""
+        return self.kind == _DROPS
+
+
+def _nothing(position: Position) -> _Window:
+    """Return what stands for the window behind the last one that has ended."""
+    return _Window(_NUMBERS_END, 0, 0, position, NO_WINDOW, None)
+
+
+def _takes_a_record(recover: Any) -> bool:  # noqa: ANN401 - it is what is checked
+    """Tell whether `recover` is called with a record, not with a window and its records. `OptionError` if with neither."""
+    signature = signature_of(recover) if callable(recover) else None
+    if signature is not None and _binds(signature, "record"):
+        needed = [p for p in signature.parameters.values() if p.default is p.empty and p.kind in _POSITIONAL]
+        if needed or not _binds(signature, "window", "records"):
+            check_plain("recover", recover, "record")
+            return True
+    check_plain("recover", recover, "window", "records")
+    return False
+
+
+_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
+def _binds(signature: inspect.Signature, *given: str) -> bool:
+    """Tell whether a function can be called with so many arguments."""
+    try:
+        signature.bind(*given)
+    except TypeError:
+        return False
+    return True

@@ -52,7 +52,7 @@ from typing import TYPE_CHECKING
 from penstock import clock
 from penstock.arguments import flag, is_number, named
 from penstock.errors import Fenced, OptionError, StorageError
-from penstock.storage import locate
+from penstock.storage import TEMPORARY, locate, names_at
 from penstock.units import parse_size
 from penstock.wal import form
 from penstock.wal.end import LogEnd, PendingGroup
@@ -107,6 +107,7 @@ class Writer:
         self._hold = held(self._storage, self._directory)
         try:
             self._first, self._number = self._end.recover(locked=self._hold is not None)
+            self._remove_strays()
         except BaseException:  # whatever it is, the lock must not outlive it
             self._release()
             raise
@@ -139,6 +140,12 @@ class Writer:
         """Return the sequence number of the next record: how many were ever appended before it."""
         with self._lock:
             return self._next
+
+    def _remove_strays(self) -> None:
+        """Remove what a crash in the middle of a put has left: a repair's, which runs beside no writer."""
+        for name in names_at(self._storage, self._directory):
+            if name.startswith(TEMPORARY):
+                self._storage.delete(f"{self._directory}/{name}")
 
     def append(self, record: bytes) -> Position:
         """Append a record; return its position. It is not durable before `flush`. `OptionError` if it is too long."""

@@ -1,0 +1,281 @@
+"""The log of an operator as its model's users call it: serializers, records one at a time, where a replay begins and ends."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.errors import DamagedState, OptionError, PositionError
+from penstock.storage import TEMPORARY
+from penstock.testing import CrashDisk, explore
+from penstock.wal import Manager, Position, Reader, Writer
+from tests.testing.wal_program import CheckpointProgram
+
+
+def _filled(root: str, windows: dict[int, list[bytes]], **options: Any) -> list[Position]:
+    """Write windows, with what is left of one that never ended in front of each; return the positions behind them."""
+    given_at = []
+    for window, records in windows.items():
+        with Manager(root, [].append, **options) as manager:
+            manager.append(b"never ended")
+        with Manager(root, [].append, **options) as manager:
+            for record in records:
+                manager.append(record)
+            given_at.append(manager.end_window(window))
+    return given_at
+
+
+def test_records_come_back_one_at_a_time(root: str) -> None:
+    """H3: a `recover` of one parameter gets the records behind the checkpoint, in order, each by itself."""
+    _filled(root, {w: [b"%d-%d" % (w, n) for n in range(w % 3)] for w in range(6)})
+    found: list[bytes] = []
+    with Manager(root, found.append) as manager:
+        assert manager.restore(1) == 5
+        assert found == [b"2-0", b"2-1", b"4-0", b"5-0", b"5-1"]
+        assert manager.restore(4) == 5
+    assert found[5:] == [b"5-0", b"5-1"]
+
+
+@pytest.mark.parametrize(
+    ("recover", "singly"),
+    [
+        (lambda record: None, True),
+        (lambda record, more=None: None, True),
+        ([].append, True),
+        (lambda window, records: None, False),
+        (lambda *window: None, False),
+        ({}.__setitem__, False),
+    ],
+)
+def test_parameters_tell_how_recover_is_called(root: str, recover: Any, singly: bool) -> None:
+    """One that needs a record gets records, one that needs two values a window and its records; Python's own, too."""
+    with Manager(root, recover) as manager:
+        assert manager._singly is singly
+
+
+def test_a_large_window_comes_back_in_bounded_memory(root: str) -> None:
+    """A window of 60 MiB is handed back record by record: opening and restoring it hold a few MiB of it at a time."""
+    record, count = bytes(60 << 10), 1024
+    with Manager(root, [].append) as manager:
+        for _ in range(count):
+            manager.append(record)
+        manager.end_window(0)
+    lengths: list[int] = []
+    tracemalloc.start()
+    try:
+        with Manager(root, lambda record: lengths.append(len(record))) as manager:
+            manager.restore()
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert lengths == [len(record)] * count
+    assert peak < 16 << 20
+
+
+@pytest.mark.parametrize("serializer", [json, pickle])
+def test_records_are_what_a_serializer_takes(root: str, serializer: Any) -> None:
+    """Any object or module with `dumps` and `loads` does, whether it makes bytes or text; what comes back is what went in."""
+    records = [{"a": 1, "b": [None, "\u00e4"]}, "text", 3, []]
+    with Manager(root, print, serializer=serializer) as manager:
+        for record in records:
+            manager.append(record)
+        manager.end_window(0)
+    found: list[Any] = []
+    with Manager(root, found.append, serializer=serializer) as manager:
+        manager.restore()
+    assert found == records
+
+
+def test_what_is_no_serializer_is_refused_before_there_is_a_log(root: str) -> None:
+    """An object without `dumps` or `loads`, and one that makes no bytes, are told by name."""
+    for wrong, says in ((object(), "serializer.dumps"), (type("Half", (), {"dumps": repr}), "serializer.loads")):
+        with pytest.raises(OptionError, match=says):
+            Manager(root, print, serializer=wrong)  # type: ignore[arg-type]
+    assert not Path(root).exists()
+    numbers = type("Numbers", (), {"dumps": staticmethod(len), "loads": staticmethod(len)})
+    with Manager(root, print, serializer=numbers) as manager, pytest.raises(OptionError, match="a record is a int"):
+        manager.append("abc")
+
+
+def test_record_that_the_serializer_does_not_take(root: str) -> None:
+    """A log that was written with another serializer says which record, found what, and what to do; that works."""
+    _filled(root, {0: [b"\xff\xfe"]})
+    with (
+        Manager(root, print, serializer=json) as manager,
+        pytest.raises(DamagedState, match=r"at 1:\d+ .*give the serializer"),
+    ):
+        manager.restore()
+    found: list[bytes] = []
+    with Manager(root, found.append) as manager:
+        manager.restore()
+    assert found == [b"\xff\xfe"]
+
+
+def test_replay_begins_where_the_state_was_saved(root: str) -> None:
+    """`set_start` takes what `end_window` and `position` gave, over segments and restarts, and hands back what is behind."""
+    windows = {w: [b"%d-%d" % (w, n) for n in range(w % 3)] for w in range(7)}
+    positions = _filled(root, windows, segment_size=200)
+    for saved, position in enumerate(positions):
+        found: list[tuple[int, list[bytes]]] = []
+        with Manager(root, lambda w, records, found=found: found.append((w, records))) as manager:
+            manager.set_start(Position.parse(str(position)))
+            assert manager.restore() == 6
+        assert found == [(w, records) for w, records in windows.items() if w > saved]
+    with Manager(root, found.append) as manager:
+        manager.set_start(manager.position)
+        found.clear()
+        assert manager.restore() == 6
+    assert found == []
+
+
+def test_positions_that_are_given_can_be_read_from(root: str) -> None:
+    """What `append`, `end_window` and `position` gave is where a reader finds that record, or what comes next."""
+    with Manager(root, print, segment_size=200) as manager:
+        for window in range(5):
+            at = [manager.append(b"%d-%d" % (window, n)) for n in range(3)]
+            behind = manager.end_window(window)
+            assert behind == manager.position
+            for number, position in enumerate(at):
+                with Reader(root, start=position) as reader:
+                    assert next(iter(reader)) == b"\0%d-%d" % (window, number)
+            with Reader(root, start=behind) as reader:
+                assert list(reader) == []
+                manager.append(b"x")
+                manager.end_window(window + 100) if window == 4 else None
+
+
+def test_start_inside_a_window_is_refused(root: str) -> None:
+    """A position behind a window's first record would lose it: `PositionError`, and nothing is handed back."""
+    with Manager(root, print) as manager:
+        at = [manager.append(b"a"), manager.append(b"b")]
+        manager.end_window(3)
+    found: list[bytes] = []
+    with Manager(root, found.append) as manager:
+        with pytest.raises(PositionError, match="lies inside window 3 .* behind 1 of its records"):
+            manager.set_start(at[1])
+        with pytest.raises(PositionError):
+            manager.set_start(Position(9, 0))
+        manager.set_start(at[0])
+        manager.restore()
+    assert found == [b"a", b"b"]
+
+
+def test_start_that_was_purged_is_refused(root: str) -> None:
+    """A state that was saved before what is committed and gone: told, never begun somewhere else."""
+    positions = _filled(root, {w: [b"x" * 90] for w in range(6)}, segment_size=120)
+    with Manager(root, print) as manager:
+        assert manager.committed(3)
+        with pytest.raises(PositionError):
+            manager.set_start(positions[0])
+
+
+def test_replay_to_the_checkpoint_drops_what_is_behind(root: str) -> None:
+    """F-W15: the windows up to the checkpoint come back, those behind it are dropped, end anew, and the old ones never come again."""
+    _filled(root, {w: [b"old %d" % w] for w in range(6)})
+    for _ in range(2):  # a crash behind the drop changes nothing
+        found: list[bytes] = []
+        with Manager(root, found.append) as manager:
+            assert manager.restore(2, to="checkpoint") == 2
+        assert found == [b"old 0", b"old 1", b"old 2"]
+    with Manager(root, found.append) as manager:
+        assert manager.flushed == 2
+        manager.restore(2, to="checkpoint")
+        for window in (3, 5):
+            manager.append(b"new %d" % window)
+            manager.end_window(window)
+    found = []
+    with Manager(root, found.append) as manager:
+        assert manager.restore() == 5
+    assert found == [b"old 0", b"old 1", b"old 2", b"new 3", b"new 5"]
+
+
+def test_replay_to_the_checkpoint_from_a_start(root: str) -> None:
+    """Both ends at once: from the position that the state has to the checkpoint, and nothing beside it."""
+    positions = _filled(root, {w: [b"%d" % w] for w in range(8)})
+    found: list[bytes] = []
+    with Manager(root, found.append) as manager:
+        manager.set_start(positions[1])
+        assert manager.restore(5, to="checkpoint") == 5
+    assert found == [b"2", b"3", b"4", b"5"]
+
+
+def test_replay_to_a_checkpoint_that_the_log_does_not_have(root: str) -> None:
+    """A checkpoint behind the end, or windows before it that were purged and nobody said are saved: refused, nothing dropped."""
+    _filled(root, {w: [b"x" * 90] for w in range(6)}, segment_size=120)
+    with Manager(root, print) as manager:
+        with pytest.raises(DamagedState, match="has lost its end"):
+            manager.restore(9, to="checkpoint")
+        with pytest.raises(OptionError, match="expected 'window' or 'checkpoint'"):
+            manager.restore(1, to="end")
+        manager.committed(2)
+    with Manager(root, print) as manager:
+        with pytest.raises(DamagedState, match="committed and purged"):
+            manager.restore(4, to="checkpoint")
+        assert manager.flushed == 5
+
+
+def test_temporaries_that_a_crash_has_left_are_removed(root: str) -> None:
+    """What a put that died has left goes when the log is opened to be written; copies of a repair and segments stay."""
+    _filled(root, {0: [b"a"]})
+    stray, kept = Path(root) / f"{TEMPORARY}0123", Path(root) / "000000000009.wal.broken"
+    for path in (stray, kept):
+        path.write_bytes(b"x")
+    with Writer(root):
+        assert not stray.exists()
+        assert kept.exists()
+
+
+@given(
+    steps=st.lists(
+        st.tuples(st.sampled_from(["window", "die", "checkpoint", "restart"]), st.integers(0, 3)),
+        min_size=1,
+        max_size=14,
+    )
+)
+@settings(max_examples=60, deadline=None)
+def test_any_history_of_windows_deaths_and_drops(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, int]]
+) -> None:
+    """Against a model in memory: after any windows, deaths in one, restarts and drops, what comes back is what counts."""
+    root = str(tmp_path_factory.mktemp("log") / "log")
+    model: dict[int, list[bytes]] = {}
+    manager = Manager(root, print, segment_size=150)
+    made = 0
+    for what, number in steps:
+        if what == "window":
+            window = max(model, default=-1) + 1 + number % 2
+            model[window] = [b"%d" % (made + n) for n in range(number)]
+            made += number
+            for record in model[window]:
+                manager.append(record)
+            manager.end_window(window)
+            continue
+        if what == "die":
+            for _ in range(number):
+                manager.append(b"never")
+        manager.close()
+        found: dict[int, list[bytes]] = {}
+        manager = Manager(root, found.__setitem__, segment_size=150)
+        if what == "checkpoint" and model:
+            to = sorted(model)[number % len(model)]
+            model = {window: records for window, records in model.items() if window <= to}
+            assert manager.restore(to, to="checkpoint") == to
+        else:
+            assert manager.restore() == max(model, default=-1)
+        assert found == model
+    manager.close()
+
+
+@pytest.mark.slow
+def test_a_drop_that_is_crashed_anywhere() -> None:
+    """The replay to the checkpoint loses power at each call, and again in the recovery: the operator ends where it would have."""
+    report = explore(CheckpointProgram(5), profile=CrashDisk, images_max=6, states_max=3000)
+    assert not report.complaints, report.first
+    assert report.states > 100
