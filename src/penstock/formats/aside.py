@@ -94,9 +94,7 @@ class Tally:
 
     def plus(self, other: Tally) -> Tally:
         """Return both together."""
-        return Tally(
-            *(mine + others for mine, others in zip(vars(self).values(), vars(other).values(), strict=True))
-        )
+        return Tally(*(mine + others for mine, others in zip(vars(self).values(), vars(other).values(), strict=True)))
 
     def finished(self, sizes: Sequence[int]) -> Tally:
         """Return the same with finished files of these sizes more."""
