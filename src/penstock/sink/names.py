@@ -18,6 +18,7 @@ import re
 import string
 from dataclasses import dataclass
 from datetime import date, datetime
+from functools import lru_cache
 from zoneinfo import ZoneInfo
 
 from penstock.clock import SECOND_NS
@@ -55,6 +56,7 @@ class NameTemplate:
     time_spec: str = "%Y%m%d_%H%M%S"
 
     @staticmethod
+    @lru_cache(maxsize=16)  # a template is checked by rendering a name, for each sink that is made of the same options
     def of(template: str, *, zone: str, growing: bool, time_format: str = _TIME_FORMAT) -> NameTemplate:
         """Check the template and the format of its times; `TemplateError` if they cannot name files."""
         template = _with_fields(template)
