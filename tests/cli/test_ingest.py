@@ -26,6 +26,7 @@ from penstock.errors import PenstockError
 from penstock.ingestion.job import Ingested
 from penstock.testing import FakeClock
 from tests.soak.records import DDL, Records
+from tests.support.wait import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from tests.cli.conftest import Pipeline
     from tests.support.interpreter import Interpreter
 
-spark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.xdist_group("programs")]
+spark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900), pytest.mark.xdist_group("programs")]
 
 
 class Place:
@@ -67,7 +68,7 @@ class Place:
             done = by.penstock(*arguments, cwd=self.root)
             return done.returncode, done.stdout, done.stderr
         running = self.start(*arguments, failpoints=failpoints)
-        out, err = running.communicate(timeout=110)
+        out, err = running.communicate(timeout=PATIENCE_SECONDS)
         return running.returncode, out, err
 
     def ingest(
@@ -199,7 +200,7 @@ class TestProcess:
         while json.loads(running.stdout.readline())["batch"] < 1:
             pass
         running.send_signal(signal.SIGTERM)
-        out, _ = running.communicate(timeout=60)
+        out, _ = running.communicate(timeout=PATIENCE_SECONDS)
         facts = json.loads(out.splitlines()[-1])
         assert (running.returncode, facts["interrupted"], facts["ok"]) == (143, True, False)
         assert facts["open_rows"] == 0
@@ -216,7 +217,7 @@ class TestProcess:
         while json.loads(running.stdout.readline())["batch"] < 0:
             pass
         os.killpg(running.pid, signal.SIGTERM)
-        out, err = running.communicate(timeout=60)
+        out, err = running.communicate(timeout=PATIENCE_SECONDS)
         assert (running.returncode, err) == (0, "")
         assert json.loads(out.splitlines()[-1])["interrupted"] is True
         place.put("b.txt", "two\n")
@@ -237,7 +238,7 @@ class TestProcess:
         while json.loads(running.stdout.readline())["rows"] < 2:
             pass
         running.send_signal(signal.SIGINT)
-        out, err = running.communicate(timeout=60)
+        out, err = running.communicate(timeout=PATIENCE_SECONDS)
         assert (running.returncode, err) == (0, "")
         assert json.loads(out.splitlines()[-1])["interrupted"] is True
         assert place.lines() == ["one", "two"]

@@ -35,11 +35,11 @@ SAYS = {
 
 @pytest.mark.spark
 @pytest.mark.xdist_group("programs")
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
 def test_example_runs(path: Path, python: Interpreter) -> None:
     """The example ends well, prints what it shows, and leaves nothing in the directory it was started in."""
-    done = python.run(path, timeout=280)
+    done = python.run(path, timeout=800)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr[-4000:]}"
     assert SAYS[path.name] in done.stdout
     assert not list(python.directory.iterdir())

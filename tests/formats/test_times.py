@@ -57,11 +57,12 @@ def alone(form: str, kind: pa.DataType, text: str) -> str | None:
 
 @cache
 def all_alone(form: str, kind: str) -> dict[str, str | None]:
-    """Return what each text means by itself; asked for by the tests alone, since it takes seconds."""
+    """Return what each text means by itself; it takes seconds, so the tests that ask for it share a process."""
     return {text: alone(form, TYPES[kind], text) for text in TEXTS}
 
 
 @pytest.mark.slow
+@pytest.mark.xdist_group("times")
 @pytest.mark.parametrize("form", FORMATS)
 @pytest.mark.parametrize("kind", KINDS)
 def test_each_text_is_read_as_spark_reads_it(form: str, kind: str) -> None:
@@ -75,6 +76,7 @@ def test_each_text_is_read_as_spark_reads_it(form: str, kind: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.xdist_group("times")
 @pytest.mark.parametrize("form", FORMATS)
 @pytest.mark.parametrize("kind", KINDS)
 @given(texts=st.lists(st.sampled_from(TEXTS), min_size=2, max_size=3))
@@ -90,6 +92,7 @@ def test_neighbours_do_not_matter(form: str, kind: str, texts: list[str]) -> Non
 
 
 @pytest.mark.slow
+@pytest.mark.xdist_group("times")
 @pytest.mark.parametrize("form", FORMATS)
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_good_text_is_good_beside_every_other(form: str, kind: str) -> None:

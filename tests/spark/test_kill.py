@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tests.support.interpreter import Interpreter
     from tests.support.stage import Stage
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("kill")]
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("kill"), pytest.mark.timeout(900)]  # several starts each
 
 INGEST = """
 import sys, penstock
@@ -78,7 +78,6 @@ def arguments(stage: Stage) -> tuple[str, str, str]:
     return str(stage.src), str(stage.dst), "50k"
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     "chain", [pytest.param(chain, marks=pytest.mark.soak if "long" in chain else []) for chain in CHAINS]
 )
@@ -95,7 +94,6 @@ def test_kill_at_each_step(stage: Stage, python: Interpreter, chain: str) -> Non
     assert stage.lines() == expected
 
 
-@pytest.mark.timeout(300)
 def test_run_that_only_replays_ends_its_parts(stage: Stage, python: Interpreter) -> None:
     """Failure 6 of the plan: an endless query dies in its one batch; an AvailableNow run replays it, and ends with all visible."""
     expected = fill(stage, files=2)
@@ -108,7 +106,6 @@ def test_run_that_only_replays_ends_its_parts(stage: Stage, python: Interpreter)
     assert stage.lines() == expected
 
 
-@pytest.mark.timeout(300)
 def test_batch_of_a_query_that_died_is_planned_anew(stage: Stage, python: Interpreter) -> None:
     """Its application killed in mid batch, and a file of it changed: `replan`, which sees that nobody can have committed it."""
     expected = fill(stage, files=2)
@@ -117,7 +114,7 @@ def test_batch_of_a_query_that_died_is_planned_anew(stage: Stage, python: Interp
     changed = min(stage.src.iterdir())
     changed.write_text(changed.read_text() + "one more\n")
     os.utime(changed, (changed.stat().st_mtime - 30,) * 2)
-    failed = run_python(QUERY, *arguments(stage))
+    failed = python.run(QUERY, *arguments(stage))
     assert "PST-203" in failed.stderr
     done = replan(f"{stage.dst}/_penstock/checkpoint", None, nothing_written=False, give_up_rest=False)
     assert done.facts["batch"] == 0
@@ -126,7 +123,6 @@ def test_batch_of_a_query_that_died_is_planned_anew(stage: Stage, python: Interp
     assert stage.lines() == expected + Counter({"one more": 1})
 
 
-@pytest.mark.timeout(300)
 def test_commit_that_fails_behind_its_put_is_aborted_by_spark(stage: Stage, python: Interpreter) -> None:
     """Failure 6 of the sink: the batch is decided, publishing fails, Spark aborts it; the next start has every line."""
     expected = fill(stage)

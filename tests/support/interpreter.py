@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.support.cluster import kill
+from tests.support.wait import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -96,7 +97,9 @@ class Interpreter:
         """
         return self.run(_COMMAND, str(cwd), *arguments)
 
-    def run(self, program: Path | str, *arguments: str, timeout: float = 110) -> subprocess.CompletedProcess[str]:
+    def run(
+        self, program: Path | str, *arguments: str, timeout: float = PATIENCE_SECONDS
+    ) -> subprocess.CompletedProcess[str]:
         """Run a file, or code; return how it ended. One that takes too long is killed, and the interpreter with it."""
         said = self._room / str(next(self._number))
         if isinstance(program, str):

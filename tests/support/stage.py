@@ -8,6 +8,8 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+from tests.support.wait import PATIENCE_SECONDS
+
 
 class Stage:
     """An input and an output directory, and what a stranger sees of the output."""
@@ -38,7 +40,7 @@ class Stage:
 
 
 def run_python(
-    code: str, *arguments: str, failpoints: str = "", timeout: float = 110
+    code: str, *arguments: str, failpoints: str = "", timeout: float = PATIENCE_SECONDS
 ) -> subprocess.CompletedProcess[str]:
     """Run code in an interpreter of its own (and so in a Spark of its own), with failpoints armed."""
     environment = os.environ | {"PENSTOCK_FAILPOINTS": failpoints}

@@ -8,8 +8,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+# For one thing that others do, and below the time-out of a test. Only a fault waits for so long, or a machine that has much else to do.
+PATIENCE_SECONDS = 270
 
-def wait_for(condition: Callable[[], object], what: str, seconds: float = 120) -> None:
+
+def wait_for(condition: Callable[[], object], what: str, seconds: float = PATIENCE_SECONDS) -> None:
     """Wait until the condition is true."""
     end = time.monotonic() + seconds
     while not condition():

@@ -15,7 +15,7 @@ now; a column that never had a value has been for all `rows`.
 from __future__ import annotations
 
 import difflib
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pyarrow import types
@@ -80,7 +80,7 @@ class Account:
 
     def to_json(self) -> dict[str, Any]:
         """Return the account as it is kept, without what is empty."""
-        form = asdict(self) | {"nulls": dict(list(self.nulls.items())[:NAMES_MAX])}
+        form = vars(self) | {"nulls": dict(list(self.nulls.items())[:NAMES_MAX]), "unknown": dict(self.unknown)}
         return {name: value for name, value in form.items() if value}
 
     @staticmethod

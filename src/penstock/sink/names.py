@@ -19,7 +19,7 @@ import re
 import string
 from dataclasses import dataclass, replace
 from datetime import date, datetime
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
@@ -67,6 +67,7 @@ class NameTemplate:
     given: str = ""
 
     @staticmethod
+    @lru_cache(maxsize=16)  # a template is checked by rendering a name, for each sink that is made of the same options
     def of(template: str, *, zone: str, growing: bool, time_format: str = _TIME_FORMAT) -> NameTemplate:
         """Check the template and the format of its times; `TemplateError` if they cannot name files.
 
