@@ -318,7 +318,9 @@ class Scan:
     ) -> None:
         """Look at names that are new, or another file's; take out of `now` those with nothing behind them."""
         hollow, inside = [], known.place.inside
-        before_name = self._full(folder, "")  # a first scan looks at each file: what is the same for all of them is done once
+        before_name = self._full(
+            folder, ""
+        )  # a first scan looks at each file: what is the same for all of them is done once
         # Comparing 100,000 names to find a new one takes 20 ms: no step of Python is taken for each.
         differs = map(ne, map(before.get, now), now.values())
         for name in compress(now, differs):
