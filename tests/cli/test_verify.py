@@ -15,6 +15,7 @@ import pytest
 
 from penstock import failpoints
 from penstock.sink.layout import Layout
+from penstock.source import sides
 from penstock.verify import sums, verify
 from tests.support.extras import WITH_AVRO
 
@@ -610,3 +611,24 @@ def test_a_line_that_lacks_its_end_is_another_record() -> None:
     assert sums.lines(b"a\nb").num_rows == 2
     assert sums.Sums.of("", sums.lines(b"a\nb")) != sums.Sums.of("", sums.lines(b"a\nb\n"))
     assert sums.Sums.of("", sums.lines(b"")) == sums.Sums()
+
+
+def test_followed_files_that_stand_still_are_compared(
+    pipeline: Callable[..., Pipeline], penstock: Callable[..., Said], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their list may lie beside the checkpoint: what is lost of them is found, and where there is no such list that is told."""
+    monkeypatch.setattr(sides, "INLINE_BYTES", 0)
+    made = pipeline(source={"follow": "true", "closeAfter": "10s"})
+    made = pipeline(source=made.source | {"stateLocation": f"{made.checkpoint}/penstock"})
+    made.put("a.log", "1", "2")
+    made.put("b.log", "3")
+    made.run()
+    said = penstock("verify", made.dst, "--source", made.src)
+    assert (said.status, "2 files read, 3 records" in said.out) == (0, True), said.out
+    made.put("a.log", "1", "x", "2")
+    assert penstock("verify", made.dst, "--source", made.src).status == 1
+    made.put("a.log", "1", "2")
+    for side in (made.checkpoint / "penstock").glob("plan-*"):
+        side.unlink()
+    said = penstock("verify", made.dst, "--source", made.src)
+    assert (said.status, "were not compared" in said.out) == (1, True), said.out

@@ -304,6 +304,11 @@ def test_a_file_that_is_removed_or_cut_unread_is_told(src: Path, caplog: pytest.
     query.run()
     assert "'a.log' was removed before it was read to its end: 4 bytes of it are lost, behind byte 2" in caplog.text
     assert "'b.log' was cut or replaced: it had been read up to byte 2, has 0 bytes now" in caplog.text
+    for name in "cd":  # what was lost is counted with the next batch, and on from there
+        add(src / f"{name}.log", "1\n")
+        assert query.run() == ["1"]
+        assert json.loads(query.log[-1])["follow"]["lost"] == [2, 4]
+        query.restart()
 
 
 def test_a_file_that_stands_still_is_closed_and_goes_on_all_the_same(src: Path) -> None:

@@ -16,6 +16,7 @@ _ANOTHER_DRIVER = ("CONCURRENT_STREAM_LOG_UPDATE", "concurrently using", "CONCUR
 _DAMAGED = re.compile(r"Checksum error: \S+|Failed to read log file \S+|batch \d+ doesn't exist")
 # What an HDFS has refused Spark's JVM, at the start and later; of all that an ingest has it writes the checkpoint alone.
 _REFUSED = re.compile(r"(?:\n: [\w.$()]+|terminated with exception): (.+)(?:\n.*){0,2}?\n\s+at org\.apache\.hadoop\.")
+_FULL = re.compile(r"No space left on device|Disk quota exceeded")
 _JVM_ENDED = (
     "Spark's JVM has ended under way (killed, or out of memory); what is committed stays, nothing else is visible, and the "
     "same call goes on from there in a new session"
@@ -49,10 +50,15 @@ def _of_checkpoint(text: str, checkpoint: str) -> errors.PenstockError | None:
             ".crc beside each file; nothing was changed"
         )
     if refused := _REFUSED.search(text):
-        kind = errors.NoSpace if "quota" in refused[1].lower() else errors.StorageError
+        kind = errors.NoSpace if "quota" in refused[1].lower() or _FULL.search(refused[1]) else errors.StorageError
         return kind(
             f"Spark cannot write the checkpoint {checkpoint!r}: {refused[1]}; nothing of this batch is "
             "visible, and the same call goes on from there"
+        )
+    if full := _FULL.search(text):
+        return errors.NoSpace(
+            f"Spark has met a full disk: {full[0]}; make room where it keeps what it works with (spark.local.dir, else the temporary "
+            f"directory) and for the checkpoint {checkpoint!r}; nothing of this batch is visible, and the same call goes on from there"
         )
     return None
 

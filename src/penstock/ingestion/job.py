@@ -95,7 +95,8 @@ class Ingested:
 
     `waiting` says that one that watches has taken all that is there, and waits for more. Of files that were not read `late_files`
     came too late, `accepted_files` too, and wait for the next batch, `held_files` changed too recently, and `future_files` have a time that
-    has not come; see `penstock.late`. Of what this call has read:
+    has not come; see `penstock.late`. `lost_files` are followed ones that went, or were cut, before they were read to their end, by
+    `lost_bytes` at least. Of what this call has read:
     `null_columns` are the columns that were null in every row, `unknown_fields` what the data had under names that no column
     has, by name with how often, a hundred names at most; `rescued` counts the records of which something was rescued;
     `notes` say all that to people, and are empty where there is nothing to say.
@@ -130,6 +131,8 @@ class Ingested:
     open_parts: int = 0
     open_since_ns: int = 0
     oldest_left_ns: int = 0
+    lost_files: int = 0
+    lost_bytes: int = 0
 
 
 @named

@@ -123,14 +123,14 @@ def told(sink: Sink, head: State) -> dict[str, int]:
 
 
 def counts(offset: Mapping[str, Any]) -> dict[str, int]:
-    """Return what an offset counts of files that are not read."""
+    """Return what an offset counts of files that are not read, or of followed ones not to the end that they once had."""
     late_files, held = offset.get("late", {}), offset.get("held", [0, 0])
     return {
         "late_files": late_files.get("count", [0, 0])[0],
         "accepted_files": late_files.get("accepted", 0),
         "held_files": held[0] - held[1],
         "future_files": held[1],
-    }
+    } | dict(zip(("lost_files", "lost_bytes"), offset.get("follow", {}).get("lost", ()), strict=False))
 
 
 def _patterns(given: bool | str | Sequence[str], name: str) -> tuple[str, ...]:  # noqa: FBT001 - what the user gave

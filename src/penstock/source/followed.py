@@ -220,6 +220,7 @@ class FollowPlanner:
             "follow": {
                 "growing": [file.to_json() for file in self._files if not file.closed],
                 "closed": self._side.store(closed),
+                **({"lost": self._lost} if self._lost[0] else {}),
             },
             "plan": self._side.store([split.to_json() for split in splits]),
         }
@@ -231,6 +232,10 @@ class FollowPlanner:
         self._now: dict[str, FileVersion] = {}
         self._files: list[Growing] = []
         self._count = self._bytes = 0
+        self._lost = [
+            0,
+            0,
+        ]  # files that went or were cut before they were read to their end, and what is known of their bytes
         self._more = self._is_cut = False
         self._heads: dict[str, bytes] = {}  # of what was planned in this process, by identity
         if start:
@@ -245,6 +250,7 @@ class FollowPlanner:
                 self._files.append(Growing(*entry))
                 self._files[-1].closed = True
             self._count, self._bytes = start["read"]
+            self._lost = list(start["follow"].get("lost", (0, 0)))
 
     # -- what is there -------------------------------------------------------------------------------------------
 
@@ -358,6 +364,7 @@ class FollowPlanner:
         if copy is not None:
             self._go_on_in(copy, file)
             return [other for other in new if other != copy]
+        self._lost = [self._lost[0] + 1, self._lost[1] + max(file.size - file.at, 0)]
         _log.warning(
             "%r was cut or replaced: it had been read up to byte %d, has %d bytes now and is read from its beginning; what was written "
             "behind that byte before is in no file here",
@@ -399,6 +406,7 @@ class FollowPlanner:
 
     def _tell_gone(self, file: Growing) -> None:
         if file.size > file.at:
+            self._lost = [self._lost[0] + 1, self._lost[1] + file.size - file.at]
             _log.warning(
                 "%r was removed before it was read to its end: %d bytes of it are lost, behind byte %d",
                 file.path or self._root,

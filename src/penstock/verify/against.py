@@ -28,7 +28,7 @@ from penstock.source.where import where
 from penstock.verify.compare import Sides, examples, sums
 from penstock.verify.opened import KEY_OPTION
 from penstock.verify.records import Feed
-from penstock.verify.taken import by_reading, changed_columns, last_offset, late_files, readings, taken
+from penstock.verify.taken import by_reading, changed_columns, last_offset, late_files, readings, standing_files, taken
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -279,7 +279,8 @@ class _Comparison:
                 _refuse("startingFrom=latest: which files were there before is not noted")
             offset = last_offset(view)
             place = where(feed.stage.options)
-            reading = taken(place.storage, place.root, feed.stage.options, offset, late_files(view, offset))
+            beside = late_files(view, offset), standing_files(view, offset)
+            reading = taken(place.storage, place.root, feed.stage.options, offset, *beside)
             for split in reading.splits:
                 version = split.file.path, split.file.key
                 before = furthest.get(version)

@@ -157,16 +157,25 @@ def _offset(checkpoint: Checkpoint, batch: int) -> dict[str, Any] | None:
     return offsets[0] if len(offsets) == 1 else None
 
 
+def standing_files(view: SinkView, offset: dict[str, Any] | None) -> list[Any] | None:
+    """Return the followed files that stand still, as the offset of a sink's query lists them; `None` for a list that is not to be had."""
+    listed = (offset or {}).get("follow", {}).get("closed", [])
+    return listed if isinstance(listed, list) else _beside(view, listed)
+
+
+def _beside(view: SinkView, reference: dict[str, Any]) -> list[Any] | None:
+    """Return a list that lies beside the checkpoint, `None` if it is not there, or not as it was."""
+    for place in _places(view):
+        with suppress(DamagedState):
+            return SideRecords(locate(f"{place}/penstock", name="checkpoint")).load(reference)
+    return None
+
+
 def late_files(view: SinkView, offset: dict[str, Any] | None) -> list[LateFile]:
     """Return what the offset of a sink's query lists as not read; a list beside the checkpoint that is not to be had is none."""
     listed = (offset or {}).get("late", {}).get("files", [])
-    if isinstance(listed, list):
-        return [LateFile.from_json(entry) for entry in listed]
-    for place in _places(view):
-        with suppress(DamagedState):
-            beside = SideRecords(locate(f"{place}/penstock", name="checkpoint")).load(listed)
-            return [LateFile.from_json(entry) for entry in beside]
-    return []
+    entries = listed if isinstance(listed, list) else _beside(view, listed)
+    return [LateFile.from_json(entry) for entry in entries or ()]
 
 
 def _places(view: SinkView) -> list[str]:
@@ -182,9 +191,16 @@ def _may_write(query: str, view: SinkView) -> bool:
 
 
 def taken(
-    storage: Storage, root: str, options: Options, offset: dict[str, Any] | None, late: Sequence[LateFile] = ()
+    storage: Storage,
+    root: str,
+    options: Options,
+    offset: dict[str, Any] | None,
+    late: Sequence[LateFile] = (),
+    standing: list[Any] | None = None,
 ) -> Taken:
     """Return what of the source at `root` the batches up to `offset` have read, by the listing of now; `late` is what they did not.
+
+    `standing` are the followed files that stand still, where the list of them is to be had.
 
     What a source that cleans has archived was read, whole. Raises `StorageError` if a directory cannot be listed,
     `DamagedState` if the offset is damaged.
@@ -198,7 +214,7 @@ def taken(
     if not offset:
         return Taken.of(files, [])
     if "follow" in offset:
-        return _followed(storage, root, files, offset)
+        return _followed(storage, root, files, offset, standing)
     return _passed(files, offset, {entry.file.key for entry in late if entry.why in CERTAIN}, archived)
 
 
@@ -220,18 +236,25 @@ def _passed(files: list[FileVersion], offset: dict[str, Any], not_read: set[byte
     return Taken.of(files, splits, notes + _uncounted(splits + archived, cursor)).with_archived(archived)
 
 
-def _followed(storage: Storage, root: str, files: list[FileVersion], offset: dict[str, Any]) -> Taken:
+def _followed(
+    storage: Storage, root: str, files: list[FileVersion], offset: dict[str, Any], standing: list[Any] | None
+) -> Taken:
     """Return what was read of files that grow: of each its beginning, in whatever file that is by now."""
     check(offset)
-    closed = offset["follow"]["closed"]
     notes = []
-    if isinstance(closed, dict):
+    if standing is None:
+        count = offset["follow"]["closed"]["splits"]
         notes.append(
-            f"{closed['splits']} files that stand still are noted beside the checkpoint, and were not compared"
+            f"{count} files that stand still are noted beside the checkpoint, which is not there: they were not compared"
         )
-        closed = []
+    lost_files, lost_bytes = offset["follow"].get("lost", (0, 0))
+    if lost_files:
+        notes.append(
+            f"{lost_files} followed files went, or were cut, before they were read to their end: at least {lost_bytes} bytes are in no "
+            "file here"
+        )
     splits, gone = [], 0
-    for path, identity, at, digest, _, modified_ns in [*offset["follow"]["growing"], *closed]:
+    for path, identity, at, digest, _, modified_ns in [*offset["follow"]["growing"], *(standing or ())]:
         split = Split(FileVersion(path, at, modified_ns, identity), 0, at, Followed(0, digest))
         try:
             follow.opened(storage, root, split).close()
