@@ -17,7 +17,8 @@ from penstock.options import SINK, parse
 from penstock.sink.sink import Batch, Sink
 from penstock.storage import _contest, check_fit, contest, locate, names_at
 from penstock.storage._objects import ObjectStorage
-from tests.support.stores import CarelessStore, StoreServer, running, use
+from tests.support.follows import follows
+from tests.support.stores import Relay, StoreServer, running, use
 
 
 @pytest.fixture(scope="module")
@@ -66,11 +67,12 @@ def test_the_doctor_races_puts(store: StoreServer) -> None:
     assert names_at(locate("s3://bucket")[0], "s3://bucket/well") == []
 
 
+@follows("PST-541")
 def test_a_store_that_tells_several_yes_is_found_and_refused(
     store: StoreServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A server that drops the condition of a put is found by the doctor, and a sink there is refused until it is well."""
-    with CarelessStore(store) as careless:
+    with Relay(store, careless=True) as careless:
         monkeypatch.setenv("AWS_ENDPOINT_URL", careless.endpoint)
         use_anew(monkeypatch)
         broken = contest(*locate("s3://bucket/unfit"))

@@ -34,10 +34,12 @@ from penstock.sink.segments import check_segment, segment_bytes
 from penstock.storage import entry_at
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from penstock.sink.ledger import FinishedFile, Growth, Ledger, State
     from penstock.storage import Storage
+
+_SIDE_BY_SIDE = 8
 
 
 def publish(storage: Storage, root: str, staging: str, ledger: Ledger, state: State) -> int:
@@ -47,15 +49,29 @@ def publish(storage: Storage, root: str, staging: str, ledger: Ledger, state: St
     """
     paths = [file.path for file in state.finished] + [growth.path for growth in state.grown]
     _make_directories(storage, root, paths)
-    for file in state.finished:
-        failpoints.hit("sink.publish.one")
-        _publish(storage, f"{staging}/{file.staged}", f"{root}/{file.path}", file)
+    _publish_all(storage, root, staging, state.finished)
     for growth in state.grown:
         failpoints.hit("sink.publish.grow")
         _grow(storage, f"{root}/{growth.path}", staging, growth, newest=lambda: ledger.head().n == state.n)
     failpoints.hit("sink.publish.before-note")
     ledger.note_published(state.n)
     return len(state.finished) + len(state.grown)
+
+
+def _publish_all(storage: Storage, root: str, staging: str, files: Iterable[FinishedFile]) -> None:
+    """Publish the files one after the other; side by side where each is copied, by a store that others wait for too."""
+
+    def publish_one(file: FinishedFile) -> None:
+        failpoints.hit("sink.publish.one")
+        _publish(storage, f"{staging}/{file.staged}", f"{root}/{file.path}", file)
+
+    if storage.moves:
+        for file in files:
+            publish_one(file)
+        return
+    with storage.workers(_SIDE_BY_SIDE) as workers:
+        for done in [workers.submit(publish_one, file) for file in files]:
+            done.result()
 
 
 def _make_directories(storage: Storage, root: str, paths: list[str]) -> None:

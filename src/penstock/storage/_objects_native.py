@@ -51,6 +51,7 @@ _SIDE_BY_SIDE = 4  # pieces of one upload
 _NO_BUCKET = re.compile("NoSuchBucket|ContainerNotFound|The specified bucket does not exist")
 _REFUSED = re.compile("<Code>([A-Za-z]+)</Code>(?:<Message>([^<]*)</Message>)?")
 _NOT_LET = re.compile("status code: 40[13]")
+_BUSY = re.compile("status code: (429|5[0-9][0-9])")
 _FULL = {"QuotaExceeded", "XMinioStorageFull", "InsufficientStorage"}
 _QUERY = re.compile(r"\?[^\s\"')]*")  # of a URL: Azure has keys there
 _OWN_KEYS = ("AWS_ACCESS_KEY_ID", "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_SKIP_SIGNATURE")
@@ -211,6 +212,8 @@ def _check_answer(bucket: str, place: _Place, trial: Any) -> None:  # noqa: ANN4
         )
         raise AccessRefused(msg) from error
     except OSError as error:
+        if _BUSY.search(str(error.__cause__)):
+            return  # it is there, and those who are patient are let in
         msg = (
             f"{bucket}: no store at {place.endpoint}, or it does not answer: {error.strerror}; check the address (AWS_ENDPOINT_URL), "
             "the region and the network"
