@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Executor
 
     from penstock.storage._base import Data, Storage
-    from penstock.storage._objects_calls import Objects, Stored, Upload
+    from penstock.storage._objects_calls import Objects, ObjectStatus, Upload
 
 _PIECE_BYTES = 8 << 20  # a file that is shorter is one put
 _COPIED_BYTES = 5 << 30  # what S3 copies in one request
@@ -329,9 +329,9 @@ class ObjectStorage:
         start, end = self.key(source), self.key(target)
         for seconds in _AGAIN:
             clock.sleep(seconds)
-            there = self._head(target)
-            if there is not None:
-                if self._same(self.calls.head(start), there):
+            occupant = self._head(target)
+            if occupant is not None:
+                if self._same(self.calls.head(start), occupant):
                     return
                 raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), target)
             try:
@@ -341,8 +341,8 @@ class ObjectStorage:
             except FileNotFoundError:
                 raise
             except OSError:
-                there = self._head(target)
-                if there is None or not self._same(self.calls.head(start), there):
+                occupant = self._head(target)
+                if occupant is None or not self._same(self.calls.head(start), occupant):
                     raise
                 return
             else:
@@ -363,10 +363,10 @@ class ObjectStorage:
             try:
                 self.calls.put(key, data, token)
             except FileExistsError as error:
-                there = self._head(path)
-                if there is not None and there.token == token:
+                occupant = self._head(path)
+                if occupant is not None and occupant.token == token:
                     return
-                if there is not None:
+                if occupant is not None:
                     raise
                 refused = error
             except OSError:
@@ -380,10 +380,10 @@ class ObjectStorage:
     def is_mine(self, path: str, token: str) -> bool:
         """Tell whether what is there was put with that token; `False` where the store does not say."""
         try:
-            there = self._head(path)
+            occupant = self._head(path)
         except OSError:
             return False
-        return there is not None and there.token == token
+        return occupant is not None and occupant.token == token
 
     def persist(self, directory: str, names: Iterable[str]) -> None:
         """Do nothing: what can be seen is durable."""
@@ -422,13 +422,13 @@ class ObjectStorage:
         with _doing("remove the upload of", path):
             self.calls.drop(self.key(path), number)
 
-    def _head(self, path: str) -> Stored | None:
+    def _head(self, path: str) -> ObjectStatus | None:
         try:
             return self.calls.head(self.key(path))
         except FileNotFoundError:
             return None
 
-    def _same(self, mine: Stored, other: Stored) -> bool:
+    def _same(self, mine: ObjectStatus, other: ObjectStatus) -> bool:
         """Tell whether two objects have the same bytes, which are read only if there are as many."""
         return mine.size == other.size and all(
             self.calls.get(mine.key, mine.tag, start, end) == self.calls.get(other.key, other.tag, start, end)
@@ -440,7 +440,7 @@ def _pieces(size: int) -> Iterator[tuple[int, int]]:
     return ((start, min(start + _PIECE_BYTES, size)) for start in range(0, size, _PIECE_BYTES))
 
 
-def _entry(stored: Stored) -> Entry:
+def _entry(stored: ObjectStatus) -> Entry:
     name = stored.key.rpartition("/")[2]
     return Entry(name, is_directory=False, size=stored.size, modified_ns=stored.modified_ns, identity=stored.tag)
 
