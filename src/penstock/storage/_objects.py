@@ -11,7 +11,8 @@ What is called of a store is in `_objects_calls`. How each promise of `_base` is
   whose name is already one that nobody else has says so (`unique`): then it goes there at once, and no key is asked for.
 - *publish* looks at the target (a copy that is refused has copied everything), copies to a key that is free, and deletes.
 - *put_if_absent* is one conditional put.
-- *open* is one request, which brings the beginning of the object with it. Every further read names the tag: an object that was
+- *open* is one request, which brings the beginning of the object with it; who reads on in small steps is given what was
+  read ahead. Every further read names the tag: an object that was
   replaced or removed is an error, never other bytes.
 - *extend* and *lock* are refused: objects do not grow, and there are no locks.
 
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
 _PIECE_BYTES = 8 << 20  # a file that is shorter is one put
 _COPIED_BYTES = 5 << 30  # what S3 copies in one request
 _BEGIN_BYTES = 256 << 10  # what `open` brings along: all of a small object
+_AHEAD_BYTES = 8 << 20  # for who reads on in small steps: each request is paid for, and waited for
 _AGAIN = (0.0, 0.05, 0.2, 0.5, 1.0, 2.0)  # seconds before each look at a put or copy that was refused by nobody
 
 
@@ -186,6 +188,8 @@ class ObjectReadHandle:
         self._key = key
         with _doing("open", path):
             self._stored, self._begin = calls.begin(key, _BEGIN_BYTES)
+        self._at = 0  # behind the last read
+        self._ahead = (0, b"")  # what was read ahead, and where that begins
 
     def info(self) -> Entry:
         """Return what was opened: it cannot change."""
@@ -198,6 +202,17 @@ class ObjectReadHandle:
             return b""
         if end <= len(self._begin):
             return self._begin[offset:end]
+        start, ahead = self._ahead
+        if not start <= offset <= end <= start + len(ahead):
+            goes_on, self._at = offset == self._at, end
+            start = offset
+            ahead = self._get(start, max(end, min(start + _AHEAD_BYTES, self._stored.size) if goes_on else end))
+            if goes_on:
+                self._ahead = start, ahead
+        self._at = end
+        return ahead[offset - start : end - start]
+
+    def _get(self, offset: int, end: int) -> bytes:
         try:
             with _doing("read", self._path):
                 return self._calls.get(self._key, self._stored.tag, offset, end)
