@@ -13,13 +13,14 @@ PYTEST_SPLIT ?= -n logical --maxprocesses 4 --dist loadgroup
 ENVIRONMENT := .venv/.environment
 INSTALLED := .venv/.installed
 WARM := .venv/.warm
+STORES := .venv/.stores
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet --require-virtualenv
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help setup warm run run-hdfs test test-fast lint format bench bench-hdfs bench-wal bench-db bench-async run-counts soak docs lock clean check-java
+.PHONY: help setup warm run run-hdfs test test-stores test-fast lint format bench bench-hdfs bench-wal bench-db bench-async run-counts soak docs lock clean check-java
 
 help: ## print this list
 	@printf 'Penstock: exactly-once file streams for Spark Structured Streaming\n\n'
@@ -41,6 +42,13 @@ run-counts: warm ## words of real files into PostgreSQL and SQLite, killed twice
 
 test: warm ## all tests but the soak
 	@PENSTOCK_REQUIRE_SPARK=1 PENSTOCK_REQUIRE_HDFS=1 $(BIN)/python -m pytest $(PYTEST_SPLIT) $(ARGS)
+
+test-stores: warm ## stores of objects as real servers: those of Go and Node, which are fetched and built once (3 minutes)
+	@command -v go >/dev/null && command -v npm >/dev/null || { echo 'go and npm are needed; `make test` has moto alone'; exit 1; }
+	@test -x $(STORES)/versitygw || GOBIN=$(abspath $(STORES)) go install -ldflags "-s -w" github.com/versity/versitygw/cmd/versitygw@v1.8.0
+	@test -x $(STORES)/node_modules/.bin/azurite-blob || npm install --silent --no-fund --no-audit --prefix $(STORES) azurite
+	@PENSTOCK_STORES=$(abspath $(STORES)):$(abspath $(STORES))/node_modules/.bin PENSTOCK_REQUIRE_STORES=moto,versitygw,azurite \
+		$(BIN)/python -m pytest -n 0 tests/storage/test_s3.py tests/cli/test_s3.py tests/spark/test_s3.py $(ARGS)
 
 test-fast: $(INSTALLED) ## in a minute: what needs no Spark and takes no time
 	@$(BIN)/python -m pytest -m "not spark and not hdfs and not slow and not soak" $(PYTEST_SPLIT) $(ARGS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import closing
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -13,11 +14,13 @@ from penstock.cli.doctor import _look_at
 from penstock.cli.state import clean
 from penstock.errors import OptionError, UnfitStore
 from penstock.ingestion.job import check
-from penstock.options import SINK, parse
+from penstock.options import SINK, SOURCE, parse
 from penstock.sink.sink import Batch, Sink
+from penstock.source.clean import Cleaner
 from penstock.storage import _contest, check_fit, contest, locate, names_at
 from penstock.storage._objects import ObjectStorage
-from tests.support.stores import CarelessStore, StoreServer, running, use
+from tests.support.follows import follows
+from tests.support.stores import Relay, StoreServer, running, use
 
 
 @pytest.fixture(scope="module")
@@ -66,11 +69,12 @@ def test_the_doctor_races_puts(store: StoreServer) -> None:
     assert names_at(locate("s3://bucket")[0], "s3://bucket/well") == []
 
 
+@follows("PST-541")
 def test_a_store_that_tells_several_yes_is_found_and_refused(
     store: StoreServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A server that drops the condition of a put is found by the doctor, and a sink there is refused until it is well."""
-    with CarelessStore(store) as careless:
+    with Relay(store, careless=True) as careless:
         monkeypatch.setenv("AWS_ENDPOINT_URL", careless.endpoint)
         use_anew(monkeypatch)
         broken = contest(*locate("s3://bucket/unfit"))
@@ -97,6 +101,22 @@ def use_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     from penstock.storage import _objects_native  # noqa: PLC0415 - here alone
 
     monkeypatch.setattr(_objects_native, "_clients", {})
+
+
+def test_cleaning_and_growing_are_refused(store: StoreServer, tmp_path: Path) -> None:
+    """A store moves nothing and objects do not grow: options that need that are refused before anything is read or written."""
+    storage, _ = locate("s3://bucket")
+    storage.put_if_absent("s3://bucket/cleaning/a.txt", b"one\n")
+    cleaner = Cleaner.of(
+        *locate("s3://bucket/cleaning"),
+        parse(SOURCE, {"path": "s3://bucket/cleaning", "cleanSource": "delete"}, what="source"),
+    )
+    assert cleaner is not None
+    with pytest.raises(OptionError, match="moves nothing"):
+        cleaner.check()
+    growing = {"growing": "true", "fileName": "all"}
+    with pytest.raises(OptionError, match="growing=true"):
+        check("s3://bucket/cleaning", "s3://bucket/grown", source={}, sink=growing, checkpoint=f"{tmp_path}/checkpoint")
 
 
 @pytest.mark.parametrize("checkpoint", [None, "s3://bucket/checkpoint"])

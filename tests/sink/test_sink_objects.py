@@ -79,6 +79,43 @@ def test_requests_of_an_idle_source(counted: Counted) -> None:
         assert counted.taken() == {"head": 3, "has_below": 3, "objects": 3}
 
 
+def test_an_object_that_is_read_on_is_read_ahead(counted: Counted) -> None:
+    """Steps of a megabyte through 20 are four requests, not twenty; looks here and there are one each, and all bytes are right."""
+    data = b"".join(bytes([number]) * (1 << 20) for number in range(20))
+    counted.store.put("in/a", data, "")
+    with ObjectStorage(system=counted).open("/in/a") as file:
+        read = b"".join(file.read(at, 1 << 20) for at in range(0, len(data), 1 << 20))
+        assert read == data
+        assert counted.taken() == {"begin": 1, "get": 3}
+        for at in (5 << 20, 17, 19 << 20, 3 << 20):
+            assert file.read(at, 100) == data[at : at + 100]
+        assert file.read(len(data) - 3, 10) == data[-3:]
+        assert file.read(len(data), 10) == b""
+
+
+def test_an_idle_query_asks_less_than_ten_times_a_minute(counted: Counted) -> None:
+    """Spark asks for news every 10 ms: what nothing comes for looks less and less often, and at once again when something has come."""
+    storage = ObjectStorage(system=counted)
+    counted.store.put("in/a", b"1", "")
+    with clock.use(FakeClock()):
+        scan = Scan.of(storage, "/in", parse(SOURCE, {"path": "/in"}, what="source"))
+        scan.refresh()
+        for seconds in (10, 60, 600):
+            clock.sleep(seconds)
+            scan.refresh()
+        counted.taken()
+        for _ in range(600):
+            clock.sleep(0.1)
+            assert scan.refresh().came == []
+        assert sum(counted.taken().values()) < 10
+        counted.store.put("in/b", b"1", "")
+        clock.sleep(20)
+        assert len(scan.refresh().came) == 1
+        counted.store.put("in/c", b"1", "")
+        clock.sleep(0.01)
+        assert len(scan.refresh().came) == 1
+
+
 def test_a_new_object_is_found_at_once(counted: Counted) -> None:
     """Nobody knows when a prefix was changed: it is listed each time, and what is new or replaced below it is found."""
     storage = ObjectStorage(system=counted)

@@ -214,40 +214,66 @@ def use(server: StoreServer, patch: pytest.MonkeyPatch) -> None:
     patch.setattr(_objects_native, "_clients", {})
 
 
-class CarelessStore:
-    """A server in front of a store that looks right and is not: it takes conditional puts, and makes them without their condition."""
+@dataclass
+class Relay:
+    """A server in front of a store, which refuses keys that are not its own, and is not all that it should be.
 
-    def __init__(self, server: StoreServer) -> None:
+    `careless`: it takes conditional puts, and makes them without their condition. `busy`: it refuses so many requests as too many (503).
+    `loses`: of so many replies one is lost, though the store has done what was asked.
+    """
+
+    server: StoreServer
+    careless: bool = False
+    busy: int = 0
+    loses: int = 0
+    requests: int = 0
+
+    @property
+    def endpoint(self) -> str:
+        return f"http://127.0.0.1:{self._listener.server_address[1]}"
+
+    def answer(self, handler: BaseHTTPRequestHandler) -> None:
+        """Pass a request on, and its answer back."""
+        body = handler.rfile.read(int(handler.headers.get("Content-Length") or 0))
+        self.requests += 1
+        authorization = handler.headers.get("Authorization")
+        if authorization is not None and f"Credential={KEY}/" not in authorization:
+            return _reply(handler, 403, _error("InvalidAccessKeyId", "The key id is not known."))
+        if self.busy:
+            self.busy -= 1
+            return _reply(handler, 503, _error("SlowDown", "Please reduce your request rate."))
+        dropped = {"if-none-match"} if self.careless else set()
+        with closing(HTTPConnection("127.0.0.1", self.server.port, timeout=30)) as connection:
+            headers = {name: value for name, value in handler.headers.items() if name.lower() not in dropped}
+            connection.request(handler.command, handler.path, body, headers)
+            answer = connection.getresponse()
+            data = answer.read()
+        if self.loses and self.requests % self.loses == 0:
+            handler.close_connection = True
+            return None
+        kept = {
+            n: v
+            for n, v in answer.getheaders()
+            if n.lower() not in {"transfer-encoding", "connection", "date", "server"}
+        }
+        return _reply(handler, answer.status, data, kept)
+
+    def __enter__(self) -> Relay:
+        """Serve."""
+        relay = self
+
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
 
             def _pass_on(self) -> None:
-                body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-                connection = HTTPConnection("127.0.0.1", server.port, timeout=30)
-                headers = {name: value for name, value in self.headers.items() if name.lower() != "if-none-match"}
-                connection.request(self.command, self.path, body, headers)
-                answer = connection.getresponse()
-                data = answer.read()
-                connection.close()
-                self.send_response(answer.status)
-                for name, value in answer.getheaders():
-                    if name.lower() not in {"content-length", "transfer-encoding", "connection", "date", "server"}:
-                        self.send_header(name, value)
-                size = answer.getheader("Content-Length", "0") if self.command == "HEAD" else str(len(data))
-                self.send_header("Content-Length", size)
-                self.end_headers()
-                self.wfile.write(data)
+                relay.answer(self)
 
             do_GET = do_PUT = do_POST = do_HEAD = do_DELETE = _pass_on  # noqa: N815 - as `http.server` names them
 
             def log_message(self, *arguments: object) -> None: ...
 
         self._listener = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.endpoint = f"http://127.0.0.1:{self._listener.server_address[1]}"
         self._thread = threading.Thread(target=self._listener.serve_forever, daemon=True)
-
-    def __enter__(self) -> CarelessStore:
-        """Serve."""
         self._thread.start()
         return self
 
@@ -256,3 +282,18 @@ class CarelessStore:
         self._listener.shutdown()
         self._listener.server_close()
         self._thread.join()
+
+
+def _error(code: str, message: str) -> bytes:
+    return f"<Error><Code>{code}</Code><Message>{message}</Message></Error>".encode()
+
+
+def _reply(handler: BaseHTTPRequestHandler, status: int, data: bytes, headers: dict[str, str] | None = None) -> None:
+    handler.send_response(status)
+    for name, value in (headers or {}).items():
+        handler.send_header(name, value)
+    if not any(name.lower() == "content-length" for name in headers or ()):
+        handler.send_header("Content-Length", str(len(data)))
+    handler.end_headers()
+    if handler.command != "HEAD":
+        handler.wfile.write(data)

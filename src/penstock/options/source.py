@@ -28,7 +28,12 @@ from penstock.options.parsers import (
 ASIDE = choice("fail", "quarantine")
 
 SOURCE = (
-    Option("path", None, text, "directory or file to read: a plain path, file: or hdfs:, or a glob of those"),
+    Option(
+        "path",
+        None,
+        text,
+        "directory or file to read: a plain path, file:, hdfs://, s3://, az:// or gs://, or a glob of those",
+    ),
     Option("paths", None, path_list, "more of them, as a JSON list"),
     Option("basePath", None, text, "a directory that all paths lie in, below which directories are columns"),
     Option("format", DEFAULT, choice(*READ), "what the files hold"),

@@ -37,15 +37,15 @@ from penstock.sink.segments import check_segment, segment_bytes
 from penstock.storage import entry_at
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from penstock.sink.ledger import FinishedFile, Growth, Ledger, State
     from penstock.sink.ready import Mark
     from penstock.storage import Storage
 
-_GROWN_AT_ONCE = (
-    32  # growing files that are open at a time: each waits for a disk, or on HDFS for three and half a second
-)
+# Growing files that are open at a time: each waits for a disk, or on HDFS for three and half a second.
+_GROWN_AT_ONCE = 32
+_COPIED_AT_ONCE = 8
 
 
 def publish(storage: Storage, root: str, staging: str, ledger: Ledger, state: State) -> int:
@@ -59,9 +59,7 @@ def publish(storage: Storage, root: str, staging: str, ledger: Ledger, state: St
         _say(storage, root, mark)
     for place in {file.place for file in state.finished} - {""}:
         check_claimed(storage, place, root)
-    for file in state.finished:
-        failpoints.hit("sink.publish.one")
-        _publish(storage, f"{staging}/{file.staged}", file.at(root), file)
+    _publish_all(storage, root, staging, state.finished)
     _grow_all(storage, root, staging, ledger, state)
     for mark in state.ready.ready:
         failpoints.hit("sink.publish.ready")
@@ -70,6 +68,22 @@ def publish(storage: Storage, root: str, staging: str, ledger: Ledger, state: St
     failpoints.hit("sink.publish.before-note")
     ledger.note_published(state.n)
     return len(state.finished) + len(state.grown)
+
+
+def _publish_all(storage: Storage, root: str, staging: str, files: Iterable[FinishedFile]) -> None:
+    """Publish the files one after the other; side by side where each is copied, by a store that others wait for too."""
+
+    def publish_one(file: FinishedFile) -> None:
+        failpoints.hit("sink.publish.one")
+        _publish(storage, f"{staging}/{file.staged}", file.at(root), file)
+
+    if storage.moves:
+        for file in files:
+            publish_one(file)
+        return
+    with storage.workers(_COPIED_AT_ONCE) as workers:
+        for done in [workers.submit(publish_one, file) for file in files]:
+            done.result()
 
 
 def _grow_all(storage: Storage, root: str, staging: str, ledger: Ledger, state: State) -> None:

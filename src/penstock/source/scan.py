@@ -6,6 +6,8 @@ What is listed, when, and what is remembered:
    back: `touch -d`, `tar`, `cp -a` and `rsync` set the other) are unchanged and lie well before its last listing. All
    directories are listed in any case every `_ALL_SECONDS`, or after `_ALL_SHARE` times as long as that took: file systems
    of a network show times that are old, and of a FUSE or an HDFS nothing but the settable one.
+   A store of objects does not say when a prefix was changed: each is listed each time, and a query for which nothing comes looks
+   less and less often, at last every `_REST_SECONDS`, because it is paid for.
 2. Listing a directory means its names and inodes only, and what else a storage's listing shows for nothing; a file is
    looked at (size, time) when its name or inode is new and the listing has not shown that, while it is held back, and
    otherwise once every so many scans (`_LOOK_AGAIN` files a scan), so that a trigger costs O(new), not O(files), and a file
@@ -55,6 +57,8 @@ _TRUST_NS = 2 * SECOND_NS  # coarsest time stamps of file systems in use: 2 s on
 _LOOK_AGAIN = 500
 _ALL_SECONDS = 30.0
 _ALL_SHARE = 100  # so that listing what shows no change takes one percent of the time
+_REST_SHARE = 10  # of the time in which nothing has come: Spark asks every 10 ms
+_REST_SECONDS = 20.0
 _NEVER = -(1 << 63)
 _ALL = PlaceBelow()
 
@@ -151,6 +155,8 @@ class Scan:
         self._again: Iterator[tuple[str, str]] = iter(())
         self._inside: str | None = None
         self._all_at: float | None = None
+        self._changed_at: float | None = None
+        self._again_at = 0.0
         self._changes = Changes()
         self.listed_ns = 0
         self._began_ns = 0
@@ -179,7 +185,10 @@ class Scan:
         time when this scan began. Raises `StorageError` if anything cannot be listed; the next refresh then returns all
         files there are, as a new `Scan` would.
         """
-        began, self._changes, self.outside, self.passed_over = clock.monotonic(), Changes(), set(), set()
+        began = clock.monotonic()
+        if began < self._again_at:
+            return Changes()
+        self._changes, self.outside, self.passed_over = Changes(), set(), set()
         listed_ns = self._storage.now_ns()
         self._began_ns = listed_ns
         root = self._look_at_root()
@@ -199,7 +208,15 @@ class Scan:
         if everything:
             now = clock.monotonic()
             self._all_at = now + max(_ALL_SECONDS, _ALL_SHARE * (now - began))
+        if not self._storage.has_directories:
+            self._rest(began)
         return self._changes
+
+    def _rest(self, began: float) -> None:
+        """Put off the next look at a store, which is paid for: by a share of the time in which nothing has come."""
+        if self._changes.came or self._changes.gone or self._changed_at is None:
+            self._changed_at = began
+        self._again_at = began + min((began - self._changed_at) / _REST_SHARE, _REST_SECONDS)
 
     def _look_at_root(self) -> Entry:
         """Return what is at the path; where a directory goes with its last file, it is still the one that it was."""

@@ -67,12 +67,12 @@ def _outcome(storage: Storage, path: str, name: str, contenders: list[_Contender
     """Run a round; return how many were told yes, and whether what is there is of one of them."""
     for contender in contenders:
         contender.begin(name)
-    winners = [data for contender in contenders for data in contender.winners()]
+    winners = [put for contender in contenders for put in contender.winners()]
     try:
-        there = storage.read(path).decode()
+        data = storage.read(path).decode()
     except NotThere:
-        there = ""
-    return len(winners), there in winners
+        data = ""
+    return len(winners), data in winners
 
 
 def mark_fit(storage: Storage, state: str, broken: str | None) -> None:
@@ -159,6 +159,6 @@ def contend(address: str) -> None:
     sys.stdout.flush()
     with ThreadPoolExecutor(_THREADS) as threads:
         for name in map(str.strip, sys.stdin):
-            told = threads.map(_put, [storage] * _THREADS, [f"{path}/{name}"] * _THREADS)
-            sys.stdout.write(json.dumps([data for data in told if data is not None]) + "\n")
+            tries = threads.map(_put, [storage] * _THREADS, [f"{path}/{name}"] * _THREADS)
+            sys.stdout.write(json.dumps([data for data in tries if data is not None]) + "\n")
             sys.stdout.flush()

@@ -11,7 +11,8 @@ What is called of a store is in `_objects_calls`. How each promise of `_base` is
   whose name is already one that nobody else has says so (`unique`): then it goes there at once, and no key is asked for.
 - *publish* looks at the target (a copy that is refused has copied everything), copies to a key that is free, and deletes.
 - *put_if_absent* is one conditional put.
-- *open* is one request, which brings the beginning of the object with it. Every further read names the tag: an object that was
+- *open* is one request, which brings the beginning of the object with it; who reads on in small steps is given what was
+  read ahead. Every further read names the tag: an object that was
   replaced or removed is an error, never other bytes.
 - *extend* and *lock* are refused: objects do not grow, and there are no locks.
 
@@ -50,11 +51,12 @@ if TYPE_CHECKING:
     from concurrent.futures import Executor
 
     from penstock.storage._base import Data, Storage
-    from penstock.storage._objects_calls import Objects, Stored, Upload
+    from penstock.storage._objects_calls import Objects, ObjectStatus, Upload
 
 _PIECE_BYTES = 8 << 20  # a file that is shorter is one put
 _COPIED_BYTES = 5 << 30  # what S3 copies in one request
 _BEGIN_BYTES = 256 << 10  # what `open` brings along: all of a small object
+_AHEAD_BYTES = 8 << 20  # for who reads on in small steps: each request is paid for, and waited for
 _AGAIN = (0.0, 0.05, 0.2, 0.5, 1.0, 2.0)  # seconds before each look at a put or copy that was refused by nobody
 
 
@@ -186,6 +188,8 @@ class ObjectReadHandle:
         self._key = key
         with _doing("open", path):
             self._stored, self._begin = calls.begin(key, _BEGIN_BYTES)
+        self._at = 0  # behind the last read
+        self._ahead = (0, b"")  # what was read ahead, and where that begins
 
     def info(self) -> Entry:
         """Return what was opened: it cannot change."""
@@ -198,6 +202,17 @@ class ObjectReadHandle:
             return b""
         if end <= len(self._begin):
             return self._begin[offset:end]
+        start, ahead = self._ahead
+        if not start <= offset <= end <= start + len(ahead):
+            goes_on, self._at = offset == self._at, end
+            start = offset
+            ahead = self._get(start, max(end, min(start + _AHEAD_BYTES, self._stored.size) if goes_on else end))
+            if goes_on:
+                self._ahead = start, ahead
+        self._at = end
+        return ahead[offset - start : end - start]
+
+    def _get(self, offset: int, end: int) -> bytes:
         try:
             with _doing("read", self._path):
                 return self._calls.get(self._key, self._stored.tag, offset, end)
@@ -329,9 +344,9 @@ class ObjectStorage:
         start, end = self.key(source), self.key(target)
         for seconds in _AGAIN:
             clock.sleep(seconds)
-            there = self._head(target)
-            if there is not None:
-                if self._same(self.calls.head(start), there):
+            occupant = self._head(target)
+            if occupant is not None:
+                if self._same(self.calls.head(start), occupant):
                     return
                 raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), target)
             try:
@@ -341,8 +356,8 @@ class ObjectStorage:
             except FileNotFoundError:
                 raise
             except OSError:
-                there = self._head(target)
-                if there is None or not self._same(self.calls.head(start), there):
+                occupant = self._head(target)
+                if occupant is None or not self._same(self.calls.head(start), occupant):
                     raise
                 return
             else:
@@ -363,10 +378,10 @@ class ObjectStorage:
             try:
                 self.calls.put(key, data, token)
             except FileExistsError as error:
-                there = self._head(path)
-                if there is not None and there.token == token:
+                occupant = self._head(path)
+                if occupant is not None and occupant.token == token:
                     return
-                if there is not None:
+                if occupant is not None:
                     raise
                 refused = error
             except OSError:
@@ -380,10 +395,10 @@ class ObjectStorage:
     def is_mine(self, path: str, token: str) -> bool:
         """Tell whether what is there was put with that token; `False` where the store does not say."""
         try:
-            there = self._head(path)
+            occupant = self._head(path)
         except OSError:
             return False
-        return there is not None and there.token == token
+        return occupant is not None and occupant.token == token
 
     def persist(self, directory: str, names: Iterable[str]) -> None:
         """Do nothing: what can be seen is durable."""
@@ -422,13 +437,13 @@ class ObjectStorage:
         with _doing("remove the upload of", path):
             self.calls.drop(self.key(path), number)
 
-    def _head(self, path: str) -> Stored | None:
+    def _head(self, path: str) -> ObjectStatus | None:
         try:
             return self.calls.head(self.key(path))
         except FileNotFoundError:
             return None
 
-    def _same(self, mine: Stored, other: Stored) -> bool:
+    def _same(self, mine: ObjectStatus, other: ObjectStatus) -> bool:
         """Tell whether two objects have the same bytes, which are read only if there are as many."""
         return mine.size == other.size and all(
             self.calls.get(mine.key, mine.tag, start, end) == self.calls.get(other.key, other.tag, start, end)
@@ -440,7 +455,7 @@ def _pieces(size: int) -> Iterator[tuple[int, int]]:
     return ((start, min(start + _PIECE_BYTES, size)) for start in range(0, size, _PIECE_BYTES))
 
 
-def _entry(stored: Stored) -> Entry:
+def _entry(stored: ObjectStatus) -> Entry:
     name = stored.key.rpartition("/")[2]
     return Entry(name, is_directory=False, size=stored.size, modified_ns=stored.modified_ns, identity=stored.tag)
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Stored:
+class ObjectStatus:
     """One object as a store shows it.
 
     `tag` changes with the contents, and that of a copy is another one than that of its source. `modified_ns` is in whole seconds: that
@@ -58,16 +58,16 @@ class Objects(Protocol):
     def copy(self, source: str, target: str, /) -> None:
         """Have the store copy an object to a key that is free; else EEXIST, when all was copied in vain."""
 
-    def head(self, key: str, /) -> Stored:
+    def head(self, key: str, /) -> ObjectStatus:
         """Return what is known of the object."""
 
-    def begin(self, key: str, length: int, /) -> tuple[Stored, bytes]:
+    def begin(self, key: str, length: int, /) -> tuple[ObjectStatus, bytes]:
         """Return what is known of the object, and its first `length` bytes, or all."""
 
     def get(self, key: str, tag: str, start: int, end: int, /) -> bytes:
         """Return these bytes, which lie within the object that has this tag; ESTALE if it is another one by now."""
 
-    def objects(self, prefix: str, /) -> Iterable[tuple[str, Stored | None]]:
+    def objects(self, prefix: str, /) -> Iterable[tuple[str, ObjectStatus | None]]:
         """Return the names directly below a prefix (without the slash; `""`: the bucket's), each with its object; `None`: a prefix."""
 
     def has_below(self, prefix: str, /) -> bool:

@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any, cast
 from penstock import clock
 from penstock.clock import SECOND_NS
 from penstock.errors import AccessRefused, DependencyError, OptionError, StorageError
-from penstock.storage._objects_calls import Stored
+from penstock.storage._objects_calls import ObjectStatus
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -51,6 +51,7 @@ _SIDE_BY_SIDE = 4  # pieces of one upload
 _NO_BUCKET = re.compile("NoSuchBucket|ContainerNotFound|The specified bucket does not exist")
 _REFUSED = re.compile("<Code>([A-Za-z]+)</Code>(?:<Message>([^<]*)</Message>)?")
 _NOT_LET = re.compile("status code: 40[13]")
+_BUSY = re.compile("status code: (429|5[0-9][0-9])")
 _FULL = {"QuotaExceeded", "XMinioStorageFull", "InsufficientStorage"}
 _QUERY = re.compile(r"\?[^\s\"')]*")  # of a URL: Azure has keys there
 _OWN_KEYS = ("AWS_ACCESS_KEY_ID", "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_SKIP_SIGNATURE")
@@ -92,7 +93,7 @@ class _Place:
     s3: dict[str, Any] = field(default_factory=dict)  # for boto3; empty for other stores
 
 
-def _client(bucket: str) -> _Native:
+def _client(bucket: str) -> _Bucket:
     try:
         import obstore
     except ImportError as error:
@@ -111,7 +112,7 @@ def _client(bucket: str) -> _Native:
         msg = f"{bucket}: {_words(error)}; check the environment that says where the store is, and its keys"
         raise OptionError(msg) from error
     _check_answer(bucket, place, trial)
-    return _Native(store, place, bucket)
+    return _Bucket(store, place, bucket)
 
 
 def _s3(name: str) -> _Place:
@@ -211,6 +212,8 @@ def _check_answer(bucket: str, place: _Place, trial: Any) -> None:  # noqa: ANN4
         )
         raise AccessRefused(msg) from error
     except OSError as error:
+        if _BUSY.search(str(error.__cause__)):
+            return  # it is there, and those who are patient are let in
         msg = (
             f"{bucket}: no store at {place.endpoint}, or it does not answer: {error.strerror}; check the address (AWS_ENDPOINT_URL), "
             "the region and the network"
@@ -256,21 +259,21 @@ def _number_of(error: Exception) -> int:
 def _words(error: Exception) -> str:
     """Return what the store says, or else the first line of what obstore does, without what may be secret."""
     text = str(error)
-    if said := _REFUSED.search(text):
-        return f"{said[2] or 'refused'} ({said[1]})"
+    if refusal := _REFUSED.search(text):
+        return f"{refusal[2] or 'refused'} ({refusal[1]})"
     lines = text.strip().splitlines() or [type(error).__name__]
     first = lines[0] if len(lines[0]) > len("Generic error") else " ".join(lines[:2])
     return _QUERY.sub("?...", first).strip()
 
 
-def _stored(meta: Any, attributes: Any = None) -> Stored:  # noqa: ANN401 - obstore's
+def _stored(meta: Any, attributes: Any = None) -> ObjectStatus:  # noqa: ANN401 - obstore's
     modified: datetime = meta["last_modified"]
     token = str((attributes or {}).get(_TOKEN, ""))
     tag = (meta["e_tag"] or "").strip('"')  # Azurite has quotes around it in answers, and none in listings
-    return Stored(meta["path"], meta["size"], int(modified.timestamp()) * SECOND_NS, tag, token)
+    return ObjectStatus(meta["path"], meta["size"], int(modified.timestamp()) * SECOND_NS, tag, token)
 
 
-class _Native:
+class _Bucket:
     """`Objects` by obstore; see there."""
 
     def __init__(self, store: Any, place: _Place, bucket: str) -> None:  # noqa: ANN401 - a store of obstore
@@ -304,14 +307,14 @@ class _Native:
         with _numbered():
             obstore.copy(self._store, source, target, overwrite=False)
 
-    def head(self, key: str) -> Stored:
+    def head(self, key: str) -> ObjectStatus:
         import obstore
 
         with _numbered():
             answer = obstore.get(self._store, key, options={"head": True})
             return _stored(answer.meta, answer.attributes)
 
-    def begin(self, key: str, length: int) -> tuple[Stored, bytes]:
+    def begin(self, key: str, length: int) -> tuple[ObjectStatus, bytes]:
         import obstore
 
         try:
@@ -330,7 +333,7 @@ class _Native:
             answer = obstore.get(self._store, key, options={"range": (start, end), "if_match": f'"{tag}"'})
             return bytes(answer.bytes())
 
-    def objects(self, prefix: str) -> Iterator[tuple[str, Stored | None]]:
+    def objects(self, prefix: str) -> Iterator[tuple[str, ObjectStatus | None]]:
         import obstore
 
         with _numbered():
@@ -388,9 +391,9 @@ class _Native:
             with closing(client):
                 yield client
         except botocore.exceptions.ClientError as error:
-            said = error.response.get("Error", {})
-            number = errno.EACCES if said.get("Code") == "AccessDenied" else errno.EIO
-            raise OSError(number, f"{said.get('Message', 'refused')} ({said.get('Code', 'no code')})") from error
+            details = error.response.get("Error", {})
+            number = errno.EACCES if details.get("Code") == "AccessDenied" else errno.EIO
+            raise OSError(number, f"{details.get('Message', 'refused')} ({details.get('Code', 'no code')})") from error
         except botocore.exceptions.BotoCoreError as error:
             raise OSError(errno.EIO, _words(error)) from error
 
@@ -422,7 +425,7 @@ def _ahead_ns(endpoint: str) -> int:
     request = urllib.request.Request(endpoint, method="HEAD")  # noqa: S310 - the user's own address of a store
     try:
         try:
-            with urllib.request.urlopen(request, timeout=_CLOCK_SECONDS) as answer:  # noqa: S310 - as above
+            with urllib.request.urlopen(request, timeout=_CLOCK_SECONDS) as answer:  # noqa: S310 - the address of the request above is the user's
                 date = answer.headers["Date"]
         except urllib.error.HTTPError as refused:
             with refused:

@@ -24,7 +24,7 @@ import xxhash
 from penstock import clock
 from penstock.clock import SECOND_NS
 from penstock.storage import ObjectStorage
-from penstock.storage._objects_calls import Stored
+from penstock.storage._objects_calls import ObjectStatus
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -46,10 +46,10 @@ class StoredObject:
         """Return what changes when other contents take the key."""
         return xxhash.xxh3_128_hexdigest(self.data) + ("-1" if self.copied else "")
 
-    def shown(self, key: str, *, listed: bool = False) -> Stored:
+    def shown(self, key: str, *, listed: bool = False) -> ObjectStatus:
         """Return what the store says of it."""
         seconds = self.modified_ns // SECOND_NS * SECOND_NS
-        return Stored(key, len(self.data), seconds, self.tag, "" if listed else self.token)
+        return ObjectStatus(key, len(self.data), seconds, self.tag, "" if listed else self.token)
 
 
 @dataclass(frozen=True)
@@ -122,11 +122,11 @@ class ObjectStore:
             raise FileExistsError(errno.EEXIST, "precondition failed", target)
         self._objects[target] = StoredObject(data, clock.now_ns(), copied=True)
 
-    def head(self, key: str) -> Stored:
+    def head(self, key: str) -> ObjectStatus:
         """Return what is known of the object."""
         return self._object(key).shown(key)
 
-    def begin(self, key: str, length: int) -> tuple[Stored, bytes]:
+    def begin(self, key: str, length: int) -> tuple[ObjectStatus, bytes]:
         """Return what is known of the object, and its first bytes."""
         stored = self._object(key)
         return stored.shown(key), stored.data[:length]
@@ -138,9 +138,9 @@ class ObjectStore:
             raise OSError(errno.ESTALE, "another object has the key", key)
         return stored.data[start:end]
 
-    def objects(self, prefix: str) -> Iterator[tuple[str, Stored | None]]:
+    def objects(self, prefix: str) -> Iterator[tuple[str, ObjectStatus | None]]:
         """Yield what is directly below the prefix."""
-        below: dict[str, Stored | None] = {}
+        below: dict[str, ObjectStatus | None] = {}
         start = f"{prefix}/" if prefix else ""
         for key, stored in self._objects.items():
             if key.startswith(start):

@@ -82,10 +82,13 @@ def _check_is_directory(storage: Storage, directory: str) -> None:
 def names_in(storage: Storage, directory: str) -> list[str]:
     """Return the names of all that is in a directory; `NotThere` if there is none, `UsageError` if it is a file."""
     try:
-        return list(storage.names(directory))
+        names = list(storage.names(directory))
     except NotThere:
         _check_is_directory(storage, directory)
         raise
+    if not names and not storage.has_directories:
+        _check_is_directory(storage, directory)  # a file has nothing below it
+    return names
 
 
 def numbers_in(names: list[str]) -> list[int]:
