@@ -21,7 +21,21 @@ if TYPE_CHECKING:
 
     from tests.cli.conftest import Said
 
-COMMANDS = ["ingest", "status", "files", "verify", "finish", "clean", "late", "adopt", "warmup", "demo"]
+COMMANDS = [
+    "ingest",
+    "status",
+    "files",
+    "verify",
+    "finish",
+    "clean",
+    "late",
+    "adopt",
+    "warmup",
+    "demo",
+    "run",
+    "check",
+    "init",
+]
 HEAVY = ["pyspark", "py4j", "polars", "pyarrow", "numpy", "pandas"]
 
 
