@@ -247,9 +247,9 @@ def test_the_schema_for_editors_has_every_option(penstock: Callable[..., Said]) 
     """The JSON schema is that of the types, with every option of source and sink, its meaning and default, and no other."""
     schema = penstock("check", "--schema", "--json").facts
     assert schema == model.json_schema()
-    for name, table in (("Source", SOURCE), ("Sink", SINK)):
+    for name, table in (("SourceTable", SOURCE), ("SinkTable", SINK)):
         properties = schema["$defs"][name]["properties"]
-        assert set(properties) == {option.name for option in table} | ({"schema"} if name == "Source" else set())
+        assert set(properties) == {option.name for option in table} | ({"schema"} if name == "SourceTable" else set())
         assert all("description" in described for described in properties.values())
 
 

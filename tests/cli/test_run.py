@@ -21,10 +21,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from penstock.cli.run import plan as plans
 from penstock.cli.run.fleet import Fleet, Locks
-from penstock.cli.run.logs import Journal, JsonLines, Lines, logged
+from penstock.cli.run.logs import Journal, JsonLines, PlainLines, logged
 from penstock.cli.run.references import Secrets
 from penstock.cli.run.runner import is_final, next_ns
-from penstock.cli.run.status import Phase, Status
+from penstock.cli.run.status import Phase, PipelineStatus
 from penstock.clock import SECOND_NS
 from penstock.errors import (
     DamagedState,
@@ -134,7 +134,7 @@ def phases(fleet: Fleet) -> dict[str, Phase]:
     return {status.name: status.phase for status in fleet.statuses}
 
 
-def status_of(fleet: Fleet, name: str) -> Status:
+def status_of(fleet: Fleet, name: str) -> PipelineStatus:
     return next(status for status in fleet.statuses if status.name == name)
 
 
@@ -339,7 +339,7 @@ def test_logs_have_pipeline_query_and_batch(start: Callable[..., Fleet], ingests
     )
     assert "the password is ***" in [entry["message"] for entry in entries]
     record = logging.LogRecord("penstock.run", logging.WARNING, "", 0, "a\x1b[31m\nb", None, None)
-    assert [line.partition("Z ")[2] for line in Lines().format(record).splitlines()] == [
+    assert [line.partition("Z ")[2] for line in PlainLines().format(record).splitlines()] == [
         "warning: a\\x1b[31m",
         "warning: b",
     ]

@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from penstock.cli.process import Stop
-    from penstock.cli.run.plan import Plan, Planned
+    from penstock.cli.run.plan import FleetPlan, Planned
     from penstock.cli.run.status import Watcher
-    from penstock.cli.run.toml import Problem
+    from penstock.cli.run.toml import Flaw
     from penstock.ingestion.job import Ingested
 
 _TICK_SECONDS = 0.2
@@ -65,7 +65,7 @@ def _planned(planned: Planned) -> dict[str, Any]:
     return {"name": planned.name, "source": request.src, "sink": request.dst, "schedule": str(planned.schedule)}
 
 
-def _problem(problem: Problem) -> dict[str, Any]:
+def _problem(problem: Flaw) -> dict[str, Any]:
     return {
         "file": problem.file,
         "line": problem.line,
@@ -75,13 +75,13 @@ def _problem(problem: Problem) -> dict[str, Any]:
     }
 
 
-def _show_check(facts: dict[str, Any], problems: list[Problem], out: Console) -> None:
+def _show_check(facts: dict[str, Any], problems: list[Flaw], out: Console) -> None:
     for planned in facts["pipelines"]:
         out.print(f"{planned['name']}: {planned['source']} -> {planned['sink']}, {planned['schedule']}", soft_wrap=True)
     for problem in problems:
         out.print(str(problem), soft_wrap=True)
-    found = counted(len(problems), "problem") if problems else "all that can be known without Spark is well"
-    out.print(found)
+    well = "all that can be known without Spark is well"
+    out.print(counted(len(problems), "problem") if problems else well)
 
 
 def json_schema() -> Answer:
@@ -186,7 +186,7 @@ def _show(facts: dict[str, Any], out: Console) -> None:
         out.print(f"{name}: did not end in time, and was left; nothing of it is visible in part", soft_wrap=True)
 
 
-def _master(plan: Plan) -> str:
+def _master(plan: FleetPlan) -> str:
     """Return where to run unless told: with tasks tried again if one of the pipelines is of a server."""
     masters = {planned.request.master() for planned in plan.pipelines.values()}
     return max(masters, key=len)
