@@ -79,7 +79,7 @@ lock: ## renew requirements/*.txt (needs uv: pip install uv); UPGRADE=1 takes th
 	@command -v uv >/dev/null || { echo 'uv is needed: pip install uv'; exit 1; }
 	@$(LOCK) --group build --output-file requirements/build.txt
 	@$(LOCK) pyproject.toml --output-file requirements/run.txt
-	@$(LOCK) pyproject.toml --extra spark --extra hdfs --extra db --extra avro --group dev --no-binary pyspark --output-file requirements/dev.txt
+	@$(LOCK) pyproject.toml --extra spark --extra hdfs --extra db --extra avro --extra run --extra otel --group dev --no-binary pyspark --output-file requirements/dev.txt
 
 clean: ## remove everything that make made, .venv too
 	@rm -rf .venv build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache artifacts derby.log metastore_db spark-warehouse

@@ -127,6 +127,20 @@ def test_a_pipeline_that_is_gone_is_told_no_more() -> None:
     assert list(meter.subjects()) == []
 
 
+def test_what_spark_tells_before_the_pipeline_is_the_pipelines() -> None:
+    """A batch of a query that Spark tells of before its pipeline knows its id is told once, as the pipeline's."""
+    meter = Meter()
+    pipeline = told(meter)
+    meter.set("q-1", {"rows": 5.0})
+    meter.batch("q-1", {"addBatch": 1.0})
+    pipeline.progress(STATE)
+    meter.batch("q-1", {"addBatch": 1.0})
+    [subject] = meter.subjects()
+    assert (subject.pipeline, subject.query) == ("logs", "q-1")
+    assert subject.values["phase_seconds", "addBatch"] == 2
+    assert subject.values["rows", ""] == 70
+
+
 def test_ports_that_are_taken() -> None:
     """An address that somebody has, or that is none, is refused with what to do, before anything starts."""
     with socket.socket() as taken:

@@ -8,6 +8,7 @@ all end.
 from __future__ import annotations
 
 import json
+import socket
 import threading
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -51,6 +52,10 @@ class _MonitorServer(ThreadingMixIn, WSGIServer):
     daemon_threads = True
 
 
+class _MonitorServer6(_MonitorServer):
+    address_family = socket.AF_INET6
+
+
 class _SilentHandler(WSGIRequestHandler):
     timeout = 10  # who connects and says nothing keeps a thread no longer
 
@@ -69,8 +74,9 @@ def serving(
 ) -> Iterator[str]:
     """Answer at an address for the length of the block; yield what it is. `OptionError` where it cannot be had."""
     host, port = address(text, name=name)
+    kind = _MonitorServer6 if ":" in host else _MonitorServer
     try:
-        server = make_server(host, port, _application(meter, health, ready), _MonitorServer, _SilentHandler)
+        server = make_server(host, port, _application(meter, health, ready), kind, _SilentHandler)
     except OSError as error:
         msg = f"{name}={text!r}: {host}:{port} cannot be had: {error.strerror or error}; end who has it, or choose another port"
         raise OptionError(msg) from error
