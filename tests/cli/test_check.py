@@ -15,6 +15,7 @@ from penstock.cli.run import plan as plans
 from penstock.cli.run.references import Secrets, resolved
 from penstock.errors import PipelinesError
 from penstock.options import SINK, SOURCE
+from tests.docs.markdown import DOCS, blocks
 from tests.support.follows import follows
 
 if TYPE_CHECKING:
@@ -145,6 +146,17 @@ def test_what_is_outside_is_no_mistake(place: Path, penstock: Callable[..., Said
     said = penstock("check", "p.toml", "--json")
     assert (said.status, said.facts["problems"][0]["outside"]) == (1, True)
     assert list(plans.plan("p.toml").pipelines) == ["logs"]
+
+
+def test_the_file_of_the_documents_is_right(place: Path) -> None:
+    """The file on the page about pipelines has no mistake, and names every table that there is."""
+    [block] = blocks(DOCS / "run.md", "toml")
+    for name in ("logs", "events"):
+        (place / "data" / name).mkdir(parents=True)
+    assert problems(place, block.text.replace("/data/", f"{place}/data/")) == []
+    tables = model.json_schema()["$defs"]["PipelineTable"]["properties"]
+    page = (DOCS / "run.md").read_text(encoding="utf-8")
+    assert all(f"`{name}" in page for name in tables)
 
 
 def test_two_pipelines_with_one_checkpoint(place: Path) -> None:
