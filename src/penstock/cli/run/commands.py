@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -193,11 +194,12 @@ def _master(plan: FleetPlan) -> str:
 
 
 def _ingesting(spark: SparkSession) -> Callable[[Planned, Callable[[Ingested], None]], Ingested]:
-    """Return what runs a pipeline in a session, with its share of the cores."""
+    """Return what runs a pipeline in a session, under its name there and with its share of the cores."""
 
     def ingest(planned: Planned, progress: Callable[[Ingested], None]) -> Ingested:
         spark.sparkContext.setLocalProperty("spark.scheduler.pool", planned.name)
-        return planned.request.ingest(spark, watch=planned.schedule.watch, progress=progress)
+        request = replace(planned.request, sink={"queryName": planned.name} | planned.request.sink)
+        return request.ingest(spark, watch=planned.schedule.watch, progress=progress)
 
     return ingest
 
