@@ -110,6 +110,7 @@ def run(location: str, *, metrics: str | None, otel: bool, as_json: bool, write:
         plan = plans.plan(location)
         locks.take(plan.files)
         around.enter_context(logged(write if as_json else _to_stderr, plan.secrets, as_json=as_json))
+        reload = around.enter_context(hangups())  # from now on: while Spark starts one would end us
         meter = Meter()
         checks = Checks(meter, plan.hung_after)
         if otel:
@@ -118,7 +119,6 @@ def run(location: str, *, metrics: str | None, otel: bool, as_json: bool, write:
             around.enter_context(_served(metrics, meter, checks))
         spark = around.enter_context(session(plan.master or _master(plan), _FAIR | plan.config))
         stop = around.enter_context(stop_signals())
-        reload = around.enter_context(hangups())
         watchers: list[Watcher] = [Journal()]
         if metrics is not None or otel:
             around.enter_context(_measured(spark, meter))
