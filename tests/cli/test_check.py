@@ -15,6 +15,7 @@ from penstock.cli.run import plan as plans
 from penstock.cli.run.references import Secrets, resolved
 from penstock.errors import PipelinesError
 from penstock.options import SINK, SOURCE
+from tests.docs.markdown import DOCS, blocks
 from tests.support.follows import follows
 
 if TYPE_CHECKING:
@@ -147,6 +148,17 @@ def test_what_is_outside_is_no_mistake(place: Path, penstock: Callable[..., Said
     assert list(plans.plan("p.toml").pipelines) == ["logs"]
 
 
+def test_the_file_of_the_documents_is_right(place: Path) -> None:
+    """The file on the page about pipelines has no mistake, and names every table that there is."""
+    [block] = blocks(DOCS / "run.md", "toml")
+    for name in ("logs", "events"):
+        (place / "data" / name).mkdir(parents=True)
+    assert problems(place, block.text.replace("/data/", f"{place}/data/")) == []
+    tables = model.json_schema()["$defs"]["PipelineTable"]["properties"]
+    page = (DOCS / "run.md").read_text(encoding="utf-8")
+    assert all(f"`{name}" in page for name in tables)
+
+
 def test_two_pipelines_with_one_checkpoint(place: Path) -> None:
     """Two pipelines into one output would be one query with two inputs: refused, but for a checkpoint of its own."""
     twin = '[pipelines.twin]\nsource.path = "in"\nsink.path = "./x/../out/"\n'
@@ -247,9 +259,9 @@ def test_the_schema_for_editors_has_every_option(penstock: Callable[..., Said]) 
     """The JSON schema is that of the types, with every option of source and sink, its meaning and default, and no other."""
     schema = penstock("check", "--schema", "--json").facts
     assert schema == model.json_schema()
-    for name, table in (("Source", SOURCE), ("Sink", SINK)):
+    for name, table in (("SourceTable", SOURCE), ("SinkTable", SINK)):
         properties = schema["$defs"][name]["properties"]
-        assert set(properties) == {option.name for option in table} | ({"schema"} if name == "Source" else set())
+        assert set(properties) == {option.name for option in table} | ({"schema"} if name == "SourceTable" else set())
         assert all("description" in described for described in properties.values())
 
 

@@ -21,7 +21,21 @@ if TYPE_CHECKING:
 
     from tests.cli.conftest import Said
 
-COMMANDS = ["ingest", "status", "files", "verify", "finish", "clean", "late", "adopt", "warmup", "demo"]
+COMMANDS = [
+    "ingest",
+    "status",
+    "files",
+    "verify",
+    "finish",
+    "clean",
+    "late",
+    "adopt",
+    "warmup",
+    "demo",
+    "run",
+    "check",
+    "init",
+]
 HEAVY = ["pyspark", "py4j", "polars", "pyarrow", "numpy", "pandas"]
 
 
@@ -102,7 +116,7 @@ def test_a_java_that_does_not_run(
 def test_a_shell_completes_commands_and_flags() -> None:
     """The completion that typer installs in a shell names our commands and flags, and loads nothing heavy for it."""
     code = f"import sys\nfrom penstock.cli import main\ntry:\n main()\nfinally:\n print([n for n in {HEAVY} if n in sys.modules])"
-    for words, expected in (("penstock in", "ingest\n"), ("penstock ingest --roll-s", "--roll-size\n")):
+    for words, expected in (("penstock ing", "ingest\n"), ("penstock ingest --roll-s", "--roll-size\n")):
         asked = {"_PENSTOCK_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
         command = [sys.executable, "-c", f"import sys\nsys.argv = ['penstock']\n{code}"]
         ended = subprocess.run(command, env=os.environ | asked, capture_output=True, text=True, check=False)

@@ -18,7 +18,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from prometheus_client.parser import text_string_to_metric_families
 
 from penstock.cli.run.measured import Checks, Measuring
-from penstock.cli.run.status import Phase, Status, Told
+from penstock.cli.run.status import Phase, PipelineStatus, Told
 from penstock.clock import SECOND_NS
 from penstock.errors import Fenced, OptionError, StorageError
 from penstock.ingestion.job import Ingested
@@ -54,7 +54,7 @@ def scraped(text: str) -> dict[tuple[str, ...], float]:
 
 def told(meter: Meter, name: str = "logs") -> Told:
     watcher = Measuring(meter)
-    first = Status(name)
+    first = PipelineStatus(name)
     watcher.changed(first, first)
     return Told((watcher,), first)
 
@@ -120,11 +120,25 @@ def test_a_pipeline_that_is_gone_is_told_no_more() -> None:
     """Behind a reload that takes a pipeline away, or the end of a query, no value of it is left to be taken for a live one."""
     meter = Meter()
     watcher = Measuring(meter)
-    watcher.changed(Status("logs"), Status("logs", state=STATE))
+    watcher.changed(PipelineStatus("logs"), PipelineStatus("logs", state=STATE))
     meter.set("q-2", {"rows": 1.0})
     watcher.gone("logs")
     meter.forget("q-2")
     assert list(meter.subjects()) == []
+
+
+def test_what_spark_tells_before_the_pipeline_is_the_pipelines() -> None:
+    """A batch of a query that Spark tells of before its pipeline knows its id is told once, as the pipeline's."""
+    meter = Meter()
+    pipeline = told(meter)
+    meter.set("q-1", {"rows": 5.0})
+    meter.batch("q-1", {"addBatch": 1.0})
+    pipeline.progress(STATE)
+    meter.batch("q-1", {"addBatch": 1.0})
+    [subject] = meter.subjects()
+    assert (subject.pipeline, subject.query) == ("logs", "q-1")
+    assert subject.values["phase_seconds", "addBatch"] == 2
+    assert subject.values["rows", ""] == 70
 
 
 def test_ports_that_are_taken() -> None:
@@ -184,7 +198,7 @@ def test_only_what_is_asked_for() -> None:
             assert response.headers["Content-Type"].partition(";")[0] == CONTENT_TYPE_LATEST.partition(";")[0]
 
 
-def fleet(*statuses: Status, stopping: bool = False) -> Fleet:
+def fleet(*statuses: PipelineStatus, stopping: bool = False) -> Fleet:
     return cast("Fleet", SimpleNamespace(statuses=list(statuses), stopping=stopping))
 
 
@@ -196,8 +210,8 @@ def test_hung_is_told_from_idle_and_from_failing() -> None:
     for name in [*names.values(), "cron"]:
         meter.pipeline(name)
         meter.set(name, {"heartbeat_timestamp_seconds": 1.0})
-    statuses = [Status(name, phase=phase) for phase, name in names.items()]
-    checks.look_at(fleet(*statuses, Status("cron", phase=Phase.WAITING, next_ns=5)))
+    statuses = [PipelineStatus(name, phase=phase) for phase, name in names.items()]
+    checks.look_at(fleet(*statuses, PipelineStatus("cron", phase=Phase.WAITING, next_ns=5)))
     verdict = checks.health()
     assert (verdict.ok, set(verdict.facts["hung"])) == (False, {"p-starting", "p-running", "p-waiting", "p-draining"})
     for name in names.values():
@@ -209,8 +223,12 @@ def test_ready_is_when_all_have_looked() -> None:
     """Not before the pipelines are there, not while one has not looked at its input, and not any more while all end."""
     checks = Checks(Meter(), hung_after=60.0)
     assert not checks.ready().ok
-    begun = [Status("a", ready=True), Status("cron", phase=Phase.WAITING, next_ns=5), Status("b", phase=Phase.FAILED)]
-    checks.look_at(fleet(*begun, Status("c")))
+    begun = [
+        PipelineStatus("a", ready=True),
+        PipelineStatus("cron", phase=Phase.WAITING, next_ns=5),
+        PipelineStatus("b", phase=Phase.FAILED),
+    ]
+    checks.look_at(fleet(*begun, PipelineStatus("c")))
     assert checks.ready().facts == {"waits_for": ["c"]}
     checks.look_at(fleet(*begun))
     assert checks.ready().ok

@@ -20,7 +20,7 @@ pytest.importorskip("prometheus_client")
 
 
 def test_a_plain_query_is_told_by_the_same_names(spark: SparkSession, tmp_path: Path) -> None:
-    """A query with our source and sink has the counts of its offset and its ledger, batches and phases, a beat while idle, and none behind its end."""
+    """A query of ours has the counts of its offset and its ledger, batches, a beat while it is idle, and nothing behind its end."""
     (tmp_path / "in").mkdir()
     path = tmp_path / "in" / "a.txt"
     path.write_text("one\ntwo\n")
@@ -30,7 +30,7 @@ def test_a_plain_query_is_told_by_the_same_names(spark: SparkSession, tmp_path: 
     with penstock.serve_metrics(spark, ":0") as served:
 
         def samples() -> str:
-            with urllib.request.urlopen(f"{served.url}/metrics", timeout=10) as response:
+            with urllib.request.urlopen(f"{served.url}/metrics", timeout=10) as response:  # noqa: S310 - an address of this test
                 return str(response.read().decode())
 
         query = writer.start(str(tmp_path / "out"))

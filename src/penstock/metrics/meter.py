@@ -34,10 +34,16 @@ class Meter:
         self._listeners: list[Callable[[str, str, Mapping[str, float]], None]] = []
 
     def pipeline(self, name: str, query: str = "") -> None:
-        """Have a pipeline measured, from now on as this query of Spark's, if it has one."""
+        """Have a pipeline measured, from now on as this query of Spark's, if it has one.
+
+        What Spark has told of the query before anybody knew whose it is becomes the pipeline's.
+        """
         with self._lock:
             subject = self._subjects.setdefault(f"pipeline {name}", Subject(name))
             subject.query = query or subject.query
+            early = self._subjects.pop(f"query {query}", None)
+            if early is not None:
+                subject.values = early.values | subject.values
 
     def forget(self, name: str) -> None:
         """Tell no more of a pipeline or a query."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.errors import DependencyError
-from penstock.metrics.names import MEASURES, PREFIX
+from penstock.metrics.names import BY_NAME, MEASURES, PREFIX
 
 try:
     from prometheus_client import CollectorRegistry, make_wsgi_app
@@ -29,18 +29,16 @@ class MeterCollector(Collector):
 
     def collect(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily]:
         """Yield a family for each measure that has a value."""
-        subjects = list(self._meter.subjects())
+        families = {}
         for measure in MEASURES:
             family = CounterMetricFamily if measure.grows else GaugeMetricFamily
             labels = ["pipeline", "query", *([measure.label] if measure.label else [])]
-            metric = family(PREFIX + measure.name, measure.meaning, labels=labels)
-            for subject in subjects:
-                for (name, label), value in subject.values.items():
-                    if name == measure.name:
-                        own = [label] if measure.label else []
-                        metric.add_metric([subject.pipeline, subject.query, *own], value)
-            if metric.samples:
-                yield metric
+            families[measure.name] = family(PREFIX + measure.name, measure.meaning, labels=labels)
+        for subject in self._meter.subjects():
+            named = [subject.pipeline, subject.query]
+            for (name, label), value in subject.values.items():
+                families[name].add_metric([*named, label] if BY_NAME[name].label else named, value)
+        yield from (metric for metric in families.values() if metric.samples)
 
 
 def application(meter: Meter) -> Callable[..., Iterable[bytes]]:

@@ -8,6 +8,7 @@ all end.
 from __future__ import annotations
 
 import json
+import socket
 import threading
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -27,15 +28,15 @@ _PORT_MAX = 65535
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Condition:
     """Whether all is well, and what is to be said of it; `facts` hold no secrets, since anybody may ask."""
 
     ok: bool = True
     facts: dict[str, Any] = field(default_factory=dict)
 
 
-def _well() -> Verdict:
-    return Verdict()
+def _well() -> Condition:
+    return Condition()
 
 
 def address(text: str, *, name: str) -> tuple[str, int]:
@@ -47,11 +48,15 @@ def address(text: str, *, name: str) -> tuple[str, int]:
     return host.strip("[]") or _LOOPBACK, int(port)
 
 
-class _Server(ThreadingMixIn, WSGIServer):
+class _MonitorServer(ThreadingMixIn, WSGIServer):
     daemon_threads = True
 
 
-class _Silent(WSGIRequestHandler):
+class _MonitorServer6(_MonitorServer):
+    address_family = socket.AF_INET6
+
+
+class _SilentHandler(WSGIRequestHandler):
     timeout = 10  # who connects and says nothing keeps a thread no longer
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002, ANN401 - as the base has it
@@ -64,13 +69,14 @@ def serving(
     meter: Meter,
     *,
     name: str = "metrics",
-    health: Callable[[], Verdict] = _well,
-    ready: Callable[[], Verdict] = _well,
+    health: Callable[[], Condition] = _well,
+    ready: Callable[[], Condition] = _well,
 ) -> Iterator[str]:
     """Answer at an address for the length of the block; yield what it is. `OptionError` where it cannot be had."""
     host, port = address(text, name=name)
+    kind = _MonitorServer6 if ":" in host else _MonitorServer
     try:
-        server = make_server(host, port, _application(meter, health, ready), _Server, _Silent)
+        server = make_server(host, port, _application(meter, health, ready), kind, _SilentHandler)
     except OSError as error:
         msg = f"{name}={text!r}: {host}:{port} cannot be had: {error.strerror or error}; end who has it, or choose another port"
         raise OptionError(msg) from error
@@ -85,7 +91,7 @@ def serving(
 
 
 def _application(
-    meter: Meter, health: Callable[[], Verdict], ready: Callable[[], Verdict]
+    meter: Meter, health: Callable[[], Condition], ready: Callable[[], Condition]
 ) -> Callable[..., Iterable[bytes]]:
     from penstock.metrics import prometheus  # it needs prometheus-client, which a verdict does not
 

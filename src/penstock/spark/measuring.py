@@ -92,9 +92,9 @@ class MeasuringListener(StreamingQueryListener):
             self._meter.set(query, read | written | {"batch": progress.batchId})
         self._meter.batch(query, {phase: ms / 1000 for phase, ms in progress.durationMs.items()})
         calls = sys.modules.get("penstock.spark.calls")  # where nobody imported it, nothing is called
-        made = calls.counts_of(query) if calls else None
-        if made is not None:
-            self._meter.labelled(query, "calls", {name: getattr(made, name, 0) for name in _PROPERTIES})
+        call_counts = calls.counts_of(query) if calls else None
+        if call_counts is not None:
+            self._meter.labelled(query, "calls", {name: getattr(call_counts, name, 0) for name in _PROPERTIES})
 
     def _read(self, progress: Any) -> dict[str, float | None]:  # noqa: ANN401 - PySpark's
         """Return what our sources of a query say of the input; several are added up."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -29,9 +30,9 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from penstock.cli.process import Stop
-    from penstock.cli.run.plan import Plan, Planned
+    from penstock.cli.run.plan import FleetPlan, Planned
     from penstock.cli.run.status import Watcher
-    from penstock.cli.run.toml import Problem
+    from penstock.cli.run.toml import Flaw
     from penstock.ingestion.job import Ingested
 
 _TICK_SECONDS = 0.2
@@ -65,7 +66,7 @@ def _planned(planned: Planned) -> dict[str, Any]:
     return {"name": planned.name, "source": request.src, "sink": request.dst, "schedule": str(planned.schedule)}
 
 
-def _problem(problem: Problem) -> dict[str, Any]:
+def _problem(problem: Flaw) -> dict[str, Any]:
     return {
         "file": problem.file,
         "line": problem.line,
@@ -75,13 +76,13 @@ def _problem(problem: Problem) -> dict[str, Any]:
     }
 
 
-def _show_check(facts: dict[str, Any], problems: list[Problem], out: Console) -> None:
+def _show_check(facts: dict[str, Any], problems: list[Flaw], out: Console) -> None:
     for planned in facts["pipelines"]:
         out.print(f"{planned['name']}: {planned['source']} -> {planned['sink']}, {planned['schedule']}", soft_wrap=True)
     for problem in problems:
         out.print(str(problem), soft_wrap=True)
-    found = counted(len(problems), "problem") if problems else "all that can be known without Spark is well"
-    out.print(found)
+    well = "all that can be known without Spark is well"
+    out.print(counted(len(problems), "problem") if problems else well)
 
 
 def json_schema() -> Answer:
@@ -109,6 +110,7 @@ def run(location: str, *, metrics: str | None, otel: bool, as_json: bool, write:
         plan = plans.plan(location)
         locks.take(plan.files)
         around.enter_context(logged(write if as_json else _to_stderr, plan.secrets, as_json=as_json))
+        reload = around.enter_context(hangups())  # from now on: while Spark starts one would end us
         meter = Meter()
         checks = Checks(meter, plan.hung_after)
         if otel:
@@ -117,7 +119,6 @@ def run(location: str, *, metrics: str | None, otel: bool, as_json: bool, write:
             around.enter_context(_served(metrics, meter, checks))
         spark = around.enter_context(session(plan.master or _master(plan), _FAIR | plan.config))
         stop = around.enter_context(stop_signals())
-        reload = around.enter_context(hangups())
         watchers: list[Watcher] = [Journal()]
         if metrics is not None or otel:
             around.enter_context(_measured(spark, meter))
@@ -186,18 +187,19 @@ def _show(facts: dict[str, Any], out: Console) -> None:
         out.print(f"{name}: did not end in time, and was left; nothing of it is visible in part", soft_wrap=True)
 
 
-def _master(plan: Plan) -> str:
+def _master(plan: FleetPlan) -> str:
     """Return where to run unless told: with tasks tried again if one of the pipelines is of a server."""
     masters = {planned.request.master() for planned in plan.pipelines.values()}
     return max(masters, key=len)
 
 
 def _ingesting(spark: SparkSession) -> Callable[[Planned, Callable[[Ingested], None]], Ingested]:
-    """Return what runs a pipeline in a session, with its share of the cores."""
+    """Return what runs a pipeline in a session, under its name there and with its share of the cores."""
 
     def ingest(planned: Planned, progress: Callable[[Ingested], None]) -> Ingested:
         spark.sparkContext.setLocalProperty("spark.scheduler.pool", planned.name)
-        return planned.request.ingest(spark, watch=planned.schedule.watch, progress=progress)
+        request = replace(planned.request, sink={"queryName": planned.name} | planned.request.sink)
+        return request.ingest(spark, watch=planned.schedule.watch, progress=progress)
 
     return ingest
 

@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING
 from penstock import clock
 from penstock.cli.run import plan as plans
 from penstock.cli.run.runner import Runner
-from penstock.cli.run.status import Phase, Status, Told
+from penstock.cli.run.status import Phase, PipelineStatus, Told
 from penstock.errors import Locked, NotSupported, PenstockError
 from penstock.storage import locate
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from penstock.cli.run.plan import Plan, Planned
+    from penstock.cli.run.plan import FleetPlan, Planned
     from penstock.cli.run.runner import Ingest
     from penstock.cli.run.status import Watcher
     from penstock.storage import Hold
@@ -35,7 +35,7 @@ _log = logging.getLogger("penstock.run")
 class Fleet:
     """The pipelines of one command, by name. Used by one thread."""
 
-    def __init__(self, location: str, plan: Plan, ingest: Ingest, watchers: Iterable[Watcher] = ()) -> None:
+    def __init__(self, location: str, plan: FleetPlan, ingest: Ingest, watchers: Iterable[Watcher] = ()) -> None:
         self._location = location
         self.plan = plan
         self._ingest = ingest
@@ -52,19 +52,20 @@ class Fleet:
 
     def _begin(self, planned: Planned) -> None:
         before = self._told.get(planned.name)
-        first = Status(planned.name, since_ns=clock.now_ns())
+        first = PipelineStatus(planned.name, since_ns=clock.now_ns())
         if before is not None:  # counts of this command go on
-            first = Status(
+            first = PipelineStatus(
                 planned.name, since_ns=clock.now_ns(), retries=before.status.retries, fenced=before.status.fenced
             )
-        told = self._told[planned.name] = Told(self._watchers, first)
-        runner = self._runners[planned.name] = Runner(planned, self._ingest, told, self.plan.secrets)
+        self._told[planned.name] = Told(self._watchers, first)
+        runner = Runner(planned, self._ingest, self._told[planned.name], self.plan.secrets)
+        self._runners[planned.name] = runner
         for watcher in self._watchers:
             watcher.changed(first, first)
         runner.start()
 
     @property
-    def statuses(self) -> list[Status]:
+    def statuses(self) -> list[PipelineStatus]:
         """Return how each pipeline is, by name. Any thread may ask."""
         return [told.status for _, told in sorted(self._told.copy().items())]
 
@@ -119,7 +120,7 @@ class Fleet:
     def _has_changed(self, name: str, runner: Runner) -> bool:
         return self.plan.pipelines.get(name) != runner.planned
 
-    def _counts(self, before: Plan, stopped: list[str]) -> tuple[int, int, int]:
+    def _counts(self, before: FleetPlan, stopped: list[str]) -> tuple[int, int, int]:
         now, then = self.plan.pipelines.keys(), before.pipelines.keys()
         return len(now), len(now - then) + len(now & set(stopped)), len(then - now)
 

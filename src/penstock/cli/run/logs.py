@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from penstock.cli.run.references import Secrets
-    from penstock.cli.run.status import Status
+    from penstock.cli.run.status import PipelineStatus
 
 _log = logging.getLogger("penstock.run")
 _FIELDS = ("pipeline", "query", "batch", "rows", "input_files", "input_bytes", "left_files", "error_code", "next")
@@ -44,7 +44,7 @@ class JsonLines(logging.Formatter):
         return json.dumps(facts)
 
 
-class Lines(logging.Formatter):
+class PlainLines(logging.Formatter):
     """A record as a line for people."""
 
     def format(self, record: logging.LogRecord) -> str:
@@ -56,7 +56,7 @@ class Lines(logging.Formatter):
         return "\n".join(f"{time} {level}{printable(text)}" for text in message.splitlines())
 
 
-class _Writing(logging.Handler):
+class _LineHandler(logging.Handler):
     """Writes the lines, with no secret in them."""
 
     def __init__(self, write: Callable[[str], None], secrets: Secrets) -> None:
@@ -75,8 +75,8 @@ class _Writing(logging.Handler):
 @contextmanager
 def logged(write: Callable[[str], None], secrets: Secrets, *, as_json: bool) -> Iterator[None]:
     """Have all that Penstock logs in the block written, a line at a time."""
-    handler = _Writing(write, secrets)
-    handler.setFormatter(JsonLines() if as_json else Lines())
+    handler = _LineHandler(write, secrets)
+    handler.setFormatter(JsonLines() if as_json else PlainLines())
     logger = logging.getLogger("penstock")
     before = logger.level
     logger.addHandler(handler)
@@ -94,7 +94,7 @@ class Journal:
     def __init__(self) -> None:
         self._courses: dict[str, Course] = {}
 
-    def changed(self, before: Status, status: Status) -> None:
+    def changed(self, before: PipelineStatus, status: PipelineStatus) -> None:
         """Log a batch, a failure, a phase that a person may want to know of."""
         if status.state is not None and status.state != before.state:
             course = self._courses.setdefault(status.name, Course())
@@ -111,7 +111,7 @@ class Journal:
         self._courses.pop(name, None)
         _log.info("gone", extra={"pipeline": name})
 
-    def _phase(self, status: Status) -> None:
+    def _phase(self, status: PipelineStatus) -> None:
         if status.phase == Phase.BACKING_OFF:
             again = f"failed ({status.failures} in a row), again at {moment(status.next_ns)}: [{status.error_code}] {status.error}"
             _log.warning("%s", again, extra=_extra(status))
@@ -124,7 +124,7 @@ class Journal:
             _log.info("waits for %s", moment(status.next_ns), extra=_extra(status))
 
 
-def _extra(status: Status) -> dict[str, Any]:
+def _extra(status: PipelineStatus) -> dict[str, Any]:
     facts: dict[str, Any] = {"pipeline": status.name}
     if status.state is not None:
         known = ("query", "batch", "rows", "input_files", "input_bytes", "left_files")

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 from penstock import clock
 from penstock.cli.run.status import Phase
 from penstock.clock import SECOND_NS
-from penstock.metrics.server import Verdict
+from penstock.metrics.server import Condition
 
 if TYPE_CHECKING:
     from penstock.cli.run.fleet import Fleet
-    from penstock.cli.run.status import Status
+    from penstock.cli.run.status import PipelineStatus
     from penstock.ingestion.job import Ingested
     from penstock.metrics.meter import Meter
 
@@ -28,7 +28,7 @@ class Measuring:
     def __init__(self, meter: Meter) -> None:
         self._meter = meter
 
-    def changed(self, before: Status, status: Status) -> None:
+    def changed(self, before: PipelineStatus, status: PipelineStatus) -> None:
         """Take in the counts, the phase, and a failure."""
         name, state = status.name, status.state
         self._meter.pipeline(name, state.query if state else "")
@@ -68,26 +68,28 @@ class Checks:
         """Answer for these pipelines from now on; before that nothing is ready."""
         self._fleet = fleet
 
-    def health(self) -> Verdict:
+    def health(self) -> Condition:
         """Tell whether none of the pipelines hangs."""
         statuses = self._fleet.statuses if self._fleet else []
         hung = [status.name for status in statuses if self._hangs(status)]
-        return Verdict(not hung, {"hung": hung, "pipelines": {status.name: status.phase.value for status in statuses}})
+        return Condition(
+            not hung, {"hung": hung, "pipelines": {status.name: status.phase.value for status in statuses}}
+        )
 
-    def ready(self) -> Verdict:
+    def ready(self) -> Condition:
         """Tell whether all have looked at their input, or have no need to."""
         if self._fleet is None or self._fleet.stopping:
-            return Verdict(ok=False, facts={"waits_for": []})
+            return Condition(ok=False, facts={"waits_for": []})
         waits = [status.name for status in self._fleet.statuses if not status.ready and not _need_not(status)]
-        return Verdict(not waits, {"waits_for": waits})
+        return Condition(not waits, {"waits_for": waits})
 
-    def _hangs(self, status: Status) -> bool:
+    def _hangs(self, status: PipelineStatus) -> bool:
         beat = self._meter.heartbeat(status.name)
         watches = status.phase == Phase.WAITING and not status.next_ns
         silent = beat is not None and clock.now_ns() / SECOND_NS - beat > self._hung_after
         return (status.phase in _WORKS or watches) and silent
 
 
-def _need_not(status: Status) -> bool:
+def _need_not(status: PipelineStatus) -> bool:
     """Tell whether a pipeline waits for its time, or has ended: it has begun."""
     return status.phase.over or bool(status.next_ns and status.phase == Phase.WAITING)

@@ -57,7 +57,7 @@ def _zone(text: str) -> str:
 
 def _as_table(value: Any) -> Any:  # noqa: ANN401 - whatever TOML has
     """Return a schedule that is one word as the table that it stands for."""
-    if isinstance(value, (dict, Schedule)):
+    if isinstance(value, (dict, ScheduleTable)):
         return value
     if value in ("once", "watch"):
         return {value: True}
@@ -92,7 +92,7 @@ def _options(table: tuple[Option, ...]) -> Callable[[dict[str, Any]], None]:
     return add
 
 
-class Source(BaseModel):
+class SourceTable(BaseModel):
     """What is read: a path or several, and the options of the source."""
 
     model_config = ConfigDict(extra="allow", frozen=True, strict=True, json_schema_extra=_options(SOURCE))
@@ -102,7 +102,7 @@ class Source(BaseModel):
     schema_: str | None = Field(default=None, alias="schema", description="Columns as DDL, or infer.")
 
 
-class Sink(BaseModel):
+class SinkTable(BaseModel):
     """Where it goes: a directory, and the options of the sink."""
 
     model_config = ConfigDict(extra="allow", frozen=True, strict=True, json_schema_extra=_options(SINK))
@@ -111,7 +111,7 @@ class Sink(BaseModel):
     path: str = Field(description="The output directory.")
 
 
-class Schedule(Strict):
+class ScheduleTable(Strict):
     """When a pipeline takes what is there: once, whenever something is new, or at times."""
 
     once: Literal[True] | None = Field(default=None, description="At the start, and then it is done.")
@@ -122,7 +122,7 @@ class Schedule(Strict):
     timeZone: Annotated[str, AfterValidator(_zone)] = Field(default="UTC", description="Of cron.")  # noqa: N815 - as options are written
 
     @model_validator(mode="after")
-    def _one(self) -> Schedule:
+    def _one(self) -> ScheduleTable:
         given = [name for name in ("once", "watch", "cron") if getattr(self, name) is not None]
         if len(given) != 1:
             msg = f"expected one of once, watch and cron, found {', '.join(given) or 'none'}"
@@ -130,7 +130,7 @@ class Schedule(Strict):
         return self
 
 
-class Retry(Strict):
+class RetryTable(Strict):
     """How a pipeline that failed is tried again: after `first`, then twice as long each time, up to `most`."""
 
     first: Duration = Field(default="1s", description="How long to wait behind the first failure.")
@@ -141,20 +141,20 @@ class Retry(Strict):
     )
 
 
-class Pipeline(Strict):
+class PipelineTable(Strict):
     """One ingest."""
 
-    source: Source
-    sink: Sink
+    source: SourceTable
+    sink: SinkTable
     transform: str | None = Field(default=None, description="MODULE:FUNCTION, of the working directory too.")
     checkpoint: str | None = Field(default=None, description="What was read; <sink.path>/_penstock/checkpoint.")
-    schedule: Annotated[Schedule, BeforeValidator(_as_table)] = Field(
-        default=Schedule(once=True), description="once, watch, or a table.", validate_default=False
+    schedule: Annotated[ScheduleTable, BeforeValidator(_as_table)] = Field(
+        default=ScheduleTable(once=True), description="once, watch, or a table.", validate_default=False
     )
-    retry: Retry = Retry()
+    retry: RetryTable = RetryTable()
 
 
-class Spark(Strict):
+class SparkTable(Strict):
     """The session in which all pipelines run. Only a new start takes changes of it."""
 
     master: str | None = Field(default=None, description="Where Spark runs.")
@@ -164,39 +164,39 @@ class Spark(Strict):
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
 
 
-class File(Strict):
+class PipelinesFile(Strict):
     """A file of pipelines."""
 
-    pipelines: dict[Name, Pipeline] = Field(default_factory=dict)
-    spark: Spark = Spark()
+    pipelines: dict[Name, PipelineTable] = Field(default_factory=dict)
+    spark: SparkTable = SparkTable()
     drain: Duration = Field(default="30s", description="How long a stop waits for batches under way.")
     hungAfter: Duration = Field(  # noqa: N815 - as options are written
         default="15m", description="A pipeline that was not seen to get on for so long hangs, to /health."
     )
 
 
-def checked(values: dict[str, Any]) -> tuple[File | None, list[tuple[Key, str]]]:
+def checked(values: dict[str, Any]) -> tuple[PipelinesFile | None, list[tuple[Key, str]]]:
     """Return the values as a file, or all that is wrong with them, by key."""
     try:
-        return File.model_validate(values), []
+        return PipelinesFile.model_validate(values), []
     except ValidationError as error:
         return None, _merged([(_key(problem), _message(problem)) for problem in error.errors(include_url=False)])
 
 
 def json_schema() -> dict[str, Any]:
     """Return the JSON schema of a file of pipelines."""
-    schema = File.model_json_schema(by_alias=True)
-    schedule = schema["$defs"]["Pipeline"]["properties"]["schedule"]
+    schema = PipelinesFile.model_json_schema(by_alias=True)
+    schedule = schema["$defs"]["PipelineTable"]["properties"]["schedule"]
     word = {"enum": ["once", "watch"], "type": "string"}
-    schema["$defs"]["Pipeline"]["properties"]["schedule"] = {
-        "anyOf": [{"$ref": "#/$defs/Schedule"}, word],
+    schema["$defs"]["PipelineTable"]["properties"]["schedule"] = {
+        "anyOf": [{"$ref": "#/$defs/ScheduleTable"}, word],
         "description": schedule["description"],
         "default": "once",
     }
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Pipelines of penstock run", **schema}
 
 
-_MODELS: dict[str, type[BaseModel]] = {"schedule": Schedule, "retry": Retry, "spark": Spark}
+_MODELS: dict[str, type[BaseModel]] = {"schedule": ScheduleTable, "retry": RetryTable, "spark": SparkTable}
 _OF_TYPES = {"str", "literal[True]", "list[str]", "int", "float", "bool", "constrained-str", "[key]"}
 
 
@@ -226,7 +226,7 @@ def _message(problem: Any) -> str:  # noqa: ANN401 - pydantic's own type is not 
 
 def _known(key: Key) -> list[str]:
     """Return the keys that the table at a key has."""
-    model = _MODELS.get(str(key[-1]), Pipeline) if key else File
+    model = _MODELS.get(str(key[-1]), PipelineTable) if key else PipelinesFile
     return list(model.model_fields)
 
 

@@ -14,7 +14,7 @@ from penstock.cli.ingest import Request, same_format, several
 from penstock.cli.process import importable_here, load_transform
 from penstock.cli.run import model, toml
 from penstock.cli.run.references import Secrets, resolved
-from penstock.cli.run.toml import NotTomlError, Problem
+from penstock.cli.run.toml import Flaw, NotTomlError
 from penstock.errors import NotThere, OptionError, PenstockError, PipelinesError, StorageError
 from penstock.options import SINK, SOURCE, parse
 from penstock.options.formats import VALUES
@@ -24,6 +24,8 @@ from penstock.units import parse_duration
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from pydantic import BaseModel
 
     from penstock.cli.run.toml import Key
     from penstock.options import Option
@@ -78,7 +80,7 @@ class Planned:
 
 
 @dataclass(frozen=True)
-class Plan:
+class FleetPlan:
     """What a file, or a directory of files, asks for."""
 
     files: tuple[str, ...]
@@ -88,24 +90,24 @@ class Plan:
     drain: float
     hung_after: float
     secrets: Secrets = field(compare=False)
-    outside: tuple[Problem, ...] = field(default=(), compare=False)
+    outside: tuple[Flaw, ...] = field(default=(), compare=False)
 
 
 @dataclass
-class _Reading:
+class _FileReading:
     """One file on its way, and what is wrong with it."""
 
     name: str
     at: dict[Key, int] = field(default_factory=dict)
-    problems: list[Problem] = field(default_factory=list)
+    problems: list[Flaw] = field(default_factory=list)
 
     def problem(self, key: Key, message: str, *, outside: bool = False) -> None:
         """Note what is wrong at a key."""
         line = toml.line_of(self.at, key)
-        self.problems.append(Problem(self.name, line, toml.dotted(key), message, outside=outside))
+        self.problems.append(Flaw(self.name, line, toml.dotted(key), message, outside=outside))
 
 
-def plan(location: str) -> Plan:
+def plan(location: str) -> FleetPlan:
     """Return what the file or directory asks for. Raises `PipelinesError` with all that is wrong."""
     result, problems = looked_at(location)
     mistakes = [problem for problem in problems if not problem.outside]
@@ -114,38 +116,38 @@ def plan(location: str) -> Plan:
     return result
 
 
-def looked_at(location: str) -> tuple[Plan | None, list[Problem]]:
+def looked_at(location: str) -> tuple[FleetPlan | None, list[Flaw]]:
     """Return what the file or directory asks for, `None` if that cannot be told, and all that is wrong, in order."""
     storage, path = locate(location, name="FILE")
     importable_here()
-    secrets, readings, files = Secrets(), [], []
-    for name in _files(storage, path, location):
-        reading = _Reading(name)
-        readings.append(reading)
-        parsed = _read(reading, storage, name, secrets)
-        if parsed is not None:
-            files.append((reading, parsed))
+    secrets = Secrets()
+    readings = [_FileReading(name) for name in _files(storage, path, location)]
+    parsed = [(reading, file) for reading in readings if (file := _read(reading, storage, secrets)) is not None]
     pipelines: dict[str, Planned] = {}
-    for reading, parsed in files:
-        _enter(reading, parsed, pipelines)
-    problems = [_masked(problem, secrets) for reading in readings for problem in sorted(reading.problems, key=_line)]
-    session = _session([(reading, parsed) for reading, parsed in files], problems)
-    if len(files) < len(readings):
+    for reading, file in parsed:
+        _enter(reading, file, pipelines)
+    session = _session(parsed)
+    problems = [_masked(flaw, secrets) for reading in readings for flaw in sorted(reading.problems, key=_line)]
+    if len(parsed) < len(readings):
         return None, problems
-    outside = tuple(problem for problem in problems if problem.outside)
-    drain = max((parse_duration(parsed.drain, name="drain") for _, parsed in files), default=0.0)
-    hung_after = max((parse_duration(parsed.hungAfter, name="hungAfter") for _, parsed in files), default=0.0)
+    outside = tuple(flaw for flaw in problems if flaw.outside)
     names = tuple(reading.name for reading in readings)
-    return Plan(names, pipelines, session.master, session.config, drain, hung_after, secrets, outside), problems
+    bounds = (_longest(parsed, "drain"), _longest(parsed, "hungAfter"))
+    return FleetPlan(names, pipelines, session.master, session.config, *bounds, secrets, outside), problems
 
 
-def _line(problem: Problem) -> int:
+def _longest(files: list[tuple[_FileReading, model.PipelinesFile]], name: str) -> float:
+    """Return the longest duration that any of the files has for a key."""
+    return max((parse_duration(getattr(file, name), name=name) for _, file in files), default=0.0)
+
+
+def _line(problem: Flaw) -> int:
     return problem.line
 
 
-def _masked(problem: Problem, secrets: Secrets) -> Problem:
+def _masked(problem: Flaw, secrets: Secrets) -> Flaw:
     message = secrets.masked(problem.message)
-    return Problem(problem.file, problem.line, problem.key, message, outside=problem.outside)
+    return Flaw(problem.file, problem.line, problem.key, message, outside=problem.outside)
 
 
 def _files(storage: Storage, path: str, location: str) -> list[str]:
@@ -163,20 +165,20 @@ def _files(storage: Storage, path: str, location: str) -> list[str]:
     return [f"{path}/{name}" for name in names]
 
 
-def _read(reading: _Reading, storage: Storage, path: str, secrets: Secrets) -> model.File | None:
+def _read(reading: _FileReading, storage: Storage, secrets: Secrets) -> model.PipelinesFile | None:
     """Return a file by its types, or note what is wrong with it."""
     try:
-        text = storage.read(path).decode()
+        text = storage.read(reading.name).decode()
     except UnicodeDecodeError as error:
-        reading.problems.append(Problem(reading.name, 1, "", f"not UTF-8 at byte {error.start}: expected TOML"))
+        reading.problems.append(Flaw(reading.name, 1, "", f"not UTF-8 at byte {error.start}: expected TOML"))
         return None
     except StorageError as error:
-        reading.problems.append(Problem(reading.name, 0, "", error.message))
+        reading.problems.append(Flaw(reading.name, 0, "", error.message))
         return None
     try:
         values = toml.values(text)
     except NotTomlError as error:
-        reading.problems.append(Problem(reading.name, error.line, "", f"not TOML: {error}"))
+        reading.problems.append(Flaw(reading.name, error.line, "", f"not TOML: {error}"))
         return None
     reading.at = toml.lines(text)
     values, failures = resolved(values, secrets)
@@ -188,26 +190,23 @@ def _read(reading: _Reading, storage: Storage, path: str, secrets: Secrets) -> m
     return None if reading.problems else parsed
 
 
-def _session(files: list[tuple[_Reading, model.File]], problems: list[Problem]) -> model.Spark:
+def _session(files: list[tuple[_FileReading, model.PipelinesFile]]) -> model.SparkTable:
     """Return the settings of the one session; two files may not differ in one."""
-    masters = {parsed.spark.master: reading for reading, parsed in files if parsed.spark.master is not None}
+    master: str | None = None
     config: dict[str, str] = {}
-    for reading, parsed in files:
-        for name, value in parsed.spark.config.items():
+    for reading, file in files:
+        given = file.spark.master
+        if given is not None and master not in {None, given}:
+            reading.problem(("spark", "master"), f"another file has {master!r}: all pipelines run in one Spark")
+        master = given if master is None else master
+        for name, value in file.spark.config.items():
             if config.setdefault(name, value) != value:
-                line = toml.line_of(reading.at, ("spark", "config", name))
                 message = f"another file has {config[name]!r}: all pipelines run in one Spark"
-                problems.append(Problem(reading.name, line, f"spark.config.{name}", message))
-    if len(masters) > 1:
-        reading = list(masters.values())[-1]
-        line = toml.line_of(reading.at, ("spark", "master"))
-        problems.append(
-            Problem(reading.name, line, "spark.master", "another file has another one: all run in one Spark")
-        )
-    return model.Spark(master=next(iter(masters), None), config=config)
+                reading.problem(("spark", "config", name), message)
+    return model.SparkTable(master=master, config=config)
 
 
-def _enter(reading: _Reading, parsed: model.File, pipelines: dict[str, Planned]) -> None:
+def _enter(reading: _FileReading, parsed: model.PipelinesFile, pipelines: dict[str, Planned]) -> None:
     """Enter the pipelines of a file that can be started, and note what is wrong with the others."""
     for name, pipeline in parsed.pipelines.items():
         key: Key = ("pipelines", name)
@@ -229,7 +228,7 @@ def _enter(reading: _Reading, parsed: model.File, pipelines: dict[str, Planned])
         pipelines[name] = Planned(name, request, schedule, _retrying(pipeline.retry, schedule), reading.name)
 
 
-def _retrying(retry: model.Retry, schedule: Schedule) -> Retrying:
+def _retrying(retry: model.RetryTable, schedule: Schedule) -> Retrying:
     attempts = retry.attempts or (_ATTEMPTS_ONCE if schedule.once else None)
     return Retrying(parse_duration(retry.first, name="first"), parse_duration(retry.most, name="most"), attempts)
 
@@ -240,26 +239,17 @@ def _checkpoint(request: Request) -> str:
     return storage.resolve(path)
 
 
-def _request(reading: _Reading, key: Key, pipeline: model.Pipeline) -> Request | None:
+def _request(reading: _FileReading, key: Key, pipeline: model.PipelineTable) -> Request | None:
     """Return the ingest that a pipeline is, `None` if its options cannot be put together."""
     paths = pipeline.source.path if isinstance(pipeline.source.path, list) else [pipeline.source.path]
     if not paths:
         reading.problem((*key, "source", "path"), "expected a path or several, found none")
         return None
-    sides = (("source", SOURCE, pipeline.source), ("sink", SINK, pipeline.sink))
-    texts = {
-        side: {name: _text(value) for name, value in (options.model_extra or {}).items()} for side, _, options in sides
-    }
-    refused = [
-        (side, name, message)
-        for side, table, options in sides
-        for name, message in _refused(side, table, texts[side], paths[0] if side == "source" else pipeline.sink.path)
-    ]
-    for side, name, message in refused:
-        reading.problem((*key, side, name) if name else (*key, side), message)
-    if refused:
+    given = _texts(reading, (*key, "source"), SOURCE, pipeline.source, paths[0])
+    sink = _texts(reading, (*key, "sink"), SINK, pipeline.sink, pipeline.sink.path)
+    if given is None or sink is None:
         return None
-    source, sink = several(paths, texts["source"]), texts["sink"]
+    source = several(paths, given)
     if pipeline.source.schema_ is not None:
         source["schema"] = pipeline.source.schema_
     if not _has_schema(reading, key, paths[0], source):
@@ -269,14 +259,25 @@ def _request(reading: _Reading, key: Key, pipeline: model.Pipeline) -> Request |
         if pipeline.transform is not None:
             load_transform(pipeline.transform, name="transform")
     except OptionError as error:
-        reading.problem((*key, "transform") if "transform" in error.message else (*key, "sink"), error.message)
+        reading.problem((*key, "transform" if error.message.startswith("transform ") else "sink"), error.message)
         return None
     request = Request(paths[0], pipeline.sink.path, source, sink, pipeline.transform, pipeline.checkpoint)
     _look(reading, key, request)
     return request
 
 
-def _has_schema(reading: _Reading, key: Key, path: str, source: dict[str, str]) -> bool:
+def _texts(
+    reading: _FileReading, key: Key, table: tuple[Option, ...], given: BaseModel, path: str
+) -> dict[str, str] | None:
+    """Return the options of a side as text; `None`, and a note of each, where some are refused."""
+    texts = {name: _text(value) for name, value in (given.model_extra or {}).items()}
+    refused = list(_refused(str(key[-1]), table, texts, path))
+    for name, message in refused:
+        reading.problem((*key, name) if name else key, message)
+    return None if refused else texts
+
+
+def _has_schema(reading: _FileReading, key: Key, path: str, source: dict[str, str]) -> bool:
     """Tell whether a source says its columns, or need not."""
     given = {name: text for name, text in source.items() if name != "schema"}
     options = parse(SOURCE, given | {"path": path}, what="source")
@@ -309,7 +310,7 @@ def _refusal(side: str, table: tuple[Option, ...], options: dict[str, str]) -> s
     return None
 
 
-def _look(reading: _Reading, key: Key, request: Request) -> None:
+def _look(reading: _FileReading, key: Key, request: Request) -> None:
     """Note what the ingest itself says of the request, without Spark; nothing is made."""
     from penstock.ingestion.job import check
 

@@ -32,7 +32,7 @@ class Phase(str, Enum):
 
 
 @dataclass(frozen=True)
-class Status:
+class PipelineStatus:
     """A pipeline at one moment; times are in nanoseconds since the epoch, 0 for never.
 
     `failures` are those in a row, `retries` and `fenced` all since this command started; `ready`: it has once looked at its input.
@@ -71,7 +71,7 @@ class Status:
 class Watcher(Protocol):
     """Is told of what pipelines do: in the thread of the pipeline, so it must be quick, and not raise."""
 
-    def changed(self, before: Status, status: Status) -> None:
+    def changed(self, before: PipelineStatus, status: PipelineStatus) -> None:
         """Take in that something of a pipeline has changed; called once for a new one, too, with twice the same."""
 
     def gone(self, name: str) -> None:
@@ -83,7 +83,7 @@ class Told:
     """The status of one pipeline, and who is told of each change of it."""
 
     watchers: tuple[Watcher, ...]
-    status: Status
+    status: PipelineStatus
     started: Ingested | None = field(default=None)
 
     def phase(self, phase: Phase, *, next_ns: int = 0) -> None:
@@ -116,7 +116,7 @@ class Told:
         """Note that it is tried again."""
         self._set(replace(self.status, retries=self.status.retries + 1))
 
-    def _set(self, status: Status) -> None:
+    def _set(self, status: PipelineStatus) -> None:
         before, self.status = self.status, status
         for watcher in self.watchers:
             watcher.changed(before, status)

@@ -32,7 +32,7 @@ _AT_LINE = re.compile(r"\s*\(at line (\d+), column \d+\)")
 
 
 @dataclass(frozen=True)
-class Problem:
+class Flaw:
     """Something that is wrong with a file of pipelines: where, and what to do. `line` 0: it is about the whole file.
 
     `outside`: with what the file names, not with the file; it may be well again later.
