@@ -72,6 +72,9 @@ def test_a_day_is_complete_when_the_times_of_rows_are_past_it(days: Output) -> N
     run(days, sink, 2, "30T23:59", "31T01:00")
     assert events(sink) == ["published dt=2026-01-30", "ready dt=2026-01-30"]
     assert marked(days) == ["dt=2026-01-30"]
+    made = days.root / "dt=2026-01-30/_SUCCESS"
+    assert made.stat().st_mode == (days.root / "dt=2026-01-30/part-s-0-0.json").stat().st_mode
+    assert not [name for name in days.staged() if "ready" in name]
     assert sorted(days.visible(".json")) == ["dt=2026-01-30/part-s-0-0.json"]
     assert len(days.lines()) == 3
     run(days, sink, 3, "31T02:00", final=True)
