@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from penstock import failpoints
@@ -254,6 +254,7 @@ ZONES = ["UTC", "Europe/Berlin", "America/New_York", "Asia/Kathmandu", "Australi
 TEMPLATES = ["{ts:%Y}", "{ts:%Y-%m}", "{ts:%Y-%m-%d}", "{ts:%F}/{ts:%H}", "{ts:%Y%j}", "{ts:%Y-%m-%dT%H%M}"]
 
 
+@example(datetime(2039, 7, 1, 22, 30, tzinfo=timezone.utc), "Europe/Berlin", "{ts:%Y-%m-%d}", timedelta(0))
 @given(
     moment=st.datetimes(datetime(1990, 1, 1), datetime(2040, 1, 1), timezones=st.just(timezone.utc)),
     zone=st.sampled_from(ZONES),
