@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from penstock import failpoints
@@ -72,6 +72,9 @@ def test_a_day_is_complete_when_the_times_of_rows_are_past_it(days: Output) -> N
     run(days, sink, 2, "30T23:59", "31T01:00")
     assert events(sink) == ["published dt=2026-01-30", "ready dt=2026-01-30"]
     assert marked(days) == ["dt=2026-01-30"]
+    made = days.root / "dt=2026-01-30/_SUCCESS"
+    assert made.stat().st_mode == (days.root / "dt=2026-01-30/part-s-0-0.json").stat().st_mode
+    assert not [name for name in days.staged() if "ready" in name]
     assert sorted(days.visible(".json")) == ["dt=2026-01-30/part-s-0-0.json"]
     assert len(days.lines()) == 3
     run(days, sink, 3, "31T02:00", final=True)
@@ -251,6 +254,7 @@ ZONES = ["UTC", "Europe/Berlin", "America/New_York", "Asia/Kathmandu", "Australi
 TEMPLATES = ["{ts:%Y}", "{ts:%Y-%m}", "{ts:%Y-%m-%d}", "{ts:%F}/{ts:%H}", "{ts:%Y%j}", "{ts:%Y-%m-%dT%H%M}"]
 
 
+@example(datetime(2039, 7, 1, 22, 30, tzinfo=timezone.utc), "Europe/Berlin", "{ts:%Y-%m-%d}", timedelta(0))
 @given(
     moment=st.datetimes(datetime(1990, 1, 1), datetime(2040, 1, 1), timezones=st.just(timezone.utc)),
     zone=st.sampled_from(ZONES),

@@ -29,7 +29,7 @@ import base64
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from penstock import failpoints
+from penstock import failpoints, unique
 from penstock.errors import AlreadyThere, NotThere, PublishConflict
 from penstock.sink.quarantine import check_claimed
 from penstock.sink.ready import READY, REOPENED, SUCCESS
@@ -56,15 +56,15 @@ def publish(storage: Storage, root: str, staging: str, ledger: Ledger, state: St
     paths = [file.path for file in state.finished if not file.place] + [growth.path for growth in state.grown]
     _make_directories(storage, root, paths)
     for mark in state.ready.reopened:
-        _say(storage, root, mark)
+        _say(storage, root, staging, state.n, mark)
     for place in {file.place for file in state.finished} - {""}:
         check_claimed(storage, place, root)
     _publish_all(storage, root, staging, state.finished)
     _grow_all(storage, root, staging, ledger, state)
     for mark in state.ready.ready:
         failpoints.hit("sink.publish.ready")
-        _say(storage, root, mark)
-    _undo(storage, root, ledger, state)
+        _say(storage, root, staging, state.n, mark)
+    _undo(storage, root, staging, ledger, state)
     failpoints.hit("sink.publish.before-note")
     ledger.note_published(state.n)
     return len(state.finished) + len(state.grown)
@@ -101,22 +101,27 @@ def _grow_all(storage: Storage, root: str, staging: str, ledger: Ledger, state: 
                 pass
 
 
-def _say(storage: Storage, root: str, mark: Mark) -> None:
+def _say(storage: Storage, root: str, staging: str, n: int, mark: Mark) -> None:
     """Make `_SUCCESS` in a bucket that is complete, durable; take it away from one that was reopened. Idempotent."""
-    path = f"{root}/{mark.bucket}/{SUCCESS}"
     if not mark.file:
         return
+    path = f"{root}/{mark.bucket}/{SUCCESS}"
     if mark.kind == REOPENED:
+        _check_inside(storage, root, storage.resolve(root).rstrip("/"), mark.bucket)
         storage.delete(path)
         with suppress(NotThere):  # the directory was taken away
             storage.persist(f"{root}/{mark.bucket}", [])
         return
     _make_directories(storage, root, [f"{mark.bucket}/{SUCCESS}"])
-    with suppress(AlreadyThere), storage.create(path) as file:
+    staged = f"{staging}/{n:012d}-ready-{unique.token()}.part"  # swept as others are: no record names it
+    with storage.create(staged) as file:
         file.sync()
+    with suppress(AlreadyThere, NotThere):  # it is there; or a successor has swept, and says what holds
+        storage.publish(staged, path)
+    storage.delete(staged)
 
 
-def _undo(storage: Storage, root: str, ledger: Ledger, state: State) -> None:
+def _undo(storage: Storage, root: str, staging: str, ledger: Ledger, state: State) -> None:
     """Undo what later records have said otherwise since, for a driver that stood still (failure 5 of `ready`)."""
     marks = [mark for mark in state.ready.marks if mark.file]
     head = ledger.head() if marks else state
@@ -125,7 +130,7 @@ def _undo(storage: Storage, root: str, ledger: Ledger, state: State) -> None:
     for mark in marks:
         kind = REOPENED if mark.bucket in head.ready.waiting else READY
         if kind != mark.kind:
-            _say(storage, root, mark._replace(kind=kind))
+            _say(storage, root, staging, state.n, mark._replace(kind=kind))
 
 
 def _make_directories(storage: Storage, root: str, paths: list[str]) -> None:

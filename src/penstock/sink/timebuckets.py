@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import string
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timedelta
 from functools import reduce
 from typing import TYPE_CHECKING, Any
-from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -36,7 +35,6 @@ _SPANS = {
     "second": timedelta(seconds=1),
 }
 _ZONES_AHEAD_US = 14 * 3_600_000_000  # a local time may be that far ahead of UTC
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 @dataclass(frozen=True)
@@ -46,7 +44,7 @@ class TimeBuckets:
     path: tuple[str, ...]
     depth: int
     unit: str
-    zone: ZoneInfo | None
+    zone: str | None
 
     @staticmethod
     def of(template: BucketTemplate, schema: pa.Schema) -> TimeBuckets:
@@ -62,7 +60,7 @@ class TimeBuckets:
             raise TemplateError(msg)
         last, path, _ = times[-1]
         return TimeBuckets(
-            path, _depth(template.template, last), unit, ZoneInfo(template.zone) if _has_zone(path, schema) else None
+            path, _depth(template.template, last), unit, template.zone if _has_zone(path, schema) else None
         )
 
     def time_of(self, bucket: str) -> str:
@@ -82,17 +80,23 @@ class TimeBuckets:
 
     def end_us(self, time_us: int) -> int | None:
         """Return the end of the bucket that a time is in; `None` behind the last year that there is."""
-        moment = _EPOCH + timedelta(microseconds=time_us)
-        local = moment.astimezone(self.zone) if self.zone else moment
+        local = self._local(time_us)
         smaller = _UNITS[_UNITS.index(self.unit) + 1 :]
-        begin = reduce(_floored, smaller, local.replace(tzinfo=None, microsecond=0, fold=0))
+        begin = reduce(_floored, smaller, local.replace(microsecond=0))
         try:
             end = _next(begin, self.unit)
         except (OverflowError, ValueError):
             return None
-        if self.zone is None:
-            return _microseconds(end.replace(tzinfo=timezone.utc))
-        return max(_microseconds(end.replace(tzinfo=self.zone, fold=fold)) for fold in (0, 1))
+        moment = pa.scalar(end, pa.timestamp("us"))
+        if self.zone is not None:
+            moment = pc.assume_timezone(moment, self.zone, ambiguous="latest", nonexistent="latest")
+        return int(moment.value)
+
+    def _local(self, time_us: int) -> datetime:
+        """Return a time as its zone's clocks show it, by the library that names buckets: Arrow's has no summer behind 2037."""
+        moment = pa.scalar(time_us, pa.timestamp("us", tz=self.zone))
+        local: datetime = (moment if self.zone is None else pc.local_timestamp(moment)).as_py()
+        return local
 
 
 @dataclass
@@ -177,7 +181,3 @@ def _next(begin: datetime, unit: str) -> datetime:
     if unit == "month":
         return begin.replace(year=begin.year + begin.month // 12, month=begin.month % 12 + 1)
     return begin + _SPANS[unit]
-
-
-def _microseconds(moment: datetime) -> int:
-    return (moment - _EPOCH) // timedelta(microseconds=1)
