@@ -77,7 +77,7 @@ def test_an_output_in_order(penstock: Callable[..., Said], written: Output) -> N
     assert said.facts["ok"] is True
     assert said.facts["output"]["sinks"] == [
         {"sink": "s", "files": 3, "rows": 8, "bytes": 16, "open_rows": 1, "owed_files": 0, "unnamed_files": 0}
-        | {"aside_files": 0, "aside_lines": 0}
+        | {"aside_files": 0, "aside_lines": 0, "encrypted_files": 0, "locked_files": 0}
     ]
     assert said.facts["output"]["hidden_files"] == 2
     assert "verified: every file is there" in penstock("verify", written.root).out
