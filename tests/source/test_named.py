@@ -475,6 +475,12 @@ def test_a_row_that_cannot_be_replayed(names: Names) -> None:
     batch = pa.RecordBatch.from_pylist([row, row | {"size": None}])
     files = NamedFiles.of({"format": "text"}, to_spark(TEXT), NamingColumns(0, None, None, 1, 2))
     assert list(files.splits([batch.slice(0, 1)], None, keep=False, replays=True))
+    tagged = pa.RecordBatch.from_pylist(
+        [{"path": row["path"], "identity": "an inode says nothing of what a file holds"}]
+    )
+    named_by_tag = NamedFiles.of({"format": "text"}, to_spark(TEXT), NamingColumns(0, identity=1))
+    with pytest.raises(OptionError, match="set stateLocation"):
+        list(named_by_tag.splits([tagged], None, keep=False, replays=True))
     with pytest.raises(OptionError, match="set stateLocation"):
         list(files.splits([batch], None, keep=False, replays=True))
 

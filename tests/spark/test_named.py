@@ -53,7 +53,7 @@ def write(frame: DataFrame, stage: Stage) -> None:
 
 
 def uncommit(stage: Stage, batch: int) -> None:
-    """Have Spark believe that the last batch was not committed; the sink knows better, and takes what it knows from what comes."""
+    """Have Spark believe that the last batch was not committed, as after a crash."""
     (stage.checkpoint / f"commits/{batch}").unlink()
     (stage.checkpoint / f"commits/.{batch}.crc").unlink()
 

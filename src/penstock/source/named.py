@@ -130,8 +130,13 @@ class NamedFiles:
     @property
     def says_version(self) -> bool:
         """Tell whether rows have columns that tell one version of a file from another."""
-        by_tag = self.base is not None and locate(self.base)[0].tags_contents and self.columns.identity is not None
+        by_tag = self.tags_tell and self.columns.identity is not None
         return by_tag or (self.columns.size is not None and self.columns.modified is not None)
+
+    @property
+    def tags_tell(self) -> bool:
+        """Tell whether the identity that a row may say follows from what a file holds, wherever rows lead to."""
+        return self.base is not None and locate(self.base)[0].tags_contents
 
     @property
     def needs_notes(self) -> bool:
@@ -182,7 +187,7 @@ class _Looking:
         """Return the splits of what the rows of a batch name; see `NamedFiles.splits`."""
         rows = self._rows(batch)
         if replays and self._pins is None:
-            _check_versions(rows)
+            _check_versions(rows, tags_tell=self._files.tags_tell)
         seen = self._seen(rows)
         entries: list[str] = []
         numbers: list[int] = []
@@ -478,10 +483,11 @@ def _sight(seen_file: _Seen | Failure) -> Sight:
     return [seen_file.file.size, seen_file.file.modified_ns, seen_file.file.identity]
 
 
-def _check_versions(rows: list[_Row]) -> None:
+def _check_versions(rows: list[_Row], *, tags_tell: bool) -> None:
     """Raise `OptionError` for a row that does not say which version it means, where nothing else tells."""
     for row in rows:
-        if row.identity is None and (row.size is None or row.modified is None):
+        by_tag = tags_tell and row.identity is not None
+        if not by_tag and (row.size is None or row.modified is None):
             msg = (
                 f"a row names {row.path!r} and does not say of which size and modification time, so that a replay could read "
                 "another version: set stateLocation, a directory for notes of what was read"
