@@ -104,6 +104,8 @@ class Feed:
         self._left_out = left_out
         self.versions: AbstractSet[tuple[bytes, int, int]] = frozenset()
         """Path, size and time of the files that the source has: a line about another version has no like there."""
+        self.compares_names = True
+        """Whether records belong to the names of their files: not where some were named by another `fileName`."""
         self._sink = sink
         self._as_lines = format_named(sink.options["format"]).as_lines
         self._passes_text = self._as_lines and self.stage.plain_text
@@ -126,7 +128,7 @@ class Feed:
         if stage is self.stage:
             return self
         feed = Feed(stage, self._sink, self._left_out)
-        feed.versions = self.versions
+        feed.versions, feed.compares_names = self.versions, self.compares_names
         return feed
 
     def source(self, splits: Iterable[Split]) -> Iterator[Unit]:
@@ -209,6 +211,8 @@ class Feed:
 
     def _label(self, place: Destination) -> str:
         """Return what records of a place are compared by; a growing file is known by its path alone."""
+        if not self.compares_names:
+            return place.bucket
         if place.name and self._sink.options["growing"]:
             return self._sink.rules.path(place, self._sink.layout.kind(self._schema))
         return label_of(place)
@@ -234,7 +238,7 @@ class Feed:
                 for about in lines_of(_chunks(handle.read, piece.start, piece.end)):
                     yield ASIDE, _identified(self._told(about))
             return
-        bucket = piece.place if self.compares_buckets else ""
+        bucket = self._place_of(piece) if self.compares_buckets else ""
         with storage.open(piece.path) as handle:
             if piece.form == ARROW:
                 staged = arrow_batches(handle.read(piece.start, piece.end - piece.start))
@@ -245,6 +249,9 @@ class Feed:
                 fmt, span = ReadFormat(piece.form, text_schema(self._schema, self._texts)), (piece.start, piece.end)
                 batches = table_format(fmt.name).rows(fmt, handle, piece.end, span)
             yield from ((bucket, self._compared(rows)) for rows in batches)
+
+    def _place_of(self, piece: Piece) -> str:
+        return piece.place if self.compares_names else piece.bucket
 
     def _told(self, about: pa.RecordBatch) -> pa.RecordBatch:
         """Return the lines that the source can be compared with: not those about a version that it does not have any more."""
