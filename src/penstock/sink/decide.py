@@ -98,7 +98,7 @@ def decide(
         "aside": reduce(Tally.plus, (result.aside for result in results), head.aside),
     }
     if _grows(batch, rules):
-        growths, lengths = _growths(head, results, rules, head.lengths if lengths is None else lengths)
+        growths, lengths = _growths(head, results, rules, lengths)
         _check_rows(head, results, sum(growth.rows for growth in growths) + _rows(head.open))
         return successor(head, grown=growths, lengths=lengths, **common)
     left = _parted(head, batch, results, rules).left
@@ -211,7 +211,7 @@ def _ends_now(part: OpenPart, batch: Batch | None, first: TaskResult, rules: Rul
 
 
 def _growths(
-    head: State, results: Sequence[TaskResult], rules: Rules, all_lengths: Mapping[str, int]
+    head: State, results: Sequence[TaskResult], rules: Rules, all_lengths: Mapping[str, int] | None
 ) -> tuple[tuple[Growth, ...], dict[str, int]]:
     """Return what each growing file gains, in the order of the writers, and the record's lengths after that.
 
@@ -221,9 +221,10 @@ def _growths(
     for part in sorted((part for result in results for part in result.open), key=lambda part: part.key):
         gains.setdefault(rules.path(part.place, part.kind), []).append(part)
     lengths = dict(head.lengths)
+    before_all = head.lengths if all_lengths is None else all_lengths
     growths = []
     for path, parts in gains.items():
-        before = all_lengths.get(path, 0)
+        before = before_all.get(path, 0)
         header = b"" if before else parts[0].kind.header_bytes
         segments = tuple(segment for part in parts for segment in part.segments)
         lengths[path] = before + len(header) + sum(segment.size for segment in segments)

@@ -242,17 +242,10 @@ class Sink:
         desk = Desk(staging, origin, self.limits, begun.ratio, self.root)
         before = [part for part in begun.open if part.writer == writer]
         kind, aside = self.layout.kind(data_schema), _aside_parts(self.sink_id)
-        check_name = partial(self._check_name, origin, kind)
+        check_name = partial(_check_name, self.rules, origin, kind)
         return TaskWriter(
             desk, kind, before=before, places=places, drop=drop, encode=encode, aside=aside, check_name=check_name
         )
-
-    def _check_name(self, origin: Origin, kind: Kind, place: Destination) -> None:
-        """Raise `TemplateError` if columns make a name that no file can have, whatever its number: before anything is committed."""
-        if not place.name:
-            return
-        opener = {"writer": origin.writer, "batch": origin.batch, "host": origin.host, "pid": origin.pid}
-        self.rules.path(place, kind, seq=_NUMBER_MAX, attempt=origin.attempt, time=origin.time_ns, **opener)
 
     @staticmethod
     def _feed(task: TaskWriter, some: pa.RecordBatch | bytes) -> int:
@@ -325,17 +318,7 @@ class Sink:
             if growth.path not in lengths and entry_at(self.storage, f"{self.root}/{growth.path}"):
                 msg = f"{growth.path!r} in {self.root!r} is not of this sink and cannot grow; move it away, or set another fileName"
                 raise PublishConflict(msg)
-        return self._with_tables(state, number)
-
-    def _with_tables(self, state: State, batch: int) -> State:
-        """Return the record with the lengths that it should not hold itself staged beside it."""
-        if not self.lengths.too_many(state):
-            return state
-        staging = Staging(self.storage, self.staging, base=state.n - 1, batch=batch, writer=DRIVER)
-        try:
-            return self.lengths.in_record(state, staging)
-        finally:
-            staging.finish()
+        return self.lengths.in_record(state, number)
 
     def _assembled(
         self, head: State, parts: list[OpenPart], first: TaskResult, batch: int, *, as_text: bool
@@ -419,6 +402,13 @@ class Sink:
                 columns[part.kind] = unwritable(staging, part)
             if columns[part.kind]:
                 yield part, columns[part.kind]
+
+
+def _check_name(rules: Rules, origin: Origin, kind: Kind, place: Destination) -> None:
+    """Raise `TemplateError` if columns make a name that no file can have, whatever its number: before anything is committed."""
+    if place.name:
+        opener = {"writer": origin.writer, "batch": origin.batch, "host": origin.host, "pid": origin.pid}
+        rules.path(place, kind, seq=_NUMBER_MAX, attempt=origin.attempt, time=origin.time_ns, **opener)
 
 
 def _aside_parts(sink_id: str) -> AsideParts:
