@@ -478,6 +478,21 @@ def test_an_output_named_by_columns(pipeline: Callable[..., Pipeline], options: 
     assert {row for path in paths for row in path.read_text().split()} == {"one", "two", "thr/ee"}
 
 
+@pytest.mark.parametrize("later", ["all-{seq}", "{value}+{seq}"])
+def test_files_that_were_named_otherwise_before(pipeline: Callable[..., Pipeline], later: str) -> None:
+    """A query that went on with another `fileName` has lost nothing: it is proved, and told what was not compared."""
+    line = pipeline(sink_options={"fileName": "{value}-{seq}"})
+    line.put("a.txt", "one", "two", "two")
+    line.run()
+    line.sink_options = {"fileName": later}
+    new = line.put("b.txt", "two", "three")
+    os.utime(new, ns=(new.stat().st_mtime_ns + 10**9,) * 2)
+    line.run()
+    found = against(line.dst, line.src)
+    assert (found.proved, found.output_records) == (True, 5)
+    assert any("another fileName" in note for note in found.notes)
+
+
 def test_a_row_in_the_wrong_bucket(pipeline: Callable[..., Pipeline]) -> None:
     """A row belongs to its bucket: the same rows, those of two buckets exchanged, are not the same output."""
     rows = {bucket: pa.RecordBatch.from_pydict({"id": [ids]}) for bucket, ids in (("a", 1), ("b", 2))}

@@ -99,7 +99,7 @@ def test_what_is_no_serializer_is_refused_before_there_is_a_log(root: str) -> No
         with pytest.raises(OptionError, match=says):
             Manager(root, print, serializer=wrong)  # type: ignore[arg-type]
     assert not Path(root).exists()
-    numbers = type("Numbers", (), {"dumps": staticmethod(len), "loads": staticmethod(len)})
+    numbers: Any = type("Numbers", (), {"dumps": staticmethod(len), "loads": staticmethod(len)})
     with Manager(root, print, serializer=numbers) as manager, pytest.raises(OptionError, match="a record is a int"):
         manager.append("abc")
 

@@ -321,7 +321,7 @@ def test_a_record_that_is_no_bytes_is_refused_in_words(root: str, record: Any) -
     with Manager(f"{root}/manager", lambda window, records: None) as manager:
         with pytest.raises(OptionError, match="expected bytes"):
             manager.append(record)
-        manager.append(bytearray(b"c"))  # - a buffer, as a log takes it
+        manager.append(bytearray(b"c"))  # a buffer, as a log takes it
         manager.end_window(0)
     with WindowStore(f"{root}/windows") as store:
         with pytest.raises(OptionError, match="expected bytes"):

@@ -185,6 +185,7 @@ def _part_facts(part: OpenPart) -> dict[str, Any]:
     return {
         "bucket": part.bucket,
         "writer": part.writer,
+        **({"name": part.name} if part.name else {}),
         "rows": part.rows,
         "bytes": part.size,
         "segments": len(part.segments),
@@ -199,7 +200,7 @@ def _file_facts(sink: Sink, files: Iterable[FinishedFile]) -> Iterator[dict[str,
     for file in files:
         facts = asdict(file)
         first, last = facts.pop("first_batch"), facts.pop("last_batch")
-        facts.pop("staged")
+        del facts["staged"], facts["name"]
         if facts["rows"] == UNKNOWN_ROWS:
             facts["rows"] = None
         yield {"sink": sink.sink_id} | facts | {"batches": [first, last]}

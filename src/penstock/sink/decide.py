@@ -93,8 +93,7 @@ def decide(
     Raises `CommitError` if rows would be lost or doubled by it.
     """
     common = _summed(head, batch, results) | {"owner": head.owner if owner is None else owner}
-    known = head.lengths if lengths is None else lengths
-    growths, lengths = _growths(head, results, rules, known) if _grows(batch, rules) else ((), head.lengths)
+    growths, lengths = _growths(head, results, rules, lengths) if _grows(batch, rules) else ((), head.lengths)
     left = _parted(head, batch, results, rules).left
     common["ready"] = _settled(head, results, left, rules)
     closed = [part for result in results for part in result.closed]
@@ -242,7 +241,7 @@ def _ends_now(part: OpenPart, batch: Batch | None, first: TaskResult, rules: Rul
 
 
 def _growths(
-    head: State, results: Sequence[TaskResult], rules: Rules, all_lengths: Mapping[str, int]
+    head: State, results: Sequence[TaskResult], rules: Rules, all_lengths: Mapping[str, int] | None
 ) -> tuple[tuple[Growth, ...], dict[str, int]]:
     """Return what each growing file gains, in the order of the writers, and the record's lengths after that.
 
@@ -253,9 +252,10 @@ def _growths(
     for part in sorted(reported, key=lambda part: part.key):
         gains.setdefault(rules.path(part.place, part.kind), []).append(part)
     lengths = dict(head.lengths)
+    before_all = head.lengths if all_lengths is None else all_lengths
     growths = []
     for path, parts in gains.items():
-        before = all_lengths.get(path, 0)
+        before = before_all.get(path, 0)
         header = b"" if before else parts[0].kind.header_bytes
         segments = tuple(segment for part in parts for segment in part.segments)
         lengths[path] = before + len(header) + sum(segment.size for segment in segments)

@@ -61,24 +61,22 @@ class LengthTables:
         """Return the same to look paths up in, without a copy."""
         return ChainMap(state.lengths, *reversed(self._tables(state.tables)))  # type: ignore[arg-type]  # - nobody writes to it
 
-    def kept_short(self, state: State, batch: int) -> State:
-        """Return the state, with its lengths in a table if a record should not hold so many; that is staged and durable."""
+    def in_record(self, state: State, batch: int) -> State:
+        """Return the state with no more lengths in it than a record should hold: the others are staged as a table, and durable."""
         if len(state.lengths) <= IN_RECORD:
             return state
-        staging = Staging(self._storage, self._staging, base=state.n - 1, batch=batch, writer=DRIVER)
-        try:
-            return self._in_table(state, staging)
-        finally:
-            staging.finish()
-
-    def _in_table(self, state: State, staging: Staging) -> State:
         merged, tables = state.lengths, list(state.tables)
         while tables and tables[-1].files < 2 * len(merged):
             merged = {**self._table(tables.pop()), **merged}
-        data = signed({"sink": state.sink, "lengths": merged})
-        output = staging.create()
-        output.write(data)
-        _, digest = staging.seal(output).result()
+        staging = Staging(self._storage, self._staging, base=state.n - 1, batch=batch, writer=DRIVER)
+        try:
+            output = staging.create()
+            output.write(signed({"sink": state.sink, "lengths": merged}))
+            _, digest = staging.seal(output).result()
+            staging.finish()
+        except BaseException:  # also a simulated crash: release what is open, then let it pass
+            staging.discard()
+            raise
         return replace(state, lengths={}, tables=(*tables, LengthTable(output.name, digest, len(merged))))
 
     def _tables(self, tables: tuple[LengthTable, ...]) -> list[Mapping[str, int]]:

@@ -104,6 +104,13 @@ class NameTemplate:
                 filled += _literal(next(columns))
         return filled
 
+    def fits(self, filled: str) -> bool:
+        """Tell whether `filled` is what this template becomes with some texts in place of its columns; `""`: it has none."""
+        if not self.columns:
+            return not filled
+        pattern = ".*".join(map(re.escape, self.filled("\0" for _ in self.columns).split("\0")))
+        return re.fullmatch(pattern, filled, re.DOTALL) is not None
+
     def of_part(self, filled: str) -> NameTemplate:
         """Return the template of a part that was opened with these columns; `""`: under a template that had none."""
         if filled:

@@ -347,7 +347,7 @@ class Sink:
             if growth.path not in lengths and entry_at(self.storage, f"{self.root}/{growth.path}"):
                 msg = f"{growth.path!r} in {self.root!r} is not of this sink and cannot grow; move it away, or set another fileName"
                 raise PublishConflict(msg)
-        return self.lengths.kept_short(state, number)
+        return self.lengths.in_record(state, number)
 
     def _assembled(
         self, head: State, parts: list[OpenPart], first: TaskResult, batch: int, *, as_text: bool
@@ -461,10 +461,9 @@ def _aside_parts(sink_id: str, recipients: tuple[str, ...]) -> AsideParts:
 
 def _check_name(rules: Rules, origin: Origin, kind: Kind, place: Destination) -> None:
     """Raise `TemplateError` if columns make a name that no file can have, whatever its number: before anything is committed."""
-    if not place.name:
-        return
-    opener = {"writer": origin.writer, "batch": origin.batch, "host": origin.host, "pid": origin.pid}
-    rules.path(place, kind, seq=_NUMBER_MAX, attempt=origin.attempt, time=origin.time_ns, **opener)
+    if place.name:
+        opener = {"writer": origin.writer, "batch": origin.batch, "host": origin.host, "pid": origin.pid}
+        rules.path(place, kind, seq=_NUMBER_MAX, attempt=origin.attempt, time=origin.time_ns, **opener)
 
 
 def _stamped(task: TaskWriter, batch: int, time_ns: int, lines: pa.RecordBatch) -> None:

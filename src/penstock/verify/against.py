@@ -121,6 +121,12 @@ class _Comparison:
             lost = "".join(f", nor {name}, which is not in the data" for name in feeds[0].dropped)
             self.notes.append(f"bucketBy uses the time of the batch: where rows lie was not compared{lost}")
         self._give_versions(feeds, splits)
+        if not all(map(_names_fit, views)):
+            self.notes.append(
+                "files were named by another fileName, too: which file of a bucket rows lie in was not compared"
+            )
+            for feed in feeds:
+                feed.compares_names = False
         parts = [(feeds[0].read_by(way), read_so) for way, read_so in by_reading(splits, readings(views[0])).items()]
         sides = Sides(
             source=(*(unit for feed, read_so in parts for unit in feed.source(read_so)), *self._retried(feeds, views)),
@@ -292,3 +298,10 @@ class _Comparison:
 
 def _refuse(why: str) -> NoReturn:
     raise CannotTellError(why)
+
+
+def _names_fit(view: SinkView) -> bool:
+    """Tell whether all files and open parts of a sink were named by the `fileName` that it has now."""
+    names = view.sink.layout.names
+    given = [file.name for file in view.output] + [part.name for part in view.head.open if not part.is_aside]
+    return all(map(names.fits, set(given)))

@@ -114,6 +114,8 @@ class Feed:
         self._left_out = left_out
         self.versions: AbstractSet[tuple[bytes, int, int]] = frozenset()
         """Path, size and time of the files that the source has: a line about another version has no like there."""
+        self.compares_names = True
+        """Whether records belong to the names of their files: not where some were named by another `fileName`."""
         self._sink = sink
         self._as_lines = format_named(sink.options["format"]).as_lines
         self._passes_text = self._as_lines and self.stage.plain_text
@@ -136,7 +138,7 @@ class Feed:
         if stage is self.stage:
             return self
         feed = Feed(stage, self._sink, self._left_out)
-        feed.versions = self.versions
+        feed.versions, feed.compares_names = self.versions, self.compares_names
         return feed
 
     def source(self, splits: Iterable[Split]) -> Iterator[Unit]:
@@ -221,6 +223,8 @@ class Feed:
 
     def _label(self, place: Destination) -> str:
         """Return what records of a place are compared by; a growing file is known by its path alone."""
+        if not self.compares_names:
+            return place.bucket
         if place.name and self._sink.options["growing"]:
             return self._sink.rules.path(place, self._sink.layout.kind(self._schema))
         return label_of(place)
@@ -246,7 +250,7 @@ class Feed:
                 for about in lines_of(_chunks(file.read, start, end)):
                     yield ASIDE, _identified(self._told(about))
             return
-        bucket = piece.place if self.compares_buckets else ""
+        bucket = self._place_of(piece) if self.compares_buckets else ""
         with piece.opened(storage) as (file, start, end):
             if piece.form == ARROW:
                 staged = arrow_batches(file.read(start, end - start))
@@ -257,6 +261,9 @@ class Feed:
                 fmt, span = ReadFormat(piece.form, text_schema(self._schema, self._texts)), (start, end)
                 batches = table_format(fmt.name).rows(fmt, file, end, span)
             yield from ((bucket, self._compared(rows)) for rows in batches)
+
+    def _place_of(self, piece: Piece) -> str:
+        return piece.place if self.compares_names else piece.bucket
 
     def _told(self, about: pa.RecordBatch) -> pa.RecordBatch:
         """Return the lines that the source can be compared with: not those about a version that it does not have any more."""

@@ -272,15 +272,19 @@ class Manager:
 
     def _chosen(self, checkpointed: int, to: str) -> list[_Window]:
         """Return the windows to hand back. `DamagedState` if one is missing between what the state has and the first of them."""
-        chosen, last = list(self._windows.values()), NO_WINDOW
+        ended, last = list(self._windows.values()), NO_WINDOW
         if self._start is not None:
-            chosen = [window for window in chosen if window.end >= self._start.end]
-            last = chosen[0].before if chosen else last
+            ended = [window for window in ended if window.end >= self._start.end]
+            last = self._start.before
         elif to == "window":
-            chosen, last = [window for window in chosen if window.number > checkpointed], checkpointed
-        if to == "checkpoint":
-            chosen = [window for window in chosen if window.number <= checkpointed]
-        for window in chosen:
+            ended, last = [window for window in ended if window.number > checkpointed], checkpointed
+        chosen = ended if to == "window" else [window for window in ended if window.number <= checkpointed]
+        self._check_no_gap(chosen, last)
+        return chosen
+
+    def _check_no_gap(self, windows: list[_Window], last: int) -> None:
+        """Raise `DamagedState` if the first of the windows does not follow `last`, or one of them lacks records."""
+        for window in windows:
             if window.before > last or window.skipped < 0:
                 msg = (
                     f"{self._directory!r} begins behind window {last}, up to which the state has all, with "
@@ -288,7 +292,6 @@ class Manager:
                 )
                 raise DamagedState(msg)
             last = window.number
-        return chosen
 
     def _drop_behind(self, window: int) -> None:
         """Take the log back to the end of this window; on return that is durable."""
