@@ -33,7 +33,7 @@ FILES, ROWS = 6, 700
 
 @pytest.mark.timeout(300)
 def test_an_ingest_from_and_to_a_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A Spark that is killed between the copy and the deletion of a part, and started again, has each row once for any reader.
+    """A Spark that is killed behind the put of a record, and started again, has each row once for any reader.
 
     No state, no offset and no output of it holds a key of the store.
     """
@@ -47,7 +47,7 @@ def test_an_ingest_from_and_to_a_store(tmp_path: Path, monkeypatch: pytest.Monke
                 lines = "".join(json.dumps(row) + "\n" for row in rows).encode()
                 client.put_object(Bucket="bucket", Key=f"in/{number}.json", Body=lines)
         arguments = source, output, str(tmp_path / "checkpoint")
-        killed = run_python(INGEST, *arguments, failpoints="storage.publish.linked=kill-jvm@3", timeout=140)
+        killed = run_python(INGEST, *arguments, failpoints="sink.ledger.after-put=kill-jvm@2", timeout=140)
         assert "DONE" not in killed.stdout, "it was never reached"
         assert not rows_of(store.endpoint) - expected()
         final = run_python(INGEST, *arguments, timeout=140)
