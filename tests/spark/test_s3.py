@@ -33,7 +33,7 @@ FILES, ROWS = 6, 700
 
 @pytest.mark.timeout(300)
 def test_an_ingest_from_and_to_a_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A Spark that is killed between the copy and the deletion of a part, and started again, has each row once for any reader.
+    """A Spark that is killed behind the put of a record, and started again, has each row once for any reader.
 
     No state, no offset and no output of it holds a key of the store.
     """
@@ -47,10 +47,10 @@ def test_an_ingest_from_and_to_a_store(tmp_path: Path, monkeypatch: pytest.Monke
                 lines = "".join(json.dumps(row) + "\n" for row in rows).encode()
                 client.put_object(Bucket="bucket", Key=f"in/{number}.json", Body=lines)
         arguments = source, output, str(tmp_path / "checkpoint")
-        killed = run_python(INGEST, *arguments, failpoints="storage.publish.linked=kill-jvm@3")
+        killed = run_python(INGEST, *arguments, failpoints="sink.ledger.after-put=kill-jvm@2", timeout=140)
         assert "DONE" not in killed.stdout, "it was never reached"
         assert not rows_of(store.endpoint) - expected()
-        final = run_python(INGEST, *arguments)
+        final = run_python(INGEST, *arguments, timeout=140)
         assert f"DONE {FILES * ROWS}" in final.stdout, final.stderr[-3000:]
         assert rows_of(store.endpoint) == expected()
         options = {"aws_endpoint_url": store.endpoint, "aws_access_key_id": KEY, "aws_secret_access_key": SECRET}
