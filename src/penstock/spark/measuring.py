@@ -101,7 +101,7 @@ class MeasuringListener(StreamingQueryListener):
         sums: dict[str, float | None] = {}
         for source in progress.sources:
             with suppress(ValueError, TypeError):
-                offset = json.loads(source.endOffset)
+                offset = source.endOffset if isinstance(source.endOffset, dict) else json.loads(source.endOffset)
                 if isinstance(offset, dict) and {"read", "left", "sum"} <= offset.keys():
                     for name, value in of_offset(offset).items():
                         sums[name] = value if sums.get(name) is None else (sums[name] or 0) + (value or 0)
