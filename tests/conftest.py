@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import shutil
@@ -41,6 +42,18 @@ hypothesis.settings.register_profile("penstock", deadline=None, print_blob=True)
 hypothesis.settings.load_profile("penstock")
 
 
+def pytest_sessionstart() -> None:
+    """Leave garbage where it is while tests are collected: there is little of it among a million objects that stay."""
+    gc.disable()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    """Collect garbage again, and never look for it among what was collected."""
+    gc.freeze()
+    gc.enable()
+
+
 def pytest_unconfigure() -> None:
     """Remove what JVMs that were killed have left; xdist's workers have our directory, and are over."""
     if JAVA_FILES:
@@ -48,9 +61,9 @@ def pytest_unconfigure() -> None:
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_auto_num_workers() -> int:
-    """Return for `-n auto` and `-n logical` one more than there are cores: tests of Spark, HDFS and kills wait for much of their time."""
-    return (os.cpu_count() or 1) + 1
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """Return for `-n auto` and `-n logical` how many cores there are, and one more with Spark: its tests wait for much of their time."""
+    return (os.cpu_count() or 1) + ("not spark" not in config.option.markexpr)
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
