@@ -18,7 +18,7 @@ import pytest
 from tests.support.hdfs import MiniHdfs, NoHdfs, running
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator, Iterator
 
     from pyspark.sql import SparkSession
 
@@ -42,20 +42,20 @@ hypothesis.settings.register_profile("penstock", deadline=None, print_blob=True)
 hypothesis.settings.load_profile("penstock")
 
 
-def pytest_sessionstart() -> None:
-    """Leave garbage where it is while tests are collected: there is little of it among a million objects that stay."""
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Look for no garbage while tests are collected, nor among what was: a million objects that stay, a third of the time."""
     gc.disable()
-
-
-@pytest.hookimpl(trylast=True)
-def pytest_collection_finish() -> None:
-    """Collect garbage again, and never look for it among what was collected."""
-    gc.freeze()
-    gc.enable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_unconfigure() -> None:
     """Remove what JVMs that were killed have left; xdist's workers have our directory, and are over."""
+    gc.unfreeze()  # libraries complain of what is there when Python has ended
     if JAVA_FILES:
         shutil.rmtree(JAVA_FILES, ignore_errors=True)  # one that ends just now removes its own
 
