@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
 import os
 import re
@@ -44,18 +45,18 @@ hypothesis.settings.load_profile("penstock")
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Look for no garbage while tests are collected, nor among what was: a million objects that stay, a third of the time."""
+    """Look for no garbage while tests are collected, nor among what was: a million objects that stay."""
     gc.disable()
     try:
         return (yield)
     finally:
         gc.freeze()
+        atexit.register(gc.unfreeze)  # libraries complain of what is there when Python has ended
         gc.enable()
 
 
 def pytest_unconfigure() -> None:
     """Remove what JVMs that were killed have left; xdist's workers have our directory, and are over."""
-    gc.unfreeze()  # libraries complain of what is there when Python has ended
     if JAVA_FILES:
         shutil.rmtree(JAVA_FILES, ignore_errors=True)  # one that ends just now removes its own
 
