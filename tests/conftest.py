@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import gc
 import os
 import re
 import shutil
@@ -17,7 +19,7 @@ import pytest
 from tests.support.hdfs import MiniHdfs, NoHdfs, running
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator, Iterator
 
     from pyspark.sql import SparkSession
 
@@ -41,6 +43,18 @@ hypothesis.settings.register_profile("penstock", deadline=None, print_blob=True)
 hypothesis.settings.load_profile("penstock")
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Look for no garbage while tests are collected, nor among what was: a million objects that stay."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        atexit.register(gc.unfreeze)  # libraries complain of what is there when Python has ended
+        gc.enable()
+
+
 def pytest_unconfigure() -> None:
     """Remove what JVMs that were killed have left; xdist's workers have our directory, and are over."""
     if JAVA_FILES:
@@ -48,9 +62,9 @@ def pytest_unconfigure() -> None:
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_auto_num_workers() -> int:
-    """Return for `-n auto` and `-n logical` one more than there are cores: tests of Spark, HDFS and kills wait for much of their time."""
-    return (os.cpu_count() or 1) + 1
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """Return for `-n auto` and `-n logical` how many cores there are, and one more with Spark: its tests wait for much of their time."""
+    return (os.cpu_count() or 1) + ("not spark" not in config.option.markexpr)
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:

@@ -204,6 +204,7 @@ def test_ingest_that_goes_on(dry: Callable[..., Said], pipeline: Callable[..., P
     assert [(b["number"], b["first"], b["again"]) for b in facts["batches"]] == [(1, "b", True)]
 
 
+@pytest.mark.slow
 def test_python_without_spark(tmp_path: Path) -> None:
     """`penstock.dry_run` has the same, with a function as transform, in a process that has started no Java."""
     for n in range(3):

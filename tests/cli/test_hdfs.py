@@ -46,6 +46,7 @@ WRONG = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wrong", WRONG)
 @pytest.mark.parametrize("place", ["SRC", "DST", "--checkpoint"])
 def test_a_wrong_address(

@@ -216,6 +216,7 @@ def test_every_record_once(penstock: Callable[..., Said], pipeline: Callable[...
     assert "exactly once" in penstock("verify", line.dst, "--source", line.src).out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "content", "count"),
     [
@@ -408,6 +409,7 @@ FORMATS: dict[str, dict[str, str]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("finish", [True, False])
 @pytest.mark.parametrize("case", FORMATS)
 def test_parsed_formats(pipeline: Callable[..., Pipeline], case: str, *, finish: bool) -> None:

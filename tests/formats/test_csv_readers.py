@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import duckdb
-import pandas as pd  # type: ignore[import-untyped]  # it has no types
 import polars as pl
 import pyarrow as pa
 import pytest
@@ -98,6 +97,8 @@ def in_python(path: Path, **options: Any) -> Rows:
 
 def in_pandas(path: Path, **options: Any) -> Rows:
     """Return the rows as pandas reads them, without its guesses at what is null."""
+    import pandas as pd  # type: ignore[import-untyped]  # noqa: PLC0415 - it has no types, and takes long to import
+
     frame = pd.read_csv(path, dtype=str, keep_default_na=False, **options)
     return [tuple(row) for row in frame.itertuples(index=False)]
 

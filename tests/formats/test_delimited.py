@@ -107,6 +107,7 @@ QUOTED_ROWS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block_bytes", [1, 10, 1_000])
 def test_quoted_fields_at_every_cut(block_bytes: int) -> None:
     """Doubled quotes, and line breaks and separators inside quotes, survive a cut at any byte."""

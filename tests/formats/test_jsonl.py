@@ -183,6 +183,7 @@ DEVIATIONS = {
 NOT_SPARKS = {("timestamp", '"2024-01-02T03Z"'): "2024-01-02 03:00:00"}  # an hour alone is ISO 8601
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ANSWERS["json answers"])
 def test_values_are_read_as_spark_reads_them(kind: str) -> None:
     """For every type and many values the result, null or refusal is Spark's, but for the deviations listed."""

@@ -73,6 +73,7 @@ def test_a_forged_pickle_is_not_loaded(
 SPELLINGS = ["ingest", "INGEST", "Ingest", "inGest", " ingest"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SPELLINGS)
 @pytest.mark.parametrize("form", ["text", "spaced", "list", "upper"])
 def test_no_spelling_of_a_forged_stage_is_loaded(

@@ -159,6 +159,7 @@ QUOTED = [f'{i},"{name.replace(chr(34), chr(34) * 2)}"' for i, name in PAIRS]
 OBJECTS = [json.dumps({"id": i, "name": name}, ensure_ascii=i % 2 == 0) for i, name in PAIRS]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("limit", [1, 2, 3, 7, 16, 61, 1000])
 @pytest.mark.parametrize("split", [1, 5, 40, 1000])
 @pytest.mark.parametrize(

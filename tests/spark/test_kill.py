@@ -114,7 +114,7 @@ def test_batch_of_a_query_that_died_is_planned_anew(stage: Stage, python: Interp
     changed = min(stage.src.iterdir())
     changed.write_text(changed.read_text() + "one more\n")
     os.utime(changed, (changed.stat().st_mtime - 30,) * 2)
-    failed = python.run(QUERY, *arguments(stage))
+    failed = run_python(QUERY, *arguments(stage))  # its application must have ended, too
     assert "PST-203" in failed.stderr
     done = replan(f"{stage.dst}/_penstock/checkpoint", None, nothing_written=False, give_up_rest=False)
     assert done.facts["batch"] == 0

@@ -63,6 +63,7 @@ class _Rows:
             raise BeginAgain
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SCRIPTS)
 @pytest.mark.parametrize("profile", [CrashDisk, CrashHdfs, ObjectStore], ids=["disk", "hdfs", "objects"])
 def test_crash_anywhere(name: str, profile: Callable[..., Crashable]) -> None:
