@@ -182,8 +182,7 @@ def _parted(head: State, batch: Batch | None, results: Sequence[TaskResult], rul
     """Tell the parts that end, by their batch, kind or age, from those that stay open."""
     first = results[0]
     consumed = {(bucket, result.writer) for result in results for bucket in result.consumed}
-    grows = _grows(batch, rules)
-    reported = [part for result in results for part in result.open if part.is_aside or not grows]
+    reported = _reported(results, grows=_grows(batch, rules))
     continued = {part.key for part in reported}  # one of the record beside them is of another kind, or its time is up
     parted = _Parted([], [])
     for part in head.open:
@@ -197,6 +196,11 @@ def _parted(head: State, batch: Batch | None, results: Sequence[TaskResult], rul
     for part in reported:
         parted.add(part, ends=_ends_now(part, batch, first, rules))
     return parted
+
+
+def _reported(results: Sequence[TaskResult], *, grows: bool) -> list[OpenPart]:
+    """Return the parts that tasks leave open; where files grow only those about what is set aside are parts."""
+    return [part for result in results for part in result.open if part.is_aside or not grows]
 
 
 def _grows(batch: Batch | None, rules: Rules) -> bool:
