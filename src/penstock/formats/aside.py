@@ -176,7 +176,7 @@ def about_records(
     sizes = pc.binary_length(records).cast(pa.int64())
     text, other = _told(records)
     modified = pa.repeat(pa.scalar(modified_ns, pa.int64()), len(records))
-    told = {
+    values = {
         "offset": pa.array(offsets, pa.int64()),
         "size": sizes,
         "modified_ns": modified,
@@ -185,8 +185,8 @@ def about_records(
         "reason": pa.array(reasons, pa.string()),
     }
     if columns is not None:
-        told["columns"] = pa.repeat(pa.scalar(list(columns), LINES.field("columns").type), len(records))
-    return _lines(path, len(records), told, code)
+        values["columns"] = pa.repeat(pa.scalar(list(columns), LINES.field("columns").type), len(records))
+    return _lines(path, len(records), values, code)
 
 
 def about_file(path: str, *, offset: int, size: int, modified_ns: int, reason: str, code: str) -> pa.RecordBatch:

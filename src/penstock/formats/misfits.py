@@ -69,10 +69,10 @@ def misfits_of(
     bad = _by_looks(values, field.type, times)
     places = np.flatnonzero(bad)
     texts = shown(values.take(pa.array(places)))
-    told = [(int(place), misfit(texts.slice(at, 1), field.type, field.name)) for at, place in enumerate(places)]
+    unlike = [(int(place), misfit(texts.slice(at, 1), field.type, field.name)) for at, place in enumerate(places)]
     left = np.flatnonzero(~bad)
     others = misfitting(values if not len(places) else values.take(pa.array(left)), read)
-    return sorted([*told, *((int(left[place]), error) for place, error in others)], key=itemgetter(0))
+    return sorted([*unlike, *((int(left[place]), error) for place, error in others)], key=itemgetter(0))
 
 
 def _without(values: pa.Array, bad: npt.NDArray[np.bool_]) -> pa.Array:

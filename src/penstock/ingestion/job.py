@@ -70,7 +70,6 @@ if TYPE_CHECKING:
     from penstock.ingestion.dry import DryRun
     from penstock.ingestion.stage import Transform
     from penstock.source.cursor import Split
-    from penstock.source.where import Where
 
 _log = logging.getLogger("penstock.ingest")
 # Plans of an ingest have a place beside the offset, so batches need not be small.
@@ -378,16 +377,10 @@ class _Job:
         self._source = {"maxFilesPerTrigger": _FILES_A_BATCH} | _given(SOURCE, source, src_path, "source")
         check_archive(self._source.get("sourceArchiveDir"), dst)
         self._sink = {"mergeBelow": _MERGE_BELOW} | _given(SINK, sink, self._dst, "sink")
-        self._set_aside_in(self._source.get("quarantineLocation"), place)
+        self._sink |= _aside_of(
+            self._source, self._sink, lambda given: check_quarantine(given, place, self._output, self._dst)
+        )
         self.sink("check")
-
-    def _set_aside_in(self, location: str | None, place: Where) -> None:
-        """Have the sink set aside in a directory of the user's; the option is one of the source, and it is the sink that writes."""
-        if "quarantineLocation" in self._sink:
-            msg = "quarantineLocation is an option of the source, as badRecords is: give it there"
-            raise OptionError(msg)
-        if location is not None:
-            self._sink["quarantineLocation"] = check_quarantine(location, place, self._output, self._dst)
 
     def describe(self, transform: Transform | str | None, tasks: int) -> None:
         """Say what happens between source and sink, in `tasks` tasks; `OptionError` if that cannot be written."""
@@ -592,6 +585,14 @@ def _is_strict(source: dict[str, Any]) -> bool:
     """Tell whether SRC has to be there; what the option may be is checked with all others."""
     given = next((value for name, value in source.items() if name.lower() == "strictmode"), True)
     return _text(given).lower() != "false"
+
+
+def _aside_of(source: Mapping[str, str], sink: Mapping[str, str], located: Callable[[str], str]) -> dict[str, str]:
+    """Return what the sink is told of where to set aside: the option is one of the source, and it is the sink that writes."""
+    if "quarantineLocation" in sink:
+        msg = "quarantineLocation is an option of the source, as badRecords is: give it there"
+        raise OptionError(msg)
+    return {name: located(text) for name, text in source.items() if name == "quarantineLocation"}
 
 
 def _absolute(source: dict[str, Any]) -> tuple[str, ...]:

@@ -200,7 +200,7 @@ def _parted(head: State, batch: Batch | None, results: Sequence[TaskResult], rul
     """Tell the parts that end, by their batch, kind or age, from those that stay open."""
     first = results[0]
     consumed = {(*place, result.writer) for result in results for place in result.consumed}
-    reported = _kept_open(batch, results, rules)
+    reported = _reported(results, grows=_grows(batch, rules))
     continued = {part.key for part in reported}  # one of the record beside them is of another kind, or its time is up
     seen, parted = _seen(head, results, rules), _Parted([], [])
     for part in head.open:
@@ -212,9 +212,8 @@ def _parted(head: State, batch: Batch | None, results: Sequence[TaskResult], rul
     return parted
 
 
-def _kept_open(batch: Batch | None, results: Sequence[TaskResult], rules: Rules) -> list[OpenPart]:
-    """Return the parts that the tasks leave open, without those that growing files gain."""
-    grows = _grows(batch, rules)
+def _reported(results: Sequence[TaskResult], *, grows: bool) -> list[OpenPart]:
+    """Return the parts that tasks leave open; where files grow only those about what is set aside are parts."""
     return [part for result in results for part in result.open if part.is_aside or not grows]
 
 

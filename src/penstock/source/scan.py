@@ -358,12 +358,7 @@ class Scan:
             if concealed and not self._is_hidden_partition(name):
                 continue
             listed = now[name]
-            if isinstance(listed, Entry):
-                entry: Entry | None = listed
-            elif isinstance(listed, Link):
-                entry = self._stat(folder, name)
-            else:
-                entry = entry_at(self._storage, before_name + name)
+            entry = listed if isinstance(listed, Entry) else self._stat(folder, name, before_name + name)
             if entry is None:
                 hollow.append(name)
             elif entry.is_directory:
@@ -418,9 +413,9 @@ class Scan:
         everything = [(folder, name) for folder, known in self._directories.items() for name in known.files]
         self._again = iter(everything)
 
-    def _stat(self, folder: str, name: str) -> Entry | None:
+    def _stat(self, folder: str, name: str, full: str | None = None) -> Entry | None:
         is_link = isinstance(self._directories[folder].names[name], Link)
-        full = self._followed(folder, name) if is_link else self._full(folder, name)
+        full = self._followed(folder, name) if is_link else full or self._full(folder, name)
         # It may have gone away since it was listed, and its directory will say so; or it is no file.
         return None if full is None else entry_at(self._storage, full)
 
