@@ -89,6 +89,7 @@ def test_version_says_what_there_is(penstock: Callable[..., Said], monkeypatch: 
         "Java",
         "PySpark",
         "hdfs",
+        "s3",
         "db",
     ]
     assert f"penstock {__version__}" in said.out
@@ -98,6 +99,7 @@ def test_version_says_what_there_is(penstock: Callable[..., Said], monkeypatch: 
         "Java none in JAVA_HOME=/nowhere; Spark needs Java 17 or newer",
         "PySpark none; pip install 'penstock[spark]'",
         "hdfs none; pip install 'penstock[hdfs]'",
+        "s3 none; pip install 'penstock[s3]'",
         "db none; pip install 'penstock[db]'",
     ]
 

@@ -74,7 +74,7 @@ def test_place_for_output(penstock: Callable[..., Said], tmp_path: Path) -> None
 @pytest.mark.usefixtures("healthy")
 @pytest.mark.parametrize(
     ("url", "told"),
-    [("/sys/out", "a directory can be made"), ("s3://bucket/x", "is not a file system this version knows")],
+    [("/sys/out", "a directory can be made"), ("ftp://host/x", "is not a file system this version knows")],
 )
 def test_place_where_no_output_can_be(penstock: Callable[..., Said], url: str, told: str) -> None:
     """What cannot be written, and what is not known, is a problem with its reason."""

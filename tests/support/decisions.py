@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from itertools import count
@@ -53,9 +54,12 @@ def check(
     *,
     owner: str | None = None,
     taken: AbstractSet[str] = frozenset(),
+    lengths: Mapping[str, int] | None = None,
 ) -> None:
     """Assert what holds for every decision."""
-    assert state == decide(head, batch, results, rules, owner=owner, taken=taken), "asked twice, it decides otherwise"
+    assert state == decide(head, batch, results, rules, owner=owner, taken=taken, lengths=lengths), (
+        "asked twice, it decides otherwise"
+    )
     written = sum(result.rows for result in results)
     grown = sum(growth.rows for growth in state.grown)
     assert _rows(head.open) + written == _rows(state.open) + _rows(state.finished) + grown

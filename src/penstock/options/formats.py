@@ -28,6 +28,7 @@ FORMATS = (
     KnownFormat("binary", value="binary", written=False),
 )
 DEFAULT = FORMATS[0].name
+COLUMNS = "parquet"  # what is written where columns cannot be written as they were read
 READ = tuple(known.name for known in FORMATS)
 WRITTEN = tuple(known.name for known in FORMATS if known.written)
 VALUES = {known.name: known.value for known in FORMATS if known.value}

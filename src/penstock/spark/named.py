@@ -20,6 +20,7 @@ from pyspark.sql.types import IntegralType, StringType, StructField, StructType,
 from penstock.arguments import flag, named
 from penstock.errors import OptionError
 from penstock.formats.schema import to_spark
+from penstock.options.formats import DEFAULT
 from penstock.session import ddl
 from penstock.session.connect import require_driver
 from penstock.session.zone import time_zone
@@ -53,7 +54,7 @@ def read_files(  # noqa: PLR0913 - what users are promised
     df: DataFrame,
     *,
     path: str = "path",
-    format: str = "text",  # noqa: A002 - as the option is called
+    format: str = DEFAULT,  # noqa: A002 - as the option is called
     schema: Any = None,  # noqa: ANN401 - DDL or a StructType
     keep_input: bool = True,
     start: str | None = None,

@@ -95,9 +95,9 @@ def init(src: str, *, dst: str | None, file: str, format_name: str | None) -> An
     """Write a first file of pipelines, or print it where `file` is `-`."""
     text = drafts.draft(src, dst, format_name)
     if file == "-":
-        return Answer({"ok": True, "file": None, "text": text}, lambda _: typer.echo(text, nl=False))
+        return Answer({"ok": True, "file": None, "content": text}, lambda _: typer.echo(text, nl=False))
     path = drafts.write(text, file)
-    facts = {"ok": True, "file": path, "text": text}
+    facts = {"ok": True, "file": path, "content": text}
     return Answer(
         facts, lambda out: out.print(f"wrote {path}; look at it, then: penstock check {file}", soft_wrap=True)
     )

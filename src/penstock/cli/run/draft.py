@@ -10,14 +10,12 @@ from typing import TYPE_CHECKING
 from penstock.cli.run import toml
 from penstock.errors import AlreadyThere, OptionError
 from penstock.options import SOURCE, parse
-from penstock.options.formats import READ, VALUES, WRITTEN
+from penstock.options.formats import COLUMNS, READ, VALUES, WRITTEN
 from penstock.storage import entry_at, locate
 from penstock.units import format_size
 
 if TYPE_CHECKING:
     from penstock.source.inferred import Inferred
-
-_COLUMNS_INSTEAD = "parquet"  # for what cannot be written as it was read
 
 
 def draft(src: str, dst: str | None, format_name: str | None) -> str:
@@ -45,7 +43,7 @@ def _text(src: str, dst: str, name: str, inferred: Inferred | None) -> str:
             f"# {' '.join(text.split())}\n" for text in (f"The schema is that of {amount}.", *inferred.told())
         )
     schema = "" if inferred is None else f"schema = {quoted(inferred.ddl)}\n"
-    to = name if name in WRITTEN and name in READ else _COLUMNS_INSTEAD
+    to = name if name in WRITTEN and name in READ else COLUMNS
     lines = f"""\
 # penstock check FILE looks whether this can run, penstock run FILE runs it. All keys: docs/run.md.
 
