@@ -265,7 +265,7 @@ def test_a_store_and_a_checkpoint_of_different_times(tmp_path: Path) -> None:
 
 def test_what_replayable_refuses(spark: SparkSession, tmp_path: Path) -> None:
     """A store where there can be none, and a schema that is none, are refused before a query starts."""
-    for store, schema in (("s3://bucket/store", SCHEMA), ("", SCHEMA), (str(tmp_path), "n nothing")):
+    for store, schema in (("ftp://host/store", SCHEMA), ("", SCHEMA), (str(tmp_path), "n nothing")):
         with pytest.raises(OptionError):
             penstock.replayable(lambda last: None, store, schema=schema, spark=spark)
     wrong: Any = 5
