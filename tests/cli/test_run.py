@@ -246,8 +246,7 @@ def test_a_reload_leaves_alone_what_is_unchanged(
         assert fleet.reload(locks)
     assert "3 pipelines, 2 of them new or changed, 1 gone" in caplog.text
     wait_for(lambda: "new" in ingests.active, "the new one", 10)
-    fleet.tick()
-    assert phases(fleet)["changes"] == Phase.DRAINING
+    wait_for(lambda: ticked(fleet) and phases(fleet)["changes"] == Phase.DRAINING, "its batch", 10)
     ingests.commit("changes")
     ingests.commit("goes")
     wait_for(lambda: ticked(fleet) and ingests.calls.count("changes") == 2, "the changed one", 10)

@@ -9,7 +9,7 @@ from penstock.sink.parts import BYTES, Desk, Part, required
 from penstock.sink.payload import Encoded
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator
 
     from penstock.sink.ledger import Destination, Kind, OpenPart, Segment
     from penstock.sink.staging import Output
@@ -110,7 +110,7 @@ class BytePart(Part[Encoded]):
     def _own_segments(self, own: Output) -> list[Segment]:
         return [own.segment(self._own_rows, BYTES)]
 
-    def _assembled(self) -> Iterator[bytes | memoryview]:
+    def _assembled(self) -> Generator[bytes | memoryview, None, None]:
         staging, own = self._desk.staging, self._own
         if self._header:
             yield self._header

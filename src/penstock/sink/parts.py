@@ -25,6 +25,7 @@ has the files. Rows come as one of two payloads (`payload`).
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Generic, TypeVar
 
@@ -34,7 +35,7 @@ from penstock.sink.payload import ArrowRows, Encoded
 from penstock.sink.rolling import Limits
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Generator
     from concurrent.futures import Future
 
     from penstock.sink.staging import Output, Staging
@@ -166,7 +167,9 @@ class Part(ABC, Generic[Payload]):
             arrow_bytes = self._end_own()
         else:
             output = self._desk.staging.create()
-            output.fill(self._assembled(), self.opened.kind.recipients)
+            # Closed here and now, also where a write fails: its generators hold the staged files open that they read.
+            with closing(self._assembled()) as contents:
+                output.fill(contents, self.opened.kind.recipients)
             arrow_bytes = self._assembled_arrow_bytes()
         self._desk.own_files -= self._own is not None
         self._hold(-self.buffered)
@@ -267,7 +270,7 @@ class Part(ABC, Generic[Payload]):
         """Write the absorbed segments and what is in memory into the pack."""
 
     @abstractmethod
-    def _assembled(self) -> Iterator[bytes | memoryview]:
+    def _assembled(self) -> Generator[bytes | memoryview, None, None]:
         """Yield the whole file: segments, own file and memory. The own file is done with then."""
 
     def _assembled_arrow_bytes(self) -> int:

@@ -17,7 +17,7 @@ from penstock.sink.parts import ARROW, Desk, Part, required
 from penstock.sink.payload import ArrowRows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Generator, Iterator, Sequence
 
     from penstock.formats.families import TableWriter, WritableFile
     from penstock.sink.ledger import Destination, Kind, OpenPart, Segment
@@ -98,7 +98,7 @@ class ArrowPart(Part[ArrowRows]):
         nothing = pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)
         return [self._desk.staging.pack(arrow_stream([nothing], schema), 0, ARROW, 0), segment]
 
-    def _assembled(self) -> Iterator[bytes]:
+    def _assembled(self) -> Generator[bytes, None, None]:
         if self._own is not None:
             required(self._writer).close()
             self._segments += self._own_segments(self._own)
