@@ -114,6 +114,16 @@ def test_others_read_what_is_written(codec: str) -> None:
     assert fastavro.reader(io.BytesIO(data)).writer_schema["fields"] == [{"name": "a", "type": "long"}]
 
 
+def test_slices_of_structs_in_structs_are_written() -> None:
+    """A part that was cut between rows is written whole: the writer below panics at such a slice with nulls in it."""
+    values = [{"c": {"d": {"e": None if row % 3 == 0 else row}, "f": row}} for row in range(22)]
+    values[5]["c"]["d"] = None
+    batch = pa.RecordBatch.from_pylist(values)
+    for start in range(1, 21):
+        found = list(fastavro.reader(io.BytesIO(written(FORM, batch.slice(start)))))
+        assert found == values[start:]
+
+
 def test_times_without_a_zone_are_of_the_zone() -> None:
     """A local time is one of `timeZone` where an instant is wanted, and stays as it is where it is not."""
     noon = dt.datetime(2024, 7, 1, 12)

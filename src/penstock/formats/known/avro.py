@@ -29,6 +29,7 @@ from contextlib import nullcontext
 from io import BytesIO
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, cast
 
+import numpy as np
 import pyarrow as pa
 from pyarrow import types
 
@@ -131,10 +132,19 @@ class _AvroWriter(GroupWriter):
 
     def _put(self, batches: list[pa.RecordBatch]) -> None:
         rows = [self._stored.rows(batch) for batch in batches]
-        self._writer.write(pa.Table.from_batches(rows, schema=self._stored.file).combine_chunks())
+        self._writer.write(_copied(pa.Table.from_batches(rows, schema=self._stored.file).combine_chunks()))
 
     def _end(self) -> None:
         self._writer.close()
+
+
+def _copied(table: pa.Table) -> pa.Table:
+    """Return the table with nested columns that are slices copied: the writer panics at some slices of structs in structs."""
+    for place, field in enumerate(table.schema):
+        column = table.column(place)
+        if types.is_nested(field.type) and any(chunk.offset for chunk in column.chunks):
+            table = table.set_column(place, field, column.take(pa.array(np.arange(len(column)))))
+    return table
 
 
 def _check_field(field: pa.Field) -> None:
