@@ -131,6 +131,16 @@ def test_what_only_spark_can_do(pipeline: Callable[..., Pipeline], options: dict
     assert look(query, **options) is None
 
 
+def test_a_function_that_is_told_what_was_published(pipeline: Callable[..., Pipeline]) -> None:
+    """It may have failed when it was told, and a start is what tells it again."""
+    query = pipeline()
+    query.put("a", "one")
+    query.run()
+    assert look(query) is not None
+    query.sink_options["onPublish"] = "catalogue:register"
+    assert look(query) is None
+
+
 def test_late_files_that_are_noted(pipeline: Callable[..., Pipeline]) -> None:
     """A late file is told once, by a batch; behind that it is no work."""
     query = pipeline()

@@ -150,17 +150,12 @@ class Preview:
         """Tell whether the ingest has nothing to do: what was planned is committed and visible, and nothing has come.
 
         Only looks, as `run` does. False also where that is for a driver to say: what was read is to be taken away, files are
-        followed, or some are there that are too new to be read.
+        followed, some are there that are too new to be read, or a function may still have to be told what was published.
         """
         options = parse(LIVE_SOURCE, {**self.source, **self.carried}, what="source")
-        query, numbers = self.checkpoint.query_id(), self.checkpoint.numbers("offsets")
-        if options["follow"] or options["cleanSource"] != "off" or query is None or not numbers:
-            return False
-        ledger = self.sink_of(query).ledger
-        look = ledger.look()
-        head = ledger.head(look)
-        is_settled = look.is_published(head) and not head.open and head.last_batch(query) == numbers[-1]
-        if not is_settled or in_flight(self.checkpoint) is not None:
+        numbers = self.checkpoint.numbers("offsets")
+        is_for_spark = options["follow"] or options["cleanSource"] != "off" or self.sink.options["onPublish"]
+        if is_for_spark or not numbers or not self._is_settled(numbers[-1]):
             return False
         planner = configured.planner(options, self.stage.reading, dry=True)
         assert isinstance(planner, Planner)  # noqa: S101 - another one is of files that are followed
@@ -170,6 +165,16 @@ class Preview:
             return False
         standing = planner.standing()
         return not (standing.held or standing.future)
+
+    def _is_settled(self, number: int) -> bool:
+        """Tell whether batch `number`, the last that was planned, is committed, and all that it wrote is visible."""
+        query = self.checkpoint.query_id()
+        if query is None or in_flight(self.checkpoint) is not None:
+            return False
+        ledger = self.sink_of(query).ledger
+        look = ledger.look()
+        head = ledger.head(look)
+        return look.is_published(head) and not head.open and head.last_batch(query) == number
 
     def _check_late(self, standing: NotReadYet) -> None:
         """Have late files that no offset tells of be the problem, where the option says so."""
