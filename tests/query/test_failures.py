@@ -34,3 +34,23 @@ def test_a_disk_that_is_full_under_spark_is_told(text: str, words: str) -> None:
     error = meaning(RuntimeError(text), "/ck", cast("Any", None))
     assert isinstance(error, errors.NoSpace)
     assert words in error.message
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "Python worker failed to connect back.",
+        "EOFException occurred while reading the port number from pyspark.daemon's stdout and terminated with code: 3.",
+        'Cannot run program "/opt/python": error=2, No such file or directory',
+    ],
+)
+def test_a_python_worker_that_cannot_be_started_is_told(words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is `DependencyError`, with the Python that it was to be and the command that looks at it; it was PST-000 and Java's words."""
+    monkeypatch.setenv("PYSPARK_PYTHON", "/opt/python")
+    error = meaning(
+        RuntimeError(f"An error occurred.\n: org.apache.spark.SparkException: {words}{LOCAL}"), "/ck", cast("Any", None)
+    )
+    assert isinstance(error, errors.DependencyError)
+    assert words.rstrip(".").partition(": error")[0] in error.message
+    assert "PYSPARK_PYTHON='/opt/python'" in error.message
+    assert "penstock doctor" in error.message

@@ -129,12 +129,17 @@ def test_workers_that_could_not_work(venv: Path, tmp_path: Path, monkeypatch: py
     """A Python that is not there, is of another version, or lacks what workers import is found before anything is started."""
     monkeypatch.delenv("PYTHONPATH", raising=False)
     monkeypatch.setattr(launch, "_has_jvm", lambda: False)  # which this process may have by now
-    old = program(tmp_path / "old", "#!/bin/sh\necho '[[3, 9, 1], []]'\n")
+    old = program(tmp_path / "old", "#!/bin/sh\necho '[[3, 9, 1], [], null]'\n")
+    penstock = tmp_path / "elsewhere/penstock"
+    shutil.copytree(os.path.dirname(machine.__file__), penstock / "session")
+    (penstock / "__init__.py").touch()
+    other = program(tmp_path / "other", f'#!/bin/sh\nPYTHONPATH={penstock.parent} exec {sys.executable} "$@"\n')
     for named, found in {
         "/nowhere/python": "is no Python that runs here",
         str(program(tmp_path / "false", "#!/bin/sh\nexit 1\n")): "is no Python that runs here",
         str(old): "is Python 3.9, this is 3",
         str(venv): "has no penstock and no pyarrow",
+        str(other): "has another state of Penstock than this Python",
     }.items():
         monkeypatch.setenv("PYSPARK_PYTHON", named)
         with pytest.raises(DependencyError, match=f"PYSPARK_PYTHON='{named}' {found}.*; unset it, or set it to"):

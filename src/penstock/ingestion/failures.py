@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import sys
 from typing import TYPE_CHECKING
 
 from penstock import errors
@@ -16,6 +18,12 @@ _ANOTHER_DRIVER = ("CONCURRENT_STREAM_LOG_UPDATE", "concurrently using", "CONCUR
 _DAMAGED = re.compile(r"Checksum error: \S+|Failed to read log file \S+|batch \d+ doesn't exist")
 # What an HDFS has refused Spark's JVM, at the start and later; of all that an ingest has it writes the checkpoint alone.
 _REFUSED = re.compile(r"(?:\n: [\w.$()]+|terminated with exception): (.+)(?:\n.*){0,2}?\n\s+at org\.apache\.hadoop\.")
+# What Spark says where a Python that it starts to work for it ends at once, writes something else first, or is not heard of.
+_NO_WORKER = re.compile(
+    r"Python worker failed to connect back|\w+ occurred while reading the port number from \S+ stdout[^\n]*?(?=\.*\n|\.*$)"
+    r"|Bad data in \S+ standard output|Cannot run program \"[^\"\n]*\"",
+    re.MULTILINE,
+)
 _FULL = re.compile(r"No space left on device|Disk quota exceeded")
 _JVM_ENDED = (
     "Spark's JVM has ended under way (killed, or out of memory); what is committed stays, nothing else is visible, and the "
@@ -31,9 +39,10 @@ def meaning(error: Exception, checkpoint: str, spark: SparkSession) -> errors.Pe
     ours = errors.of(error)
     if ours is not None:
         return ours
-    of_checkpoint = _of_checkpoint(_with_causes(error), checkpoint)
-    if of_checkpoint is not None:
-        return of_checkpoint
+    text = _with_causes(error)
+    known = _of_checkpoint(text, checkpoint) or _of_workers(text)
+    if known is not None:
+        return known
     return errors.PenstockError(_JVM_ENDED if has_ended(spark) else str(error))
 
 
@@ -61,6 +70,19 @@ def _of_checkpoint(text: str, checkpoint: str) -> errors.PenstockError | None:
             f"directory) and for the checkpoint {checkpoint!r}; nothing of this batch is visible, and the same call goes on from there"
         )
     return None
+
+
+def _of_workers(text: str) -> errors.PenstockError | None:
+    """Return what the text of an error says of Spark's Python workers, None if it is about something else."""
+    absent = _NO_WORKER.search(text)
+    if absent is None:
+        return None
+    named = os.environ.get("PYSPARK_PYTHON")
+    python = f"PYSPARK_PYTHON={named!r}" if named else f"this Python, {sys.executable!r}"
+    return errors.DependencyError(
+        f"Spark could not start a Python worker ({absent[0]}); its Python is {python}: see what `penstock doctor` says of it; "
+        "on a machine that is very busy the same call may do; nothing of this batch is visible, and it goes on from there"
+    )
 
 
 def _with_causes(error: BaseException | None) -> str:

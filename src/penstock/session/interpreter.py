@@ -16,20 +16,30 @@ from dataclasses import dataclass
 _ASKING_SECONDS = 20.0
 _NEEDED = ("penstock", "pyarrow")  # by a worker; PySpark comes from where Spark is
 _PREFIX = "import sys; print(sys.prefix)"
+# Standing alone, since the Python that it asks may have none of ours.
 _SELF = """
-import json, sys
+import hashlib, json, os, sys
 from importlib.util import find_spec
-print(json.dumps([list(sys.version_info[:3]), [name for name in sys.argv[1:] if not find_spec(name)]]))
+
+code, spec = hashlib.sha256(), find_spec("penstock")
+for home in spec.submodule_search_locations if spec else ():
+    for folder, _, names in sorted(os.walk(home)):
+        for path in sorted(os.path.join(folder, name) for name in names if name.endswith(".py")):
+            with open(path, "rb") as file:
+                code.update(hashlib.sha256(os.path.relpath(path, home).encode() + file.read()).digest())
+missing = [name for name in sys.argv[1:] if not find_spec(name)]
+print(json.dumps([list(sys.version_info[:3]), missing, code.hexdigest()]))
 """
 
 
 @dataclass(frozen=True)
 class Interpreter:
-    """A Python by its path, its version, and which packages that workers need it does not have."""
+    """A Python by its path, its version, which packages that workers need it does not have, and a digest of its Penstock."""
 
     path: str
     version: tuple[int, ...]
     missing: tuple[str, ...]
+    code: str
 
 
 def is_this(command: str) -> bool:
@@ -54,10 +64,10 @@ def ask(command: str) -> Interpreter | None:
     if path is None or output is None:
         return None
     try:
-        version, missing = json.loads(output.splitlines()[-1])  # a wrapper may say something before
+        version, missing, code = json.loads(output.splitlines()[-1])  # a wrapper may say something before
     except (ValueError, IndexError):
         return None
-    return Interpreter(path, tuple(version), tuple(missing))
+    return Interpreter(path, tuple(version), tuple(missing), code)
 
 
 def _output(*command: str) -> str | None:

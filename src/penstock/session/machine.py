@@ -223,6 +223,9 @@ def _why_no_worker(other: interpreter.Interpreter | None) -> str | None:
         return f"is {versions}: Spark takes no two of them"
     if other.missing:
         return f"has no {' and no '.join(other.missing)}: its workers could not start"
+    this = interpreter.ask(sys.executable)
+    if this is not None and this.code != other.code:
+        return "has another state of Penstock than this Python: driver and workers could not understand one another"
     return None
 
 
