@@ -251,7 +251,6 @@ NO_CSV = [
     pa.binary(),
     pa.list_(pa.string()),
     pa.struct([("x", pa.int64())]),
-    pa.duration("us"),
     pa.time64("ns"),
     pa.null(),
 ]

@@ -23,6 +23,7 @@ from penstock.formats.jsonquick import QuickReader
 from penstock.formats.jsonread import JsonReader
 from penstock.formats.malformed import MalformedError
 from penstock.formats.patterns import TimeForms
+from penstock.formats.schema import to_arrow
 from tests.formats.batches import VALUES, flat_batches, same_rows
 from tests.formats.spark import ANSWERS, REFUSED, TYPES, cast_to_string, same
 
@@ -399,7 +400,6 @@ def test_of_a_key_that_is_there_twice_the_last_value_counts() -> None:
 @pytest.mark.parametrize(
     ("kind", "message"),
     [
-        (pa.duration("us"), "column 'a' is interval day to second, which json cannot hold"),
         (pa.struct([("b", pa.time64("ns"))]), r"column 'a\.b' is time"),
         (pa.map_(pa.int64(), pa.string()), "keys of a map must be strings"),
         (pa.list_(pa.null()), "column 'a' is void"),
@@ -412,6 +412,51 @@ def test_types_without_a_text_are_refused(kind: pa.DataType, message: str) -> No
     for make in (lambda: decoder(ReadFormat("json", schema)), lambda: encoder(WriteFormat("json", schema))):
         with pytest.raises(OptionError, match=message):
             make()
+
+
+# What Spark 4.3's own writers make of so many microseconds.
+INTERVALS = {
+    0: "0 00:00:00",
+    1: "0 00:00:00.000001",
+    -1: "-0 00:00:00.000001",
+    500_000: "0 00:00:00.5",
+    3_723_500_000: "0 01:02:03.5",
+    -3_723_500_000: "-0 01:02:03.5",
+    86_400_000_000: "1 00:00:00",
+    -86_400_000_001: "-1 00:00:00.000001",
+    59_999_999: "0 00:00:59.999999",
+    600_000_000: "0 00:10:00",
+    86_399_999_999: "0 23:59:59.999999",
+    123_456_789_012_345: "1428 21:33:09.012345",
+    2**63 - 1: "106751991 04:00:54.775807",
+    -(2**63): "-106751991 04:00:54.775808",
+}
+
+
+@pytest.mark.parametrize("form", ["json", "csv"])
+def test_intervals_are_written_as_by_spark(form: str) -> None:
+    """They were refused, with the advice to take a format that refused them, too; a source of ours takes them as strings."""
+    column = pa.array([*INTERVALS, None], pa.int64()).view(pa.duration("us"))
+    schema = pa.schema([("i", pa.duration("us"))])
+    batch = pa.record_batch([column], schema=schema).slice(1)
+    text = bytes(encoder(WriteFormat(form, schema)).encode(batch)).decode()
+    values = [f"INTERVAL '{value}' DAY TO SECOND" for value in INTERVALS.values()][1:]
+    expected = {"json": [*(f'{{"i":"{value}"}}' for value in values), "{}"], "csv": [*values, '""']}
+    assert text.splitlines()[: len(values)] == expected[form][: len(values)]
+    with pytest.raises(OptionError, match=f"column 'i' is interval day to second, which {form} cannot hold"):
+        decoder(ReadFormat(form, schema))
+
+
+@pytest.mark.parametrize(
+    "kind", ["interval hour", {"type": "array", "elementType": "interval day to hour", "containsNull": True}], ids=str
+)
+@pytest.mark.parametrize("form", ["json", "csv"])
+def test_intervals_of_fewer_parts_are_refused(form: str, kind: object) -> None:
+    """Spark writes them in forms of their own, and reads no other: refused by name, with what to make of them."""
+    field = {"name": "i", "type": kind, "nullable": True, "metadata": {}}
+    schema = to_arrow(json.dumps({"type": "struct", "fields": [field]}))
+    with pytest.raises(OptionError, match=rf"column 'i' is .*interval .*, which {form} cannot hold; make it "):
+        encoder(WriteFormat(form, schema))
 
 
 # -- the quick readers

@@ -32,17 +32,26 @@ UNWRITABLE = {
     "array<struct<>>": {"type": "array", "elementType": EMPTY, "containsNull": True},
     "map<string, struct<>>": {"type": "map", "keyType": "string", "valueType": EMPTY, "valueContainsNull": True},
     "decimal(5,-2)": "decimal(5,-2)",
+    "struct<i: interval, s: struct<>>": {
+        "type": "struct",
+        "fields": [
+            {"name": "i", "type": "interval day to second", "nullable": True, "metadata": {}},
+            {"name": "s", "type": EMPTY, "nullable": True, "metadata": {}},
+        ],
+    },
 }
 VALUES = {
     "struct<>": [{}, None],
     "array<struct<>>": [[{}, None], None],
     "map<string, struct<>>": [[("k", {})], None],
+    "struct<i: interval, s: struct<>>": [{"i": timedelta(hours=-1), "s": {}}, None],
     "decimal(5,-2)": [pa.scalar("12300").cast(pa.decimal128(5, -2)).as_py(), None],
 }
 TEXTS = {
     "struct<>": "{}",
     "array<struct<>>": "[{},null]",
     "map<string, struct<>>": '{"k":{}}',
+    "struct<i: interval, s: struct<>>": """{"i":"INTERVAL '-0 01:00:00' DAY TO SECOND","s":{}}""",
     "decimal(5,-2)": "1.23E+4",
 }
 

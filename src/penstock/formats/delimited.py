@@ -42,8 +42,18 @@ from penstock.formats.malformed import (
     unreadable,
 )
 from penstock.formats.misfits import fitting, fragments, misfits_of
-from penstock.formats.scalars import codes, contents, digits, is_scalar, joined, joined_filled, parse, render
-from penstock.formats.schema import spark_name
+from penstock.formats.scalars import (
+    codes,
+    contents,
+    digits,
+    is_rendered,
+    is_scalar,
+    joined,
+    joined_filled,
+    parse,
+    render,
+)
+from penstock.formats.schema import check_intervals, spark_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -72,7 +82,7 @@ class CsvDecoder:
     """
 
     def __init__(self, fmt: ReadFormat, account: Account) -> None:
-        _check(fmt.data_schema)
+        _check(fmt.data_schema, is_scalar)
         if fmt.line_sep not in {None, b"\n", b"\r\n", b"\r"}:
             msg = f"lineSep={fmt.line_sep!r} is not for csv, whose records end with \\n, \\r\\n or \\r; leave it out"
             raise OptionError(msg)
@@ -349,7 +359,8 @@ class CsvEncoder:
     """
 
     def __init__(self, fmt: WriteFormat) -> None:
-        _check(fmt.schema)
+        _check(fmt.schema, is_rendered)
+        check_intervals(fmt.schema, "csv")
         if not fmt.csv.quote:
             msg = "quote='' is for reading: a value with a separator in it could not be written; leave quote out"
             raise OptionError(msg)
@@ -477,14 +488,19 @@ def _is_value(text: str, kind: pa.DataType) -> bool:
     return True
 
 
-def _check(schema: pa.Schema) -> None:
+def _check(schema: pa.Schema, is_known: Callable[[pa.DataType], bool]) -> None:
     if not len(schema):
         msg = "csv needs at least one column, found none"
         raise OptionError(msg)
     for field in schema:
-        if not is_scalar(field.type) or types.is_binary(field.type):
-            kind = spark_name(field.type)
-            msg = f"column {field.name!r} is {kind}, which csv cannot hold; use json or parquet, or make it a string"
+        if not is_known(field.type) or types.is_binary(field.type):
+            as_string = (
+                "to_json" if types.is_nested(field.type) else "base64" if types.is_binary(field.type) else "cast"
+            )
+            msg = (
+                f"column {field.name!r} is {spark_name(field.type)}, which csv cannot hold; make it a string, for example with "
+                f"{as_string}, or take a format that has such columns"
+            )
             raise OptionError(msg)
 
 

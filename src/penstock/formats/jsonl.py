@@ -28,10 +28,12 @@ from penstock.formats.jsonread import JsonReader
 from penstock.formats.jsonstrict import StrictReader, unlike
 from penstock.formats.lines import BOM, line_feeds, not_blank, record_starts, value_ends
 from penstock.formats.malformed import MalformedError, Sifted, nothing_bad, raise_bad_record, sifted
-from penstock.formats.scalars import codes, contents, is_scalar, joined, joined_filled, render
-from penstock.formats.schema import check_distinct, map_entries, spark_name
+from penstock.formats.scalars import codes, contents, is_rendered, is_scalar, joined, joined_filled, render
+from penstock.formats.schema import check_distinct, check_intervals, map_entries, spark_name
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import numpy.typing as npt
 
     from penstock.formats.format import ReadFormat
@@ -50,7 +52,7 @@ class JsonDecoder:
 
     def __init__(self, fmt: ReadFormat, account: Account) -> None:
         for field in fmt.schema:
-            _check(field.type, field.name)
+            _check(field.type, field.name, is_scalar)
         self._schema = fmt.schema
         self._sep = fmt.line_sep
         self._reader = StrictReader(fmt) if fmt.is_strict else JsonReader(fmt.schema, fmt.times)
@@ -141,7 +143,8 @@ class JsonEncoder:
     def __init__(self, fmt: WriteFormat) -> None:
         check_distinct(fmt.schema)
         for field in fmt.schema:
-            _check(field.type, field.name)
+            _check(field.type, field.name, is_rendered)
+        check_intervals(fmt.schema, "json")
 
     def encode(self, batch: pa.RecordBatch) -> pa.Buffer | bytes:
         """Return the lines; see `Encoder`."""
@@ -162,7 +165,7 @@ def json_lines(rows: pa.RecordBatch) -> pa.Buffer | bytes:
 
 def json_text(column: pa.Array, name: str) -> pa.Array:
     """Return the JSON of each value as text, null where it is null. `OptionError` for a type that JSON cannot hold."""
-    _check(column.type, name)
+    _check(column.type, name, is_rendered)
     return _value(column, name).cast(pa.string())
 
 
@@ -177,16 +180,16 @@ def on_lines(block: bytes, sep: bytes | None) -> bytes:
     return others.replace(sep, b"\0").translate(_WHITE).replace(b"\0", b"\n")
 
 
-def _check(kind: pa.DataType, name: str) -> None:
-    """Raise `OptionError` for a type, at any depth, that JSON cannot hold."""
+def _check(kind: pa.DataType, name: str, is_known: Callable[[pa.DataType], bool]) -> None:
+    """Raise `OptionError` for a type, at any depth, that is no known one of single values and that JSON has no form for."""
     if types.is_struct(kind):
         for member in kind:
-            _check(member.type, f"{name}.{member.name}")
+            _check(member.type, f"{name}.{member.name}", is_known)
     elif types.is_list(kind):
-        _check(kind.value_type, name)
+        _check(kind.value_type, name, is_known)
     elif types.is_map(kind) and types.is_string(kind.key_type):
-        _check(kind.item_type, name)
-    elif not is_scalar(kind):
+        _check(kind.item_type, name, is_known)
+    elif not is_known(kind):
         advice = "; keys of a map must be strings" if types.is_map(kind) else "; use parquet, or make it a string"
         msg = f"column {name!r} is {spark_name(kind)}, which json cannot hold{advice}"
         raise OptionError(msg)

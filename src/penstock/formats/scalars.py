@@ -4,7 +4,8 @@
 and refuses everything else: nothing becomes null because it does not fit. What a text means, or that it means nothing,
 depends on that text alone: where a quick way is taken for a whole column, it takes only forms that the slow way reads
 alike, and leaves others to it one by one. `render` writes what Spark's writers write, but for times, which keep their
-microseconds. `parse(render(column)) == column` for every column that can be rendered.
+microseconds. `parse(render(column)) == column` for every column that can be rendered, but for intervals, which nothing
+here reads.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 LOCAL_MICROS = pa.timestamp("us")
 _MICROS_PER_SECOND = 1_000_000
+_MICROS_PER_DAY = 86_400 * _MICROS_PER_SECOND
 
 _DATE = r"(?P<year>\d{4})(?:-(?P<month>\d{1,2})(?:-(?P<day>\d{1,2})"
 _ZONE = r"(?P<zone>Z|(?:UTC|GMT)?(?:(?P<sign>[+-])(?P<zone_hour>\d{1,2})(?::?(?P<zone_minute>[0-5]\d))?)?)"
@@ -52,7 +54,7 @@ _MICROS_MIN, _MICROS_MAX = _DAYS_MIN * 86_400_000_000, (_DAYS_MAX + 1) * 86_400_
 
 
 def is_scalar(kind: pa.DataType) -> bool:
-    """Tell whether values of this type have a text form here."""
+    """Tell whether values of this type have a text form here that is written and read; intervals are only written."""
     checks = (
         types.is_string,
         types.is_binary,
@@ -63,6 +65,11 @@ def is_scalar(kind: pa.DataType) -> bool:
     )
     floats = types.is_float32(kind) or types.is_float64(kind)
     return bool(any(check(kind) for check in checks) or floats or kind in {UTC_MICROS, LOCAL_MICROS})
+
+
+def is_rendered(kind: pa.DataType) -> bool:
+    """Tell whether `render` has a text for values of this type."""
+    return is_scalar(kind) or types.is_duration(kind)
 
 
 ISO_8601 = TimeForms()
@@ -98,6 +105,8 @@ def render(column: pa.Array, name: str) -> pa.Array:
         return _time_text(column, name)
     if types.is_binary(kind):
         return _base64_text(column)
+    if types.is_duration(kind):
+        return _interval_text(column)
     if types.is_date32(kind):
         _check_years(column.view(pa.int32()), _DAYS_MIN, _DAYS_MAX, name)
     return column.cast(pa.large_string())
@@ -413,6 +422,20 @@ def _time_text(column: pa.Array, name: str) -> pa.Array:
     text = _replaced(text, odd, lambda _: local.filter(pa.array(odd)).cast(pa.large_string()))
     text = pc.binary_replace_slice(text, 10, 11, "T")
     return joined(text, "Z") if column.type.tz else text
+
+
+def _interval_text(column: pa.Array) -> pa.Array:
+    """`INTERVAL '1 02:03:04.5' DAY TO SECOND`, with the sign in front of the days."""
+    micros = column.cast(pa.duration("us")).view(pa.int64())
+    numbers = micros.fill_null(0).to_numpy(zero_copy_only=False)
+    days, rest = np.divmod(
+        np.abs(numbers).view(np.uint64), np.uint64(_MICROS_PER_DAY)
+    )  # the least number has no opposite
+    clock = pa.array(rest.astype(np.int64)).view(pa.time64("us")).cast(pa.large_string())
+    clock = pc.replace_substring_regex(clock, r"\.?0*$", "")
+    opening = pa.array(np.where(numbers < 0, "INTERVAL '-", "INTERVAL '"), pa.large_string())
+    text = joined(opening, pa.array(days).cast(pa.large_string()), " ", clock, "' DAY TO SECOND")
+    return pc.if_else(micros.is_valid(), text, None) if micros.null_count else text
 
 
 def _base64_text(column: pa.Array) -> pa.Array:

@@ -53,6 +53,7 @@ _BY_PATTERN = (
     (re.compile(r"interval (?:day|hour|minute|second)(?: to (?:hour|minute|second))?"), pa.duration("us")),
     (re.compile(r"time\(\s*\d+\s*\)"), pa.time64("ns")),
 )
+_SHORT_INTERVAL = re.compile(r'"(interval (?!day to second")[^"]*)"')
 _DECIMAL = re.compile(r"decimal\(\s*(\d+)\s*,\s*(-?\d+)\s*\)")
 
 
@@ -405,6 +406,18 @@ def _from_field(field: pa.Field, path: tuple[str, ...]) -> dict[str, Any]:
         kind, collations = exact["type"], exact["collations"]
         metadata |= {_COLLATIONS: collations} if collations else {}
     return {"metadata": metadata, "name": field.name, "nullable": field.nullable, "type": kind}
+
+
+def check_intervals(schema: pa.Schema, form: str) -> None:
+    """Raise `OptionError` for intervals, at any depth, that are none of days to seconds: `form` has no text of theirs."""
+    for field in schema:
+        exact = _exact(field)
+        if exact is not None and (part := _SHORT_INTERVAL.search(json.dumps(exact["type"]))):
+            msg = (
+                f"column {field.name!r} is or holds {part[1]}, which {form} cannot hold; make it an interval day to second or a string, "
+                "with cast"
+            )
+            raise OptionError(msg)
 
 
 def _exact(field: pa.Field) -> dict[str, Any] | None:

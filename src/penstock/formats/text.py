@@ -98,8 +98,11 @@ class TextEncoder:
 def _one_column(schema: pa.Schema) -> pa.Field:
     if len(schema) == 1 and schema.field(0).type in {pa.string(), pa.binary()}:
         return schema.field(0)
-    found = ", ".join(f"{field.name} {spark_name(field.type)}" for field in schema) or "no column"
-    msg = f"text needs one string column, found {found}; join the columns into one, or use json or csv"
+    columns = ", ".join(f"{field.name} {spark_name(field.type)}" for field in schema) or "no column"
+    msg = (
+        f"text needs one string column, found {columns}; join the columns into one, for example with to_json(struct(*)), or take a "
+        "format that has columns"
+    )
     raise OptionError(msg)
 
 
