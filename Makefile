@@ -20,7 +20,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet --require-virtua
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help setup warm run run-hdfs test test-stores test-fast lint format bench bench-hdfs bench-wal bench-db bench-async run-counts soak docs lock clean check-java
+.PHONY: help setup warm run run-hdfs run-s3 test test-stores test-fast lint format bench bench-hdfs bench-wal bench-db bench-async run-counts soak docs lock clean check-java
 
 help: ## print this list
 	@printf 'Penstock: exactly-once file streams for Spark Structured Streaming\n\n'
@@ -43,11 +43,21 @@ run-counts: warm ## words of real files into PostgreSQL and SQLite, killed twice
 test: warm ## all tests but the soak
 	@PENSTOCK_REQUIRE_SPARK=1 PENSTOCK_REQUIRE_HDFS=1 $(BIN)/python -m pytest $(PYTEST_SPLIT) $(ARGS)
 
-test-stores: warm ## stores of objects as real servers: those of Go and Node, which are fetched and built once (3 minutes)
-	@command -v go >/dev/null && command -v npm >/dev/null || { echo 'go and npm are needed; `make test` has moto alone'; exit 1; }
-	@test -x $(STORES)/versitygw || GOBIN=$(abspath $(STORES)) go install -ldflags "-s -w" github.com/versity/versitygw/cmd/versitygw@v1.8.0
+run-s3: warm $(STORES)/versitygw ## the same on a store of objects of this machine, which speaks S3 (a server in Go, fetched and built once)
+	@PENSTOCK_STORES=$(abspath $(STORES)) $(BIN)/python -m tests.support.run_s3
+
+$(STORES)/versitygw:
+	@command -v go >/dev/null || { echo 'go is needed, to build versitygw, which speaks S3 over a directory; make run needs none'; exit 1; }
+	@GOBIN=$(abspath $(STORES)) go install -ldflags "-s -w" github.com/versity/versitygw/cmd/versitygw@v1.8.0
+
+$(STORES)/minio:
+	@command -v go >/dev/null || { echo 'go is needed, to build MinIO; make test has moto alone'; exit 1; }
+	@GOBIN=$(abspath $(STORES)) go install -ldflags "-s -w" github.com/minio/minio@latest
+
+test-stores: warm $(STORES)/versitygw $(STORES)/minio ## stores of objects as real servers: those of Go and Node, which are fetched and built once
+	@command -v npm >/dev/null || { echo 'npm is needed, for Azurite; make test has moto alone'; exit 1; }
 	@test -x $(STORES)/node_modules/.bin/azurite-blob || npm install --silent --no-fund --no-audit --prefix $(STORES) azurite
-	@PENSTOCK_STORES=$(abspath $(STORES)):$(abspath $(STORES))/node_modules/.bin PENSTOCK_REQUIRE_STORES=moto,versitygw,azurite \
+	@PENSTOCK_STORES=$(abspath $(STORES)):$(abspath $(STORES))/node_modules/.bin PENSTOCK_REQUIRE_STORES=moto,versitygw,minio,azurite \
 		$(BIN)/python -m pytest -n 0 tests/storage/test_s3.py tests/cli/test_s3.py tests/spark/test_s3.py $(ARGS)
 
 test-fast: $(INSTALLED) ## in a minute: what needs no Spark and takes no time

@@ -413,8 +413,9 @@ def walk(storage: Storage, root: str) -> Iterator[tuple[str, Entry]]:
             if not entry.is_directory:
                 yield path, entry
             elif path != STATE_DIRECTORY and entry.identity not in entered:
-                entered.add(entry.identity)
                 waiting.append(path)
+                # A storage that does not tell directories apart has no two names of one.
+                entered |= {entry.identity} if entry.identity else set()
 
 
 def entries_of(storage: Storage, root: str, folder: str) -> Iterator[tuple[str, Entry]]:

@@ -72,7 +72,9 @@ class Onlooker(threading.Thread):
     def _look(self) -> None:
         self.listings += 1
         try:
-            now = {entry.name: entry for entry in self._storage.list(self._root) if not entry.is_directory}
+            entries = self._storage.list(self._root)
+            # Hidden names are passed over by every reader: a start puts one there, to see whether it may.
+            now = {entry.name: entry for entry in entries if not entry.is_directory and entry.name[0] not in "._"}
             for name in self._known.keys() - now.keys():
                 self.wrong.append(f"{name} was visible and is gone")
                 del self._known[name]
