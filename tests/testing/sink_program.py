@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import gzip
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from penstock import clock
 from penstock.formats.encryption import MAGIC
 from penstock.options import SINK, parse
+from penstock.sink.ledger import STATE_DIRECTORY, Ledger
 from penstock.sink.sink import Batch, Begun, Sink, TaskResult
 from penstock.testing import Crashable, Program, compare, visible
 from tests.support.keys import opened
@@ -159,5 +160,4 @@ def _unpacked(data: bytes) -> bytes:
 
 def _decided(disk: Crashable) -> int:
     """Return the last batch of which a record is on the disk, as the ledger itself tells."""
-    sink: Any = Sink(disk.storage(), ROOT, parse(SINK, {"path": ROOT}, what="sink"), "s")
-    return int(sink.ledger.head().last_batch(QUERY))
+    return Ledger(disk.storage(), f"{ROOT}/{STATE_DIRECTORY}/s/ledger", "s").head().last_batch(QUERY)

@@ -1,8 +1,8 @@
 """JSON that tells when it was altered: a flipped byte, a cut, or a line that was put together from two.
 
 State files are one line each: `{"checksum":"...","record":{...,"v":1}}`, and a newline. The record is canonical JSON (keys
-sorted, no spaces), the checksum is XXH3 of 128 bits over its bytes. Whoever reads one signs again what was read and
-compares all bytes, so that nothing can be added outside of the record either.
+sorted, no spaces), the checksum is XXH3 of 128 bits over its bytes. Whoever reads one sums the record's
+bytes as they are there, and compares all others, so that nothing can be added outside of the record either.
 
 What lies in a file of somebody else, who may space and order fields as he likes, has a checksum among its fields instead:
 see `query.offset`. Both sum canonical JSON.
@@ -25,21 +25,27 @@ def canonical(form: dict[str, Any]) -> bytes:
     return json.dumps(form, sort_keys=True, separators=(",", ":")).encode()
 
 
+def _line(text: bytes) -> bytes:
+    return b'{"checksum":"%b","record":%b}\n' % (xxhash.xxh3_128_hexdigest(text).encode(), text)
+
+
+_TAIL_BYTES = len(b"}\n")  # what stands behind a record
+_HEAD_BYTES = len(_line(b"")) - _TAIL_BYTES  # and in front of it
+
+
 def signed(record: dict[str, Any]) -> bytes:
     """Return a state record as it is kept: one line of canonical JSON with version and checksum."""
-    text = canonical({"v": VERSION} | record)
-    return b'{"checksum":"%b","record":%b}\n' % (xxhash.xxh3_128_hexdigest(text).encode(), text)
+    return _line(canonical({"v": VERSION} | record))
 
 
 def checked(data: bytes, path: str) -> dict[str, Any]:
     """Return the record that `signed` was given; `DamagedState` that names `path` if it is not what was put."""
+    text = data[_HEAD_BYTES:-_TAIL_BYTES]
     try:
-        whole = json.loads(data)
-        record: dict[str, Any] = whole["record"]
-        intact = signed(record) == data
-    except (ValueError, KeyError, TypeError, RecursionError):
-        intact, record = False, {}
-    if not intact:
+        record = json.loads(text) if _line(text) == data else None
+    except (ValueError, RecursionError):
+        record = None
+    if not isinstance(record, dict):
         msg = (
             f"{path!r} is damaged ({len(data)} bytes, checksum or form does not fit); restore it from a copy of the "
             "directory, nothing was changed"

@@ -55,14 +55,16 @@ class Image:
     next_inode: int
     times: dict[int, int] = field(default_factory=dict, repr=False)
 
-    def key(self) -> frozenset[tuple[str, str, bytes, str]]:
+    def key(self) -> frozenset[tuple[str, str, bytes, tuple[str, str] | None]]:
         """Return a value that two images share if no program can tell them apart (but by inode numbers and times)."""
-        first: dict[int, str] = {}
+        first: dict[int, tuple[str, str]] = {}
         entries = []
         for directory in sorted(self.tree):
-            for name, inode in sorted(self.tree[directory].items()):
-                linked = first.setdefault(inode, f"{directory}/{name}")
-                entries.append((directory, name, self.contents.get(inode, b"/"), linked))
+            names = self.tree[directory]
+            for name in sorted(names):
+                inode = names[name]
+                entries.append((directory, name, self.contents.get(inode, b"/"), first.get(inode)))
+                first.setdefault(inode, (directory, name))
         return frozenset(entries)
 
 
