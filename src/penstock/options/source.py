@@ -36,6 +36,12 @@ SOURCE = (
     ),
     Option("paths", None, path_list, "more of them, as a JSON list"),
     Option("basePath", None, text, "a directory that all paths lie in, below which directories are columns"),
+    Option(
+        "files",
+        None,
+        text,
+        "ingests: rows name the files below path; published: those that this output of Penstock finishes, or lists of names",
+    ),
     Option("format", DEFAULT, choice(*READ), "what the files hold"),
     Option("pathGlobFilter", None, text, "glob on the file name"),
     Option("pattern", None, pattern, "regular expression that must match the whole file name"),

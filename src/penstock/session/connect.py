@@ -10,6 +10,12 @@ def is_remote(session: object) -> bool:
     return type(session).__module__.startswith("pyspark.sql.connect.")
 
 
+def is_dataframe(value: object) -> bool:
+    """Tell whether a value is a DataFrame of Spark, without importing what would make one."""
+    kinds = {f"{kind.__module__}.{kind.__qualname__}" for kind in type(value).__mro__}
+    return "pyspark.sql.dataframe.DataFrame" in kinds
+
+
 def require_session(session: object, caller: str) -> None:
     """Raise `OptionError` for what is no session, or one that was stopped; `caller` is the function that was given it."""
     if is_remote(session):

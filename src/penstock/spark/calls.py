@@ -45,10 +45,10 @@ from penstock.errors import OptionError
 from penstock.formats.schema import to_arrow, to_spark
 from penstock.session import ddl, functions
 from penstock.session.connect import require_driver
+from penstock.session.leaving import leaving
+from penstock.session.task import task_place, task_run
 from penstock.spark import lanes
-from penstock.spark.border import leaving
 from penstock.spark.register import register
-from penstock.spark.task import task_place, task_run
 from penstock.spark.worker import settle_reader
 from penstock.units import parse_rate
 
