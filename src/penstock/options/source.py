@@ -78,7 +78,7 @@ SOURCE = (
         "emit",
         "records",
         choice("records", "files", "published"),
-        "files: path, time and size instead of contents; published: of the finished files of an output, with options of its own",
+        "files: path, time, size and tag instead of contents; published: of the finished files of an output, with options of its own",
     ),
     Option("metadataColumn", None, text, "adds a struct column of this name: path, modified, size, offset"),
     Option("decryptionKey", None, reference, "where the key is that opens files that end in .age: env: or file:"),
