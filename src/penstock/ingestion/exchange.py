@@ -12,7 +12,7 @@ import xxhash
 from pyspark.sql.types import IntegralType, StringType, StructField, StructType, TimestampType
 
 from penstock.errors import OptionError
-from penstock.session.connect import require_driver
+from penstock.session.connect import application
 from penstock.session.leaving import leaving
 from penstock.session.task import task_place, task_run
 from penstock.source.named import SPLIT, NameColumns, NamedFiles, NamingColumns
@@ -42,7 +42,7 @@ def split_frame(df: DataFrame, files: NamedFiles, place: str | None, *, keep: bo
 
     `place` is the directory for notes of what was found, `None` where none are needed.
     """
-    run, streams = df.sparkSession.sparkContext.applicationId, df.isStreaming
+    run, streams = application(df.sparkSession), df.isStreaming
 
     def notes() -> Pins | None:
         query, batch, partition = task_place()
@@ -64,7 +64,6 @@ def split_frame(df: DataFrame, files: NamedFiles, place: str | None, *, keep: bo
 
 def naming_frame(df: DataFrame) -> tuple[DataFrame, NameColumns]:
     """Return the columns of a stream that say something of a file, and what each says. Raises `OptionError`."""
-    require_driver(df, "ingest")
     asked = {name: name if name in df.columns or name == "path" else None for name in NamingColumns._fields}
     given = naming_columns(df, asked, "ingest: files")
     if not df.isStreaming:

@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from penstock import errors
+from penstock.session.connect import is_remote
 from penstock.session.local import has_ended
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ def meaning(error: Exception, checkpoint: str, spark: SparkSession) -> errors.Pe
     of_checkpoint = _of_checkpoint(_with_causes(error), checkpoint)
     if of_checkpoint is not None:
         return of_checkpoint
-    return errors.PenstockError(_JVM_ENDED if has_ended(spark) else str(error))
+    return errors.PenstockError(_JVM_ENDED if not is_remote(spark) and has_ended(spark) else str(error))
 
 
 def _of_checkpoint(text: str, checkpoint: str) -> errors.PenstockError | None:

@@ -49,7 +49,7 @@ from penstock.options.parsers import path_list
 from penstock.processes import process
 from penstock.query import driver as drivers
 from penstock.query.checkpoint import Checkpoint
-from penstock.session.connect import require_driver, require_session
+from penstock.session.connect import is_remote, require_session, tasks_at_a_time
 from penstock.session.local import require_pyspark
 from penstock.session.zone import time_zone
 from penstock.sink import keeper, quarantine
@@ -165,7 +165,6 @@ def ingest(
     """
     require_pyspark()
     require_session(spark, "ingest")
-    require_driver(spark, "ingest")
     where = None if checkpoint is None else os.fspath(checkpoint)
     first, more = _sources(src)
     if more and "paths" in map(str.lower, source or {}):
@@ -177,7 +176,7 @@ def ingest(
     def described() -> _Job:
         zone = {"sessionTimeZone": time_zone(spark)}
         job = _Job(*paths, zone | more | dict(source or {}), dict(sink or {}), where)
-        job.describe(transform, spark.sparkContext.defaultParallelism)
+        job.describe(transform, tasks_at_a_time(spark))
         return job
 
     run = _Run(described, every=every)
@@ -451,7 +450,7 @@ class _Job:
         Whatever the thread, its session is the job's: Spark finds formats by the active one.
         """
         self._spark = spark
-        if (jvm := spark.sparkContext._jvm) is not None:  # noqa: SLF001 - the only way to make a session the active one
+        if not is_remote(spark) and (jvm := spark.sparkContext._jvm) is not None:  # noqa: SLF001 - the only way to make it the active one
             jvm.SparkSession.setActiveSession(spark._jsparkSession)  # noqa: SLF001 - what Spark's JVM knows it by
         self.prepare()
         self._note_schema()
@@ -503,6 +502,9 @@ class _Job:
         return drivers.lives(driver)
 
     def _owner(self, query: str) -> str:
+        if is_remote(self._spark):  # whose driver is not here, and has noted itself
+            owner = self.sink(query).ledger.head().owner
+            return owner if owner and drivers.query_of(owner) == query else ""
         jvm = self._spark.sparkContext._jvm  # noqa: SLF001 - the only way to its process id
         pid = int(jvm.java.lang.ProcessHandle.current().pid()) if jvm else 0
         return drivers.owner(query, process(pid))
@@ -523,11 +525,24 @@ class _Job:
     def named(self, query: StreamingQuery) -> tuple[str, str]:
         """Return the id of the query, and what names it with its driver in the ledger."""
         number = str(query.id)
+        if is_remote(self._spark):
+            self._check_seen_alike(number)
+            return number, ""
         return number, self._owner(number)
+
+    def _check_seen_alike(self, query: str) -> None:
+        """Raise `OptionError` unless the checkpoint that a server elsewhere writes is the one that is seen here."""
+        if self._checkpoint.query_id() != query:
+            msg = (
+                f"the Spark Connect server does not write the checkpoint {self._checkpoint.location!r} that this process sees: SRC, DST and "
+                "checkpoint must be places that both see, such as hdfs:// or a shared disk; run the ingest where the server runs"
+            )
+            raise OptionError(msg)
 
     def finish(self, query: str, driver: str) -> None:
         """Publish what the query left open, as the driver it was, and end its keeper."""
-        keeper.finish(self.sink(query), driver)
+        if owner := driver or self._owner(query):
+            keeper.finish(self.sink(query), owner)
 
     def sink(self, query: str) -> Sink:
         """Return the sink that the query writes to."""

@@ -18,7 +18,7 @@ from penstock.formats.schema import to_spark
 from penstock.ingestion.exchange import naming_columns, split_frame
 from penstock.options.formats import DEFAULT
 from penstock.session import ddl
-from penstock.session.connect import require_driver
+from penstock.session.connect import tasks_at_a_time
 from penstock.session.leaving import leaving
 from penstock.session.zone import time_zone
 from penstock.source.named import OPTIONS, NamedFiles
@@ -78,13 +78,12 @@ def read_files(  # noqa: PLR0913 - what users are promised
     if not isinstance(given, DataFrame):
         msg = f"read_files: df is a {type(df).__name__}; expected Spark's DataFrame of rows that name files"
         raise OptionError(msg)
-    require_driver(df, "read_files")
     keep = flag(keep_input, name="keep_input")
     asked = {"path": path, "start": start, "end": end, "size": size, "modified": modified, "identity": identity}
     columns = naming_columns(df, asked, "read_files")
     files = _named_files(df, columns, format, schema, options)
     place = _notes_place(df, files)
-    tasks = files.options["tasks"] or df.sparkSession.sparkContext.defaultParallelism
+    tasks = files.options["tasks"] or tasks_at_a_time(df.sparkSession)
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         settle_reader()
