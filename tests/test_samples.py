@@ -184,5 +184,5 @@ def test_days_and_who_was_told_of_them(samples: Path, time: FakeClock) -> None:
 def test_what_was_found_at_named_paths_is_read(samples: Path) -> None:
     """A note of another run counts for the batch that is replayed, whatever is there by now."""
     notes = pins((LocalStorage(), str(samples / "named")), Moment(QUERY, 7, 0, "another"))
-    now: dict[str, Any] = dict.fromkeys(SIGHTS, [1, 2, "3"])
+    now: dict[str, Any] = {path: [1, 2, "3"] for path in SIGHTS}
     assert notes.agreed(now, reasons=True) == {path: [sight] for path, sight in SIGHTS.items()}

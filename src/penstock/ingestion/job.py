@@ -534,8 +534,8 @@ class _Job:
         """Raise `OptionError` unless the checkpoint that a server elsewhere writes is the one that is seen here."""
         if self._checkpoint.query_id() != query:
             msg = (
-                f"the Spark Connect server does not write the checkpoint {self._checkpoint.location!r} that this process sees: SRC, DST and "
-                "checkpoint must be places that both see, such as hdfs:// or a shared disk; run the ingest where the server runs"
+                f"the Spark Connect server does not write the checkpoint {self._checkpoint.location!r} that this process sees: SRC, DST "
+                "and checkpoint must be places that both see, such as hdfs:// or a shared disk; run the ingest where the server runs"
             )
             raise OptionError(msg)
 
