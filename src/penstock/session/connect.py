@@ -45,7 +45,7 @@ def tasks_at_a_time(session: Any) -> int:  # noqa: ANN401 - a session of either 
     """Return in how many tasks a session works at a time; one of Connect is asked by a job, for it tells it in no other way."""
     if not is_remote(session):
         return int(session.sparkContext.defaultParallelism)
-    frame = session.range(_PROBED_ROWS).selectExpr("max(spark_partition_id())")
+    frame = session.range(_PROBED_ROWS).selectExpr("spark_partition_id() as task").selectExpr("max(task)")
     return int(frame.collect()[0][0]) + 1
 
 

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
+from penstock import failpoints
 from penstock.errors import BadFile, BadRecord, FileChanged, NotThere, OptionError
 from penstock.formats.account import Account
 from penstock.formats.aside import CHANGE, FILE, Aside, about_file, path_bytes, path_of
@@ -225,6 +226,7 @@ class _Looking:
         if replays and self._pins is None:
             _check_versions(rows, tags_tell=self._files.tags_tell)
         seen = self._seen(rows)
+        failpoints.hit("source.named")
         entries: list[str] = []
         numbers: list[int] = []
         for number, row in enumerate(rows):
