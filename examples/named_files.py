@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 # What the rows of emit=files are; a message on a topic would have the same.
-NAMES = "path string, modified timestamp, size bigint"
+NAMES = "path string, modified timestamp, size bigint, identity string"
 EVENTS = "id bigint, country string"
 
 

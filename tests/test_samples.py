@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,9 @@ from penstock import clock
 from penstock.cli import state
 from penstock.options import SOURCE, parse
 from penstock.query.checkpoint import Checkpoint
+from penstock.sink.telling import Telling
 from penstock.source.noted import SchemaNotes
+from penstock.source.pinned import Moment, pins
 from penstock.source.plan import Planner
 from penstock.storage import LocalStorage
 from penstock.testing import FakeClock
@@ -22,7 +25,7 @@ from penstock.windows import WindowStore
 from tests.support.damage import damages
 from tests.support.keys import STAGING_KEY, STAGING_VARIABLE
 from tests.support.output import QUERY, Output
-from tests.support.samples import FACT, LOG, SCHEMAS, TIMES, WINDOWS, host_fact
+from tests.support.samples import DAYS, DAYS_SCHEMA, FACT, LOG, SCHEMAS, SIGHTS, TIMES, WINDOWS, host_fact
 from tests.support.scene import EXPECTED, FORMS, Scene, rows
 
 FORMATS = Path(__file__).resolve().parent / "data/formats"
@@ -154,3 +157,32 @@ def test_noted_schemas_are_read(samples: Path) -> None:
     assert [(note.batch, note.inferred) for note in notes.all()] == [(0, True), (2, False)]
     assert notes.all()[1].changes == ("column 'naïve' (string) is new", "column 'id' was int, and is bigint now")
     assert [len(notes.bound(committed)) for committed in (-1, 0, 1, 2)] == [0, 1, 1, 2]
+
+
+def test_days_and_who_was_told_of_them(samples: Path, time: FakeClock) -> None:
+    """Buckets of time that were said to be complete, and one that was reopened; who was told goes on with what he was not told."""
+    time.seconds = 1_800_000_060
+    output = Output(samples / "days", time)
+    output.schema = DAYS_SCHEMA
+    sink = output.sink(**DAYS)
+    marks = [mark for record in range(1, 5) for mark in sink.ledger.read(record).ready.marks]
+    assert [(mark.kind, mark.bucket[-2:]) for mark in marks] == [("ready", "29"), ("ready", "30"), ("reopened", "29")]
+    assert sink.ledger.head().ready.waiting.keys() == {"dt=2026-01-29", "dt=2026-01-31"}
+    assert sorted(path.parent.name for path in output.root.rglob("_SUCCESS")) == ["dt=2026-01-30"]
+    assert verify(str(output.root)).ok
+    told: list[dict[str, Any]] = []
+    telling = Telling(sink, "catalogue:register", lambda: told.extend)
+    sink.begin("d2")
+    telling.begin("d2")
+    output.batch(sink, 3, {0: ["3|2026-02-01T02:00:00Z"]}, mark="m3", owner="d2", final=True)
+    telling.tell("d2")
+    assert [(event["event"], event["bucket"][-2:]) for event in told[:1]] == [("reopened", "29")]
+    assert {("ready", "29"), ("ready", "31")} <= {(event["event"], event["bucket"][-2:]) for event in told}
+    assert len(output.lines()) == 7
+
+
+def test_what_was_found_at_named_paths_is_read(samples: Path) -> None:
+    """A note of another run counts for the batch that is replayed, whatever is there by now."""
+    notes = pins((LocalStorage(), str(samples / "named")), Moment(QUERY, 7, 0, "another"))
+    now: dict[str, Any] = {path: [1, 2, "3"] for path in SIGHTS}
+    assert notes.agreed(now, reasons=True) == {path: [sight] for path, sight in SIGHTS.items()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from zoneinfo import ZoneInfo
@@ -13,6 +14,8 @@ from hypothesis import strategies as st
 
 from penstock import failpoints
 from penstock.errors import OptionError, TemplateError
+from penstock.query.checkpoint import Checkpoint
+from penstock.query.offset import summed
 from penstock.sink import ledger
 from penstock.sink.buckets import BucketTemplate
 from penstock.sink.events import EventLog, EventPosition
@@ -89,6 +92,81 @@ def test_a_day_whose_files_were_closed_before_is_said_complete_by_a_later_run(da
     assert not sink.ledger.head().open
     days.batch(days.sink(**READY), 1, {0: ["1|2026-01-31T09:00:00Z"]}, mark="1", owner="d2")
     assert events(sink) == ["published dt=2026-01-30", "published dt=2026-01-30", "ready dt=2026-01-30"]
+
+
+def ns(moment: str) -> int:
+    """Return a moment of 2026 in nanoseconds."""
+    return int(datetime.fromisoformat(f"2026-{moment}:00+00:00").timestamp()) * 10**9
+
+
+def by_cursor(output: Output, sink: Sink, number: int, until: str, *moments: str) -> None:
+    """Run a batch with which the source has read all files from before `until`."""
+    lines = [f"{number}|2026-01-{moment}:00Z" for moment in moments]
+    output.batch(sink, number, {0: lines}, mark=str(number), until_ns=ns(until) if until else 0)
+
+
+def test_a_day_is_complete_when_the_source_is_past_it(days: Output) -> None:
+    """With `partitionReadyBy=cursor` no row of a later day is needed, and a row of a later one ends nothing; late rows reopen it."""
+    sink = days.sink(**READY, partitionReadyBy="cursor")
+    by_cursor(days, sink, 0, "", "30T10:00", "31T23:00")
+    by_cursor(days, sink, 1, "01-31T01:00", "30T11:00")
+    assert events(sink) == [], "a file of the last moment may be unread"
+    by_cursor(days, sink, 2, "01-31T01:01")
+    assert events(sink) == ["published dt=2026-01-30", "ready dt=2026-01-30"]
+    assert marked(days) == ["dt=2026-01-30"]
+    assert len(days.lines()) == 2
+    by_cursor(days, sink, 3, "01-31T01:02", "30T12:00")
+    assert events(sink)[2:] == ["reopened dt=2026-01-30"]
+    assert marked(days) == []
+    by_cursor(days, sink, 4, "02-02T00:00")
+    assert events(sink)[3:] == ["published dt=2026-01-31", "ready dt=2026-01-31"]
+
+
+def test_a_source_without_a_cursor_is_refused(days: Output) -> None:
+    """Where a source does not say how far it is, by the cursor nothing would ever be complete: the first batch says so."""
+    sink = days.sink(**READY, partitionReadyBy="cursor")
+    with pytest.raises(OptionError, match="or partitionReadyBy=data"):
+        run(days, sink, 0, "30T10:00")
+    assert not days.visible()
+    run(days, days.sink(**READY, partitionReadyBy="data"), 0, "30T10:00")
+
+
+def test_days_without_a_zone_end_with_the_last_zone_of_the_earth(output: Output) -> None:
+    """A time of a file is a moment, a day without a zone is none: it has ended everywhere twelve hours behind its end in UTC."""
+    output.schema = pa.schema([("value", pa.string()), ("ts", pa.timestamp("us"))])
+    output.time.seconds = datetime(2030, 1, 1, tzinfo=timezone.utc).timestamp()
+    sink = output.sink(**READY, partitionReadyBy="cursor")
+    output.batch(sink, 0, {0: ["0|2026-01-30T10:00:00"]}, mark="0", until_ns=ns("01-31T12:59"))
+    assert events(sink) == []
+    output.batch(sink, 1, {}, mark="1", until_ns=ns("01-31T13:01"))
+    assert events(sink)[-1:] == ["ready dt=2026-01-30"]
+
+
+def test_how_far_the_sources_of_a_checkpoint_are(tmp_path: Path) -> None:
+    """The one that is furthest behind counts; one that has read nothing is at 0, and of another's, or a follower's, nothing is known."""
+    checkpoint = Checkpoint(str(tmp_path))
+    (tmp_path / "offsets").mkdir()
+    forms = {
+        name: json.dumps(summed({"v": 1, "cursor": cursor, "recent": [], "read": [1, 1], **more}))
+        for name, cursor, more in (
+            ("early", [5, "a"], {}),
+            ("late", [9, "a"], {"cut": ["b", 1, 2, 9, ""]}),
+            ("new", None, {}),
+            ("follows", [5, "a"], {"v": 2, "follow": {}}),
+        )
+    } | {"none": "-", "foreign": '{"topic":{"0":1}}'}
+    cases = [
+        ("early", 5),
+        ("late early", 5),
+        ("late none", 0),
+        ("new late", 0),
+        ("foreign late", None),
+        ("follows", None),
+    ]
+    for number, (names, until_ns) in enumerate(cases):
+        (tmp_path / f"offsets/{number}").write_text("\n".join(["v1", "{}", *(forms[name] for name in names.split())]))
+        assert checkpoint.batch("q", number).read_until_ns == until_ns, names
+    assert checkpoint.batch("q", 99).read_until_ns is None
 
 
 def test_late_rows_reopen_a_day(days: Output) -> None:

@@ -19,6 +19,7 @@ from penstock.formats.schema import to_spark
 from penstock.source.named import NamedFiles, NamingColumns
 from penstock.source.pinned import Moment, Pins, pins
 from penstock.storage import LocalStorage
+from tests.support.keys import READER_KEY, encrypted
 
 TEXT = pa.schema([("value", pa.string())])
 ROWS = pa.schema([("id", pa.int64()), ("name", pa.string())])
@@ -269,6 +270,14 @@ def test_partitions_below_base_path(names: Names) -> None:
     ]
     with pytest.raises(OptionError, match="needs basePath"):
         reading(schema, partitionColumns="auto")
+
+
+def test_encrypted_files_that_rows_name(names: Names, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that ends in `.age` is read with `decryptionKey`, also where a query has rows name it."""
+    monkeypatch.setenv("NAMED_KEY", READER_KEY)
+    row = {"path": names.put("a.txt.age", encrypted(b"one\ntwo\n")), "k": 0}
+    read = names.read(reading(decryptionKey="env:NAMED_KEY"), [row])
+    assert [record["value"] for record in read] == ["one", "two"]
 
 
 def version(path: str) -> dict[str, Any]:

@@ -26,8 +26,9 @@ from penstock.options import SOURCE, parse
 from penstock.source import configured
 from penstock.source.cursor import FileVersion, Split
 from penstock.source.plan import Planner
-from penstock.source.read import Reading
+from penstock.source.read import Reading, files_batch
 from penstock.storage import LocalStorage
+from penstock.testing.objects import ObjectStore
 
 TIMES: dict[str, Any] = {"listed": 0, "sure": 0, "sum": ""}  # in place of what is another in each driver
 TEXT = pa.schema([("value", pa.string())])
@@ -574,6 +575,21 @@ def test_invalid_utf8_is_named_with_its_place(source: Input) -> None:
         with pytest.raises(BadRecord, match="byte 4") as raised:
             list(read([whole(good), whole(bad)]))
         assert (raised.value.path, raised.value.offset) == (f"{source.root}/bad", 4)
+
+
+def test_files_as_rows_say_by_what_their_version_is_known(source: Input) -> None:
+    """With emit=files a row has the tag of an object; an inode, which a copy has not, is none, and stays away."""
+    source.put("a", b"x")
+    split = whole(source.put("b", b"y"))
+    assert files_batch(source.reading(), [split])["identity"].to_pylist() == [None]
+    storage = ObjectStore().storage()
+    storage.put_if_absent("/in/a", b"x")
+    info = storage.stat("/in/a")
+    version = FileVersion("a", info.size, info.modified_ns, info.identity)
+    reading = replace(source.reading(), storage=storage, root="/in")
+    (row,) = files_batch(reading, [Split(version, 0, info.size)]).to_pylist()
+    assert (row["path"], row["size"], row["identity"]) == ("/in/a", 1, info.identity)
+    assert info.identity
 
 
 def test_files_as_rows_are_whole(source: Input) -> None:

@@ -1,9 +1,11 @@
-"""Spark Connect: streams work, what needs the driver says so, and errors come out of it, too."""
+"""Spark Connect: what works with a server elsewhere, what needs the driver says so, and errors come out of it, too."""
 
 from __future__ import annotations
 
 import json
 import os
+import socket
+import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -12,18 +14,30 @@ import pytest
 import penstock
 from penstock.errors import OptionError
 from tests.support.stage import run_python
+from tests.support.wait import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from tests.support.stage import Stage
 
-REMOTE = """
+SERVER = """
+import sys
+from pyspark.sql import SparkSession
+builder = SparkSession.builder.master("local[2]").config("spark.plugins", "org.apache.spark.sql.connect.SparkConnectPlugin")
+builder = builder.config("spark.connect.grpc.binding.address", "127.0.0.1").config("spark.connect.grpc.binding.port", sys.argv[1])
+spark = builder.config("spark.ui.enabled", "false").config("spark.sql.shuffle.partitions", "2").getOrCreate()
+print("up", flush=True)
+sys.stdin.read()
+spark.stop()
+"""
+
+CLIENT = """
 import json, sys, penstock
 from penstock.errors import of
 from pyspark.sql import SparkSession
-src, dst = sys.argv[1:]
-spark = SparkSession.builder.remote("local[2]").getOrCreate()
+address, src, dst = sys.argv[1:]
+spark = SparkSession.builder.remote(address).getOrCreate()
 penstock.register(spark)
 penstock.register(spark)
 def run(**options):
@@ -44,30 +58,86 @@ def refused(call):
         call()
     except penstock.PenstockError as error:
         return str(error)
-print(json.dumps([run(rolSize="1"), run(), refused(lambda: penstock.ingest(spark, src, dst)), in_zone()]))
+def write(frame, name):
+    writer = frame.writeStream.format("penstock").trigger(availableNow=True).option("checkpointLocation", dst + name + "-ck")
+    writer.start(dst + name).awaitTermination()
+    return sorted(row.value for row in spark.read.text(dst + name).collect())
+async def twice(row):
+    return {"twice": row.value * 2}
+def read(last):
+    return [{"value": "fed"}] if last is None else None
+def upper(batch):
+    import pyarrow.compute as pc
+    return batch.set_column(0, "value", pc.utf8_upper(batch.column(0)))
+def ingested():
+    done = [penstock.ingest(spark, src, dst + "-in", transform=upper) for _ in range(2)]
+    return [done[0].rows, done[1].rows, done[1].open_rows], sorted(row.value for row in spark.read.text(dst + "-in").collect())
+lines = spark.readStream.format("penstock").load(src)
+calls = penstock.async_map(lines, twice, schema="twice string", keep_input=False)
+batch = penstock.async_map(spark.createDataFrame([("a",), ("b",)], "value string"), twice, schema="twice string", ordered=False)
+names = spark.readStream.format("penstock").option("emit", "files").load(src)
+print(json.dumps({
+    "refused": run(rolSize="1"),
+    "nothing": run(),
+    "ingest": ingested(),
+    "by name": penstock.ingest(spark, src, dst + "-named", source={"files": names}).rows,
+    "calls": write(calls, "-calls"),
+    "batch": sorted(row.twice for row in batch.collect()),
+    "files": write(penstock.read_files(names, keep_input=False), "-files"),
+    "fed": write(penstock.replayable(read, dst + "-store", schema="value string", spark=spark), "-fed"),
+    "drain": refused(lambda: penstock.async_map(lines, twice, schema="twice string", timeout=9.0, drain=1.0)),
+    "bad": refused(lambda: penstock.ingest(spark, src, dst + "-bad", source={"format": "json", "schema": "id bigint"})),
+    "seconds": in_zone(),
+}))
 spark.stop()
 """
 
 
-@pytest.mark.spark
-def test_a_stream_over_spark_connect(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With Spark Connect a stream is read and written, in the session's zone; errors of ours come out; an ingest needs the driver."""
-    pytest.importorskip("grpc", reason="Spark Connect needs grpcio, grpcio-status and googleapis-common-protos")
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Run a Spark Connect server in a process of its own; give its address."""
+    for module in ("grpc", "grpc_status"):
+        pytest.importorskip(module, reason="Spark Connect needs pyspark[connect]: grpcio and grpcio-status")
     monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
-    stage.put("a.txt", "one")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-c", SERVER, str(port)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stdout.readline() == "up\n"
+        yield f"sc://127.0.0.1:{port}"
+        process.stdin.close()
+        process.wait(PATIENCE_SECONDS)
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(600)
+def test_all_that_works_over_spark_connect(server: str, stage: Stage) -> None:
+    """With a server elsewhere streams, ingests, calls, named files and feeds work, in the session's zone; errors of ours come out."""
+    stage.put("a.txt", "one", "two")
     times = stage.dst.with_name(f"{stage.dst.name}-times")
     times.mkdir()
     (times / "a.json").write_text('{"t": "2026-07-01T12:00:00"}\n')
     os.utime(times / "a.json", (1, 1))
-    done = run_python(REMOTE, str(stage.src), str(stage.dst))
+    done = run_python(CLIENT, server, str(stage.src), str(stage.dst))
     assert done.stdout, done.stderr[-3000:]
-    refused, nothing, ingest, seconds = json.loads(done.stdout.splitlines()[-1])
-    assert "did you mean 'rollSize'" in refused
-    assert nothing is None
-    assert ingest.startswith("[PST-101] ingest needs a session with its driver")
-    assert stage.lines() == {"one": 1}
-    assert seconds == ["1782887400"], "12:00 in Kolkata: a registered session's zone is known over Connect, too"
+    told = json.loads(done.stdout.splitlines()[-1])
+    assert "did you mean 'rollSize'" in told["refused"]
+    assert told["nothing"] is None
+    assert stage.lines() == {"one": 1, "two": 1}
+    assert told["ingest"] == [[2, 2, 0], ["ONE", "TWO"]]
+    assert told["by name"] == 2
+    assert told["calls"] == ["oneone", "twotwo"]
+    assert told["batch"] == ["aa", "bb"]
+    assert told["files"] == ["one", "two"]
+    assert told["fed"] == ["fed"]
+    assert told["drain"].startswith("[PST-101] async_map with drain needs a session with its driver")
+    assert "a.txt" in told["bad"]
+    assert told["bad"].startswith("[PST-2")
+    assert told["seconds"] == ["1782887400"], "12:00 in Kolkata: a registered session's zone is known over Connect, too"
     assert "Exception ignored" not in done.stderr
 
 
@@ -77,13 +147,15 @@ def remote() -> Any:
 
 
 CALLS: dict[str, Callable[[], object]] = {
-    "ingest": lambda: penstock.ingest(remote(), "/in", "/out"),
+    "serve_metrics": lambda: penstock.serve_metrics(remote()),
     "call_counts": lambda: penstock.call_counts(remote()),
 }
 
 
 @pytest.mark.parametrize("what", CALLS)
 def test_what_needs_the_driver_says_so(what: str) -> None:
-    """A call that needs the driver here says so of a session of Spark Connect, and what does work with it."""
-    with pytest.raises(OptionError, match=rf"^\[PST-101\] {what} needs a session with its driver .* do work"):
+    """A call that needs the driver here says so of a session of Spark Connect, and what to do instead."""
+    with pytest.raises(
+        OptionError, match=rf"^\[PST-101\] {what} needs a session with its driver .*; (serve|the counts)"
+    ):
         CALLS[what]()

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 
 from penstock.query.checkpoint import Checkpoint
+from penstock.session.task import task_batch
 from penstock.sink.existing import noted
 from penstock.sink.sink import Sink
-from penstock.spark.task import task_batch
 from penstock.storage import LocalStorage
 
 pytest.importorskip("pyspark")

@@ -45,9 +45,10 @@ class Output:
         query: str = QUERY,
         final: bool = False,
         mark: str = "",
+        until_ns: int | None = None,
     ) -> Committed:
         """Run one batch to its end."""
-        batch = Batch(query, number, mark, final)
+        batch = Batch(query, number, mark, final, until_ns)
         begun = sink.begin(owner, batch)
         return sink.commit(batch, self.write(sink, begun, number, rows, query=query))
 

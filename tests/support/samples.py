@@ -17,13 +17,17 @@ import socket
 import sys
 from itertools import count
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from penstock import clock, unique
 from penstock.options import SOURCE, parse
+from penstock.sink.telling import Telling
 from penstock.source import sides
 from penstock.source.noted import SchemaNotes
+from penstock.source.pinned import Moment, pins
 from penstock.source.plan import Planner
 from penstock.storage import HostFact, LocalStorage
 from penstock.testing import FakeClock
@@ -42,6 +46,21 @@ SCHEMAS = [
         '{"name":"naïve","type":"string","nullable":true,"metadata":{}}]}'
     ),
 ]
+DAYS_SCHEMA = pa.schema([("value", pa.string()), ("ts", pa.timestamp("us", tz="UTC"))])
+DAYS = {
+    "path": "/data/out",
+    "format": "json",
+    "bucketBy": "dt={ts:%Y-%m-%d}",
+    "partitionReady": "success-file,event",
+    "partitionReadyDelay": "1h",
+    "rollInactivity": "30d",
+    "rollInterval": "30d",
+    "onPublish": "catalogue:register",
+}
+SIGHTS: dict[str, list[Any] | str] = {
+    "/data/in/a ü.json": [114, 1_767_225_601_000_000_000, "13221893"],
+    "/data/in/b.json": "'/data/in/b.json' does not exist: expected a file to read; have it come before its name",
+}
 FACT = {"busy": False, "sink": "s", "owner": "worker-1:4242:1:q1", "jvm": [4242, 1.5], "keeper": 4243}
 
 
@@ -60,6 +79,8 @@ def make(root: Path) -> None:
         make_schemas(root / "schemas")
         make_log(root / "log")
         make_windows(root / "windows")
+        make_days(Output(root / "days", time))
+        make_named(root / "named")
         with host_fact(root).locked() as state:
             state.update(FACT)
 
@@ -97,6 +118,28 @@ def make_windows(directory: Path) -> None:
         for (window, owner), artifact in WINDOWS.items():
             store.save(window, artifact, owner)
             store.committed(window // 2 + 1)
+
+
+def make_days(output: Output) -> None:
+    """Make an output by days, of which one is complete, one was and has late rows, and one waits; a function was told of some of it."""
+    output.schema = DAYS_SCHEMA
+    output.time.seconds = 1_800_000_000
+    sink = output.sink(**DAYS)
+    told: list[dict[str, Any]] = []
+    telling = Telling(sink, "catalogue:register", lambda: told.extend)
+    sink.begin("d1")
+    telling.begin("d1")
+    for number, moments in enumerate((["29T10", "30T10", "30T11"], ["31T02"], ["29T11", "31T03"])):
+        output.batch(sink, number, {0: [f"{number}|2026-01-{moment}:00:00Z" for moment in moments]}, mark=f"m{number}")
+        if number == 1:
+            telling.tell("d1")
+    assert [event["event"] for event in told] == ["published", "ready", "published", "ready"]
+
+
+def make_named(directory: Path) -> None:
+    """Make the note of what a batch first found at the paths that its rows named."""
+    notes = pins((LocalStorage(), str(directory)), Moment(QUERY, 7, 0, "run"))
+    assert notes.agreed(SIGHTS, reasons=True) == {path: [sight] for path, sight in SIGHTS.items()}
 
 
 def make_checkpoint(checkpoint: Path, source: Path, time: FakeClock) -> None:

@@ -241,15 +241,9 @@ def same_format(source: dict[str, str], *, flag: str) -> str:
 
 
 def _show(facts: dict[str, Any], out: Console) -> None:
-    new, seconds = facts["new"], facts["seconds"]
+    new = facts["new"]
     if new["input_files"] or new["input_bytes"] or new["rows"]:
-        out.print(f"read     {counted(new['input_files'], 'file')}, {format_size(new['input_bytes'])}")
-        size = format_size(new["output_bytes"])
-        out.print(f"wrote    {counted(new['rows'], 'row')}; finished {counted(new['output_files'], 'file')}, {size}")
-        rate = format_size(facts["bytes_per_second"])
-        out.print(
-            f"took     {format_duration(seconds)}, {format_duration(facts['start_seconds'])} of it Spark's start; {rate} a second"
-        )
+        _show_new(facts, out)
     else:
         out.print("nothing new to read")
     if aside := beside({name: facts[f"aside_{name}"] for name in ("records", "files", "changed")}):
@@ -263,3 +257,15 @@ def _show(facts: dict[str, Any], out: Console) -> None:
     if facts["interrupted"]:
         left = f"; {counted(facts['left_files'], 'file')} left" if facts["left_files"] else ""
         out.print(f"stopped{left}; what was committed is published, and the same command goes on from there")
+
+
+def _show_new(facts: dict[str, Any], out: Console) -> None:
+    """Print what this run has read and written, and how long it took; what rows have named is not counted as read."""
+    new, counts = facts["new"], facts["new"]["input_files"] or facts["new"]["input_bytes"]
+    if counts:
+        out.print(f"read     {counted(new['input_files'], 'file')}, {format_size(new['input_bytes'])}")
+
+    finished = f"{counted(new['output_files'], 'file')}, {format_size(new['output_bytes'])}"
+    out.print(f"wrote    {counted(new['rows'], 'row')}; finished {finished}")
+    took = f"{format_duration(facts['seconds'])}, {format_duration(facts['start_seconds'])} of it Spark's start"
+    out.print(f"took     {took}" + (f"; {format_size(facts['bytes_per_second'])} a second" if counts else ""))

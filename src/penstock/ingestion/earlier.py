@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from penstock.errors import CheckpointMismatch, DamagedState, NotThere, StorageError
+from penstock.ingestion.names import ROWS
 from penstock.options import SOURCE, parse
 from penstock.query.checkpoint import Checkpoint
 from penstock.sink.existing import sink_ids
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 _SELECTING = (
     "path",
     "paths",
+    "files",
     "basePath",
     "pathGlobFilter",
     "pattern",
@@ -101,6 +103,8 @@ class Earlier:
         options = parse(SOURCE, self.source, what="source")
         if options["startingFrom"] == "latest":
             return False
+        if options["files"] is not None:
+            return bool(options["files"] != ROWS)  # whether a DataFrame is the one of before, nobody can tell
         root = where(options).root
         if not options["strictMode"] and entry_at(self.input, root) is None:
             return False  # it is waited for

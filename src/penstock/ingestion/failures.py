@@ -8,6 +8,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from penstock import errors
+from penstock.session.connect import is_remote
 from penstock.session.local import has_ended
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ def meaning(error: Exception, checkpoint: str, spark: SparkSession) -> errors.Pe
     known = _of_checkpoint(text, checkpoint) or _of_workers(text)
     if known is not None:
         return known
-    return errors.PenstockError(_JVM_ENDED if has_ended(spark) else str(error))
+    return errors.PenstockError(_JVM_ENDED if not is_remote(spark) and has_ended(spark) else str(error))
 
 
 def _of_checkpoint(text: str, checkpoint: str) -> errors.PenstockError | None:

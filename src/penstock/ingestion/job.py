@@ -38,6 +38,7 @@ from penstock.ingestion.dry import Preview
 from penstock.ingestion.earlier import Earlier
 from penstock.ingestion.failures import meaning
 from penstock.ingestion.late import counts
+from penstock.ingestion.names import names_taken
 from penstock.ingestion.places import check_apart, check_archive, check_checkpoint, check_quarantine, check_reached
 from penstock.ingestion.replan import in_flight
 from penstock.ingestion.schema import ReadSchema, is_known
@@ -48,7 +49,7 @@ from penstock.options.parsers import path_list
 from penstock.processes import process
 from penstock.query import driver as drivers
 from penstock.query.checkpoint import Checkpoint
-from penstock.session.connect import require_driver, require_session
+from penstock.session.connect import is_remote, require_session, tasks_at_a_time
 from penstock.session.local import require_pyspark
 from penstock.session.zone import time_zone
 from penstock.sink import keeper, quarantine
@@ -64,7 +65,7 @@ from penstock.units import parse_duration
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
     from penstock.ingestion.dry import DryRun
@@ -150,7 +151,8 @@ def ingest(
     """Take every record below `src` into finished files below `dst`, exactly once, and return what was done.
 
     `src` may be a glob, or a list of paths and globs.
-    `source` and `sink` are options of the two tables (`schema`, DDL or StructType, is one of the source's here).
+    `source` and `sink` are options of the two tables (`schema`, DDL or StructType, is one of the source's here). With its option `files`
+    rows name the files below `src` that are read: a streaming DataFrame with a column `path`, "published", or the path of lists.
     `transform` takes and returns a `pyarrow.RecordBatch`, or a polars DataFrame by its annotation; it may be a function or
     "module:function", or an `AsyncMap`, given itself. The checkpoint defaults to `DST/_penstock/checkpoint`; the same call
     again takes only what is new.
@@ -163,7 +165,6 @@ def ingest(
     """
     require_pyspark()
     require_session(spark, "ingest")
-    require_driver(spark, "ingest")
     where = None if checkpoint is None else os.fspath(checkpoint)
     first, more = _sources(src)
     if more and "paths" in map(str.lower, source or {}):
@@ -175,7 +176,7 @@ def ingest(
     def described() -> _Job:
         zone = {"sessionTimeZone": time_zone(spark)}
         job = _Job(*paths, zone | more | dict(source or {}), dict(sink or {}), where)
-        job.describe(transform, spark.sparkContext.defaultParallelism)
+        job.describe(transform, tasks_at_a_time(spark))
         return job
 
     run = _Run(described, every=every)
@@ -312,7 +313,7 @@ def idle(
     Most of the runs of a schedule are of this kind, and the start of Spark is nearly all that they cost. For a first run
     nothing is looked at: it has something to do.
     """
-    if not is_known(source.get("schema")):
+    if not is_known(source.get("schema")) or any(name.lower() == "files" for name in source):
         return None
     job = _Job(src, dst, dict(source), dict(sink), checkpoint)
     try:
@@ -362,10 +363,13 @@ class _Job:
         checkpoint: str | None,
     ) -> None:
         _, src_path = locate(src, name="SRC")
+        self._names = names_taken(source)
         self._output, self._dst = locate(dst, name="DST")
         place = where_of((src_path, *_absolute(source)), source.get("basePath"))
         self._input, self._root = place.storage, place.root
-        check_apart(place, dst, checkpoint, strict=_is_strict(source))
+        check_apart(
+            place, dst, checkpoint, strict=_is_strict(source), lists=self._names is None or self._names.is_published
+        )
         check_checkpoint(self._output if checkpoint is None else locate(checkpoint, name="checkpoint")[0], checkpoint)
         state, where = locate(
             f"{self._dst}/{STATE_DIRECTORY}/checkpoint" if checkpoint is None else checkpoint, name="checkpoint"
@@ -375,6 +379,8 @@ class _Job:
         self._checkpoint = Checkpoint(where if state.has_directories or checkpoint is None else checkpoint)
         self._given_schema = next((source.pop(name) for name in list(source) if name.lower() == "schema"), None)
         self._source = {"maxFilesPerTrigger": _FILES_A_BATCH} | _given(SOURCE, source, src_path, "source")
+        if self._names is not None:
+            self._names.check(self._source)
         check_archive(self._source.get("sourceArchiveDir"), dst)
         self._sink = {"mergeBelow": _MERGE_BELOW} | _given(SINK, sink, self._dst, "sink")
         self._sink |= _aside_of(
@@ -386,7 +392,8 @@ class _Job:
         """Say what happens between source and sink, in `tasks` tasks; `OptionError` if that cannot be written."""
         self._schema = ReadSchema.of(self._given_schema, self._source, self._notes(), self._committed())
         self._described = transform, tasks
-        self._stage = Stage.describe(self._source, self._schema.json, transform, tasks)
+        columns = None if self._names is None else self._names.columns
+        self._stage = Stage.describe(self._source, self._schema.json, transform, tasks, columns)
         self._tasks = tasks
         stage = Stage.of(self._stage)
         sink = self.sink("check")
@@ -430,6 +437,9 @@ class _Job:
 
     def preview(self) -> Preview:
         """Return what looks at what this would do."""
+        if self._names is not None:
+            msg = "what rows name is not known before they are read: a dry run, and `penstock check`, look at no files; leave files out"
+            raise OptionError(msg)
         stage, sink = Stage.of(self._stage), self.sink("preview")
         notes = list(self._schema.told)
         return Preview(self._input, self._source, stage, sink, self._checkpoint, self._carried(), notes=notes)
@@ -440,20 +450,29 @@ class _Job:
         Whatever the thread, its session is the job's: Spark finds formats by the active one.
         """
         self._spark = spark
-        if (jvm := spark.sparkContext._jvm) is not None:  # noqa: SLF001 - the only way to make a session the active one
+        if not is_remote(spark) and (jvm := spark.sparkContext._jvm) is not None:  # noqa: SLF001 - the only way to make it the active one
             jvm.SparkSession.setActiveSession(spark._jsparkSession)  # noqa: SLF001 - what Spark's JVM knows it by
         self.prepare()
         self._note_schema()
-        carried = self._source | self._carried() | {"tasks": str(self._tasks)}
         self._abandon_changed_plan()
         self._checkpoint.forget_unfinished()
         keeper.sweep()
-        frame = spark.readStream.format("penstock").options(**carried).load()
-        writer = frame.writeStream.format("penstock").options(**self._sink, **{STAGE: self._stage.text})
+        writer = (
+            self._splits_of(spark).writeStream.format("penstock").options(**self._sink, **{STAGE: self._stage.text})
+        )
         writer = writer.option("checkpointLocation", self._checkpoint.location)
         watched = None if every is None else f"{round(every * 1000)} milliseconds"
         writer = writer.trigger(processingTime=watched) if watched else writer.trigger(availableNow=True)
         return writer.start()
+
+    def _splits_of(self, spark: SparkSession) -> DataFrame:
+        """Return the splits that the query reads: of the source's plans, or of what rows name."""
+        if self._names is not None:
+            files, notes = Stage.of(self._stage).named, f"{self._checkpoint.location}/penstock/named"
+            assert files is not None  # noqa: S101 - `describe` has told the stage of the names
+            return self._names.splits(spark, self._source, files, notes, self._tasks)
+        carried = self._source | self._carried() | {"tasks": str(self._tasks)}
+        return spark.readStream.format("penstock").options(**carried).load()
 
     def _abandon_changed_plan(self) -> None:
         """Have a batch planned anew that was planned but never decided, if files of its plan have changed since.
@@ -463,7 +482,7 @@ class _Job:
         and so is one whose driver still lives.
         """
         number, query = in_flight(self._checkpoint), self._checkpoint.query_id()
-        if number is None or query is None:
+        if number is None or query is None or self._names is not None:
             return
         head = self.sink(query).ledger.head()
         if head.last_batch(query) >= number or self._runs(query, head.owner):
@@ -483,6 +502,9 @@ class _Job:
         return drivers.lives(driver)
 
     def _owner(self, query: str) -> str:
+        if is_remote(self._spark):  # whose driver is not here, and has noted itself
+            owner = self.sink(query).ledger.head().owner
+            return owner if owner and drivers.query_of(owner) == query else ""
         jvm = self._spark.sparkContext._jvm  # noqa: SLF001 - the only way to its process id
         pid = int(jvm.java.lang.ProcessHandle.current().pid()) if jvm else 0
         return drivers.owner(query, process(pid))
@@ -503,11 +525,24 @@ class _Job:
     def named(self, query: StreamingQuery) -> tuple[str, str]:
         """Return the id of the query, and what names it with its driver in the ledger."""
         number = str(query.id)
+        if is_remote(self._spark):
+            self._check_seen_alike(number)
+            return number, ""
         return number, self._owner(number)
+
+    def _check_seen_alike(self, query: str) -> None:
+        """Raise `OptionError` unless the checkpoint that a server elsewhere writes is the one that is seen here."""
+        if self._checkpoint.query_id() != query:
+            msg = (
+                f"the Spark Connect server does not write the checkpoint {self._checkpoint.location!r} that this process sees: SRC, DST "
+                "and checkpoint must be places that both see, such as hdfs:// or a shared disk; run the ingest where the server runs"
+            )
+            raise OptionError(msg)
 
     def finish(self, query: str, driver: str) -> None:
         """Publish what the query left open, as the driver it was, and end its keeper."""
-        keeper.finish(self.sink(query), driver)
+        if owner := driver or self._owner(query):
+            keeper.finish(self.sink(query), owner)
 
     def sink(self, query: str) -> Sink:
         """Return the sink that the query writes to."""
@@ -517,7 +552,7 @@ class _Job:
     def state(self, *, waiting: bool = False) -> Ingested:
         """Return how far it is, from the checkpoint and the ledger."""
         batch = max(self._checkpoint.numbers("commits"), default=-1)
-        offset = _offset(self._checkpoint, batch) if batch >= 0 else {}
+        offset = _offset(self._checkpoint, batch) if batch >= 0 and self._names is None else {}
         files, size = offset.get("read", (0, 0))
         left_files, left_size = offset.get("left", (0, 0))
         name = self._checkpoint.query_id()

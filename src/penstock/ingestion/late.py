@@ -297,6 +297,9 @@ def _is_of(checkpoint: Checkpoint, options: Options) -> bool:
 def _options(root: str, sinks: list[Sink], source: Mapping[str, Any] | None) -> Options:
     """Return the options of the source: those that an ingest noted, under those that are given."""
     noted = next((sink.stage.source for sink in sinks if sink.stage is not None), {})
+    if "files" in noted:
+        msg = f"rows name the files that are read below {root!r}: none of them is late or held back, and their stream is not set back here"
+        raise OptionError(msg)
     given = {name: str(value) for name, value in (source or {}).items()}
     # What was given is told by its name in any case; what was noted is one of the table's.
     fixed = {name.lower() for name in given} | {"path", "toolate", "schema"}

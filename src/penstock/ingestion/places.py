@@ -15,11 +15,13 @@ if TYPE_CHECKING:
     from penstock.storage import Storage
 
 
-def check_apart(src: str | Where, dst: str, checkpoint: str | None = None, *, strict: bool = True) -> None:
+def check_apart(
+    src: str | Where, dst: str, checkpoint: str | None = None, *, strict: bool = True, lists: bool = True
+) -> None:
     """Raise `OptionError` unless SRC is there (if `strict`), DST is no file, and neither they nor the checkpoint lie in one another.
 
     Where they really lie counts, whatever links lead there; what is in DST below its state is no input. Of a SRC that is several
-    paths only what these may lead to is input.
+    paths only what these may lead to is input; of one that is not listed (`lists`), whose files rows name, nothing is by itself.
     """
     place = where_of((src,)) if isinstance(src, str) else src
     storage, source = place.storage, place.root
@@ -33,10 +35,11 @@ def check_apart(src: str | Where, dst: str, checkpoint: str | None = None, *, st
             continue
         own, path = locate(address, name=name)
         target = own.addressed_as(storage, own.resolve(path))
-        if _lies_in(target, real_source) and read.below(target[len(real_source) :].strip("/")) is not None:
+        inside = lists and _lies_in(target, real_source)
+        if inside and read.below(target[len(real_source) :].strip("/")) is not None:
             msg = f"{name}={path!r} lies in SRC={source!r}: it would be read as input; choose a directory outside of it"
             raise OptionError(msg)
-        if _lies_in(real_source, target):
+        if _lies_in(real_source, target) and (lists or real_source == target):
             msg = f"SRC={source!r} lies in {name}={path!r}: they would be one directory; choose another {name}"
             raise OptionError(msg)
         if _is_file(own, path):

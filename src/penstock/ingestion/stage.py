@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from penstock.errors import OptionError, PenstockError
 from penstock.formats import decoder, format_named
-from penstock.formats.account import Watch
+from penstock.formats.account import Account, Watch
 from penstock.formats.families import RecordFormat
 from penstock.formats.schema import conform, to_arrow, to_spark
 from penstock.formats.strings import checked
@@ -33,6 +33,7 @@ from penstock.sink.existing import STAGE
 from penstock.sink.names import has_columns
 from penstock.source import configured
 from penstock.source.cursor import Split
+from penstock.source.named import NameColumns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -40,9 +41,9 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from penstock.formats.account import Account
     from penstock.formats.aside import Aside
     from penstock.sink.existing import NotedStage
+    from penstock.source.named import NamedFiles
     from penstock.source.read import Reading
 
     class Calls(Protocol):
@@ -66,6 +67,7 @@ if TYPE_CHECKING:
 
     Transform: TypeAlias = Callable[[Any], Any] | Calls
     Applied: TypeAlias = Callable[[pa.RecordBatch], pa.RecordBatch] | Calls
+    Carried: TypeAlias = list[Split] | list[pa.RecordBatch]  # splits of a plan, or of what rows name
 
 _PICKLED = "pickle:"
 
@@ -94,7 +96,7 @@ LIVE_SINK = (*SINK, Option(STAGE, None, LiveStage.option, "the stage of an inges
 class Stage:
     """How the splits of an ingest become the rows of its sink.
 
-    `columns` are those that rows are given where they are read by an earlier schema.
+    `columns` are those that rows are given where they are read by an earlier schema, `named` is for files that rows name.
     """
 
     options: Options
@@ -102,12 +104,20 @@ class Stage:
     transform: Applied | None
     schema: pa.Schema
     columns: pa.Schema | None = None
+    named: NamedFiles | None = None
 
     @staticmethod
-    def describe(source: dict[str, str], schema: str, transform: Transform | str | None, tasks: int = 1) -> LiveStage:
+    def describe(
+        source: dict[str, str],
+        schema: str,
+        transform: Transform | str | None,
+        tasks: int = 1,
+        names: NameColumns | None = None,
+    ) -> LiveStage:
         """Return the stage as the text that travels in the sink's options.
 
-        `schema` is Spark's JSON of what the source reads, `tasks` how many share a rate.
+        `schema` is Spark's JSON of what the source reads, `tasks` how many share a rate. `names` are the columns of the rows that name
+        files, where they do.
         The transform is tried on an empty batch, here, to learn its
         schema: `OptionError` if that fails.
         """
@@ -130,7 +140,9 @@ class Stage:
         except Exception as error:  # a user's function may raise anything
             msg = f"transform {transform!r} fails on an empty batch, which tells its columns: {_told(error)}; let it take one"
             raise OptionError(msg) from error
-        form = {"source": source, "schema": schema, "transform": packed, "tasks": tasks, "out": out}
+        form: dict[str, Any] = {"source": source, "schema": schema, "transform": packed, "tasks": tasks, "out": out}
+        if names is not None:
+            form["names"] = names.to_json()
         return LiveStage(json.dumps(form))
 
     @staticmethod
@@ -142,7 +154,8 @@ class Stage:
         function = _function(form["transform"])
         if function is not None and not callable(function):
             function = function.shared_by(form.get("tasks", 1))
-        return Stage(options, reading, function, to_arrow(form["out"]))
+        named = NameColumns.from_json(form["names"]).files(options, reading) if "names" in form else None
+        return Stage(options, reading, function, to_arrow(form["out"]), named=named)
 
     @staticmethod
     def repeated(noted: NotedStage, source: str, transform: Applied | None) -> Stage:
@@ -158,9 +171,11 @@ class Stage:
         passes = self.reading.form.as_lines and self.transform is None and self.reading.metadata is None and one_column
         return passes and self.reading.gives_utf8
 
-    def carried(self, rows: Iterator[pa.RecordBatch]) -> tuple[Stage, list[Split]]:
+    def carried(self, rows: Iterator[pa.RecordBatch]) -> tuple[Stage, Carried]:
         """Return the splits that Spark carried here, and this stage as the plan that they are of has it read them."""
         self._load_libraries()
+        if self.named is not None:
+            return self, list(rows)
         plan = [json.loads(entry) for batch in rows for entry in batch.column("splits").to_pylist()]
         splits = [Split.from_json(split) for entry in plan for split in entry["splits"]]
         reading = self.reading.in_zone(plan[0]["zone"]) if plan else self.reading
@@ -186,16 +201,16 @@ class Stage:
                 decoder(self.reading.format)
 
     def read(
-        self, splits: list[Split], account: Account | None = None, *, text: bool, errors: str
+        self, splits: Carried, account: Account | None = None, *, text: bool, errors: str
     ) -> Iterator[pa.RecordBatch | bytes]:
         """Yield the rows of splits; lines as bytes if `text`.
 
         What a transform returns is what its author says; `errors` is what becomes of strings in it that are not UTF-8.
         """
         if text:
-            yield from self.reading.text(splits)
+            yield from self._text(splits)
             return
-        plain = configured.rows(self.options, self.reading, tuple(splits), account)
+        plain = self._plain(splits, Account() if account is None else account)
         if self.columns is not None:
             plain = (_with_columns(batch, self.columns) for batch in plain)
         if account is not None:
@@ -210,6 +225,18 @@ class Stage:
             operator = self.transform.operator_id(configured.expected_schema(self.options, self.reading))
             answers = self.transform.stream(plain, operator=operator)
             yield from (checked(conform(batch, self.schema), errors) for batch in answers)
+
+    def _text(self, carried: Carried) -> Iterator[bytes]:
+        """Yield lines as bytes."""
+        if self.named is None:
+            return self.reading.text(cast("list[Split]", carried))
+        return self.named.text(cast("list[pa.RecordBatch]", carried), self.reading.aside)
+
+    def _plain(self, carried: Carried, account: Account) -> Iterator[pa.RecordBatch]:
+        """Yield the rows that are read, as they are read."""
+        if self.named is None:
+            return configured.rows(self.options, self.reading, tuple(cast("list[Split]", carried)), account)
+        return self.named.rows(cast("list[pa.RecordBatch]", carried), account, self.reading.aside)
 
 
 class CarriedRows:
@@ -237,7 +264,7 @@ class CarriedRows:
         self._errors = errors
 
     @cached_property
-    def _splits(self) -> tuple[Stage, list[Split]]:
+    def _splits(self) -> tuple[Stage, Carried]:
         return self._stage.carried(self._carried)
 
     def __iter__(self) -> Iterator[pa.RecordBatch | bytes]:

@@ -53,7 +53,10 @@ SINK = (
     Option("rollBatches", None, count, "close a part after that many batches; 1: every batch"),
     Option("timeZone", "UTC", zone, "zone of the times in bucketBy and fileName"),
     Option("partitionReady", None, announcements, "success-file, event: how a bucket of time that is complete is told"),
-    Option("partitionReadyDelay", "10m", duration_ns, "how far behind its end the times of rows are then"),
+    Option(
+        "partitionReadyBy", "data", choice("data", "cursor"), "what is past its end then: times of rows, or the source"
+    ),
+    Option("partitionReadyDelay", "10m", duration_ns, "how far behind its end that is"),
     Option("sinkId", None, identifier, "names the sink's own state; unset: the query id"),
     Option("growing", "false", flag, "one file, one a bucket or one a name, that grows under its readers"),
     Option("onPublish", None, function_name, "module:function that is told what was published, at least once"),

@@ -10,13 +10,15 @@ from typing import NamedTuple
 class Batch:
     """Which batch is being written: Spark's numbers, and a fingerprint of the offsets that define it (`""`: unknown).
 
-    `final`: no batch follows, the query ends with this one.
+    `final`: no batch follows, the query ends with this one. `read_until_ns`: with it all files are read that were modified before that,
+    0 where nothing was read; `None` if that is not known of all sources.
     """
 
     query: str
     number: int
     fingerprint: str = ""
     final: bool = False
+    read_until_ns: int | None = None
 
 
 class Task(NamedTuple):

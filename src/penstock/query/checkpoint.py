@@ -78,11 +78,22 @@ class Checkpoint:
         return self.snapshot().batch
 
     def batch(self, query: str, number: int) -> Batch:
-        """Return batch `number` with its fingerprint, and whether its sources say that it is the last of the run."""
+        """Return batch `number` with its fingerprint, and what its sources say: whether it is the last of the run, and how far they are."""
         text = self._read(f"offsets/{number}")
         if text is None:
             return Batch(query, number)
-        return Batch(query, number, xxhash.xxh3_64_hexdigest(text), self._is_last(number, _lines(text)))
+        lines = _lines(text)
+        until = self._read_until(lines, number)
+        return Batch(query, number, xxhash.xxh3_64_hexdigest(text), self._is_last(number, lines), until)
+
+    def _read_until(self, lines: list[bytes], number: int) -> int | None:
+        """Return the time before which all files are read; 0 for none, `None` where a source is not ours, or follows files that grow."""
+        if not lines:
+            return None
+        offsets = [{"cursor": None} if line == b"-" else self._ours(line, number) for line in lines]
+        if any(offset is None or "follow" in offset for offset in offsets):
+            return None
+        return min(offset["cursor"][0] if offset and offset["cursor"] else 0 for offset in offsets)
 
     def offsets(self, number: int) -> list[dict[str, Any] | None]:
         """Return the end offset of each source of batch `number`, `None` in place of one that is not ours.

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from penstock.errors import OptionError
+
+_PROBED_ROWS = 1 << 16  # more than there are tasks
 
 
 def is_remote(session: object) -> bool:
     """Tell whether a session, or a DataFrame, is one of Spark Connect."""
     return type(session).__module__.startswith("pyspark.sql.connect.")
+
+
+def is_dataframe(value: object) -> bool:
+    """Tell whether a value is a DataFrame of Spark, without importing what would make one."""
+    kinds = {f"{kind.__module__}.{kind.__qualname__}" for kind in type(value).__mro__}
+    return "pyspark.sql.dataframe.DataFrame" in kinds
 
 
 def require_session(session: object, caller: str) -> None:
@@ -24,11 +34,21 @@ def require_session(session: object, caller: str) -> None:
         raise OptionError(msg)
 
 
-def require_driver(session: object, caller: str) -> None:
-    """Raise `OptionError` where the function `caller` would have to run in the driver, and that is not here."""
+def require_driver(session: object, caller: str, instead: str) -> None:
+    """Raise `OptionError` where what `caller` names would have to be in the driver, and that is not here; `instead` says what to do."""
     if is_remote(session):
-        msg = (
-            f"{caller} needs a session with its driver in this process, and this one is of Spark Connect; expected one of its own "
-            '(local, YARN, Kubernetes); readStream and writeStream of format("penstock") do work with Spark Connect'
-        )
+        msg = f"{caller} needs a session with its driver in this process, and this one is of Spark Connect; {instead}"
         raise OptionError(msg)
+
+
+def tasks_at_a_time(session: Any) -> int:  # noqa: ANN401 - a session of either kind
+    """Return in how many tasks a session works at a time; one of Connect is asked by a job, for it tells it in no other way."""
+    if not is_remote(session):
+        return int(session.sparkContext.defaultParallelism)
+    frame = session.range(_PROBED_ROWS).selectExpr("spark_partition_id() as task").selectExpr("max(task)")
+    return int(frame.collect()[0][0]) + 1
+
+
+def application(session: Any) -> str:  # noqa: ANN401 - a session of either kind
+    """Return what no other application, or session of Connect, is called."""
+    return str(session.session_id if is_remote(session) else session.sparkContext.applicationId)

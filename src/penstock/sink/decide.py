@@ -95,7 +95,7 @@ def decide(
     common = _summed(head, batch, results) | {"owner": head.owner if owner is None else owner}
     growths, lengths = _growths(head, results, rules, lengths) if _grows(batch, rules) else ((), head.lengths)
     left = _parted(head, batch, results, rules).left
-    common["ready"] = _settled(head, results, left, rules)
+    common["ready"] = _settled(head, batch, results, left, rules)
     closed = [part for result in results for part in result.closed]
     _check_rows(head, results, sum(growth.rows for growth in growths) + _rows(left) + _rows(closed))
     files, floor, sequences = _named(head, closed, left, rules, taken)
@@ -202,7 +202,7 @@ def _parted(head: State, batch: Batch | None, results: Sequence[TaskResult], rul
     consumed = {(*place, result.writer) for result in results for place in result.consumed}
     reported = _reported(results, grows=_grows(batch, rules))
     continued = {part.key for part in reported}  # one of the record beside them is of another kind, or its time is up
-    seen, parted = _seen(head, results, rules), _Parted([], [])
+    seen, parted = _seen(head, batch, results, rules), _Parted([], [])
     for part in head.open:
         if part.key not in consumed:
             ends = part.key in continued or rules.limits.expired(part, first.time_ns)
@@ -217,14 +217,20 @@ def _reported(results: Sequence[TaskResult], *, grows: bool) -> list[OpenPart]:
     return [part for result in results for part in result.open if part.is_aside or not grows]
 
 
-def _settled(head: State, results: Sequence[TaskResult], left: Iterable[OpenPart], rules: Rules) -> Ready:
+def _settled(
+    head: State, batch: Batch | None, results: Sequence[TaskResult], left: Iterable[OpenPart], rules: Rules
+) -> Ready:
     """Return what is to be said of buckets of time where these parts stay open."""
-    return _seen(head, results, rules).settled((part.bucket for part in left), rules.announced)
+    return _seen(head, batch, results, rules).settled((part.bucket for part in left), rules.announced)
 
 
-def _seen(head: State, results: Sequence[TaskResult], rules: Rules) -> Ready:
+def _seen(head: State, batch: Batch | None, results: Sequence[TaskResult], rules: Rules) -> Ready:
     """Return what is known of buckets of time when the tasks have reported."""
-    return head.ready.seeing((result.progress for result in results), rules.announced)
+    until_ns = batch.read_until_ns if batch else None
+    cursor_us = (
+        min(until_ns, results[0].time_ns) // 1000 - 1 if until_ns else None
+    )  # what was modified right then may be unread
+    return head.ready.seeing((result.progress for result in results), rules.announced, cursor_us)
 
 
 def _grows(batch: Batch | None, rules: Rules) -> bool:

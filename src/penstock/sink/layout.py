@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -23,11 +23,12 @@ from penstock.sink.ledger import Kind
 from penstock.sink.names import NameTemplate
 from penstock.sink.places import FileColumns, Places
 from penstock.sink.ready import Announced
-from penstock.sink.timebuckets import TimeBuckets
+from penstock.sink.timebuckets import LOCAL_BEHIND_US, TimeBuckets
 
 if TYPE_CHECKING:
     from penstock.formats.families import Format
     from penstock.options import Options
+    from penstock.query.batch import Batch
 
 _ROLLING = ("rollSize", "rollRows", "rollInterval", "rollInactivity", "rollBatches")
 
@@ -68,7 +69,22 @@ class Layout:
         if not ways:
             return None
         delay_us = self.options["partitionReadyDelay"] // 1000
-        return Announced(delay_us, file="success-file" in ways, event="event" in ways)
+        by_cursor = self.options["partitionReadyBy"] == "cursor"
+        return Announced(delay_us, file="success-file" in ways, event="event" in ways, by_cursor=by_cursor)
+
+    def check_progress(self, batch: Batch | None) -> None:
+        """Raise `OptionError` if buckets of time are complete by what the batch does not know."""
+        if (
+            self.announced is not None
+            and self.announced.by_cursor
+            and batch is not None
+            and batch.read_until_ns is None
+        ):
+            msg = (
+                "partitionReadyBy=cursor goes by how far the source is, and a source of this query does not say that: expected sources "
+                "of format penstock (without follow=true, emit=published or files that rows name), or partitionReadyBy=data"
+            )
+            raise OptionError(msg)
 
     def time_buckets(self, schema: pa.Schema) -> TimeBuckets | None:
         """Return the buckets of time of which it is told that they are complete. Raises `OptionError`, `TemplateError`."""
@@ -79,7 +95,8 @@ class Layout:
             instead = "growing=true" if self.options["growing"] else "no bucketBy"
             msg = f"partitionReady tells when a directory of bucketBy is complete, found {instead}; expected bucketBy=dt={{ts:%Y-%m-%d}}"
             raise OptionError(msg)
-        return TimeBuckets.of(bucket_by, schema)
+        buckets = TimeBuckets.of(bucket_by, schema)
+        return replace(buckets, behind_us=LOCAL_BEHIND_US) if self.announced.by_cursor and not buckets.zone else buckets
 
     def data_schema(self, schema: pa.Schema) -> tuple[pa.Schema, tuple[str, ...]]:
         """Return the schema of what is written, and the columns left out (`dropBucketColumns`)."""

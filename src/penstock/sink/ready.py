@@ -1,7 +1,8 @@
 """When a bucket of time is complete (`partitionReady`): a decision, as part of the next record.
 
 A *bucket of time* is a directory that holds the rows of one span of time: `dt=2026-01-31` of `dt={ts:%Y-%m-%d}/country={country}`, with
-all below it. The *watermark* is the largest time in rows that are committed. A bucket is complete when the watermark is past its end by
+all below it. The *watermark* is the largest time in rows that are committed or, with `partitionReadyBy=cursor`, the modification time up to
+which the source has read its files. A bucket is complete when the watermark is past its end by
 `partitionReadyDelay`; its parts, which may be open, end with that decision, and behind them stands `ready`: an entry of the record,
 an event, and, once all files of the record are visible, a file `_SUCCESS`.
 
@@ -36,11 +37,15 @@ SUCCESS = "_SUCCESS"
 
 @dataclass(frozen=True)
 class Announced:
-    """What the options say of buckets that are complete: by what it is told, and how long after their end, in microseconds."""
+    """What the options say of buckets that are complete: by what it is told, and how long after their end, in microseconds.
+
+    `by_cursor`: it is the source that is past their end, whatever the times of rows are.
+    """
 
     delay_us: int
     file: bool
     event: bool
+    by_cursor: bool = False
 
 
 @dataclass(frozen=True)
@@ -90,15 +95,19 @@ class Ready:
         """Return what a record says that adds nothing."""
         return replace(self, marks=())
 
-    def seeing(self, tasks: Iterable[Progress], announced: Announced | None) -> Ready:
-        """Return it with what the tasks of a batch saw, late rows marked; without `announced` nothing waits any more."""
+    def seeing(self, tasks: Iterable[Progress], announced: Announced | None, cursor_us: int | None = None) -> Ready:
+        """Return it with what the tasks of a batch saw, late rows marked; without `announced` nothing waits any more.
+
+        `cursor_us`: how far the source is.
+        """
         if announced is None:
             return Ready(total=self.total)
         tasks = list(tasks)
         ends = {bucket: end for task in tasks for bucket, end in task.ends.items() if bucket not in self.waiting}
         added = {bucket: Waiting(end, self._over(end, announced)) for bucket, end in sorted(ends.items())}
         marks = tuple(Mark(REOPENED, bucket, announced.file, announced.event) for bucket, w in added.items() if w.late)
-        seen = [time for time in (self.watermark, *(task.watermark for task in tasks)) if time is not None]
+        times = (cursor_us,) if announced.by_cursor else (task.watermark for task in tasks)
+        seen = [time for time in (self.watermark, *times) if time is not None]
         return Ready(max(seen, default=None), {**self.waiting, **added}, marks, self.total + len(marks))
 
     def _over(self, end_us: int, announced: Announced) -> bool:

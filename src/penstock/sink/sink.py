@@ -161,6 +161,7 @@ class Sink:
                 f"first: penstock finish {self.root}"
             )
             raise OptionError(msg)
+        self.layout.check_progress(batch)
         recipients = self.cipher.recipients()
         if recipients:
             check_none_clear(head, self.root)

@@ -35,16 +35,21 @@ _SPANS = {
     "second": timedelta(seconds=1),
 }
 _ZONES_AHEAD_US = 14 * 3_600_000_000  # a local time may be that far ahead of UTC
+LOCAL_BEHIND_US = 12 * 3_600_000_000  # or that far behind it
 
 
 @dataclass(frozen=True)
 class TimeBuckets:
-    """The buckets of time of one template: the first `depth` directories; `path` leads to their column, none is the batch's time."""
+    """The buckets of time of one template: the first `depth` directories; `path` leads to their column, none is the batch's time.
+
+    `behind_us` is how much later than its clocks show a bucket ends for who compares its end with a moment.
+    """
 
     path: tuple[str, ...]
     depth: int
     unit: str
     zone: str | None
+    behind_us: int = 0
 
     @staticmethod
     def of(template: BucketTemplate, schema: pa.Schema) -> TimeBuckets:
@@ -90,7 +95,7 @@ class TimeBuckets:
         moment = pa.scalar(end, pa.timestamp("us"))
         if self.zone is not None:
             moment = pc.assume_timezone(moment, self.zone, ambiguous="latest", nonexistent="latest")
-        return int(moment.value)
+        return int(moment.value) + self.behind_us
 
     def _local(self, time_us: int) -> datetime:
         """Return a time as its zone's clocks show it, by the library that names buckets: Arrow's has no summer behind 2037."""

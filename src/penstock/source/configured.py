@@ -121,7 +121,15 @@ def _policy(options: Options) -> Policy:
 
 
 def check_plain(options: Options) -> None:
-    """Raise `OptionError` for what is set aside by a query that has no place for it. Called for queries that are no ingest."""
+    """Raise `OptionError` for what is set aside by a query that has no place for it, and for what only an ingest has.
+
+    Called for queries that are no ingest.
+    """
+    if options["files"] is not None:
+        msg = (
+            "files is for an ingest; in a query of your own penstock.read_files reads what the rows of a DataFrame name"
+        )
+        raise OptionError(msg)
     if options["emit"] != "records":
         return
     asked, column = _policy(options).any, options["badRecordColumn"]

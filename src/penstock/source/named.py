@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
+from penstock import failpoints
 from penstock.errors import BadFile, BadRecord, FileChanged, NotThere, OptionError
 from penstock.formats.account import Account
 from penstock.formats.aside import CHANGE, FILE, Aside, about_file, path_bytes, path_of
@@ -54,6 +55,7 @@ _READING = {
         "badFiles",
         "badRecordColumn",
         "metadataColumn",
+        "decryptionKey",
     ),
     *("basePath", "partitionColumns", "timeZone", "sessionTimeZone", "stateLocation", "tasks"),
 }
@@ -165,12 +167,47 @@ class NamedFiles:
         Raises what `Reading.batches` does.
         """
         account = Account()
-        for batch in batches:
-            entries = [json.loads(text) for text in batch.column(0).to_pylist()]
-            kept = batch.columns[1:]
-            for run in _runs(entries, by_row=bool(kept)):
-                yield from _SplitRun(self, run, kept).records(account)
+        for run, kept in _all_runs(batches):
+            yield from _SplitRun(self, run, kept).records(account)
         configured.tell(account, "files that rows name" if self.base is None else self.base)
+
+    def rows(
+        self, batches: Iterable[pa.RecordBatch], account: Account, aside: Aside | None
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the records of splits, without columns of rows, for an ingest: what is set aside goes to `aside`.
+
+        Raises what `Reading.batches` does.
+        """
+        for run, _ in _all_runs(batches):
+            yield from _SplitRun(self, run, [], aside).records(account)
+
+    def text(self, batches: Iterable[pa.RecordBatch], aside: Aside | None) -> Iterator[bytes]:
+        """Yield their lines as `Reading.text` does."""
+        for run, _ in _all_runs(batches):
+            yield from _SplitRun(self, run, [], aside).text()
+
+
+@dataclass(frozen=True)
+class NameColumns:
+    """Which columns of the rows that name the files of an ingest say what; see `NamedFiles.of`."""
+
+    columns: NamingColumns
+    nanoseconds: bool = False
+
+    def files(self, options: Options, reading: Reading) -> NamedFiles:
+        """Return how the files are read that rows name below the `path` of a source; `reading` is how that is read."""
+        reading = replace(reading, again=advice.AGAIN_NAMED)
+        return NamedFiles(options, reading, reading.root, self.columns, self.nanoseconds)
+
+    def to_json(self) -> list[Any]:
+        """Return it as a stage has it."""
+        return [list(self.columns), self.nanoseconds]
+
+    @staticmethod
+    def from_json(form: list[Any]) -> NameColumns:
+        """Return what `to_json` gave."""
+        columns, nanoseconds = form
+        return NameColumns(NamingColumns(*columns), nanoseconds)
 
 
 class _Looking:
@@ -189,6 +226,7 @@ class _Looking:
         if replays and self._pins is None:
             _check_versions(rows, tags_tell=self._files.tags_tell)
         seen = self._seen(rows)
+        failpoints.hit("source.named")
         entries: list[str] = []
         numbers: list[int] = []
         for number, row in enumerate(rows):
@@ -383,11 +421,14 @@ class _Looking:
 class _SplitRun:
     """Reads some splits of one storage, whose files have one row each; `kept` are the columns of the rows of their batch."""
 
-    def __init__(self, files: NamedFiles, entries: list[_Entry], kept: list[pa.Array]) -> None:
+    def __init__(
+        self, files: NamedFiles, entries: list[_Entry], kept: list[pa.Array], aside: Aside | None = None
+    ) -> None:
         self._files = files
         self._entries = entries
         self._kept = kept
-        self._aside = Aside()
+        self._goes_on = aside is not None  # what is set aside: to others, and is no row here
+        self._aside = Aside() if aside is None else aside
         self._splits = [entry.split for entry in entries if entry.split]
         self._numbers = {entry.split.file.path: entry.number for entry in entries if entry.split}
 
@@ -404,6 +445,13 @@ class _SplitRun:
             if rows.num_rows:
                 yield self._rows_with(rows)
         yield from self._bad_rows(owners)
+
+    def text(self) -> Iterator[bytes]:
+        """Yield their lines."""
+        for _ in self._set_aside_before():
+            pass
+        if self._splits:
+            yield from self._reading().text(self._splits)
 
     def _reading(self) -> Reading:
         begins = {entry.split.file.path: entry.begin for entry in self._entries if entry.split}
@@ -433,6 +481,8 @@ class _SplitRun:
 
     def _bad_rows(self, owners: Mapping[bytes, int]) -> Iterator[pa.RecordBatch]:
         """Yield a row for all that is set aside: the columns of the row that named its file, and `badRecordColumn`."""
+        if self._goes_on:
+            return
         for lines in self._aside.handed_on():  # those of one batch are about one file
             number = owners[path_of(lines.slice(0, 1).to_pylist()[0])]
             bad = configured.bad_column(lines)
@@ -455,6 +505,15 @@ class _Entry(NamedTuple):
     begin: int
     split: Split | None
     bad: list[Any] | None
+
+
+def _all_runs(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[list[_Entry], list[pa.Array]]]:
+    """Yield the runs of batches of splits, with the columns of the rows of their batch."""
+    for batch in batches:
+        entries = [json.loads(text) for text in batch.column(0).to_pylist()]
+        kept = batch.columns[1:]
+        for run in _runs(entries, by_row=bool(kept)):
+            yield run, kept
 
 
 def _runs(entries: list[dict[str, Any]], *, by_row: bool) -> Iterator[list[_Entry]]:

@@ -71,7 +71,12 @@ NUMBER = "\0number"  # no column of a user
 EXPANDED_BYTES_MAX = 64 << 30  # of one compressed file
 EXPANSION_MAX = 1000  # uncompressed bytes for one compressed; gzip cannot pass 1,032, a bomb is near it
 FILES_SCHEMA = pa.schema(
-    [("path", pa.string()), ("modified", pa.timestamp("us", tz="UTC")), ("size", pa.int64())],
+    [
+        ("path", pa.string()),
+        ("modified", pa.timestamp("us", tz="UTC")),
+        ("size", pa.int64()),
+        ("identity", pa.string()),
+    ],
 )
 METADATA_TYPE = pa.struct(
     [
@@ -707,12 +712,13 @@ class Reading:
 
 
 def files_batch(reading: Reading, splits: Iterable[Split]) -> pa.RecordBatch:
-    """Return the files of a plan as rows (`emit=files`)."""
+    """Return the files of a plan as rows (`emit=files`); an identity that is none of the contents, such as an inode, is null."""
     files = [split.file for split in splits if split.end == split.file.size]
     columns = [
         pa.array([_printable(reading.full_path(f)) for f in files], pa.string()),
         pa.array([f.modified_ns // 1000 for f in files], FILES_SCHEMA.field("modified").type),
         pa.array([f.size for f in files], pa.int64()),
+        pa.array([f.identity if reading.storage.tags_contents else None for f in files], pa.string()),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=FILES_SCHEMA)
 

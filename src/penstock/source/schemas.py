@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 METADATA = "struct<path: string, modified: timestamp, size: bigint, offset: bigint>"
 BAD = "struct<path: string, offset: bigint, record: binary, reason: string>"
-FILES = "path string, modified timestamp, size bigint"
+FILES = "path string, modified timestamp, size bigint, identity string"
 SPLITS = "splits string"
 INFER = "infer"
 

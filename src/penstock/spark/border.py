@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from penstock.errors import PenstockError, debugging, leave
+from penstock.errors import PenstockError, debugging
+from penstock.session.leaving import leaving
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,20 +26,6 @@ def border(kind: _Kind) -> _Kind:
         if inspect.isfunction(method) and (not name.startswith("_") or name in _CALLED_BY_SPARK):
             setattr(kind, name, leaving(_quietly(method) if name == _PICKLING else method))
     return kind
-
-
-def leaving(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorate a function that Spark calls, as `border` does."""
-
-    @functools.wraps(function)
-    def call(*arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - Spark's and ours
-        try:
-            outcome = function(*arguments, **named)
-        except PenstockError as error:
-            raise leave(error) from error.__cause__
-        return _each(outcome) if isinstance(outcome, Iterator) else outcome
-
-    return call
 
 
 def _quietly(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -64,10 +50,3 @@ def _pickling_error() -> type[Exception]:
 
     bases = (base for base in PySparkPicklingError.__bases__ if issubclass(base, Exception))
     return next(base for base in bases if not issubclass(base, PySparkException))
-
-
-def _each(items: Iterator[Any]) -> Iterator[Any]:
-    try:
-        yield from items
-    except PenstockError as error:
-        raise leave(error) from error.__cause__

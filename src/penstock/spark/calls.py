@@ -44,11 +44,11 @@ from penstock.arguments import check_plain, flag, named
 from penstock.errors import OptionError
 from penstock.formats.schema import to_arrow, to_spark
 from penstock.session import ddl, functions
-from penstock.session.connect import require_driver
+from penstock.session.connect import application, is_remote, require_driver, tasks_at_a_time
+from penstock.session.leaving import leaving
+from penstock.session.task import task_place, task_run
 from penstock.spark import lanes
-from penstock.spark.border import leaving
 from penstock.spark.register import register
-from penstock.spark.task import task_place, task_run
 from penstock.spark.worker import settle_reader
 from penstock.units import parse_rate
 
@@ -243,11 +243,11 @@ def async_map(
     if not isinstance(given, DataFrame):
         msg = f"async_map: df is a {type(df).__name__}; expected Spark's DataFrame first, then the function"
         raise OptionError(msg)
-    require_driver(df, "async_map")
-    context = df.sparkSession.sparkContext
+    session = df.sparkSession
     calls = AsyncMap(fn, schema=schema, **options)
     calls.check_sent()
     if calls.drain is not None:
+        require_driver(df, "async_map with drain", "leave drain out: a batch then waits for its calls")
         lanes.check(df)
         register(df.sparkSession)  # whose listener ends a run of what is there
     if not df.columns:
@@ -255,19 +255,19 @@ def async_map(
         raise OptionError(msg)
     carried = to_arrow_schema(df.schema, timezone="UTC")
     calls.schema(carried)
-    calls = calls.shared_by(context.defaultParallelism)
+    calls = calls.shared_by(tasks_at_a_time(session))
     operator = calls.operator_id(carried)
-    otherwise = f"{context.applicationId}.{next(_frames)}"
-    totals = _accumulator(context)
+    otherwise = f"{application(session)}.{next(_frames)}"
+    add_up = _adding(session)
 
     def stage(batches: Iterator[pa.RecordBatch], carrying: Carrying | None = None) -> Iterator[pa.RecordBatch]:
         return calls.stream(
-            batches, operator=operator, otherwise=otherwise, carrying=carrying, idle=_flush, report=totals.add
+            batches, operator=operator, otherwise=otherwise, carrying=carrying, idle=_flush, report=add_up
         )
 
     def tell() -> None:
         query, _, _ = task_place()
-        totals.add({f"{query} {_LANES}": 1})
+        add_up({f"{query} {_LANES}": 1})
 
     fields, names = _fields(df, calls.shape), df.columns
     places = [f"c{place}" for place in range(len(names))]
@@ -331,7 +331,7 @@ def call_counts(spark: SparkSession) -> dict[str, CallCounts]:
 
     Updated when a task ends. The calls of an ingest are in the executors' logs alone: Spark counts nothing in a sink.
     """
-    require_driver(spark, "call_counts")
+    require_driver(spark, "call_counts", "the counts of each task are in the log of its executor, under `penstock.aio`")
     totals = _totals.get(spark.sparkContext.applicationId)
     counts = dict(totals.value) if totals else {}
     return {query: CallCounts.of(counts, query) for query in {name.partition(" ")[0] for name in counts}}
@@ -373,6 +373,15 @@ def _accumulator(context: SparkContext) -> Accumulator[dict[str, int]]:
     if totals is None:
         totals = _totals[context.applicationId] = context.accumulator({}, _Sum())
     return totals
+
+
+def _adding(session: SparkSession) -> Callable[[dict[str, int]], None]:
+    """Return what tasks tell their counts; one of Connect has nothing that adds them up."""
+    return _ignore if is_remote(session) else _accumulator(session.sparkContext).add
+
+
+def _ignore(counts: dict[str, int]) -> None:
+    """Take counts that nobody asks for."""
 
 
 def _fields(df: DataFrame, shape: Shape) -> Any:  # noqa: ANN401 - a StructType

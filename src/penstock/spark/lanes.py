@@ -51,8 +51,9 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 from penstock.aio.carry import Form, dumped, id_of, loaded
 from penstock.aio.stage import Carrying
 from penstock.errors import OptionError
-from penstock.spark.border import border, leaving
-from penstock.spark.task import task_batch, task_run
+from penstock.session.leaving import leaving
+from penstock.session.task import task_batch, task_run
+from penstock.spark.border import border
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

@@ -239,7 +239,7 @@ def serve_metrics(spark: SparkSession, address: str = ":9108") -> Served:
     answer, too. Raises `OptionError` for an address that cannot be had, `DependencyError` without prometheus-client.
     """
     require_session(spark, "serve_metrics")
-    require_driver(spark, "serve_metrics")
+    require_driver(spark, "serve_metrics", "serve metrics where the Connect server runs, or by `penstock run`")
     meter = Meter()
     with ExitStack() as around:
         url = around.enter_context(serving(address, meter, name="address"))

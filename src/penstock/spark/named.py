@@ -1,10 +1,6 @@
 """`penstock.read_files`: the records of the files that the rows of a DataFrame name, streaming or batch.
 
-Two maps of Arrow batches, and between them an exchange of what is small: the first makes splits of names (see `source.named`),
-which Spark deals out to its tasks, so that one row that names a large file keeps all of them busy, and the second reads. No row
-comes to the driver.
-
-The exchange deals rows out by what they hold, so that a task that is tried again has the same ones.
+Two maps of Arrow batches, and between them an exchange (`ingestion.exchange`): the first makes splits of names, the second reads.
 """
 
 from __future__ import annotations
@@ -13,22 +9,20 @@ import inspect
 import json
 from typing import TYPE_CHECKING, Any
 
-import xxhash
 from pyspark.sql import DataFrame
-from pyspark.sql.types import IntegralType, StringType, StructField, StructType, TimestampType
+from pyspark.sql.types import IntegralType, StructType
 
 from penstock.arguments import flag, named
 from penstock.errors import OptionError
 from penstock.formats.schema import to_spark
+from penstock.ingestion.exchange import naming_columns, split_frame
 from penstock.options.formats import DEFAULT
 from penstock.session import ddl
-from penstock.session.connect import require_driver
+from penstock.session.connect import tasks_at_a_time
+from penstock.session.leaving import leaving
 from penstock.session.zone import time_zone
-from penstock.source.named import OPTIONS, SPLIT, NamedFiles, NamingColumns
-from penstock.source.pinned import Moment, Pins, pins
+from penstock.source.named import OPTIONS, NamedFiles
 from penstock.source.schemas import INFER, default_schema
-from penstock.spark.border import leaving
-from penstock.spark.task import task_place, task_run
 from penstock.spark.worker import settle_reader
 from penstock.storage import locate
 
@@ -37,16 +31,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-# What a column must be of that says something of a file, by what it says; and in words.
-_TYPES: dict[str, tuple[tuple[type, ...], str]] = {
-    "path": ((StringType,), "string"),
-    "start": ((IntegralType,), "bigint"),
-    "end": ((IntegralType,), "bigint"),
-    "size": ((IntegralType,), "bigint"),
-    "modified": ((TimestampType, IntegralType), "timestamp, or bigint (nanoseconds since 1970)"),
-    "identity": ((StringType,), "string"),
-}
-_IF_THERE = ("size", "modified", "identity")
+    from penstock.source.named import NamingColumns
 
 
 @named
@@ -93,40 +78,22 @@ def read_files(  # noqa: PLR0913 - what users are promised
     if not isinstance(given, DataFrame):
         msg = f"read_files: df is a {type(df).__name__}; expected Spark's DataFrame of rows that name files"
         raise OptionError(msg)
-    require_driver(df, "read_files")
     keep = flag(keep_input, name="keep_input")
     asked = {"path": path, "start": start, "end": end, "size": size, "modified": modified, "identity": identity}
-    columns = _columns(df, asked)
+    columns = naming_columns(df, asked, "read_files")
     files = _named_files(df, columns, format, schema, options)
     place = _notes_place(df, files)
-    context = df.sparkSession.sparkContext
-    tasks = files.options["tasks"] or context.defaultParallelism
-    run, streams = context.applicationId, df.isStreaming
-
-    def notes() -> Pins | None:
-        query, batch, partition = task_place()
-        if place is None or query is None or batch is None:
-            return None
-        # The run of a query is its job group, which a program may have set; one of another driver is another run all the same.
-        name = xxhash.xxh3_64_hexdigest(f"{run} {task_run()}".encode())
-        return pins(locate(place, name="stateLocation"), Moment(query, batch, partition, name))
-
-    def split(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        settle_reader()
-        return files.splits(batches, notes(), keep=keep, replays=streams)
+    tasks = files.options["tasks"] or tasks_at_a_time(df.sparkSession)
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         settle_reader()
         return files.records(batches)
 
-    # To `mapInArrow` the name `a.b` is a part of `a`, and a name that is there twice is nothing.
-    placed = df.toDF(*(f"c{number}" for number in range(len(df.columns))))
-    kept = placed.schema.fields if keep else []
-    splits = placed.mapInArrow(leaving(split), StructType([StructField(SPLIT, StringType()), *kept]))
+    splits = split_frame(df, files, place, keep=keep, tasks=tasks)
     outputs = StructType.fromJson(json.loads(to_spark(files.schema)))
     fields = StructType([*(df.schema.fields if keep else ()), *outputs.fields])
     _distinct(fields.names)
-    return splits.repartition(tasks).mapInArrow(leaving(read), fields)
+    return splits.mapInArrow(leaving(read), fields)
 
 
 _own = inspect.signature(read_files)
@@ -139,36 +106,6 @@ read_files.__signature__ = _own.replace(  # type: ignore[attr-defined]  # what h
         *(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None) for name in _known),
     ]
 )
-
-
-def _columns(df: DataFrame, asked: Mapping[str, str | None]) -> NamingColumns:
-    """Return the places of the columns that say something of a file; `OptionError` for one that is not there, or of another type."""
-    places: dict[str, int] = {}
-    for parameter, column in asked.items():
-        if column is None and parameter != "path":
-            continue
-        if not isinstance(column, str):
-            msg = f"read_files: {parameter}={column!r}; expected the name of a column"
-            raise OptionError(msg)
-        count = df.columns.count(column)
-        if not count and parameter in _IF_THERE and column == parameter:
-            continue  # the default, and rows do not say
-        if count != 1:
-            shown = "is no column" if not count else f"are {count} columns"
-            msg = f"read_files: {parameter}={column!r}: there {shown} of that name; expected one of {', '.join(df.columns) or '(none)'}"
-            raise OptionError(msg)
-        places[parameter] = df.columns.index(column)
-        _check_type(df, parameter, column, places[parameter])
-    return NamingColumns(**places)
-
-
-def _check_type(df: DataFrame, parameter: str, column: str, place: int) -> None:
-    kinds, words = _TYPES[parameter]
-    kind = df.schema.fields[place].dataType
-    if not isinstance(kind, kinds):
-        other = f"; or {parameter}=None, if it says nothing of the file" if parameter in _IF_THERE else ""
-        msg = f"read_files: {parameter}={column!r} is {kind.simpleString()}; expected {words}{other}"
-        raise OptionError(msg)
 
 
 def _named_files(df: DataFrame, columns: NamingColumns, form: str, schema: Any, given: Mapping[str, Any]) -> NamedFiles:  # noqa: ANN401 - what the user gave

@@ -59,11 +59,14 @@ def replayable(
     `acknowledge(table)` is called with what `read` returned, when the batch is committed: not earlier, in order, and at each start
     again for the last one, so upstream must take it twice. Upstream has to keep what it gave until then.
 
+    With Spark Connect `read` and `acknowledge` are called where the server runs, and the store is there; `spark` must be given.
+
     A store belongs to one checkpoint: `CheckpointMismatch` in the query if the two are of different times, `Locked` if another query
     has it open. Executors read the store, so on a cluster it must be where they can.
     """
     from pyspark.sql import SparkSession
 
+    from penstock.session.connect import is_remote
     from penstock.spark.register import register
 
     functions_given: dict[str, tuple[object, str]] = {"read": (read, "last")}
@@ -74,8 +77,8 @@ def replayable(
             msg = f"{name}={given!r} is no function: expected one of a table"
             raise OptionError(msg)
         check_plain(name, given, parameter)
-    session: object = spark or SparkSession.getActiveSession()
-    if not isinstance(session, SparkSession):
+    session: Any = spark or SparkSession.getActiveSession()
+    if not is_remote(session) and not isinstance(session, SparkSession):
         msg = f"spark={spark!r}: there is no active Spark session; give one: replayable(..., spark=session)"
         raise OptionError(msg)
     _, directory = locate(store, name="store")
@@ -83,7 +86,8 @@ def replayable(
     register(session)
     session.dataSource.register(ReplayableDataSource)
     reader = session.readStream.format(ReplayableDataSource.name()).schema(schema)
-    return reader.option("functions", functions.packed((read, acknowledge))).load(directory)
+    stream: DataFrame = reader.option("functions", functions.packed((read, acknowledge))).load(directory)
+    return stream
 
 
 @border

@@ -206,6 +206,11 @@ class _Comparison:
     def _feeds(self, views: list[SinkView]) -> list[Feed]:
         """Return how each sink made its output of SRC; they must agree."""
         stages = [view.sink.stage or self._assumed(view) for view in views]
+        if any("files" in stage.source for stage in stages):
+            _refuse(
+                "rows named the files that were read, and which rows there were is not noted; verify DST alone, and compare it with what "
+                "penstock.read_files reads for the same rows"
+            )
         forms = [
             replace(stage, source={name: text for name, text in stage.source.items() if name in _CONTENT})
             for stage in stages

@@ -132,7 +132,7 @@ class _Retry:
         """Commit rows and receipts of records, but for those that somebody else has taken in meanwhile; return the rows."""
         sink = self._sink
         head = sink.ledger.head()
-        batch = Batch(QUERY, head.last_batch(QUERY) + 1, final=True)
+        batch = Batch(QUERY, head.last_batch(QUERY) + 1, final=True, read_until_ns=0)
         begun = sink.begin(f"retry:{unique.token()}", batch)
         pending = self._pending()  # as of the record that the batch begins from: another one, and it is not committed
         still = {key: record for key, record in records.items() if key in pending}

@@ -1,0 +1,112 @@
+"""Rows that name files become splits, on the tasks that look at them, and are dealt out to those that read: for `read_files` and ingests.
+
+The exchange between the two is of what is small, so that one row that names a large file keeps all tasks busy. No row comes to the
+driver. It deals rows out by what they hold, so that a task that is tried again has the same ones.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import xxhash
+from pyspark.sql.types import IntegralType, StringType, StructField, StructType, TimestampType
+
+from penstock.errors import OptionError
+from penstock.session.connect import application
+from penstock.session.leaving import leaving
+from penstock.session.task import task_place, task_run
+from penstock.source.named import SPLIT, NameColumns, NamedFiles, NamingColumns
+from penstock.source.pinned import Moment, Pins, pins
+from penstock.storage import locate
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+# What a column must be of that says something of a file, by what it says; and in words.
+_TYPES: dict[str, tuple[tuple[type, ...], str]] = {
+    "path": ((StringType,), "string"),
+    "start": ((IntegralType,), "bigint"),
+    "end": ((IntegralType,), "bigint"),
+    "size": ((IntegralType,), "bigint"),
+    "modified": ((TimestampType, IntegralType), "timestamp, or bigint (nanoseconds since 1970)"),
+    "identity": ((StringType,), "string"),
+}
+_IF_THERE = ("size", "modified", "identity")
+
+
+def split_frame(df: DataFrame, files: NamedFiles, place: str | None, *, keep: bool, tasks: int) -> DataFrame:
+    """Return the splits of what the rows of `df` name, dealt out to so many tasks, beside the columns of the rows if they are to be kept.
+
+    `place` is the directory for notes of what was found, `None` where none are needed.
+    """
+    run, streams = application(df.sparkSession), df.isStreaming
+
+    def notes() -> Pins | None:
+        query, batch, partition = task_place()
+        if place is None or query is None or batch is None:
+            return None
+        # The run of a query is its job group, which a program may have set; one of another driver is another run all the same.
+        name = xxhash.xxh3_64_hexdigest(f"{run} {task_run()}".encode())
+        return pins(locate(place, name="stateLocation"), Moment(query, batch, partition, name))
+
+    def split(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return files.splits(batches, notes(), keep=keep, replays=streams)
+
+    # To `mapInArrow` the name `a.b` is a part of `a`, and a name that is there twice is nothing.
+    placed = df.toDF(*(f"c{number}" for number in range(len(df.columns))))
+    kept = placed.schema.fields if keep else []
+    splits = placed.mapInArrow(leaving(split), StructType([StructField(SPLIT, StringType()), *kept]))
+    return splits.repartition(tasks)
+
+
+def naming_frame(df: DataFrame) -> tuple[DataFrame, NameColumns]:
+    """Return the columns of a stream that say something of a file, and what each says. Raises `OptionError`."""
+    asked = {name: name if name in df.columns or name == "path" else None for name in NamingColumns._fields}
+    given = naming_columns(df, asked, "ingest: files")
+    if not df.isStreaming:
+        msg = (
+            "ingest: files is a DataFrame that is no stream, of which no checkpoint could say how far it was read; expected one of "
+            "spark.readStream, such as spark.readStream.table(...); the files that such rows name can be read by penstock.read_files"
+        )
+        raise OptionError(msg)
+    places = {name: place for name, place in given._asdict().items() if place is not None}
+    frame = df.select(*places)
+    modified = None if given.modified is None else df.schema.fields[given.modified].dataType
+    columns = NamingColumns(**{name: number for number, name in enumerate(places)})
+    return frame, NameColumns(columns, isinstance(modified, IntegralType))
+
+
+def naming_columns(df: DataFrame, asked: Mapping[str, str | None], caller: str) -> NamingColumns:
+    """Return the places of the columns that say something of a file; `OptionError` for one that is not there, or of another type.
+
+    `asked` are the columns by what they say, `caller` is the function that they are asked of.
+    """
+    places: dict[str, int] = {}
+    for parameter, column in asked.items():
+        if column is None and parameter != "path":
+            continue
+        if not isinstance(column, str):
+            msg = f"{caller}: {parameter}={column!r}; expected the name of a column"
+            raise OptionError(msg)
+        count = df.columns.count(column)
+        if not count and parameter in _IF_THERE and column == parameter:
+            continue  # the default, and rows do not say
+        if count != 1:
+            shown = "is no column" if not count else f"are {count} columns"
+            msg = f"{caller}: {parameter}={column!r}: there {shown} of that name; expected one of {', '.join(df.columns) or '(none)'}"
+            raise OptionError(msg)
+        places[parameter] = df.columns.index(column)
+        _check_type(df, parameter, places[parameter], caller)
+    return NamingColumns(**places)
+
+
+def _check_type(df: DataFrame, parameter: str, place: int, caller: str) -> None:
+    kinds, words = _TYPES[parameter]
+    column, kind = df.columns[place], df.schema.fields[place].dataType
+    if not isinstance(kind, kinds):
+        other = f"; or {parameter}=None, if it says nothing of the file" if parameter in _IF_THERE else ""
+        msg = f"{caller}: {parameter}={column!r} is {kind.simpleString()}; expected {words}{other}"
+        raise OptionError(msg)

@@ -1,0 +1,152 @@
+"""What names the files of an ingest that are named by rows: the option `files` of its source.
+
+SRC is then the directory that names lead to, as with `rsync --files-from`, and what has them is one of
+
+- a streaming DataFrame, with a column `path` and, where it has them, `start`, `end`, `size`, `modified` and `identity`, as
+  `read_files` takes them: a topic, a table that can be read as a stream, the rows of `emit=files`;
+- `published`: SRC is an output of Penstock, and the files are those that it finishes, in the order of its ledger;
+- the path of lists, files of text with a name a line: read as any input is, so each line of them once.
+
+A stream has a checkpoint, which says how far it was read; a DataFrame that is none has not, so that the next run would
+read it all again: it is refused.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from penstock.errors import OptionError
+from penstock.options import SOURCE, parse
+from penstock.options.published import EMIT, PUBLISHED
+from penstock.session.connect import is_dataframe
+from penstock.source.named import OPTIONS, NameColumns, NamingColumns
+from penstock.source.where import where
+from penstock.storage import entry_at, locate
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from penstock.source.named import NamedFiles
+
+ROWS = "rows"  # what is noted of a DataFrame
+_OPTION = "files"
+# Beside those that say how a file is read.
+_OF_INGESTS = {"path", "files", "schema", "sessiontimezone", "quarantinelocation", "maxbadrecords", "maxbadfraction"}
+_OF_STREAMS = {"maxfilespertrigger", "startingfrom"}
+_OF_LISTS = {
+    "maxbytespertrigger",
+    "settle",
+    "lateness",
+    "follow",
+    "closeafter",
+    "sleeptime",
+    "pathglobfilter",
+    "pattern",
+}
+_NOT_HERE = {"basepath", "badrecordcolumn", "statelocation", "tasks"}
+
+
+@dataclass(frozen=True)
+class Names:
+    """What names the files: `kind` is `ROWS`, of which `frame` has them, `published`, or the path of lists."""
+
+    kind: str
+    frame: DataFrame | None
+    columns: NameColumns
+
+    @staticmethod
+    def of(given: Any) -> Names:  # noqa: ANN401 - what the user gave
+        """Return what the option says. Raises `OptionError`."""
+        if is_dataframe(given):
+            from penstock.ingestion.exchange import naming_frame
+
+            frame, columns = naming_frame(given)
+            return Names(ROWS, frame, columns)
+        if not isinstance(given, str) or not given:
+            msg = (
+                f"files={given!r}; expected a streaming DataFrame with a column path, `published` where SRC is an output of Penstock, or "
+                "the path of lists of names"
+            )
+            raise OptionError(msg)
+        if given.lower() == EMIT:
+            return Names(EMIT, None, NameColumns(NamingColumns(path=0, size=1)))
+        return Names(locate(given, name=_OPTION)[1], None, NameColumns(NamingColumns(path=0)))
+
+    def check_options(self, source: Mapping[str, Any]) -> None:
+        """Raise `OptionError` for options that say which files are read: rows say that."""
+        known = {
+            name.lower() for option in OPTIONS for name in (option.name, *option.aliases)
+        } - _NOT_HERE | _OF_INGESTS
+        known |= set() if self.kind == ROWS else _OF_STREAMS if self.kind == EMIT else _OF_STREAMS | _OF_LISTS
+        own = {option.name.lower() for option in SOURCE}
+        for name in source:
+            if name.lower() in own - known:
+                msg = f"source option {name!r} says which files are read, and with files={self._shown} rows say that; leave it out"
+                raise OptionError(msg)
+
+    @property
+    def is_published(self) -> bool:
+        """Whether names come from SRC itself, an output of Penstock."""
+        return self.kind == EMIT
+
+    @property
+    def _shown(self) -> str:
+        return "a DataFrame" if self.kind == ROWS else repr(self.kind)
+
+    def check(self, source: Mapping[str, str]) -> None:
+        """Raise `OptionError` unless SRC is one directory and, where names are published there, or in lists, there they are."""
+        options = parse(SOURCE, dict(source), what="source")
+        place = where(options)
+        entry = entry_at(place.storage, place.root)
+        if place.is_several or (entry is not None and not entry.is_directory):
+            msg = f"with files={self._shown} SRC is the directory that names lead to; expected one directory, found {source['path']!r}"
+            raise OptionError(msg)
+        if self.kind == EMIT:
+            parse(PUBLISHED, self._published(source), what="source with files=published")
+        elif self.kind != ROWS:
+            storage, path = locate(self.kind, name=_OPTION)
+            if entry_at(storage, path) is None:
+                msg = f"files={path!r} does not exist; expected lists of names, files of text with a name a line, or `published`"
+                raise OptionError(msg)
+
+    def splits(
+        self, spark: SparkSession, source: Mapping[str, str], files: NamedFiles, notes: str, tasks: int
+    ) -> DataFrame:
+        """Return the splits of what is named, in `tasks` tasks; `notes` is where it is noted what was found."""
+        from penstock.ingestion.exchange import split_frame
+
+        frame = self._frame(spark, source)
+        return split_frame(frame, files, notes if files.needs_notes else None, keep=False, tasks=tasks)
+
+    def _frame(self, spark: SparkSession, source: Mapping[str, str]) -> DataFrame:
+        """Return the rows that name files, in the columns that `columns` says."""
+        if self.frame is not None:
+            return self.frame
+        stream = spark.readStream.format("penstock")
+        if self.kind == EMIT:
+            events = stream.options(**self._published(source)).load()
+            return events.where(f"event = '{EMIT}'").select("path", "size")
+        listed = {name: text for name, text in source.items() if name.lower() in _OF_STREAMS | _OF_LISTS}
+        return stream.options(**listed).load(self.kind).where("value <> ''").selectExpr("value as path")
+
+    @staticmethod
+    def _published(source: Mapping[str, str]) -> dict[str, str]:
+        given = {name: text for name, text in source.items() if name.lower() in _OF_STREAMS}
+        return {**given, "emit": EMIT, "path": source["path"]}
+
+
+def names_taken(source: dict[str, Any]) -> Names | None:
+    """Return what the option `files` says, and put in its place what is noted of it; `None` where it is not given.
+
+    Raises `OptionError`; looks at no storage.
+    """
+    name = next((name for name in source if name.lower() == _OPTION), None)
+    if name is None:
+        return None
+    names = Names.of(source.pop(name))
+    source[_OPTION] = names.kind
+    names.check_options(source)
+    return names
