@@ -10,7 +10,8 @@ import pyarrow as pa
 import pytest
 
 import penstock as public
-from penstock.errors import OptionError, PenstockError, SqlError
+from penstock.cli.run import plan as plans
+from penstock.errors import OptionError, PenstockError, PipelinesError, SqlError
 from penstock.formats.schema import spark_name
 from penstock.ingestion.sql.query import Sql
 from penstock.sink.existing import noted
@@ -136,7 +137,7 @@ REFUSALS = {
 
 @pytest.mark.parametrize("text", REFUSALS, ids=lambda text: text[:60])
 def test_what_is_refused_says_what_to_write(text: str) -> None:
-    """What needs more rows than one, differs from one time to the next, is unknown or misspelt is refused on an empty batch, with advice."""
+    """What needs more rows than one, differs from one time to the next, is unknown or misspelt is refused on no rows, with advice."""
     with pytest.raises(SqlError, match=f"sql, character .*{REFUSALS[text]}"):
         Sql(text)(pa.RecordBatch.from_pylist([], schema=TABLE))
 
@@ -205,7 +206,7 @@ FLAGS = ("--format", "json", "--schema", "id bigint, name string", "--to", "json
 
 
 def test_the_command_tries_it_before_spark(penstock: Callable[..., Said], tmp_path: Path) -> None:
-    """--sql with --dry-run tells columns and rows; a wrong one ends with 2 and its place before Java is looked for; not with --transform."""
+    """--sql with --dry-run tells columns and rows; a wrong one ends with 2 and its place before Java is looked for."""
     put(tmp_path / "in" / "a.json", *(json.dumps({"id": n, "name": "x"}) for n in range(10)))
     ends = tmp_path / "in", tmp_path / "out"
     sql = "select id * 2 as twice, cast(id as string) as t from input where id >= 7"
@@ -217,6 +218,29 @@ def test_the_command_tries_it_before_spark(penstock: Callable[..., Said], tmp_pa
     assert "input has no column 'idd'" in said.err
     assert not (tmp_path / "out").exists()
     assert penstock("ingest", *ends, *FLAGS, "--sql", sql, "--transform", "a:b").status == 2
+
+
+def test_a_file_of_pipelines_names_the_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A select that is wrong is told of the key `sql` in its line; beside a transform, too; a right one is the pipeline's."""
+    put(tmp_path / "in" / "a.json", '{"id": 1, "name": "x"}')
+    monkeypatch.chdir(tmp_path)
+
+    def planned(*keys: str) -> str:
+        table = [
+            "[pipelines.p]",
+            *keys,
+            "source = { path = 'in', format = 'json', schema = 'id bigint, name string' }",
+            "sink = { path = 'out' }",
+        ]
+        (tmp_path / "p.toml").write_text("\n".join(table), encoding="utf-8")
+        request = plans.plan("p.toml").pipelines["p"].request
+        return str(request.transform)
+
+    assert planned("sql = 'select id from input'") == "sql='select id from input'"
+    with pytest.raises(PipelinesError, match="sql: .*input has no column 'idd'"):
+        planned("sql = 'select idd from input'")
+    with pytest.raises(PipelinesError, match="sql.*expected one of both"):
+        planned("sql = 'select id from input'", "transform = 'os:getcwd'")
 
 
 def test_verify_repeats_what_was_noted(pipeline: Callable[..., Pipeline]) -> None:

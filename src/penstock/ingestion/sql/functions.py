@@ -222,6 +222,8 @@ def _branches(given: Given) -> Expression:
     """Return the value behind the first condition that is true; conditions and values by turns, and at last what else."""
     pairs = len(given.operands) // 2
     conditions = [given.flag(2 * place) for place in range(pairs)]
+    if any(types.is_null(given.operands[2 * place].type) for place in range(pairs)):
+        given.refuse("null is no condition; leave that branch out")
     values = [given.operands[2 * place + 1] for place in range(pairs)] + list(given.operands[2 * pairs :])
     *values, otherwise = together(values, given.at, given.name)
     return chosen(conditions, values, otherwise)
