@@ -49,8 +49,20 @@ def ingest(spark: SparkSession, source: Path, output: Path) -> Ingested:
     )
 
 
+def ingest_by_sql(spark: SparkSession, source: Path, output: Path) -> Ingested:
+    """Do the same in Spark's SQL, which is answered on the executors too, without Spark."""
+    return penstock.ingest(
+        spark,
+        str(source),
+        str(output),
+        source={"format": "json", "schema": "country string, cents bigint"},
+        sink={"format": "parquet", "bucketBy": "country={country}"},
+        sql="select country, cents / 100 as euro from input where cents > 0",
+    )
+
+
 def main() -> None:
-    """Ingest one file; then a second one."""
+    """Ingest one file; then a second one; then both by SQL."""
     spark = penstock.local_session()
     with tempfile.TemporaryDirectory() as work:
         source, output = Path(work, "in"), Path(work, "out")
@@ -60,6 +72,7 @@ def main() -> None:
             print(f"{name}: batch {done.batch}; {done.input_files} files read in all, {done.rows} rows written in all")
         for path in sorted(output.glob("country=*/*.parquet")):
             print(f"  {path.relative_to(output).parent}  {path.stat().st_size} bytes")
+        print(f"by SQL: {ingest_by_sql(spark, source, Path(work, 'by-sql')).rows} rows, the same")
     spark.stop()
 
 

@@ -5,6 +5,7 @@
     PenstockError
     +-- UsageError                  the call is wrong: change it (exit status 2)
     |   +-- OptionError             an option is unknown, missing or has a bad value
+    |   |   +-- SqlError            the SQL of an ingest cannot be answered row by row as Spark would
     |   +-- TemplateError           a bucketBy or fileName template cannot be used
     |   +-- DependencyError         a library, or what else of the machine is needed, is not there
     |   +-- PositionError           a position is not one of this log
@@ -93,6 +94,12 @@ class OptionError(UsageError):
     """An option is unknown, missing, or has a value that does not fit."""
 
     code = "PST-101"
+
+
+class SqlError(OptionError):
+    """The SQL of an ingest cannot be answered row by row as Spark would, or is none. Told before anything starts."""
+
+    code = "PST-106"
 
 
 class TemplateError(UsageError):

@@ -78,6 +78,7 @@ class Pipeline:
     schema: str = TEXT_SCHEMA
     corrupt: Callable[[list[str]], list[str]] | None = None
     owner: str = "driver"
+    transform: Any = None
 
     def __post_init__(self) -> None:
         self.src, self.dst = self.root / "in", self.root / "out"
@@ -86,7 +87,7 @@ class Pipeline:
         self.batch = 0
         self.offset: dict[str, Any] | None = None
         options = self.source | {"path": str(self.src)}
-        self.stage = stages.Stage.describe(options, self.schema, None)
+        self.stage = stages.Stage.describe(options, self.schema, self.transform)
         self.noted: str | None = self.stage.text  # as the sink is given it
         self.options = parse(SOURCE, options, what="source")
 

@@ -80,6 +80,7 @@ def ingest(  # noqa: PLR0913 - these are the flags of the command
     recursive: Annotated[bool, typer.Option("--recursive", help="Descend into directories.")] = False,
     compression: Annotated[Text, _flag("--compression", "C", "none, gzip, zstd; for tables also snappy.")] = None,
     transform: Annotated[Text, _flag("--transform", "MODULE:FUNCTION", "Takes and gives a RecordBatch.")] = None,
+    sql: Annotated[Text, _flag("--sql", "SELECT", "Instead: 'select id, name from input where id > 0'.")] = None,
     master: Annotated[Text, _flag("--master", "M", "Where Spark runs (local[*]).")] = None,
     source_option: Annotated[Pairs, _flag("--source-option", "K=V", "Any option of the source, repeatable.")] = None,
     sink_option: Annotated[Pairs, _flag("--sink-option", "K=V", "Any option of the sink, repeatable.")] = None,
@@ -94,7 +95,7 @@ def ingest(  # noqa: PLR0913 - these are the flags of the command
     with 0 when all that was there is in, or a watch was stopped; with 130 (Ctrl-C) or 143 (SIGTERM) when it was stopped before.
     """
     from penstock.cli.dry import preview
-    from penstock.cli.ingest import Request, run, watched
+    from penstock.cli.ingest import Request, run, transformed, watched
     from penstock.cli.process import jsonable_stdout
 
     flags = {
@@ -109,8 +110,8 @@ def ingest(  # noqa: PLR0913 - these are the flags of the command
     with jsonable_stdout(as_json) as write:
         ends = (flags, source_option or []), (to_flags, sink_option or [])
         if dry_run:
-            return preview(Request.of(src, dst, *ends, transform, checkpoint, dry=True), watch=every)
-        request = Request.of(src, dst, *ends, transform, checkpoint)
+            return preview(Request.of(src, dst, *ends, transformed(transform, sql), checkpoint, dry=True), watch=every)
+        request = Request.of(src, dst, *ends, transformed(transform, sql), checkpoint)
         return run(request, master=master, watch=every, as_json=as_json, write=write)
 
 

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from penstock.cli.process import Stop
     from penstock.ingestion.job import Ingested
+    from penstock.ingestion.sql.query import Sql
 
     Flags = tuple[dict[str, str | None], list[str]]  # options by flags of their own, and K=V
 
@@ -52,7 +53,7 @@ class Request:
     dst: str
     source: dict[str, str]
     sink: dict[str, str]
-    transform: str | None
+    transform: str | Sql | None
     checkpoint: str | None
 
     @staticmethod
@@ -61,7 +62,7 @@ class Request:
         dst: str,
         source: Flags,
         sink: Flags,
-        transform: str | None,
+        transform: str | Sql | None,
         checkpoint: str | None,
         *,
         dry: bool = False,
@@ -96,7 +97,7 @@ class Request:
         if "schema" not in self.source and options["emit"] == "records" and options["format"] not in VALUES:
             msg = f"--schema is needed for format={options['format']}, such as --schema 'id bigint, name string', or --schema infer"
             raise OptionError(msg)
-        if self.transform is not None:
+        if isinstance(self.transform, str):
             load_transform(self.transform, name="--transform")
         if dry:
             return
@@ -111,6 +112,18 @@ class Request:
         return penstock.ingest(
             spark, self.src, self.dst, **sides, checkpoint=self.checkpoint, watch=watch, progress=progress
         )
+
+
+def transformed(transform: str | None, sql: str | None) -> str | Sql | None:
+    """Return what happens to rows, by the flags --transform and --sql; `OptionError` for both."""
+    if sql is None:
+        return transform
+    if transform is not None:
+        msg = f"--transform {transform} and --sql {sql!r}: expected one of both"
+        raise OptionError(msg)
+    from penstock.ingestion.sql.query import Sql  # with Arrow, for which no other check of flags waits
+
+    return Sql(sql)
 
 
 def _without_schema(source: dict[str, str]) -> dict[str, str]:

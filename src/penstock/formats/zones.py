@@ -49,7 +49,7 @@ def zone_name(name: str, said_by: str) -> str:
     Raises `OptionError`, which names `said_by` as where the name was given, for anything else.
     """
     try:
-        zone = _zone(name)
+        zone = rules(name)
     except (KeyError, ValueError, OSError) as error:
         msg = f"{said_by}={name!r} is not a time zone; expected one such as UTC, Europe/Berlin or +05:30"
         raise OptionError(msg) from error
@@ -97,7 +97,8 @@ def _offsets(shown: Seconds, zone: str) -> Seconds:
 
 
 @lru_cache(maxsize=64)
-def _zone(name: str) -> tzinfo:
+def rules(name: str) -> tzinfo:
+    """Return the rules of a zone, an IANA name or an offset. Raises `KeyError`, `ValueError` or `OSError` for anything else."""
     match = _OFFSET.fullmatch(name) if name else None
     if match is None:
         if not name or name == "localtime":  # the machine's, which another machine has not
@@ -116,7 +117,7 @@ def _steps(name: str, year: int) -> tuple[Seconds, Seconds]:
 
     Between two midnights the offset changes once or not at all. There is no year 0 in Python; no clock changed in it.
     """
-    zone = _zone(name)
+    zone = rules(name)
     first = datetime(max(year, MINYEAR), 1, 1)  # noqa: DTZ001 - a wall clock's
     start = int(np.datetime64(f"{year:04d}", "s").astype(np.int64))
     since, offsets = [0], [_offset(zone, first)]

@@ -42,6 +42,7 @@ from penstock.ingestion.names import names_taken
 from penstock.ingestion.places import check_apart, check_archive, check_checkpoint, check_quarantine, check_reached
 from penstock.ingestion.replan import in_flight
 from penstock.ingestion.schema import ReadSchema, is_known
+from penstock.ingestion.sql.query import Sql
 from penstock.ingestion.stage import Stage
 from penstock.options import SINK, SOURCE, Option, parse
 from penstock.options.internal import LIVE_SOURCE, SPLITS
@@ -136,7 +137,7 @@ class Ingested:
 
 
 @named
-def ingest(
+def ingest(  # noqa: PLR0913 - what users say of an ingest, by name
     spark: SparkSession,
     src: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     dst: str | os.PathLike[str],
@@ -144,6 +145,7 @@ def ingest(
     source: Mapping[str, Any] | None = None,
     sink: Mapping[str, Any] | None = None,
     transform: Transform | str | None = None,
+    sql: str | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     watch: bool | str = False,
     progress: Callable[[Ingested], None] | None = None,
@@ -154,8 +156,9 @@ def ingest(
     `source` and `sink` are options of the two tables (`schema`, DDL or StructType, is one of the source's here). With its option `files`
     rows name the files below `src` that are read: a streaming DataFrame with a column `path`, "published", or the path of lists.
     `transform` takes and returns a `pyarrow.RecordBatch`, or a polars DataFrame by its annotation; it may be a function or
-    "module:function", or an `AsyncMap`, given itself. The checkpoint defaults to `DST/_penstock/checkpoint`; the same call
-    again takes only what is new.
+    "module:function", or an `AsyncMap`, given itself. `sql` is a select over the table `input`, answered row by row as Spark's SQL is,
+    instead of a transform: "select id, upper(name) as name from input where id > 0". The checkpoint defaults to
+    `DST/_penstock/checkpoint`; the same call again takes only what is new.
     `watch` goes on until it is interrupted, and looks for new files every second, or as often as it says ("10s"). `progress` is
     called a few times a second, and a last time when all is done.
 
@@ -172,11 +175,12 @@ def ingest(
         raise OptionError(msg)
     paths = first, os.fspath(dst)
     every = _interval(watch)
+    applied = one_transform(transform, sql)
 
     def described() -> _Job:
         zone = {"sessionTimeZone": time_zone(spark)}
         job = _Job(*paths, zone | more | dict(source or {}), dict(sink or {}), where)
-        job.describe(transform, tasks_at_a_time(spark))
+        job.describe(applied, tasks_at_a_time(spark))
         return job
 
     run = _Run(described, every=every)
@@ -194,6 +198,16 @@ def ingest(
     if progress is not None:
         progress(done)
     return done
+
+
+def one_transform(transform: Transform | str | None, sql: str | None) -> Transform | str | None:
+    """Return what happens to rows, which is said in one of two ways; `OptionError` for both."""
+    if sql is None:
+        return transform
+    if transform is not None:
+        msg = f"transform={transform!r} and sql={sql!r}: expected one of both; have the one do what the other does"
+        raise OptionError(msg)
+    return Sql(sql)
 
 
 def _sources(src: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> tuple[str, dict[str, str]]:
@@ -333,6 +347,7 @@ def dry_run(
     source: Mapping[str, Any] | None = None,
     sink: Mapping[str, Any] | None = None,
     transform: Transform | str | None = None,
+    sql: str | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
 ) -> DryRun:
     """Return what `ingest` with the same parameters would read, and what would come out of a sample of it; write nothing.
@@ -342,7 +357,7 @@ def dry_run(
     """
     where = None if checkpoint is None else os.fspath(checkpoint)
     job = _Job(os.fspath(src), os.fspath(dst), dict(source or {}), dict(sink or {}), where)
-    job.describe(transform, tasks=1)
+    job.describe(one_transform(transform, sql), tasks=1)
     return job.preview().run()
 
 

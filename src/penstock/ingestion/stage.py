@@ -27,9 +27,11 @@ from penstock.formats.account import Account, Watch
 from penstock.formats.families import RecordFormat
 from penstock.formats.schema import conform, to_arrow, to_spark
 from penstock.formats.strings import checked
+from penstock.formats.zones import UTC, zone_name
+from penstock.ingestion.sql.query import Sql
 from penstock.options import SINK, SOURCE, Option, Options, parse
 from penstock.session import functions
-from penstock.sink.existing import STAGE
+from penstock.sink.existing import SQL, STAGE
 from penstock.sink.names import has_columns
 from penstock.source import configured
 from penstock.source.cursor import Split
@@ -128,7 +130,7 @@ class Stage:
         empty = _empty(configured.expected_schema(options, reading))
         packed = _packed(transform)
         try:
-            function = _function(packed)
+            function = _function(packed, options)
         except OptionError:
             raise
         except Exception as error:  # what the user's function holds may fail to travel in any way
@@ -151,7 +153,7 @@ class Stage:
         """Return the stage that `describe` made; whatever function it names, or holds, is loaded."""
         form = json.loads(live.text)
         options, reading = _reading(form["source"], form["schema"])
-        function = _function(form["transform"])
+        function = _function(form["transform"], options)
         if function is not None and not callable(function):
             function = function.shared_by(form.get("tasks", 1))
         named = NameColumns.from_json(form["names"]).files(options, reading) if "names" in form else None
@@ -159,8 +161,13 @@ class Stage:
 
     @staticmethod
     def repeated(noted: NotedStage, source: str, transform: Applied | None) -> Stage:
-        """Return the stage that an ingest noted, over the source `source`, with the transform that the caller has `named`."""
+        """Return the stage that an ingest noted, over the source `source`, with the transform that the caller has `named`.
+
+        SQL is none that is named: it is no code, and is taken from the note.
+        """
         options, reading = _reading({**noted.source, "path": source}, noted.schema)
+        if noted.sql is not None:
+            transform = _query(noted.sql, options)
         return Stage(options, reading, transform, to_arrow(noted.out))
 
     @property
@@ -170,6 +177,11 @@ class Stage:
         one_column = len(fmt.schema) == 1  # others are those that directories name
         passes = self.reading.form.as_lines and self.transform is None and self.reading.metadata is None and one_column
         return passes and self.reading.gives_utf8
+
+    @property
+    def is_ours(self) -> bool:
+        """Tell whether no function of a user is called."""
+        return self.transform is None or isinstance(self.transform, Sql)
 
     def carried(self, rows: Iterator[pa.RecordBatch]) -> tuple[Stage, Carried]:
         """Return the splits that Spark carried here, and this stage as the plan that they are of has it read them."""
@@ -329,10 +341,12 @@ def _empty(schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)
 
 
-def _packed(transform: Transform | str | None) -> str | None:
-    """Return a transform as text: `module:function`, or the function itself as Spark would send it to its workers."""
+def _packed(transform: Transform | str | None) -> str | dict[str, str] | None:
+    """Return a transform as JSON has it: `module:function`, SQL, or the function itself as Spark would send it to its workers."""
     if transform is None or isinstance(transform, str):
         return transform
+    if isinstance(transform, Sql):
+        return {SQL: transform.text}
     return _PICKLED + functions.packed(transform)
 
 
@@ -351,13 +365,21 @@ def _not_loaded(transform: object, error: Exception) -> OptionError:
     )
 
 
-def _function(packed: str | None) -> Applied | None:
-    """Return the transform of a live stage, ready to be called."""
+def _function(packed: str | dict[str, str] | None, options: Options) -> Applied | None:
+    """Return the transform of a live stage, ready to be called, over a source of these options."""
     if packed is None:
         return None
+    if isinstance(packed, dict):
+        return _query(packed[SQL], options)
     if packed.startswith(_PICKLED):
         return _applicable(functions.unpacked(packed.removeprefix(_PICKLED)))
     return named(packed)
+
+
+def _query(text: str, options: Options) -> Sql:
+    """Return SQL over a source: its times have days and hours in the zone of the session that Spark would have them in."""
+    zone = options["sessionTimeZone"]
+    return Sql(text, UTC if zone is None else zone_name(zone, "spark.sql.session.timeZone"))
 
 
 def _applicable(function: Any) -> Applied:  # noqa: ANN401 - what a user gives as a transform

@@ -14,7 +14,8 @@ is left out.
 whoever runs the query is trusted. Who may write to the output is not. So what a file has of a stage comes back as a type
 of its own, `NotedStage`, in which a transform is a name to tell and nothing else; the options of a sink (`options.SINK`)
 have no place for a stage, in no spelling; and what loads functions takes the type that only a live caller makes
-(`ingestion.stage.LiveStage`). A function that was pickled is not even noted.
+(`ingestion.stage.LiveStage`). A function that was pickled is not even noted. SQL (`ingestion.sql`) is no code: it names columns and
+functions out of a fixed list, reaches no file and no module, and is repeated as it is noted.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from penstock.storage import Storage
 
 STAGE = "ingest"  # the name that an ingest's stage has among the options of its query, and in the note
+SQL = "sql"  # what a transform is that is written in SQL: no code, so it is noted, and repeated by who reads the note
 OPAQUE = {"opaque": True}  # in place of a transform that cannot be repeated from its record
 _PICKLED = "pickle:"
 _RECORD = re.compile(r"options-(\d{12})\.json")
@@ -44,8 +46,8 @@ _RECORD = re.compile(r"options-(\d{12})\.json")
 class NotedStage:
     """What an ingest noted of how its source became rows; schemas are Spark's JSON. It can be told and compared, never run.
 
-    `transform` is the `module:function` that the ingest was given, `None` if it had none; `opaque`: a function that has no name.
-    `tasks` is how many shared a rate.
+    `transform` is the `module:function` that the ingest was given, `None` if it had none; `opaque`: a function that has no name; `sql`
+    the select that it was instead. `tasks` is how many shared a rate.
     """
 
     source: Mapping[str, str]
@@ -54,11 +56,12 @@ class NotedStage:
     transform: str | None = None
     opaque: bool = False
     tasks: int = field(default=1, compare=False)
+    sql: str | None = None
 
     @property
     def text(self) -> str:
         """Return the stage as a note has it."""
-        transform: object = OPAQUE if self.opaque else self.transform
+        transform: object = OPAQUE if self.opaque else self.transform if self.sql is None else {SQL: self.sql}
         form = {"source": dict(self.source), "schema": self.schema, "out": self.out, "transform": transform}
         return json.dumps(form | {"tasks": self.tasks})
 
@@ -115,8 +118,14 @@ def _stage(form: dict[str, Any]) -> NotedStage:
         msg = f"a stage of other types than text: {texts!r}"
         raise TypeError(msg)
     named = transform if isinstance(transform, str) and not transform.startswith(_PICKLED) else None
-    opaque = named is None and transform is not None
-    return NotedStage(source, form["schema"], form["out"], named, opaque=opaque, tasks=int(form.get("tasks", 1)))
+    sql = transform.get(SQL) if isinstance(transform, dict) else None
+    if not isinstance(sql, str | None):
+        msg = f"SQL that is no text: {sql!r}"
+        raise TypeError(msg)
+    opaque = named is None and sql is None and transform is not None
+    return NotedStage(
+        source, form["schema"], form["out"], named, opaque=opaque, tasks=int(form.get("tasks", 1)), sql=sql
+    )
 
 
 def sink_ids(storage: Storage, state: str) -> list[str]:

@@ -135,7 +135,7 @@ class _Comparison:
                 *(unit for feed, read_so in parts for unit in feed.single(read_so)),
                 *self._retried(feeds, views),
             ),
-            parallel=feeds[0].stage.transform is None,  # a user's function may not be made for several threads
+            parallel=feeds[0].stage.is_ours,  # a user's function may not be made for several threads
             progress=progress,
         )
         self.notes += [note for view in views for note in view.head.account.told()]
@@ -255,6 +255,9 @@ class _Comparison:
                     f"yourself: --transform {stage.transform}"
                 )
             return None
+        if stage.sql is not None:
+            msg = f"--transform {self.transform!r}: the ingest noted SQL, {stage.sql!r}, which is repeated as it is; leave --transform out"
+            raise OptionError(msg)
         if stage.transform is None and not stage.opaque:
             msg = f"--transform {self.transform!r}: what was written here has noted none; leave it out"
             raise OptionError(msg)

@@ -147,6 +147,7 @@ class PipelineTable(Strict):
     source: SourceTable
     sink: SinkTable
     transform: str | None = Field(default=None, description="MODULE:FUNCTION, of the working directory too.")
+    sql: str | None = Field(default=None, description="Instead of transform: select ... from input where ...")
     checkpoint: str | None = Field(default=None, description="What was read; <sink.path>/_penstock/checkpoint.")
     schedule: Annotated[ScheduleTable, BeforeValidator(_as_table)] = Field(
         default=ScheduleTable(once=True), description="once, watch, or a table.", validate_default=False

@@ -10,12 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from penstock.cli.ingest import Request, same_format, several
+from penstock.cli.ingest import Request, same_format, several, transformed
 from penstock.cli.process import importable_here, load_transform
 from penstock.cli.run import model, toml
 from penstock.cli.run.references import Secrets, resolved
 from penstock.cli.run.toml import Flaw, NotTomlError
-from penstock.errors import NotThere, OptionError, PenstockError, PipelinesError, StorageError
+from penstock.errors import NotThere, OptionError, PenstockError, PipelinesError, SqlError, StorageError
 from penstock.options import SINK, SOURCE, parse
 from penstock.options.formats import VALUES
 from penstock.sink.ledger import STATE_DIRECTORY
@@ -258,12 +258,20 @@ def _request(reading: _FileReading, key: Key, pipeline: model.PipelineTable) -> 
         sink.setdefault("format", same_format(source, flag="sink.format"))
         if pipeline.transform is not None:
             load_transform(pipeline.transform, name="transform")
+        applied = transformed(pipeline.transform, pipeline.sql)
     except OptionError as error:
-        reading.problem((*key, "transform" if error.message.startswith("transform ") else "sink"), error.message)
+        reading.problem((*key, _to_blame(error.message)), error.message)
         return None
-    request = Request(paths[0], pipeline.sink.path, source, sink, pipeline.transform, pipeline.checkpoint)
+    request = Request(paths[0], pipeline.sink.path, source, sink, applied, pipeline.checkpoint)
     _look(reading, key, request)
     return request
+
+
+def _to_blame(message: str) -> str:
+    """Return the key that what was said is about."""
+    if message.startswith("--transform"):  # and --sql
+        return "sql"
+    return "transform" if message.startswith("transform ") else "sink"
 
 
 def _texts(
@@ -319,7 +327,8 @@ def _look(reading: _FileReading, key: Key, request: Request) -> None:
         check(request.src, request.dst, **sides, checkpoint=request.checkpoint, make=False)
     except PenstockError as error:
         outside = isinstance(error, StorageError) or isinstance(error.__cause__, (StorageError, NotThere))
-        reading.problem(key, error.message, outside=outside)
+        named = (*key, "sql") if isinstance(error, SqlError) else key
+        reading.problem(named, error.message, outside=outside)
 
 
 def _text(value: object) -> str:

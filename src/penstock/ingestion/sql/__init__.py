@@ -1,0 +1,20 @@
+"""SQL as the transform of an ingest: `select ... from input where ...`, answered as Spark would, without Spark.
+
+The text is Spark's SQL and so are the answers, in its default settings (`spark.sql.ansi.enabled`); a test holds each function and operator
+against what Spark itself has said (`tests/ingestion/spark_sql.json`). What would be answered otherwise, what nobody has compared, and what
+needs more than one row is refused before anything starts, with what to write instead. So there is a list of what is taken, and none
+of what is not: `refused` only knows better advice.
+
+    tree       what a text says
+    parser     text -> tree, by Spark's grammar
+    expression a typed tree that answers for a batch
+    coercion   types side by side
+    casts      `cast` and `try_cast`
+    times, strings, matching, functions   each name with its types and its kernel
+    columns    what the rows have
+    refused    what to write instead
+    select     a tree over the columns of some rows, ready to answer
+    query      `Sql`, a function of record batches like every other transform
+
+Neither the SQL of polars nor that of DuckDB: docs/decisions/017-sql-is-sparks.md says what was measured.
+"""

@@ -1,0 +1,93 @@
+"""A typed tree that answers for a batch of rows, a column at a time.
+
+Kernels answer for all rows of a batch at once; Spark asks of a branch of `case` only the rows that take it, and of the right side of
+`and` only those whose left side is not false. That matters where asking fails: `case when n <> 0 then m / n end`. So rows have a mask of
+those that are asked, and a column is null, of which nothing fails, for the others.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.errors import PenstockError
+from penstock.ingestion.sql.tree import refuse
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Values: TypeAlias = pa.Array | pa.Scalar
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows that are asked; `asked` is a column of booleans without nulls, `None`: all of them."""
+
+    batch: pa.RecordBatch
+    asked: pa.Array | None = None
+
+    def of(self, column: pa.Array) -> pa.Array:
+        """Return a column of the batch, null for the rows that are not asked."""
+        return column if self.asked is None else pc.if_else(self.asked, column, pa.scalar(None, column.type))
+
+    def where(self, condition: Values) -> Rows:
+        """Return the rows of these for which a condition is true."""
+        taken = pc.fill_null(self.spread(condition), False)  # noqa: FBT003 - Arrow's own parameter
+        return replace(self, asked=taken if self.asked is None else pc.and_(self.asked, taken))
+
+    def spread(self, values: Values) -> pa.Array:
+        """Return a value for each row."""
+        if isinstance(values, pa.Scalar):
+            return pa.repeat(values, self.batch.num_rows)
+        return values
+
+
+@dataclass(frozen=True)
+class Expression:
+    """What a tree says of rows, in one type.
+
+    `fails`: it may raise for some values; `constant`: it is written down, as this kind and text.
+    """
+
+    type: pa.DataType
+    run: Callable[[Rows], Values]
+    fails: bool = False
+    constant: tuple[str, str] | None = None
+
+    def asked_of(self, rows: Rows, condition: Values) -> Values:
+        """Return what it says of the rows for which a condition is true; of the others anything."""
+        return self.run(rows.where(condition) if self.fails else rows)
+
+
+def applied(
+    kernel: Callable[..., Values], kind: pa.DataType, *arguments: Expression, fails: tuple[int, str] | None = None
+) -> Expression:
+    """Return a kernel over the values of other expressions; `fails` is where in the text one that can fail stands, and its name."""
+
+    def run(rows: Rows) -> Values:
+        values = [argument.run(rows) for argument in arguments]
+        if fails is None:
+            return kernel(*values)
+        try:
+            return kernel(*values)
+        except (pa.ArrowInvalid, ValueError, OverflowError) as error:
+            at, name = fails
+            reason = " ".join(str(getattr(error, "message", error)).split())
+            if not rows.batch.num_rows:
+                refuse(at, f"{name} fails whatever the rows are: {reason}")
+            msg = (
+                f"the SQL fails on a row, as Spark's does: {name}, character {at + 1}: {reason}; leave such rows out by a condition in "
+                "front of it (case when, where), or write try_cast for cast; nothing of this batch is visible"
+            )
+            raise PenstockError(msg) from error
+
+    return Expression(kind, run, fails=fails is not None or any(argument.fails for argument in arguments))
+
+
+def written(value: Any, kind: pa.DataType, constant: tuple[str, str]) -> Expression:  # noqa: ANN401 - what Arrow has for the type
+    """Return a constant."""
+    scalar = pa.scalar(value, kind)
+    return Expression(kind, lambda _: scalar, constant=constant)
