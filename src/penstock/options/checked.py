@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NoReturn
 from penstock.errors import OptionError
 from penstock.options import elsewhere
 from penstock.options.database import DATABASE
+from penstock.options.finished import FINISHED
 from penstock.options.log import LOG
 from penstock.options.mode import apply_mode
 from penstock.options.option import Option, Options
@@ -33,6 +34,7 @@ _TABLES = {
         "log": LOG,
         "database sink": DATABASE,
         "source with emit=published": PUBLISHED,
+        "batch read": FINISHED,
     }.items()
 }
 

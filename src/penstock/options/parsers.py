@@ -235,6 +235,21 @@ def event_starting(value: str, name: str) -> str:
     return value
 
 
+def as_of(value: str, name: str) -> dict[str, int]:
+    """Return records of ledgers by their sinks; of `12`, which names none, by `""`."""
+    records: dict[str, int] = {}
+    for item in value.split(","):
+        match = re.fullmatch(r"(?:([A-Za-z0-9][A-Za-z0-9._-]{0,99}):)?([1-9]\d{0,11})", item.strip())
+        if match is None or (match[1] or "") in records or "" in records:
+            msg = (
+                f"{name}={value!r}: expected a record of the ledger such as 12, or one of each sink, such as orders:12,returns:7; "
+                "penstock status prints the last ones"
+            )
+            raise OptionError(msg)
+        records[match[1] or ""] = int(match[2])
+    return records
+
+
 def announcements(value: str, name: str) -> tuple[str, ...]:
     """Return by what a bucket of time that is complete is told: `success-file`, `event`, or both."""
     words = tuple(part.strip().lower() for part in value.split(","))
