@@ -1,4 +1,4 @@
-"""Finished files of an output read as a batch: by the ledger, as of a record, whatever lies beside them. Without a JVM but where it says."""
+"""Finished files of an output read as a batch: by the ledger, as of a record, whatever lies beside them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import StructType
 
-from penstock import clock, errors, failpoints
+from penstock import clock, failpoints
 from penstock.errors import EventsLost, FileChanged, OptionError
 from penstock.formats import ddl
 from penstock.options.finished import BATCH
@@ -24,10 +24,6 @@ from tests.support.output import Output
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from pyspark.sql import SparkSession
-
-    from tests.support.stage import Stage
 
 NUMBERED = pa.schema([("id", pa.int64()), ("country", pa.string()), ("name", pa.string())])
 
@@ -161,7 +157,7 @@ def test_files_that_were_deleted_are_told_before_the_first_row(output: Output) -
         load(output)
     assert values(output, ignoreMissingFiles="true") == ["2", "3"]
     shutil.rmtree(output.root / "_penstock/s/staging")
-    (output.root / sorted(output.visible())[0]).write_text("other\n")
+    (output.root / min(output.visible())).write_text("other\n")
     with pytest.raises(FileChanged, match="has 6 bytes, the ledger says 2: it was changed"):
         load(output, ignoreMissingFiles="true")
 
@@ -263,8 +259,10 @@ def test_a_directory_without_a_ledger_is_refused_as_ever(tmp_path: Path) -> None
 
 
 def test_a_stream_of_an_output_is_what_it_was(output: Output) -> None:
-    """Spark asks for a schema before it says what is read: a stream over an output of lines still has its lines, one that
-    says its schema has that, and one that took the schema of tables for its own is told what to add."""
+    """Spark asks for a schema before it says what is read: a stream over an output of lines still has its lines.
+
+    One that says its schema has that, and one that took the schema of tables for its own is told what to add.
+    """
     output.schema = NUMBERED
     sink = output.sink(format="json", rollBatches="1")
     output.batch(sink, 0, {0: ["1|de|a"]})

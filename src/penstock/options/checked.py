@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from penstock.errors import OptionError
 from penstock.options import elsewhere
+from penstock.options.batch import BATCH_SINK
 from penstock.options.database import DATABASE
 from penstock.options.finished import FINISHED
 from penstock.options.log import LOG
@@ -35,6 +36,7 @@ _TABLES = {
         "database sink": DATABASE,
         "source with emit=published": PUBLISHED,
         "batch read": FINISHED,
+        "batch write": BATCH_SINK,
     }.items()
 }
 

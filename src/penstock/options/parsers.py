@@ -15,6 +15,7 @@ from penstock.errors import OptionError
 from penstock.units import parse_duration, parse_size
 
 Parser = Callable[[str, str], Any]
+_KEY_LENGTH_MAX = 200
 _MOST = 1 << 62  # bytes or nanoseconds: sums of two still fit 64 bits, here and in Arrow
 
 
@@ -248,6 +249,15 @@ def as_of(value: str, name: str) -> dict[str, int]:
             raise OptionError(msg)
         records[match[1] or ""] = int(match[2])
     return records
+
+
+def batch_key(value: str, name: str) -> str:
+    """Return what names a batch, as it was written."""
+    if not value.isprintable() or not 0 < len(value) <= _KEY_LENGTH_MAX:
+        expected = f"1 to {_KEY_LENGTH_MAX} characters that name this batch and no other"
+        msg = f"{name}={value[:50]!r}: expected {expected}, such as orders/2026-01-31"
+        raise OptionError(msg)
+    return value
 
 
 def announcements(value: str, name: str) -> tuple[str, ...]:

@@ -73,8 +73,8 @@ _RECORD = re.compile(r"\d{12}")
 _NOTE = re.compile(r"\d{12}\.published")
 _EVIDENCE = re.compile(r"(\d{12})\.published|\d{12}-(\d{12})")  # that a record was there
 _FOLDED = re.compile(r"\d{12}-(\d{12})")
-_LATER = frozenset({"key", "level", "name", "place", "recipients", "tables"})
-_NOTHING = (None, "", ())
+_LATER = frozenset({"key", "level", "name", "place", "recipients", "tables", "writing", "written", "written_tables"})
+_NOTHING: tuple[Any, ...] = (None, "", (), {})
 
 
 STATE_DIRECTORY = "_penstock"
@@ -253,6 +253,9 @@ class State:
     committed, files finished and their bytes since the sink began; `account` is of all these rows. `aside` is what was set
     aside beside them; its files are among the finished ones. `ready` is about buckets of time. `lengths` are those of growing
     files that changed lately; of others they are in the `tables`, the newest last (see `lengths`).
+
+    `writing` are the batch writes that have begun, by their keys: the number of the record with which each did, and whose it is.
+    `written` are the keys of those that are done (see `keyed`), with `written_tables` as `lengths` with `tables`.
     """
 
     sink: str
@@ -277,6 +280,9 @@ class State:
     account: Account = field(default_factory=Account)
     aside: Tally = field(default_factory=Tally)
     ready: Ready = field(default_factory=Ready)
+    writing: dict[str, tuple[int, str]] = field(default_factory=dict)
+    written: dict[str, list[list[int]]] = field(default_factory=dict)
+    written_tables: tuple[LengthTable, ...] = ()
 
     @property
     def events(self) -> int:
@@ -545,6 +551,9 @@ def _state(record: dict[str, Any], path: str) -> State:
         fields["open"] = tuple(_open_part(part) for part in fields["open"])
         fields["finished"] = tuple(map(_finished_file, fields["finished"]))
         fields["tables"] = tuple(LengthTable(**table) for table in fields.get("tables", ()))
+        fields["written_tables"] = tuple(LengthTable(**table) for table in fields.get("written_tables", ()))
+        fields["writing"] = {key: (int(n), str(driver)) for key, (n, driver) in fields.get("writing", {}).items()}
+        fields["written"] = {name: [[int(a), int(b)] for a, b in s] for name, s in fields.get("written", {}).items()}
         fields["grown"] = tuple(Growth(**(g | {"segments": _segments(g)})) for g in fields["grown"])
         check_relative(_paths_in(fields))
         fields["account"] = Account.from_json(fields.get("account", {}))
@@ -565,7 +574,7 @@ def _paths_in(fields: dict[str, Any]) -> Iterator[str]:
     yield from (part.bucket for part in fields["open"])
     yield from (growth.path for growth in fields["grown"])
     yield from fields.get("lengths", {})
-    yield from (table.file for table in fields["tables"])
+    yield from (table.file for table in (*fields["tables"], *fields["written_tables"]))
 
 
 def check_relative(paths: Iterable[str]) -> None:

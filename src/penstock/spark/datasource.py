@@ -20,7 +20,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxFiles, SupportsTriggerAvailableNow
 
 from penstock.errors import OptionError, PenstockError
-from penstock.options import Options, parse
+from penstock.options import BATCH_SINK, Options, parse
 from penstock.options.finished import FOR_BATCHES, FOR_STREAMS
 from penstock.options.internal import LIVE_SOURCE
 from penstock.options.published import EMIT, PUBLISHED
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from penstock.source.cursor import Split
     from penstock.source.followed import FollowPlanner
     from penstock.source.plan import Planner
+    from penstock.spark.batchwriter import BatchWriter
     from penstock.spark.finished import AsLoaded, FinishedReader
     from penstock.spark.published import PublishedStreamReader
     from penstock.spark.writer import StreamWriter
@@ -111,10 +112,17 @@ class PenstockDataSource(DataSource):
 
         return FinishedReader(self.options, schema, self._as_loaded)
 
-    def writer(self, schema: StructType, overwrite: bool) -> NoReturn:  # noqa: ARG002, FBT001 - Spark's signature
-        """Say that files are written as a stream."""
-        msg = "format penstock is a stream: expected df.writeStream; a batch is written as text, json, csv or parquet"
-        raise OptionError(msg)
+    def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:  # noqa: FBT001 - Spark's signature
+        """Return the sink of one batch; `OptionError` in overwrite mode, which would replace what readers see."""
+        if overwrite:
+            msg = (
+                "mode('overwrite') would have finished files replaced, and nothing of an output ever is; expected mode('append'), with a "
+                "batchKey that a repetition has, too; or another directory"
+            )
+            raise OptionError(msg)
+        from penstock.spark.batchwriter import BatchWriter
+
+        return BatchWriter(self._parsed(BATCH_SINK, "batch write"), schema.json())
 
     def _may_be_output(self) -> bool:
         """Tell whether a batch of finished files may be meant: Spark does not say. Costs a stream no more than one look."""

@@ -104,8 +104,8 @@ class FinishedFiles:
         finished = Finished(storage, root, options["sinkId"])
         if not finished.sinks():
             msg = (
-                f"path={root!r} is no output of Penstock, no sink has a ledger in it: expected spark.readStream, which reads a directory of "
-                "input, or Spark's own text, json, csv or parquet"
+                f"path={root!r} is no output of Penstock, no sink has a ledger in it: expected spark.readStream, which reads a directory "
+                "of input, or Spark's own text, json, csv or parquet"
             )
             raise OptionError(msg)
         positions = finished.positions(options["asOf"]) if positions is None else positions
