@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import random
-from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING
 
@@ -197,7 +196,7 @@ def test_keys_that_do_not_count_go_to_tables(output: Output, monkeypatch: pytest
     assert output.lines() == keys
     for table in state.written_tables:
         (output.root / "_penstock/batch/staging" / table.file).unlink()
-    lengths._kept.clear()  # noqa: SLF001 - as in a process that has just begun
+    lengths._kept.clear()  # as in a process that has just begun
     with pytest.raises(DamagedState, match="is missing, it has the keys of .* kinds of batch writes; restore it"):
         run(local(output, keys[0]), {0: ["again"]})
 
@@ -316,7 +315,7 @@ def test_two_drivers_race_at_every_step(other: str, below: str, monkeypatch: pyt
         storage.make_directory(ROOT)
         with monkeypatch.context() as patch:
             rival = batch(storage, ROOT, other, mergeBelow=below)
-            steps = Steps(patch, step, partial(run, rival, {0: [f"{other} 0"], 1: [f"{other} 1"]}))
+            steps = Steps(patch, step, lambda rival=rival: run(rival, {0: [f"{other} 0"], 1: [f"{other} 1"]}) and None)
             try:
                 run(batch(storage, ROOT, "k/1", mergeBelow=below), {0: ["k/1 0"], 1: ["k/1 1"]})
             except Fenced:

@@ -38,7 +38,7 @@ def test_batches_are_written_once_and_read_back(spark: SparkSession, stage: Stag
     now = spark.read.format("penstock").load(str(stage.dst))
     assert now.where("country = 'c1'").selectExpr("sum(id)").first() == (3 * 2500,)
     assert now.exceptAll(frame.select("id", "at", "country")).count() == 200
-    append(spark.range(0), stage, "nothing")
+    append(spark.range(0), stage, "nothing", format="json")
     append(spark.range(0).selectExpr("id"), stage, "day/1", format="json")
     assert {path.suffix for path in stage.files()} == {".parquet"}
     with pytest.raises(PySparkException) as caught:
@@ -80,7 +80,7 @@ query.awaitTermination()
 
 
 def test_for_each_batch_is_killed_and_replayed(stage: Stage) -> None:
-    """A query writes each batch to two ledgers; it is killed between them, in a claim, a commit and a publishing: every row is there once."""
+    """A query writes each batch to two ledgers; it is killed in a claim, a commit and a publishing: every row is there once."""
     for number in range(4):
         stage.put(f"{number}.txt", *(f"line {number} {row}" for row in range(50)))
     arguments = str(stage.src), str(stage.dst), str(stage.checkpoint)
@@ -96,5 +96,5 @@ def test_for_each_batch_is_killed_and_replayed(stage: Stage) -> None:
     assert run_python(FOR_EACH, *arguments).returncode == 0
     lines = {f"line {number} {row}" for number in range(4) for row in range(50)}
     assert stage.lines() == dict.fromkeys([*lines, *(line.upper() for line in lines)], 1)
-    verified = run_python("import sys; from penstock.cli.app import main; main()", "verify", str(stage.dst))
+    verified = run_python("from penstock.cli import main; main()", "verify", str(stage.dst))
     assert verified.returncode == 0, verified.stdout + verified.stderr

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from penstock.options.option import Option
-from penstock.options.parsers import batch_key
+from penstock.options.parsers import batch_key, identifier
 from penstock.options.sink import SINK
 
 SINK_ID = "batch"  # of all batches, unless the user says another one
@@ -15,13 +13,8 @@ _OF_STREAMS = {
     *("onPublish", "quarantineLocation", "checkpointLocation", "queryName"),
 }
 
-BATCH_SINK = (
+OWN = (
     Option("batchKey", None, batch_key, "names the batch: written once, however often it is tried; unset: each time"),
-    *(
-        replace(option, default=SINK_ID, meaning="names the ledger that batches of this output have together")
-        if option.name == "sinkId"
-        else option
-        for option in SINK
-        if option.name not in _OF_STREAMS
-    ),
+    Option("sinkId", SINK_ID, identifier, "names the ledger that batches of this output have together"),
 )
+BATCH_SINK = (*OWN, *(option for option in SINK if option.name not in _OF_STREAMS | {"sinkId"}))

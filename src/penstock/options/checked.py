@@ -6,10 +6,8 @@ import difflib
 from typing import TYPE_CHECKING, NoReturn
 
 from penstock.errors import OptionError
-from penstock.options import elsewhere
-from penstock.options.batch import BATCH_SINK
+from penstock.options import batch, elsewhere, finished
 from penstock.options.database import DATABASE
-from penstock.options.finished import FINISHED
 from penstock.options.log import LOG
 from penstock.options.mode import apply_mode
 from penstock.options.option import Option, Options
@@ -35,8 +33,8 @@ _TABLES = {
         "log": LOG,
         "database sink": DATABASE,
         "source with emit=published": PUBLISHED,
-        "batch read": FINISHED,
-        "batch write": BATCH_SINK,
+        "batch read": finished.OWN,
+        "batch write": batch.OWN,
     }.items()
 }
 

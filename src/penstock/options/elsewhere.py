@@ -151,6 +151,8 @@ KNOWN_ELSEWHERE = {
     "source": _READ | {f"cloudFiles.{name}": instead for name, instead in _AUTO_LOADER.items()},
     "sink": _WRITTEN,
     "database sink": _JDBC,
+    "batch read": {name: instead for name, instead in _READ.items() if name != "ignoreMissingFiles"},
+    "batch write": _WRITTEN,
 }
 
 

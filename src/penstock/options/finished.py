@@ -17,7 +17,7 @@ READING = tuple(
     if (option.special and option.name != "mode") or option.name in _READING or option.name in _ZONES
 )
 
-FINISHED = (
+OWN = (
     Option("path", None, text, "the output, whose finished files are read"),
     Option("sinkId", None, identifier, "of this sink only; unset: of all that write there"),
     Option(
@@ -25,8 +25,8 @@ FINISHED = (
     ),
     Option("ignoreMissingFiles", "false", flag, "true: files that were deleted since they were published are left out"),
     Option("pathGlobFilter", None, text, "glob on the file name"),
-    *READING,
 )
+FINISHED = (*OWN, *READING)
 LIVE_FINISHED = (*FINISHED, Option(BATCH, None, any_text, ""))
 
 # Options that are of one kind of reading alone, in lower case: where one is given, it is known which is meant.

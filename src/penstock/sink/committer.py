@@ -120,12 +120,11 @@ class Committer:
         """
         named = {s.file for part in head.open for s in part.segments} | {f.staged for f in head.finished}
         named |= {table.file for table in (*head.tables, *head.written_tables)}
-        claims = {n for n, _ in head.writing.values()}
         if not published:
             named |= {s.file for growth in head.grown for s in growth.segments}
         for name in names_at(self.storage, self.staging):
             match = _STAGED.fullmatch(name)
-            if match and int(match[1]) < head.n and int(match[1]) not in claims and name not in named:
+            if match and name not in named and not head.may_name(int(match[1])):
                 yield name
 
 

@@ -294,6 +294,10 @@ class State:
         """Return how many events the records before it have."""
         return self.total_files + self.ready.total - self.events
 
+    def may_name(self, base: int) -> bool:
+        """Tell whether a record behind this one may name what was staged behind record `base`, or with the claim that it is."""
+        return base >= self.n or base in {n for n, _ in self.writing.values()}
+
     def last_batch(self, query: str) -> int:
         """Return the last batch of the query that is committed here, -1 if none is."""
         return self.batches.get(query, (-1, ""))[0]
@@ -551,9 +555,7 @@ def _state(record: dict[str, Any], path: str) -> State:
         fields["open"] = tuple(_open_part(part) for part in fields["open"])
         fields["finished"] = tuple(map(_finished_file, fields["finished"]))
         fields["tables"] = tuple(LengthTable(**table) for table in fields.get("tables", ()))
-        fields["written_tables"] = tuple(LengthTable(**table) for table in fields.get("written_tables", ()))
-        fields["writing"] = {key: (int(n), str(driver)) for key, (n, driver) in fields.get("writing", {}).items()}
-        fields["written"] = {name: [[int(a), int(b)] for a, b in s] for name, s in fields.get("written", {}).items()}
+        fields |= _of_keys(fields)
         fields["grown"] = tuple(Growth(**(g | {"segments": _segments(g)})) for g in fields["grown"])
         check_relative(_paths_in(fields))
         fields["account"] = Account.from_json(fields.get("account", {}))
@@ -565,6 +567,15 @@ def _state(record: dict[str, Any], path: str) -> State:
     except (AttributeError, KeyError, TypeError, ValueError, TemplateError) as error:
         msg = f"{path!r} is not a ledger record: {error!r}; restore it from a copy"
         raise DamagedState(msg) from error
+
+
+def _of_keys(fields: dict[str, Any]) -> dict[str, Any]:
+    """Return what a record has of batch writes."""
+    return {
+        "writing": {key: (int(n), str(driver)) for key, (n, driver) in fields.get("writing", {}).items()},
+        "written": {text: [[int(a), int(b)] for a, b in spans] for text, spans in fields.get("written", {}).items()},
+        "written_tables": tuple(LengthTable(**table) for table in fields.get("written_tables", ())),
+    }
 
 
 def _paths_in(fields: dict[str, Any]) -> Iterator[str]:

@@ -154,17 +154,9 @@ class Sink:
         """
         look = self.ledger.look()
         head = self.ledger.head(look)
-        if head.owner == KEYED:
-            msg = f"sinkId={self.sink_id!r} in {self.root!r} is that of batch writes; a query has a ledger of its own: take another sinkId"
-            raise OptionError(msg)
+        _check_taken_over(self, head)
         if batch is not None:
             self._place(head, batch)
-        if self.options["growing"] and (parts := [part for part in head.open if not part.is_aside]):
-            msg = (
-                f"growing=true, but sink {self.sink_id!r} has {len(parts)} open parts of a run without it; publish them "
-                f"first: penstock finish {self.root}"
-            )
-            raise OptionError(msg)
         recipients = self.cipher.recipients()
         if recipients:
             check_none_clear(head, self.root)
@@ -453,6 +445,19 @@ class Sink:
                 columns[part.kind] = unwritable(staging, part)
             if columns[part.kind]:
                 yield part, columns[part.kind]
+
+
+def _check_taken_over(sink: Sink, head: State) -> None:
+    """Raise `OptionError` for a ledger that is that of batch writes, or that has open parts where files shall grow."""
+    if head.owner == KEYED:
+        msg = f"sinkId={sink.sink_id!r} in {sink.root!r} is that of batch writes; a query has a ledger of its own: take another sinkId"
+        raise OptionError(msg)
+    if sink.options["growing"] and (parts := [part for part in head.open if not part.is_aside]):
+        msg = (
+            f"growing=true, but sink {sink.sink_id!r} has {len(parts)} open parts of a run without it; publish them "
+            f"first: penstock finish {sink.root}"
+        )
+        raise OptionError(msg)
 
 
 def _notable(sink: Sink) -> dict[str, str]:

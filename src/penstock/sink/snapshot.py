@@ -17,10 +17,10 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from penstock.errors import DamagedState, NotThere, OptionError
-from penstock.sink.events import EventLog, EventPosition
+from penstock.sink.events import EventHistory, EventPosition
 from penstock.sink.existing import noted, sink_ids
 from penstock.sink.ledger import STATE_DIRECTORY, FinishedFile, Ledger
 from penstock.sink.lengths import LengthTables
@@ -36,7 +36,7 @@ _TRIES = 5
 
 
 @dataclass(frozen=True)
-class Snapshot:
+class OutputSnapshot:
     """Finished files, in the order of the ledgers, and how long growing ones are, both by paths below the output."""
 
     files: tuple[FinishedFile, ...]
@@ -77,21 +77,23 @@ class Finished:
         if len(sinks) == 1 and "" in records:
             records = {sinks[0]: records[""]}
         if set(records) != set(sinks):
-            ledgers = {sink: self._ledger(sink).head().n for sink in sinks}
-            expected = ",".join(f"{sink}:{n}" for sink, n in ledgers.items())
-            given = ",".join(f"{sink}:{n}" if sink else str(n) for sink, n in records.items())
-            msg = f"asOf={given} is not a record of each sink of {self._root!r}; expected such as asOf={expected}, or one sink by sinkId"
+            self._refuse_records(records, sinks)
+        for sink in filter(self._lengths, sinks):
+            msg = (
+                f"asOf: sink {sink!r} of {self._root!r} has growing files, of which the ledger keeps the newest lengths alone; leave "
+                "asOf out"
+            )
             raise OptionError(msg)
-        for sink in sinks:
-            if self._lengths(sink):
-                msg = (
-                    f"asOf: sink {sink!r} of {self._root!r} has growing files, of which the ledger keeps the newest lengths alone; leave "
-                    "asOf out"
-                )
-                raise OptionError(msg)
         return {sink: self._log(sink).through_record(n) for sink, n in records.items()}
 
-    def snapshot(self, positions: Positions, *, lost: bool = False) -> Snapshot:
+    def _refuse_records(self, records: Mapping[str, int], sinks: list[str]) -> NoReturn:
+        """Say which records there are."""
+        expected = ",".join(f"{sink}:{self._ledger(sink).head().n}" for sink in sinks)
+        given = ",".join(f"{sink}:{n}" if sink else str(n) for sink, n in records.items())
+        msg = f"asOf={given} is not a record of each sink of {self._root!r}; expected such as asOf={expected}, or one sink by sinkId"
+        raise OptionError(msg)
+
+    def snapshot(self, positions: Positions, *, lost: bool = False) -> OutputSnapshot:
         """Return the files in front of these positions; growing ones as they are now. `lost`: what is gone of a ledger is left out.
 
         Raises `EventsLost`, `DamagedState`.
@@ -103,7 +105,7 @@ class Finished:
             entries = [event.entry for event in events if event.is_shown]
             files += [entry for entry in entries if isinstance(entry, FinishedFile)]
             lengths |= self._lengths(sink)
-        return Snapshot(tuple(files), lengths)
+        return OutputSnapshot(tuple(files), lengths)
 
     def _chosen(self) -> list[str]:
         sinks = self.sinks()
@@ -132,8 +134,8 @@ class Finished:
             lengths |= {growth.path: growth.before for growth in head.grown}
         return {path: length for path, length in lengths.items() if length}
 
-    def _log(self, sink: str) -> EventLog:
-        return EventLog(self._ledger(sink), sink, f"the ledger {self._state(sink) + '/ledger'!r}")
+    def _log(self, sink: str) -> EventHistory:
+        return EventHistory(self._ledger(sink), sink, f"the ledger {self._state(sink) + '/ledger'!r}")
 
     def _ledger(self, sink: str) -> Ledger:
         return Ledger(self._storage, f"{self._state(sink)}/ledger", sink)

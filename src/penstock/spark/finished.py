@@ -25,7 +25,7 @@ from penstock.options import SOURCE, parse
 from penstock.options.finished import FOR_BATCHES, LIVE_FINISHED, READING
 from penstock.options.formats import DEFAULT, VALUES
 from penstock.sink.events import EventPosition
-from penstock.sink.snapshot import Finished, Positions, Snapshot
+from penstock.sink.snapshot import Finished, OutputSnapshot, Positions
 from penstock.source import advice, configured, follow
 from penstock.source.cursor import FileVersion, Followed, Split
 from penstock.source.dividing import Dividing
@@ -90,7 +90,7 @@ class FinishedFiles:
     root: str
     options: Options
     source: Options
-    snapshot: Snapshot
+    snapshot: OutputSnapshot
     positions: Positions
 
     @staticmethod
@@ -216,7 +216,7 @@ def _some(paths: Sequence[str]) -> str:
     return ", ".join(map(repr, paths[:_SHOWN]))
 
 
-def _chosen(snapshot: Snapshot, glob: str | None) -> Snapshot:
+def _chosen(snapshot: OutputSnapshot, glob: str | None) -> OutputSnapshot:
     """Return what of a snapshot has names that match."""
     if glob is None:
         return snapshot
@@ -226,10 +226,10 @@ def _chosen(snapshot: Snapshot, glob: str | None) -> Snapshot:
         return name.matches(path.rpartition("/")[2])
 
     lengths = {path: length for path, length in snapshot.lengths.items() if matches(path)}
-    return Snapshot(tuple(file for file in snapshot.files if matches(file.path)), lengths)
+    return OutputSnapshot(tuple(file for file in snapshot.files if matches(file.path)), lengths)
 
 
-def _format(snapshot: Snapshot, noted: Mapping[str, Mapping[str, str]], root: str) -> str:
+def _format(snapshot: OutputSnapshot, noted: Mapping[str, Mapping[str, str]], root: str) -> str:
     """Return the format of the files, as their names say it, or as the sinks were told; `OptionError` if there are several."""
     written = {options.get("format", DEFAULT).lower() for options in noted.values()}
     unsaid = next(iter(written)) if len(written) == 1 else None
@@ -304,8 +304,8 @@ class FinishedReader(DataSourceReader):
 
         worker.settle_reader()
         assert isinstance(partition, FinishedPartition)  # noqa: S101 - what `partitions` made
-        how = configured.in_zone(self._options, self._reading, None, worker.session_zone)
-        return configured.told(self._options, how, partition.splits)
+        in_zone = configured.in_zone(self._options, self._reading, None, worker.session_zone)
+        return configured.told(self._options, in_zone, partition.splits)
 
     def __getstate__(self) -> dict[str, Any]:
         """Travel to tasks without what others read."""
