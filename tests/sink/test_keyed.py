@@ -315,7 +315,11 @@ def test_two_drivers_race_at_every_step(other: str, below: str, monkeypatch: pyt
         storage.make_directory(ROOT)
         with monkeypatch.context() as patch:
             rival = batch(storage, ROOT, other, mergeBelow=below)
-            steps = Steps(patch, step, lambda rival=rival: run(rival, {0: [f"{other} 0"], 1: [f"{other} 1"]}) and None)
+
+            def write_too(rival: KeyedBatch = rival) -> None:
+                run(rival, {0: [f"{other} 0"], 1: [f"{other} 1"]})
+
+            steps = Steps(patch, step, write_too)
             try:
                 run(batch(storage, ROOT, "k/1", mergeBelow=below), {0: ["k/1 0"], 1: ["k/1 1"]})
             except Fenced:
