@@ -19,7 +19,7 @@ from penstock.sink.names import FIELDS, NameTemplate
 from penstock.sink.places import FileColumns
 from tests.docs.markdown import DOCS, REPOSITORY, code, table
 
-TABLES = (*SOURCE, *SINK, *LOG, *DATABASE, *PUBLISHED, *finished.OWN, *batch.OWN)
+TABLES = (*SOURCE, *SINK, *LOG, *DATABASE, *PUBLISHED, *batch.OWN, *finished.OWN)
 OPTIONS = table(DOCS / "options.md", "Option", "Default", "Example", "Meaning")
 ROW = {
     "ts": datetime(2026, 1, 31, 23, 30, tzinfo=timezone.utc),

@@ -23,13 +23,13 @@ from penstock.storage import LocalStorage
 from penstock.testing import Crashable, CrashDisk, CrashHdfs, ObjectStore, Program, compare, explore, visible
 from penstock.verify.files import check_files
 from tests.query.suite import Steps
+from tests.support.keyed import as_they_are, run, staged, writing
 from tests.support.output import TEXT, Output
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterator
 
-    from penstock.sink.batch import Begun, Committed, TaskResult
-    from penstock.storage import Storage
+    from penstock.sink.batch import Begun, TaskResult
 
 ROOT = "/out"
 
@@ -40,36 +40,9 @@ def disarm() -> Iterator[None]:
     failpoints.arm("")
 
 
-def lines_of(rows: Iterator[pa.RecordBatch], *_: object) -> Iterable[pa.RecordBatch]:
-    """Take rows as they are."""
-    return rows
-
-
-def batch(storage: Storage, root: str, key: str | None, **options: str) -> KeyedBatch:
-    """Return the writing of one batch of text."""
-    sink = Sink(storage, root, parse(SINK, {"path": root, **options}, what="batch write"), "batch")
-    return KeyedBatch(sink, TEXT, lines_of, key)
-
-
-def staged(write: KeyedBatch, begun: Begun, rows: dict[int, list[str]]) -> list[TaskResult]:
-    """Run the tasks of a batch: (partition -> lines)."""
-    results = [
-        write.write(begun, partition, 0, iter([pa.RecordBatch.from_arrays([pa.array(lines)], schema=TEXT)]))
-        for partition, lines in rows.items()
-    ]
-    return [result for result in results if result is not None]
-
-
-def run(write: KeyedBatch, rows: dict[int, list[str]]) -> Committed:
-    """Write a batch from its beginning to its end."""
-    write.check()
-    begun = write.begin()
-    return write.commit(begun, staged(write, begun, rows))
-
-
 def local(output: Output, key: str | None, **options: str) -> KeyedBatch:
     """Return the writing of a batch into the output."""
-    return batch(LocalStorage(), str(output.root), key, **options)
+    return writing(LocalStorage(), str(output.root), key, **options)
 
 
 def head(output: Output) -> ledger.State:
@@ -236,7 +209,7 @@ def test_streams_and_batches_keep_to_their_ledgers(output: Output) -> None:
     ):
         run(local(output, "k"), {0: ["a"]})
     sink = Sink(LocalStorage(), str(output.root), parse(SINK, {"path": str(output.root)}, what="sink"), "jobs")
-    write = KeyedBatch(sink, TEXT, lines_of, "k")
+    write = KeyedBatch(sink, TEXT, as_they_are, "k")
     run(write, {0: ["a"]})
     with pytest.raises(OptionError, match="sinkId='jobs' .* is that of batch writes; .*take another sinkId"):
         sink.begin("d", Batch("q", 0))
@@ -278,14 +251,14 @@ class Writes(Program):
         storage.make_directory(ROOT)
         for number in range(self.memory, len(self._keys)):
             rest()
-            run(batch(storage, ROOT, self._keys[number], **self._options), self._rows(self._keys[number]))
+            run(writing(storage, ROOT, self._keys[number], **self._options), self._rows(self._keys[number]))
             self.memory = number + 1
 
     def check(self, disk: Crashable, *, final: bool) -> list[str]:
         """Return rows that are there twice, in part, or of a key that the ledger does not have; at the end all are there."""
         lines = [line for data in visible(disk.storage(), ROOT).values() for line in data.splitlines()]
         rows = {key: [row.encode() for part in self._rows(key).values() for row in part] for key in self._keys}
-        keyed = batch(disk.storage(), ROOT, None).keyed
+        keyed = writing(disk.storage(), ROOT, None).keyed
         state = keyed.sink.ledger.head()
         decided = [key for key in self._keys if keyed.keys.has(state, key)]
         lost = [f"acknowledged and lost {key!r}" for key in self._keys[: self.memory] if key not in decided]
@@ -314,21 +287,21 @@ def test_two_drivers_race_at_every_step(other: str, below: str, monkeypatch: pyt
         storage = CrashDisk(None).storage()
         storage.make_directory(ROOT)
         with monkeypatch.context() as patch:
-            rival = batch(storage, ROOT, other, mergeBelow=below)
+            rival = writing(storage, ROOT, other, mergeBelow=below)
 
             def write_too(rival: KeyedBatch = rival) -> None:
                 run(rival, {0: [f"{other} 0"], 1: [f"{other} 1"]})
 
             steps = Steps(patch, step, write_too)
             try:
-                run(batch(storage, ROOT, "k/1", mergeBelow=below), {0: ["k/1 0"], 1: ["k/1 1"]})
+                run(writing(storage, ROOT, "k/1", mergeBelow=below), {0: ["k/1 0"], 1: ["k/1 1"]})
             except Fenced:
                 assert steps.was_there
                 assert other == "k/1", f"a neighbour fenced it at {steps.reached[-1:]}"
         keys = {"k/1", other} if steps.was_there else {"k/1"}
         lines = sorted(line.decode() for data in visible(storage, ROOT).values() for line in data.splitlines())
         assert lines == sorted(f"{key} {n}" for key in keys for n in range(2)), f"at step {step}, {steps.reached[-1:]}"
-        again = run(batch(storage, ROOT, "k/1"), {0: ["again"]})
+        again = run(writing(storage, ROOT, "k/1"), {0: ["again"]})
         assert again.repeated
         if not steps.was_there:
             break

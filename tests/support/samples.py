@@ -22,6 +22,7 @@ import pytest
 
 from penstock import clock, unique
 from penstock.options import SOURCE, parse
+from penstock.sink.keys import KeyTables
 from penstock.source import sides
 from penstock.source.noted import SchemaNotes
 from penstock.source.plan import Planner
@@ -29,6 +30,7 @@ from penstock.storage import HostFact, LocalStorage
 from penstock.testing import FakeClock
 from penstock.wal import Manager, Writer
 from penstock.windows import WindowStore
+from tests.support.keyed import run, staged, writing
 from tests.support.output import QUERY, Output
 from tests.support.scene import FORMS, Scene, small
 
@@ -42,6 +44,8 @@ SCHEMAS = [
         '{"name":"naïve","type":"string","nullable":true,"metadata":{}}]}'
     ),
 ]
+KEYS = ["day/1", "day/2", "one", "day/4", "two"]
+DEAD_KEY = "dead"
 FACT = {"busy": False, "sink": "s", "owner": "worker-1:4242:1:q1", "jvm": [4242, 1.5], "keeper": 4243}
 
 
@@ -55,6 +59,7 @@ def make(root: Path) -> None:
         for form, options in FORMS.items():
             with small(form):
                 Scene(Output(root / "outputs" / form, time), {"path": "/data/out"} | options).begin()
+        make_batches(root / "batches")
         make_checkpoint(root / "checkpoint", root / "in", time)
         shutil.rmtree(root / "in")
         make_schemas(root / "schemas")
@@ -62,6 +67,16 @@ def make(root: Path) -> None:
         make_windows(root / "windows")
         with host_fact(root).locked() as state:
             state.update(FACT)
+
+
+def make_batches(root: Path) -> None:
+    """Make an output of batches: keys in a table and in the record, and one whose driver has died in front of its commit."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(KeyTables, "in_record_max", 1)
+        for key in KEYS:
+            run(writing(LocalStorage(), str(root), key), {0: [key]})
+    dead = writing(LocalStorage(), str(root), DEAD_KEY)
+    staged(dead, dead.begin(), {0: ["dead"]})
 
 
 def host_fact(root: Path) -> HostFact:

@@ -31,7 +31,7 @@ class KeyTables(LengthTables):
     field: ClassVar[str] = "written"
     tables: ClassVar[str] = "written_tables"
     about: ClassVar[str] = "the keys of {} kinds of batch writes"
-    in_record_max: ClassVar[int] = 64
+    in_record_max: ClassVar[int | None] = 64
 
     @staticmethod
     def _check_names(values: Mapping[str, Any]) -> None:

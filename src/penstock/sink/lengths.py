@@ -51,13 +51,13 @@ class LengthTables:
     """The tables of one sink, in its directory of staged files. Picklable.
 
     `keys.KeyTables` keeps other values in the same way: `field` and `tables` are the fields of the record, `in_record_max` is how
-    many entries it holds.
+    many entries it holds, `IN_RECORD` if that is not said.
     """
 
     field: ClassVar[str] = "lengths"
     tables: ClassVar[str] = "tables"
     about: ClassVar[str] = "the lengths of {} growing files"
-    in_record_max: ClassVar[int] = IN_RECORD
+    in_record_max: ClassVar[int | None] = None
 
     def __init__(self, storage: Storage, staging: str) -> None:
         self._storage = storage
@@ -75,7 +75,7 @@ class LengthTables:
     def in_record(self, state: State, batch: int) -> State:
         """Return the state with no more lengths in it than a record should hold: the others are staged as a table, and durable."""
         in_record: dict[str, Any] = getattr(state, self.field)
-        if len(in_record) <= self.in_record_max:
+        if len(in_record) <= (self.in_record_max or IN_RECORD):
             return state
         merged, tables = in_record, list(getattr(state, self.tables))
         while tables and tables[-1].files < 2 * len(merged):
