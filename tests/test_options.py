@@ -8,7 +8,7 @@ import pytest
 
 from penstock.errors import OptionError
 from penstock.formats.codecs import COMPRESSED_NAMES
-from penstock.options import DATABASE, LOG, SINK, SOURCE, parse
+from penstock.options import BATCH_SINK, DATABASE, FINISHED, LOG, SINK, SOURCE, parse
 from penstock.options.elsewhere import KNOWN_ELSEWHERE
 
 
@@ -68,7 +68,14 @@ def test_unknown_options_are_refused_with_the_nearest_name(name: str, suggestion
         parse(SINK, {"path": "/x", name: "1"}, what="sink")
 
 
-TABLES = {"source": SOURCE, "sink": SINK, "database sink": DATABASE, "log": LOG}
+TABLES = {
+    "source": SOURCE,
+    "sink": SINK,
+    "database sink": DATABASE,
+    "log": LOG,
+    "batch read": FINISHED,
+    "batch write": BATCH_SINK,
+}
 
 
 @pytest.mark.parametrize(
@@ -86,6 +93,12 @@ TABLES = {"source": SOURCE, "sink": SINK, "database sink": DATABASE, "log": LOG}
         ("sink", "lateness", "'lateness' for the penstock sink: it is one of the source;"),
         ("log", "path2", "'path2' for the penstock log; did you mean 'path'"),
         ("database sink", "dbtable", "'dbtable' .* here it is table"),
+        ("source", "asof", "'asof' for the penstock source: it is one of the batch read;"),
+        ("sink", "batchkey", "'batchkey' for the penstock sink: it is one of the batch write;"),
+        ("batch write", "rollinterval", "'rollinterval' for the penstock batch write: it is one of the sink;"),
+        ("batch write", "maxrecordsperfile", "'maxRecordsPerFile' .* rollRows closes a file"),
+        ("batch read", "mergeschema", "'mergeSchema' for the penstock batch read: schema=infer"),
+        ("batch read", "lateness", "'lateness' for the penstock batch read: it is one of the source;"),
     ],
 )
 def test_options_known_elsewhere_are_told_what_is_here(what: str, name: str, says: str) -> None:

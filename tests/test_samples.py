@@ -23,9 +23,22 @@ from penstock.verify import verify
 from penstock.wal import Log, Manager
 from penstock.windows import WindowStore
 from tests.support.damage import damages
+from tests.support.keyed import run, writing
 from tests.support.keys import STAGING_KEY, STAGING_VARIABLE
 from tests.support.output import QUERY, Output
-from tests.support.samples import DAYS, DAYS_SCHEMA, FACT, LOG, SCHEMAS, SIGHTS, TIMES, WINDOWS, host_fact
+from tests.support.samples import (
+    DAYS,
+    DAYS_SCHEMA,
+    DEAD_KEY,
+    FACT,
+    KEYS,
+    LOG,
+    SCHEMAS,
+    SIGHTS,
+    TIMES,
+    WINDOWS,
+    host_fact,
+)
 from tests.support.scene import EXPECTED, FORMS, Scene, rows
 
 FORMATS = Path(__file__).resolve().parent / "data/formats"
@@ -81,6 +94,20 @@ def test_a_sink_is_rebuilt_from_its_samples(samples: Path, time: FakeClock) -> N
         state.finish(str(root), None)
         assert verify(str(root)).ok
         assert sum(rows(Scene(Output(root, time), {}).visible()).values()) == 9
+
+
+def test_batches_go_on(samples: Path, time: FakeClock) -> None:
+    """Keys in a record and in tables are known, another one is written, and the one whose driver has died is written anew."""
+    output = Output(samples / "batches", time)
+    root = str(output.root)
+    head = writing(LocalStorage(), root, None).keyed.sink.ledger.head()
+    assert (len(head.written_tables) > 0, list(head.writing)) == (True, [DEAD_KEY])
+    assert output.lines() == sorted(KEYS)
+    assert all(run(writing(LocalStorage(), root, key), {0: ["again"]}).repeated for key in KEYS)
+    for key in (DEAD_KEY, "day/3"):
+        assert run(writing(LocalStorage(), root, key), {0: [key]}).rows == 1
+    assert output.lines() == sorted([*KEYS, DEAD_KEY, "day/3"])
+    assert verify(root).ok
 
 
 def test_offsets_and_plans_are_read(samples: Path, tmp_path: Path) -> None:

@@ -359,7 +359,11 @@ _SPARK_REFUSES = {
     r"requirement failed: (penstock-db) does not support Update mode": (
         "outputMode('update') is not how format {0} updates rows; expected append, with mode=upsert and keyColumns"
     ),
-    r"The data source \"(penstock[\w-]*)\" cannot be written in the \"\w+\" mode": (
+    r"The data source \"(penstock)\" cannot be written in the \"\w+\" mode": (
+        "an output is only ever added to: expected df.write.format('penstock').mode('append'), with a batchKey, by which the same "
+        "batch is written once however often it is tried; a stream is written by df.writeStream"
+    ),
+    r"The data source \"(penstock-[\w-]*)\" cannot be written in the \"\w+\" mode": (
         "format {0} is a stream: expected df.writeStream; a batch is written by Spark's own text, json, csv or parquet"
     ),
     r"Unsupported data source type for direct query on files: (penstock[\w-]*)": (

@@ -12,13 +12,14 @@ import pytest
 
 from penstock.clock import SECOND_NS
 from penstock.errors import PenstockError
-from penstock.options import DATABASE, LOG, PUBLISHED, SINK, SOURCE, Option
+from penstock.options import DATABASE, LOG, PUBLISHED, SINK, SOURCE, Option, batch, finished
 from penstock.options.elsewhere import KNOWN_ELSEWHERE
 from penstock.sink.buckets import BucketTemplate
 from penstock.sink.names import FIELDS, NameTemplate
 from penstock.sink.places import FileColumns
 from tests.docs.markdown import DOCS, REPOSITORY, code, table
 
+TABLES = (*SOURCE, *SINK, *LOG, *DATABASE, *PUBLISHED, *batch.OWN, *finished.OWN)
 OPTIONS = table(DOCS / "options.md", "Option", "Default", "Example", "Meaning")
 ROW = {
     "ts": datetime(2026, 1, 31, 23, 30, tzinfo=timezone.utc),
@@ -51,13 +52,13 @@ def default(option: Option) -> str:
 
 def test_options_are_the_tables_of_the_code() -> None:
     """The page has every option of sources, sinks and log, in order, with its default, and no other."""
-    expected = [(f"`{option.name}`", default(option)) for option in (*SOURCE, *SINK, *LOG, *DATABASE, *PUBLISHED)]
+    expected = [(f"`{option.name}`", default(option)) for option in TABLES]
     assert [(row[0], row[1]) for row in OPTIONS] == expected
 
 
 def test_examples_of_options_are_good_values() -> None:
     """Every example of an option is a value that it accepts; only an internal option has none."""
-    for option, row in zip((*SOURCE, *SINK, *LOG, *DATABASE, *PUBLISHED), OPTIONS, strict=True):
+    for option, row in zip(TABLES, OPTIONS, strict=True):
         example = code(row[2])
         assert example or row[3].startswith("Internal"), option.name
         if example:

@@ -265,7 +265,7 @@ def test_driver_stalled_so_long_that_its_number_is_free_again(output: Output, mo
     begun = a.begin("A", batch)
     staged = output.write(a, begun, 0, {0: ["from A"]})
     head = a.ledger.head()
-    decided = a._decided(head, batch, staged)
+    decided = a.decided(head, batch, staged)
     b = output.sink(rollBatches="1")
     for number in range(6):
         output.batch(b, number, {0: [f"B{number}"]}, owner="B")
@@ -536,7 +536,7 @@ def test_stalled_driver_that_dies_behind_its_late_put(output: Output, monkeypatc
     a, b = output.sink(rollBatches="1"), output.sink(rollBatches="1")
     batch = Batch(QUERY, 0)
     staged = output.write(a, a.begin("A", batch), 0, {0: ["from A"]})
-    decided = a._decided(a.ledger.head(), batch, staged)
+    decided = a.decided(a.ledger.head(), batch, staged)
     for number in range(6):
         output.batch(b, number, {0: [f"B{number}"]}, owner="B")
     a.ledger.put(decided)

@@ -24,6 +24,7 @@ import pytest
 
 from penstock import clock, unique
 from penstock.options import SOURCE, parse
+from penstock.sink.keys import KeyTables
 from penstock.sink.telling import Telling
 from penstock.source import sides
 from penstock.source.noted import SchemaNotes
@@ -33,6 +34,7 @@ from penstock.storage import HostFact, LocalStorage
 from penstock.testing import FakeClock
 from penstock.wal import Manager, Writer
 from penstock.windows import WindowStore
+from tests.support.keyed import run, staged, writing
 from tests.support.output import QUERY, Output
 from tests.support.scene import FORMS, Scene, small
 
@@ -61,6 +63,8 @@ SIGHTS: dict[str, list[Any] | str] = {
     "/data/in/a ü.json": [114, 1_767_225_601_000_000_000, "13221893"],
     "/data/in/b.json": "'/data/in/b.json' does not exist: expected a file to read; have it come before its name",
 }
+KEYS = ["day/1", "day/2", "one", "day/4", "two"]
+DEAD_KEY = "dead"
 FACT = {"busy": False, "sink": "s", "owner": "worker-1:4242:1:q1", "jvm": [4242, 1.5], "keeper": 4243}
 
 
@@ -74,6 +78,7 @@ def make(root: Path) -> None:
         for form, options in FORMS.items():
             with small(form):
                 Scene(Output(root / "outputs" / form, time), {"path": "/data/out"} | options).begin()
+        make_batches(root / "batches")
         make_checkpoint(root / "checkpoint", root / "in", time)
         shutil.rmtree(root / "in")
         make_schemas(root / "schemas")
@@ -83,6 +88,16 @@ def make(root: Path) -> None:
         make_named(root / "named")
         with host_fact(root).locked() as state:
             state.update(FACT)
+
+
+def make_batches(root: Path) -> None:
+    """Make an output of batches: keys in a table and in the record, and one whose driver has died in front of its commit."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(KeyTables, "in_record_max", 1)
+        for key in KEYS:
+            run(writing(LocalStorage(), str(root), key), {0: [key]})
+    dead = writing(LocalStorage(), str(root), DEAD_KEY)
+    staged(dead, dead.begin(), {0: ["dead"]})
 
 
 def host_fact(root: Path) -> HostFact:

@@ -18,6 +18,8 @@ from penstock.errors import OptionError
 from penstock.ingestion.late import told
 from penstock.sink.adopt import UNKNOWN_ROWS
 from penstock.sink.decide import name_now, parts_named
+from penstock.sink.keyed import ONCE
+from penstock.sink.keys import KeyTables
 from penstock.storage import TEMPORARY, locate
 from penstock.units import format_duration, format_size
 from penstock.verify.files import SinkView, existing_sinks, size_if_there
@@ -156,6 +158,8 @@ def _sink_facts(sink: Sink) -> dict[str, Any]:
         "aside": _aside_facts(sink, head),
         "owed_files": 0 if published else len(head.finished) + len(head.grown),
         "growing": dict(sink.lengths.all_of(head)),
+        "writing": {key: driver for key, (_, driver) in head.writing.items() if not key.startswith(ONCE)},
+        "keys": dict(KeyTables(sink.storage, sink.staging).all_of(head)),
         "waiting": {bucket: moment(waits.end_us * 1000) for bucket, waits in head.ready.waiting.items()},
         "null_columns": head.account.null_columns,
         "unknown_fields": head.account.unknown,
@@ -265,6 +269,11 @@ def _show_sink(sink: dict[str, Any], out: Console) -> None:
     if sink["waiting"]:
         first = min(sink["waiting"], key=sink["waiting"].__getitem__)
         out.print(f"  {counted(len(sink['waiting']), 'bucket')} of time not complete yet; the first is {first}")
+    for key, driver in sink["writing"].items():
+        out.print(
+            f"  batch {key!r} is being written by {driver}, or was when that died: write it again, or finish",
+            soft_wrap=True,
+        )
     _show_not_visible(sink, out)
     _show_open(sink["open"], out)
 

@@ -11,12 +11,14 @@ silently means a default.
 
 from __future__ import annotations
 
+from penstock.options.batch import BATCH_SINK
 from penstock.options.checked import parse
 from penstock.options.database import DATABASE
+from penstock.options.finished import FINISHED
 from penstock.options.log import LOG
 from penstock.options.option import Option, Options
 from penstock.options.published import PUBLISHED
 from penstock.options.sink import SINK
 from penstock.options.source import SOURCE
 
-__all__ = ["DATABASE", "LOG", "PUBLISHED", "SINK", "SOURCE", "Option", "Options", "parse"]
+__all__ = ["BATCH_SINK", "DATABASE", "FINISHED", "LOG", "PUBLISHED", "SINK", "SOURCE", "Option", "Options", "parse"]

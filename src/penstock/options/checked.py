@@ -6,7 +6,7 @@ import difflib
 from typing import TYPE_CHECKING, NoReturn
 
 from penstock.errors import OptionError
-from penstock.options import elsewhere
+from penstock.options import batch, elsewhere, finished
 from penstock.options.database import DATABASE
 from penstock.options.log import LOG
 from penstock.options.mode import apply_mode
@@ -33,6 +33,8 @@ _TABLES = {
         "log": LOG,
         "database sink": DATABASE,
         "source with emit=published": PUBLISHED,
+        "batch read": finished.OWN,
+        "batch write": batch.OWN,
     }.items()
 }
 

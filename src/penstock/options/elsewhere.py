@@ -152,11 +152,12 @@ KNOWN_ELSEWHERE = {
     "sink": _WRITTEN,
     "database sink": _JDBC,
 }
+_AS = {"batch read": "source", "batch write": "sink"}  # what batches have the answers of
 
 
 def advice(name: str, what: str) -> tuple[str, str] | None:
     """Return how an option is written elsewhere, and what is here instead; None if it is not known there either."""
-    known = {other.lower(): (other, instead) for other, instead in KNOWN_ELSEWHERE.get(what, {}).items()}
+    known = {other.lower(): (other, instead) for other, instead in KNOWN_ELSEWHERE.get(_AS.get(what, what), {}).items()}
     if what == "source" and name.lower().startswith("cloudfiles.") and name.lower() not in known:
         return name, "it is one of Auto Loader, for which there is nothing here"
     return known.get(name.lower())

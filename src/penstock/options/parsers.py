@@ -15,6 +15,7 @@ from penstock.errors import OptionError
 from penstock.units import parse_duration, parse_size
 
 Parser = Callable[[str, str], Any]
+_KEY_LENGTH_MAX = 200
 _MOST = 1 << 62  # bytes or nanoseconds: sums of two still fit 64 bits, here and in Arrow
 
 
@@ -231,6 +232,30 @@ def event_starting(value: str, name: str) -> str:
         return value.lower()
     if not re.fullmatch(r"([A-Za-z0-9][A-Za-z0-9._-]{0,99}:)?[1-9]\d{0,11}", value):
         msg = f"{name}={value!r}: expected earliest, latest, or a record such as 12, or orders:12 of the sink orders"
+        raise OptionError(msg)
+    return value
+
+
+def as_of(value: str, name: str) -> dict[str, int]:
+    """Return records of ledgers by their sinks; of `12`, which names none, by `""`."""
+    records: dict[str, int] = {}
+    for item in value.split(","):
+        match = re.fullmatch(r"(?:([A-Za-z0-9][A-Za-z0-9._-]{0,99}):)?([1-9]\d{0,11})", item.strip())
+        if match is None or (match[1] or "") in records or "" in records:
+            msg = (
+                f"{name}={value!r}: expected a record of the ledger such as 12, or one of each sink, such as orders:12,returns:7; "
+                "penstock status prints the last ones"
+            )
+            raise OptionError(msg)
+        records[match[1] or ""] = int(match[2])
+    return records
+
+
+def batch_key(value: str, name: str) -> str:
+    """Return what names a batch, as it was written."""
+    if not value.isprintable() or not 0 < len(value) <= _KEY_LENGTH_MAX:
+        expected = f"1 to {_KEY_LENGTH_MAX} characters that name this batch and no other"
+        msg = f"{name}={value[:50]!r}: expected {expected}, such as orders/2026-01-31"
         raise OptionError(msg)
     return value
 

@@ -1,15 +1,17 @@
-"""The time zone of a session, told to our source, which Spark tells nothing of the session that it is part of."""
+"""What Spark does not tell our source of the session that it is part of: its time zone, and whether a batch is read."""
 
 from __future__ import annotations
 
 import functools
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from penstock.options.finished import BATCH
+
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from pyspark.sql import SparkSession
-    from pyspark.sql.streaming.readwriter import DataStreamReader
 
 
 def time_zone(spark: SparkSession) -> str:
@@ -19,30 +21,37 @@ def time_zone(spark: SparkSession) -> str:
 
 @functools.cache
 def say_zone(*, remote: bool) -> None:
-    """Have PySpark's readers of streams say the zone of their session to our source, from now on; those of Connect if `remote`.
+    """Have PySpark's readers say the zone of their session to our source, from now on; those of Connect if `remote`.
 
     A source in Python is told its options, and nothing else. So whoever names the format sets an option, too; what the user
-    says by `timeZone` is another one, and counts before it.
+    says by `timeZone` is another one, and counts before it. Readers of batches say that they are such: a source that is asked for its
+    schema cannot tell.
     """
-    reader: Any
+    stream: Any
+    batch: Any
     if remote:
-        # It needs gRPC, as such a session does.
+        # They need gRPC, as such a session does.
+        from pyspark.sql.connect.readwriter import DataFrameReader as RemoteBatch
         from pyspark.sql.connect.streaming.readwriter import DataStreamReader as RemoteReader
 
-        reader = RemoteReader
+        stream, batch, session = RemoteReader, RemoteBatch, "_client"
     else:
+        from pyspark.sql.readwriter import DataFrameReader as LocalBatch
         from pyspark.sql.streaming.readwriter import DataStreamReader as LocalReader
 
-        reader = LocalReader
-    reader.format = _saying(reader.format, "_client" if remote else "_spark")
+        stream, batch, session = LocalReader, LocalBatch, "_spark"
+    stream.format = _saying(stream.format, session)
+    batch.format = _saying(batch.format, session, {BATCH: "true"})
 
 
-def _saying(method: Callable[..., DataStreamReader], session: str) -> Callable[..., DataStreamReader]:
+def _saying(
+    method: Callable[..., Any], session: str, facts: Mapping[str, str] = MappingProxyType({})
+) -> Callable[..., Any]:
     @functools.wraps(method)
-    def call(reader: DataStreamReader, source: str) -> DataStreamReader:
+    def call(reader: Any, source: str) -> Any:  # noqa: ANN401 - a reader of PySpark's, of streams or of batches
         named = method(reader, source)
         if source.lower() != "penstock":
             return named
-        return named.option("sessionTimeZone", time_zone(getattr(reader, session)))
+        return named.options(sessionTimeZone=time_zone(getattr(reader, session)), **facts)
 
     return call

@@ -115,15 +115,16 @@ class Committer:
     def unnamed(self, head: State, *, published: bool) -> Iterator[str]:
         """Yield staged files that no record can name any more: begun before the head, and not named by it.
 
+        What a batch write that is under way has staged begins with the number of its claim, which the head has (see `keyed`).
         `published`: what the head names is visible, so that growing files need no staged bytes any more.
         """
         named = {s.file for part in head.open for s in part.segments} | {f.staged for f in head.finished}
-        named |= {table.file for table in head.tables}
+        named |= {table.file for table in (*head.tables, *head.written_tables)}
         if not published:
             named |= {s.file for growth in head.grown for s in growth.segments}
         for name in names_at(self.storage, self.staging):
             match = _STAGED.fullmatch(name)
-            if match and int(match[1]) < head.n and name not in named:
+            if match and name not in named and not head.may_name(int(match[1])):
                 yield name
 
 

@@ -42,7 +42,7 @@ from bisect import bisect_right
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
 
 import xxhash
 
@@ -149,11 +149,14 @@ class EventLog:
         if n == view.head.n + 1:
             return self._end()
         if n > view.head.n:
-            msg = f"record {n} is not in {self._place}, whose last one is {view.head.n}; expected one from 1 to that"
-            raise OptionError(msg)
+            self._refuse_record(n, view)
         count = self._start(view, n) if n > view.look.folded else self._in_fold(view, n)
         before = list(self._between(view, count - 1, count)) if count else []
         return before[0].behind if before else EventPosition()
+
+    def _refuse_record(self, n: int, view: _View) -> NoReturn:
+        msg = f"record {n} is not in {self._place}, whose last one is {view.head.n}; expected one from 1 to that"
+        raise OptionError(msg)
 
     def _in_fold(self, view: _View, n: int) -> int:
         """Return how many events come before a record that is folded."""
@@ -308,6 +311,45 @@ class EventLog:
             start -= count
             self._starts[other] = start
         return start
+
+
+class EventHistory(EventLog):
+    """The events of one sink's ledger from the first one on, up to where they ended with a record."""
+
+    def through_record(self, n: int) -> EventPosition:
+        """Return the position behind the events of record `n`, all of them published; `OptionError` if that cannot be told."""
+        return self._again(lambda: self._through_record(n))
+
+    def _through_record(self, n: int) -> EventPosition:
+        view = self._view()
+        if n == view.head.n and view.visible != view.head.events_before + view.head.events:
+            before = f"; record {n - 1} is the last one that is" if n > 1 else ""
+            msg = f"record {n} of {self._place} is decided and not published yet: its query publishes it, or penstock finish{before}"
+            raise OptionError(msg)
+        name = next((name for name in view.look.folds if int(name[:12]) <= n < int(name[13:])), None)
+        fold = None if name is None else self._ledger.fold(name)
+        if fold is not None and fold.records is None:
+            msg = (
+                f"record {n} of {self._place} was folded by an earlier version, which does not tell its files from those of records "
+                f"{fold.first} to {fold.last}; expected {fold.last}, or a later one"
+            )
+            raise OptionError(msg)
+        if n > view.head.n:
+            self._refuse_record(n, view)
+        return self._at_record(n + 1)
+
+    def history(self, end: EventPosition, *, lost: bool = False) -> list[Event]:
+        """Return the events in front of `end`. If some are gone, `EventsLost`, or if they may be `lost` those that are left."""
+        return self._again(lambda: self._history(end, lost=lost))
+
+    def _history(self, end: EventPosition, *, lost: bool) -> list[Event]:
+        view = self._view()
+        first = self._start(view, view.blocks[0]) if lost and view.blocks else 0
+        events = list(self._between(view, first, end.number))
+        if end.number > first and (not events or events[-1].behind != end):
+            msg = f"event {end.number - 1} of {self._place} is not the one that was there: the ledger was put back from a copy; load anew"
+            raise EventsLost(msg)
+        return events
 
 
 def _in_order(files: Sequence[FinishedFile], marks: Sequence[Mark]) -> Iterator[FinishedFile | Mark]:

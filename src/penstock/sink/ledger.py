@@ -73,8 +73,8 @@ _RECORD = re.compile(r"\d{12}")
 _NOTE = re.compile(r"\d{12}\.published")
 _EVIDENCE = re.compile(r"(\d{12})\.published|\d{12}-(\d{12})")  # that a record was there
 _FOLDED = re.compile(r"\d{12}-(\d{12})")
-_LATER = frozenset({"key", "level", "name", "place", "recipients", "tables"})
-_NOTHING = (None, "", ())
+_LATER = frozenset({"key", "level", "name", "place", "recipients", "tables", "writing", "written", "written_tables"})
+_NOTHING: tuple[Any, ...] = (None, "", (), {})
 
 
 STATE_DIRECTORY = "_penstock"
@@ -253,6 +253,9 @@ class State:
     committed, files finished and their bytes since the sink began; `account` is of all these rows. `aside` is what was set
     aside beside them; its files are among the finished ones. `ready` is about buckets of time. `lengths` are those of growing
     files that changed lately; of others they are in the `tables`, the newest last (see `lengths`).
+
+    `writing` are the batch writes that have begun, by their keys: the number of the record with which each did, and whose it is.
+    `written` are the keys of those that are done (see `keyed`), with `written_tables` as `lengths` with `tables`.
     """
 
     sink: str
@@ -277,6 +280,9 @@ class State:
     account: Account = field(default_factory=Account)
     aside: Tally = field(default_factory=Tally)
     ready: Ready = field(default_factory=Ready)
+    writing: dict[str, tuple[int, str]] = field(default_factory=dict)
+    written: dict[str, list[list[int]]] = field(default_factory=dict)
+    written_tables: tuple[LengthTable, ...] = ()
 
     @property
     def events(self) -> int:
@@ -287,6 +293,10 @@ class State:
     def events_before(self) -> int:
         """Return how many events the records before it have."""
         return self.total_files + self.ready.total - self.events
+
+    def may_name(self, base: int) -> bool:
+        """Tell whether a record behind this one may name what was staged behind record `base`, or with the claim that it is."""
+        return base >= self.n or base in {n for n, _ in self.writing.values()}
 
     def last_batch(self, query: str) -> int:
         """Return the last batch of the query that is committed here, -1 if none is."""
@@ -545,6 +555,7 @@ def _state(record: dict[str, Any], path: str) -> State:
         fields["open"] = tuple(_open_part(part) for part in fields["open"])
         fields["finished"] = tuple(map(_finished_file, fields["finished"]))
         fields["tables"] = tuple(LengthTable(**table) for table in fields.get("tables", ()))
+        fields |= _of_keys(fields)
         fields["grown"] = tuple(Growth(**(g | {"segments": _segments(g)})) for g in fields["grown"])
         check_relative(_paths_in(fields))
         fields["account"] = Account.from_json(fields.get("account", {}))
@@ -558,6 +569,15 @@ def _state(record: dict[str, Any], path: str) -> State:
         raise DamagedState(msg) from error
 
 
+def _of_keys(fields: dict[str, Any]) -> dict[str, Any]:
+    """Return what a record has of batch writes."""
+    return {
+        "writing": {key: (int(n), str(driver)) for key, (n, driver) in fields.get("writing", {}).items()},
+        "written": {text: [[int(a), int(b)] for a, b in spans] for text, spans in fields.get("written", {}).items()},
+        "written_tables": tuple(LengthTable(**table) for table in fields.get("written_tables", ())),
+    }
+
+
 def _paths_in(fields: dict[str, Any]) -> Iterator[str]:
     """Yield what a record names: where files go, and which staged files they are."""
     for part in (*fields["open"], *fields["grown"]):
@@ -565,7 +585,7 @@ def _paths_in(fields: dict[str, Any]) -> Iterator[str]:
     yield from (part.bucket for part in fields["open"])
     yield from (growth.path for growth in fields["grown"])
     yield from fields.get("lengths", {})
-    yield from (table.file for table in fields["tables"])
+    yield from (table.file for table in (*fields["tables"], *fields["written_tables"]))
 
 
 def check_relative(paths: Iterable[str]) -> None:

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from collections import ChainMap
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import xxhash
 
@@ -42,68 +42,89 @@ if TYPE_CHECKING:
     from penstock.storage import Storage
 
 IN_RECORD = 256
-_kept: dict[str, dict[str, Mapping[str, int]]] = {}  # by the staging directory: digest -> table
+_kept: dict[
+    tuple[str, str], dict[str, Mapping[str, Any]]
+] = {}  # by the staging directory and the field: digest -> table
 
 
 class LengthTables:
-    """The tables of one sink, in its directory of staged files. Picklable."""
+    """The tables of one sink, in its directory of staged files. Picklable.
+
+    `keys.KeyTables` keeps other values in the same way: `field` and `tables` are the fields of the record, `in_record_max` is how
+    many entries it holds, `IN_RECORD` if that is not said.
+    """
+
+    field: ClassVar[str] = "lengths"
+    tables: ClassVar[str] = "tables"
+    about: ClassVar[str] = "the lengths of {} growing files"
+    in_record_max: ClassVar[int | None] = None
 
     def __init__(self, storage: Storage, staging: str) -> None:
         self._storage = storage
         self._staging = staging
 
-    def all_of(self, state: State) -> Mapping[str, int]:
+    def all_of(self, state: State) -> Mapping[str, Any]:
         """Return the length of each growing file, by its path. `DamagedState` if a table is not what was put."""
-        tables = self._tables(state.tables)
-        return ChainMap(dict(state.lengths), *(dict(table) for table in reversed(tables)))
+        tables = self._tables(getattr(state, self.tables))
+        return ChainMap(dict(getattr(state, self.field)), *(dict(table) for table in reversed(tables)))
 
-    def known(self, state: State) -> Mapping[str, int]:
+    def known(self, state: State) -> Mapping[str, Any]:
         """Return the same to look paths up in, without a copy."""
-        return ChainMap(state.lengths, *reversed(self._tables(state.tables)))  # type: ignore[arg-type]  # - nobody writes to it
+        return ChainMap(getattr(state, self.field), *reversed(self._tables(getattr(state, self.tables))))
 
     def in_record(self, state: State, batch: int) -> State:
         """Return the state with no more lengths in it than a record should hold: the others are staged as a table, and durable."""
-        if len(state.lengths) <= IN_RECORD:
+        in_record: dict[str, Any] = getattr(state, self.field)
+        if len(in_record) <= (self.in_record_max or IN_RECORD):
             return state
-        merged, tables = state.lengths, list(state.tables)
+        merged, tables = in_record, list(getattr(state, self.tables))
         while tables and tables[-1].files < 2 * len(merged):
             merged = {**self._table(tables.pop()), **merged}
         staging = Staging(self._storage, self._staging, base=state.n - 1, batch=batch, writer=DRIVER)
         try:
             output = staging.create()
-            output.write(signed({"sink": state.sink, "lengths": merged}))
+            output.write(signed({"sink": state.sink, self.field: merged}))
             _, digest = staging.seal(output).result()
             staging.finish()
         except BaseException:  # also a simulated crash: release what is open, then let it pass
             staging.discard()
             raise
-        return replace(state, lengths={}, tables=(*tables, LengthTable(output.name, digest, len(merged))))
+        table = LengthTable(output.name, digest, len(merged))
+        fields: dict[str, Any] = {self.field: {}, self.tables: (*tables, table)}
+        return replace(state, **fields)
 
-    def _tables(self, tables: tuple[LengthTable, ...]) -> list[Mapping[str, int]]:
+    def _tables(self, tables: tuple[LengthTable, ...]) -> list[Mapping[str, Any]]:
         if not tables:
             return []
         read = {table.digest: self._table(table) for table in tables}
-        _kept[self._staging] = read
+        _kept[self._staging, self.field] = read
         return [read[table.digest] for table in tables]
 
-    def _table(self, table: LengthTable) -> Mapping[str, int]:
-        known = _kept.get(self._staging, {}).get(table.digest)
+    def _table(self, table: LengthTable) -> Mapping[str, Any]:
+        known = _kept.get((self._staging, self.field), {}).get(table.digest)
         return self._read(table) if known is None else known
 
-    def _read(self, table: LengthTable) -> Mapping[str, int]:
+    def _read(self, table: LengthTable) -> Mapping[str, Any]:
         path = f"{self._staging}/{table.file}"
         try:
             data = self._storage.read(path)
         except NotThere as error:
-            msg = f"{path!r} is missing, it has the lengths of {table.files} growing files; restore it from a copy of the directory"
+            msg = (
+                f"{path!r} is missing, it has {self.about.format(table.files)}; restore it from a copy of the directory"
+            )
             raise DamagedState(msg) from error
         if xxhash.xxh3_128_hexdigest(data) != table.digest:
             msg = f"{path!r} was altered after its commit; restore it from a copy of the directory"
             raise DamagedState(msg)
-        lengths: dict[str, int] = checked(data, path)["lengths"]
+        values: dict[str, Any] = checked(data, path)[self.field]
         try:
-            check_relative(lengths)
+            self._check_names(values)
         except ValueError as error:
-            msg = f"{path!r} is no table of lengths: {error}; restore it from a copy"
+            msg = f"{path!r} is no table of {self.field}: {error}; restore it from a copy"
             raise DamagedState(msg) from error
-        return lengths
+        return values
+
+    @staticmethod
+    def _check_names(values: Mapping[str, Any]) -> None:
+        """Raise `ValueError` for a name that no table of ours has."""
+        check_relative(values)

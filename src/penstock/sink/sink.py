@@ -86,6 +86,7 @@ __all__ = ["STATE_DIRECTORY", "Batch", "Begun", "Committed", "Sink", "TaskResult
 _STAGED = re.compile(r"(\d{12})-.*\.(part|pack)")
 _ROLLING = ("rollSize", "rollRows", "rollInterval", "rollInactivity", "rollBatches")
 _NUMBER_MAX = 10**12 - 1  # of a file: what a name must have room for
+KEYED = "batchKey"  # in place of a driver, where batches are written by their keys; see `keyed`
 _ASSEMBLERS = 4  # at a time: they copy, hash and encode without Python's lock
 
 
@@ -153,14 +154,9 @@ class Sink:
         """
         look = self.ledger.look()
         head = self.ledger.head(look)
+        _check_taken_over(self, head)
         if batch is not None:
             self._place(head, batch)
-        if self.options["growing"] and (parts := [part for part in head.open if not part.is_aside]):
-            msg = (
-                f"growing=true, but sink {self.sink_id!r} has {len(parts)} open parts of a run without it; publish them "
-                f"first: penstock finish {self.root}"
-            )
-            raise OptionError(msg)
         self.layout.check_progress(batch)
         recipients = self.cipher.recipients()
         if recipients:
@@ -317,7 +313,7 @@ class Sink:
                 f"record {head.n} of {self.state!r} was put while batch {batch.number} was written; it is written again"
             )
             raise CommitError(msg)
-        state = self._decided(head, batch, results)
+        state = self.decided(head, batch, results)
         self.committer.carry_out(state)
         return Committed(batch.number, sum(r.rows for r in results), state.finished, open=state.open)
 
@@ -326,7 +322,7 @@ class Sink:
         """Return what the driver reports where no task has: nothing, now, from `head` on."""
         return TaskResult(unique.token(), head.n, epoch, clock.now_ns(), final, DRIVER)
 
-    def _decided(
+    def decided(
         self,
         head: State,
         batch: Batch | None,
@@ -334,11 +330,16 @@ class Sink:
         *,
         owner: str | None = None,
         as_text: bool = False,
+        base: int | None = None,
     ) -> State:
-        """Return the next record: assembles what is due, and sees to it that nobody has the names it gives."""
+        """Return the next record: assembles what is due, and sees to it that nobody has the names it gives.
+
+        `base` is what the names of staged files begin with, if it is not the number of `head`.
+        """
         ending = due(head, batch, results, self.rules)
         number = batch.number if batch else max((part.last_batch for part in ending), default=0)
-        results = results + self._assembled(head, ending, results[0], number, as_text=as_text)
+        base = head.n if base is None else base
+        results = results + self._assembled(head, ending, results[0], number, base, as_text=as_text)
         names, lengths = TakenNames(self.storage, self.root), self.lengths.known(head)
         while True:
             state = decide(head, batch, results, self.rules, owner=owner, taken=names.taken, lengths=lengths)
@@ -351,14 +352,14 @@ class Sink:
         return self.lengths.in_record(state, number)
 
     def _assembled(
-        self, head: State, parts: list[OpenPart], first: TaskResult, batch: int, *, as_text: bool
+        self, head: State, parts: list[OpenPart], first: TaskResult, batch: int, base: int, *, as_text: bool
     ) -> list[TaskResult]:
         """Assemble parts whose end has come, those of one bucket together; return what the driver has done, if anything."""
         if not parts:
             return []
-        origin = Origin(DRIVER, batch, head.n, clock.now_ns(), socket.gethostname(), os.getpid())
+        origin = Origin(DRIVER, batch, base, clock.now_ns(), socket.gethostname(), os.getpid())
         keys = self.cipher.keys()
-        staging = Staging(self.storage, self.staging, base=head.n, batch=batch, writer=DRIVER, keys=keys)
+        staging = Staging(self.storage, self.staging, base=base, batch=batch, writer=DRIVER, keys=keys)
         desk = Desk(staging, origin, self.limits, head.ratio, self.root, as_text)
         try:
             with self.committer.reading_of(head.n, head.epoch), self.storage.workers(_ASSEMBLERS) as pool:
@@ -425,11 +426,13 @@ class Sink:
             step = self._step(head, head.epoch + 1, final=only is None)
             step = replace(step, ends=frozenset(part.key for part in ends))
             return self._closed(head, step, owner or f"finish:{unique.token()}", as_text=as_text)
+        if head.writing and only is None:  # a batch write that still runs ends with `Fenced`
+            self.committer.carry_out(successor(head, epoch=head.epoch + 1, write=unique.token(), writing={}))
         return Committed(-1, files=head.finished) if published else None
 
     def _closed(self, head: State, step: TaskResult, owner: str, *, as_text: bool = False) -> Committed:
         """Decide, put and publish what is due without a batch."""
-        state = self._decided(head, None, [step], owner=owner, as_text=as_text)
+        state = self.decided(head, None, [step], owner=owner, as_text=as_text)
         self.committer.carry_out(state)
         return Committed(-1, sum(file.rows for file in state.finished), state.finished, open=state.open)
 
@@ -443,6 +446,19 @@ class Sink:
                 columns[part.kind] = unwritable(staging, part)
             if columns[part.kind]:
                 yield part, columns[part.kind]
+
+
+def _check_taken_over(sink: Sink, head: State) -> None:
+    """Raise `OptionError` for a ledger that is that of batch writes, or that has open parts where files shall grow."""
+    if head.owner == KEYED:
+        msg = f"sinkId={sink.sink_id!r} in {sink.root!r} is that of batch writes; a query has a ledger of its own: take another sinkId"
+        raise OptionError(msg)
+    if sink.options["growing"] and (parts := [part for part in head.open if not part.is_aside]):
+        msg = (
+            f"growing=true, but sink {sink.sink_id!r} has {len(parts)} open parts of a run without it; publish them "
+            f"first: penstock finish {sink.root}"
+        )
+        raise OptionError(msg)
 
 
 def _notable(sink: Sink) -> dict[str, str]:

@@ -36,3 +36,7 @@ def put_back(file: FileVersion) -> str:
     except (ValueError, OverflowError, OSError):  # a time that no calendar has
         time = f"@{seconds}.{nanoseconds:09}"
     return f"put the planned version back, of {file.size} bytes and with its time (`touch -d {time}`)"
+
+
+# Of a finished file of an output that is read as a batch.
+AGAIN_FINISHED = "and load again; penstock verify compares every file with the ledger"

@@ -14,6 +14,7 @@ import json
 import logging
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -93,14 +94,17 @@ class Inferred:
         return [*shown, *more, *self.notes]
 
 
-def infer(options: Options, sample: int | None = SAMPLE_BYTES) -> Inferred:
+def infer(options: Options, sample: int | None = SAMPLE_BYTES, files: list[FileVersion] | None = None) -> Inferred:
     """Return the schema of the files that a source with these options reads, from about `sample` bytes; `None`: all there are.
+
+    `files` are those that are read, the oldest first, where that is known; else they are looked for.
 
     Raises `OptionError` where there is nothing to infer from, `InputError` where nothing could be read as the format.
     """
     reading = configured.unread(options)
-    configured.check_there(options, reading)
-    files = _files(options, reading)
+    if files is None:
+        configured.check_there(options, reading)
+        files = _files(options, reading)
     look = _Look(reading, sample, options["follow"], [name for name in TIME_OPTIONS if options[name]])
     look.types.mixes_dates = reading.format.date is None and reading.format.timestamp is None
     fields = look.fields(files)
@@ -399,12 +403,20 @@ def format_by_names(options: Options) -> str:
     """Return the format that the names of all files there are end in, that of the options if there is no such."""
     place = where(options)
     came = Scan.of(place.storage, place.root, options).refresh().came
-    files = [arrival.file.path or place.root for arrival in came]
-    forms = [format_named(name) for name in READ if name not in VALUES]
-    known = {ending: form.name for form in forms for ending in (form.extension, *form.other_extensions)}
-    by_name = {known.get(_ending(path)) for path in files}
+    by_name = {format_by_name(arrival.file.path or place.root) for arrival in came}
     (name,) = by_name if len(by_name) == 1 else (None,)
     return name or str(options["format"])
+
+
+def format_by_name(path: str) -> str | None:
+    """Return the format that a file's name ends in, `None` for one that says no columns."""
+    return _by_ending().get(_ending(path))
+
+
+@cache
+def _by_ending() -> dict[str, str]:
+    forms = [format_named(name) for name in READ if name not in VALUES]
+    return {ending: form.name for form in forms for ending in (form.extension, *form.other_extensions)}
 
 
 def _ending(path: str) -> str:

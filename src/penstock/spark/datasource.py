@@ -19,8 +19,9 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxFiles, SupportsTriggerAvailableNow
 
-from penstock.errors import OptionError
-from penstock.options import Options, parse
+from penstock.errors import OptionError, PenstockError
+from penstock.options import BATCH_SINK, Options, parse
+from penstock.options.finished import FOR_BATCHES, FOR_STREAMS
 from penstock.options.internal import LIVE_SOURCE
 from penstock.options.published import EMIT, PUBLISHED
 from penstock.spark.border import border
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     from penstock.source.cursor import Split
     from penstock.source.followed import FollowPlanner
     from penstock.source.plan import Planner
+    from penstock.spark.batchwriter import BatchWriter
+    from penstock.spark.finished import AsLoaded, FinishedReader
     from penstock.spark.published import PublishedStreamReader
     from penstock.spark.writer import StreamWriter
 
@@ -41,6 +44,8 @@ if TYPE_CHECKING:
 @border
 class PenstockDataSource(DataSource):
     """Files as exactly-once streams; the options are those of `penstock.options`."""
+
+    _as_loaded: AsLoaded | None = None  # travels with the source to what is read
 
     @classmethod
     def name(cls) -> str:
@@ -64,6 +69,12 @@ class PenstockDataSource(DataSource):
             from penstock.sink.eventrows import COLUMNS
 
             return COLUMNS
+        if self._may_be_output():
+            from penstock.spark.finished import loaded
+
+            self._as_loaded = loaded(self.options)
+            if self._as_loaded is not None and self._as_loaded.schema is not None:
+                return self._as_loaded.schema
         options = self._parsed(LIVE_SOURCE, "source")
         if options["schema"] and options["emit"] == "records":
             from penstock.source.inferred import noted_schema
@@ -78,6 +89,8 @@ class PenstockDataSource(DataSource):
 
             check_schema(schema)
             return PublishedStreamReader(self._parsed(PUBLISHED, "source with emit=published"))
+        if self._as_loaded is not None and self._as_loaded.schema is not None:
+            self._refuse_inferred(self._as_loaded.format)
         return PenstockStreamReader(self._parsed(LIVE_SOURCE, "source"), schema.json())
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: FBT001, N802 - Spark's signature
@@ -93,16 +106,44 @@ class PenstockDataSource(DataSource):
         opens = partial(open_files, options, schema.json())
         return StreamWriter(opens, checkpoint=options["checkpointLocation"], sink_id=options["sinkId"])
 
-    def reader(self, schema: StructType) -> NoReturn:  # noqa: ARG002 - Spark's signature
-        """Say that files are read as a stream."""
-        msg = (
-            "format penstock is a stream: expected spark.readStream; what it wrote is plain text, json, csv or parquet"
-        )
-        raise OptionError(msg)
+    def reader(self, schema: StructType) -> FinishedReader:
+        """Return the finished files of an output; `OptionError` for a directory that is none, which is read as a stream."""
+        from penstock.spark.finished import FinishedReader
 
-    def writer(self, schema: StructType, overwrite: bool) -> NoReturn:  # noqa: ARG002, FBT001 - Spark's signature
-        """Say that files are written as a stream."""
-        msg = "format penstock is a stream: expected df.writeStream; a batch is written as text, json, csv or parquet"
+        return FinishedReader(self.options, schema, self._as_loaded)
+
+    def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:  # noqa: FBT001 - Spark's signature
+        """Return the sink of one batch; `OptionError` in overwrite mode, which would replace what readers see."""
+        if overwrite:
+            msg = (
+                "mode('overwrite') would have finished files replaced, and nothing of an output ever is; expected mode('append'), with a "
+                "batchKey that a repetition has, too; or another directory"
+            )
+            raise OptionError(msg)
+        from penstock.spark.batchwriter import BatchWriter
+
+        return BatchWriter(self._parsed(BATCH_SINK, "batch write"), schema.json())
+
+    def _may_be_output(self) -> bool:
+        """Tell whether a batch of finished files may be meant: Spark does not say. Costs a stream no more than one look."""
+        given = {name.lower() for name in self.options}
+        if given & FOR_BATCHES:
+            return True
+        if given & FOR_STREAMS:
+            return False
+        from penstock.storage import entry_at, locate
+
+        try:
+            storage, root = locate(self.options.get("path", ""))
+            return entry_at(storage, f"{root}/_penstock") is not None
+        except PenstockError:  # whoever reads it says what is wrong
+            return False
+
+    def _refuse_inferred(self, form: str) -> NoReturn:
+        msg = (
+            f"path={self.options.get('path')!r} is an output of {form} files, and a stream of them needs their schema: add "
+            f".option('format', {form!r}) and .schema('id bigint, name string') with your columns, or schema=infer with stateLocation"
+        )
         raise OptionError(msg)
 
     def _emits_published(self) -> bool:

@@ -39,16 +39,16 @@ def open_files(options: Options, schema: str, sink_id: str) -> FileBatches:
         if options["quarantineLocation"]:
             msg = "quarantineLocation is for an ingest: what a query of your own sets aside is in its badRecordColumn"
             raise OptionError(msg)
-        return FileBatches(sink, arrow, partial(_of_spark, options, arrow), telling=telling)
+        return FileBatches(sink, arrow, partial(of_spark, options, arrow), telling=telling)
     source = Stage.of(stage).options
     tolerance = Tolerance(source["maxBadRecords"], source["maxBadFraction"])
     return FileBatches(sink, arrow, partial(_of_splits, options), tolerance, telling)
 
 
-def _of_spark(
+def of_spark(
     options: Options, schema: pa.Schema, rows: Iterator[pa.RecordBatch], account: Account, _: Aside
 ) -> Iterable[pa.RecordBatch]:
-    """Return Spark's rows in the schema of the sink, with strings that are text."""
+    """Return Spark's rows in the schema of the sink, with strings that are text; a `Conversion` of `sink.batches`."""
     return Watch(schema, account).through(checked(conform(batch, schema), options["encodingErrors"]) for batch in rows)
 
 

@@ -1,0 +1,82 @@
+"""`df.write.format("penstock")`: one batch into an output, once. Its rules are those of `sink.keyed`.
+
+Spark makes a writer in a process of the driver, pickles it for the tasks and for the process that commits. So the batch begins when it
+is pickled, once, and what it began with travels: unlike in a stream, the very writer that began commits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+
+from penstock.formats.schema import to_arrow
+from penstock.options import SINK, parse
+from penstock.sink.keyed import KeyedBatch
+from penstock.sink.sink import Sink
+from penstock.spark.border import border
+from penstock.spark.writing import of_spark
+from penstock.storage import locate
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pyarrow as pa
+
+    from penstock.options import Options
+    from penstock.sink.batch import Begun, TaskResult
+
+
+@dataclass
+class TaskWritten(WriterCommitMessage):
+    """What Spark takes from a task to the commit; `None` of one that had nothing to do."""
+
+    result: TaskResult | None
+
+
+@border
+class BatchWriter(DataSourceArrowWriter):
+    """The sink for one batch."""
+
+    def __init__(self, options: Options, schema: str) -> None:
+        """Take the options of `BATCH_SINK`, and the columns as Spark's JSON."""
+        own = parse(SINK, {**options.given_of(SINK), "sinkId": options["sinkId"]}, what="batch write")
+        columns = to_arrow(schema)
+        storage, root = locate(own["path"])
+        sink = Sink(storage, root, own, own["sinkId"])
+        self._batch = KeyedBatch(sink, columns, partial(of_spark, own, columns), options["batchKey"])
+        self._begun: Begun | None = None
+
+    def begin(self) -> Begun:
+        """Begin the batch, once."""
+        if self._begun is None:
+            self._batch.check()
+            self._begun = self._batch.begin()
+        return self._begun
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Travel, with the batch begun."""
+        self.begin()
+        return self.__dict__.copy()
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskWritten:
+        """Write one task's rows; runs on an executor."""
+        from pyspark import TaskContext
+
+        from penstock.spark import worker
+
+        worker.settle_writer()
+        task = TaskContext.get()
+        partition, attempt = (task.partitionId(), task.attemptNumber()) if task else (0, 0)
+        return TaskWritten(self._batch.write(self.begin(), partition, attempt, iterator))
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Have the batch count."""
+        results = [message.result for message in messages if isinstance(message, TaskWritten) and message.result]
+        self._batch.commit(self.begin(), results)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:  # noqa: ARG002 - Spark's signature
+        """Give up what was begun: what was staged is swept."""
+        self._batch.abort(self.begin())

@@ -1,0 +1,98 @@
+"""Batches into an output and out of it, on a real Spark: each key once, killed and replayed, and the snapshot that `load` has seen."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from pyspark.errors import PySparkException
+
+import penstock
+from penstock import errors
+from penstock.errors import OptionError
+from penstock.verify import verify
+from tests.support.stage import Stage, run_python
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def append(frame: DataFrame, stage: Stage, key: str | None, **options: str) -> None:
+    """Write a batch into the output."""
+    writer = frame.write.format("penstock").mode("append").options(**options)
+    (writer if key is None else writer.option("batchKey", key)).save(str(stage.dst))
+
+
+def test_batches_are_written_once_and_read_back(spark: SparkSession, stage: Stage) -> None:
+    """A key again adds nothing, another one does; what is read has all columns, that of directories too, as of any record."""
+    penstock.register(spark)
+    frame = spark.range(0, 100, 1, 4).selectExpr("id", "concat('c', id % 2) AS country", "timestamp_seconds(id) AS at")
+    options = {"format": "parquet", "bucketBy": "country={country}", "dropBucketColumns": "true"}
+    for key in ("day/1", "day/1", "day/2"):
+        append(frame, stage, key, **options)
+    read = spark.read.format("penstock").load(str(stage.dst))
+    assert read.schema.simpleString() == "struct<id:bigint,at:timestamp,country:string>"
+    assert read.count() == 200
+    append(frame, stage, "day/3", **options)
+    assert read.count() == 200, "a DataFrame is what was there when it was loaded"
+    assert spark.read.format("penstock").option("asOf", 2).load(str(stage.dst)).count() == 100
+    now = spark.read.format("penstock").load(str(stage.dst))
+    assert now.where("country = 'c1'").selectExpr("sum(id)").first() == (3 * 2500,)
+    assert now.exceptAll(frame.select("id", "at", "country")).count() == 200
+    append(spark.range(0), stage, "nothing", format="json")
+    append(spark.range(0).selectExpr("id"), stage, "day/1", format="json")
+    assert {path.suffix for path in stage.files()} == {".parquet"}
+    with pytest.raises(PySparkException) as caught:
+        append(frame, stage, "day/4", rollInterval="1m")
+    assert "unknown option 'rollinterval' for the penstock batch write" in str(errors.of(caught.value))
+
+
+@pytest.mark.parametrize("mode", ["overwrite", "errorifexists", "ignore"])
+def test_other_modes_are_refused_by_name(spark: SparkSession, stage: Stage, mode: str) -> None:
+    """Nothing of an output is replaced, and none is left out because something is there: such modes are refused, with what to do."""
+    with pytest.raises(PySparkException) as caught:
+        spark.range(1).write.format("penstock").mode(mode).save(str(stage.dst))
+    error = errors.of(caught.value)
+    assert isinstance(error, OptionError)
+    assert "expected" in error.message
+    assert "mode('append')" in error.message
+    assert not stage.dst.exists()
+
+
+FOR_EACH = """
+import os, sys, penstock
+src, dst, checkpoint = sys.argv[1:]
+spark = penstock.local_session()
+
+def write(frame, batch):
+    for name, column in {"lines": "value", "upper": "upper(value) AS value"}.items():
+        writer = frame.selectExpr(column).write.format("penstock").mode("append")
+        writer.option("batchKey", f"logs/{batch}").option("sinkId", name).save(dst)
+
+def run():
+    frame = spark.readStream.format("penstock").option("maxFilesPerTrigger", 1).load(src)
+    writer = frame.writeStream.foreachBatch(write).option("checkpointLocation", checkpoint)
+    writer.trigger(availableNow=True).start().awaitTermination()
+
+run()
+os.remove(f"{checkpoint}/commits/2")
+run()
+"""
+
+
+def test_for_each_batch_is_killed_and_replayed(stage: Stage) -> None:
+    """A query writes each batch to two ledgers, is killed in front of a commit and in a publishing, and repeats one: all is there once."""
+    for number in range(3):
+        stage.put(f"{number}.txt", *(f"line {number} {row}" for row in range(50)))
+    arguments = str(stage.src), str(stage.dst), str(stage.checkpoint)
+    once = stage.root / "fired"
+    points = f"sink.keyed.decided=kill-jvm@2/{once}-1,sink.publish.one=kill-jvm@3/{once}-2"
+    codes = [run_python(FOR_EACH, *arguments, failpoints=points).returncode for _ in range(2)]
+    assert 0 not in codes
+    assert len(list(stage.root.glob("fired-*"))) == 2
+    done = run_python(FOR_EACH, *arguments)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "batchKey='logs/2' is in" in done.stderr
+    lines = {f"line {number} {row}" for number in range(3) for row in range(50)}
+    assert stage.lines() == dict.fromkeys([*lines, *(line.upper() for line in lines)], 1)
+    assert verify(str(stage.dst)).ok
