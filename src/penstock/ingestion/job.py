@@ -541,18 +541,9 @@ class _Job:
         """Return the id of the query, and what names it with its driver in the ledger."""
         number = str(query.id)
         if is_remote(self._spark):
-            self._check_seen_alike(number)
+            _check_seen_alike(self._checkpoint, number)
             return number, ""
         return number, self._owner(number)
-
-    def _check_seen_alike(self, query: str) -> None:
-        """Raise `OptionError` unless the checkpoint that a server elsewhere writes is the one that is seen here."""
-        if self._checkpoint.query_id() != query:
-            msg = (
-                f"the Spark Connect server does not write the checkpoint {self._checkpoint.location!r} that this process sees: SRC, DST "
-                "and checkpoint must be places that both see, such as hdfs:// or a shared disk; run the ingest where the server runs"
-            )
-            raise OptionError(msg)
 
     def finish(self, query: str, driver: str) -> None:
         """Publish what the query left open, as the driver it was, and end its keeper."""
@@ -609,6 +600,16 @@ class _Job:
         elif status["message"].startswith("Waiting for"):
             self._waiting = True
         return self._waiting
+
+
+def _check_seen_alike(checkpoint: Checkpoint, query: str) -> None:
+    """Raise `OptionError` unless the checkpoint that a server elsewhere writes is the one that is seen here."""
+    if checkpoint.query_id() != query:
+        msg = (
+            f"the Spark Connect server does not write the checkpoint {checkpoint.location!r} that this process sees: SRC, DST "
+            "and checkpoint must be places that both see, such as hdfs:// or a shared disk; run the ingest where the server runs"
+        )
+        raise OptionError(msg)
 
 
 def _offset(checkpoint: Checkpoint, number: int) -> dict[str, Any]:

@@ -140,7 +140,7 @@ class _Conditions:
 
     def __init__(self, tokens: Tokens) -> None:
         self._tokens = tokens
-        self._values = _Values(tokens, self.condition)
+        self._values = _Operands(tokens, self.condition)
 
     def condition(self) -> Tree:
         """Read a condition, or a value."""
@@ -228,7 +228,7 @@ class _Conditions:
         return tuple(values)
 
 
-class _Values:
+class _Operands:
     """Reads values; `condition` reads what may stand in brackets."""
 
     def __init__(self, tokens: Tokens, condition: Callable[[], Tree]) -> None:
