@@ -401,7 +401,10 @@ class Case:
         rows = reader.load([str(path) for path in files])
         if self.format == "parquet":
             assert rows.schema == schema, f"Spark takes the columns for {rows.schema.simpleString()}"
-        return self._of_arrow(pa.Table.from_batches([batch]) for batch in rows._collect_as_arrow())  # type: ignore[operator]  # one of the classic class alone
+        tables = (pa.Table.from_batches([batch]) for batch in rows._collect_as_arrow())  # type: ignore[operator]  # one of the classic class alone
+        if self.format == "orc":  # of whose names, its own files' too, Spark takes the part between backticks
+            tables = (table.rename_columns([field["name"] for field in self.schema["fields"]]) for table in tables)
+        return self._of_arrow(tables)
 
 
 def _field(name: str, kind: Spark, *, nullable: bool) -> Spark:
