@@ -85,6 +85,7 @@ def test_every_change_of_a_plan_file_shows(folder: Folder, tmp_path: Path, monke
     assert [split.file.path for split in folder.planner(state=str(state)).splits(ends[0])] == ["a"]
 
 
+@pytest.mark.slow
 def test_every_change_of_the_checkpoint(folder: Folder, tmp_path: Path) -> None:
     """What Spark's checkpoint says of query and batch: the same as before, nothing, a fingerprint that differs, or `DamagedState`."""
     checkpoint = tmp_path / "checkpoint"

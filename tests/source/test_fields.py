@@ -81,6 +81,7 @@ def test_what_no_column_has_or_takes_is_rescued_with_the_path(tmp_path: Path) ->
     assert account.told()[-1] == "rescued of 2 records: what no column has, or takes"
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(
     st.lists(
@@ -278,6 +279,7 @@ def rules_for(given: dict[str, str], schema: str) -> dict[str, Any]:
     return rules | {"schema": to_arrow(columns)}
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(
     RULES,
@@ -291,6 +293,7 @@ def test_any_block_of_json_is_sifted_as_its_records_are_refused(
     check_sifted(ReadFormat("json", **rules_for(given, SIFTED)), lines)
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(
     RULES, st.booleans(), st.lists(st.lists(st.sampled_from(CELLS), min_size=2, max_size=4), min_size=1, max_size=12)

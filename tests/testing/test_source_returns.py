@@ -133,7 +133,10 @@ SEED = 34  # with it both are seen within ten ways, with another one it may take
 
 @pytest.mark.parametrize(
     ("change", "seed"),
-    [*((change, SEED) for change in QUICK), *(pytest.param(change, None, marks=pytest.mark.soak) for change in CHANGES)],
+    [
+        *((change, SEED) for change in QUICK),
+        *(pytest.param(change, None, marks=pytest.mark.soak) for change in CHANGES),
+    ],
 )
 @pytest.mark.timeout(3600)
 def test_every_rule_is_needed(

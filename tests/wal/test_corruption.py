@@ -74,6 +74,7 @@ def test_every_change_of_every_byte(log: Path) -> None:
         path.write_bytes(data)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [1, 2, 3])
 def test_repair_keeps_what_is_right(log: Path, number: int) -> None:
     """After a repair of any damage the log reads up to it and is written on; everything that was cut is kept in copies."""
