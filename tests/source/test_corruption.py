@@ -12,7 +12,7 @@ from penstock.errors import DamagedState
 from penstock.query.checkpoint import Checkpoint
 from penstock.source import sides
 from tests.source.test_plan import Folder
-from tests.support.damage import damages
+from tests.support.damage import damages, exchange
 
 
 @pytest.fixture
@@ -101,7 +101,7 @@ def test_every_change_of_the_checkpoint(folder: Folder, tmp_path: Path) -> None:
     assert sound.final
     for name, data in files.items():
         for what, broken in damages(data):
-            (checkpoint / name).write_bytes(broken)
+            exchange(checkpoint / name, broken)
             found: object = None
             try:
                 found = Checkpoint(str(checkpoint)).current()
