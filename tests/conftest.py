@@ -38,6 +38,17 @@ JAVA_FILES = "" if "SPARK_SUBMIT_OPTS" in os.environ else tempfile.mkdtemp(prefi
 if JAVA_FILES:
     os.environ["SPARK_SUBMIT_OPTS"] = f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Djava.io.tmpdir={JAVA_FILES}"
 
+# What the launcher of a JVM is, which is a JVM itself and writes one line.
+os.environ.setdefault("SPARK_LAUNCHER_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+
+# For queries of some rows: plans that are not compiled, which takes a seventh of the processor time of a query that is run once, and
+# no shuffle into 200 tasks. Sessions of the documents, the examples and the command are those that users get.
+SMALL = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.shuffle.partitions": "2",
+}
+
 # A loaded machine is no reason to fail, and a failure must be repeatable from what the report prints.
 hypothesis.settings.register_profile("penstock", deadline=None, print_blob=True)
 hypothesis.settings.load_profile("penstock")
@@ -103,7 +114,7 @@ def spark() -> Iterator[SparkSession]:
         pytest.skip(missing)
     from penstock import local_session  # noqa: PLC0415 - needs PySpark, which may be missing
 
-    session = local_session()
+    session = local_session(config=SMALL)
     yield session
     session.stop()
 

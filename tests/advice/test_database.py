@@ -55,6 +55,7 @@ def test_database_that_refuses(tmp_path: Path) -> None:
     place.close()
 
 
+@pytest.mark.slow
 @follows("PST-701")
 def test_database_that_is_locked(place: Place, tmp_path: Path) -> None:
     """`DatabaseAway`: who holds its locks lets them go, and the batch that failed is applied once."""

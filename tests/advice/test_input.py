@@ -136,6 +136,7 @@ def replanned(query: Query) -> None:
     query.batch(DEAD, final=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
 @follows("PST-201")
 @follows("PST-202")

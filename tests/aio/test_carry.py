@@ -292,6 +292,7 @@ def test_an_answer_behind_the_end_is_late() -> None:
     assert batches.run([]) == [7]
 
 
+@pytest.mark.slow
 @settings(max_examples=25)
 @given(
     rows=st.lists(st.lists(st.integers(0, 3), max_size=6), min_size=1, max_size=5),

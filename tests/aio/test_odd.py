@@ -629,6 +629,7 @@ print(rows(), flush=True)
 """
 
 
+@pytest.mark.slow
 def test_a_fork_has_a_loop_of_its_own() -> None:
     """F-A22: the loop of a process is dead in its fork, which makes its own when it needs one; the parent's goes on."""
     done = subprocess.run(

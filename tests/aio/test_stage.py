@@ -60,6 +60,7 @@ async def double(row: Any) -> dict[str, int]:
     return {"out": 2 * row.n}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ordered", [True, False])
 @pytest.mark.parametrize(("rows", "capacity"), [(0, 1), (1, 1), (1000, 7), (1000, 1000), (20_000, 100)])
 def test_every_row_is_there_once_with_its_columns(rows: int, capacity: int, ordered: bool) -> None:
@@ -217,6 +218,7 @@ def test_a_blocked_loop_is_reported_with_its_stack(
     assert "wait.wait(10)" in caplog.text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", ["open", "invoke"])
 def test_a_loop_that_stays_blocked_fails_the_task(monkeypatch: pytest.MonkeyPatch, where: str) -> None:
     """Never a hang: a loop that does not answer for long fails the task, and the next one has another loop."""
@@ -333,6 +335,7 @@ def test_input_is_read_only_a_little_ahead(monkeypatch: pytest.MonkeyPatch, byte
     assert sum(batch.num_rows for batch in run(made, Place("q", 0, "q-"), counted())) == 3000
 
 
+@pytest.mark.slow
 def test_a_consumer_that_stops_cancels_what_runs() -> None:
     """F-A11: closed in the middle (a limit, a killed task), calls are cancelled, and the runtime serves the next task."""
     cancelled = []

@@ -110,6 +110,7 @@ def test_text_of_another_encoding_is_set_aside_by_record(pipeline: Callable[...,
     assert [(line["offset"], held(line)) for line in aside(made.dst)] == [(4, b"\x00\xd8x\x00")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", [JSON, CSV], ids=["json", "csv"])
 def test_in_is_out_and_aside(
     pipeline: Callable[..., Pipeline], penstock: Callable[..., Said], form: dict[str, Any]
@@ -140,6 +141,7 @@ def test_in_is_out_and_aside(
     assert penstock("verify", made.dst, "--source", made.src).status == 1
 
 
+@pytest.mark.slow
 def test_a_hundred_thousand_bad_records(pipeline: Callable[..., Pipeline]) -> None:
     """A file of bad lines alone takes time and memory like one of good lines, not like so many errors."""
     made = pipeline(**JSON)
@@ -157,6 +159,7 @@ def packed(lines: int) -> bytes:
     return gzip.compress(text.encode())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("held_bytes", [32 << 20, 1000], ids=["held", "given"])
 def test_a_file_that_is_bad_at_its_end_gives_one_line_and_no_row(
     pipeline: Callable[..., Pipeline], penstock: Callable[..., Said], monkeypatch: pytest.MonkeyPatch, held_bytes: int
@@ -341,6 +344,7 @@ def test_a_copy_that_is_none(
     assert expected in said.err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", ["error", "nospace"])
 def test_a_retry_that_fails_between_any_two_steps(pipeline: Callable[..., Pipeline], fault: str) -> None:
     """Stopped in front of its put, behind it or while it publishes, the next retry completes it: each record is a row once."""
@@ -403,6 +407,7 @@ def test_the_rest_of_a_file_that_was_cut_and_vanished_is_set_aside(
     assert {line["code"] for line in lines} == {"PST-203"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("encoding", ["UTF-8", "UTF-16LE", "Shift_JIS"])
 def test_what_was_mended_of_files_with_headers_is_taken_in(
     pipeline: Callable[..., Pipeline], penstock: Callable[..., Said], encoding: str

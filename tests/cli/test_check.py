@@ -283,6 +283,7 @@ def test_a_first_file_of_a_look_at_a_directory(place: Path, penstock: Callable[.
     assert penstock("init", "nowhere").status == 2
 
 
+@pytest.mark.slow
 def test_a_look_takes_no_spark_and_little_time(place: Path) -> None:
     """`check` of fifty pipelines neither imports PySpark nor starts Java, and most of its second is Python's start."""
     text = "".join(

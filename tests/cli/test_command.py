@@ -71,6 +71,7 @@ def test_importing_the_command_is_light() -> None:
     assert ended.stdout.strip() == "[]"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("module", ["penstock", "penstock.cli"])
 def test_it_runs_as_a_module(module: str) -> None:
     """`python -m penstock` is the command, also where its script is not installed."""
@@ -181,6 +182,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", REFUSED)
 def test_an_ingest_that_cannot_work_is_refused(
     penstock: Callable[..., Said], src: Path, monkeypatch: pytest.MonkeyPatch, case: str

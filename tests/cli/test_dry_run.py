@@ -231,6 +231,7 @@ def test_misspelt_parameter(tmp_path: Path) -> None:
         public.dry_run(tmp_path, tmp_path.parent / "out", sink={"rollsizes": "1"})
 
 
+@pytest.mark.slow
 def test_an_inferred_schema_is_told_and_not_noted(dry: Callable[..., Said], tmp_path: Path) -> None:
     """With schema=infer the columns are those of the first start, said in the notes; nothing is noted, so the next one infers anew."""
     rows(tmp_path / "in/a.json", range(3))

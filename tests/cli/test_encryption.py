@@ -128,6 +128,7 @@ def test_no_key_is_in_any_file(ingested: Pipeline) -> None:
         assert b"hunter2" not in data, path
 
 
+@pytest.mark.slow
 def test_a_host_without_the_staging_key(
     ingested: Pipeline, penstock: Callable[..., Said], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -258,6 +258,7 @@ def test_counts_in_status(penstock: Callable[..., Said], query: Pipeline) -> Non
     assert "1 file came late, accepted: the next start reads them" in penstock("status", query.dst).out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["[x]", "new\nline", "\udcff", "\u202egnp", "*"])
 def test_hostile_names(penstock: Callable[..., Said], pipeline: Callable[..., Pipeline], name: str) -> None:
     """Any name is listed, shown as text and accepted by itself, also where it reads as a glob."""

@@ -192,6 +192,7 @@ def test_mistake_can_be_taken_back(penstock: Callable[..., Said], query: Pipelin
         query.run()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("failed", [True, False])
 @pytest.mark.parametrize("change", ["rewritten", "gone"])
 @follows("PST-203")

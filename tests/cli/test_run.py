@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.cli.run.plan import Planned
+    from tests.cli.conftest import Said
 
 NOTHING = Ingested(-1, 0, 0, 0, 0, 0, 0, 0, 0, query="q")
 
@@ -351,10 +352,13 @@ spark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.xdist_group("command")
 class TestProcess:
     pytestmark = spark
 
-    def test_three_pipelines_with_a_bad_one(self, place: Path, running: Callable[[], Running]) -> None:
+    def test_three_pipelines_with_a_bad_one(
+        self, place: Path, running: Callable[..., Running], penstock: Callable[..., Said]
+    ) -> None:
         """Three pipelines in one process, killed and started again: every row is there once, the bad one goes on when its input comes.
 
-        A reload adds one, a second command with the file is refused, and SIGTERM ends all within the bound, with 0.
+        A scrape has the numbers of each ledger, by pipeline; all are healthy and ready when the bad one is. A reload adds one, a
+        second command with the file is refused, and SIGTERM ends all within the bound, with 0.
         """
         content = text("a", "b", "bad", drain="20s").replace(
             'source.path = "in"', 'source = { path = "in", settle = "0s" }'
@@ -365,12 +369,23 @@ class TestProcess:
             )
         )
         put(place / "in" / "0.txt", "one\ntwo\n")
-        command = running()
+        port = free_port()
+        command = running("--metrics", f":{port}")
         command.until(lambda: lines(place / "out-a" / "_penstock") and ready(command, "a", "b"), "both")
+        command.until(lambda: {"a", "b"} <= batches_told(port), "what Spark tells")
+        measured = samples(port)
+        for name in ("a", "b"):
+            [sink] = penstock("status", f"out-{name}", "--json").facts["sinks"]
+            mine = [(measure, labels, value) for measure, labels, value in measured if labels["pipeline"] == name]
+            assert [value for measure, _, value in mine if measure == "penstock_rows_total"] == [sink["rows"]] == [2]
+            phases = {labels["phase"] for measure, labels, _ in mine if measure == "penstock_phase_seconds_total"}
+            assert {"addBatch", "latestOffset", "triggerExecution"} <= phases
+        assert json.loads(scrape(port, "health"))["pipelines"].keys() == {"a", "b", "bad"}
         os.killpg(command.process.pid, signal.SIGKILL)
         command.process.wait()
         put(place / "in" / "1.txt", "three\n")
-        command = running()
+        port = free_port()
+        command = running("--metrics", f":{port}")
         command.until(lambda: command.last("a", "rows") == command.last("b", "rows") == 3, "three rows")
         again = subprocess.run(
             [sys.executable, "-m", "penstock.cli", "run", "p.toml"],
@@ -384,6 +399,7 @@ class TestProcess:
         (place / "come").mkdir()
         put(place / "come" / "0.txt", "came\n")
         command.until(lambda: command.last("bad", "rows") == 1, "what came")
+        assert json.loads(scrape(port, "ready"))["ok"]
         more = text("more", schedule="once").partition("\n")[2]
         (place / "p.toml").write_text((place / "p.toml").read_text() + more)
         command.process.send_signal(signal.SIGHUP)
@@ -393,43 +409,24 @@ class TestProcess:
         command.process.send_signal(signal.SIGTERM)
         assert command.process.wait(timeout=60) == 0
         for name, source in (("a", "in"), ("b", "in"), ("more", "in"), ("bad", "come")):
-            verified = subprocess.run(
-                [sys.executable, "-m", "penstock.cli", "verify", f"out-{name}", "--source", source],
-                capture_output=True, text=True, check=False, timeout=60,
-            )  # fmt: skip
-            assert verified.returncode == 0, verified.stdout + verified.stderr
+            verified = penstock("verify", f"out-{name}", "--source", source)
+            assert verified.status == 0, verified.out + verified.err
         assert lines(place / "out-a") == lines(place / "out-b") == lines(place / "out-more") == ["one", "three", "two"]
 
-    def test_metrics_are_what_the_ledgers_say(self, place: Path, running: Callable[..., Running]) -> None:
-        """A scrape of a command that runs has the numbers of each ledger, by pipeline; it is healthy and ready."""
-        content = text("a", "b").replace('source.path = "in"', 'source = { path = "in", settle = "0s" }')
-        (place / "p.toml").write_text(content)
-        put(place / "in" / "0.txt", "one\ntwo\n")
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
-        command = running("--metrics", f":{port}")
-        command.until(lambda: ready(command, "a", "b"), "both")
-        command.until(lambda: scrape(port, "metrics").count("penstock_batches_total{") == 2, "what Spark tells")
-        samples = [
-            (sample.name, sample.labels, sample.value)
-            for family in text_string_to_metric_families(scrape(port, "metrics"))
-            for sample in family.samples
-        ]
-        for name in ("a", "b"):
-            ledger = subprocess.run(
-                [sys.executable, "-m", "penstock.cli", "status", f"out-{name}", "--json"],
-                capture_output=True, text=True, check=True, timeout=60,
-            )  # fmt: skip
-            [sink] = json.loads(ledger.stdout)["sinks"]
-            mine = [(measure, labels, value) for measure, labels, value in samples if labels["pipeline"] == name]
-            assert [value for measure, _, value in mine if measure == "penstock_rows_total"] == [sink["rows"]] == [2]
-            phases = {labels["phase"] for measure, labels, _ in mine if measure == "penstock_phase_seconds_total"}
-            assert {"addBatch", "latestOffset", "triggerExecution"} <= phases
-        assert json.loads(scrape(port, "ready"))["ok"]
-        assert json.loads(scrape(port, "health"))["pipelines"].keys() == {"a", "b"}
-        command.process.send_signal(signal.SIGTERM)
-        assert command.process.wait(timeout=60) == 0
+
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
+def samples(port: int) -> list[tuple[str, dict[str, str], float]]:
+    families = text_string_to_metric_families(scrape(port, "metrics"))
+    return [(sample.name, sample.labels, sample.value) for family in families for sample in family.samples]
+
+
+def batches_told(port: int) -> set[str]:
+    return {labels["pipeline"] for name, labels, value in samples(port) if name == "penstock_batches_total" and value}
 
 
 def scrape(port: int, path: str) -> str:

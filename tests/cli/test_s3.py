@@ -47,6 +47,7 @@ def written(address: str) -> Sink:
     return sink
 
 
+@pytest.mark.slow
 def test_uploads_that_nobody_finished_are_cleaned(store: StoreServer) -> None:
     """A copy or a long file that was cut off by a kill leaves an upload that is in no listing; `clean` tells of it and removes it."""
     storage, root = locate("s3://bucket/cleaned")
@@ -63,12 +64,14 @@ def test_uploads_that_nobody_finished_are_cleaned(store: StoreServer) -> None:
     assert len(list(storage.abandoned("s3://bucket", 1 << 62))) == 1
 
 
+@pytest.mark.slow
 def test_the_doctor_races_puts(store: StoreServer) -> None:
     """A store of which one winner at a time is told yes is well; nothing is left of the race."""
     assert [finding.state for finding in _look_at("s3://bucket/well")] == ["ok", "ok"]
     assert names_at(locate("s3://bucket")[0], "s3://bucket/well") == []
 
 
+@pytest.mark.slow
 @follows("PST-541")
 def test_a_store_that_tells_several_yes_is_found_and_refused(
     store: StoreServer, monkeypatch: pytest.MonkeyPatch
@@ -103,6 +106,7 @@ def use_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_objects_native, "_clients", {})
 
 
+@pytest.mark.slow
 def test_cleaning_and_growing_are_refused(store: StoreServer, tmp_path: Path) -> None:
     """A store moves nothing and objects do not grow: options that need that are refused before anything is read or written."""
     storage, _ = locate("s3://bucket")

@@ -254,6 +254,7 @@ def test_files_that_are_not_ingested_yet(penstock: Callable[..., Said], pipeline
     assert "1 file not ingested yet (4 B)" in said.out
 
 
+@pytest.mark.slow
 def test_runs_in_different_time_zones(pipeline: Callable[..., Pipeline]) -> None:
     """Times that say no zone were read in that of their run, up to the middle of a file: so are they compared, not in the last one's."""
     form = {"schema": JSON_SCHEMA, "sink_options": {"format": "json"}}
@@ -326,6 +327,7 @@ CORRUPTIONS: dict[str, tuple[Callable[[list[str]], list[str]], list[tuple[str, s
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CORRUPTIONS)
 def test_a_record_that_is_wrong(penstock: Callable[..., Said], pipeline: Callable[..., Pipeline], case: str) -> None:
     """A record that is missing, doubled or foreign fails the check, though every file is whole, and is shown with its file."""

@@ -57,6 +57,7 @@ def test_lines_go_in_and_come_out(tmp_path: Path) -> None:
         assert wal_process("read", log, "--from", each["position"])[1].count(b"\n") == 5 - number
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("ended_by", "options"), [(signal.SIGINT, []), (signal.SIGTERM, ["--json"])])
 def test_a_reader_follows(log: Path, ended_by: signal.Signals, options: list[str]) -> None:
     """`--follow` prints what is appended while it runs, until it is stopped: that is no failure, and the last word is said."""
@@ -100,6 +101,7 @@ def test_it_says_what_is_there(log: Path) -> None:
     assert wal("repair", log)[1] == b"nothing had to be repaired\n"
 
 
+@pytest.mark.slow
 def test_statuses(log: Path, tmp_path: Path) -> None:
     """0 is ok, 1 failed, 2 usage, 3 damaged; a damaged log is repaired, and then it is none."""
     assert wal("read", log, "--from", "1:121")[0] == 2
@@ -146,6 +148,7 @@ def test_an_append_that_fails_says_how_far_it_came(tmp_path: Path, monkeypatch: 
     assert len(there) >= durable
 
 
+@pytest.mark.slow
 def test_a_line_without_an_end(tmp_path: Path) -> None:
     """What never ends is refused when it is too long for a record; it is not read on."""
     command = [sys.executable, "-m", "penstock.cli", "wal", "append", str(tmp_path / "log")]

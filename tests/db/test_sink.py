@@ -469,6 +469,7 @@ def test_values_that_sqlite_does_not_take(at: At, tmp_path: Path) -> None:
         assert (place.rows(), [row for _, row in place.rejected()]) == ([(1, 7, 1)], ['{"k":2,"v":"x","n":1}'])
 
 
+@pytest.mark.slow
 def test_locked_out(place: Place) -> None:
     """A lock that somebody keeps is `DatabaseAway` after some tries; nothing is applied, and the next try works."""
     driver, other = Driver(place), place.database()

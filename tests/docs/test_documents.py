@@ -165,6 +165,7 @@ def test_commands_run(path: Path, data: Path, environment: dict[str, str], pytho
             assert not unsaid, f"{where}\nsaid\n{done.stdout}\nand not\n" + "\n".join(unsaid)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", parameters([path for path in DOCUMENTS if blocks(path, "python")]))
 def test_python_blocks_run(path: Path, data: Path, tmp_path: Path, python: Interpreter) -> None:
     """The Python blocks of a document, one behind the other, are a program that ends well."""

@@ -340,6 +340,7 @@ def test_what_does_not_compress_grows_by_so_much(codec: str) -> None:
         assert len(compress(NOISE[:size], codec)) <= size + expansion(size)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("codec", "levels"), [("gzip", range(1, 10)), ("zstd", (1, 3, 9, 19, 22))])
 def test_levels(codec: str, levels: Iterable[int]) -> None:
     """Every level gives a member that others read, the same for the same data; a high one is smaller than the lowest."""

@@ -113,6 +113,7 @@ FILES = st.sampled_from(list(ALPHABETS)).flatmap(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(file=FILES, data=st.data())
 def test_any_file_in_any_pieces(file: tuple[Dialect, str], data: st.DataObject) -> None:
@@ -172,6 +173,7 @@ def test_a_header_behind_long_comments_is_found() -> None:
     assert sum(lengths) < 1.1 * len(data)
 
 
+@pytest.mark.slow
 @EVERY
 def test_every_short_file_with_doubled_quotes(dialect: Dialect) -> None:
     """Without its comments, and with its quotes doubled, a file has the same rows."""

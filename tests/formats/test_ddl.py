@@ -52,6 +52,7 @@ WRONG = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", WRONG)
 def test_a_word_that_is_wrong_is_named(text: str) -> None:
     """A schema that nobody can read is refused with the place, the word that is wrong, and what is expected there."""
@@ -62,6 +63,7 @@ def test_a_word_that_is_wrong_is_named(text: str) -> None:
     assert says in caught.value.message
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "text",
     [

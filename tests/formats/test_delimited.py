@@ -221,6 +221,7 @@ DEVIATIONS: dict[tuple[str, str], tuple[str | None, str]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ANSWERS["csv answers"])
 def test_fields_are_read_as_spark_reads_them(kind: str) -> None:
     """For every scalar type and many fields the value, null or refusal is Spark's, but for the deviations listed."""

@@ -44,6 +44,7 @@ def test_extensions() -> None:
         file_extension(WriteFormat("csv", SCHEMA, "lz4"))
 
 
+@pytest.mark.slow
 def test_polars_is_loaded_when_it_is_needed() -> None:
     """Importing the formats, and reading text and csv, does not load polars, which takes a tenth of a second."""
     code = (

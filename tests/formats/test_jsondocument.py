@@ -21,6 +21,7 @@ TREE = st.recursive(
 OBJECTS = st.dictionaries(st.text('ab,[{"\\', max_size=3), TREE, max_size=3)
 
 
+@pytest.mark.slow
 @given(documents=st.lists(OBJECTS, max_size=5), indent=st.none() | st.integers(0, 3), ascii_only=st.booleans())
 def test_what_python_writes_becomes_its_lines(documents: list[Any], indent: int | None, ascii_only: bool) -> None:
     """Any array of Python's writer, indented or not, becomes a line for each element, and each byte stays in its place."""

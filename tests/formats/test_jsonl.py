@@ -207,6 +207,7 @@ def test_values_are_read_as_spark_reads_them(kind: str) -> None:
 _BYTES_OF_SPARK = ['"+INF"', '"2024"', '"\\u0000"', '"Infinity"', '"20240102"']
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "bad"),
     [
@@ -579,6 +580,7 @@ USUAL = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block", USUAL.values(), ids=USUAL)
 def test_what_is_usual_does_not_need_the_exact_reader(block: str) -> None:
     """Usual files do not fall to the slower reader; nor does more than a piece of a file because of one odd line."""
@@ -617,6 +619,7 @@ VALUE = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(
     values=st.lists(VALUE, max_size=4),
     indent=st.sampled_from([(",", ":"), (" , ", " : "), (",\t", ": ")]),
@@ -742,6 +745,7 @@ def test_extension(compression: str, name: str) -> None:
     assert file_extension(WriteFormat("json", LONG, compression)) == name
 
 
+@pytest.mark.slow
 @given(batch=flat_batches(others={pa.binary(): st.binary(max_size=8)}))
 def test_flat_rows_survive(batch: pa.RecordBatch) -> None:
     """Every flat batch comes back as it was, names, nulls, NaN and minus zero included."""
@@ -766,6 +770,7 @@ NESTED_SCHEMA = pa.schema(
 )
 
 
+@pytest.mark.slow
 @given(values=st.lists(NESTED_VALUES, max_size=5), start=st.integers(0, 2))
 def test_nested_rows_survive(values: list[dict[str, Any]], start: int) -> None:
     """Nested batches, and slices of them, come back as they were."""

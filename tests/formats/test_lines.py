@@ -123,6 +123,7 @@ def test_every_cut_of_odd_files(content: bytes, sep: bytes | None) -> None:
         check(content, sep, range(width, len(content), width), 3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sep", SEPARATORS)
 @given(data=st.data())
 def test_streams_give_the_same_blocks(sep: bytes | None, data: st.DataObject) -> None:
@@ -202,6 +203,7 @@ def test_record_at_end_and_limit() -> None:
     assert record_at(reader(content), 5, 5, 5, sep=None) is None
 
 
+@pytest.mark.slow
 def test_real_logs_in_many_ranges(loghub: Path) -> None:
     """Every line of real log files comes once and in order, for ranges of odd widths, with any of the newline rules."""
     for path in sorted(loghub.glob("*.log")):

@@ -39,6 +39,7 @@ FORMS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("forms", FORMS)
 @pytest.mark.parametrize("name", SCALARS)
 def test_what_cannot_be_a_value_is_told_as_if_it_were_alone(name: str, forms: str) -> None:

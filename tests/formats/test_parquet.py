@@ -255,6 +255,7 @@ def test_batches_are_bounded() -> None:
     assert [value for batch in batches for value in batch.column(0).to_pylist()] == list(range(1_000))
 
 
+@pytest.mark.slow
 @given(sizes=st.lists(st.integers(0, 400), max_size=8), group_bytes=st.integers(1, 4_000))
 def test_any_batches_make_row_groups_of_about_the_size(sizes: list[int], group_bytes: int) -> None:
     """Batches of any sizes are cut and joined to row groups of the size asked for; no row is lost or moved."""

@@ -51,6 +51,7 @@ def without_layouts(pattern: str) -> TimePattern:
     return plain
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pattern", STRPTIME)
 @given(times=st.lists(st.none() | st.datetimes(dt.datetime(1900, 1, 1), dt.datetime(2099, 12, 31)), max_size=5))
 def test_what_python_writes_is_what_python_reads(pattern: str, times: list[dt.datetime | None]) -> None:
@@ -69,6 +70,7 @@ def test_what_python_writes_is_what_python_reads(pattern: str, times: list[dt.da
 VARIED = "[d/M/yyyy][yyyy-MM-dd]['T'][ ][H:m[:ss[.SSS]]][XXX]"
 
 
+@pytest.mark.slow
 @given(
     texts=st.lists(
         st.builds(

@@ -56,6 +56,7 @@ def named_in(paths: Iterable[Path]) -> Iterator[tuple[str, str]]:
                 yield path.relative_to(PACKAGE).as_posix(), node.value
 
 
+@pytest.mark.slow
 def test_no_other_file_names_a_format() -> None:
     """Nobody compares names of formats: what differs between them is asked of their objects."""
     found = [

@@ -53,6 +53,7 @@ def alone(pattern: TimePattern, text: str, kind: pa.DataType) -> str | None:
         return REFUSED
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", sorted(ANSWERS["patterns"]))
 def test_each_text_is_read_as_spark_reads_it(kind: str) -> None:
     """Each pattern that is read here makes of each text what Spark makes of it, but for the deviations listed."""

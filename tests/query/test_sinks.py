@@ -163,6 +163,7 @@ TAKEN_OUT: dict[Callable[[pytest.MonkeyPatch], None], str] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("without", TAKEN_OUT, ids=lambda rule: rule.__name__.strip("_"))
 def test_every_rule_is_needed(without: Callable[[pytest.MonkeyPatch], None], root: Path) -> None:
     """The suite notices a sink by hand from which any one rule was taken out, and the test of that failure fails."""

@@ -264,6 +264,7 @@ def _lengths(named: Output) -> dict[str, int]:
     return dict(sink.lengths.all_of(sink.ledger.head()))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few")
 def test_lengths_that_no_record_should_hold_are_in_tables(named: Output) -> None:
     """Forty growing files, a few a batch: a record holds few lengths, there are few tables, and each file is what it must be."""
@@ -333,6 +334,7 @@ def test_many_growing_files_die_in_the_middle(named: Output) -> None:
     assert named.visible() == {f"f{n}.log": "0\n1\n" + ("2\n" if n == 4 else "") for n in range(9)}
 
 
+@pytest.mark.slow
 def test_open_files_are_bounded(named: Output, monkeypatch: pytest.MonkeyPatch) -> None:
     """F29, M3: a task that meets 1,500 names, some large, and the driver that lets 1,500 files grow, hold some tens open."""
     monkeypatch.setattr(BytePart, "stage_bytes", 64)

@@ -15,7 +15,7 @@ from penstock.errors import CheckpointMismatch, DamagedState, PenstockError
 from penstock.sink.existing import noted
 from penstock.sink.sink import Batch
 from penstock.verify import verify
-from tests.support.damage import damages, put_back, tree, unsynced
+from tests.support.damage import damages, exchange, put_back, tree, unsynced
 from tests.support.output import QUERY, Output
 from tests.support.scene import EXPECTED, FORMS, Scene, rows, small
 
@@ -52,7 +52,7 @@ def test_staged_file_that_changed_after_its_commit(scene: Scene) -> None:
         data = (root / path).read_bytes()
         for what, broken in damages(data, every=1 if len(data) < 100 else 11):
             with put_back(root):
-                (root / path).write_bytes(broken)
+                exchange(root / path, broken)
                 report = verify(str(root)).output
                 error = scene.attempt(scene.sink().finish, path, ends=False)
                 assert (type(error) is DamagedState) == bool(report.problems), what
@@ -76,7 +76,7 @@ def test_every_change_of_a_record(scene: Scene) -> None:
         path, is_needed = f"_penstock/s/{kind}", kind[:-1] == "ledger/00000000000"
         data = (root / path).read_bytes()
         for number, (what, broken) in enumerate(damages(data)):
-            (root / path).write_bytes(broken)
+            exchange(root / path, broken)
             with pytest.raises(DamagedState, match=Path(path).name):
                 pytest.fail(f"{what}: {list(sink.ledger.history()), noted(sink.storage, sink.state)}")
             if number % 41 == 0:

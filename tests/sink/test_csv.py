@@ -55,6 +55,7 @@ WAYS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("own_files", [False, True])
 @pytest.mark.parametrize("way", WAYS)
 def test_each_file_begins_with_one_header(

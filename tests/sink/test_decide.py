@@ -237,6 +237,7 @@ def decisions(draw: Callable[..., Any]) -> tuple[State, Batch | None, list[TaskR
     return head, Batch("q", draw(_numbers), "m", final), results
 
 
+@pytest.mark.slow
 @given(
     decisions(),
     st.sampled_from(["f-{writer}-{seq}", "f{seq}", "{batch}{seq}"]),

@@ -72,6 +72,7 @@ def each_file(output: Output) -> Sink:
     return output.sink(rollRows="1")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("limit", [None, 1, 3, 100])
 @pytest.mark.parametrize("restarted", [False, True])
 def test_every_file_is_given_once_in_the_order_of_the_ledger(

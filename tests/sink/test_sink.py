@@ -559,6 +559,7 @@ def test_note_of_a_folded_record_goes(output: Output, monkeypatch: pytest.Monkey
     assert 1 not in sink.ledger.look().notes
 
 
+@pytest.mark.slow
 def test_part_of_many_small_batches_has_few_segments(output: Output) -> None:
     """A part that gains a few rows in each of 300 batches folds its segments; its rows stay in order."""
     sink = output.sink(fileName="p{seq}")
@@ -708,6 +709,7 @@ def test_compressed_parts_grow_by_members(output: Output, compression: str) -> N
         assert stream.read().decode().splitlines() == [f"{b}-{i}" for b in range(3) for i in range(1000)]
 
 
+@pytest.mark.slow
 def test_compressed_parts_stay_below_the_limit(output: Output) -> None:
     """RollSize counts compressed bytes: files are filled well and never exceed the limit."""
     sink = output.sink(compression="gzip", rollSize="20k", fileName="p{seq}")
@@ -770,6 +772,7 @@ def test_record_is_readable_json(output: Output) -> None:
     assert whole["record"]["batches"] == {QUERY: [0, ""]}
 
 
+@pytest.mark.slow
 def test_many_buckets_need_one_staged_file(output: Output) -> None:
     """F29: rows of 500 buckets are staged in one file of the task, and end in 500 files."""
     output.schema = pa.schema([("value", pa.string()), ("b", pa.int64())])

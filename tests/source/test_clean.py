@@ -217,6 +217,7 @@ def test_nothing_is_replaced_in_the_archive(src: Path, old: Path) -> None:
     assert originals == {("today.json.gz", time) for time in (5, *times)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["archive", "delete"])
 @pytest.mark.parametrize("at", [1, 2, 3])
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from penstock.errors import DamagedState
 from penstock.query.checkpoint import Checkpoint
 from penstock.source import sides
 from tests.source.test_plan import Folder
-from tests.support.damage import damages
+from tests.support.damage import damages, exchange
 
 
 @pytest.fixture
@@ -85,6 +85,7 @@ def test_every_change_of_a_plan_file_shows(folder: Folder, tmp_path: Path, monke
     assert [split.file.path for split in folder.planner(state=str(state)).splits(ends[0])] == ["a"]
 
 
+@pytest.mark.slow
 def test_every_change_of_the_checkpoint(folder: Folder, tmp_path: Path) -> None:
     """What Spark's checkpoint says of query and batch: the same as before, nothing, a fingerprint that differs, or `DamagedState`."""
     checkpoint = tmp_path / "checkpoint"
@@ -100,7 +101,7 @@ def test_every_change_of_the_checkpoint(folder: Folder, tmp_path: Path) -> None:
     assert sound.final
     for name, data in files.items():
         for what, broken in damages(data):
-            (checkpoint / name).write_bytes(broken)
+            exchange(checkpoint / name, broken)
             found: object = None
             try:
                 found = Checkpoint(str(checkpoint)).current()

@@ -89,6 +89,7 @@ def test_every_format(form: str, tmp_path: Path) -> None:
         assert rows(path, form) == ROWS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["json", "parquet"])
 @pytest.mark.parametrize("held", [1 << 20, 0], ids=["in memory", "in a file"])
 def test_nothing_leaves_of_a_damaged_file(

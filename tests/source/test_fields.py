@@ -81,6 +81,7 @@ def test_what_no_column_has_or_takes_is_rescued_with_the_path(tmp_path: Path) ->
     assert account.told()[-1] == "rescued of 2 records: what no column has, or takes"
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(
     st.lists(
@@ -278,19 +279,36 @@ def rules_for(given: dict[str, str], schema: str) -> dict[str, Any]:
     return rules | {"schema": to_arrow(columns)}
 
 
-@settings(max_examples=150, deadline=None)
-@given(
-    RULES,
-    st.lists(st.dictionaries(st.sampled_from("aduklz"), st.sampled_from(VALUES), max_size=6), min_size=1, max_size=12),
+BLOCKS = st.lists(
+    st.dictionaries(st.sampled_from("aduklz"), st.sampled_from(VALUES), max_size=6), min_size=1, max_size=12
 )
+
+
+@pytest.mark.slow
+@settings(max_examples=60, deadline=None)
+@given(RULES, BLOCKS)
 def test_any_block_of_json_is_sifted_as_its_records_are_refused(
     given: dict[str, str], records: list[dict[str, str]]
 ) -> None:
     """Whatever the rules: a record is set aside if and only if it would fail alone, and no other row is another one for it."""
+    check_json(given, records)
+
+
+@pytest.mark.soak
+@settings(max_examples=5000, deadline=None)
+@given(RULES, BLOCKS)
+def test_many_blocks_of_json_are_sifted(given: dict[str, str], records: list[dict[str, str]]) -> None:
+    """The same, for minutes."""
+    check_json(given, records)
+
+
+def check_json(given: dict[str, str], records: list[dict[str, str]]) -> None:
+    """Check that a block of these records is sifted as they are one by one."""
     lines = ["{" + ",".join(f'"{key}":{value}' for key, value in record.items()) + "}" for record in records]
     check_sifted(ReadFormat("json", **rules_for(given, SIFTED)), lines)
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(
     RULES, st.booleans(), st.lists(st.lists(st.sampled_from(CELLS), min_size=2, max_size=4), min_size=1, max_size=12)

@@ -475,6 +475,7 @@ def test_a_checkpoint_is_of_one_kind(src: Path) -> None:
         Query(src).planner.latest(offset)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(12))
 def test_any_order_of_writes_rotations_restarts_and_replays(src: Path, seed: int) -> None:
     """Random flushes, renames, copies with cuts, restarts and replays: each line once and whole; a replay has the same rows."""

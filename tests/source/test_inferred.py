@@ -43,6 +43,7 @@ def as_ddl(form: dict[str, Any]) -> str:
     return ddl.written(form["fields"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("answer", ANSWERS["json"], ids=lambda answer: " ".join(answer["lines"])[:60])
 def test_json_is_inferred_as_by_spark(answer: dict[str, Any], tmp_path: Path) -> None:
     """Types, members, their order and what is left out are those of `spark.read.json`."""
@@ -52,6 +53,7 @@ def test_json_is_inferred_as_by_spark(answer: dict[str, Any], tmp_path: Path) ->
     assert json.loads(found.json)["fields"] == answer["schema"]["fields"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("answer", ANSWERS["csv"], ids=lambda answer: "|".join(answer["values"])[:60])
 def test_csv_is_inferred_as_by_spark(answer: dict[str, Any], tmp_path: Path) -> None:
     """Types are those of `inferSchema`; where the reader here does not take what Spark takes for a number or a time, it is text."""
@@ -97,6 +99,7 @@ DRIFTING = st.recursive(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.dictionaries(st.sampled_from("abc"), DRIFTING, max_size=3), min_size=1, max_size=8))
 def test_what_is_inferred_reads_all_of_it(records: list[dict[str, Any]]) -> None:
@@ -115,6 +118,7 @@ def test_what_is_inferred_reads_all_of_it(records: list[dict[str, Any]]) -> None
         assert jsonexact.exact(b"".join(lines), to_arrow(known)).num_rows == len(records)
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(
     st.lists(
@@ -183,6 +187,7 @@ def test_a_sample_is_spread_over_the_files(tmp_path: Path) -> None:
     assert found.size < found.all_size / 5
 
 
+@pytest.mark.slow
 def test_a_compressed_file_is_looked_at_from_its_beginning(tmp_path: Path) -> None:
     """A sample of a compressed file ends where its share of the sample ends, and not behind all that is in it."""
     lines = "".join(f'{{"a":{number}}}\n' for number in range(3_000_000))
@@ -213,6 +218,7 @@ def test_what_is_no_json_at_all_is_an_error(tmp_path: Path) -> None:
         inferring(tmp_path, "json")
 
 
+@pytest.mark.slow
 def test_keys_that_are_data_are_refused(tmp_path: Path) -> None:
     """Objects with ids for keys would make a schema without end: that is told, with what to do."""
     record = {f"user-{number}": number for number in range(NAMES_MAX + 1)}

@@ -448,6 +448,7 @@ DAMAGED = {  # bytes that are no text, and what they become
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("encoding", DAMAGED)
 @pytest.mark.parametrize("fmt", ["text", "json", "csv"])
 def test_bytes_that_are_no_text_fail_or_are_replaced(source: Input, encoding: str, fmt: str) -> None:

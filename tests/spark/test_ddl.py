@@ -19,7 +19,6 @@ from tests.support.ddl import schema
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-TEXTS = 3000
 SEED = int(os.environ.get("PENSTOCK_SEED", "1"))
 
 
@@ -41,10 +40,11 @@ def disagreement(text: str) -> str | None:
     return None if ours is None or ours == theirs(text) else f"{text!r}: {ours}; Spark: {theirs(text)}"
 
 
-def test_schemas_are_read_as_spark_reads_them(spark: SparkSession) -> None:
+@pytest.mark.parametrize("texts", [1000, pytest.param(20_000, marks=pytest.mark.soak)])
+def test_schemas_are_read_as_spark_reads_them(spark: SparkSession, texts: int) -> None:
     """What is refused without Spark no Spark takes, and what is read is what Spark reads; PENSTOCK_SEED=N tries others."""
     random = Random(SEED)  # noqa: S311 - for texts, not for secrets
-    found = [disagreement(schema(random)) for _ in range(TEXTS)]
+    found = [disagreement(schema(random)) for _ in range(texts)]
     assert not [each for each in found if each is not None]
 
 

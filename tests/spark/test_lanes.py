@@ -143,6 +143,7 @@ def test_a_repeated_batch_emits_what_it_did_though_other_calls_end(ordered: bool
     assert (lane.committed.value, lane.committed.map) == (None, {})
 
 
+@pytest.mark.slow
 @BOTH
 @settings(max_examples=5)
 @given(

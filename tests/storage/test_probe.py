@@ -85,6 +85,7 @@ class Broken(LocalStorage):
         super().put_if_absent(path, data)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("promise", "told"),
     [

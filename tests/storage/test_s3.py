@@ -53,6 +53,7 @@ def storage(root: str) -> Storage:
     return locate(root)[0]
 
 
+@pytest.mark.slow  # a server to start
 class TestStores(ObjectsContract):
     pass
 
@@ -119,6 +120,7 @@ def test_a_replaced_object_of_one_length_has_another_identity(found: StoreServer
     assert len(identities) == 2
 
 
+@pytest.mark.slow
 def test_what_a_killed_writer_has_uploaded_is_found_and_removed(found: StoreServer, root: str) -> None:
     """A process that is killed in the middle of a long object leaves an upload that no listing shows; it is found, and removed."""
     if found.scheme != "s3":
@@ -278,6 +280,7 @@ def test_keys_that_are_taken_away_later(relay: Relay, monkeypatch: pytest.Monkey
             call(f"{path}/a")
 
 
+@pytest.mark.slow
 def test_a_store_that_is_busy_is_waited_for(relay: Relay) -> None:
     """Requests that are refused as too many (503) are made again: each object is there once."""
     storage, path = locate("s3://contract/busy")
@@ -287,6 +290,7 @@ def test_a_store_that_is_busy_is_waited_for(relay: Relay) -> None:
     assert sorted(names_at(storage, path)) == ["0", "1", "2"]
 
 
+@pytest.mark.slow
 def test_lost_replies_neither_fence_nor_double(relay: Relay) -> None:
     """Of four replies one is lost: who puts, writes and publishes is never refused by its own objects, and each is there once."""
     storage, path = locate("s3://contract/lossy")

@@ -56,6 +56,12 @@ def tree(root: Path) -> dict[str, bytes]:
     return found
 
 
+def exchange(path: Path, data: bytes) -> None:
+    """Put another file in the place of one: ext4 writes out at once what is written to one that is there, which takes milliseconds."""
+    path.unlink(missing_ok=True)
+    path.write_bytes(data)
+
+
 @contextmanager
 def put_back(root: Path) -> Iterator[dict[str, bytes]]:
     """Yield every file below `root`, and make it so again behind the block, whatever has happened there."""
@@ -67,5 +73,4 @@ def put_back(root: Path) -> Iterator[dict[str, bytes]]:
     for name, data in before.items():
         if after.get(name) != data:
             (root / name).parent.mkdir(parents=True, exist_ok=True)
-            (root / name).unlink(missing_ok=True)
-            (root / name).write_bytes(data)
+            exchange(root / name, data)

@@ -125,6 +125,7 @@ class EventsProgram(SinkProgram):
         return complaints + super().check(disk, final=final)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SCRIPTS)
 @pytest.mark.parametrize("profile", [CrashDisk, CrashHdfs, ObjectStore], ids=["disk", "hdfs", "objects"])
 def test_what_a_reader_was_given_outlives_every_power_cut(name: str, profile: Callable[..., Crashable]) -> None:

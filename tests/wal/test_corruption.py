@@ -13,7 +13,7 @@ import pytest
 from penstock.errors import DamagedState, OptionError, PositionError, StorageError
 from penstock.testing import CrashDisk, Fault, FaultySystem
 from penstock.wal import RECORD_BYTES_MAX, Log, Position, Reader, Writer, form
-from tests.support.damage import damages, flipped, put_back, unsynced
+from tests.support.damage import damages, exchange, flipped, put_back, unsynced
 
 RECORDS = [b"%d:" % n * (n % 7 * 9) for n in range(24)]
 
@@ -50,7 +50,7 @@ def test_every_change_of_every_byte(log: Path) -> None:
         path = log / f"{number:012d}.wal"
         data = path.read_bytes()
         for what, broken in damages(data, every=3 if number < 3 else 1):
-            path.write_bytes(broken)
+            exchange(path, broken)
             where = f"{what} of segment {number}"
             try:
                 with Reader(str(log)) as reader:
@@ -74,6 +74,7 @@ def test_every_change_of_every_byte(log: Path) -> None:
         path.write_bytes(data)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [1, 2, 3])
 def test_repair_keeps_what_is_right(log: Path, number: int) -> None:
     """After a repair of any damage the log reads up to it and is written on; everything that was cut is kept in copies."""

@@ -353,6 +353,7 @@ def test_a_header_that_is_being_written_is_not_there_yet(root: str) -> None:
     assert list(Reader(root)) == [b"first"]
 
 
+@pytest.mark.slow
 def test_half_a_group_is_not_there_yet(root: str) -> None:
     """A group that appears byte by byte is read once it is whole, at once; before that it is the end."""
     with Writer(root) as writer:

@@ -232,6 +232,7 @@ def test_temporaries_that_a_crash_has_left_are_removed(root: str) -> None:
         assert kept.exists()
 
 
+@pytest.mark.slow
 @given(
     steps=st.lists(
         st.tuples(st.sampled_from(["window", "die", "checkpoint", "restart"]), st.integers(0, 3)),
