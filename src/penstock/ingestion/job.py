@@ -66,7 +66,7 @@ from penstock.units import parse_duration
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
     from penstock.ingestion.dry import DryRun
@@ -469,25 +469,20 @@ class _Job:
             jvm.SparkSession.setActiveSession(spark._jsparkSession)  # noqa: SLF001 - what Spark's JVM knows it by
         self.prepare()
         self._note_schema()
+        carried = self._source | self._carried() | {"tasks": str(self._tasks)}
         self._abandon_changed_plan()
         self._checkpoint.forget_unfinished()
         keeper.sweep()
-        writer = (
-            self._splits_of(spark).writeStream.format("penstock").options(**self._sink, **{STAGE: self._stage.text})
-        )
+        if self._names is None:
+            frame = spark.readStream.format("penstock").options(**carried).load()
+        else:
+            notes = f"{self._checkpoint.location}/penstock/named"
+            frame = self._names.splits(spark, self._source, Stage.of(self._stage), notes, self._tasks)
+        writer = frame.writeStream.format("penstock").options(**self._sink, **{STAGE: self._stage.text})
         writer = writer.option("checkpointLocation", self._checkpoint.location)
         watched = None if every is None else f"{round(every * 1000)} milliseconds"
         writer = writer.trigger(processingTime=watched) if watched else writer.trigger(availableNow=True)
         return writer.start()
-
-    def _splits_of(self, spark: SparkSession) -> DataFrame:
-        """Return the splits that the query reads: of the source's plans, or of what rows name."""
-        if self._names is not None:
-            files, notes = Stage.of(self._stage).named, f"{self._checkpoint.location}/penstock/named"
-            assert files is not None  # noqa: S101 - `describe` has told the stage of the names
-            return self._names.splits(spark, self._source, files, notes, self._tasks)
-        carried = self._source | self._carried() | {"tasks": str(self._tasks)}
-        return spark.readStream.format("penstock").options(**carried).load()
 
     def _abandon_changed_plan(self) -> None:
         """Have a batch planned anew that was planned but never decided, if files of its plan have changed since.
@@ -603,11 +598,11 @@ class _Job:
 
 
 def _check_seen_alike(checkpoint: Checkpoint, query: str) -> None:
-    """Raise `OptionError` unless the checkpoint that a server elsewhere writes is the one that is seen here."""
+    """Raise `OptionError` unless the checkpoint of a query that a server elsewhere runs is the one that is seen here."""
     if checkpoint.query_id() != query:
         msg = (
-            f"the Spark Connect server does not write the checkpoint {checkpoint.location!r} that this process sees: SRC, DST "
-            "and checkpoint must be places that both see, such as hdfs:// or a shared disk; run the ingest where the server runs"
+            f"the Spark Connect server does not write the checkpoint {checkpoint.location!r} that this process sees: SRC, DST and "
+            "checkpoint must be places that both see, such as hdfs:// or a shared disk; run the ingest where the server runs"
         )
         raise OptionError(msg)
 

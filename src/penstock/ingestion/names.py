@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from penstock.source.named import NamedFiles
+    from penstock.ingestion.stage import Stage
 
 ROWS = "rows"  # what is noted of a DataFrame
 _OPTION = "files"
@@ -112,14 +112,13 @@ class Names:
                 msg = f"files={path!r} does not exist; expected lists of names, files of text with a name a line, or `published`"
                 raise OptionError(msg)
 
-    def splits(
-        self, spark: SparkSession, source: Mapping[str, str], files: NamedFiles, notes: str, tasks: int
-    ) -> DataFrame:
-        """Return the splits of what is named, in `tasks` tasks; `notes` is where it is noted what was found."""
+    def splits(self, spark: SparkSession, source: Mapping[str, str], stage: Stage, notes: str, tasks: int) -> DataFrame:
+        """Return the splits of what is named, in `tasks` tasks; `stage` reads them, `notes` is where it is noted what was found."""
         from penstock.ingestion.exchange import split_frame
 
+        assert stage.named is not None  # noqa: S101 - it was described with these names
         frame = self._frame(spark, source)
-        return split_frame(frame, files, notes if files.needs_notes else None, keep=False, tasks=tasks)
+        return split_frame(frame, stage.named, notes if stage.named.needs_notes else None, keep=False, tasks=tasks)
 
     def _frame(self, spark: SparkSession, source: Mapping[str, str]) -> DataFrame:
         """Return the rows that name files, in the columns that `columns` says."""
