@@ -211,6 +211,26 @@ def test_format_schema_and_buckets_come_from_the_output(output: Output, form: st
     assert [set(row) for row in load(output, "name string", partitionColumns="none")] == [{"name"}] * 3
 
 
+@pytest.mark.parametrize("form", ["parquet", "json", "csv"])
+def test_columns_that_stay_in_the_files_are_read_from_them(output: Output, form: str) -> None:
+    """A directory named after a column that the files have says less than they do: `name=01` is no number, and a day no time."""
+    output.schema = NUMBERED
+    header = {"header": "true"} if form == "csv" else {}
+    sink = output.sink(format=form, bucketBy="name={name}/half={id}", rollBatches="1", **header)
+    output.batch(sink, 0, {0: ["1|de|x y", "2|fr|"]}, mark="0")
+    rows = sorted((row["id"], row["country"], row["name"] or "", row["half"]) for row in load(output))
+    assert rows == [(1, "de", "x y", 1), (2, "fr", "", 2)]
+    other = output.sink(
+        sink_id="other", format=form, bucketBy="name={name}", dropBucketColumns="true", rollBatches="1", **header
+    )
+    output.batch(other, 0, {0: ["3|de|z"]}, mark="0")
+    with pytest.raises(
+        OptionError, match="have name in their files, or in the names of directories alone; choose one by sinkId"
+    ):
+        load(output)
+    assert [row["name"] for row in load(output, sinkId="other")] == ["z"]
+
+
 def test_files_of_several_formats_are_chosen_by_name(output: Output) -> None:
     """A sink whose format was changed has files of both: that is an error that tells how to read either."""
     output.schema = NUMBERED

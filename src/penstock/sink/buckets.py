@@ -33,6 +33,7 @@ _ESCAPED = re.compile(r"[\x00-\x1f\"#%'*/:=?\\\x7f{\[\]^]")
 _NAME_BYTES_MAX = 255
 _BUCKET_BYTES_MAX = 2048  # half of what Linux takes as a path: the rest is for where the output is
 _BATCH_TIME = "time"
+_FIRST = re.compile(r"`((?:[^`]|``)+)`|([^.`]+)")  # of the names that lead to a value
 
 
 def escape(value: str) -> str:
@@ -107,6 +108,12 @@ class BucketTemplate(Fields):
                 "are possible; bucket by something shorter"
             )
             raise TemplateError(msg)
+
+
+def columns_in(template: str) -> frozenset[str]:
+    """Return the columns that a template names, in lower case, whatever the data has; the time of the batch is none."""
+    firsts = (_FIRST.match(name) for name, _ in template_fields(template) if name != _BATCH_TIME)
+    return frozenset((first[1] or first[2]).replace("``", "`").lower() for first in firsts if first)
 
 
 def spelled(value: str) -> str:

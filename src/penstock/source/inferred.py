@@ -94,10 +94,16 @@ class Inferred:
         return [*shown, *more, *self.notes]
 
 
-def infer(options: Options, sample: int | None = SAMPLE_BYTES, files: list[FileVersion] | None = None) -> Inferred:
+def infer(
+    options: Options,
+    sample: int | None = SAMPLE_BYTES,
+    files: list[FileVersion] | None = None,
+    kept: frozenset[str] = frozenset(),
+) -> Inferred:
     """Return the schema of the files that a source with these options reads, from about `sample` bytes; `None`: all there are.
 
-    `files` are those that are read, the oldest first, where that is known; else they are looked for.
+    `files` are those that are read, the oldest first, where that is known; else they are looked for. `kept` are columns of theirs, in
+    lower case, that directories name, too, and that are as the files have them.
 
     Raises `OptionError` where there is nothing to infer from, `InputError` where nothing could be read as the format.
     """
@@ -110,7 +116,7 @@ def infer(options: Options, sample: int | None = SAMPLE_BYTES, files: list[FileV
     fields = look.fields(files)
     look.check()
     if options["partitionColumns"] == "auto":
-        fields = _with_partitions(fields, files, look.types)
+        fields = _with_partitions(fields, files, look.types, kept)
     notes = [*look.notes, *_of_case(fields)]
     added = {"rescuedDataColumn": "string", "metadataColumn": METADATA, "badRecordColumn": BAD}
     fields += [_field(options[name], kind) for name, kind in added.items() if options[name]]
@@ -358,11 +364,15 @@ def _cut(data: bytes, starts: list[int]) -> Iterator[tuple[int, bytes]]:
             begin = start
 
 
-def _with_partitions(fields: list[dict[str, Any]], files: Sequence[FileVersion], types: Types) -> list[dict[str, Any]]:
-    """Return the columns with those of directories: in the place of one of the name, or behind the others."""
+def _with_partitions(
+    fields: list[dict[str, Any]], files: Sequence[FileVersion], types: Types, kept: frozenset[str]
+) -> list[dict[str, Any]]:
+    """Return the columns with those of directories: in the place of one of the name that is not `kept`, or behind the others."""
     values: dict[str, dict[str, None]] = {}
     for folder in dict.fromkeys(file.path.rpartition("/")[0] for file in files):
         for key, text in partitions.named(folder):
+            if key.lower() in kept:
+                continue
             known = values.setdefault(key, {})
             if text is not None:
                 known[text] = None

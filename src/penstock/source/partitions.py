@@ -48,7 +48,7 @@ def batches(reading: Reading, splits: Iterable[Split], account: Account) -> Iter
     for split in splits:
         groups.setdefault(split.file.path.rpartition("/")[0], []).append(split)
     for folder, group in groups.items():
-        values = _values(folder, reading.format.schema)
+        values = _values(folder, reading.format.schema, reading.kept)
         inner = _without(reading, values)
         place = f"{reading.root}/{folder}" if folder else reading.root
         try:
@@ -66,13 +66,13 @@ def batches(reading: Reading, splits: Iterable[Split], account: Account) -> Iter
             yield _with_columns(batch, columns, reading)
 
 
-def _values(folder: str, schema: pa.Schema) -> Values:
-    """Return the columns of the schema that a path names, with the text of their values; the innermost counts."""
+def _values(folder: str, schema: pa.Schema, kept: frozenset[str]) -> Values:
+    """Return the columns of the schema that a path names, with the text of their values; the innermost counts, none that is `kept`."""
     names = {name.lower(): name for name in reversed(schema.names)} | {name: name for name in schema.names}
     values: dict[str, str | None] = {}
     for key, text in named(folder):
         name = names.get(key, names.get(key.lower()))
-        if name is not None and schema.names.count(name) == 1:
+        if name is not None and schema.names.count(name) == 1 and name.lower() not in kept:
             values[name] = text
     return tuple(values.items())
 

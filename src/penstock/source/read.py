@@ -97,8 +97,8 @@ class Reading:
     `format.schema` is the schema of the data; with `metadata` a column of that name is added where `columns` puts it.
     `follow` allows links that lead out of `root`. `archive` is where files go that were read: a replay of a batch reads them
     there. `key` is where the key is that opens encrypted files, never the key. Of columns that directories name it knows nothing
-    (see `source.partitions`). `named` is for files that rows name, and `again` what messages then tell to do once a file is
-    mended.
+    (see `source.partitions`), but of those that the files have all the same, `kept`, in lower case.
+    `named` is for files that rows name, and `again` what messages then tell to do once a file is mended.
     """
 
     storage: Storage
@@ -113,6 +113,7 @@ class Reading:
     key: str | None = None
     named: NamedRows | None = None
     again: str = advice.AGAIN
+    kept: frozenset[str] = frozenset()
 
     @property
     def form(self) -> Format:

@@ -24,6 +24,7 @@ from penstock.formats.families import TableFormat
 from penstock.options import SOURCE, parse
 from penstock.options.finished import FOR_BATCHES, LIVE_FINISHED, READING
 from penstock.options.formats import DEFAULT, VALUES
+from penstock.sink.buckets import columns_in
 from penstock.sink.events import EventPosition
 from penstock.sink.snapshot import Finished, OutputSnapshot, Positions
 from penstock.source import advice, configured, follow
@@ -84,7 +85,10 @@ def loaded(given: Mapping[str, str]) -> AsLoaded | None:
 
 @dataclass(frozen=True)
 class FinishedFiles:
-    """The finished files of one snapshot, and how they are read. `options` are those of `FINISHED`, `source` those of the source."""
+    """The finished files of one snapshot, and how they are read. `options` are those of `FINISHED`, `source` those of the source.
+
+    `kept` are columns, in lower case, that the files have though directories name them.
+    """
 
     storage: Storage
     root: str
@@ -92,6 +96,7 @@ class FinishedFiles:
     source: Options
     snapshot: OutputSnapshot
     positions: Positions
+    kept: frozenset[str] = frozenset()
 
     @staticmethod
     def of(given: Mapping[str, str], positions: Positions | None = None) -> FinishedFiles:
@@ -116,7 +121,7 @@ class FinishedFiles:
         written = options.given_of(READING) | {"path": root, "format": form}
         written.pop("schema", None)
         source = parse(SOURCE, _dialect(form, noted, root) | written, what="batch read")
-        return FinishedFiles(storage, root, options, source, snapshot, positions)
+        return FinishedFiles(storage, root, options, source, snapshot, positions, _kept(noted, root))
 
     @property
     def format(self) -> str:
@@ -131,7 +136,7 @@ class FinishedFiles:
         if not files:
             msg = f"{self.root!r} has no finished file to infer a schema from; give the schema, or try again when there is one"
             raise OptionError(msg)
-        return infer(self.source, files=sorted(files, key=lambda file: file.order)).ddl
+        return infer(self.source, files=sorted(files, key=lambda file: file.order), kept=self.kept).ddl
 
     @property
     def _is_table(self) -> bool:
@@ -184,7 +189,7 @@ class FinishedFiles:
 
     def reading(self, schema: str) -> Reading:
         """Return how the files are read into rows of this schema, Spark's JSON. Raises `OptionError`."""
-        return replace(configured.reading(self.source, schema), again=advice.AGAIN_FINISHED)
+        return replace(configured.reading(self.source, schema), again=advice.AGAIN_FINISHED, kept=self.kept)
 
     def tasks(self, how: Reading) -> list[tuple[Split, ...]]:
         """Return the splits of each task: small files together, large ones cut where nothing has to be read for that."""
@@ -247,6 +252,19 @@ def _format(snapshot: OutputSnapshot, noted: Mapping[str, Mapping[str, str]], ro
         raise OptionError(msg)
     (name,) = examples
     return str(name)
+
+
+def _kept(noted: Mapping[str, Mapping[str, str]], root: str) -> frozenset[str]:
+    """Return the columns of `bucketBy` that were left in the data; `OptionError` if another sink has left one of them out."""
+    named = {sink: columns_in(options.get("bucketBy", "")) for sink, options in noted.items()}
+    drops = {sink for sink, options in noted.items() if options.get("dropBucketColumns", "false").lower() == "true"}
+    kept = frozenset[str]().union(*(columns for sink, columns in named.items() if sink not in drops))
+    left_out = frozenset[str]().union(*(columns for sink, columns in named.items() if sink in drops))
+    if kept & left_out:
+        both = ", ".join(sorted(kept & left_out))
+        msg = f"the sinks of {root!r} have {both} in their files, or in the names of directories alone; choose one by sinkId"
+        raise OptionError(msg)
+    return kept
 
 
 def _dialect(form: str, noted: Mapping[str, Mapping[str, str]], root: str) -> dict[str, str]:
