@@ -41,7 +41,7 @@ run-counts: warm ## words of real files into PostgreSQL and SQLite, killed twice
 	@$(BIN)/python examples/count_store.py $(ARGS)
 
 test: warm ## all tests but the soak
-	@PENSTOCK_REQUIRE_SPARK=1 PENSTOCK_REQUIRE_HDFS=1 $(BIN)/python -m pytest $(PYTEST_SPLIT) $(ARGS)
+	@PENSTOCK_REQUIRE_SPARK=1 PENSTOCK_REQUIRE_HDFS=1 PENSTOCK_REQUIRE_KAFKA=1 $(BIN)/python -m pytest $(PYTEST_SPLIT) $(ARGS)
 
 test-stores: warm ## stores of objects as real servers: those of Go and Node, which are fetched and built once (3 minutes)
 	@command -v go >/dev/null && command -v npm >/dev/null || { echo 'go and npm are needed; `make test` has moto alone'; exit 1; }
@@ -87,7 +87,7 @@ lock: ## renew requirements/*.txt (needs uv: pip install uv); UPGRADE=1 takes th
 	@command -v uv >/dev/null || { echo 'uv is needed: pip install uv'; exit 1; }
 	@$(LOCK) --group build --output-file requirements/build.txt
 	@$(LOCK) pyproject.toml --output-file requirements/run.txt
-	@$(LOCK) pyproject.toml --extra spark --extra hdfs --extra s3 --extra db --extra avro --extra age --extra run --extra otel --group dev --no-binary pyspark --output-file requirements/dev.txt
+	@$(LOCK) pyproject.toml --extra spark --extra hdfs --extra s3 --extra db --extra avro --extra age --extra kafka --extra run --extra otel --group dev --no-binary pyspark --output-file requirements/dev.txt
 
 clean: ## remove everything that make made, .venv too
 	@rm -rf .venv build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache artifacts derby.log metastore_db spark-warehouse

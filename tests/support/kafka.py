@@ -67,7 +67,15 @@ class Kafka:
 
     def start(self) -> None:
         """Format and start it, and wait until it answers."""
-        tool = [*self._java, "kafka.tools.StorageTool", "format", "-t", "AAAAAAAAQACAAAAAAAAAAQ", "-c", str(self._settings)]
+        tool = [
+            *self._java,
+            "kafka.tools.StorageTool",
+            "format",
+            "-t",
+            "AAAAAAAAQACAAAAAAAAAAQ",
+            "-c",
+            str(self._settings),
+        ]
         subprocess.run(tool, check=True, capture_output=True, timeout=_START_SECONDS)
         self.restart()
 

@@ -30,7 +30,13 @@ _AWAY = frozenset(
 )  # fmt: skip
 _MISSING = frozenset({"UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION", "UNKNOWN_TOPIC_ID"})
 REFUSED = frozenset(
-    {"_AUTHENTICATION", "_SSL", "SASL_AUTHENTICATION_FAILED", "TOPIC_AUTHORIZATION_FAILED", "CLUSTER_AUTHORIZATION_FAILED"}
+    {
+        "_AUTHENTICATION",
+        "_SSL",
+        "SASL_AUTHENTICATION_FAILED",
+        "TOPIC_AUTHORIZATION_FAILED",
+        "CLUSTER_AUTHORIZATION_FAILED",
+    }
 )
 
 _SILENT = 0  # what matters comes as an error; kafka.log_level=7 has librdkafka tell all the rest
@@ -76,7 +82,18 @@ def asker(given: Mapping[str, str], hears: Callable[[KafkaError], None]) -> Admi
     require()
     from confluent_kafka.admin import AdminClient
 
-    consuming = ("isolation.level", "check.crcs", "fetch.", "queued.", "group.", "session.", "heartbeat.", "max.poll.", "auto.", "enable.")
+    consuming = (
+        "isolation.level",
+        "check.crcs",
+        "fetch.",
+        "queued.",
+        "group.",
+        "session.",
+        "heartbeat.",
+        "max.poll.",
+        "auto.",
+        "enable.",
+    )
     settings = {name: value for name, value in resolved(given).items() if not name.startswith(consuming)}
     made: AdminClient = _made(AdminClient, settings, hears)
     return made
@@ -98,7 +115,9 @@ def _made(kind: Any, settings: dict[str, Any], hears: Callable[[KafkaError], Non
         reason = error.args[0]
         # What was given is not repeated: librdkafka shows the value, which may be a secret, where it does not like it.
         words = reason.str() if reason.name() != "_INVALID_ARG" else _unnamed(reason.str(), settings)
-        msg = f"the client of Kafka refuses its settings: {words}; see kafka.* in the options, by the names of librdkafka"
+        msg = (
+            f"the client of Kafka refuses its settings: {words}; see kafka.* in the options, by the names of librdkafka"
+        )
         raise OptionError(msg) from None
 
 
@@ -117,8 +136,13 @@ def told(error: KafkaError, asked: str, given: Mapping[str, str]) -> BrokerError
         return TopicNotThere(
             f"{words}; expected it at {servers}: make it, or mend its name in subscribe, subscribePattern or assign"
         )
-    if error.name() in _AWAY or (error.retriable() and error.name() not in REFUSED):
+    if is_away(error):
         return BrokerAway(
             f"{words}; no answer from {servers}: see that they run and can be reached from here, then start the query again"
         )
     return BrokerError(f"{words}; refused by {servers}: mend what it says, then start the query again")
+
+
+def is_away(error: KafkaError) -> bool:
+    """Tell whether an error is over when brokers are back."""
+    return error.name() in _AWAY or (error.retriable() and error.name() not in REFUSED | _MISSING)

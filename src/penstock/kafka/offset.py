@@ -15,6 +15,7 @@ partitions in which that is neither the offset before nor 0.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.errors import DamagedState
@@ -63,7 +64,9 @@ class Positions:
             if own["v"] != VERSION:
                 raise ValueError  # noqa: TRY301 - it is told as everything else that is no offset
             named = {topic: numbers for topic, numbers in offset.items() if topic != OURS}
-            return Positions(_flat(named), {str(topic): str(name) for topic, name in own["ids"].items()}, _flat(own["from"]))
+            return Positions(
+                _flat(named), {str(topic): str(name) for topic, name in own["ids"].items()}, _flat(own["from"])
+            )
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             msg = (
                 f'the checkpoint has the offset {offset!r}, expected one such as {{"orders": {{"0": 23}}}} of version {VERSION}; '
@@ -96,11 +99,13 @@ def _cut(whole: Range, pieces: int) -> list[Range]:
     size = whole.end - whole.begin
     pieces = max(1, min(pieces, size))
     bounds = [whole.begin + size * number // pieces for number in range(pieces + 1)]
-    return [Range(whole.partition, begin, end, whole.id) for begin, end in zip(bounds, bounds[1:], strict=False)]
+    return [Range(whole.partition, begin, end, whole.id) for begin, end in pairwise(bounds)]
 
 
 def _flat(nested: Mapping[str, Mapping[str, Any]]) -> dict[Partition, int]:
-    return {Partition(str(topic), int(number)): int(at) for topic, each in nested.items() for number, at in each.items()}
+    return {
+        Partition(str(topic), int(number)): int(at) for topic, each in nested.items() for number, at in each.items()
+    }
 
 
 def _nested(flat: Mapping[Partition, int]) -> dict[str, dict[str, int]]:

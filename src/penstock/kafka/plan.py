@@ -50,7 +50,7 @@ class TopicPlanner:
         _, partitions = self._selected(())
         self._pinned = self._cluster.ends(partitions)
 
-    def latest(self, start: Mapping[str, Any], *, limited: bool = True) -> Mapping[str, Any]:
+    def latest(self, start: dict[str, Any], *, limited: bool = True) -> dict[str, Any]:
         """Return the offset of the end of the next batch; `start` itself if there is nothing new."""
         before = Positions.of(start)
         topics, partitions = self._selected({partition.topic for partition in before.next})
@@ -61,7 +61,9 @@ class TopicPlanner:
         if limited and self._limit is not None:
             upto = _shared(at, upto, self._limit)
         ids = {name: topic.id for name, topic in topics.items()}
-        if upto == before.next and (not before.ids or {name: found for name, found in ids.items() if found} == before.ids):
+        if upto == before.next and (
+            not before.ids or {name: found for name, found in ids.items() if found} == before.ids
+        ):
             return start
         return Positions(upto, ids, begun).form()
 
@@ -86,7 +88,9 @@ class TopicPlanner:
         """Return where a partition goes on that should do so at `expected`; `None`: wherever it begins, as its topic is new."""
         if expected is None:
             if first:
-                _log.warning("topic %s is new here: partition %s begins at offset %d, which is its first", *partition, first)
+                _log.warning(
+                    "topic %s is new here: partition %s begins at offset %d, which is its first", *partition, first
+                )
             return first
         if first > expected:
             self._lost(lost(partition, expected, first))
@@ -105,14 +109,7 @@ class TopicPlanner:
             return
         for partition, end in ends.items():
             if end < at[partition]:
-                msg = (
-                    f"partition {partition.number} of topic {partition.topic!r} ends at offset {end}, expected at least {at[partition]}, "
-                    "which a batch has reached or startingOffsets say: the topic was cut or made anew; give the query a new checkpoint "
-                    f"and startingOffsets, {_HOW}"
-                )
-                self._lost(
-                    RecordsLost(msg, topic=partition.topic, partition=partition.number, offset=at[partition], first=end)
-                )
+                self._lost(cut_off(partition, at[partition], end))
                 at[partition] = end
 
     def _replaced(self, before: Positions, topics: Mapping[str, Topic]) -> set[str]:
@@ -129,7 +126,11 @@ class TopicPlanner:
         for partition in gone:
             topic = still.get(partition.topic)
             if topic is not None and partition.number in topic.partitions:
-                _log.info("partition %s is no longer asked for; it was read up to offset %d", partition, before.next[partition])
+                _log.info(
+                    "partition %s is no longer asked for; it was read up to offset %d",
+                    partition,
+                    before.next[partition],
+                )
             elif partition.topic not in replaced_topics:
                 msg = (
                     f"partition {partition.number} of topic {partition.topic!r} is gone, which was read up to offset "
@@ -201,6 +202,16 @@ def lost(partition: Partition, expected: int, first: int) -> RecordsLost:
         f"retention took {first - expected} offsets before they were read; restore them and give the topic a longer retention, {_HOW}"
     )
     return RecordsLost(msg, topic=partition.topic, partition=partition.number, offset=expected, first=first)
+
+
+def cut_off(partition: Partition, expected: int, end: int) -> RecordsLost:
+    """Return the error of a partition that ends in front of what is next."""
+    msg = (
+        f"partition {partition.number} of topic {partition.topic!r} ends at offset {end}, expected at least {expected}, which a batch has "
+        "reached or startingOffsets say: the topic was cut, or made anew; give the query a new checkpoint and startingOffsets, "
+        f"{_HOW}"
+    )
+    return RecordsLost(msg, topic=partition.topic, partition=partition.number, offset=expected, first=end)
 
 
 def replaced(name: str, known: str, found: str) -> TopicReplaced:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 from functools import lru_cache
+from itertools import filterfalse
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from penstock.kafka import client, plan
 from penstock.kafka.cluster import Cluster
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Generator, Iterator, Mapping
 
     from confluent_kafka import Consumer, KafkaError, Message
 
@@ -54,22 +55,30 @@ def read(options: Options, wanted: Range) -> Iterator[pa.RecordBatch]:
 
     Where a loss is no failure, what is left of the range; each loss is told.
     """
-    reader = _reader(tuple(sorted(options["kafka"].items())), os.getpid(), options["timeout"])
+    pool = _pool(tuple(sorted(options["kafka"].items())), os.getpid())
+    reader = pool.pop() if pool else _Reader(options)
     try:
-        reader.check(wanted, options)
+        reader.check(wanted)
         yield from _batches(reader, wanted, options)
-        reader.check(wanted, options)
+        reader.check(wanted)
     except (RecordsLost, TopicReplaced) as error:
         if options["failOnDataLoss"]:
             raise
         _log.warning("failOnDataLoss=false: %s", error)
+    pool.append(reader)  # one that has failed is not used again
+
+
+@lru_cache(maxsize=4)
+def _pool(given: tuple[tuple[str, str], ...], process: int) -> list[_Reader]:  # noqa: ARG001 - one a process: none survives a fork
+    """Return the readers of these settings that nobody uses now."""
+    return []
 
 
 def _batches(reader: _Reader, wanted: Range, options: Options) -> Iterator[pa.RecordBatch]:
     columns = schema(options)
     ready: list[Message] = []
     size = 0
-    for messages in reader.messages(wanted, lossy=not options["failOnDataLoss"]):
+    for messages in reader.messages(wanted):
         ready += messages
         size += sum(map(len, messages))
         if len(ready) >= _BATCH_ROWS or size >= _BATCH_BYTES:
@@ -84,7 +93,9 @@ def arrow(messages: list[Message], wanted: Range, columns: pa.Schema) -> pa.Reco
     from confluent_kafka import Message
 
     count = len(messages)
-    kinds, milliseconds = np.fromiter(map(Message.timestamp, messages), dtype=_TIMES, count=count).view(np.int64).reshape(-1, 2).T
+    kinds, milliseconds = (
+        np.fromiter(map(Message.timestamp, messages), dtype=_TIMES, count=count).view(np.int64).reshape(-1, 2).T
+    )
     arrays = [
         pa.array(list(map(Message.key, messages)), pa.binary()),
         pa.array(list(map(Message.value, messages)), pa.binary()),
@@ -114,50 +125,125 @@ def _numbers(values: Any, kind: pa.DataType) -> pa.Array:  # noqa: ANN401 - nump
     return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(np.ascontiguousarray(values))])
 
 
-@lru_cache(maxsize=1)
-def _reader(given: tuple[tuple[str, str], ...], process: int, timeout: int) -> _Reader:  # noqa: ARG001 - one a process
-    return _Reader(dict(given), timeout)
-
-
 class _Reader:
     """A consumer of this process, and what asks brokers beside it."""
 
-    def __init__(self, given: Mapping[str, str], timeout: int) -> None:
-        self._given = given
-        self._seconds = timeout / 1_000_000_000
+    def __init__(self, options: Options) -> None:
+        self._given: Mapping[str, str] = options["kafka"]
+        self._seconds = options["timeout"] / 1_000_000_000
+        self._lossy = not options["failOnDataLoss"]
+        self._cluster = Cluster(options)
         self._consumer: Consumer | None = None
-        self._cluster: Cluster | None = None
         self._heard: KafkaError | None = None
 
-    def check(self, wanted: Range, options: Options) -> None:
+    def check(self, wanted: Range) -> None:
         """Raise `TopicReplaced` if the topic is another one than was planned, or is gone."""
-        if not wanted.id:
-            return
-        if self._cluster is None:
-            self._cluster = Cluster(options)
         name = wanted.partition.topic
-        topic = self._cluster.topics([name]).get(name)
+        topic = self._cluster.topics([name]).get(name) if wanted.id else None
         known = topic.id if topic is not None else "none, as it is gone"
-        if known != wanted.id:
+        if wanted.id and known != wanted.id:
             raise plan.replaced(name, wanted.id, known)
 
-    def messages(self, wanted: Range, *, lossy: bool) -> Iterator[list[Message]]:
+    def messages(self, wanted: Range) -> Iterator[list[Message]]:
         """Yield the messages of a range as they come; what is behind its end is dropped."""
-        begin: int | None = wanted.begin
-        while begin is not None:
-            consumer = self._assigned(wanted, begin)
-            try:
-                begin = yield from self._until_end(consumer, wanted, lossy=lossy)
-            finally:
-                consumer.unassign()
+        consumer = self._opened()
+        at: int | None = wanted.begin
+        try:
+            while at is not None:
+                at = yield from self._until_end(consumer, wanted, at)
+        finally:
+            consumer.unassign()
 
-    def _until_end(self, consumer: Consumer, wanted: Range, *, lossy: bool) -> Iterator[list[Message]]:
-        """Yield messages; return where to go on behind records that are lost, `None` at the end."""
+    def _until_end(self, consumer: Consumer, wanted: Range, at: int) -> Generator[list[Message], None, int | None]:
+        """Yield messages from an offset on; return where to go on behind records that are lost, `None` at the end."""
+        from confluent_kafka import Message, TopicPartition
+
+        consumer.assign([TopicPartition(*wanted.partition, at)])
         since = clock.monotonic()
-        while True:
-            messages = consumer.consume(1, _POLL_SECONDS)
-            if not messages:
-                self._check_patience(since, wanted)
-                continue
-            messages += consumer.consume(_BATCH_ROWS, 0)
-            ...
+        while at < wanted.end:
+            messages = self._next(consumer, wanted)
+            records = list(filterfalse(Message.error, messages))
+            if records:
+                since, reached = clock.monotonic(), _offsets(records)
+                _check_order(at, reached, wanted)
+                at = int(reached[-1]) + 1
+                yield records[: int(np.searchsorted(reached, wanted.end))]
+            for message in filter(Message.error, messages):
+                if (behind := self._behind(message, at, wanted)) is not None:
+                    return behind if behind < wanted.end else None
+            if clock.monotonic() - since > self._seconds:
+                raise self._silent(wanted, at)
+        return None
+
+    def _next(self, consumer: Consumer, wanted: Range) -> list[Message]:
+        """Return what has come: nothing, or one message and all that lie ready behind it, as to wait for more than one takes its time."""
+        from confluent_kafka import KafkaException
+
+        try:
+            messages: list[Message] = consumer.consume(1, _POLL_SECONDS)
+            if messages:
+                messages += consumer.consume(_BATCH_ROWS, 0)
+                self._heard = None
+        except KafkaException as error:
+            raise self._told(error.args[0], wanted) from error
+        if not messages and self._heard is not None and self._heard.name() in client.REFUSED:
+            raise self._told(self._heard, wanted)
+        return messages
+
+    def _behind(self, message: Message, at: int, wanted: Range) -> int | None:
+        """Return the offset that is reached by what is no record: the end of the partition, or of what is lost; `None`: go on."""
+        error = message.error()
+        if error.name() == "_PARTITION_EOF":
+            reached: int = message.offset()
+            return reached if reached >= wanted.end else None
+        if error.name() == "_AUTO_OFFSET_RESET":
+            return self._lost(at, wanted)
+        if client.is_away(error):
+            self._heard = error
+            return None
+        raise self._told(error, wanted)
+
+    def _lost(self, at: int, wanted: Range) -> int:
+        """Return the first offset that is left; `RecordsLost` where a loss is a failure, and where nothing is behind it."""
+        first = self._cluster.firsts([wanted.partition])[wanted.partition]
+        error = plan.lost(wanted.partition, at, first)
+        if first <= at:
+            end = self._cluster.ends([wanted.partition])[wanted.partition]
+            error = plan.cut_off(wanted.partition, at, end)
+        if not self._lossy or first <= at:
+            raise error
+        _log.warning("failOnDataLoss=false: %s", error)
+        return first
+
+    def _silent(self, wanted: Range, at: int) -> BrokerAway:
+        """Return the error of a partition that has given neither a record nor its end for too long."""
+        words = f": {self._heard.str()}" if self._heard is not None else ""
+        msg = (
+            f"partition {wanted.partition.number} of topic {wanted.partition.topic!r} gave nothing for {self._seconds:g} s at offset {at} "
+            f"of {wanted.end}{words}; see that the brokers at {self._given['bootstrap.servers']} run and can be reached from here, then "
+            "start the query again, with a larger timeout if they are slow"
+        )
+        return BrokerAway(msg)
+
+    def _opened(self) -> Consumer:
+        if self._consumer is None:
+            self._consumer = client.consumer(self._given, self._hear)
+        return self._consumer
+
+    def _hear(self, error: KafkaError) -> None:
+        self._heard = error
+
+    def _told(self, error: KafkaError, wanted: Range) -> BrokerError:
+        return client.told(
+            error, f"partition {wanted.partition.number} of topic {wanted.partition.topic!r}", self._given
+        )
+
+
+def _check_order(at: int, reached: Any, wanted: Range) -> None:  # noqa: ANN401 - numpy's
+    """Raise `BrokerError` for records in front of `at`, or that do not rise: they were given before, or the topic is not what it was."""
+    if reached[0] < at or not (np.diff(reached) > 0).all():
+        msg = (
+            f"partition {wanted.partition.number} of topic {wanted.partition.topic!r} gave offset {reached[0]} or one behind it out of "
+            f"order, expected rising ones from {at} on; start the query again, which reads the range anew"
+        )
+        raise BrokerError(msg)

@@ -102,7 +102,9 @@ def _is_offsets_of_partitions(item: tuple[str, Any], least: int) -> bool:
     topic, offsets = item
     if not _NAME.fullmatch(topic) or not isinstance(offsets, dict) or not offsets:
         return False
-    return all(re.fullmatch(r"\d{1,9}", key) and type(value) is int and value >= least for key, value in offsets.items())
+    return all(
+        re.fullmatch(r"\d{1,9}", key) and type(value) is int and value >= least for key, value in offsets.items()
+    )
 
 
 KAFKA = (
@@ -119,8 +121,11 @@ KAFKA = (
 )
 
 
-def parse_topics(given: Mapping[str, str], *, stream: bool) -> Options:
-    """Return the checked options; `["kafka"]` has what is for the client, by its names, secrets as references."""
+def parse_topics(given: Mapping[str, str], *, stream: bool | None) -> Options:
+    """Return the checked options; `["kafka"]` has what is for the client, by its names, secrets as references.
+
+    `stream`: whether they are those of a stream or of a batch; `None`: that is not known yet.
+    """
     client = {name[len(CLIENT) :]: value for name, value in given.items() if name.lower().startswith(CLIENT)}
     own = {name: value for name, value in given.items() if not name.lower().startswith(CLIENT)}
     own.pop("path", None)  # Spark says one with load(path), which names no topic
@@ -130,10 +135,10 @@ def parse_topics(given: Mapping[str, str], *, stream: bool) -> Options:
         given_names = " and ".join(chosen) or "none of them"
         msg = f'expected one of subscribe, subscribePattern and assign, found {given_names}; such as .option("subscribe", "orders")'
         raise OptionError(msg)
-    if stream and options["endingOffsets"] is not None:
+    if stream is True and options["endingOffsets"] is not None:
         msg = "endingOffsets is for a batch, spark.read; a stream has no end: leave it out, or take trigger(availableNow=True)"
         raise OptionError(msg)
-    if not stream and (options["startingOffsets"] == "latest" or options["maxOffsetsPerTrigger"] is not None):
+    if stream is False and (options["startingOffsets"] == "latest" or options["maxOffsetsPerTrigger"] is not None):
         msg = "startingOffsets=latest and maxOffsetsPerTrigger are for a stream, spark.readStream; leave them out of a batch"
         raise OptionError(msg)
     starting = options["startingOffsets"] or ("latest" if stream else "earliest")
