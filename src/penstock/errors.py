@@ -332,7 +332,7 @@ class TopicReplaced(BrokerError):
 
 
 class RecordsLost(BrokerError):
-    """Records that are next are no longer in the topic; `topic` and `partition` say where, `offset` which was next, `first` what is there."""
+    """Records that are next are no longer in the topic: in `partition` of `topic` `offset` was next, and `first` is what is there."""
 
     code = "PST-904"
 

@@ -46,6 +46,7 @@ _READS = {
     "isolation.level": "read_committed",
     "check.crcs": True,  # Java's client does; librdkafka asks to be told
     "fetch.message.max.bytes": 4 << 20,  # of one partition in one answer
+    "fetch.wait.max.ms": 5,  # a range is there: an answer that waits for more, 500 ms, keeps the next range waiting, too
     "fetch.queue.backoff.ms": 10,  # how long a full queue is left alone: 1000 would be a second without a fetch
     "fetch.error.backoff.ms": 100,
 }

@@ -55,7 +55,7 @@ def read(options: Options, wanted: Range) -> Iterator[pa.RecordBatch]:
 
     Where a loss is no failure, what is left of the range; each loss is told.
     """
-    pool = _pool(tuple(sorted(options["kafka"].items())), os.getpid())
+    pool = _pool(tuple(sorted(options["kafka"].items())), options["timeout"], options["failOnDataLoss"], os.getpid())
     reader = pool.pop() if pool else _Reader(options)
     try:
         reader.check(wanted)
@@ -69,7 +69,7 @@ def read(options: Options, wanted: Range) -> Iterator[pa.RecordBatch]:
 
 
 @lru_cache(maxsize=4)
-def _pool(given: tuple[tuple[str, str], ...], process: int) -> list[_Reader]:  # noqa: ARG001 - one a process: none survives a fork
+def _pool(*settings: object) -> list[_Reader]:  # noqa: ARG001 - each has its own; the process is one of them, as none survives a fork
     """Return the readers of these settings that nobody uses now."""
     return []
 
