@@ -20,7 +20,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet --require-virtua
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help setup warm run run-hdfs test test-stores test-fast lint format bench bench-hdfs bench-wal bench-db bench-async run-counts soak docs lock clean check-java
+.PHONY: help setup warm run run-hdfs test test-stores test-fast lint format bench bench-hdfs bench-wal bench-db bench-async run-counts run-kafka soak docs lock clean check-java
 
 help: ## print this list
 	@printf 'Penstock: exactly-once file streams for Spark Structured Streaming\n\n'
@@ -39,6 +39,9 @@ run-hdfs: warm ## the same on a real HDFS of this machine: a NameNode and three 
 
 run-counts: warm ## words of real files into PostgreSQL and SQLite, killed twice on the way, then compared with `sort | uniq -c`
 	@$(BIN)/python examples/count_store.py $(ARGS)
+
+run-kafka: warm ## topics of a real Kafka into files, killed three times on the way, then compared with an independent consumer
+	@$(BIN)/python examples/kafka_to_files.py $(ARGS)
 
 test: warm ## all tests but the soak
 	@PENSTOCK_REQUIRE_SPARK=1 PENSTOCK_REQUIRE_HDFS=1 PENSTOCK_REQUIRE_KAFKA=1 $(BIN)/python -m pytest $(PYTEST_SPLIT) $(ARGS)

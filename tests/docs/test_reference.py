@@ -14,6 +14,7 @@ from penstock.clock import SECOND_NS
 from penstock.errors import PenstockError
 from penstock.options import DATABASE, LOG, PUBLISHED, SINK, SOURCE, Option
 from penstock.options.elsewhere import KNOWN_ELSEWHERE
+from penstock.options.kafka import KAFKA
 from penstock.sink.buckets import BucketTemplate
 from penstock.sink.names import FIELDS, NameTemplate
 from penstock.sink.places import FileColumns
@@ -51,13 +52,15 @@ def default(option: Option) -> str:
 
 def test_options_are_the_tables_of_the_code() -> None:
     """The page has every option of sources, sinks and log, in order, with its default, and no other."""
-    expected = [(f"`{option.name}`", default(option)) for option in (*SOURCE, *SINK, *LOG, *DATABASE, *PUBLISHED)]
+    expected = [
+        (f"`{option.name}`", default(option)) for option in (*SOURCE, *SINK, *LOG, *DATABASE, *PUBLISHED, *KAFKA)
+    ]
     assert [(row[0], row[1]) for row in OPTIONS] == expected
 
 
 def test_examples_of_options_are_good_values() -> None:
     """Every example of an option is a value that it accepts; only an internal option has none."""
-    for option, row in zip((*SOURCE, *SINK, *LOG, *DATABASE, *PUBLISHED), OPTIONS, strict=True):
+    for option, row in zip((*SOURCE, *SINK, *LOG, *DATABASE, *PUBLISHED, *KAFKA), OPTIONS, strict=True):
         example = code(row[2])
         assert example or row[3].startswith("Internal"), option.name
         if example:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.errors import BrokerAway, OptionError, RecordsLost, TopicNotThere, TopicReplaced
+from penstock.errors import BrokerAway, BrokerError, OptionError, RecordsLost, TopicNotThere, TopicReplaced
 from penstock.kafka.offset import ranges
 from penstock.kafka.read import read
 from tests.kafka.topics import Stream, plain
@@ -250,3 +250,15 @@ def test_compaction_leaves_gaps(kafka: Kafka) -> None:
     values, _ = stream.rest(stream.initial())
     assert set(values) >= {b"%d" % number for number in range(195, 200)}
     assert len(values) == len(set(values))
+
+
+@follows("PST-900")
+def test_broker_that_refuses(kafka: Kafka) -> None:
+    """What a broker does not take, such as TLS where it speaks none, fails at once with its words; mended, the query reads."""
+    topic = kafka.topic()
+    kafka.send(topic, b"a")
+    with pytest.raises(BrokerError, match="mend what it says") as refused:
+        Stream(kafka, subscribe=topic, timeout="20s", **{"kafka.security.protocol": "ssl"}).initial()
+    assert refused.value.code == "PST-900"
+    stream = Stream(kafka, subscribe=topic, **{"kafka.security.protocol": "plaintext"})
+    assert stream.rest(stream.initial())[0] == [b"a"]
