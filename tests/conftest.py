@@ -132,7 +132,7 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
     Skips where there is none to be had, but for PENSTOCK_REQUIRE_KAFKA=1 (`make test`), where that is a failure.
     """
     from tests.support import kafka as server  # noqa: PLC0415 - it is asked for by few
-    from tests.support.jars import NoJars  # noqa: PLC0415 - as above
+    from tests.support.jars import NoJars  # noqa: PLC0415 - it is asked for by few
 
     try:
         with server.running(tmp_path_factory.mktemp("kafka")) as broker:

@@ -10,6 +10,7 @@ from penstock.errors import OptionError
 from penstock.formats.codecs import COMPRESSED_NAMES
 from penstock.options import DATABASE, LOG, SINK, SOURCE, parse
 from penstock.options.elsewhere import KNOWN_ELSEWHERE
+from penstock.options.kafka import KAFKA
 
 
 def test_names_are_taken_in_any_case() -> None:
@@ -68,7 +69,7 @@ def test_unknown_options_are_refused_with_the_nearest_name(name: str, suggestion
         parse(SINK, {"path": "/x", name: "1"}, what="sink")
 
 
-TABLES = {"source": SOURCE, "sink": SINK, "database sink": DATABASE, "log": LOG}
+TABLES = {"source": SOURCE, "sink": SINK, "database sink": DATABASE, "log": LOG, "topic source": KAFKA}
 
 
 @pytest.mark.parametrize(
@@ -86,6 +87,7 @@ TABLES = {"source": SOURCE, "sink": SINK, "database sink": DATABASE, "log": LOG}
         ("sink", "lateness", "'lateness' for the penstock sink: it is one of the source;"),
         ("log", "path2", "'path2' for the penstock log; did you mean 'path'"),
         ("database sink", "dbtable", "'dbtable' .* here it is table"),
+        ("topic source", "minoffsetspertrigger", "'minOffsetsPerTrigger' .* there is nothing to set"),
     ],
 )
 def test_options_known_elsewhere_are_told_what_is_here(what: str, name: str, says: str) -> None:

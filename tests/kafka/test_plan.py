@@ -88,13 +88,14 @@ def test_all_that_is_available_is_what_was_there_when_it_was_asked() -> None:
 
 def test_offset_that_is_none_is_told() -> None:
     """A checkpoint with anything else in place of an offset is damage, never a new beginning; a later version is not guessed at."""
-    for offset in (
+    offsets: tuple[dict[str, Any], ...] = (
         {"a": 5},
         {"a": {"x": 1}},
         {"a": {"0": None}},
         {"a": {"0": 1}, "@penstock": {"v": 2}},
         {"@penstock": []},
-    ):
+    )
+    for offset in offsets:
         with pytest.raises(DamagedState, match="restore it from a copy"):
             Positions.of(offset)
     assert Positions.of({"a": {"0": 7}}).next == {Partition("a", 0): 7}

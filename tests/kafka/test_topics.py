@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from itertools import count, islice
 from typing import TYPE_CHECKING
 
 import pytest
@@ -37,7 +38,7 @@ def test_a_quarter_of_the_transactions_aborts(kafka: Kafka) -> None:
     for given in ({}, {"maxOffsetsPerTrigger": "40"}, {"minPartitions": "9"}, {"kafka.fetch.message.max.bytes": "200"}):
         stream = Stream(kafka, subscribe=topic, **given)
         start = stream.initial()
-        rows = []
+        rows: list[tuple[int, int, bytes]] = []
         while (end := stream.next(start)) != start:
             table = stream.rows(start, end)
             assert table.equals(stream.rows(start, end)), "a replay"
@@ -68,8 +69,8 @@ def test_an_open_transaction_is_waited_for(kafka: Kafka) -> None:
 
 def test_columns_are_those_of_sparks_connector(kafka: Kafka) -> None:
     """Keys, values, headers, nulls and empty ones, times and their kinds, all with the types of Spark's connector."""
-    topic = kafka.topic(partitions=2, **{"retention.ms": "-1"})
-    logged = kafka.topic(**{"message.timestamp.type": "LogAppendTime"})
+    topic = kafka.topic(partitions=2, settings={"retention.ms": "-1"})
+    logged = kafka.topic(settings={"message.timestamp.type": "LogAppendTime"})
     producer = kafka.producer()
     producer.produce(
         topic, key=b"k", value=b"", partition=0, timestamp=1_700_000_000_123, headers=[("a", b"1"), ("a", None)]
@@ -191,7 +192,7 @@ def test_topic_that_is_not_there(kafka: Kafka) -> None:
     topic, other = kafka.topic(), kafka.topic()
     with pytest.raises(TopicNotThere, match=f"'{topic}-b' is not there"):
         Stream(kafka, subscribe=f"{topic},{topic}-b").initial()
-    with pytest.raises(TopicNotThere, match="no partition 7, only 1"):
+    with pytest.raises(TopicNotThere, match="no partition 7"):
         Stream(kafka, assign=json.dumps({topic: [0, 7]})).initial()
     kafka.topic(f"{topic}-b")
     start = Stream(kafka, subscribe=f"{topic},{topic}-b").initial()
@@ -234,7 +235,7 @@ def test_broker_that_dies(kafka: Kafka) -> None:
 def test_compaction_leaves_gaps(kafka: Kafka) -> None:
     """What compaction took is no loss: the newest record of each key is there, and the range ends though its last offsets are gone."""
     topic = kafka.topic(
-        **{
+        settings={
             "cleanup.policy": "compact",
             "segment.ms": "100",
             "min.cleanable.dirty.ratio": "0.01",
@@ -242,14 +243,24 @@ def test_compaction_leaves_gaps(kafka: Kafka) -> None:
         }
     )
     producer = kafka.producer()
-    for number in range(200):
-        producer.produce(topic, key=b"%d" % (number % 5), value=b"%d" % number, partition=0)
-        if number % 50 == 49:
-            producer.flush()
+    numbers = count()
+
+    def is_compacted() -> bool:
+        for number in islice(numbers, 50):
+            producer.produce(topic, key=b"%d" % (number % 5), value=b"%d" % number, partition=0)
+        producer.flush()
+        return len(kafka.committed(topic)) < end_of(topic) - 60
+
+    def end_of(name: str) -> int:
+        at = plain(Stream(kafka, subscribe=name, startingOffsets="latest").initial())
+        return int(at[name]["0"])
+
+    wait_for(is_compacted, "compaction")
+    expected = [value for _, _, value in kafka.committed(topic)]
     stream = Stream(kafka, subscribe=topic, maxOffsetsPerTrigger="30")
-    values, _ = stream.rest(stream.initial())
-    assert set(values) >= {b"%d" % number for number in range(195, 200)}
-    assert len(values) == len(set(values))
+    values, last = stream.rest(stream.initial())
+    assert set(values) >= set(expected[-50:])
+    assert len(values) == len(set(values)) < plain(last)[topic]["0"] - 50
 
 
 @follows("PST-900")

@@ -11,7 +11,6 @@ from pyspark.errors import PySparkException
 
 from penstock import errors
 from penstock.errors import OptionError, RecordsLost
-
 from tests.support.wait import wait_for
 
 if TYPE_CHECKING:
@@ -54,7 +53,7 @@ def last(stage: Stage, folder: str) -> Any:
 
 
 def test_topics_to_files(spark: SparkSession, kafka: Kafka, stage: Stage) -> None:
-    """Batches by the limit, in files by topic; started again it brings what is new and committed; a replay brings nothing; offsets are Spark's."""
+    """Batches by the limit, in files by topic; started again it brings what is new, a replay brings nothing; offsets are Spark's."""
     topics = [kafka.topic(partitions=2), kafka.topic()]
     frame = stream(spark, kafka, subscribe=",".join(topics), maxOffsetsPerTrigger="30", includeHeaders="true")
     for topic in topics:

@@ -54,6 +54,7 @@ class Kafka:
             "group.initial.rebalance.delay.ms": "0",
             "auto.create.topics.enable": "false",
             "log.retention.check.interval.ms": "1000",
+            "log.cleaner.backoff.ms": "200",
             "log.initial.task.delay.ms": "1000",
             "file.delete.delay.ms": "100",
         }
@@ -102,13 +103,12 @@ class Kafka:
 
         return AdminClient({"bootstrap.servers": self.servers, "log_level": 0})
 
-    def topic(self, name: str = "", partitions: int = 1, **settings: str) -> str:
+    def topic(self, name: str = "", partitions: int = 1, settings: dict[str, str] | None = None) -> str:
         """Make a topic, and return its name: a new one, if none is given."""
         from confluent_kafka.admin import NewTopic  # noqa: PLC0415 - may be missing
 
         name = name or f"t-{uuid4().hex[:12]}"
-        config = {key.replace("_", "."): value for key, value in settings.items()}
-        new = NewTopic(name, num_partitions=partitions, replication_factor=1, config=config)
+        new = NewTopic(name, num_partitions=partitions, replication_factor=1, config=settings or {})
         (future,) = self.admin.create_topics([new]).values()
         future.result(30)
         self._until(lambda known: name in known)

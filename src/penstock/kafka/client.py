@@ -39,6 +39,7 @@ REFUSED = frozenset(
     }
 )
 
+_SECRET_CHARACTERS = 4
 _SILENT = 0  # what matters comes as an error; kafka.log_level=7 has librdkafka tell all the rest
 
 # What a consumer is unless the user says otherwise.
@@ -74,8 +75,8 @@ def consumer(given: Mapping[str, str], hears: Callable[[KafkaError], None]) -> C
     from confluent_kafka import Consumer
 
     settings = {"group.id": f"penstock-{unique.token()}"} | _READS | resolved(given) | _ALWAYS
-    made: Consumer = _made(Consumer, settings, hears)
-    return made
+    reads: Consumer = _made(Consumer, settings, hears)
+    return reads
 
 
 def asker(given: Mapping[str, str], hears: Callable[[KafkaError], None]) -> AdminClient:
@@ -96,8 +97,8 @@ def asker(given: Mapping[str, str], hears: Callable[[KafkaError], None]) -> Admi
         "enable.",
     )
     settings = {name: value for name, value in resolved(given).items() if not name.startswith(consuming)}
-    made: AdminClient = _made(AdminClient, settings, hears)
-    return made
+    asks: AdminClient = _made(AdminClient, settings, hears)
+    return asks
 
 
 def resolved(given: Mapping[str, str]) -> dict[str, Any]:
@@ -123,8 +124,9 @@ def _made(kind: Any, settings: dict[str, Any], hears: Callable[[KafkaError], Non
 
 
 def _unnamed(words: str, settings: Mapping[str, Any]) -> str:
-    """Return the client's words without the values of settings, whatever they are."""
-    for value in sorted({str(value) for value in settings.values() if len(str(value)) > 3}, key=len, reverse=True):  # noqa: PLR2004 - `true`
+    """Return the client's words without the values of settings, whatever they are; a short one may be a part of other words."""
+    values = {str(value) for value in settings.values()}
+    for value in sorted((value for value in values if len(value) >= _SECRET_CHARACTERS), key=len, reverse=True):
         words = words.replace(value, "***")
     return words
 

@@ -75,15 +75,15 @@ class Cluster:
         if not names:
             return {}
         futures = self._admin().describe_topics(TopicCollection(sorted(names)), request_timeout=self._seconds)
-        found = {}
+        topics = {}
         for name, future in futures.items():
             try:
                 described = self._result(future, f"topic {name!r}")
             except TopicNotThere:
                 continue
             numbers = sorted(partition.id for partition in described.partitions)
-            found[name] = Topic(_text_of(described.topic_id), tuple(numbers))
-        return found
+            topics[name] = Topic(_text_of(described.topic_id), tuple(numbers))
+        return topics
 
     def firsts(self, partitions: Collection[Partition]) -> dict[Partition, int]:
         """Return the first offset that each partition still has."""

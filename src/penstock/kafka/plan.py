@@ -156,19 +156,17 @@ class TopicPlanner:
                 "subscribePattern takes topics when they come"
             )
             raise TopicNotThere(msg)
-        assigned = self._options["assign"]
-        if assigned is None:
-            return topics, {Partition(name, number) for name, topic in topics.items() for number in topic.partitions}
-        partitions = {Partition(name, number) for name, numbers in assigned.items() for number in numbers}
-        for name, number in sorted(partitions):
-            if name in topics and name not in known and number not in topics[name].partitions:
-                msg = f"topic {name!r} has no partition {number}, only {len(topics[name].partitions)}: mend assign"
+        existing = {Partition(name, number) for name, topic in topics.items() for number in topic.partitions}
+        return topics, existing if self._options["assign"] is None else self._assigned(existing, known)
+
+    def _assigned(self, existing: set[Partition], known: Collection[str]) -> set[Partition]:
+        """Return those of the existing partitions that are assigned; `TopicNotThere` for one that never was."""
+        wanted = {Partition(name, number) for name, numbers in self._options["assign"].items() for number in numbers}
+        for name, number in sorted(wanted - existing):
+            if name not in known:
+                msg = f"topic {name!r} has no partition {number}: mend assign"
                 raise TopicNotThere(msg)
-        return topics, {
-            partition
-            for partition in partitions
-            if partition.topic in topics and partition.number in topics[partition.topic].partitions
-        }
+        return wanted & existing
 
     def _names(self) -> set[str]:
         pattern = self._options["subscribePattern"]

@@ -45,9 +45,9 @@ _OURS = {
 def names_of_topics(value: str, name: str) -> tuple[str, ...]:
     """Return the names of topics, each once, in order."""
     names = tuple(part.strip() for part in value.split(","))
-    for each in names:
-        if not _NAME.fullmatch(each):
-            msg = f"{name}={value!r}: {each!r} is no name of a topic; expected letters, digits, '.', '_' or '-', such as orders,payments"
+    for topic in names:
+        if not _NAME.fullmatch(topic):
+            msg = f"{name}={value!r}: {topic!r} is no name of a topic; expected letters, digits, '.', '_' or '-', such as orders,payments"
             raise OptionError(msg)
     return tuple(sorted(set(names)))
 
@@ -128,22 +128,31 @@ def parse_topics(given: Mapping[str, str], *, stream: bool | None) -> Options:
     """
     client = {name[len(CLIENT) :]: value for name, value in given.items() if name.lower().startswith(CLIENT)}
     own = {name: value for name, value in given.items() if not name.lower().startswith(CLIENT)}
-    own.pop("path", None)  # Spark says one with load(path), which names no topic
     options = parse(KAFKA, own, what="topic source")
+    _check_selection(options)
+    _check_mode(options, stream=stream)
+    starting = options["startingOffsets"] or ("latest" if stream else "earliest")
+    values = {**options.values, "startingOffsets": starting, "endingOffsets": options["endingOffsets"] or "latest"}
+    return replace(options, values={**values, "kafka": _checked(client)})
+
+
+def _check_selection(options: Options) -> None:
+    """Raise `OptionError` unless topics are selected in one way."""
     chosen = [name for name in _SELECTING if options[name] is not None]
     if len(chosen) != 1:
         given_names = " and ".join(chosen) or "none of them"
         msg = f'expected one of subscribe, subscribePattern and assign, found {given_names}; such as .option("subscribe", "orders")'
         raise OptionError(msg)
+
+
+def _check_mode(options: Options, *, stream: bool | None) -> None:
+    """Raise `OptionError` for what a stream, or a batch, cannot have."""
     if stream is True and options["endingOffsets"] is not None:
         msg = "endingOffsets is for a batch, spark.read; a stream has no end: leave it out, or take trigger(availableNow=True)"
         raise OptionError(msg)
     if stream is False and (options["startingOffsets"] == "latest" or options["maxOffsetsPerTrigger"] is not None):
         msg = "startingOffsets=latest and maxOffsetsPerTrigger are for a stream, spark.readStream; leave them out of a batch"
         raise OptionError(msg)
-    starting = options["startingOffsets"] or ("latest" if stream else "earliest")
-    values = {**options.values, "startingOffsets": starting, "endingOffsets": options["endingOffsets"] or "latest"}
-    return replace(options, values={**values, "kafka": _checked(client)})
 
 
 def _checked(client: dict[str, str]) -> dict[str, str]:
