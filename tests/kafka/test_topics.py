@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import random
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from itertools import count, islice
 from typing import TYPE_CHECKING
 
@@ -218,18 +220,16 @@ def test_broker_that_dies(kafka: Kafka) -> None:
     end = stream.next(start)
     (piece,) = ranges(start, end)
     kafka.kill()
-    try:
-        with pytest.raises(BrokerAway, match="see that they run"):
-            stream.next(start)
-        with pytest.raises(BrokerAway):
-            list(read(stream.options, piece))
-    finally:
-        kafka.restart()
-    assert patient.values(start, end) == [b"%d" % number for number in range(100)]
-    reading = read(patient.options, piece)
-    kafka.kill()
-    kafka.restart()
-    assert sum(len(batch) for batch in reading) == 100
+    with ThreadPoolExecutor() as threads:
+        try:
+            with pytest.raises(BrokerAway, match="see that they run"):
+                stream.next(start)
+            with pytest.raises(BrokerAway):
+                list(read(stream.options, piece))
+            waiting = threads.submit(patient.values, start, end)
+        finally:
+            kafka.restart()
+        assert waiting.result() == [b"%d" % number for number in range(100)]
 
 
 def test_compaction_leaves_gaps(kafka: Kafka) -> None:
@@ -264,12 +264,28 @@ def test_compaction_leaves_gaps(kafka: Kafka) -> None:
 
 
 @follows("PST-900")
-def test_broker_that_refuses(kafka: Kafka) -> None:
-    """What a broker does not take, such as TLS where it speaks none, fails at once with its words; mended, the query reads."""
+def test_broker_that_refuses(kafka: Kafka, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A login that a broker does not take fails at once with its words, plan and task, without the password; mended, the query reads."""
+    monkeypatch.setenv("KAFKA_PASSWORD", "Hush-1")
     topic = kafka.topic()
     kafka.send(topic, b"a")
-    with pytest.raises(BrokerError, match="mend what it says") as refused:
-        Stream(kafka, subscribe=topic, timeout="20s", **{"kafka.security.protocol": "ssl"}).initial()
-    assert refused.value.code == "PST-900"
+    login = {
+        "security.protocol": "sasl_plaintext",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": "me",
+        "sasl.password": "env:KAFKA_PASSWORD",
+    }
+    refused = Stream(kafka, subscribe=topic, **{f"kafka.{name}": value for name, value in login.items()})
     stream = Stream(kafka, subscribe=topic, **{"kafka.security.protocol": "plaintext"})
-    assert stream.rest(stream.initial())[0] == [b"a"]
+    start = stream.initial()
+    (piece,) = ranges(start, stream.next(start))
+    for call in (
+        refused.initial,
+        lambda: list(read(refused.options, piece)),
+        lambda: list(read(refused.options, replace(piece, id=""))),
+    ):
+        with pytest.raises(BrokerError, match="SASL PLAIN mechanism handshake failed.*mend what it says") as caught:
+            call()
+        assert caught.value.code == "PST-900"
+        assert "Hush" not in caught.value.message
+    assert stream.rest(start)[0] == [b"a"]

@@ -60,6 +60,32 @@ _ALWAYS = {
 }
 
 
+class Heard:
+    """What brokers have done to the connections of a client: the last of it, but for what says less than what came before."""
+
+    def __init__(self) -> None:
+        self._error: KafkaError | None = None
+
+    def hear(self, error: KafkaError) -> None:
+        """Keep an error; called by the client while it is asked."""
+        if self.refusal is None and (self._error is None or error.name() != "_ALL_BROKERS_DOWN"):
+            self._error = error
+
+    def forget(self) -> None:
+        """Take what was heard for over: there was an answer."""
+        self._error = None
+
+    @property
+    def refusal(self) -> KafkaError | None:
+        """Return what does not get better by waiting."""
+        return self._error if self._error is not None and self._error.name() in REFUSED else None
+
+    @property
+    def words(self) -> str:
+        """Return what was heard, to stand behind what was asked."""
+        return "" if self._error is None else f": {self._error.str()}"
+
+
 def require() -> None:
     """Raise `DependencyError` where the library is not there."""
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from concurrent.futures import wait
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -13,12 +14,12 @@ from penstock.kafka.offset import Partition
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
-    from confluent_kafka import KafkaError
     from confluent_kafka.admin import AdminClient
 
     from penstock.options import Options
 
 _READ_UNCOMMITTED = "read_uncommitted"
+_LOOK_SECONDS = 0.2  # how often is looked for what brokers do to the connection while there is no answer
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ class Cluster:
         self._seconds = options["timeout"] / 1_000_000_000
         self._uncommitted = self._given.get("isolation.level") == _READ_UNCOMMITTED
         self._asker: AdminClient | None = None
-        self._heard: KafkaError | None = None
+        self._heard = client.Heard()
 
     def matching(self, pattern: str) -> set[str]:
         """Return the names of the topics that match as a whole, without those that are Kafka's own."""
@@ -114,31 +115,28 @@ class Cluster:
 
     def _admin(self) -> AdminClient:
         if self._asker is None:
-            self._asker = client.asker(self._given, self._hear)
+            self._asker = client.asker(self._given, self._heard.hear)
         return self._asker
 
-    def _hear(self, error: KafkaError) -> None:
-        """Keep what brokers do to the connection: the answer to a question is then only that it took too long."""
-        self._heard = error
-
     def _result(self, future: Any, asked: str) -> Any:  # noqa: ANN401 - each question has an answer of its own
+        """Return an answer; what a broker refuses ends the wait for it, as there will be none."""
         from confluent_kafka import KafkaException
 
+        while not wait([future], _LOOK_SECONDS).done:
+            self._admin().poll(0)
+            if (refusal := self._heard.refusal) is not None:
+                raise client.told(refusal, asked, self._given)
         try:
-            return future.result()
+            answer = future.result()
         except KafkaException as error:
             raise self._told(error, asked) from error
+        self._heard.forget()
+        return answer
 
     def _told(self, error: Exception, asked: str) -> Exception:
         """Return the error of a question as ours: what a broker refused before, if it says so, is why there is no answer."""
-        if self._asker is not None:
-            self._asker.poll(0)
-        reason, heard = error.args[0], self._heard
-        if heard is not None and heard.name() in client.REFUSED:
-            return client.told(heard, asked, self._given)
-        if heard is not None:
-            asked = f"{asked}: {heard.str()}"
-        return client.told(reason, asked, self._given)
+        self._admin().poll(0)
+        return client.told(self._heard.refusal or error.args[0], asked + self._heard.words, self._given)
 
 
 def _text_of(name: Any) -> str:  # noqa: ANN401 - the library's Uuid

@@ -134,7 +134,7 @@ class _Reader:
         self._lossy = not options["failOnDataLoss"]
         self._cluster = Cluster(options)
         self._consumer: Consumer | None = None
-        self._heard: KafkaError | None = None
+        self._heard = client.Heard()
 
     def check(self, wanted: Range) -> None:
         """Raise `TopicReplaced` if the topic is another one than was planned, or is gone."""
@@ -183,11 +183,11 @@ class _Reader:
             messages: list[Message] = consumer.consume(1, _POLL_SECONDS)
             if messages:
                 messages += consumer.consume(_BATCH_ROWS, 0)
-                self._heard = None
+                self._heard.forget()
         except KafkaException as error:
             raise self._told(error.args[0], wanted) from error
-        if not messages and self._heard is not None and self._heard.name() in client.REFUSED:
-            raise self._told(self._heard, wanted)
+        if not messages and (refusal := self._heard.refusal) is not None:
+            raise self._told(refusal, wanted)
         return messages
 
     def _behind(self, message: Message, at: int, wanted: Range) -> int | None:
@@ -199,7 +199,7 @@ class _Reader:
         if error.name() == "_AUTO_OFFSET_RESET":
             return self._lost(at, wanted)
         if client.is_away(error):
-            self._heard = error
+            self._heard.hear(error)
             return None
         raise self._told(error, wanted)
 
@@ -217,21 +217,17 @@ class _Reader:
 
     def _silent(self, wanted: Range, at: int) -> BrokerAway:
         """Return the error of a partition that has given neither a record nor its end for too long."""
-        words = f": {self._heard.str()}" if self._heard is not None else ""
         msg = (
             f"partition {wanted.partition.number} of topic {wanted.partition.topic!r} gave nothing for {self._seconds:g} s at offset {at} "
-            f"of {wanted.end}{words}; see that the brokers at {self._given['bootstrap.servers']} run and can be reached from here, then "
-            "start the query again, with a larger timeout if they are slow"
+            f"of {wanted.end}{self._heard.words}; see that the brokers at {self._given['bootstrap.servers']} run and can be reached from "
+            "here, then start the query again, with a larger timeout if they are slow"
         )
         return BrokerAway(msg)
 
     def _opened(self) -> Consumer:
         if self._consumer is None:
-            self._consumer = client.consumer(self._given, self._hear)
+            self._consumer = client.consumer(self._given, self._heard.hear)
         return self._consumer
-
-    def _hear(self, error: KafkaError) -> None:
-        self._heard = error
 
     def _told(self, error: KafkaError, wanted: Range) -> BrokerError:
         return client.told(
