@@ -20,7 +20,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet --require-virtua
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help setup warm run run-hdfs run-s3 test test-stores test-fast lint format bench bench-hdfs bench-wal bench-db bench-async run-counts soak docs lock clean check-java
+.PHONY: help setup warm run run-hdfs run-s3 test test-stores test-fast lint format bench bench-hdfs bench-wal bench-db bench-async run-counts run-kafka soak docs lock clean check-java
 
 help: ## print this list
 	@printf 'Penstock: exactly-once file streams for Spark Structured Streaming\n\n'
@@ -40,8 +40,11 @@ run-hdfs: warm ## the same on a real HDFS of this machine: a NameNode and three 
 run-counts: warm ## words of real files into PostgreSQL and SQLite, killed twice on the way, then compared with `sort | uniq -c`
 	@$(BIN)/python examples/count_store.py $(ARGS)
 
+run-kafka: warm ## topics of a real Kafka into files, killed three times on the way, then compared with an independent consumer
+	@$(BIN)/python examples/kafka_to_files.py $(ARGS)
+
 test: warm ## all tests but the soak
-	@PENSTOCK_REQUIRE_SPARK=1 PENSTOCK_REQUIRE_HDFS=1 $(BIN)/python -m pytest $(PYTEST_SPLIT) $(ARGS)
+	@PENSTOCK_REQUIRE_SPARK=1 PENSTOCK_REQUIRE_HDFS=1 PENSTOCK_REQUIRE_KAFKA=1 $(BIN)/python -m pytest $(PYTEST_SPLIT) $(ARGS)
 
 run-s3: warm $(STORES)/versitygw ## the same on a store of objects of this machine, which speaks S3 (a server in Go, fetched and built once)
 	@PENSTOCK_STORES=$(abspath $(STORES)) $(BIN)/python -m tests.support.run_s3
@@ -97,7 +100,7 @@ lock: ## renew requirements/*.txt (needs uv: pip install uv); UPGRADE=1 takes th
 	@command -v uv >/dev/null || { echo 'uv is needed: pip install uv'; exit 1; }
 	@$(LOCK) --group build --output-file requirements/build.txt
 	@$(LOCK) pyproject.toml --output-file requirements/run.txt
-	@$(LOCK) pyproject.toml --extra spark --extra hdfs --extra s3 --extra db --extra avro --extra age --extra run --extra otel --group dev --no-binary pyspark --output-file requirements/dev.txt
+	@$(LOCK) pyproject.toml --extra spark --extra hdfs --extra s3 --extra db --extra avro --extra age --extra kafka --extra run --extra otel --group dev --no-binary pyspark --output-file requirements/dev.txt
 
 clean: ## remove everything that make made, .venv too
 	@rm -rf .venv build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache artifacts derby.log metastore_db spark-warehouse

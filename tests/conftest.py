@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from tests.support.interpreter import Interpreter
+    from tests.support.kafka import Kafka
     from tests.support.postgres import Postgres
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -86,9 +87,10 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     asked = [name for name in ("spark", "hdfs") if name in getattr(item, "fixturenames", ())]
     for name in asked:
         item.add_marker(getattr(pytest.mark, name))
-    if "postgres" in getattr(item, "fixturenames", ()):
+    if {"postgres", "kafka"} & set(getattr(item, "fixturenames", ())):
         item.add_marker(pytest.mark.slow)  # it has a server to start
     groups = [name for name in ("hdfs", "spark") if item.get_closest_marker(name)]
+    groups += ["kafka"] if "kafka" in getattr(item, "fixturenames", ()) else []
     if groups and item.config.pluginmanager.hasplugin("xdist"):
         item.add_marker(pytest.mark.xdist_group(groups[0]))
 
@@ -131,6 +133,24 @@ def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MiniHdfs]:
     except NoHdfs as error:
         if os.environ.get("PENSTOCK_REQUIRE_HDFS", "0") not in {"", "0"}:
             pytest.fail(f"PENSTOCK_REQUIRE_HDFS is set, but {error}", pytrace=False)
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="session")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
+    """Return the broker that all tests of this process share, each with topics of its own. Whoever kills it starts it again.
+
+    Skips where there is none to be had, but for PENSTOCK_REQUIRE_KAFKA=1 (`make test`), where that is a failure.
+    """
+    from tests.support import kafka as server  # noqa: PLC0415 - it is asked for by few
+    from tests.support.jars import NoJars  # noqa: PLC0415 - it is asked for by few
+
+    try:
+        with server.running(tmp_path_factory.mktemp("kafka")) as broker:
+            yield broker
+    except NoJars as error:
+        if os.environ.get("PENSTOCK_REQUIRE_KAFKA", "0") not in {"", "0"}:
+            pytest.fail(f"PENSTOCK_REQUIRE_KAFKA is set, but {error}", pytrace=False)
         pytest.skip(str(error))
 
 

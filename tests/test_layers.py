@@ -4,7 +4,7 @@
     verify
     spark        bindings; with session and pyspark_penstock the only code that knows Spark
     ingestion    the stage and the job of an ingest; beside it `metrics`, what monitors are told
-    source  sink  aio  windows  db  session     side by side: none knows another
+    source  sink  aio  windows  db  kafka  session     side by side: none knows another
     wal  formats  query                  side by side
     storage                              and beside it `testing`, which users import and we do not
     options  failpoints
@@ -34,11 +34,11 @@ SOURCE = Path(__file__).resolve().parent.parent / "src"
 
 _BOTTOM = {"errors", "units", "arguments", "clock", "unique", "options", "failpoints", "processes"}
 _BYTES = _BOTTOM | {"storage"}
-_OPERATORS = {"source", "sink", "aio", "windows", "db"}
+_OPERATORS = {"source", "sink", "aio", "windows", "db", "kafka"}
 _JOINED = _OPERATORS | {"session"}
 _RECORDS = _BYTES | {"wal", "formats", "query"}
 _BINDINGS = _RECORDS | _JOINED | {"ingestion", "metrics", "spark"}
-_PLUGINS = {"pyspark_penstock", "pyspark_penstock_wal", "pyspark_penstock_db"}
+_PLUGINS = {"pyspark_penstock", "pyspark_penstock_wal", "pyspark_penstock_db", "pyspark_penstock_kafka"}
 ROOT = "penstock"  # the package itself: what its `__init__` re-exports
 
 # What each layer may import of the others; itself it may always.
@@ -76,6 +76,7 @@ ONLY_IN = {
     "prometheus_client": {"metrics"},
     "opentelemetry": {"metrics"},
     "rich": {"cli"},
+    "confluent_kafka": {"kafka"},
 }
 
 

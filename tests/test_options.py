@@ -10,6 +10,7 @@ from penstock.errors import OptionError
 from penstock.formats.codecs import COMPRESSED_NAMES
 from penstock.options import BATCH_SINK, DATABASE, FINISHED, LOG, SINK, SOURCE, parse
 from penstock.options.elsewhere import KNOWN_ELSEWHERE
+from penstock.options.kafka import KAFKA
 
 
 def test_names_are_taken_in_any_case() -> None:
@@ -73,6 +74,7 @@ TABLES = {
     "sink": SINK,
     "database sink": DATABASE,
     "log": LOG,
+    "topic source": KAFKA,
     "batch read": FINISHED,
     "batch write": BATCH_SINK,
 }
@@ -99,6 +101,7 @@ TABLES = {
         ("batch write", "maxrecordsperfile", "'maxRecordsPerFile' .* rollRows closes a file"),
         ("batch read", "mergeschema", "'mergeSchema' for the penstock batch read: schema=infer"),
         ("batch read", "lateness", "'lateness' for the penstock batch read: it is one of the source;"),
+        ("topic source", "minoffsetspertrigger", "'minOffsetsPerTrigger' .* there is nothing to set"),
     ],
 )
 def test_options_known_elsewhere_are_told_what_is_here(what: str, name: str, says: str) -> None:

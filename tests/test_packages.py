@@ -67,7 +67,7 @@ def test_wheel_has_the_package_alone(packages: tuple[Path, Path, Path], tmp_path
         contents = {name: archive.read(name) for name in archive.namelist()}
         assert contents == {name: direct.read(name) for name in direct.namelist()}
     tops = {name.partition("/")[0] for name in contents}
-    ours = {"penstock", "pyspark_penstock", "pyspark_penstock_db", "pyspark_penstock_wal"}
+    ours = {"penstock", "pyspark_penstock", "pyspark_penstock_db", "pyspark_penstock_kafka", "pyspark_penstock_wal"}
     assert tops == {*ours, wheel.name.removesuffix("-py3-none-any.whl") + ".dist-info"}
     others = {name for name in contents if not name.endswith(".py") and name.startswith("penstock/")}
     assert others == {"penstock/py.typed", "penstock/session/log4j2.properties", "penstock/session/launcher/python3"}

@@ -36,6 +36,11 @@
     |   +-- TableMismatch           the table is not there, or is not one for these rows
     |   +-- RowRefused              a row cannot be stored: mend it, or take `badRows=quarantine`
     +-- CallFailed                  an asynchronous call failed for good: mend the service, or take `on_error`
+    +-- BrokerError                 a broker of Kafka refused: look at its words, run again
+    |   +-- BrokerAway              no broker answers, or the one of a partition does not
+    |   +-- TopicNotThere           a topic, or a partition of one, does not exist (any more)
+    |   +-- TopicReplaced           a topic was deleted and made anew under its name
+    |   +-- RecordsLost             retention took records that the query has not read
 
 Every class has a stable, append-only `code`; messages may change, codes do not. Messages say what,
 where, found against expected, and what to do next; they never hold a secret.
@@ -307,6 +312,51 @@ class RowRefused(DatabaseError):
     """A row cannot be stored: it breaks a constraint, does not fit its column, or has no key."""
 
     code = "PST-703"
+
+
+class BrokerError(PenstockError):
+    """A broker of Kafka refused what was asked; nothing of the batch in flight is committed."""
+
+    code = "PST-900"
+
+
+class BrokerAway(BrokerError):
+    """No broker could be reached, or the one that leads a partition gave nothing, for as long as `timeout` allows."""
+
+    code = "PST-901"
+
+
+class TopicNotThere(BrokerError):
+    """A topic that is subscribed to or was read, or a partition of it, does not exist."""
+
+    code = "PST-902"
+
+
+class TopicReplaced(BrokerError):
+    """A topic has another id than when it was planned: it was deleted and made anew, and its offsets mean other records."""
+
+    code = "PST-903"
+
+
+class RecordsLost(BrokerError):
+    """Records that are next are no longer in the topic: in `partition` of `topic` `offset` was next, and `first` is what is there."""
+
+    code = "PST-904"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        topic: str | None = None,
+        partition: int | None = None,
+        offset: int | None = None,
+        first: int | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
+        self.first = first
 
 
 def without_credentials(text: str) -> str:

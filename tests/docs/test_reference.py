@@ -14,12 +14,13 @@ from penstock.clock import SECOND_NS
 from penstock.errors import PenstockError
 from penstock.options import DATABASE, LOG, PUBLISHED, SINK, SOURCE, Option, batch, finished
 from penstock.options.elsewhere import KNOWN_ELSEWHERE
+from penstock.options.kafka import KAFKA
 from penstock.sink.buckets import BucketTemplate
 from penstock.sink.names import FIELDS, NameTemplate
 from penstock.sink.places import FileColumns
 from tests.docs.markdown import DOCS, REPOSITORY, code, table
 
-TABLES = (*SOURCE, *SINK, *LOG, *DATABASE, *PUBLISHED, *batch.OWN, *finished.OWN)
+TABLES = (*SOURCE, *SINK, *LOG, *DATABASE, *PUBLISHED, *batch.OWN, *finished.OWN, *KAFKA)
 OPTIONS = table(DOCS / "options.md", "Option", "Default", "Example", "Meaning")
 ROW = {
     "ts": datetime(2026, 1, 31, 23, 30, tzinfo=timezone.utc),

@@ -146,11 +146,30 @@ _JDBC = {
     "createTableColumnTypes": _OWN_TABLE,
 }
 
+_BY_TIME = "startingOffsets says offsets, earliest or latest; a consumer's offsets_for_times finds those of a time"
+_AS_SOON = "there is nothing to set: a batch begins as soon as there is something; trigger(processingTime=...) says how often is looked"
+_CLIENT_ASKS = "here it is timeout: for so long the client asks again by itself"
+_KAFKA = {
+    "startingTimestamp": _BY_TIME,
+    "startingOffsetsByTimestamp": _BY_TIME,
+    "startingOffsetsByTimestampStrategy": _BY_TIME,
+    "endingTimestamp": _BY_TIME,
+    "endingOffsetsByTimestamp": _BY_TIME,
+    "minOffsetsPerTrigger": _AS_SOON,
+    "maxTriggerDelay": _AS_SOON,
+    "kafkaConsumer.pollTimeoutMs": _CLIENT_ASKS,
+    "fetchOffset.numRetries": _CLIENT_ASKS,
+    "fetchOffset.retryIntervalMs": _CLIENT_ASKS,
+    "groupIdPrefix": "kafka.group.id names the group, which is asked for nothing",
+    "maxRecordsPerPartition": "minPartitions cuts a batch in more tasks",
+}
+
 # By the word for what is being set up, as in `options.parse`.
 KNOWN_ELSEWHERE = {
     "source": _READ | {f"cloudFiles.{name}": instead for name, instead in _AUTO_LOADER.items()},
     "sink": _WRITTEN,
     "database sink": _JDBC,
+    "topic source": _KAFKA,
 }
 _AS = {"batch read": "source", "batch write": "sink"}  # what batches have the answers of
 

@@ -28,7 +28,7 @@ _registered: WeakKeyDictionary[SparkSession, EndListener] = WeakKeyDictionary()
 
 @named
 def register(spark: SparkSession) -> None:
-    """Register the formats `penstock`, `penstock-wal` and `penstock-db` with a session. Safe to repeat.
+    """Register the formats `penstock`, `penstock-wal`, `penstock-db` and `penstock-kafka` with a session. Safe to repeat.
 
     They are found without this when the package is installed. What this adds: times that say no zone are read in that of the
     session, as Spark reads them (it is asked for when the format is named); and the parts that a query leaves open are
@@ -57,9 +57,10 @@ def register_formats(spark: SparkSession) -> None:
     """Register the formats alone, for the Python that the session's workers are."""
     from penstock.spark.database import DatabaseDataSource
     from penstock.spark.datasource import PenstockDataSource
+    from penstock.spark.kafka import TopicDataSource
     from penstock.spark.wal import LogDataSource
 
-    for source in (PenstockDataSource, LogDataSource, DatabaseDataSource):
+    for source in (PenstockDataSource, LogDataSource, DatabaseDataSource, TopicDataSource):
         spark.dataSource.register(source)
 
 

@@ -1,0 +1,145 @@
+"""What brokers say of topics: which there are, where their partitions begin, and where what is decided ends."""
+
+from __future__ import annotations
+
+import re
+from concurrent.futures import wait
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from penstock.errors import TopicNotThere
+from penstock.kafka import client
+from penstock.kafka.offset import Partition
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping
+
+    from confluent_kafka.admin import AdminClient
+
+    from penstock.options import Options
+
+_READ_UNCOMMITTED = "read_uncommitted"
+_LOOK_SECONDS = 0.2  # how often is looked for what brokers do to the connection while there is no answer
+
+
+@dataclass(frozen=True)
+class Topic:
+    """A topic as it is now: its id ("": the brokers tell none) and the numbers of its partitions."""
+
+    id: str
+    partitions: tuple[int, ...]
+
+
+class Asked(Protocol):
+    """What a planner and a task ask for. Called: on the driver at every trigger, in a task twice a range.
+
+    Every method raises `BrokerAway`, `TopicNotThere`, `BrokerError`.
+    """
+
+    def matching(self, pattern: str) -> set[str]:
+        """Return the names of the topics that match as a whole, without those that are Kafka's own."""
+
+    def topics(self, names: Collection[str]) -> dict[str, Topic]:
+        """Return those of these topics that are there."""
+
+    def firsts(self, partitions: Collection[Partition]) -> dict[Partition, int]:
+        """Return the first offset that each partition still has."""
+
+    def ends(self, partitions: Collection[Partition]) -> dict[Partition, int]:
+        """Return the last stable offset of each partition: all that is in front of it is decided."""
+
+
+class Cluster:
+    """The brokers that options name. Connects at the first question; one object a process, as it survives no fork."""
+
+    def __init__(self, options: Options) -> None:
+        self._given: Mapping[str, str] = options["kafka"]
+        self._seconds = options["timeout"] / 1_000_000_000
+        self._uncommitted = self._given.get("isolation.level") == _READ_UNCOMMITTED
+        self._asker: AdminClient | None = None
+        self._heard = client.Heard()
+
+    def matching(self, pattern: str) -> set[str]:
+        """Return the names of the topics that match as a whole, without those that are Kafka's own."""
+        from confluent_kafka import KafkaException
+
+        try:
+            names = self._admin().list_topics(timeout=self._seconds).topics
+        except KafkaException as error:
+            raise self._told(error, "the list of topics") from error
+        return {name for name in names if re.fullmatch(pattern, name) and not name.startswith("__")}
+
+    def topics(self, names: Collection[str]) -> dict[str, Topic]:
+        """Return those of these topics that are there."""
+        from confluent_kafka import TopicCollection
+
+        if not names:
+            return {}
+        futures = self._admin().describe_topics(TopicCollection(sorted(names)), request_timeout=self._seconds)
+        topics = {}
+        for name, future in futures.items():
+            try:
+                described = self._result(future, f"topic {name!r}")
+            except TopicNotThere:
+                continue
+            numbers = sorted(partition.id for partition in described.partitions)
+            topics[name] = Topic(_text_of(described.topic_id), tuple(numbers))
+        return topics
+
+    def firsts(self, partitions: Collection[Partition]) -> dict[Partition, int]:
+        """Return the first offset that each partition still has."""
+        from confluent_kafka.admin import OffsetSpec
+
+        return self._offsets(partitions, OffsetSpec.earliest())
+
+    def ends(self, partitions: Collection[Partition]) -> dict[Partition, int]:
+        """Return the last stable offset of each partition; with `isolation.level=read_uncommitted` the last one."""
+        from confluent_kafka.admin import OffsetSpec
+
+        return self._offsets(partitions, OffsetSpec.latest())
+
+    def _offsets(self, partitions: Iterable[Partition], spec: Any) -> dict[Partition, int]:  # noqa: ANN401 - the library's
+        from confluent_kafka import IsolationLevel, TopicPartition
+
+        asked = {TopicPartition(*partition): spec for partition in partitions}
+        if not asked:
+            return {}
+        level = IsolationLevel.READ_UNCOMMITTED if self._uncommitted else IsolationLevel.READ_COMMITTED
+        futures = self._admin().list_offsets(asked, isolation_level=level, request_timeout=self._seconds)
+        return {
+            Partition(each.topic, each.partition): self._result(
+                future, f"the offsets of partition {each.partition} of topic {each.topic!r}"
+            ).offset
+            for each, future in futures.items()
+        }
+
+    def _admin(self) -> AdminClient:
+        if self._asker is None:
+            self._asker = client.asker(self._given, self._heard.hear)
+        return self._asker
+
+    def _result(self, future: Any, asked: str) -> Any:  # noqa: ANN401 - each question has an answer of its own
+        """Return an answer; what a broker refuses ends the wait for it, as there will be none."""
+        from confluent_kafka import KafkaException
+
+        while not wait([future], _LOOK_SECONDS).done:
+            self._admin().poll(0)
+            if (refusal := self._heard.refusal) is not None:
+                raise client.told(refusal, asked, self._given)
+        try:
+            answer = future.result()
+        except KafkaException as error:
+            raise self._told(error, asked) from error
+        self._heard.forget()
+        return answer
+
+    def _told(self, error: Exception, asked: str) -> Exception:
+        """Return the error of a question as ours: what a broker refused before, if it says so, is why there is no answer."""
+        self._admin().poll(0)
+        return client.told(self._heard.refusal or error.args[0], asked + self._heard.words, self._given)
+
+
+def _text_of(name: Any) -> str:  # noqa: ANN401 - the library's Uuid
+    """Return an id as text; nothing for that of brokers that have none."""
+    text = str(name) if name is not None else ""
+    return "" if not text.strip("A") else text

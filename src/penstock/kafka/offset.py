@@ -1,0 +1,115 @@
+"""The offset of a query over topics, in the form of Spark's own connector, and the ranges between two of them.
+
+::
+
+    {
+      "orders": {"0": 23, "1": 40},
+      "@penstock": {"v": 1, "ids": {"orders": "2gkNq4RqQ5qrCnZyGkKx1g"}, "from": {"orders": {"1": 12}}}
+    }
+
+`orders` has the next offset of each partition. `@penstock`, which can be no topic, is not in what Spark's connector wrote, and is not
+needed: `ids` are the topics as brokers know them (none for brokers that tell no ids), `from` is where the batch that ends here begins in
+partitions in which that is neither the offset before nor 0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from penstock.errors import DamagedState
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+VERSION = 1
+OURS = "@penstock"
+
+
+class Partition(NamedTuple):
+    """One partition of a topic."""
+
+    topic: str
+    number: int
+
+    def __str__(self) -> str:
+        """Return it as it stands in messages."""
+        return f"{self.topic}-{self.number}"
+
+
+@dataclass(frozen=True)
+class Range:
+    """The offsets of a partition from `begin` up to `end`, of the topic with this id ("": it is not known)."""
+
+    partition: Partition
+    begin: int
+    end: int
+    id: str = ""
+
+
+@dataclass(frozen=True)
+class Positions:
+    """An offset as values: what is next in each partition, the ids of topics, and where its batch began otherwise than the last ended."""
+
+    next: Mapping[Partition, int]
+    ids: Mapping[str, str] = field(default_factory=dict)
+    begun: Mapping[Partition, int] = field(default_factory=dict)
+
+    @staticmethod
+    def of(offset: Mapping[str, Any]) -> Positions:
+        """Return the values of an offset, ours or that of Spark's connector. `DamagedState`."""
+        try:
+            own = offset.get(OURS, {"v": VERSION, "ids": {}, "from": {}})
+            if own["v"] != VERSION:
+                raise ValueError  # noqa: TRY301 - it is told as everything else that is no offset
+            named = {topic: numbers for topic, numbers in offset.items() if topic != OURS}
+            return Positions(
+                _flat(named), {str(topic): str(name) for topic, name in own["ids"].items()}, _flat(own["from"])
+            )
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            msg = (
+                f'the checkpoint has the offset {offset!r}, expected one such as {{"orders": {{"0": 23}}}} of version {VERSION}; '
+                "restore it from a copy"
+            )
+            raise DamagedState(msg) from error
+
+    def form(self) -> dict[str, Any]:
+        """Return the offset, in one order."""
+        ids = {topic: name for topic, name in sorted(self.ids.items()) if name}
+        return {**_nested(self.next), OURS: {"v": VERSION, "ids": ids, "from": _nested(self.begun)}}
+
+
+def ranges(start: Mapping[str, Any], end: Mapping[str, Any], at_least: int | None = None) -> list[Range]:
+    """Return what lies between two offsets, from these alone, a range a partition; in `at_least` pieces if there are that many offsets."""
+    before, after = Positions.of(start), Positions.of(end)
+    whole = []
+    for partition, upto in after.next.items():
+        begin = after.begun.get(partition, before.next.get(partition, 0))
+        if begin < upto:
+            whole.append(Range(partition, begin, upto, after.ids.get(partition.topic, "")))
+    if at_least is None or len(whole) >= at_least:
+        return whole
+    total = sum(each.end - each.begin for each in whole)
+    return [piece for each in whole for piece in _cut(each, round(at_least * (each.end - each.begin) / total))]
+
+
+def _cut(whole: Range, pieces: int) -> list[Range]:
+    """Return a range in so many pieces, of a length that differs by one at most; at least one, and none that is empty."""
+    size = whole.end - whole.begin
+    pieces = max(1, min(pieces, size))
+    bounds = [whole.begin + size * number // pieces for number in range(pieces + 1)]
+    return [Range(whole.partition, begin, end, whole.id) for begin, end in pairwise(bounds)]
+
+
+def _flat(nested: Mapping[str, Mapping[str, Any]]) -> dict[Partition, int]:
+    return {
+        Partition(str(topic), int(number)): int(at) for topic, each in nested.items() for number, at in each.items()
+    }
+
+
+def _nested(flat: Mapping[Partition, int]) -> dict[str, dict[str, int]]:
+    nested: dict[str, dict[str, int]] = {}
+    for (topic, number), at in sorted(flat.items()):
+        nested.setdefault(topic, {})[str(number)] = at
+    return nested

@@ -1,0 +1,232 @@
+"""What is next: which partitions a query reads, from where to where; and each way in which that can have been lost.
+
+Where a loss is no failure (`failOnDataLoss=false`) the plan goes on behind it, and a warning says how much it was; the offset notes it,
+so that a replay reads the same.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from penstock.errors import BrokerError, OptionError, RecordsLost, TopicNotThere, TopicReplaced
+from penstock.kafka.offset import Partition, Positions
+from penstock.options.kafka import EARLIEST, LATEST
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from penstock.kafka.cluster import Asked, Topic
+    from penstock.options import Options
+
+_log = logging.getLogger("penstock.kafka")
+_HOW = "or set failOnDataLoss=false, which goes on with what is there and says what was passed over"
+
+
+class TopicPlanner:
+    """Plans one batch after the other; it remembers nothing, so that every plan is of what brokers say now."""
+
+    def __init__(self, options: Options, cluster: Asked) -> None:
+        self._options, self._cluster = options, cluster
+        self._limit: int | None = options["maxOffsetsPerTrigger"]
+        self._pinned: Mapping[Partition, int] | None = None
+
+    def initial(self) -> dict[str, Any]:
+        """Return the offset before the first batch. `TopicNotThere`, `OptionError` for offsets of other partitions, `BrokerError`."""
+        return self._at("startingOffsets").form()
+
+    def final(self) -> dict[str, Any]:
+        """Return the offset where a batch of `spark.read` ends; the errors are those of `initial`, and for what is not there yet."""
+        positions = self._at("endingOffsets")
+        ends = self._cluster.ends(list(positions.next))
+        for partition, at in positions.next.items():
+            if at > ends[partition]:
+                msg = f"endingOffsets has {at} for {partition}, expected at most {ends[partition]}, its last stable offset"
+                raise OptionError(msg)
+        return positions.form()
+
+    def prepare_available_now(self) -> None:
+        """Take what is decided now as all there is."""
+        _, partitions = self._selected(())
+        self._pinned = self._cluster.ends(partitions)
+
+    def latest(self, start: dict[str, Any], *, limited: bool = True) -> dict[str, Any]:
+        """Return the offset of the end of the next batch; `start` itself if there is nothing new."""
+        before = Positions.of(start)
+        topics, partitions = self._selected({partition.topic for partition in before.next})
+        at, begun = self._going_on(before, topics, partitions)
+        ends = self._ends(at)
+        self._check_ends(at, ends)
+        upto = {partition: max(at[partition], end) for partition, end in ends.items()}
+        if limited and self._limit is not None:
+            upto = _shared(at, upto, self._limit)
+        ids = {name: topic.id for name, topic in topics.items()}
+        if upto == before.next and (
+            not before.ids or {name: found for name, found in ids.items() if found} == before.ids
+        ):
+            return start
+        return Positions(upto, ids, begun).form()
+
+    def _going_on(
+        self, before: Positions, topics: Mapping[str, Topic], partitions: Collection[Partition]
+    ) -> tuple[dict[Partition, int], dict[Partition, int]]:
+        """Return what is next in each partition, and where that is not what an offset says by itself."""
+        replaced = self._replaced(before, topics)
+        self._check_gone(before, partitions, replaced)
+        known = {partition.topic for partition in before.next} - replaced
+        firsts = self._cluster.firsts(partitions)
+        at, begun = {}, {}
+        for partition in sorted(partitions):
+            usual = before.next.get(partition, 0)
+            expected = usual if partition.topic in known else None
+            at[partition] = self._begin(partition, expected, firsts[partition])
+            if at[partition] != usual:
+                begun[partition] = at[partition]
+        return at, begun
+
+    def _begin(self, partition: Partition, expected: int | None, first: int) -> int:
+        """Return where a partition goes on that should do so at `expected`; `None`: wherever it begins, as its topic is new."""
+        if expected is None:
+            if first:
+                _log.warning(
+                    "topic %s is new here: partition %s begins at offset %d, which is its first", *partition, first
+                )
+            return first
+        if first > expected:
+            self._lost(lost(partition, expected, first))
+            return first
+        return expected
+
+    def _ends(self, at: Mapping[Partition, int]) -> dict[Partition, int]:
+        """Return where each partition ends for now; what came after all there is was looked for is not yet there."""
+        if self._pinned is None:
+            return self._cluster.ends(list(at))
+        return {partition: self._pinned.get(partition, position) for partition, position in at.items()}
+
+    def _check_ends(self, at: dict[Partition, int], ends: dict[Partition, int]) -> None:
+        """Look for what was cut off: a partition that ends in front of what was read."""
+        if self._pinned is not None:
+            return
+        for partition, end in ends.items():
+            if end < at[partition]:
+                self._lost(cut_off(partition, at[partition], end))
+                at[partition] = end
+
+    def _replaced(self, before: Positions, topics: Mapping[str, Topic]) -> set[str]:
+        """Return the topics that were made anew; `TopicReplaced` if that is a failure."""
+        names = {name for name, known in before.ids.items() if name in topics and topics[name].id not in {known, ""}}
+        for name in sorted(names):
+            self._lost(replaced(name, before.ids[name], topics[name].id))
+        return names
+
+    def _check_gone(self, before: Positions, partitions: Collection[Partition], replaced_topics: set[str]) -> None:
+        """Look for partitions that were read and are no longer there, or are no longer asked for."""
+        gone = sorted(set(before.next) - set(partitions))
+        still = self._cluster.topics({partition.topic for partition in gone})
+        for partition in gone:
+            topic = still.get(partition.topic)
+            if topic is not None and partition.number in topic.partitions:
+                _log.info(
+                    "partition %s is no longer asked for; it was read up to offset %d",
+                    partition,
+                    before.next[partition],
+                )
+            elif partition.topic not in replaced_topics:
+                msg = (
+                    f"partition {partition.number} of topic {partition.topic!r} is gone, which was read up to offset "
+                    f"{before.next[partition]}: the topic was deleted; take it out of the options and start the query with a new "
+                    f"checkpoint, {_HOW}"
+                )
+                self._lost(TopicNotThere(msg))
+
+    def _lost(self, error: BrokerError) -> None:
+        """Raise an error of data that is lost, or tell it."""
+        if self._options["failOnDataLoss"]:
+            raise error
+        _log.warning("failOnDataLoss=false: %s", error)
+
+    def _selected(self, known: Collection[str]) -> tuple[dict[str, Topic], set[Partition]]:
+        """Return the topics that the options name, with their partitions; one that is not there and not `known` is an error."""
+        names = self._names()
+        topics = self._cluster.topics(names)
+        if missing := sorted(names - set(topics) - set(known)):
+            servers = self._options["kafka"]["bootstrap.servers"]
+            msg = (
+                f"topic {missing[0]!r} is not there, expected it at {servers}: make it, or mend its name in subscribe or assign; "
+                "subscribePattern takes topics when they come"
+            )
+            raise TopicNotThere(msg)
+        existing = {Partition(name, number) for name, topic in topics.items() for number in topic.partitions}
+        return topics, existing if self._options["assign"] is None else self._assigned(existing, known)
+
+    def _assigned(self, existing: set[Partition], known: Collection[str]) -> set[Partition]:
+        """Return those of the existing partitions that are assigned; `TopicNotThere` for one that never was."""
+        wanted = {Partition(name, number) for name, numbers in self._options["assign"].items() for number in numbers}
+        for name, number in sorted(wanted - existing):
+            if name not in known:
+                msg = f"topic {name!r} has no partition {number}: mend assign"
+                raise TopicNotThere(msg)
+        return wanted & existing
+
+    def _names(self) -> set[str]:
+        pattern = self._options["subscribePattern"]
+        if pattern is not None:
+            return self._cluster.matching(pattern)
+        return set(self._options["subscribe"] or self._options["assign"])
+
+    def _at(self, option: str) -> Positions:
+        """Return the positions that an option says, for every partition there is."""
+        topics, partitions = self._selected(())
+        ids = {name: topic.id for name, topic in topics.items()}
+        word = self._options[option]
+        if word == "earliest":
+            return Positions(self._cluster.firsts(partitions), ids)
+        if word == "latest":
+            return Positions(self._cluster.ends(partitions), ids)
+        given = {Partition(topic, int(number)): at for topic, numbers in word.items() for number, at in numbers.items()}
+        if set(given) != partitions:
+            names = ", ".join(str(partition) for partition in sorted(partitions ^ set(given)))
+            msg = f"{option} has to name the partitions that are read, all of them and no other; mend {names}"
+            raise OptionError(msg)
+        firsts = self._cluster.firsts({partition for partition, at in given.items() if at == EARLIEST})
+        ends = self._cluster.ends({partition for partition, at in given.items() if at == LATEST})
+        return Positions({**given, **firsts, **ends}, ids)
+
+
+def lost(partition: Partition, expected: int, first: int) -> RecordsLost:
+    """Return the error of records that are gone before they were read."""
+    msg = (
+        f"partition {partition.number} of topic {partition.topic!r} begins at offset {first}, expected {expected}, which is next: "
+        f"retention took {first - expected} offsets before they were read; restore them and give the topic a longer retention, {_HOW}"
+    )
+    return RecordsLost(msg, topic=partition.topic, partition=partition.number, offset=expected, first=first)
+
+
+def cut_off(partition: Partition, expected: int, end: int) -> RecordsLost:
+    """Return the error of a partition that ends in front of what is next."""
+    msg = (
+        f"partition {partition.number} of topic {partition.topic!r} ends at offset {end}, expected at least {expected}, which a batch has "
+        "reached or startingOffsets say: the topic was cut, or made anew; give the query a new checkpoint and startingOffsets, "
+        f"{_HOW}"
+    )
+    return RecordsLost(msg, topic=partition.topic, partition=partition.number, offset=expected, first=end)
+
+
+def replaced(name: str, known: str, found: str) -> TopicReplaced:
+    """Return the error of a topic that is another one than was planned."""
+    msg = (
+        f"topic {name!r} has the id {found}, expected {known}: it was deleted and made anew, and what was not read of it is gone; "
+        f"give the query a new checkpoint, {_HOW}, from its first record on"
+    )
+    return TopicReplaced(msg)
+
+
+def _shared(at: Mapping[Partition, int], upto: Mapping[Partition, int], limit: int) -> dict[Partition, int]:
+    """Return the ends of a batch of about `limit` offsets, shared out as each partition has them; at least one where there is any."""
+    total = sum(upto.values()) - sum(at.values())
+    if total <= limit:
+        return dict(upto)
+    return {
+        partition: at[partition] + min(end - at[partition], max(1, limit * (end - at[partition]) // total))
+        for partition, end in upto.items()
+    }

@@ -1,0 +1,245 @@
+"""Reads a range of one partition as Arrow: all that is committed in it, each record once, or an error.
+
+The client gives an object a record, so that each costs some calls in C, and no statement of Python: `map` over the methods of its class.
+A consumer is kept by its process for the next range, since connecting to brokers takes longer than reading a few megabytes.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from functools import lru_cache
+from itertools import filterfalse
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from penstock import clock
+from penstock.errors import BrokerAway, BrokerError, RecordsLost, TopicReplaced
+from penstock.kafka import client, plan
+from penstock.kafka.cluster import Cluster
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterator, Mapping
+
+    from confluent_kafka import Consumer, KafkaError, Message
+
+    from penstock.kafka.offset import Range
+    from penstock.options import Options
+
+HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+_COLUMNS = [
+    ("key", pa.binary()),
+    ("value", pa.binary()),
+    ("topic", pa.string()),
+    ("partition", pa.int32()),
+    ("offset", pa.int64()),
+    ("timestamp", pa.timestamp("us", tz="UTC")),
+    ("timestampType", pa.int32()),
+]
+_BATCH_ROWS = 16_384
+_BATCH_BYTES = 8 << 20  # of keys and values, about
+_POLL_SECONDS = 0.5
+_MICROSECONDS = 1000  # in a millisecond
+_log = logging.getLogger("penstock.kafka")
+
+
+def schema(options: Options) -> pa.Schema:
+    """Return the columns, which are those of Spark's own connector."""
+    return pa.schema(_COLUMNS + ([("headers", HEADERS)] if options["includeHeaders"] else []))
+
+
+def read(options: Options, wanted: Range) -> Iterator[pa.RecordBatch]:
+    """Yield the records of a range, in order. `RecordsLost`, `TopicReplaced`, `TopicNotThere`, `BrokerAway`, `BrokerError`.
+
+    Where a loss is no failure, what is left of the range; each loss is told.
+    """
+    pool = _pool(tuple(sorted(options["kafka"].items())), options["timeout"], options["failOnDataLoss"], os.getpid())
+    reader = pool.pop() if pool else _Reader(options)
+    try:
+        reader.check(wanted)
+        yield from _batches(reader, wanted, options)
+        reader.check(wanted)
+    except (RecordsLost, TopicReplaced) as error:
+        if options["failOnDataLoss"]:
+            raise
+        _log.warning("failOnDataLoss=false: %s", error)
+    pool.append(reader)  # one that has failed is not used again
+
+
+@lru_cache(maxsize=4)
+def _pool(*settings: object) -> list[_Reader]:  # noqa: ARG001 - each has its own; the process is one of them, as none survives a fork
+    """Return the readers of these settings that nobody uses now."""
+    return []
+
+
+def _batches(reader: _Reader, wanted: Range, options: Options) -> Iterator[pa.RecordBatch]:
+    columns = schema(options)
+    ready: list[Message] = []
+    size = 0
+    for messages in reader.messages(wanted):
+        ready += messages
+        size += sum(map(len, messages))
+        if len(ready) >= _BATCH_ROWS or size >= _BATCH_BYTES:
+            yield arrow(ready, wanted, columns)
+            ready, size = [], 0
+    if ready:
+        yield arrow(ready, wanted, columns)
+
+
+def arrow(messages: list[Message], wanted: Range, columns: pa.Schema) -> pa.RecordBatch:
+    """Return messages of one partition as rows."""
+    from confluent_kafka import Message
+
+    count = len(messages)
+    kinds, milliseconds = (
+        np.fromiter(map(Message.timestamp, messages), dtype=_TIMES, count=count).view(np.int64).reshape(-1, 2).T
+    )
+    arrays = [
+        pa.array(list(map(Message.key, messages)), pa.binary()),
+        pa.array(list(map(Message.value, messages)), pa.binary()),
+        pa.repeat(pa.scalar(wanted.partition.topic), count),
+        pa.repeat(pa.scalar(wanted.partition.number, pa.int32()), count),
+        _numbers(_offsets(messages), pa.int64()),
+        # A record without a time has the kind 0 here; Spark has the time -1 for it, and kinds that are one less.
+        _numbers(np.where(kinds == 0, -1, milliseconds) * _MICROSECONDS, columns.field("timestamp").type),
+        _numbers((kinds - 1).astype(np.int32), pa.int32()),
+    ]
+    if len(columns) > len(arrays):
+        arrays.append(pa.array(list(map(Message.headers, messages)), HEADERS))
+    return pa.RecordBatch.from_arrays(arrays, schema=columns)
+
+
+_TIMES = np.dtype([("kind", np.int64), ("milliseconds", np.int64)])
+
+
+def _offsets(messages: list[Message]) -> Any:  # noqa: ANN401 - numpy's
+    from confluent_kafka import Message
+
+    return np.fromiter(map(Message.offset, messages), dtype=np.int64, count=len(messages))
+
+
+def _numbers(values: Any, kind: pa.DataType) -> pa.Array:  # noqa: ANN401 - numpy's
+    """Return numbers as a column; `pa.array` would import pandas, a fifth of a second in each new process."""
+    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(np.ascontiguousarray(values))])
+
+
+class _Reader:
+    """A consumer of this process, and what asks brokers beside it."""
+
+    def __init__(self, options: Options) -> None:
+        self._given: Mapping[str, str] = options["kafka"]
+        self._seconds = options["timeout"] / 1_000_000_000
+        self._lossy = not options["failOnDataLoss"]
+        self._cluster = Cluster(options)
+        self._consumer: Consumer | None = None
+        self._heard = client.Heard()
+
+    def check(self, wanted: Range) -> None:
+        """Raise `TopicReplaced` if the topic is another one than was planned, or is gone."""
+        name = wanted.partition.topic
+        topic = self._cluster.topics([name]).get(name) if wanted.id else None
+        known = topic.id if topic is not None else "none, as it is gone"
+        if wanted.id and known != wanted.id:
+            raise plan.replaced(name, wanted.id, known)
+
+    def messages(self, wanted: Range) -> Iterator[list[Message]]:
+        """Yield the messages of a range as they come; what is behind its end is dropped."""
+        consumer = self._opened()
+        at: int | None = wanted.begin
+        try:
+            while at is not None:
+                at = yield from self._until_end(consumer, wanted, at)
+        finally:
+            consumer.unassign()
+
+    def _until_end(self, consumer: Consumer, wanted: Range, at: int) -> Generator[list[Message], None, int | None]:
+        """Yield messages from an offset on; return where to go on behind records that are lost, `None` at the end."""
+        from confluent_kafka import Message, TopicPartition
+
+        consumer.assign([TopicPartition(*wanted.partition, at)])
+        since = clock.monotonic()
+        while at < wanted.end:
+            messages = self._next(consumer, wanted)
+            records = list(filterfalse(Message.error, messages))
+            if records:
+                since, reached = clock.monotonic(), _offsets(records)
+                _check_order(at, reached, wanted)
+                at = int(reached[-1]) + 1
+                yield records[: int(np.searchsorted(reached, wanted.end))]
+            for message in filter(Message.error, messages):
+                if (behind := self._behind(message, at, wanted)) is not None:
+                    return behind if behind < wanted.end else None
+            if clock.monotonic() - since > self._seconds:
+                raise self._silent(wanted, at)
+        return None
+
+    def _next(self, consumer: Consumer, wanted: Range) -> list[Message]:
+        """Return what has come: nothing, or one message and all that lie ready behind it, as to wait for more than one takes its time."""
+        from confluent_kafka import KafkaException
+
+        try:
+            messages: list[Message] = consumer.consume(1, _POLL_SECONDS)
+            if messages:
+                messages += consumer.consume(_BATCH_ROWS, 0)
+                self._heard.forget()
+        except KafkaException as error:
+            raise self._told(error.args[0], wanted) from error
+        if not messages and (refusal := self._heard.refusal) is not None:
+            raise self._told(refusal, wanted)
+        return messages
+
+    def _behind(self, message: Message, at: int, wanted: Range) -> int | None:
+        """Return the offset that is reached by what is no record: the end of the partition, or of what is lost; `None`: go on."""
+        error = message.error()
+        if error.name() == "_PARTITION_EOF":
+            reached: int = message.offset()
+            return reached if reached >= wanted.end else None
+        if error.name() == "_AUTO_OFFSET_RESET":
+            return self._lost(at, wanted)
+        if client.is_away(error):
+            self._heard.hear(error)
+            return None
+        raise self._told(error, wanted)
+
+    def _lost(self, at: int, wanted: Range) -> int:
+        """Return the first offset that is left; `RecordsLost` where a loss is a failure, and where nothing is behind it."""
+        first = self._cluster.firsts([wanted.partition])[wanted.partition]
+        error = plan.lost(wanted.partition, at, first)
+        if first <= at:
+            end = self._cluster.ends([wanted.partition])[wanted.partition]
+            error = plan.cut_off(wanted.partition, at, end)
+        if not self._lossy or first <= at:
+            raise error
+        _log.warning("failOnDataLoss=false: %s", error)
+        return first
+
+    def _silent(self, wanted: Range, at: int) -> BrokerAway:
+        """Return the error of a partition that has given neither a record nor its end for too long."""
+        msg = (
+            f"partition {wanted.partition.number} of topic {wanted.partition.topic!r} gave nothing for {self._seconds:g} s at offset {at} "
+            f"of {wanted.end}{self._heard.words}; see that the brokers at {self._given['bootstrap.servers']} run and can be reached from "
+            "here, then start the query again, with a larger timeout if they are slow"
+        )
+        return BrokerAway(msg)
+
+    def _opened(self) -> Consumer:
+        if self._consumer is None:
+            self._consumer = client.consumer(self._given, self._heard.hear)
+        return self._consumer
+
+    def _told(self, error: KafkaError, wanted: Range) -> BrokerError:
+        return client.told(
+            error, f"partition {wanted.partition.number} of topic {wanted.partition.topic!r}", self._given
+        )
+
+
+def _check_order(at: int, reached: Any, wanted: Range) -> None:  # noqa: ANN401 - numpy's
+    """Raise `BrokerError` for records in front of `at`, or that do not rise: they were given before, or the topic is not what it was."""
+    if reached[0] < at or not (np.diff(reached) > 0).all():
+        msg = (
+            f"partition {wanted.partition.number} of topic {wanted.partition.topic!r} gave offset {reached[0]} or one behind it out of "
+            f"order, expected rising ones from {at} on; start the query again, which reads the range anew"
+        )
+        raise BrokerError(msg)

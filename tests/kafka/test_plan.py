@@ -1,0 +1,154 @@
+"""Plans, offsets, ranges and settings of topics, without a broker: what is said of them is put in by hand."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import re
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.errors import BrokerAway, DamagedState, OptionError
+from penstock.kafka import client
+from penstock.kafka.cluster import Topic
+from penstock.kafka.offset import Partition, Positions, ranges
+from penstock.kafka.plan import TopicPlanner
+from penstock.options.kafka import parse_topics
+from tests.kafka.topics import Stream, options, plain
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+SERVERS = "127.0.0.1:1"
+
+
+class Said:
+    """What brokers say of topics, as a test has written it."""
+
+    def __init__(self, topics: dict[str, Topic], ends: dict[Partition, int]) -> None:
+        self.known, self.last = topics, ends
+        self.first: dict[Partition, int] = {}
+
+    def matching(self, pattern: str) -> set[str]:
+        return {name for name in self.known if re.fullmatch(pattern, name)}
+
+    def topics(self, names: Collection[str]) -> dict[str, Topic]:
+        return {name: self.known[name] for name in names if name in self.known}
+
+    def firsts(self, partitions: Collection[Partition]) -> dict[Partition, int]:
+        return {partition: self.first.get(partition, 0) for partition in partitions}
+
+    def ends(self, partitions: Collection[Partition]) -> dict[Partition, int]:
+        return {partition: self.last[partition] for partition in partitions}
+
+
+sizes = st.dictionaries(st.tuples(st.sampled_from("abc"), st.integers(0, 3)), st.integers(0, 20), min_size=1)
+
+
+@settings(max_examples=40)
+@given(sizes, st.integers(1, 30), st.integers(1, 12))
+def test_batches_lie_edge_to_edge(ends: dict[tuple[str, int], int], limit: int, pieces: int) -> None:
+    """Whatever partitions have, batches by any limit, cut in any pieces, hold each offset once, as many as asked for or one each."""
+    last = {Partition(*key): end for key, end in ends.items()}
+    names = {partition.topic for partition in last}
+    topics = {name: Topic(f"id-{name}", tuple(n for t, n in sorted(last) if t == name)) for name in names}
+    checked = options(SERVERS, subscribePattern=".*", maxOffsetsPerTrigger=str(limit))
+    planner = TopicPlanner(checked, Said(topics, last))
+    start = json.loads(json.dumps(planner.initial()))
+    seen: list[tuple[Partition, int]] = []
+    while (end := json.loads(json.dumps(planner.latest(start)))) != start:
+        batch = ranges(start, end, pieces)
+        size = sum(piece.end - piece.begin for piece in batch)
+        assert len(batch) >= min(pieces, size) or pieces <= len(last) or len(batch) * 2 >= pieces
+        assert 0 < size < limit + len(last)
+        seen += [(piece.partition, at) for piece in batch for at in range(piece.begin, piece.end)]
+        start = end
+    assert sorted(seen) == sorted((partition, at) for partition, end in last.items() for at in range(end))
+    assert len(set(seen)) == len(seen)
+
+
+def test_all_that_is_available_is_what_was_there_when_it_was_asked() -> None:
+    """A run that takes what is available ends where the topic ended when it began, also when records and topics come meanwhile."""
+    said = Said({"a": Topic("1", (0,))}, {Partition("a", 0): 5})
+    planner = TopicPlanner(options(SERVERS, subscribePattern=".*", maxOffsetsPerTrigger="3"), said)
+    start = planner.initial()
+    planner.prepare_available_now()
+    said.last = {Partition("a", 0): 50, Partition("b", 0): 9}
+    said.known["b"] = Topic("2", (0,))
+    first = planner.latest(start)
+    last = planner.latest(first)
+    assert (plain(first)["a"], plain(last)["a"]) == ({"0": 3}, {"0": 5})
+    assert planner.latest(last) == last
+    assert plain(last)["b"] == {"0": 0}
+    assert planner.latest(start, limited=False)["a"] == {"0": 5}
+
+
+def test_offset_that_is_none_is_told() -> None:
+    """A checkpoint with anything else in place of an offset is damage, never a new beginning; a later version is not guessed at."""
+    offsets: tuple[dict[str, Any], ...] = (
+        {"a": 5},
+        {"a": {"x": 1}},
+        {"a": {"0": None}},
+        {"a": {"0": 1}, "@penstock": {"v": 2}},
+        {"@penstock": []},
+    )
+    for offset in offsets:
+        with pytest.raises(DamagedState, match="restore it from a copy"):
+            Positions.of(offset)
+    assert Positions.of({"a": {"0": 7}}).next == {Partition("a", 0): 7}
+
+
+def test_options_that_lose_records_are_refused() -> None:
+    """What would reset, skip or commit on its own is refused with what is here instead; so are two selections, none, and no brokers."""
+    good = {"subscribe": "a", "kafka.bootstrap.servers": SERVERS}
+    for given_options, message in (
+        (good | {"kafka.auto.offset.reset": "latest"}, "never skipped"),
+        (good | {"kafka.enable.auto.commit": "true"}, "Spark's checkpoint has the offsets"),
+        (good | {"kafka.sasl.jaas.config": "Hush"}, "kafka.sasl.password=env:NAME"),
+        (good | {"assign": '{"a": [0]}'}, "found subscribe and assign"),
+        ({"kafka.bootstrap.servers": SERVERS}, "found none of them"),
+        ({"subscribe": "a"}, "needs brokers"),
+        ({**good, "subscribe": "a b"}, "no name of a topic"),
+        (good | {"startingOffsets": "{}"}, "expected earliest, latest, or JSON"),
+        (good | {"startingOffsets": '{"a": {"0": -3}}'}, "at least -2"),
+        (good | {"endingOffsets": "latest"}, "for a batch"),
+        (good | {"startingTimestamp": "1"}, "startingOffsets says offsets"),
+    ):
+        with pytest.raises(OptionError) as refused:
+            parse_topics(given_options, stream=True)
+        assert message in refused.value.message
+        assert "Hush" not in refused.value.message
+    with pytest.raises(OptionError, match=r"^(?!.*Nonsense7).*\*\*\*"):
+        client.consumer({"bootstrap.servers": SERVERS, "security.protocol": "Nonsense7"}, print)
+    with pytest.raises(OptionError, match="No such configuration property"):
+        client.consumer({"bootstrap.servers": SERVERS, "fetch.max.wait.ms": "1"}, print)
+
+
+def test_secret_is_looked_up_where_it_is_needed(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    """A password is refused where it is written out; by reference it is in no pickle and no error, and is read anew by who connects."""
+    monkeypatch.setenv("KAFKA_PASSWORD", "Hush-1")
+    key = tmp_path / "key.pem"
+    key.write_text("Hush-2\n")
+    known = {"bootstrap.servers": SERVERS, "sasl.password": "env:KAFKA_PASSWORD", "ssl.key.password": f"file:{key}"}
+    checked = parse_topics({"subscribe": "a", **{f"kafka.{name}": value for name, value in known.items()}}, stream=True)
+    assert b"Hush" not in pickle.dumps(checked)
+    assert client.resolved(checked["kafka"]) == known | {"sasl.password": "Hush-1", "ssl.key.password": "Hush-2"}
+    monkeypatch.setenv("KAFKA_PASSWORD", "Hush-3")
+    assert client.resolved(checked["kafka"])["sasl.password"] == "Hush-3"
+    for name in ("sasl.password", "ssl.key.pem", "sasl.oauthbearer.client.secret", "ssl.keystore.password"):
+        with pytest.raises(OptionError, match="must say where the secret is") as refused:
+            parse_topics({"subscribe": "a", "kafka.bootstrap.servers": SERVERS, f"kafka.{name}": "Hush-4"}, stream=True)
+        assert "Hush" not in refused.value.message
+    wrong = {"bootstrap.servers": SERVERS, "security.protocol": "ssl", "ssl.key.pem": f"file:{key}"}
+    with pytest.raises(OptionError) as refused:
+        client.consumer(wrong, print)
+    assert "Hush" not in refused.value.message
+
+
+def test_nobody_listens() -> None:
+    """Where no broker is, the first question ends when its time is up, and says whom it has asked."""
+    with pytest.raises(BrokerAway, match=r"no answer from 127\.0\.0\.1:1"):
+        Stream(SERVERS, subscribe="a", timeout="1s").initial()

@@ -1,0 +1,291 @@
+"""Topics on a real broker, without Spark: what a stream of them reads, and what it says when it cannot."""
+
+from __future__ import annotations
+
+import json
+import random
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from itertools import count, islice
+from typing import TYPE_CHECKING
+
+import pytest
+
+from penstock.errors import BrokerAway, BrokerError, OptionError, RecordsLost, TopicNotThere, TopicReplaced
+from penstock.kafka.offset import ranges
+from penstock.kafka.read import read
+from tests.kafka.topics import Stream, plain
+from tests.support.follows import follows
+from tests.support.wait import wait_for
+
+if TYPE_CHECKING:
+    from tests.support.kafka import Kafka
+
+
+def test_a_quarter_of_the_transactions_aborts(kafka: Kafka) -> None:
+    """Every committed record comes once, in batches of every size, in pieces, and as an independent consumer reads it; no other does."""
+    topic = kafka.topic(partitions=3)
+    producer = kafka.producer(topic)
+    chance = random.Random(1)  # noqa: S311 - sizes and places of records
+    for number in range(32):
+        producer.begin_transaction()
+        for each in range(chance.randrange(1, 9)):
+            producer.produce(topic, value=b"%d.%d" % (number, each), partition=chance.randrange(3))
+        if number % 4 == 3:
+            producer.flush()
+            producer.abort_transaction()
+        else:
+            producer.commit_transaction()
+    expected = kafka.committed(topic)
+    for given in ({}, {"maxOffsetsPerTrigger": "40"}, {"minPartitions": "9"}, {"kafka.fetch.message.max.bytes": "200"}):
+        stream = Stream(kafka, subscribe=topic, **given)
+        start = stream.initial()
+        rows: list[tuple[int, int, bytes]] = []
+        while (end := stream.next(start)) != start:
+            table = stream.rows(start, end)
+            assert table.equals(stream.rows(start, end)), "a replay"
+            rows += zip(*(table[name].to_pylist() for name in ("partition", "offset", "value")), strict=True)
+            start = end
+        assert sorted(rows) == sorted(expected)
+        assert plain(start)[topic].keys() == {"0", "1", "2"}
+
+
+def test_an_open_transaction_is_waited_for(kafka: Kafka) -> None:
+    """A batch ends in front of the first record that is not decided, and so does nothing of it come, nor what is behind it, until it is."""
+    topic = kafka.topic()
+    stream = Stream(kafka, subscribe=topic)
+    begin = stream.initial()
+    kafka.send(topic, b"before")
+    producer = kafka.producer(topic)
+    producer.begin_transaction()
+    producer.produce(topic, value=b"open", partition=0)
+    producer.flush()
+    kafka.send(topic, b"behind")
+    before, at = stream.rest(begin)
+    assert before == [b"before"]
+    assert plain(at) == {topic: {"0": 1}}
+    producer.commit_transaction()
+    wait_for(lambda: stream.next(at) != at, "the end of the transaction")
+    assert stream.rest(at)[0] == [b"open", b"behind"]
+
+
+def test_columns_are_those_of_sparks_connector(kafka: Kafka) -> None:
+    """Keys, values, headers, nulls and empty ones, times and their kinds, all with the types of Spark's connector."""
+    topic = kafka.topic(partitions=2, settings={"retention.ms": "-1"})
+    logged = kafka.topic(settings={"message.timestamp.type": "LogAppendTime"})
+    producer = kafka.producer()
+    producer.produce(
+        topic, key=b"k", value=b"", partition=0, timestamp=1_700_000_000_123, headers=[("a", b"1"), ("a", None)]
+    )
+    producer.produce(topic, key=b"", value=None, partition=0, timestamp=1)
+    producer.produce(logged, value=b"v", partition=0, timestamp=1)
+    producer.flush()
+    stream = Stream(kafka, subscribe=f"{topic}, {logged}", includeHeaders="true")
+    table = stream.rows(start := stream.initial(), stream.next(start))
+    rows = {(row["topic"], row["offset"]): row for row in table.to_pylist()}
+    first, second, last = rows[topic, 0], rows[topic, 1], rows[logged, 0]
+    assert first["headers"] == [{"key": "a", "value": b"1"}, {"key": "a", "value": None}]
+    assert (first["key"], first["value"], first["timestamp"].isoformat(), first["timestampType"]) == (
+        b"k", b"", "2023-11-14T22:13:20.123000+00:00", 0,
+    )  # fmt: skip
+    assert (second["key"], second["value"], second["headers"], second["partition"]) == (b"", None, None, 0)
+    assert last["timestampType"] == 1
+    assert last["timestamp"].year > 2024
+
+
+def test_where_a_query_begins(kafka: Kafka) -> None:
+    """`earliest`, `latest`, single offsets with their two words, one pasted from a checkpoint; a partition too few or too many is named."""
+    topic = kafka.topic(partitions=2)
+    kafka.send(topic, b"a", b"b", b"c")
+    kafka.send(topic, b"d", partition=1)
+    known = Stream(kafka, subscribe=topic).initial()
+
+    def begins(word: object, **given: str) -> object:
+        text = word if isinstance(word, str) else json.dumps(word)
+        return plain(Stream(kafka, startingOffsets=text, **(given or {"subscribe": topic})).initial())
+
+    assert begins("earliest") == {topic: {"0": 0, "1": 0}}
+    assert begins("latest") == {topic: {"0": 3, "1": 1}}
+    assert begins({topic: {"0": -1, "1": -2}}) == {topic: {"0": 3, "1": 0}}
+    assert begins(known | {topic: {"0": 1, "1": 1}}) == {topic: {"0": 1, "1": 1}}
+    assert begins({topic: {"1": 1}}, assign=json.dumps({topic: [1]})) == {topic: {"1": 1}}
+    assert begins("latest", subscribePattern=topic[:-1] + ".") == {topic: {"0": 3, "1": 1}}
+    for wrong in ({topic: {"0": 1}}, {topic: {"0": 1, "1": 1, "2": 1}}):
+        with pytest.raises(OptionError, match=f"mend {topic}-[12]"):
+            begins(wrong)
+
+
+def test_an_offset_of_sparks_connector_is_gone_on_with(kafka: Kafka) -> None:
+    """What Spark's own connector has written says where to go on; from then on the topic is known by its id."""
+    topic = kafka.topic()
+    kafka.send(topic, b"a", b"b")
+    stream = Stream(kafka, subscribe=topic)
+    assert stream.next({topic: {"0": 2}}) == {topic: {"0": 2}}
+    values, end = stream.rest({topic: {"0": 1}})
+    assert values == [b"b"]
+    assert end["@penstock"]["ids"].keys() == {topic}
+
+
+def test_partitions_that_come(kafka: Kafka) -> None:
+    """A partition that a topic is given begins with its first record, and so does a topic that comes to match."""
+    topic = kafka.topic()
+    stream = Stream(kafka, subscribePattern=f"{topic}.*", startingOffsets="latest")
+    start = stream.initial()
+    kafka.widen(topic, 3)
+    kafka.send(topic, b"new", partition=2)
+    values, end = stream.rest(start)
+    assert values == [b"new"]
+    other = kafka.topic(f"{topic}-b")
+    kafka.send(other, b"gone", b"other")
+    kafka.cut(other, 0, 1)
+    last = stream.next(end)
+    assert stream.values(end, last) == [b"other"]
+    assert last["@penstock"]["from"] == {other: {"0": 1}}
+
+
+@follows("PST-904")
+def test_retention_overtakes(kafka: Kafka) -> None:
+    """Records that are gone fail the plan and the task that were to read them; who accepts it goes on behind them, told how many."""
+    topic = kafka.topic()
+    stream, lossy = (Stream(kafka, subscribe=topic, failOnDataLoss=word) for word in ("true", "false"))
+    start = stream.initial()
+    kafka.send(topic, *(b"%d" % number for number in range(10)))
+    end = stream.next(start)
+    kafka.cut(topic, 0, 4)
+    for refused in (stream.next, lambda at: stream.values(at, end)):
+        with pytest.raises(
+            RecordsLost, match="begins at offset 4, expected 0, which is next: retention took 4"
+        ) as caught:
+            refused(start)
+        assert (caught.value.topic, caught.value.offset, caught.value.first) == (topic, 0, 4)
+    assert lossy.values(start, end) == [b"%d" % number for number in range(4, 10)]
+    begun = lossy.next(start)
+    assert begun["@penstock"]["from"] == {topic: {"0": 4}}
+    assert [(piece.begin, piece.end) for piece in ranges(start, begun)] == [(4, 10)]
+    kafka.cut(topic, 0, 10)
+    assert lossy.values(start, end) == []
+
+
+@follows("PST-903")
+def test_topic_made_anew(kafka: Kafka) -> None:
+    """A topic with the name and the length of the one before is refused in plan and task; a new checkpoint, or accepting it, reads it."""
+    topic = kafka.topic()
+    stream = Stream(kafka, subscribe=topic)
+    kafka.send(topic, b"a", b"b")
+    start = stream.initial()
+    end = stream.next(start)
+    kafka.delete(topic)
+    kafka.topic(topic)
+    kafka.send(topic, b"x", b"y")
+    for refused in (stream.next, lambda _: stream.values(start, end)):
+        with pytest.raises(TopicReplaced, match="it was deleted and made anew"):
+            refused(end)
+    assert Stream(kafka, subscribe=topic).rest(stream.initial())[0] == [b"x", b"y"]
+    lossy = Stream(kafka, subscribe=topic, failOnDataLoss="false")
+    assert lossy.values(start, end) == []
+    values, last = lossy.rest(end)
+    assert values == [b"x", b"y"]
+    assert lossy.rest(last) == ([], last)
+
+
+@follows("PST-902")
+def test_topic_that_is_not_there(kafka: Kafka) -> None:
+    """A name that is wrong is told at once; one that was deleted when it is next; made, or taken out, the query goes on."""
+    topic, other = kafka.topic(), kafka.topic()
+    with pytest.raises(TopicNotThere, match=f"'{topic}-b' is not there"):
+        Stream(kafka, subscribe=f"{topic},{topic}-b").initial()
+    with pytest.raises(TopicNotThere, match="no partition 7"):
+        Stream(kafka, assign=json.dumps({topic: [0, 7]})).initial()
+    kafka.topic(f"{topic}-b")
+    start = Stream(kafka, subscribe=f"{topic},{topic}-b").initial()
+    assert plain(start).keys() == {topic, f"{topic}-b"}
+    stream = Stream(kafka, subscribe=f"{topic},{other}")
+    kafka.send(topic, b"a")
+    start = stream.initial()
+    kafka.delete(other)
+    with pytest.raises(TopicNotThere, match="is gone, which was read up to offset 0"):
+        stream.next(start)
+    values, end = Stream(kafka, subscribe=topic, failOnDataLoss="false").rest(start)
+    assert values == [b"a"]
+    assert plain(end).keys() == {topic}
+
+
+@follows("PST-901")
+def test_broker_that_dies(kafka: Kafka) -> None:
+    """A plan and a task without a broker fail when their time is up, by name; with one that comes back meanwhile they go on."""
+    topic = kafka.topic()
+    kafka.send(topic, *(b"%d" % number for number in range(100)))
+    stream, patient = Stream(kafka, subscribe=topic, timeout="2s"), Stream(kafka, subscribe=topic)
+    start = stream.initial()
+    end = stream.next(start)
+    (piece,) = ranges(start, end)
+    kafka.kill()
+    with ThreadPoolExecutor() as threads:
+        try:
+            with pytest.raises(BrokerAway, match="see that they run"):
+                stream.next(start)
+            with pytest.raises(BrokerAway):
+                list(read(stream.options, piece))
+            waiting = threads.submit(patient.values, start, end)
+        finally:
+            kafka.restart()
+        assert waiting.result() == [b"%d" % number for number in range(100)]
+
+
+def test_compaction_leaves_gaps(kafka: Kafka) -> None:
+    """What compaction took is no loss: the newest record of each key is there, and the range ends though its last offsets are gone."""
+    topic = kafka.topic(
+        settings={
+            "cleanup.policy": "compact",
+            "segment.ms": "100",
+            "min.cleanable.dirty.ratio": "0.01",
+            "min.compaction.lag.ms": "0",
+        }
+    )
+    producer = kafka.producer()
+    numbers = count()
+
+    def is_compacted() -> bool:
+        for number in islice(numbers, 50):
+            producer.produce(topic, key=b"%d" % (number % 5), value=b"%d" % number, partition=0)
+        producer.flush()
+        return len(kafka.committed(topic)) < end_of(topic) - 60
+
+    def end_of(name: str) -> int:
+        at = plain(Stream(kafka, subscribe=name, startingOffsets="latest").initial())
+        return int(at[name]["0"])
+
+    wait_for(is_compacted, "compaction")
+    expected = [value for _, _, value in kafka.committed(topic)]
+    stream = Stream(kafka, subscribe=topic, maxOffsetsPerTrigger="30")
+    values, last = stream.rest(stream.initial())
+    assert set(values) >= set(expected[-50:])
+    assert len(values) == len(set(values)) < plain(last)[topic]["0"] - 50
+
+
+@follows("PST-900")
+def test_broker_that_refuses(kafka: Kafka, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A login that a broker does not take fails at once with its words, plan and task, without the password; mended, the query reads."""
+    monkeypatch.setenv("KAFKA_PASSWORD", "Hush-1")
+    topic = kafka.topic()
+    kafka.send(topic, b"a")
+    login = {
+        "security.protocol": "sasl_plaintext",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": "me",
+        "sasl.password": "env:KAFKA_PASSWORD",
+    }
+    refused = Stream(kafka, subscribe=topic, **{f"kafka.{name}": value for name, value in login.items()})
+    stream = Stream(kafka, subscribe=topic, **{"kafka.security.protocol": "plaintext"})
+    start = stream.initial()
+    (piece,) = ranges(start, stream.next(start))
+    for call in (
+        refused.initial,
+        lambda: list(read(refused.options, piece)),
+        lambda: list(read(refused.options, replace(piece, id=""))),
+    ):
+        with pytest.raises(BrokerError, match="SASL PLAIN mechanism handshake failed.*mend what it says") as caught:
+            call()
+        assert caught.value.code == "PST-900"
+        assert "Hush" not in caught.value.message
+    assert stream.rest(start)[0] == [b"a"]

@@ -1,0 +1,72 @@
+"""Jars of servers that tests start, from Maven's central repository, by the Ivy that PySpark brings; each is fetched once a machine."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from importlib.util import find_spec
+from pathlib import Path
+
+from penstock.storage import cache_directory
+
+_FETCH_SECONDS = 300
+
+
+class NoJars(Exception):
+    """There are no jars to be had here, or no Java that runs them; the message says why."""
+
+
+def java() -> str:
+    """Return the Java that Spark takes, too."""
+    home = os.environ.get("JAVA_HOME")
+    program = shutil.which(f"{home}/bin/java" if home else "java")
+    if program is None:
+        msg = "there is no Java"
+        raise NoJars(msg)
+    return program
+
+
+def of_pyspark() -> Path:
+    """Return the directory of the jars that PySpark brings."""
+    spec = find_spec("pyspark")
+    if spec is None or spec.origin is None:
+        msg = "PySpark, which brings Ivy and Hadoop's classes, is not installed"
+        raise NoJars(msg)
+    return Path(spec.origin).parent / "jars"
+
+
+def fetched(group: str, artifact: str, version: str, *, needs: bool = True) -> Path:
+    """Return the directory in the user's cache that has a jar, and with `needs` all that it needs; fetch what is not there."""
+    directory = Path(cache_directory()) / "jars" / f"{artifact}-{version}"
+    if not directory.is_dir():
+        directory.parent.mkdir(exist_ok=True)
+        own = directory.parent / f"ivy-{os.getpid()}"
+        try:
+            _fetch(own, [group, artifact, version, *([] if needs else ["-notransitive"])])
+            if not directory.is_dir():
+                (own / "jars").replace(directory)
+        finally:
+            shutil.rmtree(own, ignore_errors=True)
+    return directory
+
+
+def _fetch(own: Path, dependency: list[str]) -> None:
+    ivy = next(iter(of_pyspark().glob("ivy-*.jar")))
+    settings = ["-cache", str(own / "cache"), "-warn", "-confs", "default"]
+    command = [java(), "-cp", str(ivy), "org.apache.ivy.Main", *settings, "-dependency", *dependency]
+    name = " ".join(dependency[:3])
+    try:
+        answer = subprocess.run(
+            [*command, "-retrieve", f"{own}/jars/[artifact]-[revision].[ext]"],
+            capture_output=True,
+            text=True,
+            timeout=_FETCH_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        msg = f"{name} could not be fetched within {_FETCH_SECONDS} s"
+        raise NoJars(msg) from error
+    if answer.returncode or not (own / "jars").is_dir():
+        msg = f"{name} cannot be fetched: {answer.stdout[-500:]}{answer.stderr[-500:]}"
+        raise NoJars(msg)
