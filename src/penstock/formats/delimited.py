@@ -41,7 +41,7 @@ from penstock.formats.malformed import (
     sifted,
     unreadable,
 )
-from penstock.formats.misfits import fitting, fragments, misfits_of
+from penstock.formats.misfits import fitting, fragments, has_strange, misfits_of
 from penstock.formats.scalars import codes, contents, digits, is_scalar, joined, joined_filled, parse, render
 from penstock.formats.schema import spark_name
 
@@ -87,6 +87,7 @@ class CsvDecoder:
         self._names = [str(place) for place in range(len(fields))]  # names may be there twice; positions are not
         places = list(range(len(fields)) if fmt.columns is None else header_places(self._schema.names, fmt.columns))
         others = sorted(set(range(len(fields))) - set(places))
+        self._misfits: set[str] = set()  # columns in which a block before had values that are none of them
         self._unread = [fields[place] for place in others]
         rescued = others if fmt.rescued is not None and fmt.unknown == "rescue" else []
         taken = [self._names[place] for place in (*places, *rescued)]
@@ -157,10 +158,13 @@ class CsvDecoder:
 
     def _fitting(self, text: pa.Array, field: pa.Field) -> tuple[_Values, list[tuple[int, MalformedError]]]:
         """Return the column with null in the place of values that are none of it, and where those are that are not rescued."""
+        likely = field.name in self._misfits and has_strange(text, field.type, self._times)
         try:
-            return self._rescuing(text, field), []
+            if not likely:
+                return self._rescuing(text, field), []
         except MalformedError:
-            bad = misfits_of(text, field, self._times, partial(self._rescuing, field=field), lambda values: values)
+            self._misfits.add(field.name)
+        bad = misfits_of(text, field, self._times, partial(self._rescuing, field=field), lambda values: values)
         mask = np.zeros(len(text), np.bool_)
         mask[[place for place, _ in bad]] = True
         nulled = text.take(
@@ -211,7 +215,10 @@ class CsvDecoder:
         if self._fmt.rescued is None:
             return self.column(text, field), None
         loose = field.with_nullable(nullable=True)
-        column, bad = fitting(text, field.type, self._times, lambda fields: self.column(fields, loose))
+        likely = field.name in self._misfits
+        column, bad = fitting(text, field.type, self._times, lambda fields: self.column(fields, loose), likely=likely)
+        if bad.any():
+            self._misfits.add(field.name)
         if column.null_count and not field.nullable:
             msg = f"a value in column {field.name!r}, which is not nullable"
             raise MalformedError(msg)
