@@ -189,3 +189,15 @@ def test_misfits_are_those_that_the_reader_refuses(seed: int) -> None:
             at += len(line)
         assert sifted.rows.to_pylist() == expected
         assert sifted.starts.tolist() == bad
+
+
+def test_bytes_in_a_column_that_is_not_read_are_judged_alike_beside_any_other_record() -> None:
+    """A CSV record with bytes that are no UTF-8 where nobody reads is a row, also when a record beside it has some where they are read."""
+    fmt = ReadFormat(
+        "csv", pa.schema([("a", pa.int64()), ("b", pa.string())]), columns=("a", "b", "other"), unknown="ignore"
+    )
+    alone, beside = b"1,x,\xff\n", b"2,\xff,y\n3,z,w\n4,q\n"
+    assert decoder(fmt, Account()).sift(alone).rows.to_pylist() == [{"a": 1, "b": "x"}]
+    sifted = decoder(fmt, Account()).sift(alone + beside)
+    assert sifted.rows.to_pylist() == [{"a": 1, "b": "x"}, {"a": 3, "b": "z"}]
+    assert sifted.starts.tolist() == [len(alone), len(alone + beside) - 4]

@@ -44,6 +44,7 @@ from penstock.formats.malformed import (
 from penstock.formats.misfits import fitting, fragments, has_strange, misfits_of
 from penstock.formats.scalars import codes, contents, digits, is_scalar, joined, joined_filled, parse, render
 from penstock.formats.schema import spark_name
+from penstock.formats.trials import refused
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -141,9 +142,12 @@ class CsvDecoder:
         return Sifted(rows, starts[places], ends, [f"expected {reasons[place]}" for place in places])
 
     def _sift_by_text(self, block: bytes) -> Sifted:
-        """Return the same of a block in which not all is UTF-8."""
+        """Return the same of a block in which not all that is read is UTF-8; what a record has in other columns is not looked at."""
         starts = self.starts(block)
-        bad, _ = unreadable(block, starts)
+        others, _ = unreadable(block, starts)
+        bounds = [*starts.tolist(), len(block)]
+        records = [block[bounds[place] : bounds[place + 1]] for place in others.tolist()]
+        bad = others[[place for place, _ in refused(len(records), lambda low, high: self._no_text(records[low:high]))]]
         if not len(bad):  # Arrow refuses it for another reason
             return sifted(block, starts, self._decode)
         ends = np.append(starts[1:], len(block))
@@ -155,6 +159,14 @@ class CsvDecoder:
         reasons = ["expected UTF-8"] * len(bad) + rest.reasons
         chosen = places[order]
         return Sifted(rest.rows, starts[chosen], ends[chosen], [reasons[place] for place in order.tolist()])
+
+    def _no_text(self, records: list[bytes]) -> MalformedError | None:
+        """Return what is said of records if one of them has a field that is read and is no UTF-8."""
+        try:
+            self._fields(b"".join(records))
+        except MalformedError as error:
+            return error
+        return None
 
     def _fitting(self, text: pa.Array, field: pa.Field) -> tuple[_Values, list[tuple[int, MalformedError]]]:
         """Return the column with null in the place of values that are none of it, and where those are that are not rescued."""
