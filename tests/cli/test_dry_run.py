@@ -242,3 +242,12 @@ def test_an_inferred_schema_is_told_and_not_noted(dry: Callable[..., Said], tmp_
     assert facts["notes"][0] == "the schema was inferred: day string, id bigint, note string"
     rows(tmp_path / "in/b.json", range(3, 4)).write_text('{"id": 1.5}\n')
     assert dry(tmp_path / "in", tmp_path / "out", *flags, "--json").facts["sample"]["columns"]["id"] == "double"
+
+
+def test_a_file_that_a_glob_in_the_path_leaves_out_is_told_as_a_file(dry: Callable[..., Said], tmp_path: Path) -> None:
+    """It is not called no file: it is not of the names that the path asks for."""
+    for name in ("a.txt", "b.txt"):
+        rows(tmp_path / "in" / name, range(3))
+    said = dry(tmp_path / "in" / "[a]*.txt", tmp_path / "out")
+    assert "not of the names that are asked for (path, pattern, pathGlobFilter): b.txt" in said.out, said
+    assert "no files" not in said.out

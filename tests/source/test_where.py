@@ -132,7 +132,7 @@ def test_signs_are_names_behind_a_backslash(tree: Tree) -> None:
     ("options", "says"),
     [
         ({"path": "/x/["}, "is not a glob"),
-        ({"path": "/x/{a"}, "is not a glob"),
+        ({"path": "/x/{a"}, "is not a glob: a { without its }"),
         ({"path": "/x/*/../y"}, r"'..' behind a wildcard"),
         ({"path": "/x/{a/b,c/d}{a/b,c/d}" + "{a/,b/}" * 10}, "more than 1000 paths"),
         ({"path": "/x", "paths": "/y"}, "expected a JSON list"),

@@ -183,6 +183,7 @@ def verify(
     source: Annotated[Text, typer.Option(metavar="SRC", help="Compare also record by record with SRC.")] = None,
     transform: Annotated[Text, _flag("--transform", "MODULE:FUNCTION", "That of the ingest, with --source.")] = None,
     key: Key = None,
+    mended: Annotated[Text, _flag("--mended", "DIR", "Of the mended files that retry has taken in.")] = None,
     as_json: Json = False,
 ) -> Answer:
     """Check that every file the ledgers name is in DST, whole and once, and nothing else is.
@@ -191,7 +192,7 @@ def verify(
     """
     from penstock.cli import check
 
-    return check.verify(dst, source, transform, key, as_json=as_json)
+    return check.verify(dst, source, transform=transform, key=key, mended=mended, as_json=as_json)
 
 
 @app.command()
@@ -219,13 +220,15 @@ def finish(
 def retry(
     *,
     dst: Output,
-    mended: Annotated[Text, _flag("--mended", "FILE", "A copy of lines of the quarantine, with mended bytes.")] = None,
+    mended: Annotated[
+        Text, _flag("--mended", "FILE|DIR", "Lines of the quarantine with mended bytes; mended files.")
+    ] = None,
     sink: Annotated[Text, typer.Option(metavar="ID", help="This sink only.")] = None,
     transform: Annotated[Text, _flag("--transform", "MODULE:FUNCTION", "That of the ingest.")] = None,
     key: Key = None,
     as_json: Json = False,  # noqa: ARG001 - `command` reads it
 ) -> Answer:
-    """Take in the records that were set aside and can be read by now, each once. A query that runs ends, fenced."""
+    """Take in records and files that were set aside and can be read by now, each once. A query that runs ends, fenced."""
     from penstock.cli import retry as commands
 
     return commands.retry(dst, mended=mended, sink=sink, transform=transform, key=key)

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 _PROBLEMS_SHOWN = 20
 
 
-def verify(dst: str, source: str | None, transform: str | None, key: str | None, *, as_json: bool) -> Answer:
+def verify(
+    dst: str, source: str | None, *, transform: str | None, key: str | None, mended: str | None, as_json: bool
+) -> Answer:
     """Verify; 1 if anything is not as it should be. Raises what `penstock.verify.verify` raises."""
     from penstock import verify as verifying
 
@@ -30,7 +32,7 @@ def verify(dst: str, source: str | None, transform: str | None, key: str | None,
         # A transform is looked for where that of an ingest was.
         importable_here()
     with _progress(shown=not as_json) as progress:
-        report = verifying.verify(dst, source, transform=transform, key=key, progress=progress)
+        report = verifying.verify(dst, source, transform=transform, key=key, mended=mended, progress=progress)
     return Answer(report.to_json(), lambda out: _show(report, out), 0 if report.ok else 1)
 
 

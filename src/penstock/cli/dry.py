@@ -25,7 +25,7 @@ _WHY = {
     "unsure": "late, or read and away since: see penstock late",
     "read": "read before, or older than startingFrom",
     "hidden": "hidden: never read",
-    "name": "not of the names that are asked for (pattern, pathGlobFilter)",
+    "name": "not of the names that are asked for (path, pattern, pathGlobFilter)",
     "directory": "not entered (recursiveFileLookup)",
     "link": "links that lead out of SRC (followSymlinks)",
     "time": "of another time",

@@ -21,9 +21,17 @@ def retry(dst: str, *, mended: str | None, sink: str | None, transform: str | No
     facts = {"ok": True} | asdict(done)
 
     def show(out: Console) -> None:
-        out.print(f"took in {counted(done.records, 'record')}, {counted(done.rows, 'row')}")
-        if done.left:
-            out.print(f"{counted(done.left, 'record')} still cannot be read: {'; '.join(done.reasons)}", soft_wrap=True)
+        files = f" and {counted(done.files, 'file')}" if done.files else ""
+        out.print(f"took in {counted(done.records, 'record')}{files}, {counted(done.rows, 'row')}")
+        if done.left or done.files_left:
+            counts = [(done.left, "record"), (done.files_left, "file")]
+            words = " and ".join(counted(count, word) for count, word in counts if count)
+            out.print(f"{words} still cannot be read: {'; '.join(done.reasons)}", soft_wrap=True)
+        if done.files_replaced:
+            words = counted(done.files_replaced, "file")
+            out.print(
+                f"{words} in the source by now in another version, which the next ingest takes in", soft_wrap=True
+            )
         if done.unknown:
             out.print(f"{counted(done.unknown, 'record')} of the copy: not set aside, or taken in before")
 

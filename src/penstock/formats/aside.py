@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 _UTC_MICROS = pa.timestamp("us", tz="UTC")
+_COPY = pa.struct([("path", pa.string()), ("size", pa.int64()), ("modified_ns", pa.int64())])
 LINES = pa.schema(
     [
         ("path", pa.string()),
@@ -42,11 +43,12 @@ LINES = pa.schema(
         ("columns", pa.list_(pa.string())),
         ("batch", pa.int64()),
         ("time", _UTC_MICROS),
+        ("copy", _COPY),
     ]
 )
 LINES_WRITTEN, LINES_READ = WriteFormat("json", LINES), ReadFormat("json", LINES)
 RECORD, FILE, CHANGE = BadRecord.code, BadFile.code, FileChanged.code
-RETRIED = "retried"  # in place of a code: the record was set aside, and has been taken in since
+RETRIED = "retried"  # in place of a code: the record or file was set aside, and has been taken in since
 _COUNTS = {RECORD: "records", FILE: "files", CHANGE: "changes", RETRIED: "retried"}
 
 
@@ -73,7 +75,7 @@ class Policy:
 class Tally:
     """How much was set aside: records, files, ranges of files that changed; and the finished files of lines about them.
 
-    `retried`: of the records so many were mended and taken in since; there is another line about each of these.
+    `retried`: of all this so much was mended and taken in since; there is another line about each of these.
     """
 
     records: int = 0
@@ -189,11 +191,29 @@ def about_records(
     return _lines(path, len(records), values, code)
 
 
-def about_file(path: str, *, offset: int, size: int, modified_ns: int, reason: str, code: str) -> pa.RecordBatch:
-    """Return the line about a file, or about `size` bytes of it from `offset` on. `modified_ns` is that of the version."""
+def about_file(
+    path: str,
+    *,
+    offset: int,
+    size: int,
+    modified_ns: int,
+    reason: str,
+    code: str,
+    copy: Mapping[str, Any] | None = None,
+) -> pa.RecordBatch:
+    """Return the line about a file, or about `size` bytes of it from `offset` on. `modified_ns` is that of the version.
+
+    `copy` is the version of the file that was taken in instead, and its path, which is told and never opened.
+    """
     numbers = {"offset": offset, "size": size, "modified_ns": modified_ns}
     columns = {name: pa.array([number], pa.int64()) for name, number in numbers.items()}
+    columns["copy"] = pa.array([copy], _COPY)
     return _lines(path, 1, columns | {"reason": pa.array([_utf8(reason)], pa.string())}, code)
+
+
+def copied(path: str, size: int, modified_ns: int) -> dict[str, Any]:
+    """Return what a line says of a file that was taken in instead of another."""
+    return {"path": path.encode("utf-8", "backslashreplace").decode(), "size": size, "modified_ns": modified_ns}
 
 
 def stamped(lines: pa.RecordBatch, batch: int, time_ns: int) -> pa.RecordBatch:

@@ -41,7 +41,7 @@ from penstock.formats.malformed import (
     sifted,
     unreadable,
 )
-from penstock.formats.misfits import fitting, fragments, misfits_of
+from penstock.formats.misfits import fitting, fragments, has_strange, misfits_of
 from penstock.formats.scalars import (
     codes,
     contents,
@@ -54,6 +54,7 @@ from penstock.formats.scalars import (
     render,
 )
 from penstock.formats.schema import check_intervals, spark_name
+from penstock.formats.trials import refused
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -97,6 +98,7 @@ class CsvDecoder:
         self._names = [str(place) for place in range(len(fields))]  # names may be there twice; positions are not
         places = list(range(len(fields)) if fmt.columns is None else header_places(self._schema.names, fmt.columns))
         others = sorted(set(range(len(fields))) - set(places))
+        self._misfits: set[str] = set()  # columns in which a block before had values that are none of them
         self._unread = [fields[place] for place in others]
         rescued = others if fmt.rescued is not None and fmt.unknown == "rescue" else []
         taken = [self._names[place] for place in (*places, *rescued)]
@@ -150,9 +152,12 @@ class CsvDecoder:
         return Sifted(rows, starts[places], ends, [f"expected {reasons[place]}" for place in places])
 
     def _sift_by_text(self, block: bytes) -> Sifted:
-        """Return the same of a block in which not all is UTF-8."""
+        """Return the same of a block in which not all that is read is UTF-8; what a record has in other columns is not looked at."""
         starts = self.starts(block)
-        bad, _ = unreadable(block, starts)
+        others, _ = unreadable(block, starts)
+        bounds = [*starts.tolist(), len(block)]
+        records = [block[bounds[place] : bounds[place + 1]] for place in others.tolist()]
+        bad = others[[place for place, _ in refused(len(records), lambda low, high: self._no_text(records[low:high]))]]
         if not len(bad):  # Arrow refuses it for another reason
             return sifted(block, starts, self._decode)
         ends = np.append(starts[1:], len(block))
@@ -165,12 +170,23 @@ class CsvDecoder:
         chosen = places[order]
         return Sifted(rest.rows, starts[chosen], ends[chosen], [reasons[place] for place in order.tolist()])
 
+    def _no_text(self, records: list[bytes]) -> MalformedError | None:
+        """Return what is said of records if one of them has a field that is read and is no UTF-8."""
+        try:
+            self._fields(b"".join(records))
+        except MalformedError as error:
+            return error
+        return None
+
     def _fitting(self, text: pa.Array, field: pa.Field) -> tuple[_Values, list[tuple[int, MalformedError]]]:
         """Return the column with null in the place of values that are none of it, and where those are that are not rescued."""
+        likely = field.name in self._misfits and has_strange(text, field.type, self._times)
         try:
-            return self._rescuing(text, field), []
+            if not likely:
+                return self._rescuing(text, field), []
         except MalformedError:
-            bad = misfits_of(text, field, self._times, partial(self._rescuing, field=field), lambda values: values)
+            self._misfits.add(field.name)
+        bad = misfits_of(text, field, self._times, partial(self._rescuing, field=field), lambda values: values)
         mask = np.zeros(len(text), np.bool_)
         mask[[place for place, _ in bad]] = True
         nulled = text.take(
@@ -221,7 +237,10 @@ class CsvDecoder:
         if self._fmt.rescued is None:
             return self.column(text, field), None
         loose = field.with_nullable(nullable=True)
-        column, bad = fitting(text, field.type, self._times, lambda fields: self.column(fields, loose))
+        likely = field.name in self._misfits
+        column, bad = fitting(text, field.type, self._times, lambda fields: self.column(fields, loose), likely=likely)
+        if bad.any():
+            self._misfits.add(field.name)
         if column.null_count and not field.nullable:
             msg = f"a value in column {field.name!r}, which is not nullable"
             raise MalformedError(msg)

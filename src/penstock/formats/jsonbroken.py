@@ -42,7 +42,7 @@ _STEPS[list(b"{[")] = 1
 _STEPS[list(b"}]")] = -1
 
 
-def _unlike_at_ends(data: bytes, starts: Positions) -> Found:
+def unlike_at_ends(data: bytes, starts: Positions) -> Found:
     """Find the lines that cannot be an object, whatever is between their first and their last byte: those that were cut."""
     if not len(starts):
         return starts, []
@@ -117,4 +117,4 @@ def misfits(data: bytes, starts: Positions, *, schema: pa.Schema, times: TimeFor
     return np.array(places, np.int64), [expected[place] for place in places]
 
 
-BROKEN = (_unlike_at_ends, _unlike_inside, unreadable, _no_json)
+BROKEN = (unlike_at_ends, _unlike_inside, unreadable, _no_json)

@@ -24,10 +24,11 @@ from penstock.errors import OptionError
 from penstock.formats.account import Account
 from penstock.formats.format import WriteFormat
 from penstock.formats.jsonbroken import BROKEN, misfits
+from penstock.formats.jsondoubt import merged
 from penstock.formats.jsonread import JsonReader
 from penstock.formats.jsonstrict import StrictReader, unlike
 from penstock.formats.lines import BOM, line_feeds, not_blank, record_starts, value_ends
-from penstock.formats.malformed import MalformedError, Sifted, nothing_bad, raise_bad_record, sifted
+from penstock.formats.malformed import MalformedError, Sifted, nothing_bad, of_records, raise_bad_record, sifted
 from penstock.formats.scalars import codes, contents, is_rendered, is_scalar, joined, joined_filled, render
 from penstock.formats.schema import check_distinct, check_intervals, map_entries, spark_name
 
@@ -73,15 +74,51 @@ class JsonDecoder:
 
         What is bad in one block is likely to be so in the next: then what costs little is looked at first.
         """
-        if not self._sifts:
-            rows = self._accounted(block)
-            if rows is not None:
-                return nothing_bad(rows)
+        rows = None if self._sifts else self._at_once(block)
+        if rows is not None:
+            return nothing_bad(rows)
+        left = self._mostly(block)
+        if left is not None:
+            return left
+        rows = None if self._sifts else self._accounted(block)
+        if rows is not None:
+            return nothing_bad(rows)
         left = sifted(block, self._filled(block), self._tried, self._passes(block))
         self._account.count(self._scratch.unknown.items(), self._scratch.more)
         self._account.partial |= self._scratch.partial
         self._sifts = len(left.starts) > 0
         return left
+
+    def _at_once(self, block: bytes) -> pa.RecordBatch | None:
+        """Return the rows of a block that a faster reader takes as it is."""
+        data = on_lines(block, self._sep)
+        return (
+            self._reader.at_once(data) if isinstance(self._reader, JsonReader) and not data.isspace() and data else None
+        )
+
+    def _mostly(self, block: bytes) -> Sifted | None:
+        """Return the same where most of the lines can be read quickly, and the others are few."""
+        if not isinstance(self._reader, JsonReader) or len(on_lines(block, self._sep)) != len(block):
+            return None
+        account = Account()
+        starts = self._filled(block)
+        most = self._reader.most(on_lines(block, self._sep), starts, account)
+        if most is None:
+            return None
+        ends = np.append(starts[1:], len(block))[: len(starts)]
+        begins, closes = starts[most.doubtful], ends[most.doubtful]
+        others = of_records(block, begins, closes)
+        sizes = closes - begins
+        bounds = np.cumsum(sizes)
+        rest = sifted(others, (bounds - sizes).astype(np.int64), self._tried, self._passes(others))
+        for seen in (account, self._scratch):
+            self._account.count(seen.unknown.items(), seen.more)
+            self._account.partial |= seen.partial
+        bad = np.searchsorted(bounds, rest.starts, side="right")
+        right = np.delete(most.doubtful, bad)
+        places = right - np.searchsorted(most.doubtful[bad], right)
+        self._sifts = len(bad) > 0
+        return Sifted(merged(most.rows, rest.rows, places), begins[bad], closes[bad], rest.reasons)
 
     def _passes(self, block: bytes) -> list[Pass]:
         """Return what looks for bad lines, many at a time: none where lines end in more than one byte."""

@@ -21,17 +21,22 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyarrow import json as arrow_json
 from pyarrow import types
 
-from penstock.formats.jsonlines import has_bare
+from penstock.formats.jsondoubt import names_beyond
+from penstock.formats.jsonlines import Lines, has_bare
 from penstock.formats.malformed import MalformedError
+from penstock.formats.misfits import fitting
 from penstock.formats.scalars import parse, seconds
 
 if TYPE_CHECKING:
-    from penstock.formats.jsonlines import Lines
+    import numpy.typing as npt
+
     from penstock.formats.patterns import TimeForms
 
 _OTHER_KIND = re.compile(r"Column\((.*)\) changed from (\w+) to (\w+)")
+_ROW = re.compile(r"in row (\d+)")
 _DIGITS_128, _DIGITS_256, _DIGITS = 38, 76, 38
 _ATTEMPTS_MAX = 8  # at other kinds of columns, for one block
 
@@ -44,6 +49,7 @@ class QuickReader:
         self._times = times
         self._numbers: dict[str, bool] = {}  # paths of string and time columns that hold whole numbers; False: some do
         self._rounds = False  # whether decimals have more digits behind the point than their type
+        self._misfits: set[str] = set()  # columns in which a block had texts that are none of them
         self._form = self._read_as()
 
     @staticmethod
@@ -56,8 +62,39 @@ class QuickReader:
 
         Raises `MalformedError` where it is not certain that `exact` would return the same, or return at all.
         """
+        return self._rows(lines, _Conversion(lines.data, self._times), unknown=unknown)
+
+    def most(self, lines: Lines, *, unknown: bool) -> tuple[pa.RecordBatch, npt.NDArray[np.bool_]]:
+        """Return the same, and which rows have a text that may be none of its column's type; these rows mean nothing."""
+        convert = _Conversion(lines.data, self._times, np.zeros(len(lines), np.bool_), self._misfits)
+        rows = self._rows(lines, convert, unknown=unknown)
+        if convert.misfits is None:
+            raise AssertionError
+        return rows, convert.misfits
+
+    def refused(self, data: bytes) -> int | None:
+        """Return which of some lines Arrow refuses first, where it says so."""
+        try:
+            Lines(data).table(self._form, unknown=True)
+        except MalformedError as error:
+            row = _ROW.search(str(error))
+            return None if row is None else int(row[1])
+        return None
+
+    def other_names(self, data: bytes) -> list[str]:
+        """Return names of keys that no column has; none where they cannot be told."""
+        reading = arrow_json.ReadOptions(use_threads=False, block_size=len(data) + 1)
+        parsing = arrow_json.ParseOptions(explicit_schema=self._form, unexpected_field_behavior="infer")
+        try:
+            table = arrow_json.read_json(pa.BufferReader(data), reading, parsing)
+        except pa.ArrowException as error:
+            changed = _OTHER_KIND.search(str(error))
+            first = changed[1].split("/")[1] if changed else ""
+            return [] if not first or first in self._schema.names else [first]
+        return list(names_beyond(table.schema, self._form))
+
+    def _rows(self, lines: Lines, convert: _Conversion, *, unknown: bool) -> pa.RecordBatch:
         table = self._table(lines, unknown=unknown)
-        convert = _Conversion(lines.data, self._times)
         columns = [column.chunk(0) if column.num_chunks == 1 else column.combine_chunks() for column in table.columns]
         arrays = [convert.column(column, field) for column, field in zip(columns, self._schema, strict=True)]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
@@ -128,11 +165,23 @@ def _is_plain(fields: list[pa.Field]) -> bool:
 
 
 class _Conversion:
-    """From what Arrow has read of a block to columns of the schema. Raises `MalformedError` and `pa.ArrowInvalid`."""
+    """From what Arrow has read of a block to columns of the schema. Raises `MalformedError` and `pa.ArrowInvalid`.
 
-    def __init__(self, data: bytes, times: TimeForms) -> None:
+    With `misfits`, by row, texts that are none of their column's type are entered there, and null in the column. `likely` are columns
+    that had some.
+    """
+
+    def __init__(
+        self,
+        data: bytes,
+        times: TimeForms,
+        misfits: npt.NDArray[np.bool_] | None = None,
+        likely: set[str] | None = None,
+    ) -> None:
         self._data = data
         self._times = times
+        self.misfits = misfits
+        self._likely = set() if likely is None else likely
 
     def column(self, read: pa.Array, field: pa.Field) -> pa.Array:
         """Return the column as the type of its field."""
@@ -141,10 +190,20 @@ class _Conversion:
             members = [self.column(read.field(index), member) for index, member in enumerate(kind)]
             return pa.StructArray.from_buffers(kind, len(read), read.buffers()[:1], children=members)
         if types.is_list(kind):
-            elements = self.column(read.values, kind.value_field)
+            elements = _Conversion(self._data, self._times).column(read.values, kind.value_field)
             return pa.ListArray.from_buffers(kind, len(read), read.buffers()[:2], children=[elements])
+        if self.misfits is None or not types.is_string(read.type):
+            return self._checked(read, field)
+        likely = field.name in self._likely
+        column, bad = fitting(read, kind, self._times, lambda values: self._checked(values, field), likely=likely)
+        if bad.any():
+            self.misfits |= bad
+            self._likely.add(field.name)
+        return column
+
+    def _checked(self, read: pa.Array, field: pa.Field) -> pa.Array:
         try:
-            return self._leaf(read, kind, field.name)
+            return self._leaf(read, field.type, field.name)
         except pa.ArrowInvalid as error:
             raise MalformedError(str(error)) from error
 

@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from penstock.formats.account import Account
 from penstock.formats.jsondense import DenseReader
+from penstock.formats.jsondoubt import Doubt
 from penstock.formats.jsonexact import count_unknown, exact
 from penstock.formats.jsonlines import Lines
 from penstock.formats.jsonquick import QuickReader
@@ -27,6 +28,10 @@ from penstock.formats.malformed import MalformedError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    import numpy as np
+    import numpy.typing as npt
+
+    from penstock.formats.jsondoubt import Most
     from penstock.formats.patterns import TimeForms
 
 _PIECE_BYTES = 256 << 10
@@ -46,6 +51,7 @@ class JsonReader:
         self._times = times
         self._dense = DenseReader(schema, times) if DenseReader.takes(schema) else None
         self._quick = QuickReader(schema, times) if QuickReader.takes(schema) else None
+        self._doubt = None if self._quick is None else Doubt(self._quick)
         self._is_dense = False  # as the block before was
         self._not_dense = self._not_quick = 0  # blocks for which they are not asked
         self._unknown_pieces = 0
@@ -73,6 +79,24 @@ class JsonReader:
         if 2 * (self.exact_bytes - before) > len(data) > _PIECE_BYTES:
             self._not_quick = _BLOCKS_AFTER_A_MISS
         return batches[0] if len(batches) == 1 else _joined(batches, self._schema)
+
+    def at_once(self, data: bytes) -> pa.RecordBatch | None:
+        """Return the same if a faster reader takes all of it, and each key has a column; `None` where that is not certain."""
+        dense = self._densely(data)
+        if dense is not None or self._quick is None or self._not_quick:
+            return dense
+        try:
+            return None if self._unknown_pieces else self._quick.read(Lines(data), unknown=False)
+        except MalformedError:
+            return None
+
+    def most(self, data: bytes, starts: npt.NDArray[np.int64], account: Account) -> Most | None:
+        """Return the rows of most lines of `data`, quickly, where it has some that cannot be read; see `jsondoubt`."""
+        many = self._unknown_pieces >= _PIECES_WITH_UNKNOWN
+        most = None if self._doubt is None else self._doubt.most(data, starts, unknown=many)
+        if most is not None and many:
+            self._look_at_some(most.lines, account)
+        return most
 
     def _densely(self, data: bytes) -> pa.RecordBatch | None:
         if self._dense is None or self._not_dense:

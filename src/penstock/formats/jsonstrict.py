@@ -19,6 +19,8 @@ import pyarrow.compute as pc
 from pyarrow import types
 
 from penstock.formats import jsonexact
+from penstock.formats.account import Account
+from penstock.formats.jsondoubt import merged
 from penstock.formats.jsonexact import (
     JsonText,
     MemberReader,
@@ -31,15 +33,16 @@ from penstock.formats.jsonexact import (
 )
 from penstock.formats.jsonlines import BYTES_MAX, Lines
 from penstock.formats.jsonread import JsonReader
-from penstock.formats.malformed import MalformedError
+from penstock.formats.lines import not_blank, record_starts
+from penstock.formats.malformed import MalformedError, of_records
 from penstock.formats.misfits import fitting, fragments
 from penstock.formats.scalars import contents, joined, misfit
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from penstock.formats.account import Account
     from penstock.formats.format import ReadFormat
+    from penstock.formats.jsondoubt import Most
     from penstock.formats.jsonquick import QuickReader
     from penstock.formats.malformed import Found
 
@@ -57,18 +60,41 @@ class StrictReader:
     def __init__(self, fmt: ReadFormat) -> None:
         self._fmt = fmt
         self._plain = _Plain(fmt.data_schema, fmt.times)
+        self._doubts = False  # whether lines of the block before had to be taken apart
 
     def read(self, data: bytes, account: Account) -> pa.RecordBatch:
         """Return the rows of `data`, and enter the keys that no column has into the account. Raises `MalformedError`."""
-        plain = self._plain.read_plain(data)
+        plain = None if self._doubts else self._plain.read_plain(data)
         if plain is not None and (self._fmt.missing != "fail" or not _has_nulls(plain)):
             return self._fmt.with_rescued(plain.columns, None, plain.num_rows)
+        mostly = self._mostly(data, account)
+        if mostly is not None:
+            return mostly
         try:
             pieces = Lines(data).pieces(_PIECE_BYTES)
         except MalformedError:
             return self._taken_apart(data, account)
         batches = [self._piece(piece, account) for piece in pieces]
         return pa.Table.from_batches(batches, self._fmt.schema).combine_chunks().to_batches()[0]
+
+    def _mostly(self, data: bytes, account: Account) -> pa.RecordBatch | None:
+        """Return the rows where only a few lines have to be taken apart; `None` where that is not so."""
+        starts = not_blank(data, record_starts(data, sep=b"\n"), b" \t\r\n")
+        most = self._plain.most_plain(data, starts)
+        self._doubts = most is not None and len(most.doubtful) > 0
+        if most is None or (self._fmt.missing == "fail" and _has_nulls(most.rows)):
+            return None
+        rows = self._fmt.with_rescued(most.rows.columns, None, most.rows.num_rows)
+        if not len(most.doubtful):
+            return rows
+        ends = np.append(starts[1:], len(data))
+        others = of_records(data, starts[most.doubtful], ends[most.doubtful])
+        seen = Account()
+        apart = self._taken_apart(others, seen)
+        if apart.num_rows != len(most.doubtful):  # a line that is blank to one and not to the other
+            return None
+        account.count(seen.unknown.items(), seen.more)
+        return merged(rows, apart, most.doubtful)
 
     def _piece(self, piece: Lines, account: Account) -> pa.RecordBatch:
         plain = self._plain.read_piece(piece)
@@ -99,6 +125,10 @@ class _Plain(JsonReader):
             return self.read_piece(Lines(data))
         except MalformedError:
             return None
+
+    def most_plain(self, data: bytes, starts: npt.NDArray[np.int64]) -> Most | None:
+        """Return the same of most lines, of which each begins at one of `starts`."""
+        return None if self._doubt is None else self._doubt.most(data, starts, unknown=False, names=True)
 
     def read_piece(self, lines: Lines) -> pa.RecordBatch | None:
         """Return the same of some lines."""

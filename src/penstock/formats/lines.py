@@ -266,7 +266,11 @@ def not_blank(
     """
     if not len(starts):
         return starts
-    filled = ~np.isin(np.frombuffer(block, np.uint8), np.frombuffer(white, np.uint8))
+    codes = np.frombuffer(block, np.uint8)
+    blank = np.isin(np.arange(256), np.frombuffer(white, np.uint8))
+    if ends is None and not blank[codes[starts]].any():
+        return starts  # each begins with something
+    filled = ~blank[codes]
     if ends is None:
         return starts[np.logical_or.reduceat(filled, starts)]
     bounds = np.column_stack((starts, ends)).ravel()

@@ -17,7 +17,7 @@ from pyarrow import types
 
 from penstock.formats.malformed import MalformedError, misfitting
 from penstock.formats.patterns import compiled
-from penstock.formats.scalars import joined, misfit
+from penstock.formats.scalars import bytes_of, joined, misfit, places_with_others
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,16 +39,44 @@ _LOOKS = (
     (types.is_date, rf'(?s)^"?\s*{_DATE}\s*"?$|\\'),
     (types.is_temporal, rf'(?s)^"?\s*{_TIME}\s*"?$|{_SECONDS}|\\'),
 )
+_FEW = 5  # one value in so many
+
+
+_USUAL = (
+    (types.is_integer, bytes_of(b"+-0123456789")),
+    (types.is_floating, bytes_of(b'+-.0123456789eE"')),
+    (types.is_decimal, bytes_of(b'+-.0123456789eE"')),
+    (types.is_temporal, bytes_of(b'+-.:0123456789TZ "')),
+)
 
 
 def fitting(
-    values: pa.Array, kind: pa.DataType, times: TimeForms, read: Callable[[pa.Array], pa.Array]
+    values: pa.Array,
+    kind: pa.DataType,
+    times: TimeForms,
+    read: Callable[[pa.Array], pa.Array],
+    *,
+    likely: bool = False,
 ) -> tuple[pa.Array, npt.NDArray[np.bool_]]:
-    """Return the column that `read` makes of the values that it takes, null for the others, and which these are."""
-    try:
-        return read(values), np.zeros(len(values), np.bool_)
-    except MalformedError:
-        bad = _by_looks(values, kind, times)
+    """Return the column that `read` makes of the values that it takes, null for the others, and which these are.
+
+    `likely`: there are some, as there were before. It changes how fast this is.
+    """
+    strange = _strange(values, kind, times) if likely else np.zeros(0, np.int64)
+    if not len(strange):
+        try:
+            return read(values), np.zeros(len(values), np.bool_)
+        except MalformedError:
+            strange = _strange(values, kind, times)
+    if len(strange):
+        alone = fitting(values.take(pa.array(strange)), kind, times, read)[1] if len(strange) < len(values) else None
+        bad = np.zeros(len(values), np.bool_)
+        bad[strange if alone is None else strange[alone]] = alone is not None
+        try:
+            return read(_without(values, bad)), bad
+        except MalformedError:
+            pass
+    bad = _by_looks(values, kind, times)
     left = _without(values, bad)
     bad[[place for place, _ in misfitting(left, read)]] = True
     return read(_without(values, bad)), bad
@@ -66,6 +94,10 @@ def misfits_of(
     `shown` are values as messages have them. A trial for each of many that cannot be of the type by their looks would take longer
     than reading all the others.
     """
+    strange = _strange(values, field.type, times)
+    if 0 < len(strange) < len(values) and not _is_refused(values, strange, read):
+        few = misfits_of(values.take(pa.array(strange)), field, times, read, shown)
+        return [(int(strange[place]), error) for place, error in few]
     bad = _by_looks(values, field.type, times)
     places = np.flatnonzero(bad)
     texts = shown(values.take(pa.array(places)))
@@ -73,6 +105,34 @@ def misfits_of(
     left = np.flatnonzero(~bad)
     others = misfitting(values if not len(places) else values.take(pa.array(left)), read)
     return sorted([*unlike, *((int(left[place]), error) for place, error in others)], key=itemgetter(0))
+
+
+def has_strange(values: pa.Array, kind: pa.DataType, times: TimeForms) -> bool:
+    """Tell whether a few values look so strange that reading all of them at once is likely to be in vain."""
+    return len(_strange(values, kind, times)) > 0
+
+
+def _is_refused(values: pa.Array, others: npt.NDArray[np.int64], read: Callable[[pa.Array], object]) -> bool:
+    """Tell whether one of the values but for some others is refused."""
+    left = np.ones(len(values), np.bool_)
+    left[others] = False
+    try:
+        read(values.filter(pa.array(left)))
+    except MalformedError:
+        return True
+    return False
+
+
+def _strange(values: pa.Array, kind: pa.DataType, times: TimeForms) -> npt.NDArray[np.int64]:
+    """Return which values have a byte that those of the type seldom have: what is refused is likely to be among them.
+
+    None where that is many, or not known. To look at the bytes costs a small part of what reading the values does.
+    """
+    usual = next((usual for check, usual in _USUAL if check(kind)), None)
+    if usual is None or times.pattern_of(kind):
+        return np.zeros(0, np.int64)
+    places = places_with_others(values, usual)
+    return places if len(places) * _FEW <= len(values) else np.zeros(0, np.int64)
 
 
 def _without(values: pa.Array, bad: npt.NDArray[np.bool_]) -> pa.Array:

@@ -257,7 +257,11 @@ def _times(text: pa.Array, zone: str) -> pa.Array:
             return _either(zoned, text, lambda whole: whole.cast(UTC_MICROS), lambda local: _times(local, zone))
         return instants(text.cast(LOCAL_MICROS), zone)
     except pa.ArrowInvalid:
-        return _any_time(text, zone)
+        usual = np.ones(len(text), np.bool_)
+        usual[places_with_others(text, _TIME_BYTES)] = False
+        if usual.all() or not usual.any():
+            return _any_time(text, zone)
+    return _either(~usual, text, lambda odd: _any_time(odd, zone), lambda others: _times(others, zone))
 
 
 def _clock_times(text: pa.Array) -> pa.Array:
@@ -391,6 +395,25 @@ def contents(text: pa.Array) -> pa.Buffer:
         return pa.py_buffer(b"")
     bounds = np.frombuffer(offsets, np.int64 if large else np.int32)[text.offset : text.offset + len(text) + 1]
     return data.slice(int(bounds[0]), int(bounds[-1] - bounds[0]))
+
+
+def bytes_of(characters: bytes) -> npt.NDArray[np.bool_]:
+    """Return which of all bytes are among these."""
+    return np.isin(np.arange(256), np.frombuffer(characters, np.uint8))
+
+
+def places_with_others(text: pa.Array, usual: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
+    """Return which strings have a byte that is none of the usual ones."""
+    if not len(text):
+        return np.zeros(0, np.int64)
+    _, offsets, data = text.buffers()
+    bounds = np.frombuffer(offsets, np.int32)[text.offset : text.offset + len(text) + 1]
+    characters = np.frombuffer(b"" if data is None else data, np.uint8)[bounds[0] : bounds[-1]]
+    at = np.flatnonzero(~usual[characters]) + bounds[0]
+    return np.unique(np.searchsorted(bounds, at, side="right") - 1)
+
+
+_TIME_BYTES = bytes_of(b"+-.:0123456789TZ ")
 
 
 def codes(text: pa.Array) -> npt.NDArray[np.uint8]:

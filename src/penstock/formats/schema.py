@@ -13,6 +13,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from datetime import datetime
+from functools import lru_cache
 from numbers import Number
 from typing import TYPE_CHECKING, Any
 
@@ -275,6 +276,7 @@ def names_of(value: tuple[Any, ...]) -> list[str]:
     return list(names)
 
 
+@lru_cache(maxsize=256)  # a message about each of many values names the type of one column
 def spark_name(kind: pa.DataType) -> str:
     """Return what users call a type: Spark's name for it (`bigint`, `array<string>`), Arrow's where Spark has none."""
     if types.is_struct(kind):

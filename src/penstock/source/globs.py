@@ -52,7 +52,8 @@ def expression(glob: str, name: str = "pathGlobFilter") -> str:
     try:
         re.compile(parts)
     except re.error as error:
-        msg = f"{name}={glob!r} is not a glob: {error}; expected one such as *.json or *.{{json,csv}}"
+        wrong = "a { without its }" if depth else str(error).partition(" at position")[0]
+        msg = f"{name}={glob!r} is not a glob: {wrong}; expected one such as *.json or *.{{json,csv}}"
         raise OptionError(msg) from error
     return parts
 

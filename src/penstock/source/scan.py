@@ -236,7 +236,7 @@ class Scan:
     def left_out(self) -> Iterator[tuple[str, str]]:
         """Yield the path of what the last refresh has met and left out, and why, in a word.
 
-        `hidden` by its name; `name`: refused by a filter; `time`: modified when it is not asked for; `directory` that is not entered;
+        `hidden` by its name; `name`: refused by a filter, or by a glob in the path; `time`: modified when it is not asked for; `directory` that is not entered;
         `link` that leads out; `no file`.
         """
         yield from ((path, "link") for path in self.outside)
@@ -252,7 +252,8 @@ class Scan:
             return "" if self._selection.below(_joined(folder, name)) is not None else "directory"
         if hidden(name):
             return "hidden"
-        return name and ("no file" if self._accept(name) else "name")
+        asked = self._accept(name) and (known.place.inside or known.place.takes_file(name))
+        return name and ("no file" if asked else "name")
 
     def has_name(self, name: str) -> bool:
         """Tell whether the path had an entry of this name at the last refresh, hidden or not."""

@@ -13,12 +13,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import reduce
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from penstock.errors import OptionError
 from penstock.formats import format_named
 from penstock.formats.aside import Tally, path_bytes
 from penstock.formats.format import CSV_OPTIONS, FIELD_OPTIONS, TIME_OPTIONS
+from penstock.ingestion.mendedfiles import FileKey, copy_of
 from penstock.ingestion.stage import Stage, named
 from penstock.options import SOURCE, parse
 from penstock.sink.adopt import is_adopted
@@ -27,14 +28,16 @@ from penstock.source.clean import cleaning_noted
 from penstock.source.where import where
 from penstock.verify.compare import Sides, examples, sums
 from penstock.verify.opened import KEY_OPTION
-from penstock.verify.records import Feed
+from penstock.verify.records import Feed, file_receipts
 from penstock.verify.taken import by_reading, changed_columns, last_offset, late_files, readings, standing_files, taken
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from penstock.ingestion.mendedfiles import Replacement
     from penstock.ingestion.stage import Applied
     from penstock.source.cursor import Split
+    from penstock.storage import Storage
     from penstock.verify.compare import Example
     from penstock.verify.files import OutputFiles, SinkView
     from penstock.verify.records import Unit
@@ -90,13 +93,15 @@ def check_source(
     source: str,
     transform: str | None,
     progress: Callable[[int, int], None],
+    copies: tuple[Storage, str] | None = None,
 ) -> SourceCheck:
     """Compare the records of an output with those read from `source`; `progress` gets bytes done and bytes in all.
 
-    `transform` is the `module:function` that the caller names; `OptionError` if it cannot be loaded, or there was none.
+    `transform` is the `module:function` that the caller names; `OptionError` if it cannot be loaded, or there was none. `copies` is the
+    directory of the mended copies that were taken in of files.
     """
     try:
-        return _Comparison(files, views, source, transform).run(progress)
+        return _Comparison(files, views, source, transform, copies).run(progress)
     except CannotTellError as error:
         return SourceCheck(source, proved=False, reason=str(error))
 
@@ -109,6 +114,7 @@ class _Comparison:
     views: list[SinkView]
     source: str
     transform: str | None = None
+    copies: tuple[Storage, str] | None = None
     notes: list[str] = field(default_factory=list)
 
     def run(self, progress: Callable[[int, int], None]) -> SourceCheck:
@@ -121,6 +127,7 @@ class _Comparison:
             lost = "".join(f", nor {name}, which is not in the data" for name in feeds[0].dropped)
             self.notes.append(f"bucketBy uses the time of the batch: where rows lie was not compared{lost}")
         self._give_versions(feeds, splits)
+        self._give_receipts(feeds, views)
         if not all(map(_names_fit, views)):
             self.notes.append(
                 "files were named by another fileName, too: which file of a bucket rows lie in was not compared"
@@ -162,6 +169,23 @@ class _Comparison:
         versions = {(path_bytes(reading.full_path(s.file)), s.file.size, s.file.modified_ns) for s in splits}
         for feed in feeds:
             feed.versions = versions
+
+    def _give_receipts(self, feeds: list[Feed], views: list[SinkView]) -> None:
+        """Have the feeds know which files were taken in as they are, and the mended copies of the others. `CannotTellError`."""
+        for feed, view in zip(feeds, views, strict=True):
+            receipts = {FileKey.of(line): line["copy"] for line in file_receipts(view)}
+            feed.mended = {key for key, version in receipts.items() if version is None}
+            feed.copies = {key: self._copy(feed, key, copy) for key, copy in receipts.items() if copy is not None}
+
+    def _copy(self, feed: Feed, key: FileKey, version: dict[str, Any]) -> Replacement:
+        """Return the mended copy of a file in the directory that the caller names, as it was taken in."""
+        copy = copy_of(feed.stage, key, self.copies)
+        if copy is None or (copy.entry.size, copy.entry.modified_ns) != (version["size"], version["modified_ns"]):
+            _refuse(
+                f"a mended copy of {key.name!r} was taken in, which was {version['path']!r}: to compare takes the same, with its "
+                "time, in a directory that you name: --mended DIR"
+            )
+        return copy
 
     def _set_aside(self, views: list[SinkView]) -> int:
         """Return how much was set aside; note what of it nobody can compare any more."""

@@ -44,13 +44,15 @@ def verify(
     *,
     transform: str | None = None,
     key: str | None = None,
+    mended: str | None = None,
     progress: Progress | None = None,
 ) -> Proof:
     """Compare an output with its ledgers and, if `source` is given, record by record with what was read from it.
 
     `transform` is the `module:function` of an ingest that had one: it is imported and called, and no other code is. `key` is where
     the key is that opens encrypted files, `env:NAME` or `file:PATH`: then they are decrypted, to their ends; without it their bytes are
-    compared, and what they hold is not known. Changes nothing. `progress` is called with what is being compared, bytes done and bytes
+    compared, and what they hold is not known. `mended` is the directory of the mended files that `retry` has taken in, if it
+    has: it is not looked for where a note says. Changes nothing. `progress` is called with what is being compared, bytes done and bytes
     in all. Raises `UsageError` when DST is no output or SRC is not there, `DamagedState` for a damaged ledger, and what reading the
     source raises.
     """
@@ -66,7 +68,8 @@ def verify(
     # Only who compares records needs what reads them.
     from penstock.verify.against import check_source
 
-    checked = check_source(files, views, src, transform, lambda done, total: report("records", done, total))
+    copies = None if mended is None else locate(mended, name="--mended")
+    checked = check_source(files, views, src, transform, lambda done, total: report("records", done, total), copies)
     return Proof(root, files, checked)
 
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -30,6 +30,7 @@ from penstock.formats.families import RecordFormat, TableFormat
 from penstock.formats.registry import record_format, table_format
 from penstock.formats.trial import as_text, refused, text_schema
 from penstock.ingestion.mended import Key, Mended, header_of
+from penstock.ingestion.mendedfiles import FileKey, MendedFiles, Replacement
 from penstock.sink.ledger import Destination, is_aside
 from penstock.sink.parts import ARROW, BYTES
 from penstock.source.read import EXPANDED_BYTES_MAX, EXPANSION_MAX
@@ -114,6 +115,10 @@ class Feed:
         self._left_out = left_out
         self.versions: AbstractSet[tuple[bytes, int, int]] = frozenset()
         """Path, size and time of the files that the source has: a line about another version has no like there."""
+        self.mended: AbstractSet[FileKey] = frozenset()
+        """Files that were taken in as they are: the source has their rows, and no line about them."""
+        self.copies: Mapping[FileKey, Replacement] = {}
+        """Of files that were taken in as mended copies: these."""
         self.compares_names = True
         """Whether records belong to the names of their files: not where some were named by another `fileName`."""
         self._sink = sink
@@ -138,7 +143,8 @@ class Feed:
         if stage is self.stage:
             return self
         feed = Feed(stage, self._sink, self._left_out)
-        feed.versions, feed.compares_names = self.versions, self.compares_names
+        feed.versions, feed.mended, feed.copies = self.versions, self.mended, self.copies
+        feed.compares_names = self.compares_names
         return feed
 
     def source(self, splits: Iterable[Split]) -> Iterator[Unit]:
@@ -167,15 +173,23 @@ class Feed:
     def _taken_in(self, storage: Storage, piece: Piece) -> Records:
         records: dict[Key, bytes] = {}
         headers: dict[tuple[bytes, int], tuple[str, ...]] = {}
+        files: dict[FileKey, Replacement] = {}
         with piece.opened(storage) as (file, start, end):
             for about in lines_of(_chunks(file.read, start, end)):
-                lines_in = about.filter(pc.equal(about.column("code"), RETRIED))
-                for line, record in zip(lines_in.to_pylist(), record_bytes(lines_in).to_pylist(), strict=True):
-                    records[Key(path_of(line), line["modified_ns"], line["offset"])] = record
-                    headers |= header_of(line)
+                for line, record in _receipts(about):
+                    if record is not None:
+                        records[Key(path_of(line), line["modified_ns"], line["offset"])] = record
+                        headers |= header_of(line)
+                    elif line["copy"] is not None:
+                        files[FileKey.of(line)] = self.copies[FileKey.of(line)]
         if records:
             for rows in Mended(self.stage, records, headers).rows():
                 yield from ((bucket, self._compared(placed)) for bucket, placed in self._placed(rows))
+        aside = Aside()
+        for rows in MendedFiles(self.stage, files).rows(aside):
+            yield from ((bucket, self._compared(placed)) for bucket, placed in self._placed(rows))
+            yield from self._beside(aside)
+        yield from self._beside(aside)
 
     def single(self, splits: Iterable[Split]) -> Iterator[Unit]:
         """Yield units of one file each, so that a record can be traced to its file."""
@@ -268,11 +282,14 @@ class Feed:
     def _told(self, about: pa.RecordBatch) -> pa.RecordBatch:
         """Return the lines that the source can be compared with: not those about a version that it does not have any more."""
         versions = [
-            line["code"] == RECORD
-            or (line["code"] == FILE and (path_of(line), line["size"], line["modified_ns"]) in self.versions)
-            for line in about.select(["code", "path", "path_base64", "size", "modified_ns"]).to_pylist()
+            line["code"] == RECORD or (line["code"] == FILE and self._is_there(FileKey.of(line)))
+            for line in about.select(["code", "path", "path_base64", "offset", "size", "modified_ns"]).to_pylist()
         ]
         return about.filter(pa.array(versions, pa.bool_()))
+
+    def _is_there(self, key: FileKey) -> bool:
+        """Tell whether the source has the file as it was set aside, and it was not taken in as it is."""
+        return (key.path, key.size, key.modified_ns) in self.versions and key not in self.mended
 
     def _decoded(self, chunks: Iterator[bytes], *, whole: bool) -> Iterator[pa.RecordBatch]:
         if self._as_lines:
@@ -292,6 +309,19 @@ def aside_lines(view: SinkView) -> Iterator[pa.RecordBatch]:
         if is_aside(piece.bucket):
             with piece.opened(view.sink.storage) as (file, start, end):
                 yield from lines_of(_chunks(file.read, start, end))
+
+
+def file_receipts(view: SinkView) -> Iterator[dict[str, Any]]:
+    """Yield the lines that say of files that they are taken in."""
+    if view.head.aside.retried:
+        for about in aside_lines(view):
+            yield from (line for line, record in _receipts(about) if record is None)
+
+
+def _receipts(about: pa.RecordBatch) -> Iterator[tuple[dict[str, Any], bytes | None]]:
+    """Yield the lines that say that something is taken in, each with the record that was, `None` for a file."""
+    chosen = about.filter(pc.equal(about.column("code"), RETRIED))
+    yield from zip(chosen.to_pylist(), record_bytes(chosen).to_pylist(), strict=True)
 
 
 def lines_of(chunks: Iterable[bytes]) -> Iterator[pa.RecordBatch]:

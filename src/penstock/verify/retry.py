@@ -8,38 +8,43 @@
 So what has a receipt is in the output, and what has none is not, whenever somebody dies; to repeat it changes nothing. A record
 that still cannot be read stays pending. The sink is taken over as by `finish`: a query that still runs ends with `Fenced`.
 
-Files that were set aside have no records to mend here: mended in place they are another version, which the ingest takes in.
+So it is with files: as they are, where they can be read by now, or as a copy of them in a directory, never changed in their places:
+what was mended in its place is another version, which the ingest takes in. A file is taken in whole, or waits.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock import arguments, unique
 from penstock.errors import DamagedState, OptionError, UsageError
 from penstock.formats.account import Account
-from penstock.formats.aside import RECORD, RETRIED, Aside, path_of, record_bytes
+from penstock.formats.aside import CHANGE, FILE, RECORD, RETRIED, Aside, path_of, record_bytes
 from penstock.ingestion.mended import Key, Mended, header_of
+from penstock.ingestion.mendedfiles import FileKey, MendedFiles, waiting
 from penstock.ingestion.stage import Stage, named
 from penstock.query.batch import Batch
-from penstock.storage import locate
+from penstock.storage import entry_at, locate
 from penstock.verify.files import SinkView, existing_sinks
 from penstock.verify.opened import keys_at
 from penstock.verify.records import aside_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     import pyarrow as pa
 
     from penstock.formats.encryption import Keys
+    from penstock.ingestion.mendedfiles import Replacement
     from penstock.sink.existing import NotedStage
     from penstock.sink.sink import Sink
+    from penstock.storage import Storage
 
 QUERY = "retry"
 _CHUNK_RECORDS = 200_000
+_REASONS = 5  # that are told
 
 
 @dataclass(frozen=True)
@@ -47,6 +52,9 @@ class Retried:
     """What a retry has done. `records` were taken in and became `rows`; `left` still cannot be read, for `reasons` such as these.
 
     `unknown` are records of a mended copy that are not pending: they are in already, or were never set aside.
+
+    `files` were taken in, `files_left` wait; of `files_replaced` there is another version in the source, which is the ingest's to
+    take in. A range of a file that had changed counts as one.
     """
 
     records: int = 0
@@ -54,6 +62,16 @@ class Retried:
     left: int = 0
     unknown: int = 0
     reasons: tuple[str, ...] = ()
+    files: int = 0
+    files_left: int = 0
+    files_replaced: int = 0
+
+
+class _Pending(NamedTuple):
+    """What was set aside and not taken in: records with their bytes, files and ranges of files with their codes."""
+
+    records: dict[Key, bytes]
+    files: dict[FileKey, str]
 
 
 @arguments.named
@@ -65,9 +83,10 @@ def retry(
     transform: str | None = None,
     key: str | None = None,
 ) -> Retried:
-    """Take in the records that were set aside below `dst` and can be read by now; return what was done.
+    """Take in the records and files that were set aside below `dst` and can be read by now; return what was done.
 
-    `mended` is a file of lines as they are in the quarantine, with `bytes` as they should be: these records only. `sink` names one
+    `mended` is a file of lines as they are in the quarantine, with `bytes` as they should be: these records only; or a directory
+    with mended files, by the paths that they have in the source: these files only. `sink` names one
     of several sinks, `transform` the one of the ingest, `key` where the key is that opens what was set aside, if that is encrypted.
     Raises `UsageError`, `DamagedState`, and what reading and writing raise.
     """
@@ -79,7 +98,14 @@ def retry(
         names = ", ".join(found.sink_id for found in sinks) or "none"
         msg = f"DST={root!r}: expected one ingest whose records are retried, found {names}; name it: --sink ID"
         raise UsageError(msg)
-    return _Retry(sinks[0], transform, keys_at(key)).run(None if mended is None else _copied(mended))
+    retrying = _Retry(sinks[0], transform, keys_at(key))
+    if mended is None:
+        return retrying.run(None, None)
+    copies = locate(mended, name="--mended")
+    entry = entry_at(*copies)
+    if entry is not None and entry.is_directory:
+        return retrying.run({}, copies)
+    return retrying.run(_copied(mended), None, files=False)
 
 
 class _Retry:
@@ -112,9 +138,15 @@ class _Retry:
         )
         raise OptionError(msg)
 
-    def run(self, mended: dict[Key, bytes] | None) -> Retried:
-        """Take in what can be read, in batches of a size that memory holds."""
+    def run(
+        self, mended: dict[Key, bytes] | None, copies: tuple[Storage, str] | None, *, files: bool = True
+    ) -> Retried:
+        """Take in what can be read, records in batches of a size that memory holds; `files`: also files."""
         pending = self._pending()
+        records = self._records(pending.records, mended)
+        return self._files(pending.files, copies, records) if files else records
+
+    def _records(self, pending: dict[Key, bytes], mended: dict[Key, bytes] | None) -> Retried:
         wanted = pending if mended is None else {key: record for key, record in mended.items() if key in pending}
         unknown = 0 if mended is None else len(mended) - len(wanted)
         records = rows = left = 0
@@ -129,41 +161,77 @@ class _Retry:
             if good:
                 rows += self._take_in(good)
                 records += len(good)
-        return Retried(records, rows, left, unknown, tuple(list(reasons)[:5]))
+        return Retried(records, rows, left, unknown, tuple(list(reasons)[:_REASONS]))
+
+    def _files(self, pending: dict[FileKey, str], copies: tuple[Storage, str] | None, retried: Retried) -> Retried:
+        """Take in files in one batch, behind the records, of which something is told already."""
+        found = waiting(self._stage, pending, copies)
+        bad = found.reasons | MendedFiles(self._stage, found.ready).bad()
+        good = {key: file for key, file in found.ready.items() if key not in bad}
+        return replace(
+            retried,
+            rows=retried.rows + (self._take_in_files(good) if good else 0),
+            reasons=tuple(dict.fromkeys([*retried.reasons, *bad.values()]))[:_REASONS],
+            files=len(good),
+            files_left=len(bad),
+            files_replaced=found.replaced,
+        )
 
     def _take_in(self, records: dict[Key, bytes]) -> int:
         """Commit rows and receipts of records, but for those that somebody else has taken in meanwhile; return the rows."""
+
+        def still(pending: _Pending, aside: Aside, account: Account) -> Iterator[pa.RecordBatch]:
+            left = {key: record for key, record in records.items() if key in pending.records}
+            mended = Mended(self._stage, left, self._headers)
+            for lines in mended.receipts():
+                aside.take(lines)
+            yield from mended.rows(account)
+
+        return self._commit(still)
+
+    def _take_in_files(self, files: dict[FileKey, Replacement]) -> int:
+        """Do the same with files."""
+
+        def still(pending: _Pending, aside: Aside, account: Account) -> Iterator[pa.RecordBatch]:
+            mended = MendedFiles(self._stage, {key: file for key, file in files.items() if key in pending.files})
+            for lines in mended.receipts():
+                aside.take(lines)
+            yield from mended.rows(aside, account)
+
+        return self._commit(still)
+
+    def _commit(self, still: Callable[[_Pending, Aside, Account], Iterator[pa.RecordBatch]]) -> int:
+        """Commit a batch of what `still` yields and sets aside, given what is pending when it begins; return the rows."""
         sink = self._sink
         head = sink.ledger.head()
         batch = Batch(QUERY, head.last_batch(QUERY) + 1, final=True, read_until_ns=0)
         begun = sink.begin(f"retry:{unique.token()}", batch)
         pending = self._pending()  # as of the record that the batch begins from: another one, and it is not committed
-        still = {key: record for key, record in records.items() if key in pending}
-        mended = Mended(self._stage, still, self._headers)
         account, aside = Account(), Aside()
-
-        def given() -> Iterator[pa.RecordBatch]:
-            for lines in mended.receipts():
-                aside.take(lines)
-            yield from mended.rows(account)
-
-        result = sink.write(begun, QUERY, batch.number, 0, self._stage.schema, given(), account, aside=aside)
+        given = still(pending, aside, account)
+        result = sink.write(begun, QUERY, batch.number, 0, self._stage.schema, given, account, aside=aside)
         return sink.commit(batch, [result]).rows
 
-    def _pending(self) -> dict[Key, bytes]:
-        """Return the records that were set aside and are not taken in."""
-        pending: dict[Key, bytes] = {}
-        taken: set[Key] = set()
+    def _pending(self) -> _Pending:
+        """Return what was set aside and is not taken in."""
+        pending = _Pending({}, {})
+        taken: set[Key | FileKey] = set()
         for lines in aside_lines(SinkView.of(self._sink, self._keys)):
             held = record_bytes(lines).to_pylist()
             for line, record in zip(lines.to_pylist(), held, strict=True):
-                key = Key(path_of(line), line["modified_ns"] or 0, line["offset"])
                 self._headers |= header_of(line)
-                if line["code"] == RECORD:
-                    pending[key] = record or b""
-                elif line["code"] == RETRIED:
-                    taken.add(key)
-        return {key: record for key, record in pending.items() if key not in taken}
+                if line["code"] == RETRIED:
+                    taken.add(_record_of(line) if record is not None else FileKey.of(line))
+                elif line["code"] == RECORD:
+                    pending.records[_record_of(line)] = record or b""
+                elif line["code"] in {FILE, CHANGE}:
+                    pending.files[FileKey.of(line)] = line["code"]
+        records = {key: record for key, record in pending.records.items() if key not in taken}
+        return _Pending(records, {key: code for key, code in pending.files.items() if key not in taken})
+
+
+def _record_of(line: dict[str, Any]) -> Key:
+    return Key(path_of(line), line["modified_ns"] or 0, line["offset"])
 
 
 def _copied(path: str) -> dict[Key, bytes]:

@@ -1,0 +1,242 @@
+r"""Most of a block of JSON lines by the quick reader, where a few of its lines are not for it.
+
+One bad line has a whole block refused. To take all of it apart for the sake of a few lines costs several times what reading it does. So
+lines that are in doubt are put aside, and the quick reader is given the others, all at once:
+
+    doubted    lines that do not begin and end as objects do; those that hold what has had lines refused before: `"id":"`, where
+               a number is expected, or a key that no column has; and the line that Arrow names when it refuses what is left
+    read       the others, by `jsonquick`, which takes nothing that means something else to us
+    misfits    of these, the rows with a text that is none of its column's type: they are in doubt, too
+
+Doubt decides nothing. What is in doubt is read by whoever else reads it exactly, and most of it may turn out right; what is not in doubt
+was read by a reader that is right about whatever it takes. As records do not depend on each other, both together are the rows of the block.
+Where many lines are in doubt, or it is not seen why lines are refused, there is no answer.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from pyarrow import types
+
+from penstock.formats.jsonbroken import unlike_at_ends
+from penstock.formats.jsonlines import Lines
+from penstock.formats.malformed import MalformedError, of_records
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import numpy.typing as npt
+
+    from penstock.formats.jsonquick import QuickReader
+
+    Positions = npt.NDArray[np.int64]
+    Flags = npt.NDArray[np.bool_]
+
+_FEW = 5  # one line in so many may be in doubt
+_REFUSALS = 8  # of what is left of one block, each of which tells something of other lines, too
+_SLACK = 100  # lines, in which more may be refused
+_WINDOW_BYTES = 128 << 10
+_ROW = re.compile(r"in row (\d+)")
+_CHANGED = re.compile(r"Column\((.*)\) changed from \w+ to (\w+)")
+_BEGINS = {"string": b'"', "object": b"{", "array": b"["}  # values of a kind, all of them with the same byte
+_UNEXPECTED = "unexpected field"
+_NAMES_MAX = 32
+_BLOCKS_AFTER_A_MISS = 8  # what kept most of a block from being read quickly is likely to be in the next ones, too
+
+
+class Most(NamedTuple):
+    """The rows of all lines but for those in doubt, the lines that they are of, and where the others are among all lines."""
+
+    rows: pa.RecordBatch
+    lines: Lines
+    doubtful: Positions
+
+
+class Doubt:
+    """Puts lines aside. What it remembers changes how fast it is, and nothing else."""
+
+    def __init__(self, quick: QuickReader) -> None:
+        self._quick = quick
+        self._hopeless = 0  # blocks that are not tried
+        self._marks: dict[bytes, None] = {}  # what lines held that were refused
+
+    def most(self, data: bytes, starts: Positions, *, unknown: bool, names: bool = False) -> Most | None:
+        """Return the rows of most of the lines of `data`, of which each begins at one of `starts`; `None` where that cannot be had.
+
+        Keys that no column has are left out if `unknown`. Else lines with such keys are in doubt if `names`; else there is no answer.
+        """
+        if self._hopeless:
+            self._hopeless -= 1
+            return None
+        block = _Block(data, starts)
+        block.doubt(unlike_at_ends(data, starts)[0])
+        for mark in self._marks:
+            block.doubt_holding(mark)
+        for _ in range(_REFUSALS):
+            if not block.is_few or self._hopeless:
+                break
+            try:
+                return self._read(block, unknown=unknown)
+            except MalformedError as error:
+                if not self._learn(block, str(error), names=names):
+                    break
+        self._hopeless = _BLOCKS_AFTER_A_MISS
+        return None
+
+    def _read(self, block: _Block, *, unknown: bool) -> Most | None:
+        """Return the rows of the lines that are not in doubt, but for those with misfits."""
+        lines = Lines(block.left)
+        if len(lines) != len(block.places):
+            return None
+        rows, misfits = self._quick.most(lines, unknown=unknown)
+        if misfits.any():
+            block.doubt(block.places[misfits])
+            rows = rows.filter(pa.array(~misfits))
+        return Most(rows, lines, np.flatnonzero(block.doubtful)) if block.is_few else None
+
+    def _learn(self, block: _Block, refusal: str, *, names: bool) -> bool:
+        """Put in doubt what the refusal says of what is left; tell whether it says anything."""
+        marks = list(self._marks_of(block, refusal, names=names))
+        before = block.count
+        for mark in marks:
+            if mark not in self._marks and block.doubt_holding(mark):
+                self._marks[mark] = None
+        row = _ROW.search(refusal)
+        if row is not None:
+            place = int(row[1])
+            if place >= len(block.places):
+                return False
+            if marks:
+                block.doubt(block.places[place : place + 1])
+            else:
+                block.doubt(self._refused_behind(block, place))
+        return block.count > before
+
+    def _marks_of(self, block: _Block, refusal: str, *, names: bool) -> Iterator[bytes]:
+        """Yield what lines may hold that are refused as this one was."""
+        changed, row = _CHANGED.search(refusal), _ROW.search(refusal)
+        if changed and row:
+            name = changed[1].rpartition("/")[2].encode()
+            begin = _BEGINS.get(changed[2])
+            line = block.line(int(row[1]))
+            spelt = re.search(b'"' + re.escape(name) + rb'"\s*:\s*' + re.escape(begin), line) if begin else None
+            if spelt:
+                yield spelt[0]
+        elif _UNEXPECTED in refusal and names:
+            yield from (b'"' + name.encode() + b'"' for name in self._quick.other_names(block.left)[:_NAMES_MAX])
+
+    def _refused_behind(self, block: _Block, row: int) -> Positions:
+        """Return which lines are refused from this one on, found a window at a time."""
+        sizes = block.sizes
+        ends = np.cumsum(sizes)
+        refused = [row]
+        data, at, count = memoryview(block.left), row + 1, len(sizes)
+        while at < count and len(refused) * _FEW <= at - row + _SLACK:
+            begin = int(ends[at - 1])
+            stop = min(int(np.searchsorted(ends, begin + _WINDOW_BYTES)) + 1, count)
+            place = self._quick.refused(bytes(data[begin : int(ends[stop - 1])]))
+            if place is None or at + place >= stop:
+                at = stop
+                continue
+            refused.append(at + place)
+            at += place + 1
+        if at < count:
+            self._hopeless = _BLOCKS_AFTER_A_MISS
+        return block.places[refused]
+
+
+class _Block:
+    """Lines, and which of them are in doubt; `left` is what the others are, `places` which."""
+
+    def __init__(self, data: bytes, starts: Positions) -> None:
+        self._data = data
+        self._starts = starts
+        self._ends = np.append(starts[1:], len(data))[: len(starts)]
+        self.doubtful: Flags = np.zeros(len(starts), np.bool_)
+        self._changed = True
+        self._left, self._places = b"", starts
+
+    @property
+    def count(self) -> int:
+        """How many lines are in doubt."""
+        return int(np.count_nonzero(self.doubtful))
+
+    @property
+    def is_few(self) -> bool:
+        """Whether these are few."""
+        return self.count * _FEW <= len(self.doubtful)
+
+    @property
+    def places(self) -> Positions:
+        """Which lines are not in doubt."""
+        self._cut()
+        return self._places
+
+    @property
+    def left(self) -> bytes:
+        """What these are."""
+        self._cut()
+        return self._left
+
+    @property
+    def sizes(self) -> Positions:
+        """How many bytes each of them has."""
+        return self._ends[self.places] - self._starts[self.places]
+
+    def line(self, row: int) -> bytes:
+        """Return one of what is left."""
+        place = self.places[row : row + 1]
+        return self._data[int(self._starts[place[0]]) : int(self._ends[place[0]])] if len(place) else b""
+
+    def doubt(self, places: Positions) -> None:
+        """Put lines in doubt."""
+        if len(places):
+            self.doubtful[places] = True
+            self._changed = True
+
+    def doubt_holding(self, mark: bytes) -> bool:
+        """Put the lines in doubt that hold these bytes, unless these are many; tell whether there were some, and few."""
+        count = self._data.count(mark)
+        if not 0 < count * _FEW <= len(self.doubtful):
+            return False
+        at = [match.start() for match in re.finditer(re.escape(mark), self._data)]
+        self.doubt(np.searchsorted(self._starts, at, side="right") - 1)
+        return True
+
+    def _cut(self) -> None:
+        if self._changed:
+            self._places = np.flatnonzero(~self.doubtful)
+            self._left = of_records(self._data, self._starts[self._places], self._ends[self._places])
+            self._changed = False
+
+
+def merged(rows: pa.RecordBatch, others: pa.RecordBatch, places: Positions) -> pa.RecordBatch:
+    """Return rows with the others among them, whose places among all are these."""
+    if not others.num_rows:
+        return rows
+    count = rows.num_rows + others.num_rows
+    order = np.empty(count, np.int64)
+    is_other = np.zeros(count, np.bool_)
+    is_other[places] = True
+    order[~is_other] = np.arange(rows.num_rows)
+    order[is_other] = rows.num_rows + np.arange(others.num_rows)
+    both = pa.Table.from_batches([rows, others]).combine_chunks().to_batches()[0]
+    return both.take(pa.array(order))
+
+
+def names_beyond(kind: pa.DataType | pa.Schema, expected: pa.DataType | pa.Schema) -> Iterator[str]:
+    """Yield the names in a type that another one, of which it has all, does not have, at any depth."""
+    known = {field.name: field.type for field in expected}
+    for field in kind:
+        if field.name not in known:
+            yield field.name
+            continue
+        inner, wanted = field.type, known[field.name]
+        while types.is_list(inner) and types.is_list(wanted):
+            inner, wanted = inner.value_type, wanted.value_type
+        if types.is_struct(inner) and types.is_struct(wanted):
+            yield from names_beyond(inner, wanted)

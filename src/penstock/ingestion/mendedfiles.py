@@ -1,0 +1,182 @@
+"""Files that were set aside, read again: as they are by now, or as a mended copy that somebody has put elsewhere.
+
+A file is read under its own name, whatever is read in its place: so directories name columns, its name says how it is compressed,
+and the column of metadata has its path. Of a version that is there as it was set aside, ranges that had changed are read
+as they were planned; of a copy all is read. Another version at its place in the source is not read here: it is a new file to
+the ingest, which takes it in.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+import pyarrow as pa
+
+from penstock.errors import BadFile, BadRecord, FileChanged, StorageError
+from penstock.formats.aside import FILE, RETRIED, Aside, about_file, copied, path_of
+from penstock.source.cursor import FileVersion, Split
+from penstock.storage import entry_at
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from penstock.formats.account import Account
+    from penstock.ingestion.stage import Stage
+    from penstock.storage import Entry, Storage
+
+_FOLLOWED = (
+    "it is followed, and what it was planned by is not on its line; put what it held into a file of its own in SRC"
+)
+_GONE = "it is not there any more; give a directory with a mended copy: --mended DIR"
+
+
+class FileKey(NamedTuple):
+    """What was set aside: a version of a file by its path, as bytes, and time, and `size` bytes of it from `offset` on."""
+
+    path: bytes
+    modified_ns: int
+    offset: int
+    size: int
+
+    @staticmethod
+    def of(line: Mapping[str, Any]) -> FileKey:
+        """Return what a line is about."""
+        return FileKey(path_of(line), line["modified_ns"] or 0, line["offset"], line["size"])
+
+    @property
+    def name(self) -> str:
+        """Return the path as the file system has it."""
+        return self.path.decode("utf-8", "surrogateescape")
+
+
+@dataclass(frozen=True)
+class Replacement:
+    """What is read in the place of a file: a file of a storage, and its version. `told`: on a line; `None` for the file itself."""
+
+    storage: Storage
+    path: str
+    entry: Entry
+    is_copy: bool
+
+    @property
+    def told(self) -> dict[str, Any] | None:
+        """Return what a receipt says of a copy."""
+        return copied(self.path, self.entry.size, self.entry.modified_ns) if self.is_copy else None
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """What was set aside and can be looked at, what is at whose place another version is, and why which others wait."""
+
+    ready: dict[FileKey, Replacement]
+    replaced: int
+    reasons: dict[FileKey, str]
+
+
+def waiting(stage: Stage, pending: Mapping[FileKey, str], copies: tuple[Storage, str] | None) -> Waiting:
+    """Look for what was set aside, by its keys with their codes, in the source, or in a directory of mended copies.
+
+    In a directory files have the paths that they have in the source, and what has none there is passed over.
+    """
+    ready: dict[FileKey, Replacement] = {}
+    reasons: dict[FileKey, str] = {}
+    replaced = 0
+    ends = _planned_ends(pending)
+    for key, code in pending.items():
+        copy = copy_of(stage, key, copies) if code == FILE else None
+        if copies is not None and copy is None:
+            continue
+        now = entry_at(stage.reading.storage, key.name)
+        if now is not None and (now.size, now.modified_ns) != (ends[key.path, key.modified_ns], key.modified_ns):
+            replaced += 1
+        elif stage.options["follow"]:
+            reasons[key] = _FOLLOWED
+        elif copy is not None:
+            ready[key] = copy
+        elif now is None:
+            reasons[key] = _GONE
+        else:
+            ready[key] = Replacement(stage.reading.storage, key.name, now, is_copy=False)
+    return Waiting(ready, replaced, reasons)
+
+
+def _planned_ends(pending: Mapping[FileKey, str]) -> dict[tuple[bytes, int], int]:
+    """Return the sizes of versions: where what was set aside of them ends at last, since behind a change all is."""
+    ends: dict[tuple[bytes, int], int] = {}
+    for key in pending:
+        ends[key.path, key.modified_ns] = max(ends.get((key.path, key.modified_ns), 0), key.offset + key.size)
+    return ends
+
+
+def copy_of(stage: Stage, key: FileKey, copies: tuple[Storage, str] | None) -> Replacement | None:
+    """Return the copy of a file that a directory has; `None` if it has none."""
+    if copies is None:
+        return None
+    storage, directory = copies
+    path = f"{directory.rstrip('/')}/{_relative(stage, key) or key.name.rpartition('/')[2]}"
+    entry = entry_at(storage, path)
+    return Replacement(storage, path, entry, is_copy=True) if entry is not None and entry.is_file else None
+
+
+def _relative(stage: Stage, key: FileKey) -> str:
+    root = stage.reading.root.rstrip("/")
+    return "" if key.name == root else key.name.removeprefix(f"{root}/")
+
+
+class MendedFiles:
+    """Files by their keys, as an ingest reads what is in their places."""
+
+    def __init__(self, stage: Stage, files: Mapping[FileKey, Replacement]) -> None:
+        self._stage = stage
+        self._files = files
+
+    def bad(self) -> dict[FileKey, str]:
+        """Return which of them still cannot be read to their end, and why."""
+        reasons: dict[FileKey, str] = {}
+        for key in self._files:
+            try:
+                for _ in self._rows_of(key, Aside(), None):
+                    pass
+            except (BadFile, BadRecord, FileChanged, StorageError) as error:  # noqa: PERF203 - each is for itself
+                reasons[key] = error.message
+        return reasons
+
+    def rows(self, aside: Aside, account: Account | None = None) -> Iterator[pa.RecordBatch]:
+        """Yield the rows that the ingest makes of them; bad records of theirs are set aside where the ingest does that."""
+        for key in self._files:
+            yield from self._rows_of(key, aside, account)
+
+    def receipts(self) -> Iterator[pa.RecordBatch]:
+        """Yield the lines that say that they are taken in."""
+        for key, file in self._files.items():
+            numbers = {"offset": key.offset, "size": key.size, "modified_ns": key.modified_ns}
+            yield about_file(key.name, **numbers, reason="taken in", code=RETRIED, copy=file.told)
+
+    def _rows_of(self, key: FileKey, aside: Aside, account: Account | None) -> Iterator[pa.RecordBatch]:
+        file, reading = self._files[key], self._stage.reading
+        version = FileVersion(_relative(self._stage, key), file.entry.size, file.entry.modified_ns, file.entry.identity)
+        span = (0, version.size) if file.is_copy else (key.offset, key.offset + key.size)
+        instead = cast("Storage", _Instead(file.storage, {key.name: file.path}))
+        policy = replace(reading.policy, files=False, changes=False)
+        stage = replace(
+            self._stage, reading=replace(reading, storage=instead, policy=policy, archive=None, aside=aside)
+        )
+        for rows in stage.read([Split(version, *span)], account, text=False, errors="fail"):
+            if isinstance(rows, pa.RecordBatch):
+                yield rows
+
+
+@dataclass(frozen=True)
+class _Instead:
+    """A storage in which paths stand for other ones: as much of it as it takes to read files."""
+
+    storage: Storage
+    paths: Mapping[str, str]
+
+    @property
+    def tags_contents(self) -> bool:
+        return self.storage.tags_contents
+
+    def open(self, path: str) -> Any:  # noqa: ANN401 - as the storage gives it
+        return self.storage.open(self.paths[path])
