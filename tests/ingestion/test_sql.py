@@ -278,6 +278,18 @@ def test_verify_finds_rows_that_the_sql_does_not_give(pipeline: Callable[..., Pi
     assert not proof.proved
 
 
+def test_a_note_whose_sql_is_none(pipeline: Callable[..., Pipeline]) -> None:
+    """SQL of a note that somebody has altered is held to the same list: what is not on it is told, and nothing is compared."""
+    made = pipeline(transform=Sql("select value from input"), sink_options={"format": "text"})
+    made.put("a.txt", "a")
+    made.noted = str(made.noted).replace("select value", "select reflect(value) as value")
+    made.run()
+    proof = verify(str(made.dst), str(made.src)).source
+    assert proof is not None
+    assert not proof.proved
+    assert "cannot be repeated: sql, character 8: reflect() is not taken" in proof.reason
+
+
 def test_types_of_a_result_are_known_from_an_empty_batch() -> None:
     """The schema that the sink is told is that of rows, whatever they hold."""
     rows = sqlcases.rows()
