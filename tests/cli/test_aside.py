@@ -17,6 +17,7 @@ import pytest
 from penstock import failpoints
 from penstock.errors import PenstockError, StorageError, TooMuchSetAside
 from penstock.formats.aside import about_records
+from penstock.ingestion.sql.query import Sql
 from penstock.sink.tolerance import Tolerance
 from penstock.source import configured, read
 from penstock.verify.retry import retry
@@ -295,6 +296,20 @@ def mend(dst: Path, change: Callable[[str], str]) -> Path:
     copy = dst.parent / "mended.jsonl"
     copy.write_text("".join(json.dumps(line | {"bytes": change(line["bytes"])}) + "\n" for line in aside(dst)))
     return copy
+
+
+def test_what_was_mended_passes_the_sql_of_its_ingest(
+    pipeline: Callable[..., Pipeline], penstock: Callable[..., Said]
+) -> None:
+    """A record that was set aside and mended goes through the select that the sink noted; no transform is named for that."""
+    made = pipeline(**JSON, transform=Sql("select id * 10 as id from input where id <> 1"))
+    raw(made, "a.json", b'{"id": 1}\n{"id": 2\n{"id": 4}\n')
+    made.run()
+    copy = mend(made.dst, lambda text: text.replace('{"id": 2', '{"id": 2}'))
+    assert penstock("retry", made.dst, "--mended", copy, "--transform", "a:b").status == 2
+    assert penstock("retry", made.dst, "--mended", copy, "--json").facts["rows"] == 1
+    assert rows(made.dst) == ['{"id":20}', '{"id":40}']
+    assert penstock("verify", made.dst, "--source", made.src).status == 0
 
 
 def test_what_was_mended_is_taken_in_once(pipeline: Callable[..., Pipeline], penstock: Callable[..., Said]) -> None:

@@ -168,6 +168,7 @@ class Stage:
         options, reading = _reading({**noted.source, "path": source}, noted.schema)
         if noted.sql is not None:
             transform = _query(noted.sql, options)
+            transform(_empty(configured.expected_schema(options, reading)))  # it is told now if it is none
         return Stage(options, reading, transform, to_arrow(noted.out))
 
     @property

@@ -150,8 +150,9 @@ def _from_text(kind: pa.DataType, zone: str, at: int, *, lenient: bool) -> tuple
     if kind in WHOLE or types.is_floating(kind) or types.is_boolean(kind):
         read = _read_flag if types.is_boolean(kind) else _read_float if types.is_floating(kind) else _read_whole
         return (lambda values: _read(values, kind, read, lenient=lenient)), not lenient
-    if (types.is_date(kind) or types.is_timestamp(kind) or types.is_decimal(kind)) and not lenient:
-        return (lambda values: _read_exact(values, kind, zone)), True
+    is_time = types.is_date(kind) or (types.is_timestamp(kind) and kind.tz is not None)
+    if (is_time or types.is_decimal(kind)) and not lenient:
+        return (lambda values: read_exact(values, kind, zone)), True
     raise refusal(
         at,
         f"{'try_cast' if lenient else 'cast'} of string to {spark_name(kind)} is not taken; give the column that type in the schema",
@@ -207,8 +208,8 @@ def _read_flag(text: pa.Array, kind: pa.DataType) -> pa.Array:
     return pc.if_else(pc.is_valid(text), flags, pa.scalar(None, kind))
 
 
-def _read_exact(values: Values, kind: pa.DataType, zone: str) -> Values:
-    """Return texts as times or decimals, in the forms that sources read, each of which Spark reads alike."""
+def read_exact(values: Values, kind: pa.DataType, zone: str) -> Values:
+    """Return texts as times or decimals, in the forms that sources read, each of which Spark reads alike. `ArrowInvalid` for others."""
     column = pa.array([values.as_py()], pa.string()) if isinstance(values, pa.Scalar) else values
     try:
         read = scalars.parse(pc.utf8_trim(column, characters=_BLANK), kind, "the value", TimeForms(zone=zone))

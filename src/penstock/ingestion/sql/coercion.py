@@ -26,8 +26,11 @@ def is_number(kind: pa.DataType) -> bool:
     return bool(kind in WHOLE or types.is_floating(kind) or types.is_decimal(kind))
 
 
-def together(operands: Sequence[Expression], at: int, name: str) -> list[Expression]:
-    """Return operands in the one type that Spark takes them in; `SqlError` where there is none, or it is not taken here."""
+def together(operands: Sequence[Expression], at: int, name: str, *, chosen: bool = False) -> list[Expression]:
+    """Return operands in the one type that Spark takes them in; `SqlError` where there is none, or it is not taken here.
+
+    `chosen`: one of them is the result. Then a whole number beside decimals has the digits of its type, also one that is written down.
+    """
     kinds = list(dict.fromkeys(operand.type for operand in operands if not types.is_null(operand.type)))
     if not kinds:
         refuse(at, f"{name} of nothing but null; leave it out")
@@ -36,7 +39,7 @@ def together(operands: Sequence[Expression], at: int, name: str) -> list[Express
         if not all(map(is_number, kinds)):
             shown = " and ".join(map(spark_name, kinds))
             refuse(at, f"{name} of {shown}: write a cast, {_advice(kinds)}")
-        kind = _number([operand for operand in operands if not types.is_null(operand.type)], at, name)
+        kind = _number([operand for operand in operands if not types.is_null(operand.type)], at, name, chosen=chosen)
     return [converted(operand, kind) for operand in operands]
 
 
@@ -48,7 +51,7 @@ def _advice(kinds: list[pa.DataType]) -> str:
     return "such as cast(x as string)"
 
 
-def _number(operands: list[Expression], at: int, name: str) -> pa.DataType:
+def _number(operands: list[Expression], at: int, name: str, *, chosen: bool) -> pa.DataType:
     """Return the type in which numbers of several types are taken."""
     kinds = {operand.type for operand in operands}
     if any(map(types.is_floating, kinds)):
@@ -58,14 +61,14 @@ def _number(operands: list[Expression], at: int, name: str) -> pa.DataType:
         return pa.float64()
     if kinds <= set(WHOLE):
         return WHOLE[max(map(WHOLE.index, kinds))]
-    return _decimal([as_decimal(operand) for operand in operands], at, name)
+    return _decimal([as_decimal(operand, chosen=chosen) for operand in operands], at, name)
 
 
-def as_decimal(operand: Expression) -> pa.DataType:
-    """Return the decimal type that holds all values of an operand."""
+def as_decimal(operand: Expression, *, chosen: bool = False) -> pa.DataType:
+    """Return the decimal type that holds all values of an operand; see `together`."""
     if types.is_decimal(operand.type):
         return operand.type
-    if operand.constant is not None and operand.type in {pa.int32(), pa.int64()}:
+    if not chosen and operand.constant is not None and operand.type in {pa.int32(), pa.int64()}:
         return pa.decimal128(len(operand.constant[1].lstrip("+-0")) or 1, 0)
     return pa.decimal128(_DIGITS[operand.type], 0)
 

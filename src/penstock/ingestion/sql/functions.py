@@ -225,7 +225,7 @@ def _branches(given: Given) -> Expression:
     if any(types.is_null(given.operands[2 * place].type) for place in range(pairs)):
         given.refuse("null is no condition; leave that branch out")
     values = [given.operands[2 * place + 1] for place in range(pairs)] + list(given.operands[2 * pairs :])
-    *values, otherwise = together(values, given.at, given.name)
+    *values, otherwise = together(values, given.at, given.name, chosen=True)
     return chosen(conditions, values, otherwise)
 
 
@@ -255,7 +255,7 @@ def _if(given: Given) -> Expression:
 def _coalesced(given: Given) -> Expression:
     if not given.operands:
         given.count(1)
-    *values, last = together(given.operands, given.at, given.name)
+    *values, last = together(given.operands, given.at, given.name, chosen=True)
     return chosen([applied(pc.is_valid, FLAG, value) for value in values], values, last)
 
 
@@ -277,12 +277,12 @@ def _null_if(given: Given) -> Expression:
 def _if_not_null(given: Given) -> Expression:
     given.count(3)
     value, *choices = given.operands
-    first, second = together(choices, given.at, given.name)
+    first, second = together(choices, given.at, given.name, chosen=True)
     return chosen([applied(pc.is_valid, FLAG, value)], [first], second)
 
 
 def _extreme(given: Given) -> Expression:
-    operands = together(given.operands, given.at, given.name)
+    operands = together(given.operands, given.at, given.name, chosen=True)
     kind = operands[0].type
     if len(operands) < 2 or types.is_nested(kind) or types.is_floating(kind) or types.is_boolean(kind):  # noqa: PLR2004 - to choose from
         given.refuse(f"is taken of two values or more, and not of {spark_name(kind)}; write case when")
@@ -420,6 +420,10 @@ def _joined(given: Given) -> Expression:
     return applied(kernel, TEXT, *operands)
 
 
+def _after(separator: str, values: Values) -> Values:
+    return pc.binary_join_element_wise(separator, values, "", null_handling="emit_null")
+
+
 def _joined_by(given: Given) -> Expression:
     if not given.operands:
         given.count(2)
@@ -429,7 +433,10 @@ def _joined_by(given: Given) -> Expression:
         given.count(2)
 
     def kernel(*values: Values) -> Values:
-        return pc.binary_join_element_wise(*values, separator, null_handling="skip")
+        pieces = [pc.if_else(pc.is_valid(value), _after(separator, value), "") for value in values]
+        return pc.utf8_slice_codeunits(
+            pc.binary_join_element_wise(*pieces, "", null_handling="emit_null"), len(separator)
+        )
 
     return applied(kernel, TEXT, *operands)
 

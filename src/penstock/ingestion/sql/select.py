@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from penstock.errors import SqlError
 from penstock.ingestion.sql import casts, functions
 from penstock.ingestion.sql.columns import column, place_of, without_views
 from penstock.ingestion.sql.expression import Expression, Rows, written
@@ -150,13 +149,10 @@ class _Compiler:
 
     def _time(self, tree: Constant) -> Expression:
         kind = _CAST[tree.kind]
-        text = written(tree.text, pa.string(), ("string", tree.text))
-        value = casts.cast(text, kind, self._zone, tree.at, lenient=False)
         try:
-            scalar = value.run(Rows(pa.RecordBatch.from_pylist([])))
-        except Exception as error:  # whatever it is that cannot be read
-            msg = f"sql, character {tree.at + 1}: {tree.text!r} is no {tree.kind}: {getattr(error, 'message', error)}"
-            raise SqlError(msg) from error
+            scalar = casts.read_exact(pa.scalar(tree.text), kind, self._zone)
+        except pa.ArrowInvalid as error:
+            raise refusal(tree.at, f"{tree.text!r} is no {tree.kind}: {error}") from error
         return Expression(kind, lambda _: scalar, constant=(tree.kind, tree.text))
 
 
