@@ -297,6 +297,7 @@ def mend(dst: Path, change: Callable[[str], str]) -> Path:
     return copy
 
 
+@pytest.mark.slow
 def test_what_was_mended_is_taken_in_once(pipeline: Callable[..., Pipeline], penstock: Callable[..., Said]) -> None:
     """`retry` takes in the records of a mended copy, each once however often it is run; the others wait; all is accounted for."""
     made = pipeline(**JSON)
