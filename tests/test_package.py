@@ -23,6 +23,7 @@ def test_every_public_name_is_there() -> None:
         penstock.nothing  # noqa: B018 - it is to fail
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("module", ["errors", "testing", "wal", "windows"])
 def test_modules_need_no_import_of_their_own(module: str) -> None:
     """`penstock.wal.Writer` works behind `import penstock`, and nothing of it is loaded before."""

@@ -12,7 +12,7 @@ import io
 import re
 import tokenize
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -150,17 +150,19 @@ class Finding:
 
 @dataclass
 class Module:
-    """A source file, parsed: its path within the package, text, tree, and the dotted names its imports stand for."""
+    """A source file, parsed: its path within the package, text, tree, all nodes of that, and the dotted names its imports stand for."""
 
     path: str
     text: str
     tree: ast.Module = field(init=False)
+    nodes: list[ast.AST] = field(init=False)
     imported: dict[str, str] = field(init=False)
 
     def __post_init__(self) -> None:
         self.tree = ast.parse(self.text, self.path)
+        self.nodes = list(ast.walk(self.tree))
         self.imported = {}
-        for node in ast.walk(self.tree):
+        for node in self.nodes:
             if isinstance(node, ast.Import):
                 for alias in node.names:
                     first = alias.name.split(".")[0]
@@ -182,9 +184,13 @@ class Module:
             return f"{before}.{node.attr}" if before else ""
         return ""
 
-    def mentions(self) -> Iterator[tuple[int, str]]:
-        """Yield (line, dotted name) of every import and of every name that is read."""
-        for node in ast.walk(self.tree):
+    @cached_property
+    def mentions(self) -> list[tuple[int, str]]:
+        """Return (line, dotted name) of every import and of every name that is read."""
+        return list(self._mentions())
+
+    def _mentions(self) -> Iterator[tuple[int, str]]:
+        for node in self.nodes:
             if isinstance(node, ast.Import):
                 yield from ((node.lineno, alias.name) for alias in node.names)
             elif isinstance(node, ast.ImportFrom):
@@ -192,6 +198,7 @@ class Module:
             elif isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Load):
                 yield node.lineno, self.dotted(node)
 
+    @cached_property
     def comments(self) -> dict[int, str]:
         """Return the comment of every line that has one."""
         tokens = tokenize.generate_tokens(io.StringIO(self.text).readline)
@@ -208,7 +215,7 @@ def banned(name: str, table: dict[str, str]) -> str | None:
 
 def files(module: Module) -> Iterator[Finding]:
     """Find file calls; a method of `pathlib.Path` counts where the receiver is seen to be one."""
-    for line, name in module.mentions():
+    for line, name in module.mentions:
         kind, _, method = name.rpartition(".")
         instead = PATH_METHODS.get(method) if kind == "pathlib.Path" else banned(name, FILES)
         if instead and name not in FILES_ALLOWED:
@@ -268,28 +275,28 @@ def _is_path(module: Module, node: ast.expr, paths: set[str]) -> bool:
 
 def temporary(module: Module) -> Iterator[Finding]:
     """Find temporary files: they lie on another file system than the output, and are forgotten by a crash."""
-    for line, name in module.mentions():
+    for line, name in module.mentions:
         if name.split(".")[0] == "tempfile":
             yield Finding("temporary", module.path, line, name, "storage.create in the sink's own staging directory")
 
 
 def clocks(module: Module) -> Iterator[Finding]:
     """Find clocks that a test cannot set."""
-    for line, name in module.mentions():
+    for line, name in module.mentions:
         if instead := banned(name, CLOCK):
             yield Finding("clock", module.path, line, name, instead)
 
 
 def unsafe(module: Module) -> Iterator[Finding]:
     """Find what runs data as code, or gives another answer in another process; an import by a name that data may hold, too."""
-    calls = [node for node in ast.walk(module.tree) if isinstance(node, ast.Call)]
+    calls = [node for node in module.nodes if isinstance(node, ast.Call)]
     for call in calls:
         by_name = module.dotted(call.func) in {"importlib.import_module", "__import__"}
         if by_name and not (call.args and isinstance(call.args[0], ast.Constant)):
             yield Finding(
                 "unsafe", module.path, call.lineno, "import by name", "an import: names in data are not loaded"
             )
-    for line, name in module.mentions():
+    for line, name in module.mentions:
         libraries = [part for part in name.split(".") if part in {"pickle", "cloudpickle", "marshal", "shelve", "dill"}]
         if instead := banned(name, UNSAFE) or (UNSAFE[libraries[0]] if libraries else None):
             yield Finding("unsafe", module.path, line, name, instead)
@@ -297,15 +304,15 @@ def unsafe(module: Module) -> Iterator[Finding]:
 
 def prints(module: Module) -> Iterator[Finding]:
     """Find `print`: a library speaks through logging, errors and return values."""
-    for line, name in module.mentions():
+    for line, name in module.mentions:
         if name == "print":
             yield Finding("print", module.path, line, name, "logging, or rich's console in cli/")
 
 
 def handlers(module: Module) -> Iterator[Finding]:
     """Find handlers of everything without a comment that says why, on the line of the `except`."""
-    comments = module.comments()
-    for node in ast.walk(module.tree):
+    comments = module.comments
+    for node in module.nodes:
         if isinstance(node, ast.ExceptHandler):
             caught = node.type.elts if isinstance(node.type, ast.Tuple) else [node.type]
             names = [module.dotted(each) if each else "bare except" for each in caught]
@@ -319,7 +326,7 @@ def handlers(module: Module) -> Iterator[Finding]:
 
 def reasons(module: Module) -> Iterator[Finding]:
     """Find linter rules that are switched off without a reason beside them."""
-    for line, comment in module.comments().items():
+    for line, comment in module.comments.items():
         if re.search(r"\bnoqa\b|type:\s*ignore", comment) and not has_reason(comment):
             yield Finding("reasons", module.path, line, comment, "the same, with its codes and ` - reason`")
 
@@ -377,7 +384,7 @@ SHORT = 5  # lines: in a function that is no longer a name is read beside what i
 
 def vague(module: Module) -> Iterator[Finding]:
     """Find locals of functions of more than five lines whose names do not say what they hold."""
-    for function in ast.walk(module.tree):
+    for function in module.nodes:
         if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef) and _is_long(function):
             nodes = list(_nodes_of(function))
             targets = [node.target for node in nodes if isinstance(node, ast.comprehension)]
@@ -397,7 +404,7 @@ DENSE = 12  # ways through a function
 
 def dense(module: Module) -> Iterator[Finding]:
     """Find functions with too many ways through them: what they decide has a noun of its own, or there is a reason why not."""
-    for function in ast.walk(module.tree):
+    for function in module.nodes:
         if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef) and ways(function) > DENSE:
             yield Finding(
                 "dense", module.path, function.lineno, function.name, "a function or class where a noun appears"
@@ -424,7 +431,7 @@ METHODS = 20
 
 def many(module: Module) -> Iterator[Finding]:
     """Find classes of more than twenty methods: their state falls apart somewhere, or there is a reason why it does not."""
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if isinstance(node, ast.ClassDef):
             methods = [each for each in node.body if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)]
             if len(methods) > METHODS:
@@ -484,7 +491,7 @@ def test_class_names_are_unique() -> None:
     """No two classes of the package share a name: who reads one in a message or an import knows which it is."""
     homes: dict[str, list[str]] = {}
     for module in modules():
-        for node in ast.walk(module.tree):
+        for node in module.nodes:
             if isinstance(node, ast.ClassDef):
                 homes.setdefault(node.name, []).append(module.path)
     assert not {name: paths for name, paths in homes.items() if len(paths) > 1}
@@ -499,7 +506,7 @@ def test_no_reason_points_elsewhere() -> None:
     pointing = [
         f"{path.relative_to(REPOSITORY)}:{line}: {comment}"
         for path, module in suspects.items()
-        for line, comment in module.comments().items()
+        for line, comment in module.comments.items()
         if re.search(r"noqa|type:\s*ignore", comment) and ELSEWHERE.search(comment)
     ]
     assert not pointing, "\n".join(["", *pointing])

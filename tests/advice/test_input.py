@@ -171,6 +171,7 @@ def test_directory_that_is_no_value(tmp_path: Path, remedy: str) -> None:
     assert query.lines() == {'{"value":"1","day":"2026-01-30"}': 1, f'{{"value":"2"{day}}}': 1}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("remedy", ["restored", "set as it was"])
 @follows("PST-400")
 def test_long_plan_that_is_not_found(tmp_path: Path, remedy: str) -> None:

@@ -297,6 +297,7 @@ class Anything:
         return {"none": [], "many": [(index,), (index,)]}.get(behaviour, (index,))
 
 
+@pytest.mark.slow
 @settings(max_examples=150)
 @given(
     rows=st.lists(st.tuples(st.sampled_from(BEHAVIOURS), st.integers(0, 2)), max_size=12),

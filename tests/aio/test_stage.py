@@ -265,6 +265,7 @@ def test_calls_that_do_not_end_are_reported(monkeypatch: pytest.MonkeyPatch, cap
     assert len(outputs(plan(wait))) == 10
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("limit", ["timeout", "attempt_timeout"])
 def test_calls_that_never_end_fail_the_task_when_nothing_goes_on(monkeypatch: pytest.MonkeyPatch, limit: str) -> None:
     """F-A4: they hold their places, and with all of them held the rows behind would wait for ever."""
@@ -312,6 +313,7 @@ def test_large_outputs_leave_in_batches_of_a_fair_size() -> None:
     assert max(sizes) < 20_000_000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bytes_", [stage._AHEAD_BYTES, 1])
 def test_input_is_read_only_a_little_ahead(monkeypatch: pytest.MonkeyPatch, bytes_: int) -> None:
     """F-A24: no more input is read than the slots have taken and will soon take; of large rows only those of one batch wait."""

@@ -169,6 +169,7 @@ def test_query_goes_on_in_the_directory(penstock: Callable[..., Said], pipeline:
     assert (facts["done"], facts["unlisted"], facts["rows_unknown"]) == (True, [], 1)
 
 
+@pytest.mark.slow
 def test_killed_at_each_step(penstock: Callable[..., Said], theirs: Theirs, monkeypatch: pytest.MonkeyPatch) -> None:
     """Killed before or behind each change and run again, the output is what one run makes of it; the log is whole until it goes."""
     steps = 0
@@ -243,6 +244,7 @@ def test_damaged_logs(theirs: Theirs, damage: str) -> None:
     assert tree(theirs.root) == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["a b.txt", "ü%20.txt", "new\nline.txt", "\udcff.txt", "x#y?z.txt", "part.orc"])
 def test_hostile_names(penstock: Callable[..., Said], tmp_path: Path, name: str) -> None:
     """Names that a URI must escape are the names of files again."""

@@ -312,6 +312,7 @@ def test_what_was_mended_passes_the_sql_of_its_ingest(
     assert penstock("verify", made.dst, "--source", made.src).status == 0
 
 
+@pytest.mark.slow
 def test_what_was_mended_is_taken_in_once(pipeline: Callable[..., Pipeline], penstock: Callable[..., Said]) -> None:
     """`retry` takes in the records of a mended copy, each once however often it is run; the others wait; all is accounted for."""
     made = pipeline(**JSON)

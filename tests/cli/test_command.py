@@ -56,6 +56,7 @@ def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ingest, "session", started)
 
 
+@pytest.mark.slow
 def test_help_names_every_command(penstock: Callable[..., Said]) -> None:
     """The help lists the commands of the product, and each has a help of its own."""
     said = penstock("--help")
@@ -116,6 +117,7 @@ def test_a_java_that_does_not_run(
     assert "java said 'no such JVM'" in penstock("--version").out
 
 
+@pytest.mark.slow
 def test_a_shell_completes_commands_and_flags() -> None:
     """The completion that typer installs in a shell names our commands and flags, and loads nothing heavy for it."""
     code = f"import sys\nfrom penstock.cli import main\ntry:\n main()\nfinally:\n print([n for n in {HEAVY} if n in sys.modules])"
@@ -303,6 +305,7 @@ def test_an_output_without_a_batch(penstock: Callable[..., Said], tmp_path: Path
     assert penstock(command, tmp_path, "--json").facts["ok"] is True
 
 
+@pytest.mark.slow
 def test_a_reader_that_goes_away(tmp_path: Path) -> None:
     """`penstock files | head` ends without a traceback when head has gone."""
     (tmp_path / "_penstock").mkdir()

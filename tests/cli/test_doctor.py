@@ -91,6 +91,7 @@ def test_file_where_output_should_be(penstock: Callable[..., Said], tmp_path: Pa
     assert (said.status, "is a file; expected a directory" in said.out) == (1, True)
 
 
+@pytest.mark.slow
 def test_doctor_without_pyspark(tmp_path: Path) -> None:
     """It runs where PySpark is not, as on Python 3.10, and says so: a doctor must not have the illness."""
     (tmp_path / "pyspark.py").write_text("raise ImportError('not here', name='pyspark')\n")

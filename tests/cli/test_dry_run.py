@@ -126,6 +126,7 @@ def test_new_ingest_is_foretold(dry: Callable[..., Said], tmp_path: Path) -> Non
     assert shown.out.endswith("nothing was written\n")
 
 
+@pytest.mark.slow
 def test_big_files_are_cut_and_sampled_at_their_beginning(dry: Callable[..., Said], tmp_path: Path) -> None:
     """A byte limit cuts the plan as it would cut the batches; the sample is a beginning, not all."""
     src = tmp_path / "in"

@@ -104,6 +104,7 @@ def test_files_that_are_damaged_or_exchanged(ingested: Pipeline, penstock: Calla
     assert verify(str(ingested.dst)).ok
 
 
+@pytest.mark.slow
 def test_what_was_set_aside_is_retried_with_the_key(
     ingested: Pipeline, penstock: Callable[..., Said], tmp_path: Path
 ) -> None:

@@ -86,6 +86,7 @@ def the_checkpoint_is_new(query: Pipeline) -> None:
     query.checkpoint.rename(query.root / "kept")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "event",
     [

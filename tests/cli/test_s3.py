@@ -22,6 +22,8 @@ from penstock.storage._objects import ObjectStorage
 from tests.support.follows import follows
 from tests.support.stores import Relay, StoreServer, running, use
 
+pytestmark = pytest.mark.slow  # a server to start
+
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StoreServer]:
@@ -47,7 +49,6 @@ def written(address: str) -> Sink:
     return sink
 
 
-@pytest.mark.slow
 def test_uploads_that_nobody_finished_are_cleaned(store: StoreServer) -> None:
     """A copy or a long file that was cut off by a kill leaves an upload that is in no listing; `clean` tells of it and removes it."""
     storage, root = locate("s3://bucket/cleaned")
@@ -64,14 +65,12 @@ def test_uploads_that_nobody_finished_are_cleaned(store: StoreServer) -> None:
     assert len(list(storage.abandoned("s3://bucket", 1 << 62))) == 1
 
 
-@pytest.mark.slow
 def test_the_doctor_races_puts(store: StoreServer) -> None:
     """A store of which one winner at a time is told yes is well; nothing is left of the race."""
     assert [finding.state for finding in _look_at("s3://bucket/well")] == ["ok", "ok"]
     assert names_at(locate("s3://bucket")[0], "s3://bucket/well") == []
 
 
-@pytest.mark.slow
 @follows("PST-541")
 def test_a_store_that_tells_several_yes_is_found_and_refused(
     store: StoreServer, monkeypatch: pytest.MonkeyPatch
@@ -106,7 +105,6 @@ def use_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_objects_native, "_clients", {})
 
 
-@pytest.mark.slow
 def test_cleaning_and_growing_are_refused(store: StoreServer, tmp_path: Path) -> None:
     """A store moves nothing and objects do not grow: options that need that are refused before anything is read or written."""
     storage, _ = locate("s3://bucket")

@@ -131,6 +131,7 @@ def test_statuses(log: Path, tmp_path: Path) -> None:
     assert wal("read", log)[1] == b"x\n"
 
 
+@pytest.mark.slow
 def test_an_append_that_fails_says_how_far_it_came(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A disk that is full on the way: the lines that the message counts are there, in order, and none is made up."""
     log = tmp_path / "log"
@@ -160,6 +161,7 @@ def test_a_line_without_an_end(tmp_path: Path) -> None:
     assert wal("read", tmp_path / "log")[1] == b"first\n"
 
 
+@pytest.mark.slow
 def test_no_input_at_all(tmp_path: Path) -> None:
     """Standard input that is closed is refused in words."""
     command = [sys.executable, "-m", "penstock.cli", "wal", "append", str(tmp_path / "log")]

@@ -215,6 +215,7 @@ def avro_format(schema: pa.Schema) -> Any:
     return ReadFormat("avro", schema)
 
 
+@pytest.mark.slow
 def test_without_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the extra the format says what to install, before anything is read; others do not load its library."""
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)

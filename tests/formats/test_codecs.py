@@ -170,6 +170,7 @@ def bomb(codec: str) -> bytes:
     return compress(bytes(64 << 20), codec)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("codec", CODECS)
 def test_the_limit_of_bytes_stops_a_bomb(codec: str) -> None:
     """What unpacks to more than the limit is refused early, with what was found and what was expected."""
@@ -180,6 +181,7 @@ def test_the_limit_of_bytes_stops_a_bomb(codec: str) -> None:
     assert taken <= 20 << 20
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("codec", CODECS)
 def test_the_limit_of_the_ratio_stops_a_bomb(codec: str) -> None:
     """What unpacks to too many times its size is refused, but not before 16 MiB, which no ratio makes dangerous."""

@@ -83,6 +83,7 @@ def test_objects_are_found_on_lines(block: bytes, expected: list[int | None]) ->
     assert [row["a"] for row in rows(block)] == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "line",
     [
@@ -778,6 +779,7 @@ def test_nested_rows_survive(values: list[dict[str, Any]], start: int) -> None:
     assert decoder(ReadFormat("json", NESTED_SCHEMA)).decode(written(batch)).to_pylist() == batch.to_pylist()
 
 
+@pytest.mark.slow
 def test_real_logs_survive(loghub: Path) -> None:
     """Lines of real logs, as JSON and back, are the lines they were."""
     for path in loghub.glob("*.log"):

@@ -119,6 +119,7 @@ def test_other_engines_read_the_file(tmp_path: Path) -> None:
     assert "INT96" not in {group.column(index).physical_type for index in range(group.num_columns)}
 
 
+@pytest.mark.slow
 def test_every_cut_gives_each_row_group_once() -> None:
     """At any cut each row group comes once, from the range it begins in."""
     batch = pa.RecordBatch.from_pydict({"a": list(range(60))}, NUMBERS)

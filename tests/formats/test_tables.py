@@ -151,6 +151,7 @@ def test_ranges_have_each_row_once(name: str) -> None:
     assert 2000 < half < 4000
 
 
+@pytest.mark.slow
 @table
 def test_a_range_for_each_byte(name: str) -> None:
     """A file cut between any two bytes still has each row in one range."""
@@ -235,6 +236,7 @@ def test_files_that_are_none(name: str) -> None:
             read(form, other, NUMBERS)
 
 
+@pytest.mark.slow
 @table
 def test_what_is_given_up_leaves_the_process_alone(name: str) -> None:
     """Reading and writing may be given up at any place, with an error on its way: no library minds."""

@@ -173,6 +173,7 @@ def test_neighbours_do_not_matter_in_json_of_any_type(kind: str, raw: list[str])
 # -- zones
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", FORMATS)
 @pytest.mark.parametrize("zone", ANSWERS["zone answers"])
 def test_times_without_a_zone_are_those_of_the_zone(form: str, zone: str) -> None:

@@ -59,6 +59,7 @@ def told(meter: Meter, name: str = "logs") -> Told:
     return Told((watcher,), first)
 
 
+@pytest.mark.slow
 def test_a_scrape_has_what_a_pipeline_says() -> None:
     """Prometheus' own parser reads a scrape, counters and gauges as such, with what the ingest counted; what there is not is not told."""
     meter = Meter()
@@ -106,6 +107,7 @@ def test_failures_and_fences_are_counted() -> None:
     }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_hostile_names_stay_values() -> None:
     """A label with quotes, line breaks and what looks like a sample is read back as the same text, and adds no sample."""
     meter = Meter()
@@ -170,6 +172,7 @@ def write(meter: Meter) -> None:
         meter.set(f"p{number % 50}", {"rows": number})
 
 
+@pytest.mark.slow
 def test_scrapes_wait_for_nobody_and_nobody_for_them() -> None:
     """While one client holds its connection open and says nothing, others are answered, and so are writers."""
     meter = Meter()
@@ -186,6 +189,7 @@ def test_scrapes_wait_for_nobody_and_nobody_for_them() -> None:
     assert used < 1
 
 
+@pytest.mark.slow
 def test_only_what_is_asked_for() -> None:
     """Other paths are not found, and nothing but reading is answered."""
     with serving("127.0.0.1:0", Meter()) as url:

@@ -55,6 +55,7 @@ def test_values_of_unknown_options_are_not_told(table: tuple[object, ...], name:
     assert SECRET not in str(caught.value)
 
 
+@pytest.mark.slow
 def test_commands_do_not_tell_passwords(
     penstock: Callable[..., Said], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

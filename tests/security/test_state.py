@@ -142,6 +142,7 @@ def test_what_loads_functions_is_named() -> None:
 OUTSIDE = ["../outside", "a/../../outside", "/etc/passwd", ".."]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", OUTSIDE)
 @pytest.mark.parametrize("what", ["path", "staged", "segment", "grown", "length", "bucket"])
 def test_forged_paths_lead_nowhere(output: Output, elsewhere: Path, path: str, what: str) -> None:

@@ -287,6 +287,7 @@ def many(number: int, how: str) -> tuple[State, Batch | None, list[TaskResult], 
     return head, None, [result(DRIVER, final=True)], "f-{writer}-{seq}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["untouched", "continued", "ending", "of one bucket"])
 def test_twice_as_many_parts_are_twice_the_work(how: str) -> None:
     """The driver does a number of steps a part, however many are open; 8,000 of them once took it 14 seconds."""

@@ -61,6 +61,7 @@ def told(output: Output, secret: str = SECRET) -> list[str]:
     return [name for name, data in tree(output.root).items() if secret.encode() in data]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["text", "json", "csv", "parquet", "orc"])
 @pytest.mark.parametrize("compression", ["none", "zstd"])
 def test_nothing_is_clear_but_for_those_who_are_named(output: Output, form: str, compression: str) -> None:
@@ -184,6 +185,7 @@ def test_another_staging_key(output: Output, monkeypatch: pytest.MonkeyPatch) ->
     assert sorted(b"".join(seen(output).values()).splitlines()) == [b"another writer", SECRET.encode()]
 
 
+@pytest.mark.slow
 def test_staged_rows_that_are_damaged_anywhere(output: Output) -> None:
     """Any change of what waits under the key is `DamagedState`, and nothing of it leaves: the digest is of the cipher text."""
     sink = output.sink(**ENCRYPTED)

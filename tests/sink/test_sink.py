@@ -181,6 +181,7 @@ def test_replay_of_a_batch_that_was_not_committed_leaves_no_trace_of_the_first_t
     assert output.staged() == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "point",
     [

@@ -73,6 +73,7 @@ TIMELINES: dict[str, tuple[dict[str, str], list[tuple[int, list[str] | None, lis
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TIMELINES)
 @pytest.mark.parametrize("restarted", [False, True])
 def test_timeline(output: Output, time: FakeClock, name: str, restarted: bool) -> None:
@@ -133,6 +134,7 @@ def test_part_without_rows_does_not_roll(output: Output) -> None:
     )  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("replayed", [["2|even", "3|odd"], ["4|even", "5|odd"], ["4|even"], []])
 @pytest.mark.parametrize("foreign", [False, True])
 def test_replay_with_other_rows(output: Output, replayed: list[str], foreign: bool) -> None:
@@ -224,6 +226,7 @@ def test_merging_stays_within_a_bucket(output: Output) -> None:
     assert texts == [("0", ["row1", "row3"]), ("0", ["row4"]), ("1", ["row2"])]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("below", ["1", "1m"])
 @pytest.mark.parametrize(
     "options",

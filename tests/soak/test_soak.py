@@ -34,6 +34,7 @@ def rows(file: int) -> str:
     return LINES.records.contents(file).decode()
 
 
+@pytest.mark.slow
 def test_same_seed_same_script_same_states() -> None:
     """A script drawn and explored twice with one seed is the same script and sees the same states."""
     reports = [script(5).explore(1000) for _ in range(2)]
@@ -92,6 +93,7 @@ def test_rows_are_read_by_others_as_they_were_written(seed: int) -> None:
         rows_module.Case(seed).run(Path(directory))
 
 
+@pytest.mark.slow
 def test_same_seed_same_rows() -> None:
     """A case of rows follows from its seed alone, and they differ in all that can be chosen."""
     assert str(rows_module.Case(3)) == str(rows_module.Case(3)) != str(rows_module.Case(4))

@@ -68,6 +68,7 @@ def test_the_last_record_of_a_file_means_what_it_means_elsewhere(
             assert found[:2] == ["y", None], (name, splits)
 
 
+@pytest.mark.slow
 def test_the_last_record_of_a_large_file(source: Input) -> None:
     """The last piece of a large file is joined to nothing either."""
     file = source.put("f", b"x,y\n" * (5 << 20) + b'"a",')

@@ -139,6 +139,7 @@ def test_copy_is_put_back(query: Query) -> None:
     assert query.rows == RECORDS
 
 
+@pytest.mark.slow
 def test_rest_is_waited_for_until_it_stands_still(query: Query) -> None:
     """While the file is being rewritten nothing is planned of it, and nothing is said of what it begins with meanwhile."""
     query._options = parse(
@@ -183,6 +184,7 @@ def test_pattern_that_leaves_the_file_out(query: Query) -> None:
     assert query.rows == RECORDS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seen", [4, 20, begun.SEEN_BYTES])
 @pytest.mark.parametrize("seed", range(20))
 def test_any_changes_of_a_file_that_is_cut(

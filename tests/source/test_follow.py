@@ -578,6 +578,7 @@ for number in range(1, 1000):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["rename", "copytruncate"])
 def test_logrotate_at_speed_beside_a_follower(src: Path, way: str) -> None:
     """Processes of their own: by rename each line comes once; by copy and cut none comes twice, and each that is in any file comes.

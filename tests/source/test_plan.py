@@ -173,6 +173,7 @@ def test_lateness_is_exact(folder: Folder, caplog: pytest.LogCaptureFixture) -> 
     assert "'behind'" in caplog.text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [3, 300])
 @pytest.mark.parametrize(("before", "after"), [("10s", "1d"), ("1d", "10s"), ("0", "1h"), ("1h", "0")])
 def test_lateness_may_change(
@@ -774,6 +775,7 @@ def test_starting_from_a_time(folder: Folder) -> None:
     assert folder.planner(startingFrom="1970-01-01T00:16:40Z").latest(end) == end
 
 
+@pytest.mark.slow
 def test_offset_is_small_after_many_files(folder: Folder) -> None:
     """After 5,000 files the offset of a one-file batch stays under 6 KB and still tells new files from read ones."""
     for i in range(5000):
@@ -808,6 +810,7 @@ def test_more_changes_than_the_offset_can_tell_apart(folder: Folder, caplog: pyt
     assert "'behind'" in caplog.text
 
 
+@pytest.mark.slow
 def test_long_plans_go_beside_the_offset(folder: Folder, tmp_path: Path) -> None:
     """A plan of thousands of files is a side record that the offset points at; it is forgotten when the batch is done."""
     for i in range(4000):

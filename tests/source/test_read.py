@@ -202,6 +202,7 @@ def test_limits_cut_between_records(
     assert found == PAIRS * 2
 
 
+@pytest.mark.slow
 @settings(max_examples=150)
 @given(
     lines=st.lists(st.text('ab\r\n\u00fc\0"', max_size=6), max_size=8), cuts=st.lists(st.integers(0, 60), max_size=5)

@@ -172,6 +172,7 @@ def test_each_row_is_emitted_once_whichever_try_counts(ordered: bool, script: li
     assert lane.committed.map == {}
 
 
+@pytest.mark.slow
 def test_a_call_that_takes_longer_than_drain_ends() -> None:
     """Made again and again it would never have its time: without input a batch gives it twice the time of the one before."""
     lane = Lane(seconds=0.3)
@@ -249,6 +250,7 @@ def test_failures_as_a_column_are_held_like_any_output() -> None:
     assert sorted(lane.called) == [-3, -1, 2, 2, 4]
 
 
+@pytest.mark.slow
 def test_an_idle_lane_waits_longer_but_not_when_it_has_output(monkeypatch: pytest.MonkeyPatch) -> None:
     """A batch without input waits as long as its oldest row is old, at most so long; what is finished is not kept waiting."""
     given: list[float] = []

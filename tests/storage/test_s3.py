@@ -250,6 +250,7 @@ def relay(moto: StoreServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Relay]
         yield relay
 
 
+@pytest.mark.slow
 @follows("PST-540")
 def test_keys_that_the_store_refuses(relay: Relay, monkeypatch: pytest.MonkeyPatch) -> None:
     """Keys that are none of the store's are told as such, in its words and without the keys; with the right ones the same call works."""

@@ -62,6 +62,7 @@ class SinkProgram(Program):
         self._abandoned = abandoned
         self._growing = "growing" in options
         self._header = b"value\n" if "header" in options else b""
+        self._made: dict[tuple[int, int], bytes | pa.RecordBatch] = {}  # the same in each run
         self._options = parse(SINK, {"path": ROOT, "format": "text"} | options, what="sink")
 
     def run(self, disk: Crashable, rest: Callable[[], None]) -> None:
@@ -98,7 +99,9 @@ class SinkProgram(Program):
         sink.commit(batch, results)
 
     def _write(self, sink: Sink, begun: Begun, batch: int, number: int, writer: int) -> TaskResult:
-        return sink.write(begun, QUERY, batch, writer, self._schema, iter([self._rows(number, writer)]))
+        if (number, writer) not in self._made:
+            self._made[number, writer] = self._rows(number, writer)
+        return sink.write(begun, QUERY, batch, writer, self._schema, iter([self._made[number, writer]]))
 
     @staticmethod
     def _move_clock(number: int) -> None:

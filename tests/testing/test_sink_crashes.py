@@ -121,9 +121,10 @@ def test_crash_anywhere_on_an_object_store(name: str) -> None:
 
 
 @pytest.mark.slow
-def test_crash_and_nobody_restarts() -> None:
+@pytest.mark.parametrize("images_max", [4, pytest.param(24, marks=pytest.mark.soak)])
+def test_crash_and_nobody_restarts(images_max: int) -> None:
     """After a crash anywhere `penstock finish` publishes exactly what was committed, and may itself be crashed."""
-    report = explore(SinkProgram(*ABANDONED, abandoned=True))
+    report = explore(SinkProgram(*ABANDONED, abandoned=True), images_max=images_max)
     assert not report.complaints, report.first
     assert report.states > 1000
 
@@ -189,5 +190,5 @@ def test_exchanged_steps_are_noticed(
 def test_same_seed_same_run() -> None:
     """Two explorations with one seed see the same states and the same futures."""
     steps, options = MAIN
-    first, second = (explore(SinkProgram(steps, options), seed=7, images_max=4, states_max=3000) for _ in range(2))
+    first, second = (explore(SinkProgram(steps, options), seed=7, images_max=4, states_max=1000) for _ in range(2))
     assert (first.states, first.futures, first.complaints) == (second.states, second.futures, second.complaints)

@@ -40,6 +40,7 @@ def test_every_sync_is_needed() -> None:
     assert not_missed(dict.fromkeys(places, programs), states_max=3000) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("profile", [CrashDisk, CrashHdfs, ObjectStore])
 def test_a_replayable_stream_is_crashed_anywhere(profile: type[Crashable]) -> None:
     """Each item of a queue is in one batch, also when the batch is replayed, and is acknowledged when that is done."""

@@ -376,6 +376,7 @@ def test_torn_end_is_the_end_or_an_error(log: Path) -> None:
             list(Reader(str(log), mode="strict"))
 
 
+@pytest.mark.slow
 def test_positions_that_are_none(log: Path) -> None:
     """A position inside a record, before what was purged, or behind the end is refused; each that was given is not."""
     with Reader(str(log)) as reader:

@@ -22,6 +22,7 @@ import os
 import stat as stat_bits
 import sys
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from penstock import clock
@@ -468,6 +469,7 @@ def _reachable(tree: Tree, contents: dict[int, bytes], next_inode: int, times: d
     return Image(reached, {inode: contents[inode] for inode in inodes if inode in contents}, next_inode, times)
 
 
+@lru_cache(maxsize=4096)  # a simulated disk is asked for the same paths by the hundred thousand
 def _split(path: str) -> tuple[str, str]:
     folder, _, name = path.rpartition("/")
     return folder or "/", name
