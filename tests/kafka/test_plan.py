@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import pickle
 import re
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.errors import BrokerAway, DamagedState, OptionError
+from penstock.errors import BrokerAway, DamagedState, DependencyError, OptionError
 from penstock.kafka import client
 from penstock.kafka.cluster import Topic
 from penstock.kafka.offset import Partition, Positions, ranges
@@ -152,3 +153,10 @@ def test_nobody_listens() -> None:
     """Where no broker is, the first question ends when its time is up, and says whom it has asked."""
     with pytest.raises(BrokerAway, match=r"no answer from 127\.0\.0\.1:1"):
         Stream(SERVERS, subscribe="a", timeout="1s").initial()
+
+
+def test_library_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without confluent-kafka it is said what to install, and where."""
+    monkeypatch.setitem(sys.modules, "confluent_kafka", None)
+    with pytest.raises(DependencyError, match=r"pip install 'penstock\[kafka\]'"):
+        Stream(SERVERS, subscribe="a").initial()

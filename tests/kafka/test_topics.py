@@ -64,6 +64,8 @@ def test_an_open_transaction_is_waited_for(kafka: Kafka) -> None:
     before, at = stream.rest(begin)
     assert before == [b"before"]
     assert plain(at) == {topic: {"0": 1}}
+    uncommitted = Stream(kafka, subscribe=topic, **{"kafka.isolation.level": "read_uncommitted"})
+    assert uncommitted.rest(begin)[0] == [b"before", b"open", b"behind"]
     producer.commit_transaction()
     wait_for(lambda: stream.next(at) != at, "the end of the transaction")
     assert stream.rest(at)[0] == [b"open", b"behind"]
