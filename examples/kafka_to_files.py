@@ -42,7 +42,7 @@ def run_query(servers: str, topics: str, work: str, ends: str) -> None:
         .option("kafka.bootstrap.servers", servers)
         .option("subscribe", topics)
         .option("startingOffsets", "earliest")
-        .option("maxOffsetsPerTrigger", "2000")
+        .options(**({} if ends == "yes" else {"maxOffsetsPerTrigger": "2000"}))
         .load()
     )
     writer = (
@@ -63,7 +63,7 @@ class Bank(threading.Thread):
 
     def __init__(self, servers: str, topics: list[str]) -> None:
         super().__init__()
-        self._producer = Producer({"bootstrap.servers": servers, "transactional.id": topics[0]})
+        self._producer = Producer({"bootstrap.servers": servers, "transactional.id": topics[0], "log_level": 3})
         self._topics = topics
         self.over = threading.Event()
         self.committed = self.aborted = 0
@@ -72,7 +72,7 @@ class Bank(threading.Thread):
         """Produce."""
         self._producer.init_transactions(60)
         number = 0
-        while not self.over.wait(0.02) or number % 4:
+        while not self.over.wait(0.1) or number % 4:
             self._producer.begin_transaction()
             for each in range(TRANSACTION):
                 topic = self._topics[each % len(self._topics)]
