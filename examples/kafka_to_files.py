@@ -63,7 +63,7 @@ class Bank(threading.Thread):
 
     def __init__(self, servers: str, topics: list[str]) -> None:
         super().__init__()
-        self._producer = Producer({"bootstrap.servers": servers, "transactional.id": topics[0], "log_level": 3})
+        self._producer = Producer({"bootstrap.servers": servers, "transactional.id": topics[0], "log_level": 0})
         self._topics = topics
         self.over = threading.Event()
         self.committed = self.aborted = 0
@@ -128,7 +128,7 @@ def written(files: Path) -> Counter[tuple[Any, ...]]:
 
 def broker(directory: Path) -> Any:  # noqa: ANN401 - a context manager of the tests'
     """Return a broker of our own, to be entered."""
-    sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+    sys.path.append(str(Path(__file__).resolve().parent.parent))
     from tests.support.kafka import running  # noqa: PLC0415 - only where none is given
 
     print("starting Kafka; the first time its jars are fetched, too", flush=True)
@@ -143,7 +143,7 @@ def main(given: str | None) -> None:
         with nullcontext() if given else broker(work / "kafka") as own:
             servers = given or own.servers
             topics = [f"{name}-{uuid4().hex[:8]}" for name in ("orders", "payments")]
-            admin = AdminClient({"bootstrap.servers": servers})
+            admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
             for future in admin.create_topics([NewTopic(topic, PARTITIONS) for topic in topics]).values():
                 future.result()
             bank = Bank(servers, topics)
