@@ -42,7 +42,7 @@ def run_query(servers: str, topics: str, work: str, ends: str) -> None:
         .option("kafka.bootstrap.servers", servers)
         .option("subscribe", topics)
         .option("startingOffsets", "earliest")
-        .option("maxOffsetsPerTrigger", "2000")
+        .options(**({} if ends == "yes" else {"maxOffsetsPerTrigger": "2000"}))
         .load()
     )
     writer = (
@@ -63,7 +63,7 @@ class Bank(threading.Thread):
 
     def __init__(self, servers: str, topics: list[str]) -> None:
         super().__init__()
-        self._producer = Producer({"bootstrap.servers": servers, "transactional.id": topics[0]})
+        self._producer = Producer({"bootstrap.servers": servers, "transactional.id": topics[0], "log_level": 0})
         self._topics = topics
         self.over = threading.Event()
         self.committed = self.aborted = 0
@@ -72,7 +72,7 @@ class Bank(threading.Thread):
         """Produce."""
         self._producer.init_transactions(60)
         number = 0
-        while not self.over.wait(0.02) or number % 4:
+        while not self.over.wait(0.1) or number % 4:
             self._producer.begin_transaction()
             for each in range(TRANSACTION):
                 topic = self._topics[each % len(self._topics)]
@@ -128,7 +128,7 @@ def written(files: Path) -> Counter[tuple[Any, ...]]:
 
 def broker(directory: Path) -> Any:  # noqa: ANN401 - a context manager of the tests'
     """Return a broker of our own, to be entered."""
-    sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+    sys.path.append(str(Path(__file__).resolve().parent.parent))
     from tests.support.kafka import running  # noqa: PLC0415 - only where none is given
 
     print("starting Kafka; the first time its jars are fetched, too", flush=True)
@@ -143,7 +143,7 @@ def main(given: str | None) -> None:
         with nullcontext() if given else broker(work / "kafka") as own:
             servers = given or own.servers
             topics = [f"{name}-{uuid4().hex[:8]}" for name in ("orders", "payments")]
-            admin = AdminClient({"bootstrap.servers": servers})
+            admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
             for future in admin.create_topics([NewTopic(topic, PARTITIONS) for topic in topics]).values():
                 future.result()
             bank = Bank(servers, topics)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import pickle
 import re
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.errors import BrokerAway, DamagedState, OptionError
+from penstock.errors import BrokerAway, DamagedState, DependencyError, OptionError
 from penstock.kafka import client
 from penstock.kafka.cluster import Topic
 from penstock.kafka.offset import Partition, Positions, ranges
@@ -86,6 +87,28 @@ def test_all_that_is_available_is_what_was_there_when_it_was_asked() -> None:
     assert planner.latest(start, limited=False)["a"] == {"0": 5}
 
 
+def test_partition_that_is_assigned_later_begins_where_it_does() -> None:
+    """A partition that the user adds to `assign` has lost nothing, though retention has taken its first records."""
+    said = Said({"a": Topic("1", (0, 1))}, {Partition("a", 0): 5, Partition("a", 1): 9})
+    said.first = {Partition("a", 1): 7}
+    start = TopicPlanner(options(SERVERS, assign='{"a": [0]}'), said).initial()
+    end = TopicPlanner(options(SERVERS, assign='{"a": [0, 1]}'), said).latest(start)
+    assert [(str(piece.partition), piece.begin, piece.end) for piece in ranges(start, end)] == [
+        ("a-0", 0, 5),
+        ("a-1", 7, 9),
+    ]
+
+
+def test_topic_that_is_gone_is_no_end_of_a_run_that_accepts_losses() -> None:
+    """A run that takes what is available goes on without a topic that was deleted, as any other does."""
+    said = Said({"a": Topic("1", (0,)), "b": Topic("2", (0,))}, {Partition("a", 0): 5, Partition("b", 0): 9})
+    planner = TopicPlanner(options(SERVERS, subscribe="a,b", failOnDataLoss="false"), said)
+    start = planner.initial()
+    del said.known["b"]
+    planner.prepare_available_now()
+    assert plain(planner.latest(start)) == {"a": {"0": 5}}
+
+
 def test_offset_that_is_none_is_told() -> None:
     """A checkpoint with anything else in place of an offset is damage, never a new beginning; a later version is not guessed at."""
     offsets: tuple[dict[str, Any], ...] = (
@@ -152,3 +175,10 @@ def test_nobody_listens() -> None:
     """Where no broker is, the first question ends when its time is up, and says whom it has asked."""
     with pytest.raises(BrokerAway, match=r"no answer from 127\.0\.0\.1:1"):
         Stream(SERVERS, subscribe="a", timeout="1s").initial()
+
+
+def test_library_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without confluent-kafka it is said what to install, and where."""
+    monkeypatch.setitem(sys.modules, "confluent_kafka", None)
+    with pytest.raises(DependencyError, match=r"pip install 'penstock\[kafka\]'"):
+        Stream(SERVERS, subscribe="a").initial()

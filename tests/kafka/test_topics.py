@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import count, islice
@@ -64,6 +65,8 @@ def test_an_open_transaction_is_waited_for(kafka: Kafka) -> None:
     before, at = stream.rest(begin)
     assert before == [b"before"]
     assert plain(at) == {topic: {"0": 1}}
+    uncommitted = Stream(kafka, subscribe=topic, **{"kafka.isolation.level": "read_uncommitted"})
+    assert uncommitted.rest(begin)[0] == [b"before", b"open", b"behind"]
     producer.commit_transaction()
     wait_for(lambda: stream.next(at) != at, "the end of the transaction")
     assert stream.rest(at)[0] == [b"open", b"behind"]
@@ -230,6 +233,20 @@ def test_broker_that_dies(kafka: Kafka) -> None:
         finally:
             kafka.restart()
         assert waiting.result() == [b"%d" % number for number in range(100)]
+
+
+def test_who_takes_the_rows_may_take_time(kafka: Kafka) -> None:
+    """A sink that holds rows back for longer than `timeout` is no broker that gives none."""
+    topic = kafka.topic()
+    kafka.send(topic, *(b"%d" % number + bytes(900_000) for number in range(12)))
+    stream = Stream(kafka, subscribe=topic, timeout="1s", **{"kafka.queued.max.messages.kbytes": "1000"})
+    start = stream.initial()
+    (piece,) = ranges(start, stream.next(start))
+    reading = read(stream.options, piece)
+    taken = len(next(reading))
+    time.sleep(1.2)
+    assert 0 < taken < 12
+    assert taken + sum(map(len, reading)) == 12
 
 
 def test_compaction_leaves_gaps(kafka: Kafka) -> None:

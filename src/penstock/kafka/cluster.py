@@ -50,9 +50,13 @@ class Asked(Protocol):
 
 
 class Cluster:
-    """The brokers that options name. Connects at the first question; one object a process, as it survives no fork."""
+    """The brokers that options name. Connects at the first question; one object a process, as it survives no fork.
+
+    `DependencyError` where the library is missing.
+    """
 
     def __init__(self, options: Options) -> None:
+        client.require()
         self._given: Mapping[str, str] = options["kafka"]
         self._seconds = options["timeout"] / 1_000_000_000
         self._uncommitted = self._given.get("isolation.level") == _READ_UNCOMMITTED

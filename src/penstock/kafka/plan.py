@@ -47,7 +47,7 @@ class TopicPlanner:
 
     def prepare_available_now(self) -> None:
         """Take what is decided now as all there is."""
-        _, partitions = self._selected(())
+        _, partitions = self._selected(self._names())  # what is missing is for the next plan to tell
         self._pinned = self._cluster.ends(partitions)
 
     def latest(self, start: dict[str, Any], *, limited: bool = True) -> dict[str, Any]:
@@ -74,11 +74,12 @@ class TopicPlanner:
         replaced = self._replaced(before, topics)
         self._check_gone(before, partitions, replaced)
         known = {partition.topic for partition in before.next} - replaced
+        comes = self._options["assign"] is None  # else a partition that is new here was there, and not asked for
         firsts = self._cluster.firsts(partitions)
         at, begun = {}, {}
         for partition in sorted(partitions):
             usual = before.next.get(partition, 0)
-            expected = usual if partition.topic in known else None
+            expected = usual if partition.topic in known and (comes or partition in before.next) else None
             at[partition] = self._begin(partition, expected, firsts[partition])
             if at[partition] != usual:
                 begun[partition] = at[partition]
@@ -88,9 +89,7 @@ class TopicPlanner:
         """Return where a partition goes on that should do so at `expected`; `None`: wherever it begins, as its topic is new."""
         if expected is None:
             if first:
-                _log.warning(
-                    "topic %s is new here: partition %s begins at offset %d, which is its first", *partition, first
-                )
+                _log.warning("partition %s is new here: it begins at offset %d, which is its first", partition, first)
             return first
         if first > expected:
             self._lost(lost(partition, expected, first))

@@ -60,11 +60,12 @@ def read(options: Options, wanted: Range) -> Iterator[pa.RecordBatch]:
     try:
         reader.check(wanted)
         yield from _batches(reader, wanted, options)
-        reader.check(wanted)
     except (RecordsLost, TopicReplaced) as error:
         if options["failOnDataLoss"]:
             raise
         _log.warning("failOnDataLoss=false: %s", error)
+    else:
+        reader.check(wanted)  # a failure in any case: what was yielded may be of the other topic
     pool.append(reader)  # one that has failed is not used again
 
 
@@ -162,17 +163,18 @@ class _Reader:
         since = clock.monotonic()
         while at < wanted.end:
             messages = self._next(consumer, wanted)
+            if not messages and clock.monotonic() - since > self._seconds:
+                raise self._silent(wanted, at)
             records = list(filterfalse(Message.error, messages))
             if records:
-                since, reached = clock.monotonic(), _offsets(records)
+                reached = _offsets(records)
                 _check_order(at, reached, wanted)
                 at = int(reached[-1]) + 1
                 yield records[: int(np.searchsorted(reached, wanted.end))]
+                since = clock.monotonic()  # not before: who takes them may take as long as they like
             for message in filter(Message.error, messages):
                 if (behind := self._behind(message, at, wanted)) is not None:
                     return behind if behind < wanted.end else None
-            if clock.monotonic() - since > self._seconds:
-                raise self._silent(wanted, at)
         return None
 
     def _next(self, consumer: Consumer, wanted: Range) -> list[Message]:
@@ -197,22 +199,22 @@ class _Reader:
             reached: int = message.offset()
             return reached if reached >= wanted.end else None
         if error.name() == "_AUTO_OFFSET_RESET":
-            return self._lost(at, wanted)
+            return self._lost(error, at, wanted)
         if client.is_away(error):
             self._heard.hear(error)
             return None
         raise self._told(error, wanted)
 
-    def _lost(self, at: int, wanted: Range) -> int:
+    def _lost(self, error: KafkaError, at: int, wanted: Range) -> int:
         """Return the first offset that is left; `RecordsLost` where a loss is a failure, and where nothing is behind it."""
         first = self._cluster.firsts([wanted.partition])[wanted.partition]
-        error = plan.lost(wanted.partition, at, first)
         if first <= at:
             end = self._cluster.ends([wanted.partition])[wanted.partition]
-            error = plan.cut_off(wanted.partition, at, end)
-        if not self._lossy or first <= at:
-            raise error
-        _log.warning("failOnDataLoss=false: %s", error)
+            raise plan.cut_off(wanted.partition, at, end) if end < at else self._told(error, wanted)
+        loss = plan.lost(wanted.partition, at, first)
+        if not self._lossy:
+            raise loss
+        _log.warning("failOnDataLoss=false: %s", loss)
         return first
 
     def _silent(self, wanted: Range, at: int) -> BrokerAway:

@@ -136,11 +136,9 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 def planner(options: Options) -> TopicPlanner:
     """Return what plans batches; `DependencyError` where the library is missing."""
-    from penstock.kafka import client
     from penstock.kafka.cluster import Cluster
     from penstock.kafka.plan import TopicPlanner
 
-    client.require()
     return TopicPlanner(options, Cluster(options))
 
 
