@@ -140,6 +140,14 @@ def test_rows_become_lines(kind: pa.DataType) -> None:
     assert encode.ends(batch.slice(0, 0), b"").tolist() == []
 
 
+@given(st.lists(st.none() | st.text(max_size=5)), st.integers(0, 5), st.integers(0, 5))
+def test_a_piece_of_a_column_is_its_lines(values: list[str | None], start: int, length: int) -> None:
+    """A slice has the lines of its own rows, with nulls in it and around it, and none where it has no rows."""
+    rows = pa.RecordBatch.from_arrays([pa.array(values, pa.string()).slice(start, length)], schema=STRING)
+    expected = "".join(f"{value or ''}\n" for value in values[start : start + length])
+    assert bytes(encoder(WriteFormat("text", STRING)).encode(rows)).decode() == expected
+
+
 def test_ends_are_of_rows_not_of_lines() -> None:
     """A value with a newline in it makes two lines, as in Spark, and is one row for whoever cuts between rows."""
     batch = pa.RecordBatch.from_pydict({"value": ["a\nb", "c"]})

@@ -48,6 +48,7 @@ def test_ingest_by_sql(spark: SparkSession, stage: Stage) -> None:
         )
     spark.read.schema(ddl).json(str(stage.src)).createOrReplaceTempView("input")
     expected = sorted(tuple(row) for row in spark.sql(sql).collect())
+    spark.catalog.dropTempView("input")
     ours = sorted(tuple(json.loads(line).values()) for line in stage.lines())
     assert ours == expected
     proof = verify(str(stage.dst), str(stage.src)).source

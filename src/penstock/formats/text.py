@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from penstock.formats.account import Account
     from penstock.formats.format import ReadFormat, WriteFormat
 
+_JOINED_BYTES_MAX = 1 << 31  # what offsets of 32 bits reach; a longer batch is joined row by row
+
 
 class TextDecoder:
     """Lines to rows: blank lines are rows, separators are not data. Only a binary column may hold what is not UTF-8.
@@ -85,14 +87,28 @@ class TextEncoder:
     def encode(self, batch: pa.RecordBatch) -> pa.Buffer | bytes:
         """Return the lines; see `Encoder`."""
         column = batch.column(0)
-        kind = pa.large_string() if pa.types.is_string(column.type) else pa.large_binary()
-        pieces = column.cast(kind), pa.scalar("\n", kind), pa.scalar("", kind)
-        return contents(pc.binary_join_element_wise(*pieces, null_handling="replace", null_replacement=""))
+        if not len(column):
+            return b""
+        if column.nbytes + len(column) >= _JOINED_BYTES_MAX:
+            kind = pa.large_string() if pa.types.is_string(column.type) else pa.large_binary()
+            pieces = column.cast(kind), pa.scalar("\n", kind), pa.scalar("", kind)
+            return contents(pc.binary_join_element_wise(*pieces, null_handling="replace", null_replacement=""))
+        plain = pc.fill_null(column, pa.scalar("", column.type)) if column.null_count else column
+        return contents(pc.binary_join(_as_one_list(plain), pa.scalar("\n", column.type)))
 
     def ends(self, batch: pa.RecordBatch, data: pa.Buffer | bytes) -> npt.NDArray[np.int64]:  # noqa: ARG002 - lengths are enough
         """Return where each row ends; see `Encoder`."""
         lengths = pc.fill_null(pc.binary_length(batch.column(0)), 0)
         return np.cumsum(lengths.to_numpy(zero_copy_only=False).astype(np.int64) + 1)
+
+
+def _as_one_list(column: pa.Array) -> pa.Array:
+    """Return values, and an empty one behind them, as the one list of an array: joined, each is ended. Only offsets are copied."""
+    _, offsets, data = column.buffers()
+    own = np.frombuffer(offsets, np.int32)[column.offset : column.offset + len(column) + 1]
+    ended = pa.py_buffer(np.append(own, own[-1:]))
+    values = pa.Array.from_buffers(column.type, len(column) + 1, [None, ended, data])
+    return pa.ListArray.from_arrays(pa.array([0, len(values)], pa.int32()), values)
 
 
 def _one_column(schema: pa.Schema) -> pa.Field:

@@ -65,7 +65,7 @@ class _SelectReader:
 
     def __init__(self, tokens: Tokens) -> None:
         self._tokens = tokens
-        self._conditions = _Conditions(tokens)
+        self._conditions = _ConditionReader(tokens)
 
     def select(self) -> Select:
         """Read `select items from input [as alias] [where condition]`."""
@@ -135,12 +135,12 @@ class _SelectReader:
         return tuple(names)
 
 
-class _Conditions:
+class _ConditionReader:
     """Reads conditions."""
 
     def __init__(self, tokens: Tokens) -> None:
         self._tokens = tokens
-        self._values = _Operands(tokens, self.condition)
+        self._values = _ValueReader(tokens, self.condition)
 
     def condition(self) -> Tree:
         """Read a condition, or a value."""
@@ -228,7 +228,7 @@ class _Conditions:
         return tuple(values)
 
 
-class _Operands:
+class _ValueReader:
     """Reads values; `condition` reads what may stand in brackets."""
 
     def __init__(self, tokens: Tokens, condition: Callable[[], Tree]) -> None:
