@@ -32,7 +32,7 @@ penstock.ingest(spark, middle, dst, source=reading, sink={"rollSize": "20k"})
 print("DONE")
 """.replace("STAGING", STAGING_VARIABLE)
 
-# Where each start is killed; `None` lets it run to its end. Hits are those of one process: of the first ingest before `named`.
+# Where each start is killed. Hits are those of one process.
 CHAINS = {
     "short": ["sink.publish.one=kill-jvm@2", "source.named=kill-jvm"],
     "long": [
