@@ -32,16 +32,16 @@ penstock.ingest(spark, middle, dst, source=reading, sink={"rollSize": "20k"})
 print("DONE")
 """.replace("STAGING", STAGING_VARIABLE)
 
-# Where each start is killed; `None` lets it run to its end. Hits are those of one process: of the first ingest before `named`.
+# Where each start is killed. Hits are those of one process.
 CHAINS = {
-    "short": ["sink.publish.one=kill-jvm@2", "source.named=kill-jvm@2"],
+    "short": ["sink.publish.one=kill-jvm@2", "source.named=kill-jvm"],
     "long": [
         "storage.write=kill-jvm@9",
         "sink.ledger.before-put=kill-jvm@2",
         "sink.publish.before-note=kill-jvm@2",
         "source.named=kill-jvm",
-        "source.read=kill-jvm@40",
-        "source.named=kill-jvm@3",
+        "source.read=kill-jvm@5",
+        "source.named=kill-jvm@2",
     ],
 }
 

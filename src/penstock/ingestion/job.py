@@ -507,9 +507,10 @@ class _Job:
 
     def _runs(self, query: str, driver: str) -> bool:
         """Tell whether the query runs, in this application or in another one on this host."""
-        if driver == self._owner(query):
-            return any(str(active.id) == query for active in self._spark.streams.active)
-        return drivers.lives(driver)
+        if driver == self._owner(query) and any(str(active.id) == query for active in self._spark.streams.active):
+            return True
+        # A server of Connect may run it for another session, of which this one hears nothing.
+        return (is_remote(self._spark) or driver != self._owner(query)) and drivers.lives(driver)
 
     def _owner(self, query: str) -> str:
         if is_remote(self._spark):  # whose driver is not here, and has noted itself
