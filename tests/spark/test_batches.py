@@ -59,6 +59,13 @@ def test_other_modes_are_refused_by_name(spark: SparkSession, stage: Stage, mode
     assert not stage.dst.exists()
 
 
+def test_partition_by_is_refused(spark: SparkSession, stage: Stage) -> None:
+    """Spark itself refuses `partitionBy` of a batch, where it keeps silent in a stream: nothing is written elsewhere than was said."""
+    with pytest.raises(PySparkException, match="provided partitioning or clustering columns do not match"):
+        spark.range(1).write.format("penstock").mode("append").partitionBy("id").save(str(stage.dst))
+    assert not stage.dst.exists()
+
+
 FOR_EACH = """
 import os, sys, penstock
 src, dst, checkpoint = sys.argv[1:]

@@ -150,13 +150,6 @@ CALLS: dict[str, tuple[Callable[[SparkSession, Stage], object], type[PenstockErr
         OptionError,
         "mode('append'), with a batchKey",
     ),
-    "a batch in partitions": (
-        lambda spark, stage: (
-            spark.range(1).write.format("penstock").mode("append").partitionBy("id").save(str(stage.dst))
-        ),
-        OptionError,
-        "bucketBy makes directories",
-    ),
     "a file that is selected from": (
         lambda spark, stage: spark.sql(f"SELECT * FROM penstock.`{stage.src}`"),
         OptionError,
