@@ -190,7 +190,10 @@ def test_error_whose_jvm_is_gone() -> None:
     [
         ("requirement failed: penstock does not support Update mode.", "expected append"),
         ("requirement failed: penstock-db does not support Update mode.", "mode=upsert and keyColumns"),
-        ('The data source "penstock" cannot be written in the "ErrorIfExists" mode.', "expected df.writeStream"),
+        (
+            'The data source "penstock" cannot be written in the "ErrorIfExists" mode.',
+            "mode('append'), with a batchKey",
+        ),
         ("Unsupported data source type for direct query on files: penstock SQLSTATE", "expected spark.readStream"),
         ("Data source penstock-wal does not support continuous processing.", "format penstock-wal works in batches"),
     ],

@@ -15,6 +15,7 @@ from penstock.sink import ledger
 from penstock.sink.existing import note_options, noted
 from penstock.sink.sink import Sink
 from penstock.storage import LocalStorage
+from tests.support.keyed import run, staged, writing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -59,6 +60,22 @@ def test_status_of_a_growing_file(penstock: Callable[..., Said], output: Output)
     assert penstock("status", output.root, "--json").facts["sinks"][0]["growing"] == {"events.log": 8}
     assert "growing: events.log" in penstock("status", output.root).out
     assert penstock("files", output.root, "--json").facts["bytes"] == 8
+
+
+def test_batches_are_shown_by_their_keys_and_given_up_by_finish(penstock: Callable[..., Said], output: Output) -> None:
+    """Keys that are done, and one whose driver was killed, are in `status`; `finish` gives that one up, and its files are gone."""
+    run(writing(LocalStorage(), str(output.root), "day/1"), {0: ["a"]})
+    dead = writing(LocalStorage(), str(output.root), "day/2")
+    staged(dead, dead.begin(), {0: ["b"]})
+    (sink,) = penstock("status", output.root, "--json").facts["sinks"]
+    assert (sink["owner"], sink["keys"], list(sink["writing"])) == ("batchKey", {"day/": [[1, 1]]}, ["day/2"])
+    said = penstock("status", output.root).out
+    assert "batch 'day/2' is being written by" in said
+    assert penstock("finish", output.root).status == 0
+    assert penstock("status", output.root, "--json").facts["sinks"][0]["writing"] == {}
+    assert penstock("clean", output.root, "--json").facts["files"] == []
+    assert penstock("verify", output.root).status == 0
+    assert output.lines() == ["a"]
 
 
 def test_files_lists_the_history(penstock: Callable[..., Said], output: Output) -> None:

@@ -148,7 +148,7 @@ CALLS: dict[str, tuple[Callable[[SparkSession, Stage], object], type[PenstockErr
     "a batch that is written": (
         lambda spark, stage: spark.range(1).write.format("penstock").save(str(stage.dst)),
         OptionError,
-        "expected df.writeStream",
+        "mode('append'), with a batchKey",
     ),
     "a file that is selected from": (
         lambda spark, stage: spark.sql(f"SELECT * FROM penstock.`{stage.src}`"),

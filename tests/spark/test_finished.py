@@ -20,6 +20,7 @@ from penstock.spark.datasource import PenstockDataSource
 from penstock.spark.finished import FinishedReader
 from penstock.testing import FakeClock
 from tests.support.follows import follows
+from tests.support.keys import READER, READER_KEY
 from tests.support.output import Output
 
 if TYPE_CHECKING:
@@ -249,6 +250,16 @@ def test_an_output_without_files_needs_a_schema(output: Output) -> None:
     with pytest.raises(OptionError, match="has no finished file to infer a schema from; give the schema"):
         load(output)
     assert load(output, "id bigint") == []
+
+
+def test_encrypted_files_are_read_with_a_key(output: Output, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files of age are opened by the key that the reader names; without one that is told before the first row."""
+    monkeypatch.setenv("PENSTOCK_TEST_READER", READER_KEY)
+    sink = output.sink(rollBatches="1", encryptTo=READER, encryptionKey="none")
+    output.batch(sink, 0, {0: ["secret"]})
+    assert values(output, decryptionKey="env:PENSTOCK_TEST_READER") == ["secret"]
+    with pytest.raises(OptionError, match="set decryptionKey=env:NAME"):
+        load(output)
 
 
 def test_growing_files_are_read_up_to_what_is_published(output: Output) -> None:
