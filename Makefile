@@ -2,6 +2,7 @@
 
 PYTHON ?= python3
 ARGS ?=
+PYTHONS ?= 3.10,3.11,3.12,3.13
 
 # Where it is set, pytest would rewrite every test and Python compile every module anew in each of the many processes of a test.
 unexport PYTHONDONTWRITEBYTECODE
@@ -99,7 +100,7 @@ docs: $(INSTALLED) ## try every command and link of the documentation
 	@$(BIN)/python -m pytest tests/docs $(ARGS)
 
 pythons: $(INSTALLED) ## install the wheel and its locked dependencies for each Python there is, and run it (needs a package index)
-	@PENSTOCK_REQUIRE_PYTHONS=$(or $(PYTHONS),3.10,3.11,3.12,3.13) $(BIN)/python -m pytest -n 0 tests/test_packages.py $(ARGS)
+	@PENSTOCK_REQUIRE_PYTHONS=$(PYTHONS) $(BIN)/python -m pytest -n 0 tests/test_packages.py $(ARGS)
 
 lock: ## renew requirements/*.txt (needs uv: pip install uv); UPGRADE=1 takes the newest versions
 	@command -v uv >/dev/null || { echo 'uv is needed: pip install uv'; exit 1; }

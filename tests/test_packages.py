@@ -160,6 +160,7 @@ def test_versions_page_says_what_the_project_says() -> None:
     assert [row[0] for row in table(page, "Java")][:1] == [str(JAVA_AT_LEAST)]
 
 
+@pytest.mark.timeout(900)  # each downloads 150 MB
 @pytest.mark.parametrize("number", os.environ.get("PENSTOCK_REQUIRE_PYTHONS", "").split(","))
 def test_wheel_runs_on_each_python(packages: tuple[Path, Path, Path], tmp_path: Path, number: str) -> None:
     """With the locked dependencies and no others it installs on each Python that is supported, and works without Spark."""
