@@ -2,6 +2,7 @@
 
 PYTHON ?= python3
 ARGS ?=
+PYTHONS ?= 3.10,3.11,3.12,3.13
 
 # Where it is set, pytest would rewrite every test and Python compile every module anew in each of the many processes of a test.
 unexport PYTHONDONTWRITEBYTECODE
@@ -14,13 +15,15 @@ ENVIRONMENT := .venv/.environment
 INSTALLED := .venv/.installed
 WARM := .venv/.warm
 STORES := .venv/.stores
+SITE := .venv/site/.made
+AUDIT := .venv/audit/.made
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet --require-virtualenv
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help setup warm run run-hdfs run-s3 test test-stores test-fast lint format bench bench-hdfs bench-wal bench-db bench-async run-counts run-kafka soak docs lock clean check-java
+.PHONY: site audit pythons help setup warm run run-hdfs run-s3 test test-stores test-fast lint format bench bench-hdfs bench-wal bench-db bench-async run-counts run-kafka soak docs lock clean check-java
 
 help: ## print this list
 	@printf 'Penstock: exactly-once file streams for Spark Structured Streaming\n\n'
@@ -93,12 +96,30 @@ bench-async: warm ## the asynchronous operator against a bare pool of workers
 soak: warm ## an hour of crashes, kills and faults; the seed is printed
 	@$(BIN)/python -m tests.soak $(ARGS)
 
+site: $(INSTALLED) $(SITE) ## the documentation as a site, in build/site, its links followed; ARGS=serve shows it
+	@NO_MKDOCS_2_WARNING=1 PATH="$(CURDIR)/.venv/site/bin:$$PATH" .venv/site/bin/python -m mkdocs $(or $(ARGS),build --strict --quiet)
+	@$(if $(ARGS),,PENSTOCK_SITE=build/site $(BIN)/python -m pytest -n 0 -q tests/docs/test_site.py)
+
+audit: $(AUDIT) ## look for known faults in what the locks name (needs the network), and list it in build/sbom/*.json (CycloneDX)
+	@mkdir -p build/sbom
+	@for lock in run dev build site audit; do \
+		.venv/audit/bin/cyclonedx-py requirements --pyproject pyproject.toml --mc-type library --output-reproducible \
+			--output-file build/sbom/$$lock.json requirements/$$lock.txt || exit 1; done
+	@for lock in run dev build site audit; do \
+		echo "requirements/$$lock.txt"; \
+		.venv/audit/bin/pip-audit --disable-pip --require-hashes --strict --progress-spinner off -r requirements/$$lock.txt $(ARGS) || exit 1; done
+
 docs: $(INSTALLED) ## try every command and link of the documentation
 	@$(BIN)/python -m pytest tests/docs $(ARGS)
+
+pythons: $(INSTALLED) ## install the wheel and its locked dependencies for each Python there is, and run it (needs a package index)
+	@PENSTOCK_REQUIRE_PYTHONS=$(PYTHONS) $(BIN)/python -m pytest -n 0 tests/test_packages.py $(ARGS)
 
 lock: ## renew requirements/*.txt (needs uv: pip install uv); UPGRADE=1 takes the newest versions
 	@command -v uv >/dev/null || { echo 'uv is needed: pip install uv'; exit 1; }
 	@$(LOCK) --group build --output-file requirements/build.txt
+	@$(LOCK) --group site --output-file requirements/site.txt
+	@$(LOCK) --group audit --output-file requirements/audit.txt
 	@$(LOCK) pyproject.toml --output-file requirements/run.txt
 	@$(LOCK) pyproject.toml --extra spark --extra hdfs --extra s3 --extra db --extra avro --extra age --extra kafka --extra run --extra otel --group dev --no-binary pyspark --output-file requirements/dev.txt
 
@@ -127,6 +148,12 @@ $(ENVIRONMENT): requirements/build.txt requirements/dev.txt
 	@$(PYTHON) -m venv --clear .venv
 	@$(PIP) install --only-binary :all: --require-hashes -r requirements/build.txt
 	@$(PIP) install --only-binary :all: --no-binary pyspark --no-build-isolation --require-hashes -r requirements/dev.txt
+	@touch $@
+
+# Environments of their own, so that what tests need does not grow by them.
+$(SITE) $(AUDIT): .venv/%/.made: requirements/%.txt
+	@$(PYTHON) -m venv --clear $(@D)
+	@$(@D)/bin/python -m pip --disable-pip-version-check --quiet --require-virtualenv install --only-binary :all: --require-hashes -r $<
 	@touch $@
 
 # Everything works without it, only slower; so a failure is no reason to stop.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import email
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -10,9 +12,13 @@ import sysconfig
 import tarfile
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from penstock.session.extras import NEWER_PYTHON, PACKAGES
+from penstock.session.machine import JAVA_AT_LEAST, PYSPARK_AT_LEAST
+from tests.docs.markdown import table
 from tests.support.stage import Stage
 
 REPOSITORY = Path(__file__).parent.parent
@@ -27,6 +33,17 @@ for name in names:
         importlib.import_module(name)
 print(len(names), pathlib.Path(penstock.__file__).is_relative_to(sys.prefix))
 """
+
+
+# What makes a place that cannot be filled in before a release is known as one.
+AT_RELEASE = "AT RELEASE"
+RELATIVE = re.compile(r"\[[^\]]*\]\((?!https://|#)")
+
+
+def project() -> dict[str, Any]:
+    """Return what `pyproject.toml` says."""
+    tomllib = pytest.importorskip("tomllib")  # Python 3.10 has none
+    return dict(tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8")))
 
 
 def built(source: Path, target: Path, form: str) -> Path:
@@ -71,6 +88,115 @@ def test_wheel_has_the_package_alone(packages: tuple[Path, Path, Path], tmp_path
     assert tops == {*ours, wheel.name.removesuffix("-py3-none-any.whl") + ".dist-info"}
     others = {name for name in contents if not name.endswith(".py") and name.startswith("penstock/")}
     assert others == {"penstock/py.typed", "penstock/session/log4j2.properties", "penstock/session/launcher/python3"}
+
+
+def description(wheel: Path) -> str:
+    """Return what a package index shows of a wheel."""
+    with zipfile.ZipFile(wheel) as archive:
+        (metadata,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+        message = email.message_from_bytes(archive.read(metadata))
+    assert message["Description-Content-Type"] == "text/markdown"
+    payload = message.get_payload(decode=True)
+    assert isinstance(payload, bytes)
+    return payload.decode()
+
+
+def test_description_has_no_link_that_leads_nowhere(packages: tuple[Path, Path, Path]) -> None:
+    """A package index has none of our files: the README's relative links are words there, and nothing else of it has changed."""
+    shown = description(packages[2])
+    readme = (REPOSITORY / "README.md").read_text(encoding="utf-8")
+    assert RELATIVE.search(readme)
+    assert not RELATIVE.search(shown)
+    assert shown.strip() == re.sub(r"\[([^\]]*)\]\((?!https://|#)[^)]*\)", r"\1", readme).strip()
+
+
+def test_links_can_lead_to_the_repository() -> None:
+    """With the replacement that the checklist names each link of the README is that of a file of this version."""
+    settings = project()["tool"]["hatch"]["metadata"]["hooks"]["fancy-pypi-readme"]["substitutions"]
+    replacement = re.search(
+        r"replacement = '(\[.*?)' makes", (REPOSITORY / "pyproject.toml").read_text(encoding="utf-8")
+    )
+    assert replacement is not None
+    text = (REPOSITORY / "README.md").read_text(encoding="utf-8")
+    linked = re.sub(settings[0]["pattern"], replacement[1].replace("ADDRESS", "https://example.org/penstock"), text)
+    assert not RELATIVE.search(linked)
+    paths = re.findall(r"\(https://example.org/penstock/blob/v\$HFPR_VERSION/([^)#]+)", linked)
+    assert len(paths) > 20
+    assert all((REPOSITORY / path).exists() for path in paths)
+
+
+def test_checklist_names_each_place_that_a_release_fills_in() -> None:
+    """What cannot be known before a release is marked, and the table of the checklist has each file with a mark, and no other."""
+    marked = {
+        path.relative_to(REPOSITORY).as_posix()
+        for path in REPOSITORY.iterdir()
+        if path.is_file() and path.name != "CONTRIBUTING.md" and AT_RELEASE in path.read_text(encoding="utf-8")
+    }
+    rows = table(REPOSITORY / "CONTRIBUTING.md", "File", "What is filled in")
+    assert {row[0].strip("`") for row in rows} == marked | {"CHANGELOG.md", "src/penstock/__init__.py"}
+
+
+def test_table_of_extras_is_that_of_the_project() -> None:
+    """What `penstock --version` looks for is what pip installs with each extra, and where a Python gets none it says so."""
+    extras: dict[str, list[str]] = project()["project"]["optional-dependencies"]
+    lines = {name: [line for line in lines if "python_version <" not in line] for name, lines in extras.items()}
+    packages = {name: {re.split(r"[><=; ]", line)[0] for line in lines} for name, lines in lines.items()}
+    assert {name: set(each) for name, each in PACKAGES.items()} == packages
+    newer = {name for name, each in lines.items() if any("python_version >= '3.11'" in line for line in each)}
+    assert set(NEWER_PYTHON) == newer
+
+
+def test_versions_page_says_what_the_project_says() -> None:
+    """The support table has each Python that the package names, the version of PySpark and the Java that a start asks for."""
+    said = project()["project"]
+    named = [line.rpartition(" ")[2] for line in said["classifiers"] if re.search(r":: 3\.\d+$", line)]
+    page = REPOSITORY / "docs/versions.md"
+    assert [row[0] for row in table(page, "Python")] == named
+    assert said["requires-python"] == f">={named[0]}"
+    (spark,) = said["optional-dependencies"]["spark"]
+    least = spark.removeprefix("pyspark>=").partition(",")[0]
+    assert [row[0] for row in table(page, "PySpark")][:1] == [least]
+    assert least == ".".join(map(str, PYSPARK_AT_LEAST))
+    assert [row[0] for row in table(page, "Java")][:1] == [str(JAVA_AT_LEAST)]
+
+
+@pytest.mark.timeout(900)  # each downloads 150 MB
+@pytest.mark.parametrize("number", os.environ.get("PENSTOCK_REQUIRE_PYTHONS", "").split(","))
+def test_wheel_runs_on_each_python(packages: tuple[Path, Path, Path], tmp_path: Path, number: str) -> None:
+    """With the locked dependencies and no others it installs on each Python that is supported, and works without Spark."""
+    if not number:
+        pytest.skip("it needs a package index; `make pythons` runs it")
+    python = python_of(number)
+    place = tmp_path / "environment"
+    subprocess.run([python, "-m", "venv", str(place)], check=True)
+    pip = [str(place / "bin/python"), "-m", "pip", "install", "--quiet", "--only-binary", ":all:"]
+    subprocess.run([*pip, "--require-hashes", "--requirement", str(REPOSITORY / "requirements/run.txt")], check=True)
+    subprocess.run([*pip, "--no-deps", "--no-index", str(packages[2])], check=True)
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    stage = Stage(tmp_path)
+    stage.put("a.log", "one", "two")
+    commands = {
+        "--version": f"Python {number}.",
+        f"ingest {stage.src} {stage.dst} --dry-run": "would read 1 file, 8 B",
+        f"schema {stage.src} --format csv": "_c0 string",
+    }
+    for words, answer in commands.items():
+        command = [str(place / "bin/penstock"), *words.split()]
+        ended = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+        assert ended.returncode == 0, ended.stderr
+        assert answer in ended.stdout
+
+
+def python_of(number: str) -> str:
+    """Return the interpreter of a version, wherever the machine has it: on the path or among those of pyenv."""
+    homes = sorted(Path.home().glob(f".pyenv/versions/{number}.*/bin"))
+    where = os.pathsep.join([*map(str, homes), os.environ["PATH"]])
+    python = shutil.which(f"python{number}", path=where)
+    if python is None:
+        pytest.fail(
+            f"there is no python{number}; name those that are here: make pythons PYTHONS=3.11,3.12", pytrace=False
+        )
+    return python
 
 
 def test_wheel_is_installed_and_runs(packages: tuple[Path, Path, Path], tmp_path: Path) -> None:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from penstock import __version__
-from penstock.cli import ingest, process, state, version
-from penstock.session import archive
+from penstock.cli import ingest, process, state
+from penstock.session import archive, extras
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -85,25 +85,28 @@ def test_version_says_what_there_is(penstock: Callable[..., Said], monkeypatch: 
     """--version names what is installed of what a start needs, and for what is missing the command or the reason."""
     said = penstock("--version")
     assert said.status == 0
-    assert [line.split()[0] for line in said.out.splitlines()] == [
-        "penstock",
-        "Python",
-        "Java",
-        "PySpark",
-        "hdfs",
-        "s3",
-        "db",
-    ]
+    names = ["penstock", "Python", "Java", "PySpark", "hdfs", "s3", "db", "avro", "age", "run", "otel"]
+    assert [line.split()[0] for line in said.out.splitlines()] == names
     assert f"penstock {__version__}" in said.out
-    monkeypatch.setattr(version, "_version", lambda package: None)
+    monkeypatch.setattr(extras, "_version", lambda package: None if package != "boto3" else "1.44.5")
+    monkeypatch.setattr(sys, "version_info", (3, 11, 7))
     monkeypatch.setenv("JAVA_HOME", "/nowhere")
-    assert penstock("--version").out.splitlines()[2:] == [
-        "Java none in JAVA_HOME=/nowhere; Spark needs Java 17 or newer",
+    lines = penstock("--version").out.splitlines()
+    assert lines[2].startswith("Java JAVA_HOME='/nowhere' has no bin/java; unset it, or install Java 17 or newer")
+    assert lines[3:6] == [
         "PySpark none; pip install 'penstock[spark]'",
         "hdfs none; pip install 'penstock[hdfs]'",
-        "s3 none; pip install 'penstock[s3]'",
-        "db none; pip install 'penstock[db]'",
+        "s3 without obstore; pip install 'penstock[s3]'",
     ]
+    monkeypatch.setattr(sys, "version_info", (3, 10, 13))
+    assert penstock("--version").out.splitlines()[3] == "PySpark none; it needs Python 3.11"
+
+
+def test_the_doctor_says_the_same_of_extras(penstock: Callable[..., Said]) -> None:
+    """What --version says of each extra stands in the doctor's line, too: there is one list."""
+    (line,) = [check["text"] for check in penstock("doctor", "--json").facts["checks"] if check["name"] == "extras"]
+    for extra in extras.extras():
+        assert str(extra) in line
 
 
 def test_a_java_that_does_not_run(
@@ -114,7 +117,7 @@ def test_a_java_that_does_not_run(
     (tmp_path / "bin" / "java").write_text("#!/bin/sh\necho 'no such JVM' >&2\nexit 1\n")
     (tmp_path / "bin" / "java").chmod(0o755)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    assert "java said 'no such JVM'" in penstock("--version").out
+    assert "does not run: 'no such JVM'" in penstock("--version").out
 
 
 @pytest.mark.slow

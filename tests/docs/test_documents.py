@@ -179,6 +179,17 @@ def test_python_blocks_run(path: Path, data: Path, tmp_path: Path, python: Inter
     assert done.returncode == 0, f"{name(path)}\n{done.stdout}\n{done.stderr[-4000:]}"
 
 
+@pytest.mark.parametrize("path", parameters([path for path in DOCUMENTS if blocks(path, "toml")], spark=False))
+def test_files_of_pipelines_are_good(path: Path, data: Path, tmp_path: Path) -> None:
+    """`penstock check` takes every file of pipelines that a document shows."""
+    for block in blocks(path, "toml"):
+        file = tmp_path / "pipelines.toml"
+        file.write_text(block.text.replace("/data/", f"{data}/"), encoding="utf-8")
+        command = [sys.executable, "-m", "penstock", "check", str(file)]
+        done = subprocess.run(command, cwd=data, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, f"{name(path)}:{block.line}\n{done.stdout}{done.stderr}"
+
+
 def test_documents_are_found() -> None:
     """The search finds what there is: an empty one must not pass as a clean one."""
     assert {"README.md", "CHANGELOG.md", "docs/options.md", "docs/formats/ledger.md"} <= set(map(name, DOCUMENTS))

@@ -25,13 +25,14 @@ from typing import TYPE_CHECKING, Any, Literal
 from penstock import clock
 from penstock.errors import DependencyError, OptionError, StorageError
 from penstock.session import interpreter
+from penstock.session.extras import PYTHON_AT_LEAST
+from penstock.session.extras import extras as each_extra
 from penstock.storage import LocalStorage, can_write, free_bytes, is_file, temporary_directory
 from penstock.units import format_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-PYTHON_AT_LEAST = (3, 11)  # PySpark's
 PYSPARK_AT_LEAST = (4, 3)
 JAVA_AT_LEAST = 17
 _JAVA_TEMPORARY = "/tmp"  # noqa: S108 - Java's own, whatever TMPDIR says
@@ -50,13 +51,7 @@ _HADOOP_FILES = ("core-site.xml", "hdfs-site.xml")
 _MASTERS = ("local[*]", "local[4]", "spark://HOST:7077", "yarn", "k8s://https://HOST:443")
 _INSTALL = "install it with: pip install 'penstock[spark]' (a cluster brings its own)"
 
-# What each extra, or feature, needs to be imported.
-_EXTRAS = {
-    "hdfs": ["hdfs_native"],
-    "s3": ["obstore", "boto3"],
-    "db": ["adbc_driver_manager", "adbc_driver_postgresql", "adbc_driver_sqlite"],
-    "drain of async_map": ["pandas", "google.protobuf"],
-}
+_DRAIN = ["pandas", "google.protobuf"]  # what Spark asks for where `async_map` drains; no extra of ours
 
 State = Literal["ok", "note", "problem"]
 
@@ -630,14 +625,15 @@ def hadoop_files() -> Finding:
 
 
 def extras() -> Finding:
-    """Say which optional packages are there."""
-    installed = [name for name, packages in _EXTRAS.items() if all(map(_is_there, packages))]
-    missing = [name for name in _EXTRAS if name not in installed]
+    """Say which optional packages are there, and their versions."""
+    installed = [f"{extra.name} {extra}" for extra in each_extra() if extra.installed]
+    missing = [f"{extra.name} ({extra})" for extra in each_extra() if not extra.installed]
+    (installed if all(map(_is_there, _DRAIN)) else missing).append("drain of async_map")
     return Finding("extras", "ok", f"installed: {_listed(installed)}; not installed: {_listed(missing)}")
 
 
 def _listed(names: list[str]) -> str:
-    return ", ".join(names) or "none"
+    return "; ".join(names) or "none"
 
 
 def _is_there(name: str) -> bool:

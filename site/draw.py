@@ -1,0 +1,150 @@
+"""The pictures of the documentation: `python site/draw.py` writes docs/pictures/*.svg; `tests/docs/test_site.py` holds them alike.
+
+A picture is boxes on a grid, and arrows between them. Colours follow the reader's light or dark mode, and each has a title and a
+description for readers who do not see it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from xml.sax.saxutils import escape
+
+TARGET = Path(__file__).parent.parent / "docs/pictures"
+COLUMN, ROW, WIDE, HIGH, MARGIN = 200, 104, 156, 60, 24
+STYLE = """
+    text { font: 13px system-ui, sans-serif; fill: #1f2a30; text-anchor: middle }
+    .note { font-size: 12px; fill: #52616b }
+    .box { fill: #eef4f4; stroke: #4b7f83; stroke-width: 1.5 }
+    .core { fill: #d3ebe6; stroke: #00796b; stroke-width: 2 }
+    .hidden { fill: none; stroke: #7a8891; stroke-width: 1.5; stroke-dasharray: 5 4 }
+    .bad { fill: #fbe9e7; stroke: #c0392b; stroke-width: 2 }
+    .arrow { stroke: #4b7f83; stroke-width: 1.5; fill: none; marker-end: url(#tip) }
+    .tip { fill: #4b7f83 }
+    .ground { fill: #ffffff }
+    @media (prefers-color-scheme: dark) {
+      text { fill: #e3eaec } .note { fill: #a9b6bd } .ground { fill: #1b2226 }
+      .box { fill: #26343a } .core { fill: #1d4a44 } .bad { fill: #4d2420 }
+    }"""
+
+
+@dataclass(frozen=True)
+class Box:
+    """A box at a column and a row of the grid, with at most two lines of text."""
+
+    column: float
+    row: float
+    text: str
+    kind: str = "box"
+
+    @property
+    def middle(self) -> tuple[float, float]:
+        """Return where its middle is."""
+        return MARGIN + self.column * COLUMN + WIDE / 2, MARGIN + self.row * ROW + HIGH / 2
+
+    def svg(self) -> str:
+        """Return it as SVG."""
+        x, y = self.middle
+        lines = self.text.split("\n")
+        first = y + 5 - 9 * (len(lines) - 1)
+        words = "".join(f'<text x="{x:g}" y="{first + 18 * n:g}">{escape(line)}</text>' for n, line in enumerate(lines))
+        frame = f'x="{x - WIDE / 2:g}" y="{y - HIGH / 2:g}" width="{WIDE}" height="{HIGH}" rx="8"'
+        return f'<rect class="{self.kind}" {frame}/>{words}'
+
+
+@dataclass(frozen=True)
+class Arrow:
+    """An arrow from one box to another, along a row or a column, with a note beside it."""
+
+    start: Box
+    end: Box
+    note: str = ""
+
+    def svg(self) -> str:
+        """Return it as SVG."""
+        (x1, y1), (x2, y2) = self.start.middle, self.end.middle
+        right, down = (x2 > x1) - (x2 < x1), (y2 > y1) - (y2 < y1)
+        if right and down:  # round a corner: along the row first
+            path = f"M{x1 + right * WIDE / 2:g} {y1:g}H{x2:g}V{y2 - down * (HIGH / 2 + 3):g}"
+            place = f'x="{x2 + 6:g}" y="{(y1 + y2) / 2 + 4:g}" style="text-anchor:start"'
+        elif right:
+            path = f"M{x1 + right * WIDE / 2:g} {y1:g}H{x2 - right * (WIDE / 2 + 3):g}"
+            place = f'x="{(x1 + x2) / 2:g}" y="{y1 - (8 if abs(x2 - x1) > COLUMN else HIGH / 2 + 6):g}"'
+        else:
+            path = f"M{x1:g} {y1 + down * HIGH / 2:g}V{y2 - down * (HIGH / 2 + 3):g}"
+            place = f'x="{x1 + 8:g}" y="{(y1 + y2) / 2 + 4:g}" style="text-anchor:start"'
+        note = f'<text class="note" {place}>{escape(self.note)}</text>' if self.note else ""
+        return f'<path class="arrow" d="{path}"/>{note}'
+
+
+def picture(title: str, description: str, boxes: list[Box], arrows: list[Arrow]) -> str:
+    """Return a picture as a file of SVG."""
+    width = round(max(box.middle[0] for box in boxes) + WIDE / 2 + MARGIN)
+    height = round(max(box.middle[1] for box in boxes) + HIGH / 2 + MARGIN)
+    tip = '<marker id="tip" markerWidth="9" markerHeight="8" refX="6" refY="4" orient="auto"><path class="tip" d="M0 0L8 4L0 8z"/></marker>'
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-labelledby="title desc" viewBox="0 0 {width} {height}" width="{width}">',
+        f'<title id="title">{escape(title)}</title>',
+        f'<desc id="desc">{escape(description)}</desc>',
+        f"<style>{STYLE}\n</style>",
+        f"<defs>{tip}</defs>",
+        f'<rect class="ground" width="{width}" height="{height}" rx="12"/>',
+        *(arrow.svg() for arrow in arrows),
+        *(box.svg() for box in boxes),
+        "</svg>",
+    ]
+    return "\n".join(parts) + "\n"
+
+
+def flow() -> str:
+    """Return the way of a batch."""
+    files = Box(0, 0, "input directory\na.json  b.json")
+    plan = Box(1, 0, "1  plan\nthe batch's end offset")
+    tasks = Box(2, 0, "2  tasks\nread and write")
+    staged = Box(3, 0, "staged files\nnobody sees them", "hidden")
+    ledger = Box(3, 1, "3  one ledger record\n= the commit", "core")
+    visible = Box(4, 1, "4  finished files\nfor every reader")
+    checkpoint = Box(1, 1, "Spark's checkpoint", "hidden")
+    arrows = [
+        Arrow(files, plan), Arrow(plan, tasks), Arrow(tasks, staged), Arrow(plan, checkpoint, "written first"),
+        Arrow(staged, ledger, "names of what counts"), Arrow(ledger, visible),
+    ]  # fmt: skip
+    return picture(
+        "The way of a batch",
+        "The input is planned; the plan goes into Spark's checkpoint; tasks read and stage; a ledger record commits; files are published.",
+        [files, plan, tasks, staged, ledger, visible, checkpoint],
+        arrows,
+    )
+
+
+def part() -> str:
+    """Return the life of a part."""
+    batches = [Box(0, row, f"batch {row + 1}") for row in range(3)]
+    progress = Box(1, 1, "in progress\nnobody sees it", "hidden")
+    pending = Box(2, 1, "pending\ndecided in the ledger", "core")
+    finished = Box(3, 1, "finished\nnever changes again")
+    arrows = [
+        Arrow(batches[0], progress), Arrow(batches[1], progress), Arrow(batches[2], progress),
+        Arrow(progress, pending, "large or old enough"), Arrow(pending, finished, "moved, never over another"),
+    ]  # fmt: skip
+    text = "Batches add rows to a part in progress; it is decided when it is large or old enough, and then moved to where readers look."
+    return picture("The life of a part", text, [*batches, progress, pending, finished], arrows)
+
+
+def fence() -> str:
+    """Return what happens to a driver that stood still."""
+    old = Box(0, 0, "old driver\nstood still, wakes up")
+    new = Box(0, 1.4, "its successor")
+    record = Box(1.6, 1.4, "record 7\nput if absent", "core")
+    fenced = Box(1.6, 0, "Fenced\ncommitted nothing", "bad")
+    goes_on = Box(3.1, 1.4, "record 8, 9, ...")
+    arrows = [Arrow(old, fenced, "record 7 is there"), Arrow(new, record, "first"), Arrow(record, goes_on)]
+    text = "Two drivers want to put one record. The successor was first, so the old driver is told Fenced and has committed nothing."
+    return picture("Two drivers at once", text, [old, new, record, fenced, goes_on], arrows)
+
+
+PICTURES = {"flow.svg": flow, "part.svg": part, "fence.svg": fence}
+
+if __name__ == "__main__":
+    for name, drawn in PICTURES.items():
+        (TARGET / name).write_text(drawn(), encoding="utf-8")
