@@ -89,7 +89,7 @@ def block(chance: random.Random, count: int, share: float) -> bytes:
 
 def told(sifted: Sifted) -> tuple[Any, ...]:
     """Return all that is said of a block, but for the words: of a line that is wrong twice either may be named."""
-    return sifted.rows.to_pylist(), sifted.starts.tolist(), sifted.ends.tolist(), len(sifted.reasons)
+    return repr(sifted.rows.to_pylist()), sifted.starts.tolist(), sifted.ends.tolist(), len(sifted.reasons)
 
 
 @pytest.mark.parametrize("seed", range(6))
