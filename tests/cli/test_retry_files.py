@@ -67,6 +67,27 @@ def test_a_mended_gz_and_a_replaced_table_are_taken_in_once(
     assert penstock("verify", made.dst, "--source", made.src, "--mended", copies).status == 1
 
 
+def test_a_copy_that_is_bad_itself_is_named_and_the_advice_works(
+    pipeline: Callable[..., Pipeline], penstock: Callable[..., Said], tmp_path: Path
+) -> None:
+    """The message names the copy, not the file that it stands for; mended as it says, the same command takes it in."""
+    made = pipeline(source={"badFiles": "quarantine"})
+    whole = gzip.compress(b"one\ntwo\n")
+    raw(made, "a.gz", whole[:-3])
+    made.run()
+    copy = tmp_path / "mended" / "a.gz"
+    copy.parent.mkdir()
+    copy.write_bytes(whole[:-2])
+    said = penstock("retry", made.dst, "--mended", copy.parent)
+    assert f"1 file still cannot be read: '{copy}': " in said.out
+    assert "mend or remove the file and run penstock retry again" in said.out
+    copy.write_bytes(whole)
+    assert penstock("retry", made.dst, "--mended", copy.parent, "--json").facts["rows"] == 2
+    said = penstock("verify", made.dst, "--mended", copy.parent)
+    assert said.status == 2
+    assert "--source" in said.err
+
+
 def test_a_file_that_can_be_read_by_now_is_taken_in_as_it_is(
     pipeline: Callable[..., Pipeline], penstock: Callable[..., Said], tmp_path: Path
 ) -> None:

@@ -12,6 +12,7 @@ import pytest
 from penstock.errors import BadRecord
 from penstock.formats import ReadFormat, decoder
 from penstock.formats.account import Account
+from penstock.formats.format import Dialect
 from penstock.formats.jsondoubt import Doubt
 
 if TYPE_CHECKING:
@@ -89,7 +90,7 @@ def block(chance: random.Random, count: int, share: float) -> bytes:
 
 def told(sifted: Sifted) -> tuple[Any, ...]:
     """Return all that is said of a block, but for the words: of a line that is wrong twice either may be named."""
-    return sifted.rows.to_pylist(), sifted.starts.tolist(), sifted.ends.tolist(), len(sifted.reasons)
+    return repr(sifted.rows.to_pylist()), sifted.starts.tolist(), sifted.ends.tolist(), len(sifted.reasons)
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -201,3 +202,18 @@ def test_bytes_in_a_column_that_is_not_read_are_judged_alike_beside_any_other_re
     sifted = decoder(fmt, Account()).sift(alone + beside)
     assert sifted.rows.to_pylist() == [{"a": 1, "b": "x"}, {"a": 3, "b": "z"}]
     assert sifted.starts.tolist() == [len(alone), len(alone + beside) - 4]
+
+
+@pytest.mark.parametrize("rescued", [None, "rest"])
+def test_null_in_quotes_is_null_also_beside_a_value_that_is_none_of_the_type(rescued: str | None) -> None:
+    """What stands for null in a column of numbers is null there in quotes too, and no misfit, whatever is on other lines."""
+    schema = pa.schema([("a", pa.int64()), ("b", pa.string()), *([(rescued, pa.string())] if rescued else [])])
+    fmt = ReadFormat("csv", schema, csv=Dialect(null_value="none"), rescued=rescued)
+    data = b'1,x\n"none",y\n"",w\nbad,z\n'
+    read = decoder(fmt, Account())
+    for _ in range(2):
+        sifted = read.sift(data)
+        assert sifted.rows.column("a").to_pylist() == [1, None, None] + [None] * bool(rescued)
+        assert len(sifted.starts) == (0 if rescued else 1)
+        if rescued:
+            assert sifted.rows.column("rest").to_pylist() == [None, None, None, '"a":"bad"']

@@ -123,7 +123,7 @@ def main(root: Path) -> None:
     for given in pipelines(root).values():
         stages.Stage.of.cache_clear()
         Restarted(**given).out()
-    print("done")  # noqa: T201 - as above, and there is nothing else
+    print("done")  # noqa: T201 - what the parent process looks for
 
 
 if __name__ == "__main__":

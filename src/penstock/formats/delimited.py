@@ -180,12 +180,13 @@ class CsvDecoder:
 
     def _fitting(self, text: pa.Array, field: pa.Field) -> tuple[_Values, list[tuple[int, MalformedError]]]:
         """Return the column with null in the place of values that are none of it, and where those are that are not rescued."""
-        likely = field.name in self._misfits and has_strange(text, field.type, self._times)
+        strange = self._fmt.rescued is None and field.name in self._misfits
         try:
-            if not likely:
+            if not (strange and has_strange(text, field.type, self._times)):
                 return self._rescuing(text, field), []
         except MalformedError:
             self._misfits.add(field.name)
+        text = self._with_nulls(text, field)
         bad = misfits_of(text, field, self._times, partial(self._rescuing, field=field), lambda values: values)
         mask = np.zeros(len(text), np.bool_)
         mask[[place for place, _ in bad]] = True
@@ -237,14 +238,21 @@ class CsvDecoder:
         if self._fmt.rescued is None:
             return self.column(text, field), None
         loose = field.with_nullable(nullable=True)
-        likely = field.name in self._misfits
-        column, bad = fitting(text, field.type, self._times, lambda fields: self.column(fields, loose), likely=likely)
-        if bad.any():
-            self._misfits.add(field.name)
+        column, bad = self._loosely(text, loose)
         if column.null_count and not field.nullable:
             msg = f"a value in column {field.name!r}, which is not nullable"
             raise MalformedError(msg)
         return column, bad if bad.any() else None
+
+    def _loosely(self, text: pa.Array, field: pa.Field) -> tuple[pa.Array, npt.NDArray[np.bool_]]:
+        """Return the values of a column, null for what is none of it, and which fields these are."""
+        if field.name not in self._misfits:
+            try:
+                return self.column(text, field), np.zeros(len(text), np.bool_)
+            except MalformedError:
+                self._misfits.add(field.name)
+        values = self._with_nulls(text, field)
+        return fitting(values, field.type, self._times, lambda fields: self.column(fields, field), likely=True)
 
     def _fields(self, block: bytes) -> tuple[list[pa.Array], list[int]]:
         """Return the text of the records that have as many fields as there are columns, and which records have not."""
@@ -270,6 +278,16 @@ class CsvDecoder:
 
     def column(self, text: pa.Array, field: pa.Field) -> pa.Array:
         """Return the values that the fields of a column stand for. Raises `MalformedError`."""
+        text = self._with_nulls(text, field)
+        if not types.is_string(field.type):
+            text = parse(text, field.type, field.name, self._times)
+        if text.null_count and not field.nullable:
+            msg = f"a value in column {field.name!r}, which is not nullable"
+            raise MalformedError(msg)
+        return text
+
+    def _with_nulls(self, text: pa.Array, field: pa.Field) -> pa.Array:
+        """Return the fields of a column with null for what stands for it: what else is no value of the type is a misfit."""
         null, empty = self._dialect.null_value, self._dialect.empty_value
         if empty is not None:  # what is empty and not null was quoted
             text = pc.if_else(pc.equal(text, ""), pa.scalar(None if empty == null else empty, pa.string()), text)
@@ -277,10 +295,6 @@ class CsvDecoder:
             text = pc.if_else(pc.equal(text, ""), None, text)
             if null and not _is_value(null, field.type):
                 text = pc.if_else(pc.equal(text, null), None, text)
-            text = parse(text, field.type, field.name, self._times)
-        if text.null_count and not field.nullable:
-            msg = f"a value in column {field.name!r}, which is not nullable"
-            raise MalformedError(msg)
         return text
 
 

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from pyarrow import types
 
 from penstock.formats.jsonbroken import unlike_at_ends
 from penstock.formats.jsonlines import Lines
@@ -72,7 +71,7 @@ class Doubt:
         if self._hopeless:
             self._hopeless -= 1
             return None
-        block = _Block(data, starts)
+        block = _Divided(data, starts)
         block.doubt(unlike_at_ends(data, starts)[0])
         for mark in self._marks:
             block.doubt_holding(mark)
@@ -87,7 +86,7 @@ class Doubt:
         self._hopeless = _BLOCKS_AFTER_A_MISS
         return None
 
-    def _read(self, block: _Block, *, unknown: bool) -> Most | None:
+    def _read(self, block: _Divided, *, unknown: bool) -> Most | None:
         """Return the rows of the lines that are not in doubt, but for those with misfits."""
         lines = Lines(block.left)
         if len(lines) != len(block.places):
@@ -98,7 +97,7 @@ class Doubt:
             rows = rows.filter(pa.array(~misfits))
         return Most(rows, lines, np.flatnonzero(block.doubtful)) if block.is_few else None
 
-    def _learn(self, block: _Block, refusal: str, *, names: bool) -> bool:
+    def _learn(self, block: _Divided, refusal: str, *, names: bool) -> bool:
         """Put in doubt what the refusal says of what is left; tell whether it says anything."""
         marks = list(self._marks_of(block, refusal, names=names))
         before = block.count
@@ -116,7 +115,7 @@ class Doubt:
                 block.doubt(self._refused_behind(block, place))
         return block.count > before
 
-    def _marks_of(self, block: _Block, refusal: str, *, names: bool) -> Iterator[bytes]:
+    def _marks_of(self, block: _Divided, refusal: str, *, names: bool) -> Iterator[bytes]:
         """Yield what lines may hold that are refused as this one was."""
         changed, row = _CHANGED.search(refusal), _ROW.search(refusal)
         if changed and row:
@@ -129,7 +128,7 @@ class Doubt:
         elif _UNEXPECTED in refusal and names:
             yield from (b'"' + name.encode() + b'"' for name in self._quick.other_names(block.left)[:_NAMES_MAX])
 
-    def _refused_behind(self, block: _Block, row: int) -> Positions:
+    def _refused_behind(self, block: _Divided, row: int) -> Positions:
         """Return which lines are refused from this one on, found a window at a time."""
         sizes = block.sizes
         ends = np.cumsum(sizes)
@@ -149,7 +148,7 @@ class Doubt:
         return block.places[refused]
 
 
-class _Block:
+class _Divided:
     """Lines, and which of them are in doubt; `left` is what the others are, `places` which."""
 
     def __init__(self, data: bytes, starts: Positions) -> None:
@@ -226,17 +225,3 @@ def merged(rows: pa.RecordBatch, others: pa.RecordBatch, places: Positions) -> p
     order[is_other] = rows.num_rows + np.arange(others.num_rows)
     both = pa.Table.from_batches([rows, others]).combine_chunks().to_batches()[0]
     return both.take(pa.array(order))
-
-
-def names_beyond(kind: pa.DataType | pa.Schema, expected: pa.DataType | pa.Schema) -> Iterator[str]:
-    """Yield the names in a type that another one, of which it has all, does not have, at any depth."""
-    known = {field.name: field.type for field in expected}
-    for field in kind:
-        if field.name not in known:
-            yield field.name
-            continue
-        inner, wanted = field.type, known[field.name]
-        while types.is_list(inner) and types.is_list(wanted):
-            inner, wanted = inner.value_type, wanted.value_type
-        if types.is_struct(inner) and types.is_struct(wanted):
-            yield from names_beyond(inner, wanted)

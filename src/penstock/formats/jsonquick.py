@@ -24,13 +24,14 @@ import pyarrow.compute as pc
 from pyarrow import json as arrow_json
 from pyarrow import types
 
-from penstock.formats.jsondoubt import names_beyond
 from penstock.formats.jsonlines import Lines, has_bare
 from penstock.formats.malformed import MalformedError
 from penstock.formats.misfits import fitting
 from penstock.formats.scalars import parse, seconds
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     import numpy.typing as npt
 
     from penstock.formats.patterns import TimeForms
@@ -91,7 +92,7 @@ class QuickReader:
             changed = _OTHER_KIND.search(str(error))
             first = changed[1].split("/")[1] if changed else ""
             return [] if not first or first in self._schema.names else [first]
-        return list(names_beyond(table.schema, self._form))
+        return list(_names_beyond(table.schema, self._form))
 
     def _rows(self, lines: Lines, convert: _Conversion, *, unknown: bool) -> pa.RecordBatch:
         table = self._table(lines, unknown=unknown)
@@ -162,6 +163,20 @@ def _is_plain(fields: list[pa.Field]) -> bool:
         if types.is_map(kind) or (types.is_struct(kind) and not _is_plain(list(kind))):
             return False
     return True
+
+
+def _names_beyond(kind: pa.DataType | pa.Schema, expected: pa.DataType | pa.Schema) -> Iterator[str]:
+    """Yield the names in a type that another one, of which it has all, does not have, at any depth."""
+    known = {field.name: field.type for field in expected}
+    for field in kind:
+        if field.name not in known:
+            yield field.name
+            continue
+        inner, wanted = field.type, known[field.name]
+        while types.is_list(inner) and types.is_list(wanted):
+            inner, wanted = inner.value_type, wanted.value_type
+        if types.is_struct(inner) and types.is_struct(wanted):
+            yield from _names_beyond(inner, wanted)
 
 
 class _Conversion:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 _FOLLOWED = (
     "it is followed, and what it was planned by is not on its line; put what it held into a file of its own in SRC"
 )
+_AGAIN = "and run penstock retry again"
 _GONE = "it is not there any more; give a directory with a mended copy: --mended DIR"
 
 
@@ -66,7 +67,7 @@ class Replacement:
 
 
 @dataclass(frozen=True)
-class Waiting:
+class Searched:
     """What was set aside and can be looked at, what is at whose place another version is, and why which others wait."""
 
     ready: dict[FileKey, Replacement]
@@ -74,7 +75,7 @@ class Waiting:
     reasons: dict[FileKey, str]
 
 
-def waiting(stage: Stage, pending: Mapping[FileKey, str], copies: tuple[Storage, str] | None) -> Waiting:
+def searched(stage: Stage, pending: Mapping[FileKey, str], copies: tuple[Storage, str] | None) -> Searched:
     """Look for what was set aside, by its keys with their codes, in the source, or in a directory of mended copies.
 
     In a directory files have the paths that they have in the source, and what has none there is passed over.
@@ -98,7 +99,7 @@ def waiting(stage: Stage, pending: Mapping[FileKey, str], copies: tuple[Storage,
             reasons[key] = _GONE
         else:
             ready[key] = Replacement(stage.reading.storage, key.name, now, is_copy=False)
-    return Waiting(ready, replaced, reasons)
+    return Searched(ready, replaced, reasons)
 
 
 def _planned_ends(pending: Mapping[FileKey, str]) -> dict[tuple[bytes, int], int]:
@@ -139,7 +140,7 @@ class MendedFiles:
                 for _ in self._rows_of(key, Aside(), None):
                     pass
             except (BadFile, BadRecord, FileChanged, StorageError) as error:  # noqa: PERF203 - each is for itself
-                reasons[key] = error.message
+                reasons[key] = error.message.replace(repr(key.name), repr(self._files[key].path))
         return reasons
 
     def rows(self, aside: Aside, account: Account | None = None) -> Iterator[pa.RecordBatch]:
@@ -159,9 +160,8 @@ class MendedFiles:
         span = (0, version.size) if file.is_copy else (key.offset, key.offset + key.size)
         instead = cast("Storage", _Instead(file.storage, {key.name: file.path}))
         policy = replace(reading.policy, files=False, changes=False)
-        stage = replace(
-            self._stage, reading=replace(reading, storage=instead, policy=policy, archive=None, aside=aside)
-        )
+        instead_read = replace(reading, storage=instead, policy=policy, archive=None, aside=aside, again=_AGAIN)
+        stage = replace(self._stage, reading=instead_read)
         for rows in stage.read([Split(version, *span)], account, text=False, errors="fail"):
             if isinstance(rows, pa.RecordBatch):
                 yield rows

@@ -236,8 +236,8 @@ class Scan:
     def left_out(self) -> Iterator[tuple[str, str]]:
         """Yield the path of what the last refresh has met and left out, and why, in a word.
 
-        `hidden` by its name; `name`: refused by a filter, or by a glob in the path; `time`: modified when it is not asked for; `directory` that is not entered;
-        `link` that leads out; `no file`.
+        `hidden` by its name; `name`: refused by a filter, or by a glob in the path; `time`: modified when it is not asked for;
+        `directory` that is not entered; `link` that leads out; `no file`.
         """
         yield from ((path, "link") for path in self.outside)
         for folder, known in self._directories.items():

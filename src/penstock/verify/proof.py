@@ -61,6 +61,9 @@ def verify(
     if transform is not None and source is None:
         msg = f"--transform {transform!r} is for --source: without SRC no record is read; name SRC, too"
         raise OptionError(msg)
+    if mended is not None and source is None:
+        msg = f"--mended {mended!r} is for --source: without SRC no record is read; name SRC, too"
+        raise OptionError(msg)
     src = None if source is None else _existing(source)
     files, views = check_files(storage, root, lambda done, total: report("files", done, total), keys_at(key))
     if src is None:

@@ -23,7 +23,7 @@ from penstock.errors import DamagedState, OptionError, UsageError
 from penstock.formats.account import Account
 from penstock.formats.aside import CHANGE, FILE, RECORD, RETRIED, Aside, path_of, record_bytes
 from penstock.ingestion.mended import Key, Mended, header_of
-from penstock.ingestion.mendedfiles import FileKey, MendedFiles, waiting
+from penstock.ingestion.mendedfiles import FileKey, MendedFiles, searched
 from penstock.ingestion.stage import Stage, named
 from penstock.query.batch import Batch
 from penstock.storage import entry_at, locate
@@ -165,16 +165,16 @@ class _Retry:
 
     def _files(self, pending: dict[FileKey, str], copies: tuple[Storage, str] | None, retried: Retried) -> Retried:
         """Take in files in one batch, behind the records, of which something is told already."""
-        found = waiting(self._stage, pending, copies)
-        bad = found.reasons | MendedFiles(self._stage, found.ready).bad()
-        good = {key: file for key, file in found.ready.items() if key not in bad}
+        search = searched(self._stage, pending, copies)
+        bad = search.reasons | MendedFiles(self._stage, search.ready).bad()
+        good = {key: file for key, file in search.ready.items() if key not in bad}
         return replace(
             retried,
             rows=retried.rows + (self._take_in_files(good) if good else 0),
             reasons=tuple(dict.fromkeys([*retried.reasons, *bad.values()]))[:_REASONS],
             files=len(good),
             files_left=len(bad),
-            files_replaced=found.replaced,
+            files_replaced=search.replaced,
         )
 
     def _take_in(self, records: dict[Key, bytes]) -> int:
