@@ -58,8 +58,8 @@ def refused(call):
         call()
     except penstock.PenstockError as error:
         return str(error)
-def write(frame, name):
-    writer = frame.writeStream.format("penstock").trigger(availableNow=True).option("checkpointLocation", dst + name + "-ck")
+def write(frame, name, **options):
+    writer = frame.writeStream.format("penstock").options(**options).trigger(availableNow=True).option("checkpointLocation", dst + name + "-ck")
     writer.start(dst + name).awaitTermination()
     return sorted(row.value for row in spark.read.text(dst + name).collect())
 async def twice(row):
@@ -84,9 +84,9 @@ print(json.dumps({
     "calls": write(calls, "-calls"),
     "batch": sorted(row.twice for row in batch.collect()),
     "files": write(penstock.read_files(names, keep_input=False), "-files"),
-    "fed": write(penstock.replayable(read, dst + "-store", schema="value string", spark=spark), "-fed"),
+    "fed": write(penstock.replayable(read, dst + "-store", schema="value string", spark=spark), "-fed", rollBatches="1"),
     "drain": refused(lambda: penstock.async_map(lines, twice, schema="twice string", timeout=9.0, drain=1.0)),
-    "bad": refused(lambda: penstock.ingest(spark, src, dst + "-bad", source={"format": "json", "schema": "id bigint"})),
+    "bad": refused(lambda: penstock.ingest(spark, src, dst + "-bad", source={"format": "json", "schema": "id bigint"}, sink={"format": "json"})),
     "seconds": in_zone(),
 }))
 spark.stop()

@@ -17,6 +17,8 @@ PACKAGES = {
     "db": ("adbc-driver-manager", "adbc-driver-postgresql", "adbc-driver-sqlite"),
     "avro": ("polars-avro",),
     "age": ("pyrage",),
+    "connect": ("grpcio", "grpcio-status"),
+    "kafka": ("confluent-kafka",),
     "run": ("cronsim", "prometheus-client"),
     "otel": ("opentelemetry-sdk", "opentelemetry-exporter-otlp-proto-http"),
 }
@@ -24,6 +26,7 @@ NEWER_PYTHON = (
     "spark",
     "s3",
     "avro",
+    "connect",
 )  # those that pip installs nothing, or not all, of on a Python before PYTHON_AT_LEAST
 
 
