@@ -28,7 +28,7 @@ def named(called: _C) -> _C:
 
 
 def _checked(function: Callable[..., Any], name: str, *, bound: int) -> Callable[..., Any]:
-    """Return the function with a look at arguments that do not fit; the first `bound` are none that a user gives."""
+    """Return the function behind a look at its arguments; the first `bound` are none that a user gives."""
 
     @cache
     def signature() -> inspect.Signature:
@@ -37,13 +37,10 @@ def _checked(function: Callable[..., Any], name: str, *, bound: int) -> Callable
     @wraps(function)
     def checked(*args: Any, **options: Any) -> Any:  # noqa: ANN401 - those of the function
         try:
-            return function(*args, **options)
-        except TypeError:  # of what does not fit, and then nothing was done; or from inside
-            try:
-                signature().bind(*args, **options)
-            except TypeError as error:
-                _refuse(name, list(signature().parameters.values())[bound:], options, error)
-            raise
+            signature().bind(*args, **options)
+        except TypeError as error:
+            _refuse(name, list(signature().parameters.values())[bound:], options, error)
+        return function(*args, **options)
 
     return checked
 

@@ -85,7 +85,21 @@ def test_version_says_what_there_is(penstock: Callable[..., Said], monkeypatch: 
     """--version names what is installed of what a start needs, and for what is missing the command or the reason."""
     said = penstock("--version")
     assert said.status == 0
-    names = ["penstock", "Python", "Java", "PySpark", "hdfs", "s3", "db", "avro", "age", "connect", "kafka", "run", "otel"]
+    names = [
+        "penstock",
+        "Python",
+        "Java",
+        "PySpark",
+        "hdfs",
+        "s3",
+        "db",
+        "avro",
+        "age",
+        "connect",
+        "kafka",
+        "run",
+        "otel",
+    ]
     assert [line.split()[0] for line in said.out.splitlines()] == names
     assert f"penstock {__version__}" in said.out
     monkeypatch.setattr(extras, "_version", lambda package: None if package != "boto3" else "1.44.5")

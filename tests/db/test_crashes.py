@@ -13,6 +13,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import suppress
 
+import psutil
 import pyarrow as pa
 import pytest
 
@@ -242,6 +243,24 @@ def test_who_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
         assert silence._answers(socket.AF_INET, address)
         proxy.join()
     assert not silence._answers(socket.AF_INET, address)
+
+
+def test_who_watches_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A look at this process's connections that fails (its files in /proc change meanwhile) ended the watch: the next look counts."""
+    monkeypatch.setattr(silence, "_ASK_SECONDS", 0.02)
+    monkeypatch.setattr(silence, "_ANSWER_SECONDS", 0.1)
+    failures: list[Exception] = [RuntimeError("malformed line"), psutil.NoSuchProcess(1), FileNotFoundError()]
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as connection:
+
+        def own() -> list[silence.Socket]:
+            if failures:
+                raise failures.pop()
+            return [silence.Socket(connection.fileno(), connection.family, "", "")]
+
+        with silence.heard(own):
+            connection.settimeout(30)
+            assert connection.recv(1) == b""
+    assert not failures
 
 
 def test_network_that_swallows_everything(at: At, postgres: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -59,8 +59,8 @@ def refused(call):
     except penstock.PenstockError as error:
         return str(error)
 def write(frame, name, **options):
-    writer = frame.writeStream.format("penstock").options(**options).trigger(availableNow=True).option("checkpointLocation", dst + name + "-ck")
-    writer.start(dst + name).awaitTermination()
+    writer = frame.writeStream.format("penstock").options(**options).trigger(availableNow=True)
+    writer.option("checkpointLocation", dst + name + "-ck").start(dst + name).awaitTermination()
     return sorted(row.value for row in spark.read.text(dst + name).collect())
 async def twice(row):
     return {"twice": row.value * 2}
@@ -72,6 +72,7 @@ def upper(batch):
 def ingested():
     done = [penstock.ingest(spark, src, dst + "-in", transform=upper) for _ in range(2)]
     return [done[0].rows, done[1].rows, done[1].open_rows], sorted(row.value for row in spark.read.text(dst + "-in").collect())
+form = {"format": "json"}
 lines = spark.readStream.format("penstock").load(src)
 calls = penstock.async_map(lines, twice, schema="twice string", keep_input=False)
 batch = penstock.async_map(spark.createDataFrame([("a",), ("b",)], "value string"), twice, schema="twice string", ordered=False)
@@ -86,7 +87,7 @@ print(json.dumps({
     "files": write(penstock.read_files(names, keep_input=False), "-files"),
     "fed": write(penstock.replayable(read, dst + "-store", schema="value string", spark=spark), "-fed", rollBatches="1"),
     "drain": refused(lambda: penstock.async_map(lines, twice, schema="twice string", timeout=9.0, drain=1.0)),
-    "bad": refused(lambda: penstock.ingest(spark, src, dst + "-bad", source={"format": "json", "schema": "id bigint"}, sink={"format": "json"})),
+    "bad": refused(lambda: penstock.ingest(spark, src, dst + "-bad", source=form | {"schema": "id bigint"}, sink=form)),
     "seconds": in_zone(),
 }))
 spark.stop()

@@ -62,7 +62,7 @@ def heard(own: Callable[[], Iterable[Socket]]) -> Iterator[None]:
 
     def watch() -> None:
         while not done.wait(_ASK_SECONDS):
-            for number, family, *_ in own():
+            for number, family, *_ in _now(own):
                 # A duplicate: the number may be that of another file by the time that nobody has answered.
                 with suppress(OSError), socket.fromfd(number, family, socket.SOCK_STREAM) as connection:
                     if not _answers(family, connection.getpeername()) and not done.is_set():
@@ -73,6 +73,18 @@ def heard(own: Callable[[], Iterable[Socket]]) -> Iterator[None]:
         yield
     finally:
         done.set()
+
+
+def _now(own: Callable[[], Iterable[Socket]]) -> list[Socket]:
+    """Return the connections as they are; none if they cannot be read now, since who watches must go on."""
+    try:
+        return list(own())
+    except (
+        OSError,
+        RuntimeError,
+        psutil.Error,
+    ):  # `psutil` finds lines of /proc that change under it, and says so in many ways
+        return []
 
 
 def _answers(family: int, address: tuple[object, ...] | str) -> bool:
