@@ -278,7 +278,7 @@ def test_rows_name_their_files(spark: SparkSession, stage: Stage) -> None:
 
 
 def test_what_is_no_stream_that_appends_is_refused(spark: SparkSession, stage: Stage) -> None:
-    """Complete mode, which would have every batch write all rows again, and batch reads and writes say what to use."""
+    """Complete mode, in which every batch writes all rows again, batch reads of input, and batches that replace: each told."""
     stage.put("a", "1")
     counts = read(spark, stage).groupBy("value").count().selectExpr("value")
     writer = counts.writeStream.format("penstock").option("checkpointLocation", str(stage.checkpoint))
@@ -286,8 +286,8 @@ def test_what_is_no_stream_that_appends_is_refused(spark: SparkSession, stage: S
         writer.outputMode("complete").trigger(availableNow=True).start(str(stage.dst)).awaitTermination()
     with pytest.raises(PySparkException, match="expected spark.readStream"):
         spark.read.format("penstock").load(str(stage.src)).collect()
-    with pytest.raises(PySparkException, match="expected df.writeStream"):
-        spark.range(1).write.format("penstock").mode("append").save(str(stage.dst))
+    with pytest.raises(PySparkException, match=r"expected mode\('append'\)"):
+        spark.range(1).write.format("penstock").mode("overwrite").save(str(stage.dst))
     assert not stage.files()
 
 
