@@ -30,6 +30,7 @@ NAMING = {
     "formats/schema.py": "types of Spark's",
     "session/ddl.py": "a method of Spark's schemas",
     "formats/jsonl.py": "JSON's own",
+    "session/extras.py": "an extra of that name",
     "db/sink.py": "`text` is a type of SQL",
     "db/types.py": "`text` is a type of SQL",
     "db/loading.py": "`text` is a type of SQL",

@@ -31,7 +31,7 @@ class Process:
         self.storage = CountingStorage(LocalStorage(), str(root))
         for module in ("spark.writing", "query.checkpoint", "db.staging"):
             monkeypatch.setattr(f"penstock.{module}.locate", self._locate)
-        monkeypatch.setattr("penstock.spark.task.task_batch", lambda: Task("q", self.number, 0))
+        monkeypatch.setattr("penstock.session.task.task_batch", lambda: Task("q", self.number, 0))
         monkeypatch.setattr("penstock.sink.keeper._start", lambda _: 0)
         self.checkpoint = root / "checkpoint"
         (self.checkpoint / "offsets").mkdir(parents=True)

@@ -393,7 +393,7 @@ class CsvEncoder:
 
     def __init__(self, fmt: WriteFormat) -> None:
         _check(fmt.schema, is_rendered)
-        check_intervals(fmt.schema, "csv")
+        check_intervals(fmt.schema, fmt.name)
         if not fmt.csv.quote:
             msg = "quote='' is for reading: a value with a separator in it could not be written; leave quote out"
             raise OptionError(msg)

@@ -181,7 +181,7 @@ class JsonEncoder:
         check_distinct(fmt.schema)
         for field in fmt.schema:
             _check(field.type, field.name, is_rendered)
-        check_intervals(fmt.schema, "json")
+        check_intervals(fmt.schema, fmt.name)
 
     def encode(self, batch: pa.RecordBatch) -> pa.Buffer | bytes:
         """Return the lines; see `Encoder`."""
