@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from tests.cli.conftest import Pipeline, Said
 
-pytest_plugins = ("tests.cli.conftest",)
 
 ANSWERS = sqlcases.answers()
 # What Spark answers and we refuse: told at the start, so nobody has another answer.

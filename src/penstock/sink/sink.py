@@ -366,7 +366,9 @@ class Sink:
                 for _ in pool.map(lambda g: new_part(desk, g.place, g.kind, g).close(), groups(parts, self.limits)):
                     pass
                 staging.finish()
-            closed = tuple(describe() for describe in desk.closed)
+            # In the order of their places, whoever of the pool was done first: names are numbered in this order.
+            described = (describe() for describe in desk.closed)
+            closed = tuple(sorted(described, key=lambda part: (part.place, part.writer, part.first_batch)))
         except BaseException:  # also a simulated crash: release what is open, then let it pass
             staging.discard()
             raise
