@@ -125,6 +125,10 @@ def test_what_a_killed_writer_has_uploaded_is_found_and_removed(found: StoreServ
     """A process that is killed in the middle of a long object leaves an upload that no listing shows; it is found, and removed."""
     if found.scheme != "s3":
         pytest.skip("Azure forgets by itself, after a week")
+    if found.kind == "minio":
+        pytest.skip(
+            "MinIO lists uploads of a whole key only, not of a prefix, and removes what is older than a day by itself"
+        )
     storage, path = locate(root)
     assert isinstance(storage, ObjectStorage)
     program = (
