@@ -121,6 +121,16 @@ def spark() -> Iterator[SparkSession]:
     session.stop()
 
 
+@pytest.fixture(autouse=True)
+def _shared_session_is_active(request: pytest.FixtureRequest) -> None:
+    """Make the shared session the active one again: Spark looks for data sources there, and a `newSession` may have its place."""
+    if "spark" in request.fixturenames:
+        session = request.getfixturevalue("spark")
+        classes = session._get_j_spark_session_class(session._jvm)
+        classes.setDefaultSession(session._jsparkSession)
+        classes.setActiveSession(session._jsparkSession)
+
+
 @pytest.fixture(scope="session")
 def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MiniHdfs]:
     """Return the HDFS that all tests of this process share. Whoever stops a part of it starts it again.
