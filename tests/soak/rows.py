@@ -329,10 +329,11 @@ class Case:
         # Arrow reads the times of ORC in nanoseconds, and writes fractions before 1970 as nobody else reads them.
         held = [at for at in _TIMES if 1677 < at.year < 2262 and (at.year >= 1970 or not at.microsecond)]
         times = held if self.format == "orc" else list(_TIMES)
+        days = [day for day in _DAYS if self.format != "orc" or day >= date(1582, 10, 15)]
         drawn: dict[str, Callable[[], Any]] = {
             "boolean": lambda: chance.random() < 0.5,
             "binary": lambda: chance.randbytes(chance.randint(0, 5)),
-            "date": lambda: chance.choice(_DAYS),
+            "date": lambda: chance.choice(days),
             "timestamp_ntz": lambda: chance.choice(times),
             "timestamp": lambda: chance.choice(times).replace(tzinfo=timezone.utc),
             "time(0)": lambda: time(chance.randrange(24), 59, 59),

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from penstock.errors import BadFile
 from penstock.formats import columns
+from penstock.formats.calendar import Calendar
 from penstock.formats.groups import GroupWriter
 from penstock.formats.schema import UTC_MICROS
 from penstock.formats.stored import SPARK_KEY, Stored, schema_of
@@ -83,10 +84,12 @@ def parquet_batches(
     """
     opened = _opened(file)
     names = columns.found(opened.schema_arrow, schema)
+    calendar = Calendar.of_spark(opened.metadata.metadata)
     for index, begin in enumerate(_begins(opened.metadata, file.seek(0, SEEK_END))):
         if start <= begin < end:
             columns.count_others(opened.schema_arrow, names, opened.metadata.row_group(index).num_rows, account)
-            yield from (columns.conformed(batch, schema, names) for batch in _group(opened, index, names, batch_rows))
+            for batch in _group(opened, index, names, batch_rows):
+                yield columns.conformed(calendar.corrected(batch), schema, names)
 
 
 def row_count(file: Any) -> int:  # noqa: ANN401 - whatever Arrow reads

@@ -16,8 +16,8 @@ from pyarrow import types
 from penstock.errors import OptionError
 from penstock.formats.lines import line_feeds
 from penstock.formats.malformed import excerpt
+from penstock.formats.nested import parts_of, with_parts
 from penstock.formats.scalars import contents
-from penstock.formats.schema import map_entries
 
 _ADVICE = (
     "set encodingErrors=replace to have U+FFFD in the place of what is no text, or make it a column of type binary"
@@ -54,14 +54,6 @@ def _is_valid(column: pa.Array) -> bool:
     return True
 
 
-def parts_of(column: pa.Array) -> list[pa.Array]:
-    """Return the members of structs, the elements of lists, the keys and items of maps, of all that is not null."""
-    if types.is_struct(column.type):
-        return list(column.flatten())
-    elements = map_entries(column).flatten() if types.is_map(column.type) else column.flatten()
-    return list(elements.flatten()) if types.is_map(column.type) else [elements]
-
-
 def _has_strings(kind: pa.DataType) -> bool:
     if types.is_nested(kind):
         return any(_has_strings(kind.field(index).type) for index in range(kind.num_fields))
@@ -91,14 +83,7 @@ def _replaced(column: pa.Array) -> pa.Array:
         return column
     if types.is_string(kind):
         return _replaced_text(column)
-    parts, mask = list(map(_replaced, parts_of(column))), column.is_null()
-    if types.is_struct(kind):
-        return pa.StructArray.from_arrays(parts, fields=list(kind), mask=mask)
-    lists = map_entries(column) if types.is_map(kind) else column
-    ends = np.cumsum(pc.list_value_length(lists).fill_null(0).to_numpy(zero_copy_only=False))
-    offsets = pa.array(np.concatenate((np.zeros(1, np.int64), ends)), pa.int32())
-    make = pa.MapArray.from_arrays if types.is_map(kind) else pa.ListArray.from_arrays
-    return make(offsets, *parts, type=kind, mask=mask)
+    return with_parts(column, list(map(_replaced, parts_of(column))))
 
 
 def _replaced_text(text: pa.Array) -> pa.Array:

@@ -17,7 +17,7 @@ _QUOTED = "fields are quoted where they have to be"
 _JSON = "json has one dialect, that of RFC 8259"
 _ODD_NUMBERS = "NaN, Infinity and -Infinity are numbers, and no other words are"
 _TIMES_WRITTEN = "times are written as ISO 8601; others are converted to string in the query"
-_CALENDAR = "dates are taken as Spark writes them since version 3, and not moved between calendars"
+_CALENDAR = "a file says which calendar it counts in: dates of the Julian one are moved, times before 1900 are refused"
 _HIDDEN = (
     "names that begin with '.' or '_' are never read; pathGlobFilter and pattern choose among the others, and directories "
     "such as dt=2026-01-31 are columns where the schema has them, partitionColumns=auto"

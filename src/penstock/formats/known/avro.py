@@ -35,6 +35,7 @@ from pyarrow import types
 
 from penstock.errors import BadFile, DependencyError, OptionError
 from penstock.formats import columns
+from penstock.formats.calendar import Calendar
 from penstock.formats.families import TableFormat, is_plain
 from penstock.formats.format import FIELD_OPTIONS
 from penstock.formats.groups import GroupWriter
@@ -89,7 +90,7 @@ class _Avro(TableFormat):
             count = 0
             for batch in _decoded(header.data + data, wanted):
                 count += batch.num_rows
-                yield columns.conformed(batch, fmt.schema, names, fmt.zone)
+                yield columns.conformed(header.calendar.corrected(batch), fmt.schema, names, fmt.zone)
             columns.count_others(stored, names, count, account)
             if count != rows:
                 msg = f"blocks have {count} rows, and say they have {rows}"
@@ -172,11 +173,12 @@ def _check_type(kind: pa.DataType) -> None:
 
 
 class _Header(NamedTuple):
-    """What is in front of the blocks: its bytes, as the decoder is given them, its length in the file, and the sync marker."""
+    """What is in front of the blocks: its bytes, as the decoder is given them, its length in the file, the sync marker, the calendar."""
 
     data: bytes
     end: int
     sync: bytes
+    calendar: Calendar
 
 
 class _Block(NamedTuple):
@@ -269,10 +271,11 @@ def _parsed_header(data: bytes) -> _Header:
     end = values.at
     text = metadata.get(b"avro.schema", b"")
     plain = _plain_schema(text)
+    calendar = Calendar.of_spark(metadata)
     if plain is None:
-        return _Header(data[:end], end, sync)
+        return _Header(data[:end], end, sync, calendar)
     metadata[b"avro.schema"] = plain
-    return _Header(_header_bytes(metadata, sync), end, sync)
+    return _Header(_header_bytes(metadata, sync), end, sync, calendar)
 
 
 def _header_bytes(metadata: dict[bytes, bytes], sync: bytes) -> bytes:

@@ -6,8 +6,10 @@ ranges are even where stripes are, as writers make them.
 
 *Times.* Arrow reads ORC's times in nanoseconds, which end in 1677 and 2262: a time beyond is an error when it is read, and is
 refused when it is written, before it is staged. So is one before 1970 with a fraction of a second, which Arrow writes with a negative
-fraction, and Java's readers fail over. Instants are written as such (`timestamp with local time zone`). A `timestamp`
-of ORC is what a clock showed where it was written, as Spark also stores its instants, so it is one of `timeZone`.
+fraction, and Java's readers fail over; and a date before 1582-10-15, for Arrow does not note the calendar that it counts in, and
+Java's readers take it for the Julian one. (What is read is of the calendar that the file notes, see `calendar`.) Instants are written
+as such (`timestamp with local time zone`). A `timestamp` of ORC is what a clock showed where it was written, as Spark also
+stores its instants, so it is one of `timeZone`.
 
 *Structs.* pyarrow writes structs inside structs, at any depth, with the values of other rows where one of them is null (seen with
 26.0, on files that nobody could read right). So they are refused when they are written; they are read as they are.
@@ -19,7 +21,7 @@ stripe, decoded.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 import pyarrow as pa
@@ -27,20 +29,29 @@ from pyarrow import types
 
 from penstock.errors import BadFile, OptionError, PenstockError
 from penstock.formats import columns
+from penstock.formats.calendar import Calendar, has_old_dates
 from penstock.formats.families import TableFormat
 from penstock.formats.format import FIELD_OPTIONS
 from penstock.formats.groups import GroupWriter, pieces_of
+from penstock.formats.nested import leaves
 from penstock.formats.schema import UTC_MICROS
-from penstock.formats.strings import parts_of
 from penstock.storage import SeekableFile
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from pyarrow import orc
+
     from penstock.formats.account import Account
     from penstock.formats.families import ReadableFile, TableWriter, WritableFile
     from penstock.formats.format import ReadFormat
 
+_TAIL_FOOTER, _FOOTER_CALENDAR, _JULIAN = (
+    2,
+    11,
+    1,
+)  # of ORC's messages `FileTail` and `Footer`, and of its `CalendarKind`
+_BYTES = 2  # of Protocol Buffers: a field with a length; all others of these two messages are numbers
 _CODECS = {"zstd": "zstd", "none": "uncompressed", "gzip": "zlib", "snappy": "snappy"}
 _SIMPLE = re.compile(r"\w+", re.ASCII)  # a name that can be asked for: a dot would be a member of a struct
 _MICROS_MAX = (1 << 63) // 1000 - 1
@@ -69,7 +80,10 @@ class _Orc(TableFormat):
             batch = reader.stripe(stripe, list(names.values()))
             rows += batch.num_rows
             columns.count_others(reader.schema, names, batch.num_rows, account)
-            yield from (columns.conformed(piece, fmt.schema, names, fmt.zone) for piece in pieces_of(batch))
+            yield from (
+                columns.conformed(reader.calendar.corrected(piece), fmt.schema, names, fmt.zone)
+                for piece in pieces_of(batch)
+            )
         if span[0] <= 0 and span[1] >= size and rows != reader.rows:
             msg = f"the stripes have {rows} rows, the footer says {reader.rows}"
             raise BadFile(msg)
@@ -95,12 +109,19 @@ class _Orc(TableFormat):
 
     def check(self, batch: pa.RecordBatch) -> None:
         for name, column in zip(batch.schema.names, batch.columns, strict=True):
-            for times in _times(column):
-                micros = times.cast(pa.int64()).drop_null().to_numpy()
-                if np.any((micros < -_MICROS_MAX) | (micros > _MICROS_MAX)):
-                    _refuse_time(name, "before 1677-09-22 or behind 2262-04-11")
-                if np.any((micros < 0) & (micros % _SECOND != 0)):
-                    _refuse_time(name, "before 1970 with a fraction of a second")
+            for leaf in leaves(column):
+                if has_old_dates(leaf):
+                    _refuse(name, "date before 1582-10-15")
+                if types.is_timestamp(leaf.type):
+                    _check_times(name, leaf)
+
+
+def _check_times(name: str, times: pa.Array) -> None:
+    micros = times.cast(pa.int64()).drop_null().to_numpy()
+    if np.any((micros < -_MICROS_MAX) | (micros > _MICROS_MAX)):
+        _refuse(name, "time before 1677-09-22 or behind 2262-04-11")
+    if np.any((micros < 0) & (micros % _SECOND != 0)):
+        _refuse(name, "time before 1970 with a fraction of a second")
 
 
 def _instants(kind: pa.DataType) -> pa.DataType:
@@ -108,8 +129,10 @@ def _instants(kind: pa.DataType) -> pa.DataType:
     return UTC_MICROS if types.is_timestamp(kind) else kind
 
 
-def _refuse_time(name: str, which: str) -> NoReturn:
-    msg = f"column {name!r} has a time {which}, which orc cannot hold for all its readers; write parquet, or make it a string"
+def _refuse(name: str, which: str) -> NoReturn:
+    msg = (
+        f"column {name!r} has a {which}, which orc cannot hold for all its readers; write parquet, or make it a string"
+    )
     raise OptionError(msg)
 
 
@@ -124,6 +147,7 @@ class _OrcReader:
             self._file = orc.ORCFile(pa.PythonFile(self._source, "r"))
             self.schema: pa.Schema = self._file.schema
             self.rows, self.count = int(self._file.nrows), int(self._file.nstripes)
+            self.calendar = Calendar(dates=_is_julian(self._file))
         except _ERRORS as error:
             self._fail("not a readable ORC file", error)
 
@@ -140,6 +164,37 @@ class _OrcReader:
             raise self._source.error
         msg = f"{what}: {error}"
         raise BadFile(msg) from error
+
+
+def _is_julian(file: orc.ORCFile) -> bool:
+    """Tell whether days before 1582-10-15 are of the Julian calendar: as the footer says, else those of Java's writer are."""
+    footer = dict(_fields(file.reader.serialized_file_tail()))[_TAIL_FOOTER]
+    kind = dict(_fields(footer)).get(_FOOTER_CALENDAR)
+    return bool(kind == _JULIAN if kind else file.writer == "ORC_JAVA")
+
+
+def _fields(message: bytes) -> Iterator[tuple[int, Any]]:
+    """Yield the fields of a message of Protocol Buffers, each with its number: a number, or bytes. The library wrote it just now."""
+    at = 0
+
+    def varint() -> int:
+        nonlocal at
+        number = shift = 0
+        while True:
+            at += 1
+            number |= (message[at - 1] & 0x7F) << shift
+            if message[at - 1] < 0x80:  # noqa: PLR2004 - the last of a number has no eighth bit
+                return number
+            shift += 7
+
+    while at < len(message):
+        field, kind = divmod(varint(), 8)
+        value = varint()
+        if kind == _BYTES:
+            at += value
+            yield field, message[at - value : at]
+        else:
+            yield field, value
 
 
 class _Source(SeekableFile):
@@ -194,15 +249,6 @@ def _inner_types(kind: pa.DataType) -> list[pa.DataType]:
     if types.is_list(kind):
         return [kind.value_type]
     return [member.type for member in kind] if types.is_struct(kind) else []
-
-
-def _times(column: pa.Array) -> Iterator[pa.Array]:
-    """Yield the times in a column, at any depth."""
-    if types.is_timestamp(column.type):
-        yield column
-    elif types.is_nested(column.type):
-        for part in parts_of(column):
-            yield from _times(part)
 
 
 FORMAT = _Orc()
