@@ -211,6 +211,16 @@ def test_records_that_cannot_be_read_are_left_out_and_told(tmp_path: Path) -> No
     assert repr('{"a":')[1:-1] in found.notes[0]
 
 
+def test_csv_of_different_widths_says_what_to_look_at(tmp_path: Path) -> None:
+    """Whoever forgot `header` is told of it; with it the file is read to its end, but for the record that is wrong in itself."""
+    (tmp_path / "a.csv").write_text("a,b,c\n1,2,3\n1,2,3,4\n", encoding="utf-8")
+    (tmp_path / "b.csv").write_text("a,b\n1,2\n", encoding="utf-8")
+    [note] = inferring(tmp_path, "csv").notes
+    assert "options of the format, such as header and sep of CSV" in note
+    assert "badRecords=quarantine" in note
+    assert inferring(tmp_path, "csv", header="true").ddl == "a int, b int, c int"
+
+
 def test_what_is_no_json_at_all_is_an_error(tmp_path: Path) -> None:
     """Where nothing can be read as the format nothing is inferred: the first record that cannot be read is named."""
     (tmp_path / "a.json").write_text("a,b\n1,2\n", encoding="utf-8")

@@ -213,8 +213,10 @@ class _Look:
         """What was left out."""
         notes = []
         if self.bad:
+            first = self.first_error.message if self.first_error else ""
             notes.append(
-                f"left out what cannot be read, {self.bad} times; the first: {self.first_error.message if self.first_error else ''}"
+                f"left out what cannot be read, {self.bad} times; the first: {first}; look at the options of the format, such as header "
+                "and sep of CSV: a run stops there, unless badRecords=quarantine or badFiles=quarantine sets it aside"
             )
         if self.cut:
             notes.append("of compressed files the beginning was looked at")
