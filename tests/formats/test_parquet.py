@@ -18,8 +18,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import BadFile, OptionError
-from penstock.formats.parquet import ParquetWriter, parquet_batches, parquet_schema
-from penstock.formats.schema import to_arrow
+from penstock.formats.parquet import ParquetWriter, parquet_batches, parquet_schema, spark_schema
+from penstock.formats.schema import spark_name, to_arrow
 from penstock.formats.stored import SPARK_KEY
 
 if TYPE_CHECKING:
@@ -117,6 +117,19 @@ def test_other_engines_read_the_file(tmp_path: Path) -> None:
     assert found == [(1, 3, Decimal("2.20"), 2, 1, NOON.replace(tzinfo=None))]
     group = pq.ParquetFile(path).metadata.row_group(0)
     assert "INT96" not in {group.column(index).physical_type for index in range(group.num_columns)}
+
+
+def test_columns_that_arrow_knows_by_another_name(tmp_path: Path) -> None:
+    """DuckDB's JSON is text, and its UUID sixteen bytes, as to Spark, though Arrow has types of its own for them."""
+    path = tmp_path / "a.parquet"
+    with duckdb.connect() as connection:
+        uuid = "'00112233-4455-6677-8899-aabbccddeeff'::uuid"
+        connection.execute(f"copy (select {uuid} as u, '{{}}'::json as j, 'x'::enum('x', 'y') as e) to '{path}'")
+    expected = {"u": bytes(range(0, 256, 17)), "j": "{}", "e": "x"}
+    schema = pa.schema([("u", pa.binary()), ("j", pa.string()), ("e", pa.string())])
+    assert read(path.read_bytes(), schema).to_pylist() == [expected]
+    assert spark_schema(path).names == ["u", "j", "e"]
+    assert [spark_name(field.type) for field in spark_schema(path)] == ["binary", "string", "string"]
 
 
 @pytest.mark.slow

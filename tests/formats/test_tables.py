@@ -206,6 +206,37 @@ def test_columns_are_found_by_name(name: str) -> None:
 
 
 @table
+def test_members_are_found_by_name(name: str) -> None:
+    """Members of structs are found as columns are, in lists and maps, too: `null` for one in another case was a value lost."""
+    form = table_format(name)
+    member = pa.struct([("Key", pa.int32()), ("other", pa.string())])
+    kind = pa.struct([("L", pa.list_(member))]) if name != "orc" else member  # which takes no struct in a struct
+    inner = {"Key": 7, "other": "x"}
+    value = {"L": [inner]} if name != "orc" else inner
+    data = written(
+        form,
+        pa.record_batch(
+            {"S": pa.array([value, None], kind), "m": pa.array([[("k", inner)], []], pa.map_(pa.string(), member))}
+        ),
+    )
+    wanted = pa.struct([("new", pa.string()), ("kEY", pa.int64())])
+    outer = pa.struct([("l", pa.list_(wanted))]) if name != "orc" else wanted
+    found = read(form, data, pa.schema([("s", outer), ("m", pa.map_(pa.string(), wanted))])).to_pylist()
+    as_read = {"new": None, "kEY": 7}
+    assert found == [
+        {"s": {"l": [as_read]} if name != "orc" else as_read, "m": [("k", as_read)]},
+        {"s": None, "m": []},
+    ]
+    twice = pa.struct([("AA", pa.int64()), ("Aa", pa.int64())])
+    with pytest.raises(BadFile, match="member 'aa' is ambiguous: found AA, Aa"):
+        read(
+            form,
+            written(form, pa.record_batch({"s": pa.array([{"AA": 1}], twice)})),
+            pa.schema([("s", pa.struct([("aa", pa.int64())]))]),
+        )
+
+
+@table
 def test_columns_of_another_type_are_refused(name: str) -> None:
     """A column of another type is an error that names it, with what was found and expected; a null too where none may be."""
     form = table_format(name)

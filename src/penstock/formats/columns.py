@@ -1,7 +1,8 @@
 """The columns of a table's file as those of a schema: by name, of a type that fits, as exactly what the schema says.
 
-Columns are found by name, exactly or else by case, as Spark does; a column the file lacks is null. Numbers may be narrower in the
-file, times of another unit; bytes may be text, and numbers intervals, which Spark stores without saying so.
+Columns, and members of structs, are found by name, exactly or else by case, as Spark does; one that the file lacks is null.
+Numbers may be narrower in the file, times of another unit; bytes may be text, and numbers intervals, which Spark stores without
+saying so.
 """
 
 from __future__ import annotations
@@ -12,11 +13,11 @@ import pyarrow as pa
 from pyarrow import types
 
 from penstock.errors import BadFile, OptionError
-from penstock.formats.schema import castable, fitted, nullable, recast, spark_name
+from penstock.formats.schema import castable, fitted, nullable, recast, relabelled, spark_name
 from penstock.formats.zones import UTC, instants
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from penstock.formats.account import Account
 
@@ -32,25 +33,61 @@ def count_others(stored: pa.Schema, names: Mapping[str, str], rows: int, account
 
 def found(stored: pa.Schema, schema: pa.Schema) -> dict[str, str]:
     """Return, by the name of each column of `schema`, its name in the file; `BadFile` for another type, or two of a name."""
+    names = _matches("column", stored.names, schema.names)
+    for wanted, name in names.items():
+        _check_type(stored.field(name).type, schema.field(wanted))
+    return names
+
+
+def _matches(noun: str, stored: Sequence[str], wanted: Sequence[str]) -> dict[str, str]:
+    """Return which name in the file each wanted name means: the same, or else the only one but for its case. `BadFile`."""
     folded: dict[str, list[str]] = {}
-    for name in stored.names:
+    for name in stored:
         folded.setdefault(name.lower(), []).append(name)
-    names = {}
-    for field in schema:
-        matches = [field.name] if field.name in stored.names else folded.get(field.name.lower(), [])
-        if len(matches) > 1 or stored.names.count(field.name) > 1:
-            msg = f"column {field.name!r} is ambiguous: found {', '.join(stored.names)}, expected one of that name"
+    names: dict[str, str] = {}
+    for name in wanted:
+        like = folded.get(name.lower(), [])
+        same = [other for other in like if other == name] or like
+        if len(same) > 1:
+            msg = f"{noun} {name!r} is ambiguous: found {', '.join(stored)}, expected one of that name"
             raise BadFile(msg)
-        if matches:
-            names[field.name] = matches[0]
-            _check_type(stored.field(matches[0]).type, field)
+        if same:
+            names[name] = same[0]
     return names
 
 
 def _check_type(kind: pa.DataType, field: pa.Field) -> None:
-    if not castable(_meant(kind, field.type), field.type):
+    if not castable(_meant(_named(kind, field.type), field.type), field.type):
         msg = f"column {field.name!r} has another type: found {spark_name(kind)}, expected {spark_name(field.type)}"
         raise BadFile(msg)
+
+
+def _named(found: pa.DataType, expected: pa.DataType) -> pa.DataType:
+    """Return a type of a file with members of structs named as in the schema, at any depth; `BadFile` where two are meant."""
+    if types.is_struct(found) and types.is_struct(expected):
+        names = _matches("member", [member.name for member in found], [member.name for member in expected])
+        wanted = {name: expected.field(meant) for meant, name in names.items()}
+        return pa.struct(
+            _named_member(member, wanted[member.name]) if member.name in wanted else member for member in found
+        )
+    if types.is_map(found) and types.is_map(expected):
+        key = found.key_field.with_type(_named(found.key_type, expected.key_type))
+        return pa.map_(key, found.item_field.with_type(_named(found.item_type, expected.item_type)))
+    for is_kind, make in _LISTS:
+        if is_kind(found) and types.is_list(expected):
+            return make(found.value_field.with_type(_named(found.value_type, expected.value_type)), found)
+    return found
+
+
+_LISTS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.Field, pa.DataType], pa.DataType]], ...] = (
+    (types.is_list, lambda element, _: pa.list_(element)),
+    (types.is_large_list, lambda element, _: pa.large_list(element)),
+    (types.is_fixed_size_list, lambda element, found: pa.list_(element, found.list_size)),
+)
+
+
+def _named_member(member: pa.Field, meant: pa.Field) -> pa.Field:
+    return member.with_name(meant.name).with_type(_named(member.type, meant.type))
 
 
 def _meant(found: pa.DataType, expected: pa.DataType) -> pa.DataType:
@@ -79,10 +116,21 @@ def _meant_leaf(found: pa.DataType, expected: pa.DataType) -> pa.DataType:
 def conformed(batch: pa.RecordBatch, schema: pa.Schema, names: Mapping[str, str], zone: str = UTC) -> pa.RecordBatch:
     """Return rows of a file as exactly `schema`; `names` is what `found` returned, `zone` that of times without one. `BadFile`."""
     try:
+        batch = _renamed(batch, schema, names)
         columns = [_conformed_column(batch, field, names.get(field.name), zone) for field in schema]
     except (OptionError, pa.ArrowInvalid) as error:
         raise BadFile(getattr(error, "message", str(error))) from error
     return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _renamed(batch: pa.RecordBatch, schema: pa.Schema, names: Mapping[str, str]) -> pa.RecordBatch:
+    """Return rows with the members of structs named as the schema has them. Names of columns stay."""
+    expected = {names[field.name]: field.type for field in schema if field.name in names}
+    named = [
+        field.with_type(_named(field.type, expected[field.name])) if field.name in expected else field
+        for field in batch.schema
+    ]
+    return batch if named == list(batch.schema) else relabelled(batch, pa.schema(named))
 
 
 def _conformed_column(batch: pa.RecordBatch, field: pa.Field, name: str | None, zone: str) -> pa.Array:

@@ -142,7 +142,8 @@ def _opened(file: Any) -> pq.ParquetFile:  # noqa: ANN401 - a seekable binary fi
     import pyarrow.parquet as pq
 
     try:
-        return pq.ParquetFile(file, pre_buffer=False, coerce_int96_timestamp_unit="us")
+        # Extensions are what Arrow makes of texts (JSON) and bytes (UUID), which are as such in the file, and to Spark.
+        return pq.ParquetFile(file, pre_buffer=False, coerce_int96_timestamp_unit="us", arrow_extensions_enabled=False)
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:  # the last for the name of a column
         if not _is_arrows(error):
             raise
