@@ -65,18 +65,16 @@ def _check_type(kind: pa.DataType, field: pa.Field) -> None:
 def _named(found: pa.DataType, expected: pa.DataType) -> pa.DataType:
     """Return a type of a file with members of structs named as in the schema, at any depth; `BadFile` where two are meant."""
     if types.is_struct(found) and types.is_struct(expected):
-        names = _matches("member", [member.name for member in found], [member.name for member in expected])
-        wanted = {name: expected.field(meant) for meant, name in names.items()}
-        return pa.struct(
-            _named_member(member, wanted[member.name]) if member.name in wanted else member for member in found
-        )
+        return _named_struct(found, expected)
     if types.is_map(found) and types.is_map(expected):
         key = found.key_field.with_type(_named(found.key_type, expected.key_type))
         return pa.map_(key, found.item_field.with_type(_named(found.item_type, expected.item_type)))
-    for is_kind, make in _LISTS:
-        if is_kind(found) and types.is_list(expected):
-            return make(found.value_field.with_type(_named(found.value_type, expected.value_type)), found)
-    return found
+    make = next((make for is_kind, make in _LISTS if is_kind(found) and types.is_list(expected)), None)
+    return (
+        found
+        if make is None
+        else make(found.value_field.with_type(_named(found.value_type, expected.value_type)), found)
+    )
 
 
 _LISTS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.Field, pa.DataType], pa.DataType]], ...] = (
@@ -86,8 +84,16 @@ _LISTS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.Field, pa.DataTy
 )
 
 
-def _named_member(member: pa.Field, meant: pa.Field) -> pa.Field:
-    return member.with_name(meant.name).with_type(_named(member.type, meant.type))
+def _named_struct(found: pa.StructType, expected: pa.StructType) -> pa.DataType:
+    names = _matches("member", [member.name for member in found], [member.name for member in expected])
+    wanted = {name: expected.field(meant) for meant, name in names.items()}
+    members = []
+    for member in found:
+        meant = wanted.get(member.name)
+        members.append(
+            member if meant is None else member.with_name(meant.name).with_type(_named(member.type, meant.type))
+        )
+    return pa.struct(members)
 
 
 def _meant(found: pa.DataType, expected: pa.DataType) -> pa.DataType:
