@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 from dataclasses import asdict, dataclass
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from penstock import clock
@@ -260,7 +261,7 @@ def _show(facts: dict[str, Any], out: Console) -> None:
     else:
         out.print("nothing new to read")
     if aside := beside({name: facts[f"aside_{name}"] for name in ("records", "files", "changed")}):
-        out.print(f"aside    {aside} since the sink began: penstock status {facts['path']}", soft_wrap=True)
+        out.print(f"aside    {aside} since the sink began: penstock status {quote(facts['path'])}", soft_wrap=True)
     for text in not_read(facts):
         out.print(f"not read {text}", soft_wrap=True)
     for note in facts["notes"]:

@@ -11,6 +11,7 @@ A sink is pickled, noted and shown in plans, so it holds where a secret is. Each
 from __future__ import annotations
 
 from dataclasses import dataclass
+from shlex import quote
 from typing import TYPE_CHECKING
 
 from penstock.errors import OptionError
@@ -69,6 +70,6 @@ def check_none_clear(head: State, root: str) -> None:
     if clear:
         msg = (
             f"encryptTo is set, and sink {head.sink!r} has {clear} open parts of a run without it, which would become files that anybody "
-            f"can read; publish them so first: penstock finish {root}; or start once more without encryptTo"
+            f"can read; publish them so first: penstock finish {quote(root)}; or start once more without encryptTo"
         )
         raise OptionError(msg)

@@ -35,6 +35,7 @@ import socket
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from shlex import quote
 from typing import TYPE_CHECKING
 
 from penstock import clock, unique
@@ -458,7 +459,7 @@ def _check_taken_over(sink: Sink, head: State) -> None:
     if sink.options["growing"] and (parts := [part for part in head.open if not part.is_aside]):
         msg = (
             f"growing=true, but sink {sink.sink_id!r} has {len(parts)} open parts of a run without it; publish them "
-            f"first: penstock finish {sink.root}"
+            f"first: penstock finish {quote(sink.root)}"
         )
         raise OptionError(msg)
 

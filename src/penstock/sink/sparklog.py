@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
@@ -100,8 +101,8 @@ def check_no_log(storage: Storage, root: str) -> None:
     if entry_at(storage, f"{root}/{LOG}") is not None:
         msg = (
             f"{root!r} has a {LOG}, the log of Spark's own file sink: Spark's readers see the files that it lists and no others, so "
-            f"they would not see what is written here; stop that query and take the output over (`penstock adopt {root}`), or choose "
-            "another directory"
+            f"they would not see what is written here; stop that query and take the output over (`penstock adopt {quote(root)}`), or "
+            "choose another directory"
         )
         raise UsageError(msg)
 

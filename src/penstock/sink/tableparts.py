@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -154,7 +155,7 @@ class ArrowPart(Part[ArrowRows]):
             msg = (
                 f"{self.rows} rows of bucket {self.opened.bucket!r} were staged by an earlier version, with column {name!r} of type "
                 f"{spark_name(schema.field(name).type)}, which {self._form.name} cannot hold; none is lost. Publish them with such columns "
-                f"as JSON text: penstock finish {self._desk.root} --as-text"
+                f"as JSON text: penstock finish {quote(self._desk.root)} --as-text"
             )
             raise Unwritable(msg)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from shlex import quote
 from typing import TYPE_CHECKING
 
 from penstock.clock import SECOND_NS
@@ -102,7 +103,7 @@ class Notices:
                 "killed batch has left, are read like others; `penstock adopt %s --dry-run` names them",
                 self._root,
                 _LOG,
-                self._root,
+                quote(self._root),
             )
 
     def in_the_future(self, held: Mapping[str, FileVersion], now_ns: int) -> None:

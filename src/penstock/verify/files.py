@@ -27,6 +27,7 @@ from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
+from shlex import quote
 from typing import TYPE_CHECKING, NoReturn
 
 from penstock.errors import BadFile, DamagedState, NotThere, PenstockError, UsageError, WrongKey
@@ -348,7 +349,9 @@ class _Check:
         by_size = _by_size(views)
         if any(path.startswith(f"{LOG}/") for path in hidden):
             self._report(
-                "shadowed", LOG, f"Spark's readers see what it lists and no other file; penstock adopt {self._root}"
+                "shadowed",
+                LOG,
+                f"Spark's readers see what it lists and no other file; penstock adopt {quote(self._root)}",
             )
         for path in sorted(unnamed_paths - hidden):
             self._foreign(path, by_size.get(self._visible[path].size, []))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 from dataclasses import replace
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -99,7 +100,7 @@ def init(src: str, *, dst: str | None, file: str, format_name: str | None) -> An
     path = drafts.write(text, file)
     facts = {"ok": True, "file": path, "content": text}
     return Answer(
-        facts, lambda out: out.print(f"wrote {path}; look at it, then: penstock check {file}", soft_wrap=True)
+        facts, lambda out: out.print(f"wrote {path}; look at it, then: penstock check {quote(file)}", soft_wrap=True)
     )
 
 
