@@ -194,7 +194,11 @@ def test_error_whose_jvm_is_gone() -> None:
             'The data source "penstock" cannot be written in the "ErrorIfExists" mode.',
             "mode('append'), with a batchKey",
         ),
-        ("Unsupported data source type for direct query on files: penstock SQLSTATE", "expected spark.readStream"),
+        (
+            "Unsupported data source type for direct query on files: penstock SQLSTATE",
+            "expected spark.read.format('penstock')",
+        ),
+        ("Unsupported data source type for direct query on files: penstock-db.", "no table to select from"),
         ("Data source penstock-wal does not support continuous processing.", "format penstock-wal works in batches"),
     ],
 )

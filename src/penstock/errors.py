@@ -416,9 +416,12 @@ _SPARK_REFUSES = {
     r"The data source \"(penstock-[\w-]*)\" cannot be written in the \"\w+\" mode": (
         "format {0} is a stream: expected df.writeStream; a batch is written by Spark's own text, json, csv or parquet"
     ),
-    r"Unsupported data source type for direct query on files: (penstock[\w-]*)": (
-        "format {0} is a stream: expected spark.readStream; what it wrote are text, json, csv or parquet files, to be "
-        "selected from as such"
+    r"Unsupported data source type for direct query on files: (penstock|penstock-kafka)(?![\w-])": (
+        "Spark selects from no path of a format of Python's: expected spark.read.format('{0}').load(path), whose rows are a table of SQL "
+        "by createOrReplaceTempView(name); a stream is read by spark.readStream"
+    ),
+    r"Unsupported data source type for direct query on files: (penstock-[\w-]+)": (
+        "format {0} is no table to select from: a stream is read by spark.readStream, and written by df.writeStream"
     ),
     r"Data source (penstock[\w-]*) does not support continuous processing": (
         "format {0} works in batches: expected trigger(processingTime=...) or trigger(availableNow=True)"

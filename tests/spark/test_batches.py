@@ -37,7 +37,8 @@ def test_batches_are_written_once_and_read_back(spark: SparkSession, stage: Stag
     assert read.count() == 200, "a DataFrame is what was there when it was loaded"
     assert spark.read.format("penstock").option("asOf", 2).load(str(stage.dst)).count() == 100
     now = spark.read.format("penstock").load(str(stage.dst))
-    assert now.where("country = 'c1'").selectExpr("sum(id)").first() == (3 * 2500,)
+    now.createOrReplaceTempView("finished")
+    assert spark.sql("SELECT sum(id) FROM finished WHERE country = 'c1'").first() == (3 * 2500,)
     assert now.exceptAll(frame.select("id", "at", "country")).count() == 200
     append(spark.range(0), stage, "nothing", format="json")
     append(spark.range(0).selectExpr("id"), stage, "day/1", format="json")

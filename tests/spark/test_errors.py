@@ -153,7 +153,7 @@ CALLS: dict[str, tuple[Callable[[SparkSession, Stage], object], type[PenstockErr
     "a file that is selected from": (
         lambda spark, stage: spark.sql(f"SELECT * FROM penstock.`{stage.src}`"),
         OptionError,
-        "expected spark.readStream",
+        "expected spark.read.format('penstock').load(path)",
     ),
     "continuous": (
         lambda spark, stage: (

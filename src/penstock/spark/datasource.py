@@ -61,8 +61,9 @@ class PenstockDataSource(DataSource):
 
         if "owner" in self.options:
             msg = (
-                "there are no tables of format penstock: expected spark.readStream; what it wrote is a table of its own "
-                "format, such as CREATE TABLE ... USING parquet LOCATION ..."
+                "there are no tables of format penstock: expected spark.readStream, or spark.read.format('penstock').load(path) and "
+                "createOrReplaceTempView(name) for what is finished; as files it is a table of its own format, such as CREATE TABLE ... "
+                "USING parquet LOCATION ..."
             )
             raise OptionError(msg)
         if self._emits_published():
