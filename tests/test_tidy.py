@@ -53,12 +53,10 @@ EXCEPTIONS: dict[str, dict[str, str]] = {
     # Each of these follows one thing through its cases in the order in which they are asked; parts of it would be asked nowhere else.
     "dense": {
         "ingestion/late.py": "the query of an output that has read a source: each sink, each place of its checkpoint",
-        "source/clean.py": "one sweep of notes against what each other reader has read",
-        "source/followed.py": "what one listing says of each file that is followed: there, moved, cut, gone, in this order",
-        "source/late.py": "what an offset keeps of late files, and what it says of them",
+        "source/followed.py": "one planned batch: paced, begun again, missing or bounded",
         "source/read.py": "a file that may turn out bad: what is held back, what is dropped, and from where it is begun again",
         "source/where.py": "one path, from its scheme to its last glob",
-        "verify/against.py": "one comparison, and what is to be said of it",
+        "verify/against.py": "the stages of several sinks, which must agree, and what may keep each from being repeated",
     },
     "unsafe": {
         "session/functions.py": "what users give as a function travels as Spark sends its own functions; nothing durable holds it",

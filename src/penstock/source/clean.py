@@ -295,14 +295,17 @@ class Cleaner:
         done = {other.name: other.has_read() for other in others}
         for note in due:
             waits = {other.name: self._awaited(other, done[other.name], note.files) for other in others}
-            awaited = {file for files in waits.values() for file in files}
-            left = self._take_away(reader, [file for file in note.files if file not in awaited])
-            if not left and not awaited:
-                self._storage.delete(f"{self._root}/{READERS}/{reader}/{note.name}")
-                mine.notes.pop(note.name)
-            elif left:
-                self._tried = None
+            self._clean_noted(mine, note, {file for files in waits.values() for file in files})
             self._tell_waiting(waits)
+
+    def _clean_noted(self, mine: CleaningReader, note: Note, awaited: Collection[FileVersion]) -> None:
+        """Clean what a note names and nobody awaits; it goes when nothing of it is left, and is tried again where that failed."""
+        left = self._take_away(mine.name, [file for file in note.files if file not in awaited])
+        if left:
+            self._tried = None
+        elif not awaited:
+            self._storage.delete(f"{self._root}/{READERS}/{mine.name}/{note.name}")
+            mine.notes.pop(note.name)
 
     def _awaited(
         self, other: CleaningReader, done: Collection[bytes], files: Iterable[FileVersion]

@@ -55,7 +55,7 @@ from penstock.source.scan import Scan
 from penstock.source.sides import SideRecords
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from penstock.formats import ReadFormat
     from penstock.options import Options
@@ -292,21 +292,15 @@ class FollowPlanner:
         cut: list[tuple[Growing, FileVersion]] = []
         gone: list[Growing] = []
         for file in self._files:
-            now = self._now.get(file.path)
-            if now is None or now.identity != file.identity:
-                now = by_identity.get(file.identity)
+            now = self._there(file, by_identity)
             if now is None:
                 gone.append(file)
                 continue
             known.add(now.path)
-            goes_on = (now.size, now.modified_ns) == (file.size, file.modified_ns) or self._goes_on(file, now)
-            if goes_on is False:
+            if self._brought_up(file, now):
+                kept.append(file)
+            else:
                 cut.append((file, now))
-                continue
-            if goes_on:
-                file.closed = file.closed and now.size == file.size
-                file.path, file.size, file.modified_ns = now.path, now.size, now.modified_ns
-            kept.append(file)
         if gone or cut:
             self._list()  # anew: a copy is there before its original is cut, but need not have been when we listed
         self._files = kept
@@ -317,6 +311,19 @@ class FollowPlanner:
             later = self._now.get(now.path, now)
             new = self._begin_again(file, later if later.identity == now.identity else now, new)
         return sorted(new, key=lambda file: file.order)
+
+    def _there(self, file: Growing, by_identity: Mapping[str, FileVersion]) -> FileVersion | None:
+        """Return what is there of a file: under its path, or under another if it was renamed."""
+        now = self._now.get(file.path)
+        return now if now is not None and now.identity == file.identity else by_identity.get(file.identity)
+
+    def _brought_up(self, file: Growing, now: FileVersion) -> bool:
+        """Bring a file up to what is there of it; `False` if that begins with other bytes than were seen of it."""
+        goes_on = (now.size, now.modified_ns) == (file.size, file.modified_ns) or self._goes_on(file, now)
+        if goes_on:
+            file.closed = file.closed and now.size == file.size
+            file.path, file.size, file.modified_ns = now.path, now.size, now.modified_ns
+        return goes_on is not False
 
     def _unknown(self, known: set[str], identities: set[str]) -> list[FileVersion]:
         """Return the files that have bytes and that nobody follows, one for each identity."""

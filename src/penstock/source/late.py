@@ -126,6 +126,12 @@ class LateFiles:
         self._dropped += len(others) - room
         return accepted + others[len(others) - room :]
 
+    def _keep(self, is_kept: Callable[[FileVersion], bool]) -> list[LateFile]:
+        """Return the entries that stay, which are those of what is accepted, and of what is to be kept; drop the others."""
+        kept = self._bounded([e for e in self._entries.values() if e.why == ACCEPTED or is_kept(e.file)])
+        self._entries = {entry.file.key: entry for entry in kept}
+        return kept
+
     def to_json(
         self, is_there: Callable[[FileVersion], bool], from_ns: int, store: Callable[[list[Any]], Any]
     ) -> dict[str, Any]:
@@ -135,14 +141,7 @@ class LateFiles:
         """
         if not self._entries and not self._dropped:
             return {}
-        kept = self._bounded(
-            [
-                entry
-                for entry in self._entries.values()
-                if entry.why == ACCEPTED or entry.file.modified_ns >= from_ns or is_there(entry.file)
-            ]
-        )
-        self._entries = {entry.file.key: entry for entry in kept}
+        kept = self._keep(lambda file: file.modified_ns >= from_ns or is_there(file))
         if not kept and not self._dropped:
             return {}
         open_files = [entry.file for entry in kept if entry.why not in {ACCEPTED, *CLOSED}]

@@ -123,28 +123,11 @@ class _Comparison:
         self._check_opened(views)
         feeds = self._feeds(views)
         splits, waiting = self._taken(views, feeds)
-        if not feeds[0].compares_buckets:
-            lost = "".join(f", nor {name}, which is not in the data" for name in feeds[0].dropped)
-            self.notes.append(f"bucketBy uses the time of the batch: where rows lie was not compared{lost}")
+        self._note_places(feeds, views)
         self._give_versions(feeds, splits)
         self._give_receipts(feeds, views)
-        if not all(map(_names_fit, views)):
-            self.notes.append(
-                "files were named by another fileName, too: which file of a bucket rows lie in was not compared"
-            )
-            for feed in feeds:
-                feed.compares_names = False
-        parts = [(feeds[0].read_by(way), read_so) for way, read_so in by_reading(splits, readings(views[0])).items()]
-        sides = Sides(
-            source=(*(unit for feed, read_so in parts for unit in feed.source(read_so)), *self._retried(feeds, views)),
-            output=tuple(unit for feed, view in zip(feeds, views, strict=True) for unit in feed.output(view)),
-            traced=lambda: (
-                *(unit for feed, read_so in parts for unit in feed.single(read_so)),
-                *self._retried(feeds, views),
-            ),
-            parallel=feeds[0].stage.is_ours,  # a user's function may not be made for several threads
-            progress=progress,
-        )
+        ways = by_reading(splits, readings(views[0]))
+        sides = self._sides(feeds, views, [(feeds[0].read_by(way), read_so) for way, read_so in ways.items()], progress)
         self.notes += [note for view in views for note in view.head.account.told()]
         set_aside = self._set_aside(views)
         of_source, of_output = sums(sides)
@@ -160,6 +143,35 @@ class _Comparison:
             notes=tuple(dict.fromkeys(self.notes)),
             examples=() if of_source == of_output else tuple(examples(sides)),
             set_aside=set_aside,
+        )
+
+    def _note_places(self, feeds: list[Feed], views: list[SinkView]) -> None:
+        """Have the feeds know, and note, whether it can be compared where rows lie."""
+        if not feeds[0].compares_buckets:
+            lost = "".join(f", nor {name}, which is not in the data" for name in feeds[0].dropped)
+            self.notes.append(f"bucketBy uses the time of the batch: where rows lie was not compared{lost}")
+        if not all(map(_names_fit, views)):
+            self.notes.append(
+                "files were named by another fileName, too: which file of a bucket rows lie in was not compared"
+            )
+            for feed in feeds:
+                feed.compares_names = False
+
+    def _sides(
+        self,
+        feeds: list[Feed],
+        views: list[SinkView],
+        parts: list[tuple[Feed, list[Split]]],
+        progress: Callable[[int, int], None],
+    ) -> Sides:
+        """Return what is compared: the source, in `parts` that were read alike, and the output of each sink."""
+        retried = self._retried(feeds, views)
+        return Sides(
+            source=(*(unit for feed, read_so in parts for unit in feed.source(read_so)), *retried),
+            output=tuple(unit for feed, view in zip(feeds, views, strict=True) for unit in feed.output(view)),
+            traced=lambda: (*(unit for feed, read_so in parts for unit in feed.single(read_so)), *retried),
+            parallel=feeds[0].stage.is_ours,  # a user's function may not be made for several threads
+            progress=progress,
         )
 
     @staticmethod
