@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 
 from penstock.formats.jsonexact import check_json, fields_of, shown
 from penstock.formats.jsonlines import no_object, unescaped_quotes
+from penstock.formats.jsonpattern import ungrammatical
 from penstock.formats.lines import BOM
 from penstock.formats.malformed import MalformedError, unreadable
 from penstock.formats.misfits import misfits_of
@@ -52,6 +53,12 @@ def unlike_at_ends(data: bytes, starts: Positions) -> Found:
     first = codes[starts]
     begins = _WHITE[first] | (first == BOM[0]) | (first == ord("{"))
     bad = np.flatnonzero(~(begins & (codes[ends - 1] == ord("}"))))
+    return bad, [str(no_object())] * len(bad)
+
+
+def _unlike_grammar(data: bytes, starts: Positions) -> Found:
+    """Find most of the lines that are no JSON: with a comma too many, or something else in the place of a value."""
+    bad = ungrammatical(data, starts)
     return bad, [str(no_object())] * len(bad)
 
 
@@ -117,4 +124,4 @@ def misfits(data: bytes, starts: Positions, *, schema: pa.Schema, times: TimeFor
     return np.array(places, np.int64), [expected[place] for place in places]
 
 
-BROKEN = (unlike_at_ends, _unlike_inside, unreadable, _no_json)
+BROKEN = (unlike_at_ends, _unlike_grammar, _unlike_inside, unreadable, _no_json)

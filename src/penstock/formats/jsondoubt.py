@@ -3,8 +3,9 @@ r"""Most of a block of JSON lines by the quick reader, where a few of its lines 
 One bad line has a whole block refused. To take all of it apart for the sake of a few lines costs several times what reading it does. So
 lines that are in doubt are put aside, and the quick reader is given the others, all at once:
 
-    doubted    lines that do not begin and end as objects do; those that hold what has had lines refused before: `"id":"`, where
-               a number is expected, or a key that no column has; and the line that Arrow names when it refuses what is left
+    doubted    lines that do not look like objects of the schema (`jsonpattern`); those that hold what has had lines refused before:
+               `"id":"`, where a number is expected, or a key that no column has; and the line that Arrow names when it refuses
+               what is left
     read       the others, by `jsonquick`, which takes nothing that means something else to us
     misfits    of these, the rows with a text that is none of its column's type: they are in doubt, too
 
@@ -23,6 +24,7 @@ import pyarrow as pa
 
 from penstock.formats.jsonbroken import unlike_at_ends
 from penstock.formats.jsonlines import Lines
+from penstock.formats.jsonpattern import Looks, unlike
 from penstock.formats.malformed import MalformedError, of_records
 
 if TYPE_CHECKING:
@@ -61,6 +63,7 @@ class Doubt:
     def __init__(self, quick: QuickReader) -> None:
         self._quick = quick
         self._hopeless = 0  # blocks that are not tried
+        self._plain_times = False  # whether many of the times are written as few people do
         self._marks: dict[bytes, None] = {}  # what lines held that were refused
 
     def most(self, data: bytes, starts: Positions, *, unknown: bool, names: bool = False) -> Most | None:
@@ -72,7 +75,7 @@ class Doubt:
             self._hopeless -= 1
             return None
         block = _Divided(data, starts)
-        block.doubt(unlike_at_ends(data, starts)[0])
+        block.doubt(self._unlike(data, starts, unknown=unknown))
         for mark in self._marks:
             block.doubt_holding(mark)
         for _ in range(_REFUSALS):
@@ -85,6 +88,15 @@ class Doubt:
                     break
         self._hopeless = _BLOCKS_AFTER_A_MISS
         return None
+
+    def _unlike(self, data: bytes, starts: Positions, *, unknown: bool) -> Positions:
+        """Find the lines that do not look like those that are read: by the schema, unless keys beyond it are left out."""
+        for plain in () if unknown else sorted({self._plain_times, True}):
+            places = unlike(data, starts, Looks(self._quick.form, self._quick.schema, plain))
+            if places is not None and len(places) * _FEW <= len(starts):
+                self._plain_times = plain
+                return places
+        return unlike_at_ends(data, starts)[0]
 
     def _read(self, block: _Divided, *, unknown: bool) -> Most | None:
         """Return the rows of the lines that are not in doubt, but for those with misfits."""

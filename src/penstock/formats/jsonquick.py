@@ -46,12 +46,12 @@ class QuickReader:
     """Reads blocks of one schema. What it has learned of the data changes how fast it is, and nothing else."""
 
     def __init__(self, schema: pa.Schema, times: TimeForms) -> None:
-        self._schema = schema
+        self.schema = schema
         self._times = times
         self._numbers: dict[str, bool] = {}  # paths of string and time columns that hold whole numbers; False: some do
         self._rounds = False  # whether decimals have more digits behind the point than their type
         self._misfits: set[str] = set()  # columns in which a block had texts that are none of them
-        self._form = self._read_as()
+        self.form = self._read_as()
 
     @staticmethod
     def takes(schema: pa.Schema) -> bool:
@@ -76,7 +76,7 @@ class QuickReader:
     def refused(self, data: bytes) -> int | None:
         """Return which of some lines Arrow refuses first, where it says so."""
         try:
-            Lines(data).table(self._form, unknown=True)
+            Lines(data).table(self.form, unknown=True)
         except MalformedError as error:
             row = _ROW.search(str(error))
             return None if row is None else int(row[1])
@@ -85,25 +85,25 @@ class QuickReader:
     def other_names(self, data: bytes) -> list[str]:
         """Return names of keys that no column has; none where they cannot be told."""
         reading = arrow_json.ReadOptions(use_threads=False, block_size=len(data) + 1)
-        parsing = arrow_json.ParseOptions(explicit_schema=self._form, unexpected_field_behavior="infer")
+        parsing = arrow_json.ParseOptions(explicit_schema=self.form, unexpected_field_behavior="infer")
         try:
             table = arrow_json.read_json(pa.BufferReader(data), reading, parsing)
         except pa.ArrowException as error:
             changed = _OTHER_KIND.search(str(error))
             first = changed[1].split("/")[1] if changed else ""
-            return [] if not first or first in self._schema.names else [first]
-        return list(_names_beyond(table.schema, self._form))
+            return [] if not first or first in self.schema.names else [first]
+        return list(_names_beyond(table.schema, self.form))
 
     def _rows(self, lines: Lines, convert: _Conversion, *, unknown: bool) -> pa.RecordBatch:
         table = self._table(lines, unknown=unknown)
         columns = [column.chunk(0) if column.num_chunks == 1 else column.combine_chunks() for column in table.columns]
-        arrays = [convert.column(column, field) for column, field in zip(columns, self._schema, strict=True)]
-        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+        arrays = [convert.column(column, field) for column, field in zip(columns, self.schema, strict=True)]
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
     def _table(self, lines: Lines, *, unknown: bool, attempts: int = _ATTEMPTS_MAX) -> pa.Table:
         """Return what Arrow reads, asked for other kinds of columns as often as a refusal says of which kind they are."""
         try:
-            return lines.table(self._form, unknown=unknown)
+            return lines.table(self.form, unknown=unknown)
         except MalformedError as error:
             if attempts == 1 or not self._learned(str(error)):
                 raise
@@ -122,11 +122,11 @@ class QuickReader:
             if learned:
                 self._numbers[path] = after == "number"
         if learned:
-            self._form = self._read_as()
+            self.form = self._read_as()
         return learned
 
     def _read_as(self) -> pa.Schema:
-        return pa.schema([self._field(field, "") for field in self._schema])
+        return pa.schema([self._field(field, "") for field in self.schema])
 
     def _field(self, field: pa.Field, parent: str) -> pa.Field:
         return field.with_type(self._kind(field.type, f"{parent}/{field.name}"))
