@@ -19,6 +19,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
+from penstock.formats.patterns import USUAL_DAY, USUAL_TIME
+
 if TYPE_CHECKING:
     import numpy.typing as npt
 
@@ -29,12 +31,6 @@ _SPACE = "[ \t]*"
 _STRING = r'"(?:[^"\\\x00-\x1f]|\\["\\/bfnrtu])*"'
 _INTEGER = "-?(?:0|[1-9][0-9]*)"
 _NUMBER = rf"{_INTEGER}(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?"
-_DATE = "[0-9]{4}-(?:0[1-9]|1[0-2])-(?:[0-2][0-9]|3[01])"
-_CLOCK = r"(?:[01][0-9]|2[0-3]):[0-5][0-9](?::[0-5][0-9](?:\.[0-9]+)?)?"
-_DAY, _TIME = (
-    f'"{_DATE}"',
-    f'"{_DATE}(?:[T ]{_CLOCK}(?:Z|[+-][0-9]{{2}}:?[0-9]{{2}})?)?"',
-)  # as nearly everybody writes them
 _WORDS = "[+-]?(?:NaN|Infinity|Inf|INF)"  # of Spark's, and of Arrow's
 _DEPTH = 4
 _LITERALS = (
@@ -114,7 +110,7 @@ def _value(read: pa.DataType, meant: pa.DataType, plain: bool) -> str:  # noqa: 
         return _enclosed(r"\[", f"{_value(read.value_type, meant.value_type, plain)}|null", r"\]")
     is_time = types.is_string(read) and (types.is_timestamp(meant) or types.is_date(meant))
     if is_time and not plain:
-        return _DAY if types.is_date(meant) else _TIME
+        return f'"{USUAL_DAY if types.is_date(meant) else USUAL_TIME}"'
     return next(literal for is_kind, literal in _LITERALS if is_kind(read))
 
 

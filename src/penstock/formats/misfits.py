@@ -16,8 +16,8 @@ import pyarrow.compute as pc
 from pyarrow import types
 
 from penstock.formats.malformed import MalformedError, misfitting
-from penstock.formats.patterns import compiled
-from penstock.formats.scalars import bytes_of, joined, misfit, places_with_others
+from penstock.formats.patterns import USUAL_DAY, USUAL_TIME, compiled
+from penstock.formats.scalars import joined, misfit
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,11 +42,17 @@ _LOOKS = (
 _FEW = 5  # one value in so many
 
 
-_USUAL = (
-    (types.is_integer, bytes_of(b"+-0123456789")),
-    (types.is_floating, bytes_of(b'+-.0123456789eE"')),
-    (types.is_decimal, bytes_of(b'+-.0123456789eE"')),
-    (types.is_temporal, bytes_of(b'+-.:0123456789TZ "')),
+# Values of a type as nearly all are, which are right for certain but for the rarest, such as a year 0.
+_NUMBER = "-?[0-9]{1,15}"
+_FRACTION = r"(?:\.[0-9]{0,15})?"
+_SURE = (
+    (types.is_int64, r"\A-?[0-9]{1,18}\z"),
+    (types.is_int32, r"\A-?[0-9]{1,9}\z"),
+    (types.is_integer, r"\A-?[0-9]{1,2}\z"),
+    (types.is_floating, rf"\A{_NUMBER}{_FRACTION}(?:[eE][+-]?[0-9])?\z"),
+    (types.is_decimal, rf"\A-?[0-9]{_FRACTION}\z"),
+    (types.is_date, rf'\A"?{USUAL_DAY}"?\z'),
+    (types.is_timestamp, rf'\A"?{USUAL_TIME}"?\z'),
 )
 
 
@@ -124,14 +130,15 @@ def _is_refused(values: pa.Array, others: npt.NDArray[np.int64], read: Callable[
 
 
 def _strange(values: pa.Array, kind: pa.DataType, times: TimeForms) -> npt.NDArray[np.int64]:
-    """Return which values have a byte that those of the type seldom have: what is refused is likely to be among them.
+    """Return which values are not as nearly all of the type are: what is refused is likely to be among them.
 
-    None where that is many, or not known. To look at the bytes costs a small part of what reading the values does.
+    None where that is many, or not known. To look at them costs a small part of what reading them does.
     """
-    usual = next((usual for check, usual in _USUAL if check(kind)), None)
-    if usual is None or times.pattern_of(kind):
+    sure = next((sure for check, sure in _SURE if check(kind)), None)
+    if sure is None or times.pattern_of(kind):
         return np.zeros(0, np.int64)
-    places = places_with_others(values, usual)
+    alike = pc.match_substring_regex(values, sure).fill_null(fill_value=True)
+    places = np.flatnonzero(~alike.to_numpy(zero_copy_only=False))
     return places if len(places) * _FEW <= len(values) else np.zeros(0, np.int64)
 
 

@@ -57,6 +57,9 @@ _TOKEN = re.compile(r"'((?:[^']|'')*)'|([A-Za-z])\2*|(.)", re.DOTALL)
 _CENTURY, _EPOCH_YEAR = 2000, 1970  # the one of a year of two digits
 _OFFSET_LENGTH = len("+01:00")
 _DIGITS_32 = 9
+# Days and times as nearly everybody writes them, as expressions: what looks so is one. 29 February, which not every year has, does not.
+USUAL_DAY = "[0-9]{4}-(?:(?:0[1-9]|1[0-2])-(?:0[1-9]|1[0-9]|2[0-8])|(?:0[13-9]|1[0-2])-(?:29|30)|(?:0[13578]|1[02])-31)"
+USUAL_TIME = rf"{USUAL_DAY}(?:[T ](?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]{{1,6}})?(?:Z|[+-](?:0[0-9]|1[0-7]):[0-5][0-9])?)?"
 _LAYOUTS_MAX = 64  # ways to lie in bytes that are looked at; others are left to the regular expression
 
 
