@@ -80,7 +80,7 @@ def _unmatched(data: bytes, starts: Positions, pattern: str) -> Positions | None
 
 @lru_cache(8)
 def _pattern(looks: Looks) -> str | None:
-    pattern = rf"\A{_SPACE}{_object(looks.read, looks.meant, looks.plain_times)}[ \t\r\n]*\z"
+    pattern = rf"\A{_SPACE}{_object(looks.read, looks.meant, plain=looks.plain_times)}[ \t\r\n]*\z"
     return pattern if len(pattern) <= _PATTERN_MAX else None
 
 
@@ -95,19 +95,19 @@ def _any_object() -> str:
     return rf"\A(?:\xef\xbb\xbf)?{space}{members}{space}\z"
 
 
-def _object(read: pa.Schema | pa.StructType, meant: pa.Schema | pa.StructType, plain: bool) -> str:  # noqa: FBT001 - passed on, level by level
+def _object(read: pa.Schema | pa.StructType, meant: pa.Schema | pa.StructType, *, plain: bool) -> str:
     members = (
-        f"{_key(field.name)}{_SPACE}:{_SPACE}(?:{_value(field.type, wanted.type, plain)}|null)"
+        f"{_key(field.name)}{_SPACE}:{_SPACE}(?:{_value(field.type, wanted.type, plain=plain)}|null)"
         for field, wanted in zip(read, meant, strict=True)
     )
     return _enclosed(r"\{", "|".join(members), r"\}")
 
 
-def _value(read: pa.DataType, meant: pa.DataType, plain: bool) -> str:  # noqa: FBT001 - as above
+def _value(read: pa.DataType, meant: pa.DataType, *, plain: bool) -> str:
     if types.is_struct(read):
-        return _object(read, meant, plain)
+        return _object(read, meant, plain=plain)
     if types.is_list(read):
-        return _enclosed(r"\[", f"{_value(read.value_type, meant.value_type, plain)}|null", r"\]")
+        return _enclosed(r"\[", f"{_value(read.value_type, meant.value_type, plain=plain)}|null", r"\]")
     is_time = types.is_string(read) and (types.is_timestamp(meant) or types.is_date(meant))
     if is_time and not plain:
         return f'"{USUAL_DAY if types.is_date(meant) else USUAL_TIME}"'
