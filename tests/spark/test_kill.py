@@ -66,6 +66,12 @@ CHAINS = {
 PROGRAMS = {"ingest": INGEST, "query": QUERY}
 
 
+@pytest.fixture
+def tmp_path(on_disk: Path) -> Path:
+    """Return a directory on a disk, not in memory: real processes die on a real one."""
+    return on_disk
+
+
 def fill(stage: Stage, files: int = 12, lines: int = 400) -> Counter[str]:
     """Write input files; return their lines."""
     for i in range(files):
