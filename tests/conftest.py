@@ -17,6 +17,7 @@ import hypothesis
 import pytest
 from psutil import virtual_memory
 
+from tests.support.effort import effort
 from tests.support.hdfs import MiniHdfs, running
 from tests.support.jars import SHORT_LIVED, NoJars
 
@@ -70,9 +71,12 @@ SMALL = {
     "spark.sql.shuffle.partitions": "2",
 }
 
-# A loaded machine is no reason to fail, and a failure must be repeatable from what the report prints.
-hypothesis.settings.register_profile("penstock", deadline=None, print_blob=True)
+# A loaded machine is no reason to fail, and a failure must be repeatable from what the report prints. Each run draws other examples.
+hypothesis.settings.register_profile("penstock", deadline=None, print_blob=True, max_examples=effort(50, 2000))
 hypothesis.settings.load_profile("penstock")
+
+
+_SETTINGS = pytest.StashKey[dict[str, str]]()  # of the shared session, as it was made
 
 
 @pytest.hookimpl(wrapper=True)
@@ -149,13 +153,29 @@ def spark() -> Iterator[SparkSession]:
 
 
 @pytest.fixture(autouse=True)
-def _shared_session_is_active(request: pytest.FixtureRequest) -> None:
-    """Make the shared session the active one again: Spark looks for data sources there, and a `newSession` may have its place."""
+def _shared_session_is_as_it_was(request: pytest.FixtureRequest) -> None:
+    """Take back what another test has left of the shared session: its place, its settings, its queries.
+
+    It is the active one again: Spark looks for data sources there, and a `newSession` may have its place. `unset` of a setting leaves
+    Spark's default, and not that of `SMALL`. A query that goes on takes a core from all that come behind it.
+    """
     if "spark" in request.fixturenames:
         session = request.getfixturevalue("spark")
         classes = session._get_j_spark_session_class(session._jvm)
         classes.setDefaultSession(session._jsparkSession)
         classes.setActiveSession(session._jsparkSession)
+        for query in session.streams.active:
+            query.stop()
+        _restore(session, request.config.stash.setdefault(_SETTINGS, dict(session.conf.getAll)))
+
+
+def _restore(session: SparkSession, settings: dict[str, str]) -> None:
+    """Give the session these settings and no other."""
+    changed = dict(session.conf.getAll)
+    for name in changed.keys() - settings.keys():
+        session.conf.unset(name)
+    for name, value in settings.items() - changed.items():
+        session.conf.set(name, value)
 
 
 @pytest.fixture(scope="session")
