@@ -76,7 +76,7 @@ hypothesis.settings.register_profile("penstock", deadline=None, print_blob=True,
 hypothesis.settings.load_profile("penstock")
 
 
-_SETTINGS = pytest.StashKey[dict[str, str]]()  # of the shared session, as it was made
+_SETTINGS = pytest.StashKey[tuple[int, dict[str, str]]]()  # of the shared session, as it was made, and their hash
 
 
 @pytest.hookimpl(wrapper=True)
@@ -166,16 +166,22 @@ def _shared_session_is_as_it_was(request: pytest.FixtureRequest) -> None:
         classes.setActiveSession(session._jsparkSession)
         for query in session.streams.active:
             query.stop()
-        _restore(session, request.config.stash.setdefault(_SETTINGS, dict(session.conf.getAll)))
+        _restore_settings(session, request.config.stash)
 
 
-def _restore(session: SparkSession, settings: dict[str, str]) -> None:
-    """Give the session these settings and no other."""
-    changed = dict(session.conf.getAll)
-    for name in changed.keys() - settings.keys():
-        session.conf.unset(name)
-    for name, value in settings.items() - changed.items():
-        session.conf.set(name, value)
+def _restore_settings(session: SparkSession, stash: pytest.Stash) -> None:
+    """Give the session the settings that it had when this was called first, and no other."""
+    state = session._jsparkSession.sessionState().conf()
+    now = state.getAllConfs().hashCode()  # to ask for each of them takes a tenth of a second
+    before, settings = stash.get(_SETTINGS, (None, {}))
+    if before is None:
+        stash[_SETTINGS] = now, dict(session.conf.getAll)
+    elif before != now:
+        left = dict(session.conf.getAll)
+        for name in left.keys() - settings.keys():
+            session.conf.unset(name)
+        for name, value in settings.items() - left.items():
+            session.conf.set(name, value)
 
 
 @pytest.fixture(scope="session")
