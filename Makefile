@@ -11,6 +11,9 @@ unexport PYTHONDONTWRITEBYTECODE
 # How many processes: `tests/conftest.py`.
 PYTEST_SPLIT ?= -n logical --maxprocesses 4 --dist loadgroup
 
+# What goes further than `make test` when it is asked to: `effort` in tests/support.
+EXPLORED := tests/testing tests/formats tests/source tests/sink tests/query tests/wal tests/windows tests/docs/test_examples.py tests/spark/test_ddl.py
+
 ENVIRONMENT := .venv/.environment
 INSTALLED := .venv/.installed
 WARM := .venv/.warm
@@ -23,7 +26,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet --require-virtua
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: site audit pythons help setup warm run run-hdfs run-s3 test test-stores test-fast lint format bench bench-hdfs bench-wal bench-db bench-async run-counts run-kafka soak docs lock clean check-java
+.PHONY: site audit pythons help explore setup warm run run-hdfs run-s3 test test-stores test-fast lint format bench bench-hdfs bench-wal bench-db bench-async run-counts run-kafka soak docs lock clean check-java
 
 help: ## print this list
 	@printf 'Penstock: exactly-once file streams for Spark Structured Streaming\n\n'
@@ -92,6 +95,9 @@ bench-db: warm ## the database sink against Spark's JDBC writer, one COPY, execu
 
 bench-async: warm ## the asynchronous operator against a bare pool of workers
 	@$(BIN)/python -m benchmarks.asynchronous $(ARGS)
+
+explore: warm ## what tests look at a part of, whole: every crash two deep, thousands of examples, the examples as they are; an hour or more
+	@PENSTOCK_EXPLORE=1 $(BIN)/python -m pytest -m "not hdfs" --timeout 7200 $(PYTEST_SPLIT) $(or $(ARGS),$(EXPLORED))
 
 soak: warm ## an hour of crashes, kills and faults; the seed is printed
 	@$(BIN)/python -m tests.soak $(ARGS)

@@ -35,7 +35,8 @@ from benchmarks.measure import MB, Contender, job
 from benchmarks.output import WrongResult, expect
 from benchmarks.room import ContenderFailed, clear, ensure_archive, environment, whole_process, worker
 from tests.support.cluster import spark_cluster
-from tests.support.hdfs import NoHdfs, running
+from tests.support.hdfs import running
+from tests.support.jars import NoJars
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -125,7 +126,7 @@ def _hdfs(bench: Bench) -> Iterator[_Place]:
     try:
         with running(directory, small=False) as hdfs:
             yield _Place(hdfs.url, hdfs_native.Client(hdfs.url))
-    except NoHdfs as error:
+    except NoJars as error:
         raise ContenderFailed(str(error)) from error
     finally:
         clear(directory)

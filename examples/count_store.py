@@ -1,14 +1,15 @@
 """Count the words of real files into PostgreSQL and SQLite, kill it twice on the way, and compare with `sort | uniq -c`.
 
-Run it with `python examples/count_store.py [DIRECTORY]`; without one it takes Python's own library. Lines come from the source of
-Penstock, tasks count what they get, and the sink adds the counts up: mode merge, a row a word and a row a file. One batch, one
-transaction, with its id in it: so what is killed in the middle and repeated is still added once.
+Run it with `python examples/count_store.py [DIRECTORY] [--kills N]`; without a directory it takes Python's own library. Lines
+come from the source of Penstock, tasks count what they get, and the sink adds the counts up: mode merge, a row a word and a row a
+file. One batch, one transaction, with its id in it: so what is killed in the middle and repeated is still added once.
 """
 # ruff: noqa: INP001, S603, T201
 # An example is a script of its own, it starts itself again, and it prints what it did.
 
 from __future__ import annotations
 
+import argparse
 import os
 import shlex
 import signal
@@ -116,7 +117,7 @@ def _shell(text: str) -> str:
     return subprocess.run(["/bin/sh", "-c", text], env=environment, capture_output=True, text=True, check=False).stdout
 
 
-def main(source: Path) -> None:
+def main(source: Path, kills: int) -> None:
     """Count, be killed, go on, compare."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of a directory that this machine may not have
@@ -126,10 +127,10 @@ def main(source: Path) -> None:
         work = Path(directory)
         with get_server(work / "pg", cleanup_mode="stop") as server:
             url = f"postgresql://postgres@/postgres?host={work}/pg"
-            command = [sys.executable, __file__, str(source), directory, url, f"sqlite://{work}/counts.db"]
-            for at in KILL_AT_BATCH:
-                run_and_kill(command, work, at, queries=2)
-            subprocess.run(command, stderr=subprocess.DEVNULL, check=True)
+            queries = str(source), directory, url, f"sqlite://{work}/counts.db"
+            for at in KILL_AT_BATCH[:kills]:
+                run_and_kill([sys.executable, __file__, "--queries", *queries], work, at, queries=2)
+            run_queries(*queries)
 
             lines = server.psql("\\t \\a \\f ' '\nSELECT kind, name, n FROM counts").splitlines()
             rows = (
@@ -149,7 +150,12 @@ def main(source: Path) -> None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 2:  # noqa: PLR2004 - it was started by itself
-        run_queries(*sys.argv[1:])
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("directory", nargs="?", type=Path, default=Path(sysconfig.get_paths()["stdlib"]))
+    parser.add_argument("--kills", type=int, default=len(KILL_AT_BATCH), help="how often it is killed, at most")
+    parser.add_argument("--queries", nargs=4, help=argparse.SUPPRESS)  # it was started by itself
+    asked = parser.parse_args()
+    if asked.queries:
+        run_queries(*asked.queries)
     else:
-        main(Path(sys.argv[1] if len(sys.argv) > 1 else sysconfig.get_paths()["stdlib"]).resolve())
+        main(asked.directory.resolve(), asked.kills)

@@ -1,15 +1,16 @@
 """Write topics of Kafka to files, exactly once: three SIGKILLs beside a producer whose every fourth transaction aborts.
 
-Run it with `python examples/kafka_to_files.py [HOST:PORT]`. Without brokers it starts one of its own: a real Kafka, whose jars (43 MB) are
-fetched the first time. A query reads two topics with `format("penstock-kafka")` and writes Parquet, a directory a topic. It is killed with
-its JVM in the middle, three times, while the producer goes on. In the end a consumer that has nothing to do with Penstock reads the topics,
-and what it gets is compared with the files.
+Run it with `python examples/kafka_to_files.py [HOST:PORT] [--kills N]`. Without brokers it starts one of its own: a real Kafka,
+whose jars (43 MB) are fetched the first time. A query reads two topics with `format("penstock-kafka")` and writes Parquet, a
+directory a topic. It is killed with its JVM in the middle, three times, while the producer goes on. In the end a consumer that
+has nothing to do with Penstock reads the topics, and what it gets is compared with the files.
 """
 # ruff: noqa: INP001, S603, T201
 # An example is a script of its own, it starts itself again, and it prints what it did.
 
 from __future__ import annotations
 
+import argparse
 import os
 import signal
 import subprocess
@@ -136,7 +137,7 @@ def broker(directory: Path) -> Any:  # noqa: ANN401 - a context manager of the t
     return running(directory)
 
 
-def main(given: str | None) -> None:
+def main(given: str | None, kills: int) -> None:
     """Produce, write, be killed, go on, compare."""
     with tempfile.TemporaryDirectory(prefix="kafka-") as directory:
         work = Path(directory)
@@ -148,14 +149,14 @@ def main(given: str | None) -> None:
                 future.result()
             bank = Bank(servers, topics)
             bank.start()
-            command = [sys.executable, __file__, servers, ",".join(topics), directory]
+            query = servers, ",".join(topics), directory
             try:
-                for at in KILL_AT_BATCH:
-                    run_and_kill([*command, "no"], work, at)
+                for at in KILL_AT_BATCH[:kills]:
+                    run_and_kill([sys.executable, __file__, "--query", *query, "no"], work, at)
             finally:
                 bank.over.set()
                 bank.join()
-            subprocess.run([*command, "yes"], stderr=subprocess.DEVNULL, check=True)
+            run_query(*query, "yes")
             expected, got = consumed(servers, topics), written(work / "files")
     print(f"{bank.committed} records committed, {bank.aborted} aborted")
     print(
@@ -166,7 +167,12 @@ def main(given: str | None) -> None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 2:  # noqa: PLR2004 - it was started by itself
-        run_query(*sys.argv[1:])
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("servers", nargs="?", metavar="HOST:PORT", help="brokers; without it one is started")
+    parser.add_argument("--kills", type=int, default=len(KILL_AT_BATCH), help="how often it is killed, at most")
+    parser.add_argument("--query", nargs=4, help=argparse.SUPPRESS)  # it was started by itself
+    asked = parser.parse_args()
+    if asked.query:
+        run_query(*asked.query)
     else:
-        main(sys.argv[1] if len(sys.argv) > 1 else None)
+        main(asked.servers, asked.kills)

@@ -15,8 +15,11 @@ from typing import TYPE_CHECKING
 
 import hypothesis
 import pytest
+from psutil import virtual_memory
 
-from tests.support.hdfs import MiniHdfs, NoHdfs, running
+from tests.support.effort import effort
+from tests.support.hdfs import MiniHdfs, running
+from tests.support.jars import SHORT_LIVED, NoJars
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
@@ -32,15 +35,33 @@ LOGHUB = REPOSITORY.parent / "shared" / "data" / "loghub"
 JAVA_AT_LEAST = 17
 
 # Nothing here runs for long enough to be worth Java's second compiler, which takes 40 % of the processor time of a session
-# that starts, runs three batches and ends, nor a collector with threads of its own. Read by Spark's launcher in this process
-# and in all that tests start.
+# that starts, runs three batches and ends, nor a collector with threads of its own, nor a look at what Scala's compiler has made,
+# which takes another 9 %. Read by Spark's launcher in this process and in all that tests start.
 # Their temporary files are in a directory of this run, since one that is killed leaves its own; its name is short, for sockets are in it.
 JAVA_FILES = "" if "SPARK_SUBMIT_OPTS" in os.environ else tempfile.mkdtemp(prefix="j-")
 if JAVA_FILES:
-    os.environ["SPARK_SUBMIT_OPTS"] = f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Djava.io.tmpdir={JAVA_FILES}"
+    os.environ["SPARK_SUBMIT_OPTS"] = " ".join([*SHORT_LIVED, f"-Djava.io.tmpdir={JAVA_FILES}"])
 
 # What the launcher of a JVM is, which is a JVM itself and writes one line.
-os.environ.setdefault("SPARK_LAUNCHER_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+os.environ.setdefault("SPARK_LAUNCHER_OPTS", " ".join(SHORT_LIVED))
+
+# Directories of tests are in memory where it has room for them: to sync takes an eighth of the processor time of the suite. What
+# should meet a disk asks for `on_disk`. Read by pytest when it makes the first one, in the process that starts the others.
+MEMORY = Path("/dev/shm")  # noqa: S108 - what is made in it is a directory of this user's own
+MEMORY_BYTES, LEFT_TO_OTHERS = 4 << 30, 8 << 30  # the tests need a quarter of the first, their JVMs half of the second
+
+
+def memory_has_room() -> bool:
+    """Tell whether there is a file system in memory, with enough room, whose programs can be run."""
+    if not (MEMORY.is_dir() and os.access(MEMORY, os.W_OK | os.X_OK)):
+        return False
+    volume = os.statvfs(MEMORY)
+    runs = not volume.f_flag & os.ST_NOEXEC  # a container's does not
+    return runs and volume.f_bavail * volume.f_frsize > MEMORY_BYTES and virtual_memory().available > LEFT_TO_OTHERS
+
+
+if "PYTEST_DEBUG_TEMPROOT" not in os.environ and memory_has_room():
+    os.environ["PYTEST_DEBUG_TEMPROOT"] = str(MEMORY)
 
 # For queries of some rows: plans that are not compiled, which takes a seventh of the processor time of a query that is run once, and
 # no shuffle into 200 tasks. Sessions of the documents, the examples and the command are those that users get.
@@ -50,9 +71,12 @@ SMALL = {
     "spark.sql.shuffle.partitions": "2",
 }
 
-# A loaded machine is no reason to fail, and a failure must be repeatable from what the report prints.
-hypothesis.settings.register_profile("penstock", deadline=None, print_blob=True)
+# A loaded machine is no reason to fail, and a failure must be repeatable from what the report prints. Each run draws other examples.
+hypothesis.settings.register_profile("penstock", deadline=None, print_blob=True, max_examples=effort(50, 2000))
 hypothesis.settings.load_profile("penstock")
+
+
+_SETTINGS = pytest.StashKey[tuple[int, dict[str, str]]]()  # of the shared session, as it was made, and their hash
 
 
 @pytest.hookimpl(wrapper=True)
@@ -95,6 +119,13 @@ def pytest_itemcollected(item: pytest.Item) -> None:
         item.add_marker(pytest.mark.xdist_group(groups[0]))
 
 
+@pytest.fixture
+def on_disk() -> Iterator[Path]:
+    """Return a directory where temporary files usually are: where a sync takes what it takes, and names have the order of a disk's."""
+    with tempfile.TemporaryDirectory(prefix="penstock-test-") as directory:
+        yield Path(directory)
+
+
 @pytest.fixture(scope="session")
 def loghub() -> Path:
     """Return the directory of real log files (loghub), which is kept beside the repository."""
@@ -122,13 +153,35 @@ def spark() -> Iterator[SparkSession]:
 
 
 @pytest.fixture(autouse=True)
-def _shared_session_is_active(request: pytest.FixtureRequest) -> None:
-    """Make the shared session the active one again: Spark looks for data sources there, and a `newSession` may have its place."""
+def _shared_session_is_as_it_was(request: pytest.FixtureRequest) -> None:
+    """Take back what another test has left of the shared session: its place, its settings, its queries.
+
+    It is the active one again: Spark looks for data sources there, and a `newSession` may have its place. `unset` of a setting leaves
+    Spark's default, and not that of `SMALL`. A query that goes on takes a core from all that come behind it.
+    """
     if "spark" in request.fixturenames:
         session = request.getfixturevalue("spark")
         classes = session._get_j_spark_session_class(session._jvm)
         classes.setDefaultSession(session._jsparkSession)
         classes.setActiveSession(session._jsparkSession)
+        for query in session.streams.active:
+            query.stop()
+        _restore_settings(session, request.config.stash)
+
+
+def _restore_settings(session: SparkSession, stash: pytest.Stash) -> None:
+    """Give the session the settings that it had when this was called first, and no other."""
+    state = session._jsparkSession.sessionState().conf()
+    now = state.getAllConfs().hashCode()  # to ask for each of them takes a tenth of a second
+    before, settings = stash.get(_SETTINGS, (None, {}))
+    if before is None:
+        stash[_SETTINGS] = now, dict(session.conf.getAll)
+    elif before != now:
+        left = dict(session.conf.getAll)
+        for name in left.keys() - settings.keys():
+            session.conf.unset(name)
+        for name, value in settings.items() - left.items():
+            session.conf.set(name, value)
 
 
 @pytest.fixture(scope="session")
@@ -140,7 +193,7 @@ def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MiniHdfs]:
     try:
         with running(tmp_path_factory.mktemp("hdfs")) as cluster:
             yield cluster
-    except NoHdfs as error:
+    except NoJars as error:
         if os.environ.get("PENSTOCK_REQUIRE_HDFS", "0") not in {"", "0"}:
             pytest.fail(f"PENSTOCK_REQUIRE_HDFS is set, but {error}", pytrace=False)
         pytest.skip(str(error))
@@ -153,7 +206,6 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
     Skips where there is none to be had, but for PENSTOCK_REQUIRE_KAFKA=1 (`make test`), where that is a failure.
     """
     from tests.support import kafka as server  # noqa: PLC0415 - it is asked for by few
-    from tests.support.jars import NoJars  # noqa: PLC0415 - it is asked for by few
 
     try:
         with server.running(tmp_path_factory.mktemp("kafka")) as broker:

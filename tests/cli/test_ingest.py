@@ -171,11 +171,11 @@ class TestProcess:
         assert (status, err) == (0, "")
         assert "every record that was read is in the output exactly once" in out
 
-    def test_a_record_that_cannot_be_read(self, place: Place) -> None:
+    def test_a_record_that_cannot_be_read(self, place: Place, python: Interpreter) -> None:
         """A failing query ends with 1 and the cause as one message, with code, file and byte; nothing is visible."""
         place.put("a.txt", "good\n")
         (place.src / "b.txt").write_bytes(b"good\n\xff\xfe\n")
-        status, facts, err = place.ingest()
+        status, facts, err = place.ingest(by=python)
         assert (status, facts["error"]["code"]) == (1, "PST-201")
         assert "b.txt', byte 5" in err
         assert len(err.splitlines()) == 1

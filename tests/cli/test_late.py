@@ -98,12 +98,7 @@ def test_accepted_batches_are_replayed(penstock: Callable[..., Said], query: Pip
     """The driver dies behind the ledger of each batch, the acceptance and the one that reads: what Spark repeats is there once."""
     penstock("late", query.src, query.dst, "--accept", "*")
     for _ in range(3):
-        before = query.batch, query.offset
-        query.run(finish=False)
-        if query.batch > before[0]:
-            (query.checkpoint / "commits" / str(before[0])).unlink()
-            query.batch, query.offset = before
-            query.run(finish=False)
+        query.run_twice()
     query.run()
     assert lines(query) == ["four", "one", "three", "two"]
     assert not public.late(query.src, query.dst).files

@@ -102,12 +102,7 @@ def test_batches_behind_a_reset_are_replayed(penstock: Callable[..., Said], quer
     """The driver dies behind the ledger of each batch, the one that sets back and those that read: what Spark repeats is there once."""
     penstock("reset", query.src, query.dst, "--yes")
     for _ in range(4):
-        before = query.batch, query.offset
-        query.run(finish=False)
-        if query.batch > before[0]:
-            (query.checkpoint / "commits" / str(before[0])).unlink()
-            query.batch, query.offset = before
-            query.run(finish=False)
+        query.run_twice()
     query.run()
     assert lines(query) == {"one": 2, "two": 2}
 

@@ -67,14 +67,20 @@ def test_a_mended_gz_and_a_replaced_table_are_taken_in_once(
     assert penstock("verify", made.dst, "--source", made.src, "--mended", copies).status == 1
 
 
-def test_a_copy_that_is_bad_itself_is_named_and_the_advice_works(
-    pipeline: Callable[..., Pipeline], penstock: Callable[..., Said], tmp_path: Path
-) -> None:
-    """The message names the copy, not the file that it stands for; mended as it says, the same command takes it in."""
+def with_a_file_cut_off(pipeline: Callable[..., Pipeline]) -> tuple[Pipeline, bytes]:
+    """Return a pipeline that has met a file that lacks its end, and that file as it should be."""
     made = pipeline(source={"badFiles": "quarantine"})
     whole = gzip.compress(b"one\ntwo\n")
     raw(made, "a.gz", whole[:-3])
     made.run()
+    return made, whole
+
+
+def test_a_copy_that_is_bad_itself_is_named_and_the_advice_works(
+    pipeline: Callable[..., Pipeline], penstock: Callable[..., Said], tmp_path: Path
+) -> None:
+    """The message names the copy, not the file that it stands for; mended as it says, the same command takes it in."""
+    made, whole = with_a_file_cut_off(pipeline)
     copy = tmp_path / "mended" / "a.gz"
     copy.parent.mkdir()
     copy.write_bytes(whole[:-2])
@@ -115,10 +121,7 @@ def test_a_file_that_was_mended_in_its_place_is_left_to_the_ingest(
     pipeline: Callable[..., Pipeline], penstock: Callable[..., Said], tmp_path: Path
 ) -> None:
     """Another version in the source is taken in by the next run alone, whatever copies there are: never twice."""
-    made = pipeline(source={"badFiles": "quarantine"})
-    whole = gzip.compress(b"one\ntwo\n")
-    raw(made, "a.gz", whole[:-3])
-    made.run()
+    made, whole = with_a_file_cut_off(pipeline)
     raw(made, "a.gz", whole)
     (tmp_path / "mended").mkdir()
     (tmp_path / "mended" / "a.gz").write_bytes(whole)

@@ -22,6 +22,7 @@ from penstock.formats.csvcut import (
     without_comments,
 )
 from tests.formats.csvmodel import read
+from tests.support.effort import effort
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -114,7 +115,7 @@ FILES = st.sampled_from(list(ALPHABETS)).flatmap(
 
 
 @pytest.mark.slow
-@settings(max_examples=300)
+@settings(max_examples=effort(120, 6000))
 @given(file=FILES, data=st.data())
 def test_any_file_in_any_pieces(file: tuple[Dialect, str], data: st.DataObject) -> None:
     """The records of a file are the same for every way to cut it, and through how many pieces a cut is looked for."""

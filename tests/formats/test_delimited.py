@@ -20,6 +20,7 @@ from tests.formats.batches import flat_batches, same_rows
 from tests.formats.csvmodel import read
 from tests.formats.spark import ANSWERS, REFUSED, TYPES, cast_to_string, same
 from tests.formats.test_csvcut import EVERY, reader, short_files
+from tests.support.effort import effort
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -508,7 +509,7 @@ WRITTEN = st.builds(
 
 
 @pytest.mark.slow
-@settings(max_examples=200)
+@settings(max_examples=effort(80, 4000))
 @given(batch=flat_batches(), dialect=WRITTEN)
 def test_rows_survive(batch: pa.RecordBatch, dialect: Dialect) -> None:
     """Every flat batch comes back, in any dialect, as `readable` says: as it was, unless the options make two values one."""

@@ -26,6 +26,7 @@ from penstock.formats.patterns import TimeForms
 from penstock.formats.schema import to_arrow
 from tests.formats.batches import VALUES, flat_batches, same_rows
 from tests.formats.spark import ANSWERS, REFUSED, TYPES, cast_to_string, same
+from tests.support.effort import effort
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -550,7 +551,7 @@ READ = {"any": (FLAT, LINES), "nested": (SHAPED, complete(SHAPED)), "dense": (DE
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("schema", "lines"), READ.values(), ids=READ)
-@settings(max_examples=200)
+@settings(max_examples=effort(80, 4000))
 @given(data=st.data())
 def test_the_quick_readers_are_right_or_say_nothing(
     schema: pa.Schema, lines: st.SearchStrategy[str], data: st.DataObject

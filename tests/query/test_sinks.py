@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import inspect
-import os
 import sqlite3
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
@@ -50,27 +48,16 @@ def made(kind: type[Kit], root: Path) -> Iterator[Callable[[], Kit]]:
             kit.close()
 
 
-@pytest.fixture
-def root(tmp_path: Path) -> Iterator[Path]:
-    """Return a directory, in memory where there is one: no power is lost here, and to sync is what takes the time."""
-    memory = "/dev/shm"  # noqa: S108 - what is made in it is a directory of its own
-    if not os.path.isdir(memory):
-        yield tmp_path
-        return
-    with tempfile.TemporaryDirectory(dir=memory) as directory:
-        yield Path(directory)
-
-
 class TestFiles(SinkContract):
     @pytest.fixture
-    def new(self, root: Path) -> Iterator[Callable[[], Kit]]:
-        yield from made(FileKit, root)
+    def new(self, tmp_path: Path) -> Iterator[Callable[[], Kit]]:
+        yield from made(FileKit, tmp_path)
 
 
 class TestTable(SinkContract):
     @pytest.fixture
-    def new(self, root: Path) -> Iterator[Callable[[], Kit]]:
-        yield from made(TableKit, root)
+    def new(self, tmp_path: Path) -> Iterator[Callable[[], Kit]]:
+        yield from made(TableKit, tmp_path)
 
 
 class TestServer(SinkContract):
@@ -79,15 +66,15 @@ class TestServer(SinkContract):
     test_driver_that_stops_at_every_step_is_fenced = None  # type: ignore[assignment]  # - no test here
 
     @pytest.fixture
-    def new(self, root: Path, postgres: Postgres, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], Kit]]:
+    def new(self, tmp_path: Path, postgres: Postgres, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], Kit]]:
         monkeypatch.setattr(ServerKit, "url", postgres.url)
-        yield from made(ServerKit, root)
+        yield from made(ServerKit, tmp_path)
 
 
 class TestToy(SinkContract):
     @pytest.fixture
-    def new(self, root: Path) -> Iterator[Callable[[], Kit]]:
-        yield from made(ToyKit, root)
+    def new(self, tmp_path: Path) -> Iterator[Callable[[], Kit]]:
+        yield from made(ToyKit, tmp_path)
 
 
 def test_a_third_sink_takes_less_than_a_hundred_lines() -> None:
@@ -165,7 +152,7 @@ TAKEN_OUT: dict[Callable[[pytest.MonkeyPatch], None], str] = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("without", TAKEN_OUT, ids=lambda rule: rule.__name__.strip("_"))
-def test_every_rule_is_needed(without: Callable[[pytest.MonkeyPatch], None], root: Path) -> None:
+def test_every_rule_is_needed(without: Callable[[pytest.MonkeyPatch], None], tmp_path: Path) -> None:
     """The suite notices a sink by hand from which any one rule was taken out, and the test of that failure fails."""
     test = getattr(SinkContract(), TAKEN_OUT[without])
     wanted = next(iter(inspect.signature(test).parameters))
@@ -177,6 +164,6 @@ def test_every_rule_is_needed(without: Callable[[pytest.MonkeyPatch], None], roo
             change(patch)
             test(given)
 
-    run(root / "with", lambda _: None)
+    run(tmp_path / "with", lambda _: None)
     with pytest.raises((AssertionError, PenstockError, pytest.fail.Exception)):
-        run(root / "without", without)
+        run(tmp_path / "without", without)

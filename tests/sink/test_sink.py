@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import duckdb
@@ -22,6 +23,8 @@ from penstock.errors import (
     PublishConflict,
     StorageError,
 )
+from penstock.sink.committer import Committer
+from penstock.sink.ledger import Look, State
 from penstock.sink.sink import Batch, Sink
 from penstock.storage import LocalStorage
 from penstock.testing import FakeClock, ObjectStore
@@ -256,6 +259,39 @@ def test_stalled_driver_is_fenced(output: Output) -> None:
         a.commit(batch, staged)
     assert output.visible() == seen
     assert output.lines() == ["from B", "more"]
+
+
+def meanwhile(monkeypatch: pytest.MonkeyPatch, does: Callable[[], object]) -> None:
+    """Have something done once, when a driver B is about to put its claim."""
+    put, left = Committer.put, [does]
+
+    def interrupted(self: Committer, state: State) -> Look:
+        if state.owner == "B" and left:
+            left.pop()()
+        return put(self, state)
+
+    monkeypatch.setattr(Committer, "put", interrupted)
+
+
+def test_claim_beside_the_last_word_of_the_dead(output: Output, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Failure 9 of `sink.sink`: the keeper of a killed driver publishes while its successor begins, who takes over all the same."""
+    a, b = (output.sink(rollSize="1m") for _ in "ab")
+    output.batch(a, 0, {0: ["from A"]}, owner="A")
+    meanwhile(monkeypatch, lambda: a.finish("A"))
+    output.batch(b, 1, {0: ["from B"]}, owner="B")
+    b.finish("B")
+    assert output.lines() == ["from A", "from B"]
+
+
+def test_claim_beside_another_claim_is_fenced(output: Output, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two that take over at one time the one that was later ends, and does not take over from the other in turn."""
+    a, b, c = (output.sink(rollSize="1m") for _ in "abc")
+    output.batch(a, 0, {0: ["from A"]}, owner="A")
+    meanwhile(monkeypatch, lambda: output.batch(c, 1, {0: ["from C"]}, owner="C"))
+    with pytest.raises(Fenced, match="'C'"):
+        output.batch(b, 1, {0: ["from B"]}, owner="B")
+    c.finish("C")
+    assert output.lines() == ["from A", "from C"]
 
 
 def test_driver_stalled_so_long_that_its_number_is_free_again(output: Output, monkeypatch: pytest.MonkeyPatch) -> None:

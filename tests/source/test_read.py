@@ -29,6 +29,7 @@ from penstock.source.plan import Planner
 from penstock.source.read import Reading, files_batch
 from penstock.storage import LocalStorage
 from penstock.testing.objects import ObjectStore
+from tests.support.effort import effort
 
 TIMES: dict[str, Any] = {"listed": 0, "sure": 0, "sum": ""}  # in place of what is another in each driver
 TEXT = pa.schema([("value", pa.string())])
@@ -203,7 +204,7 @@ def test_limits_cut_between_records(
 
 
 @pytest.mark.slow
-@settings(max_examples=150)
+@settings(max_examples=effort(60, 3000))
 @given(
     lines=st.lists(st.text('ab\r\n\u00fc\0"', max_size=6), max_size=8), cuts=st.lists(st.integers(0, 60), max_size=5)
 )

@@ -32,6 +32,7 @@ FORMAT = "spark.sql.streaming.stateStore.checkpointFormatVersion"
 PARTITIONS = "spark.sql.shuffle.partitions"
 SETTINGS = {"spark.sql.streaming.stateStore.providerClass": ROCKS, PARTITIONS: "2"}
 PATIENCE_SECONDS = 60
+EVERY = "400 milliseconds"  # while rows are carried each is a batch, of half a second of a processor
 PARTS = {"rollBatches": "1"}
 ONE_FILE = {"growing": "true", "fileName": "all"}
 
@@ -82,7 +83,7 @@ def gated(spark: SparkSession, stage: Stage, **options: Any) -> DataFrame:
 def start(frame: DataFrame, stage: Stage, options: Any = PARTS, **trigger: Any) -> StreamingQuery:
     writer = frame.selectExpr("concat_ws(' ', value, call) as value").writeStream.format("penstock")
     writer = writer.options(checkpointLocation=str(stage.checkpoint), **options)
-    return writer.trigger(**trigger or {"processingTime": "100 milliseconds"}).start(str(stage.dst))
+    return writer.trigger(**trigger or {"processingTime": EVERY}).start(str(stage.dst))
 
 
 def values(stage: Stage) -> list[str]:
@@ -187,7 +188,7 @@ def test_a_repeated_batch_emits_what_it_did_though_other_calls_end(
     for row in (3, 4):
         (stage.root / f"open-slow-{row}").touch()
     stage.put("c", "6")
-    query = begin("100 milliseconds")
+    query = begin(EVERY)
     wait_for(lambda: "6" in given[-1][1], query)
     query.stop()
     rows = [value for _, batch in sorted(dict(given).items()) for value in batch]
@@ -215,7 +216,7 @@ class Dozing(penstock.AsyncFunction):
     """Answers at once, but for rows that begin with `slow`: those take longer than a batch waits."""
 
     async def invoke(self, row: Any, call: Any) -> Any:
-        await asyncio.sleep(1.0 if row.value.startswith("slow") else 0.0)
+        await asyncio.sleep(0.5 if row.value.startswith("slow") else 0.0)
         return {"call": call.id}
 
 
@@ -223,7 +224,7 @@ def dozing(spark: SparkSession, stage: Stage, **options: Any) -> DataFrame:
     return penstock.async_map(lines(spark, stage), Dozing(), schema="call string", drain=0.1, timeout=600.0, **options)
 
 
-@pytest.mark.parametrize("ordered", [True, False])
+@pytest.mark.parametrize("ordered", [True, pytest.param(False, marks=pytest.mark.soak)])
 def test_a_run_of_all_that_is_there_ends_when_all_has_come_out(
     rocks: SparkSession, stage: Stage, ordered: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -259,7 +260,7 @@ def test_a_stream_that_goes_on_is_not_ended(rocks: SparkSession, stage: Stage) -
     query = start(dozing(rocks, stage), stage)
     wait_for(lambda: values(stage) == ["1", "slow-2"], query)
     last = number_of(query)
-    wait_for(lambda: number_of(query) > last + 4, query)
+    wait_for(lambda: number_of(query) > last + 2, query)
     stage.put("b", "3")
     wait_for(lambda: values(stage) == ["1", "3", "slow-2"], query)
     query.stop()

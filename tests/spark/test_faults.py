@@ -100,7 +100,9 @@ def fill(stage: Stage, files: int, lines: int) -> Counter[str]:
     return Counter(f"{i:02} {j:04} {'x' * 30}" for i in range(files) for j in range(lines))
 
 
-@pytest.mark.parametrize("program", [INGEST, QUERY], ids=["ingest", "query"])
+@pytest.mark.parametrize(
+    "program", [pytest.param(INGEST, id="ingest", marks=pytest.mark.soak), pytest.param(QUERY, id="query")]
+)
 def test_task_that_dies_is_tried_again(stage: Stage, tmp_path: Path, program: str) -> None:
     """A Python worker dies after it has staged, another when it has assembled a part: Spark tries again, nothing is twice."""
     expected = fill(stage, files=12, lines=400)

@@ -18,7 +18,7 @@ from typing import NoReturn
 import pytest
 
 from penstock.errors import DependencyError, OptionError
-from penstock.session import archive, interpreter, launch, machine
+from penstock.session import archive, forkserver, interpreter, launch, machine
 from penstock.session import local as session
 from tests.support.follows import follows
 
@@ -35,9 +35,10 @@ SPARK += ["SPARK_LOCAL_DIRS", "SPARK_CONNECT_MODE_ENABLED", "JAVA_HOME"]
 
 @pytest.fixture(autouse=True)
 def plain(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let nothing of Spark's be in the environment."""
+    """Let nothing of Spark's be in the environment, and no fork server listen that no session of these tests will start."""
     for name in SPARK:
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(forkserver, "prepare", lambda: ("/nowhere/fork", lambda: None))
 
 
 @pytest.fixture

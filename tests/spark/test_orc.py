@@ -8,18 +8,15 @@ import pytest
 
 from penstock.formats import ReadFormat
 from penstock.formats.registry import table_format
-from penstock.formats.schema import conform, to_arrow
-from penstock.query.batch import Batch
-from penstock.testing import FakeClock
+from penstock.formats.schema import to_arrow
 from tests.formats.test_tables import InMemory
-from tests.support.output import Output
+from tests.support.frames import arrow, shown, written
 
 pytest.importorskip("pyspark")
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
 VALUES = {
@@ -54,27 +51,11 @@ def rows(spark: SparkSession) -> DataFrame:
     return full.unionAll(full.selectExpr(*(f"if(true, null, `{name}`) as `{name}`" for name in VALUES)))
 
 
-def arrow(rows: DataFrame, schema: pa.Schema) -> list[pa.RecordBatch]:
-    """Return the rows as the sink is given them."""
-    return [conform(batch, schema) for batch in rows._collect_as_arrow()]  # type: ignore[operator]  # one of the classic class alone
-
-
-def shown(rows: DataFrame) -> list[str]:
-    """Return the rows in Spark's own words, in no order."""
-    return sorted(row[0] for row in rows.selectExpr("to_json(struct(*), map('ignoreNullFields', 'false'))").collect())
-
-
 @pytest.mark.parametrize("options", [{"rollBatches": "1"}, {}, {"compression": "snappy"}])
 def test_spark_reads_our_orc(rows: DataFrame, tmp_path: Path, options: dict[str, str]) -> None:
     """Values come back, whether a part was written at once or staged over batches."""
-    output = Output(tmp_path / "out", FakeClock())
-    output.schema = schema = to_arrow(rows.schema.json())
-    sink = output.sink(format="orc", **options)
-    for number, batch in enumerate(arrow(rows, schema)):
-        begun = sink.begin("d")
-        sink.commit(Batch("q", number), [sink.write(begun, "q", number, 0, schema, iter([batch]))])
-    sink.finish()
-    found = rows.sparkSession.read.schema(rows.schema).orc(str(output.root))
+    out = written(rows, tmp_path / "out", format="orc", **options)
+    found = rows.sparkSession.read.schema(rows.schema).orc(out)
     assert shown(found) == shown(rows)
 
 

@@ -8,10 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from penstock.formats.parquet import parquet_batches
-from penstock.formats.schema import conform, to_arrow
-from penstock.query.batch import Batch
-from penstock.testing import FakeClock
-from tests.support.output import Output
+from penstock.formats.schema import to_arrow
+from tests.support.frames import arrow, shown, written
 
 pytest.importorskip("pyspark")
 
@@ -20,7 +18,6 @@ from pyspark.sql import functions
 if TYPE_CHECKING:
     from pathlib import Path
 
-    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
 VALUES = {
@@ -89,27 +86,11 @@ def rows(spark: SparkSession) -> DataFrame:
     return both.select(*described)
 
 
-def arrow(rows: DataFrame, schema: pa.Schema) -> list[pa.RecordBatch]:
-    """Return the rows as the sink is given them. (`toArrow` casts, and takes the members of a null struct for nulls.)"""
-    return [conform(batch, schema) for batch in rows._collect_as_arrow()]  # type: ignore[operator]  # one of the classic class alone
-
-
-def shown(rows: DataFrame) -> list[str]:
-    """Return the rows in Spark's own words, in no order."""
-    return sorted(row[0] for row in rows.selectExpr("to_json(struct(*), map('ignoreNullFields', 'false'))").collect())
-
-
 @pytest.mark.parametrize("options", [{"rollBatches": "1"}, {}, {"rollRows": "1"}])
 def test_spark_reads_what_it_gave(rows: DataFrame, tmp_path: Path, options: dict[str, str]) -> None:
     """Types, comments, other metadata and values come back, whether a part was written at once or staged over batches."""
-    output = Output(tmp_path / "out", FakeClock())
-    output.schema = schema = to_arrow(rows.schema.json())
-    sink = output.sink(format="parquet", **options)
-    for number, batch in enumerate(arrow(rows, schema)):
-        begun = sink.begin("d")
-        sink.commit(Batch("q", number), [sink.write(begun, "q", number, 0, schema, iter([batch]))])
-    sink.finish()
-    found = rows.sparkSession.read.parquet(str(output.root))
+    out = written(rows, tmp_path / "out", format="parquet", **options)
+    found = rows.sparkSession.read.parquet(out)
     expected = json.loads(rows.schema.json())
     for field in json.loads(found.schema.json())["fields"]:
         [given] = [each for each in expected["fields"] if each["name"] == field["name"]]

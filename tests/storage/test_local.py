@@ -18,6 +18,12 @@ from tests.support.storage_contract import StorageContract, put
 
 
 @pytest.fixture
+def tmp_path(on_disk: Path) -> Path:
+    """Return a directory on a disk, not in memory: that is what this storage is for."""
+    return on_disk
+
+
+@pytest.fixture
 def storage() -> Storage:
     return LocalStorage()
 

@@ -25,6 +25,7 @@ from urllib.request import urlopen
 import xxhash
 
 from penstock.storage import cache_directory
+from tests.support.jars import SHORT_LIVED, NoJars, java, of_pyspark, retrieved
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -32,78 +33,28 @@ if TYPE_CHECKING:
 DATA_NODES = 3
 BLOCK_BYTES = 4 << 20  # small, so that tests fill blocks
 _START_SECONDS = 90
-_FETCH_SECONDS = 300
 _CLASS = "org.apache.hadoop.hdfs"
 _WATCHED = '"$@" >&2 & echo $!; read -r _; kill -9 $!'  # a shell that outlives nobody: its input ends with its starter
 
 
-class NoHdfs(Exception):
-    """There is no HDFS to be had here; the message says why."""
-
-
 def class_path() -> str:
-    """Return the class path of Hadoop's servers; fetch what is missing. `NoHdfs` if that fails."""
+    """Return the class path of Hadoop's servers; fetch what is missing. `NoJars` if that fails."""
     if find_spec("hdfs_native") is None:
         msg = "hdfs-native is not installed: pip install 'penstock[hdfs]'"
-        raise NoHdfs(msg)
-    spec = find_spec("pyspark")
-    if spec is None or spec.origin is None:
-        msg = "PySpark, which brings Hadoop's classes, is not installed"
-        raise NoHdfs(msg)
-    jars = Path(spec.origin).parent / "jars"
+        raise NoJars(msg)
+    jars = of_pyspark()
     version = next(iter(jars.glob("hadoop-client-api-*.jar"))).stem.rpartition("-")[2]
-    jar = Path(cache_directory()) / "hadoop" / f"hadoop-client-minicluster-{version}.jar"
+    artifact = "hadoop-client-minicluster"
+    jar = Path(cache_directory()) / "hadoop" / f"{artifact}-{version}.jar"
     if not jar.exists():
-        _fetch(jars, jar, version)
+        with retrieved(jar.parent, "org.apache.hadoop", artifact, version, needs=False) as directory:
+            (directory / jar.name).replace(jar)
     return f"{jar}:{jars}/*"
 
 
 def _archive(classes: str) -> Path:
     """Return where Java's class-data archive of these classes is kept; Java does without one that is not there or does not fit."""
     return Path(cache_directory()) / "hadoop" / f"{xxhash.xxh3_64_hexdigest(classes.encode())}.jsa"
-
-
-def _fetch(jars: Path, jar: Path, version: str) -> None:
-    jar.parent.mkdir(exist_ok=True)
-    ivy = next(iter(jars.glob("ivy-*.jar")))
-    own = jar.parent / f"ivy-{os.getpid()}"
-    what = [
-        "-dependency",
-        "org.apache.hadoop",
-        "hadoop-client-minicluster",
-        version,
-        "-notransitive",
-        "-confs",
-        "default",
-    ]
-    command = [_java(), "-cp", str(ivy), "org.apache.ivy.Main", "-cache", str(own), "-warn", *what]
-    try:
-        said = subprocess.run(
-            [*command, "-retrieve", f"{own}/[artifact].[ext]"],
-            capture_output=True,
-            text=True,
-            timeout=_FETCH_SECONDS,
-            check=False,
-        )
-        found = own / "hadoop-client-minicluster.jar"
-        if not found.exists():
-            msg = f"hadoop-client-minicluster {version} cannot be fetched: {said.stdout[-500:]}{said.stderr[-500:]}"
-            raise NoHdfs(msg)
-        found.replace(jar)
-    except subprocess.TimeoutExpired as error:
-        msg = f"hadoop-client-minicluster {version} could not be fetched within {_FETCH_SECONDS} s"
-        raise NoHdfs(msg) from error
-    finally:
-        shutil.rmtree(own, ignore_errors=True)
-
-
-def _java() -> str:
-    home = os.environ.get("JAVA_HOME")
-    java = shutil.which(f"{home}/bin/java" if home else "java")
-    if java is None:
-        msg = "there is no Java"
-        raise NoHdfs(msg)
-    return java
 
 
 def free_port() -> int:
@@ -154,10 +105,10 @@ class MiniHdfs:
         classes = class_path()
         self._archive = _archive(classes)
         self._directory = directory
-        quick = ["-XX:TieredStopAtLevel=1"] if small else []
+        quick = SHORT_LIVED if small else ["-XX:+UseSerialGC"]
         archive = f"-XX:SharedArchiveFile={self._archive}"
         files = f"-Djava.io.tmpdir={directory}"  # what a server that is killed leaves goes with the directory
-        self._java = [_java(), "-Xmx256m", "-XX:+UseSerialGC", *quick, archive, files, "-cp", classes]
+        self._java = [java(), "-Xmx256m", *quick, archive, files, "-cp", classes]
         self.port = free_port()
         self.web_port = free_port()
         self._settings = [
@@ -218,7 +169,7 @@ class MiniHdfs:
             self._java = [
                 java[0],
                 f"-XX:ArchiveClassesAtExit={made}",
-                *(flag for flag in java[1:] if "Archive" not in flag),
+                *(flag for flag in java[1:] if "Archive" not in flag and "Verification" not in flag),
             ]
         self._run("server.namenode.NameNode", "-format", "-nonInteractive")
         if self._java is not java:
@@ -384,7 +335,7 @@ def _options(settings: list[str]) -> list[str]:
 
 @contextlib.contextmanager
 def running(directory: Path, *, small: bool = True) -> Iterator[MiniHdfs]:
-    """Yield a cluster that runs. `NoHdfs` if there is none to be had."""
+    """Yield a cluster that runs. `NoJars` if there is none to be had."""
     with started(MiniHdfs(directory, small=small)) as cluster:
         yield cluster
 

@@ -5,10 +5,24 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from penstock.storage import cache_directory
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+# Options for a JVM that lives for seconds or minutes, and is one of many. Classes are not verified: what an archive has was when it was
+# made, and what is left are the thousands of lambdas that Scala's compiler has every start make.
+SHORT_LIVED = (
+    "-XX:TieredStopAtLevel=1",
+    "-XX:+UseSerialGC",
+    "-XX:+UnlockDiagnosticVMOptions",
+    "-XX:-BytecodeVerificationRemote",
+)
 
 _FETCH_SECONDS = 300
 
@@ -40,15 +54,22 @@ def fetched(group: str, artifact: str, version: str, *, needs: bool = True) -> P
     """Return the directory in the user's cache that has a jar, and with `needs` all that it needs; fetch what is not there."""
     directory = Path(cache_directory()) / "jars" / f"{artifact}-{version}"
     if not directory.is_dir():
-        directory.parent.mkdir(exist_ok=True)
-        own = directory.parent / f"ivy-{os.getpid()}"
-        try:
-            _fetch(own, [group, artifact, version, *([] if needs else ["-notransitive"])])
+        with retrieved(directory.parent, group, artifact, version, needs=needs) as jars:
             if not directory.is_dir():
-                (own / "jars").replace(directory)
-        finally:
-            shutil.rmtree(own, ignore_errors=True)
+                jars.replace(directory)
     return directory
+
+
+@contextmanager
+def retrieved(parent: Path, group: str, artifact: str, version: str, *, needs: bool) -> Iterator[Path]:
+    """Fetch a jar, and with `needs` all that it needs, into a directory below `parent`, which goes with the block."""
+    parent.mkdir(exist_ok=True)
+    own = parent / f"ivy-{os.getpid()}"
+    try:
+        _fetch(own, [group, artifact, version, *([] if needs else ["-notransitive"])])
+        yield own / "jars"
+    finally:
+        shutil.rmtree(own, ignore_errors=True)
 
 
 def _fetch(own: Path, dependency: list[str]) -> None:

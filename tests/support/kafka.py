@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from tests.support.hdfs import Daemon, free_port
-from tests.support.jars import NoJars, fetched, java
+from tests.support.jars import SHORT_LIVED, NoJars, fetched, java
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,9 +33,8 @@ class Kafka:
             raise NoJars(msg)
         classes = fetched("org.apache.kafka", "kafka_2.13", VERSION)
         self._directory = directory
-        quick = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
         files = f"-Djava.io.tmpdir={directory}"
-        self._java = [java(), "-Xmx400m", *quick, files, "-cp", f"{classes}/*"]
+        self._java = [java(), "-Xmx400m", *SHORT_LIVED, files, "-cp", f"{classes}/*"]
         self.port, controller = free_port(), free_port()
         self._settings = directory / "server.properties"
         lines = {

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import socket
 import tempfile
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
@@ -25,6 +26,9 @@ class Postgres:
         self.directory = directory
         self._server = PostgresServer(directory, cleanup_mode=None)
         self._server.ensure_pgdata_inited()
+        with (directory / "postgresql.conf").open("a") as settings:
+            # Else each server that is killed leaves a megabyte of this machine's memory to nobody.
+            settings.write("\ndynamic_shared_memory_type = mmap\n")
         self.start()
         self.url = f"postgresql://postgres@/postgres?host={directory}"
 
@@ -36,7 +40,8 @@ class Postgres:
         """Kill the server and its sessions at once, as a power cut would."""
         all_of_it = self._processes()
         for process in all_of_it:
-            process.kill()
+            with suppress(psutil.NoSuchProcess):  # a session sees that its server is dead, and ends by itself
+                process.kill()
         psutil.wait_procs(all_of_it)
 
     def stand_still(self) -> None:
@@ -79,7 +84,9 @@ class Postgres:
 @contextmanager
 def running() -> Iterator[Postgres]:
     """Start a server; kill it behind the block and remove all of it."""
-    root = Path(tempfile.mkdtemp(prefix="penstock-pg-", dir="/tmp"))
+    # Near the root, as its socket is in it, whose name may not be long; where the tests' other directories are.
+    above = os.environ.get("PYTEST_DEBUG_TEMPROOT", "/tmp")  # noqa: S108 - what is made in it is a directory of its own
+    root = Path(tempfile.mkdtemp(prefix="penstock-pg-", dir=above))
     (root / "data").mkdir()
     server = Postgres(root / "data")
     try:

@@ -10,7 +10,8 @@ from penstock.cli.answer import console
 from penstock.cli.demo import play, source, story
 from penstock.cli.process import interrupted_by_signals
 from penstock.errors import PenstockError
-from tests.support.hdfs import DATA_NODES, NoHdfs, running
+from tests.support.hdfs import DATA_NODES, running
+from tests.support.jars import NoJars
 
 # Less than the demo has on a local disk: each file waits for three DataNodes, which are all this machine.
 _FILES = 1_000
@@ -35,7 +36,7 @@ def main() -> int:
             whole = "is HEALTHY" in said
             out.print("fsck: the output is healthy" if whole else said, soft_wrap=True)
             return answer.exit_status or int(not whole)
-    except (NoHdfs, PenstockError) as error:
+    except (NoJars, PenstockError) as error:
         out.print(f"error: {error}", soft_wrap=True)
     except KeyboardInterrupt:
         out.print("interrupted; HDFS is stopped")

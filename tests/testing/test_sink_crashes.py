@@ -15,6 +15,7 @@ from penstock.sink.ledger import Look, State
 from penstock.storage import LocalStorage
 from penstock.testing import Crashable, CrashDisk, CrashHdfs, ObjectStore, Report, explore
 from tests.support.keys import ENCRYPTED, STAGING_KEY, STAGING_VARIABLE
+from tests.testing.crashes import crashed
 from tests.testing.sink_program import SinkProgram, Step
 from tests.testing.syncs import not_missed, places_of_syncs
 
@@ -75,32 +76,25 @@ def _key(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def explored(
-    script: tuple[list[Step], dict[str, str]],
-    *,
-    profile: Callable[..., Crashable] = CrashDisk,
-    images_max: int = 24,
-    states_max: int | None = None,
+    script: tuple[list[Step], dict[str, str]], profile: Callable[..., Crashable] = CrashDisk, **limits: int
 ) -> Report:
-    """Explore a script, two crashes deep; fail with the first complaint."""
-    report = explore(SinkProgram(*script), profile=profile, images_max=images_max, states_max=states_max)
-    assert not report.complaints, report.first
-    return report
+    """Crash a script anywhere."""
+    return crashed(lambda: SinkProgram(*script), profile, **limits)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("images_max", [4, pytest.param(24, marks=pytest.mark.soak)])
-def test_crash_anywhere_and_again_in_the_recovery(images_max: int) -> None:
+def test_crash_anywhere_and_again_in_the_recovery() -> None:
     """Parts roll by size and idleness, span batches, and are finished: crashed at each call, and each recovery too."""
-    report = explored(MAIN, images_max=images_max)
-    assert report.states > 4_000 * images_max
+    report = explored(MAIN, states_max=8000)
+    assert report.states > 6_000
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_crash_anywhere(name: str) -> None:
-    """Every way in which rows become files survives a crash at each call, and at many calls of the recovery."""
-    report = explored(SCRIPTS[name], images_max=8, states_max=6000)
+    """Every way in which rows become files survives a crash at each call, and at each call of the recovery."""
+    report = explored(SCRIPTS[name])
     assert report.states >= 300
 
 
@@ -108,7 +102,7 @@ def test_crash_anywhere(name: str) -> None:
 @pytest.mark.parametrize("name", ["main", *SCRIPTS])
 def test_crash_anywhere_on_hdfs(name: str) -> None:
     """The same where names are durable at once, bytes are not, and files of the dead stay open; growing files, too."""
-    report = explored(MAIN if name == "main" else SCRIPTS[name], profile=CrashHdfs, states_max=600)
+    report = explored(MAIN if name == "main" else SCRIPTS[name], CrashHdfs, states_max=600)
     assert report.states >= 25
 
 
@@ -116,16 +110,14 @@ def test_crash_anywhere_on_hdfs(name: str) -> None:
 @pytest.mark.parametrize("name", ["main", *sorted(SCRIPTS.keys() - GROW)])
 def test_crash_anywhere_on_an_object_store(name: str) -> None:
     """The same protocol holds where there are only whole and conditional puts, at each call and each call of the recovery."""
-    report = explored(MAIN if name == "main" else SCRIPTS[name], profile=ObjectStore)
+    report = explored(MAIN if name == "main" else SCRIPTS[name], ObjectStore)
     assert report.states >= 25
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("images_max", [4, pytest.param(24, marks=pytest.mark.soak)])
-def test_crash_and_nobody_restarts(images_max: int) -> None:
+def test_crash_and_nobody_restarts() -> None:
     """After a crash anywhere `penstock finish` publishes exactly what was committed, and may itself be crashed."""
-    report = explore(SinkProgram(*ABANDONED, abandoned=True), images_max=images_max)
-    assert not report.complaints, report.first
+    report = crashed(lambda: SinkProgram(*ABANDONED, abandoned=True))
     assert report.states > 1000
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from functools import partial
 from itertools import count
 
 import pytest
@@ -11,6 +12,7 @@ from penstock import clock
 from penstock.errors import PenstockError
 from penstock.source import recent, sides
 from penstock.testing import FakeClock, Fault, FaultySystem, Report, explore
+from tests.testing.crashes import crashed
 from tests.testing.source_program import SourceProgram
 
 pytestmark = pytest.mark.slow
@@ -32,35 +34,37 @@ def long_plans(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sides, "INLINE_BYTES", 2)
 
 
-def explored(options: dict[str, str], omit: str = "", wander: tuple[str, ...] = ()) -> Report:
-    """Explore a query, two crashes deep."""
-    program = SourceProgram(FILES, LANDING, options, wander)
+def query(options: dict[str, str], wander: tuple[str, ...] = ()) -> SourceProgram:
+    """Return a query to be crashed."""
+    return SourceProgram(FILES, LANDING, options, wander)
+
+
+def omitting(options: dict[str, str], omit: str = "", wander: tuple[str, ...] = ()) -> Report:
+    """Explore a query two crashes deep, without a sync, until something is wrong."""
+    program = query(options, wander)
     return explore(program, profile=program.disk, states_max=STATES_MAX, omit=lambda place: place == omit)
 
 
 @pytest.mark.parametrize("name", OPTIONS)
 def test_crash_anywhere_and_again_in_the_recovery(name: str) -> None:
     """Whatever a crash takes, and wherever, the batches hold each record once and a replay holds the same."""
-    report = explored(OPTIONS[name])
-    assert not report.complaints, report.first
-    assert report.states > 500
+    make = partial(query, OPTIONS[name])
+    assert crashed(make, make().disk).states > 500
 
 
 def test_files_that_go_and_come_back_while_it_crashes() -> None:
     """Files are moved away and back between the batches: whatever a crash takes, each record is read once."""
-    report = explored({"maxFilesPerTrigger": "3", "lateness": "1h"}, wander=("a", "c"))
-    assert not report.complaints, report.first
-    assert report.states > 500
+    make = partial(query, {"maxFilesPerTrigger": "3", "lateness": "1h"}, wander=("a", "c"))
+    assert crashed(make, make().disk).states > 500
 
 
 @pytest.mark.parametrize("retention", ["0s", "1ms"])
 def test_files_are_archived_while_it_crashes(monkeypatch: pytest.MonkeyPatch, retention: str) -> None:
     """Whatever a crash takes while files are archived: each record is read once, a replay is the same, no file is lost or left."""
     monkeypatch.setattr(sides, "INLINE_BYTES", 1 << 20)
-    program = SourceProgram({"a": b"a-0\n", "b": b"b-0\n"}, {"e": b"e-0\n"}, ARCHIVING | {"retention": retention})
-    report = explore(program, profile=program.disk, states_max=STATES_MAX)
-    assert not report.complaints, report.first
-    assert report.states > 100
+    options = ARCHIVING | {"retention": retention}
+    make = partial(SourceProgram, {"a": b"a-0\n", "b": b"b-0\n"}, {"e": b"e-0\n"}, options)
+    assert crashed(make, make().disk).states > 100
 
 
 @pytest.mark.parametrize("fault", [Fault(errno.EIO), Fault(errno.ENOSPC), Fault(errno.EIO, applied=True)], ids=str)
@@ -89,7 +93,7 @@ def test_forgotten_files_are_missed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without what the offset has of files that are away, the exploration finds records that are read twice."""
     to_json = recent.Recent.to_json
     monkeypatch.setattr(recent.Recent, "to_json", lambda self: {k: v for k, v in to_json(self).items() if k != "gone"})
-    assert explored({"maxFilesPerTrigger": "3", "lateness": "1h"}, wander=("a", "c")).complaints
+    assert omitting({"maxFilesPerTrigger": "3", "lateness": "1h"}, wander=("a", "c")).complaints
 
 
 def test_every_sync_is_needed() -> None:
@@ -103,7 +107,7 @@ def test_every_sync_is_needed() -> None:
 
     explore(program, profile=program.disk, depth=0, omit=note)
     assert len(places) > 2
-    assert {place for place in places if not explored({"maxFilesPerTrigger": "2"}, place).complaints} == set()
+    assert {place for place in places if not omitting({"maxFilesPerTrigger": "2"}, place).complaints} == set()
 
 
 @pytest.mark.parametrize("fault", [Fault(errno.EIO), Fault(errno.ENOSPC), Fault(errno.EIO, applied=True)], ids=str)

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.testing import Crashable, CrashDisk, CrashHdfs, ObjectStore, Program, explore
+from penstock.testing import Crashable, CrashDisk, CrashHdfs, ObjectStore, Program
+from tests.testing.crashes import crashed
 from tests.testing.syncs import not_missed, places_of_syncs
 from tests.testing.wal_program import OperatorProgram, RepairProgram, StreamProgram, WalProgram
 
@@ -35,18 +36,14 @@ REPAIRS: dict[str, Callable[[], Program]] = {
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_crash_anywhere_and_again_in_the_recovery(name: str, profile: type[Crashable]) -> None:
     """Groups, rolls, purges and windows, crashed at each call, and each recovery too, on every kind of storage."""
-    report = explore(PROGRAMS[name](), profile=profile, images_max=12, states_max=8000)
-    assert not report.complaints, report.first
-    assert report.states > 5
+    assert crashed(PROGRAMS[name], profile).states > 5
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", REPAIRS)
 def test_crash_anywhere_in_a_repair(name: str) -> None:
     """A repair is crashed at each call, and done again: what is right before the damage stays, in every moment."""
-    report = explore(REPAIRS[name](), images_max=12, states_max=8000)
-    assert not report.complaints, report.first
-    assert report.states > 200
+    assert crashed(REPAIRS[name]).states > 200
 
 
 @pytest.mark.slow

@@ -8,6 +8,7 @@ import pytest
 
 from penstock.testing import Crashable, CrashDisk, CrashHdfs, ObjectStore, Program, explore
 from penstock.windows.replay import Replay
+from tests.testing.crashes import crashed
 from tests.testing.replay_program import ReplayProgram
 from tests.testing.syncs import not_missed, places_of_syncs
 from tests.testing.windows_program import WindowProgram
@@ -27,9 +28,7 @@ PROGRAMS: dict[str, Callable[[], Program]] = {
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_crash_anywhere_and_again_in_the_recovery(name: str, profile: type[Crashable]) -> None:
     """Saves, rolls and purges, crashed at each call, and each recovery too: no window that was seen changes or goes."""
-    report = explore(PROGRAMS[name](), profile=profile, images_max=12, states_max=2000)
-    assert not report.complaints, report.first
-    assert report.states > 10
+    assert crashed(PROGRAMS[name], profile, states_max=2000).states > 10
 
 
 def test_every_sync_is_needed() -> None:
@@ -44,9 +43,7 @@ def test_every_sync_is_needed() -> None:
 @pytest.mark.parametrize("profile", [CrashDisk, CrashHdfs, ObjectStore])
 def test_a_replayable_stream_is_crashed_anywhere(profile: type[Crashable]) -> None:
     """Each item of a queue is in one batch, also when the batch is replayed, and is acknowledged when that is done."""
-    report = explore(ReplayProgram(6), profile=profile, images_max=12, states_max=2000)
-    assert not report.complaints, report.first
-    assert report.states > 10
+    assert crashed(lambda: ReplayProgram(6), profile, states_max=2000).states > 10
 
 
 class AcknowledgedWhenRead(Replay):

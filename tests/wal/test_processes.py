@@ -54,6 +54,12 @@ def started(*arguments: object) -> subprocess.Popen[bytes]:
     return subprocess.Popen([sys.executable, "-c", code, *map(str, arguments)], stderr=subprocess.PIPE)
 
 
+@pytest.fixture
+def tmp_path(on_disk: Path) -> Path:
+    """Return a directory on a disk, not in memory: all but the disk are processes here."""
+    return on_disk
+
+
 @pytest.mark.soak
 def test_writers_that_are_killed_beside_a_reader_and_a_purge(root: str, tmp_path: Path) -> None:
     """The reader sees each record that was acknowledged, none twice, and those of each process in their order."""

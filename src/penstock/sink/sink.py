@@ -25,6 +25,9 @@ The failures that this order answers (see also `ledger`):
 8. *Half a put.* A driver is killed in the middle of putting a record, and its temporary stays; on HDFS it stays open, too.
    Rule: who claims the sink lists the temporaries, puts its record, and removes those. Each belongs to somebody who wanted
    a number that is taken now, so it can become nothing any more. One that is not listed may be a successor's.
+9. *Last word of the dead.* A driver is killed, and its keeper publishes what it left at the moment at which the next driver
+   claims the sink: both want one number, and the claim loses. Rule: who loses to whoever it takes the sink over from begins
+   again behind that; it has nothing staged yet. Who loses to another claim is `Fenced`, or the two would take turns.
 """
 
 from __future__ import annotations
@@ -42,6 +45,7 @@ from penstock import clock, unique
 from penstock.errors import (
     CommitError,
     DamagedState,
+    Fenced,
     OptionError,
     PublishConflict,
     UsageError,
@@ -79,7 +83,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from penstock.options import Options
-    from penstock.sink.ledger import OpenPart, State
+    from penstock.sink.ledger import Look, OpenPart, State
     from penstock.storage import Storage
 
 __all__ = ["STATE_DIRECTORY", "Batch", "Begun", "Committed", "Sink", "TaskResult"]
@@ -153,8 +157,18 @@ class Sink:
         where it is not known before the tasks run. Raises `CheckpointMismatch`, `DamagedState`, `PublishConflict`, and
         `OptionError` if files shall grow while parts are open.
         """
-        look = self.ledger.look()
-        head = self.ledger.head(look)
+        while True:
+            look = self.ledger.look()
+            head = self.ledger.head(look)
+            try:
+                return self._begun(owner, batch, head, look)
+            except Fenced:  # failure 9
+                now = self.ledger.head()
+                if now.n == head.n or now.owner != head.owner:
+                    raise
+
+    def _begun(self, owner: str, batch: Batch | None, head: State, look: Look) -> Begun:
+        """Begin behind a head; `Fenced` if there is another one by the time of the claim."""
         _check_taken_over(self, head)
         if batch is not None:
             self._place(head, batch)

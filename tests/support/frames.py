@@ -1,0 +1,38 @@
+"""Rows of a DataFrame as the sink is given them, as it writes them, and in Spark's own words."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.formats.schema import conform, to_arrow
+from penstock.query.batch import Batch
+from penstock.testing import FakeClock
+from tests.support.output import Output
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+
+def arrow(rows: DataFrame, schema: pa.Schema) -> list[pa.RecordBatch]:
+    """Return the rows as the sink is given them. (`toArrow` casts, and takes the members of a null struct for nulls.)"""
+    return [conform(batch, schema) for batch in rows._collect_as_arrow()]  # type: ignore[operator]  # one of the classic class alone
+
+
+def shown(rows: DataFrame) -> list[str]:
+    """Return the rows in Spark's own words, in no order."""
+    return sorted(row[0] for row in rows.selectExpr("to_json(struct(*), map('ignoreNullFields', 'false'))").collect())
+
+
+def written(rows: DataFrame, root: Path, **options: str) -> str:
+    """Write the rows, a batch for each of Arrow's, and finish; return the directory."""
+    output = Output(root, FakeClock())
+    output.schema = schema = to_arrow(rows.schema.json())
+    sink = output.sink(**options)
+    for number, batch in enumerate(arrow(rows, schema)):
+        begun = sink.begin("d")
+        sink.commit(Batch("q", number), [sink.write(begun, "q", number, 0, schema, iter([batch]))])
+    sink.finish()
+    return str(root)

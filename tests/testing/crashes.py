@@ -1,0 +1,27 @@
+"""How far programs are crashed: as far as each moment and each image needs, or all of them (`make explore`)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.testing import Crashable, CrashDisk, Program, Report, explore
+from penstock.testing.choices import IMAGES_MAX
+from tests.support.effort import effort
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def crashed(
+    make: Callable[[], Program], profile: Callable[..., Crashable] = CrashDisk, *, states_max: int = 6000
+) -> Report:
+    """Crash a program at each call, and again at each call of the recovery; fail with the first complaint.
+
+    A gate sees all images of one crash; of a crash and one of the recovery from it the two extremes at each moment of both, up to
+    `states_max`: all that was not synced is lost, or none of it. Returns the report of the latter.
+    """
+    passes = effort(((1, IMAGES_MAX, None), (2, 2, states_max)), ((2, IMAGES_MAX, None),))
+    for depth, images_max, limit in passes:
+        report = explore(make(), profile=profile, depth=depth, images_max=images_max, states_max=limit)
+        assert not report.complaints, report.first
+    return report
