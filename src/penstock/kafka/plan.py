@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.errors import BrokerError, OptionError, RecordsLost, TopicNotThere, TopicReplaced
 from penstock.kafka.offset import Partition, Positions
+from penstock.options.internal import SPLITS
 from penstock.options.kafka import EARLIEST, LATEST
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ class TopicPlanner:
     def __init__(self, options: Options, cluster: Asked) -> None:
         self._options, self._cluster = options, cluster
         self._limit: int | None = options["maxOffsetsPerTrigger"]
+        self._counts = options.values.get("emit") == SPLITS
+        self._zone: str | None = options.values.get("sessionTimeZone")
         self._pinned: Mapping[Partition, int] | None = None
 
     def initial(self) -> dict[str, Any]:
@@ -58,6 +61,7 @@ class TopicPlanner:
         ends = self._ends(at)
         self._check_ends(at, ends)
         upto = {partition: max(at[partition], end) for partition, end in ends.items()}
+        whole = sum(upto.values())
         if limited and self._limit is not None:
             upto = _shared(at, upto, self._limit)
         ids = {name: topic.id for name, topic in topics.items()}
@@ -65,7 +69,10 @@ class TopicPlanner:
             not before.ids or {name: found for name, found in ids.items() if found} == before.ids
         ):
             return start
-        return Positions(upto, ids, begun).form()
+        if not self._counts:
+            return Positions(upto, ids, begun).form()
+        read = (before.counts or (0, 0))[0] + sum(upto.values()) - sum(at.values())
+        return Positions(upto, ids, begun, (read, whole - sum(upto.values())), self._zone).form()
 
     def _going_on(
         self, before: Positions, topics: Mapping[str, Topic], partitions: Collection[Partition]
