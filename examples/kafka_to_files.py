@@ -1,6 +1,6 @@
-"""Write topics of Kafka to files, exactly once: three SIGKILLs beside a producer whose every fourth transaction aborts.
+"""Write topics of Kafka to files, exactly once: SIGKILLs beside a producer whose every fourth transaction aborts.
 
-Run it with `python examples/kafka_to_files.py [HOST:PORT]`. Without brokers it starts one of its own: a real Kafka, whose jars (43 MB) are
+Run it with `python examples/kafka_to_files.py [HOST:PORT] [--kills 3]`. Without brokers it starts one of its own: a real Kafka, whose jars (43 MB) are
 fetched the first time. A query reads two topics with `format("penstock-kafka")` and writes Parquet, a directory a topic. It is killed with
 its JVM in the middle, three times, while the producer goes on. In the end a consumer that has nothing to do with Penstock reads the topics,
 and what it gets is compared with the files.
@@ -10,6 +10,7 @@ and what it gets is compared with the files.
 
 from __future__ import annotations
 
+import argparse
 import os
 import signal
 import subprocess
@@ -29,7 +30,6 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 import penstock
 
-KILL_AT_BATCH = (2, 4, 6)
 TRANSACTION = 50
 PARTITIONS = 2
 
@@ -136,7 +136,7 @@ def broker(directory: Path) -> Any:  # noqa: ANN401 - a context manager of the t
     return running(directory)
 
 
-def main(given: str | None) -> None:
+def main(given: str | None, kills: int) -> None:
     """Produce, write, be killed, go on, compare."""
     with tempfile.TemporaryDirectory(prefix="kafka-") as directory:
         work = Path(directory)
@@ -150,8 +150,8 @@ def main(given: str | None) -> None:
             bank.start()
             command = [sys.executable, __file__, servers, ",".join(topics), directory]
             try:
-                for at in KILL_AT_BATCH:
-                    run_and_kill([*command, "no"], work, at)
+                for number in range(kills):
+                    run_and_kill([*command, "no"], work, at=2 * number + 2)
             finally:
                 bank.over.set()
                 bank.join()
@@ -166,7 +166,11 @@ def main(given: str | None) -> None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 2:  # noqa: PLR2004 - it was started by itself
+    if len(sys.argv) == 5:  # noqa: PLR2004 - it was started by itself
         run_query(*sys.argv[1:])
     else:
-        main(sys.argv[1] if len(sys.argv) > 1 else None)
+        flags = argparse.ArgumentParser()
+        flags.add_argument("servers", nargs="?", help="HOST:PORT of a broker; without it one is started")
+        flags.add_argument("--kills", type=int, default=3, help="how often the query is killed")
+        asked = flags.parse_args()
+        main(asked.servers, asked.kills)

@@ -40,6 +40,10 @@ SAYS = {
 IN_A_JVM_OF_ITS_OWN = {"encrypted.py"}
 
 
+# What is shortened here; `make run-kafka` has it in full.
+FLAGS = {"kafka_to_files.py": ["--kills", "1"]}
+
+
 @pytest.mark.spark
 @pytest.mark.xdist_group("programs")
 @pytest.mark.timeout(900)
@@ -50,7 +54,7 @@ def test_example_runs(path: Path, python: Interpreter) -> None:
         command = [sys.executable, str(path)]
         done = subprocess.run(command, cwd=python.directory, capture_output=True, text=True, timeout=800, check=False)
     else:
-        done = python.run(path, timeout=800)
+        done = python.run(path, *FLAGS.get(path.name, []), timeout=800)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr[-4000:]}"
     assert SAYS[path.name] in done.stdout
     assert not list(python.directory.iterdir())

@@ -37,9 +37,9 @@ penstock.ingest(spark, src, dst, source=json.loads(source), sink={"format": "par
 print("DONE")
 """
 CHAINS = {
-    "short": ["kafka.read=kill-jvm@3"],
+    "short": ["sink.ledger.before-put=kill-jvm@2"],
     "long": [
-        "kafka.read=kill-jvm@3",
+        "kafka.read=kill-jvm",
         "sink.ledger.before-put=kill-jvm@2",
         "sink.ledger.after-put=kill-jvm@2",
         "sink.write.staged=kill-jvm@2",
