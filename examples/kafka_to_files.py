@@ -1,9 +1,9 @@
 """Write topics of Kafka to files, exactly once: SIGKILLs beside a producer whose every fourth transaction aborts.
 
-Run it with `python examples/kafka_to_files.py [HOST:PORT] [--kills 3]`. Without brokers it starts one of its own: a real Kafka, whose jars (43 MB) are
-fetched the first time. A query reads two topics with `format("penstock-kafka")` and writes Parquet, a directory a topic. It is killed with
-its JVM in the middle, three times, while the producer goes on. In the end a consumer that has nothing to do with Penstock reads the topics,
-and what it gets is compared with the files.
+Run it with `python examples/kafka_to_files.py [HOST:PORT] [--kills 3]`. Without brokers it starts one of its own: a real Kafka, whose
+jars (43 MB) are fetched the first time. A query reads two topics with `format("penstock-kafka")` and writes Parquet, a directory a topic.
+It is killed with its JVM in the middle, three times unless `--kills` says otherwise, while the producer goes on. In the end a consumer that
+has nothing to do with Penstock reads the topics, and what it gets is compared with the files.
 """
 # ruff: noqa: INP001, S603, T201
 # An example is a script of its own, it starts itself again, and it prints what it did.

@@ -28,7 +28,7 @@ COLUMNS = pa.schema([("id", pa.int64()), ("name", pa.string())])
 TEXT = pa.schema([("value", pa.string())])
 ALL = Policy(records=True, text=True)
 
-Answer = tuple[list[dict[str, Any]], list[int], dict[int, bytes | None]]
+Answer = tuple[list[dict[str, Any]], list[int], dict[int, str]]
 
 
 def records(values: Sequence[bytes | None]) -> pa.RecordBatch:

@@ -146,12 +146,12 @@ class Earlier:
 
 def _share_topics(source: Mapping[str, str], other: Mapping[str, str]) -> bool:
     """Tell whether two ingests of topics name a topic both, at a broker that both name; or all by one pattern."""
-    said = [of_address(each["path"]) for each in (source, other)]
-    if not set.intersection(*(set(each[SERVERS].split(",")) for each in said)):
+    addresses = [of_address(options["path"]) for options in (source, other)]
+    if not set.intersection(*(set(address[SERVERS].split(",")) for address in addresses)):
         return False
-    if any("subscribe" not in each for each in said):
+    if any("subscribe" not in address for address in addresses):
         return all(source.get(name) == other.get(name) for name in ("path", "subscribePattern", "assign"))
-    return bool(set.intersection(*(set(each["subscribe"].split(",")) for each in said)))
+    return bool(set.intersection(*(set(address["subscribe"].split(",")) for address in addresses)))
 
 
 def _last_cursor(checkpoint: Checkpoint) -> Cursor | None:

@@ -80,6 +80,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
     from penstock.ingestion.dry import DryRun
+    from penstock.ingestion.names import Names
     from penstock.ingestion.stage import Transform
     from penstock.source.cursor import Split
     from penstock.source.where import Where
@@ -396,7 +397,7 @@ class _Job:
     ) -> None:
         self._names = names_taken(source)
         self._output, self._dst = locate(dst, name="DST")
-        place, src_path = self._located(src, source, dst, checkpoint)
+        place, src_path = _located(src, source, dst, checkpoint, self._names)
         self._input = None if place is None else place.storage
         check_checkpoint(self._output if checkpoint is None else locate(checkpoint, name="checkpoint")[0], checkpoint)
         state, where = locate(
@@ -421,17 +422,6 @@ class _Job:
             self._source, self._sink, lambda given: check_quarantine(given, place, self._output, self._dst)
         )
         self.sink("check")
-
-    def _located(self, src: str, source: dict[str, Any], dst: str, checkpoint: str | None) -> tuple[Where | None, str]:
-        """Return where the input is, as the storage has it and as the user says; topics are in no storage. `OptionError`."""
-        if is_topics(src):
-            check_directories(dst, checkpoint)
-            return None, src
-        _, path = locate(src, name="SRC")
-        place = where_of((path, *_absolute(source)), source.get("basePath"))
-        lists = self._names is None or self._names.is_published
-        check_apart(place, dst, checkpoint, strict=_is_strict(source), lists=lists)
-        return place, path
 
     def describe(self, transform: Transform | str | None, tasks: int) -> None:
         """Say what happens between source and sink, in `tasks` tasks; `OptionError` if that cannot be written."""
@@ -595,7 +585,8 @@ class _Job:
     def state(self, *, waiting: bool = False) -> Ingested:
         """Return how far it is, from the checkpoint and the ledger."""
         batch = max(self._checkpoint.numbers("commits"), default=-1)
-        offset = self._offset_of(batch) if batch >= 0 and self._names is None else {}
+        offset_of = _offset if self._topics is None else topic_offset
+        offset = offset_of(self._checkpoint, batch) if batch >= 0 and self._names is None else {}
         files, size = offset.get("read", (0, 0))
         left_files, left_size = offset.get("left", (0, 0))
         name = self._checkpoint.query_id()
@@ -630,11 +621,6 @@ class _Job:
             oldest_left_ns=offset.get("oldest", 0),
         )
 
-    def _offset_of(self, batch: int) -> dict[str, Any]:
-        """Return the end offset of a batch."""
-        read = _offset if self._topics is None else topic_offset
-        return read(self._checkpoint, batch)
-
     def waits(self, query: StreamingQuery) -> bool:
         """Tell whether the query has found nothing to do: not while it looks for the first time, and on while it looks again."""
         status = query.status
@@ -643,6 +629,19 @@ class _Job:
         elif status["message"].startswith("Waiting for"):
             self._waiting = True
         return self._waiting
+
+
+def _located(
+    src: str, source: dict[str, Any], dst: str, checkpoint: str | None, names: Names | None
+) -> tuple[Where | None, str]:
+    """Return where the input is, as the storage has it and as the user says; topics are in no storage. `OptionError`."""
+    if is_topics(src):
+        check_directories(dst, checkpoint)
+        return None, src
+    _, path = locate(src, name="SRC")
+    place = where_of((path, *_absolute(source)), source.get("basePath"))
+    check_apart(place, dst, checkpoint, strict=_is_strict(source), lists=names is None or names.is_published)
+    return place, path
 
 
 def _check_seen_alike(checkpoint: Checkpoint, query: str) -> None:

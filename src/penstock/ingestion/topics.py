@@ -85,8 +85,8 @@ class Topics:
         usual = {name: text for name, text in _USUAL.items() if name.lower() not in written} | address
         options = parse_topics(usual | own, stream=True, table=TOPICS, what="source of topics")
         client = {CLIENT + name: text for name, text in options["kafka"].items()}
-        said = {name: text for name, text in {**options.given, **client}.items() if name not in usual}
-        return Topics({**said, "path": src}, options)
+        given = {name: text for name, text in {**options.given, **client}.items() if name not in usual}
+        return Topics({**given, "path": src}, options)
 
     @property
     def rows(self) -> dict[str, str]:
@@ -151,12 +151,12 @@ def topic_offset(checkpoint: Checkpoint, number: int) -> dict[str, Any]:
         (form,) = map(json.loads, lines)
         Positions.of(form)
     except (DamagedState, ValueError, TypeError) as error:
-        told = (
+        reason = (
             error.message
             if isinstance(error, DamagedState)
             else "it has no offset of topics; restore the checkpoint from a copy"
         )
-        msg = f"{place!r} is damaged or missing: {told}"
+        msg = f"{place!r} is damaged or missing: {reason}"
         raise DamagedState(msg) from error
     offset: dict[str, Any] = form
     return offset
@@ -255,9 +255,9 @@ class TopicRows:
             for text in batch.column(0).to_pylist():
                 share = share_of(text)
                 values = None if self.topics.as_they_are else self._values(share.zone, account, aside)
-                for each in share.ranges:
-                    place = self.place(*each.partition)
-                    for records in read.read(self.topics.options, each):
+                for wanted in share.ranges:
+                    place = self.place(*wanted.partition)
+                    for records in read.read(self.topics.options, wanted):
                         if values is None:
                             yield records
                             continue

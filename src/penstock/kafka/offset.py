@@ -132,12 +132,12 @@ def shared_out(pieces: Sequence[Range], tasks: int) -> list[list[Range]]:
     bounds = [total * number // tasks for number in range(1, tasks)] if tasks else []
     ends = list(accumulate(each.offsets for each in pieces))
     shares: list[list[Range]] = [[] for _ in range(tasks)]
-    for each, upto in zip(pieces, ends, strict=True):
-        before = upto - each.offsets
+    for piece, upto in zip(pieces, ends, strict=True):
+        before = upto - piece.offsets
         cuts = [before, *(bound for bound in bounds if before < bound < upto), upto]
         for low, high in pairwise(cuts):
-            begin = each.begin + low - before
-            shares[bisect_right(bounds, low)].append(Range(each.partition, begin, begin + high - low, each.id))
+            begin = piece.begin + low - before
+            shares[bisect_right(bounds, low)].append(Range(piece.partition, begin, begin + high - low, piece.id))
     return shares
 
 

@@ -7,6 +7,7 @@ so that a replay reads the same.
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import BrokerError, OptionError, RecordsLost, TopicNotThere, TopicReplaced
@@ -69,10 +70,14 @@ class TopicPlanner:
             not before.ids or {name: found for name, found in ids.items() if found} == before.ids
         ):
             return start
-        if not self._counts:
-            return Positions(upto, ids, begun).form()
-        read = (before.counts or (0, 0))[0] + sum(upto.values()) - sum(at.values())
-        return Positions(upto, ids, begun, (read, whole - sum(upto.values())), self._zone).form()
+        planned = Positions(upto, ids, begun)
+        return (self._counted(planned, before, at, whole) if self._counts else planned).form()
+
+    def _counted(self, planned: Positions, before: Positions, at: Mapping[Partition, int], whole: int) -> Positions:
+        """Return the end of a batch with what an ingest notes: how much was planned by then, how much of all is left, and its zone."""
+        upto = sum(planned.next.values())
+        read = (before.counts or (0, 0))[0] + upto - sum(at.values())
+        return replace(planned, counts=(read, whole - upto), zone=self._zone)
 
     def _going_on(
         self, before: Positions, topics: Mapping[str, Topic], partitions: Collection[Partition]

@@ -108,7 +108,7 @@ class ValueReader:
 
     def _parsed(self, values: pa.Array) -> _Decoded:
         lengths = pc.fill_null(pc.binary_length(values), _NO_VALUE).to_numpy(zero_copy_only=False)
-        there = np.flatnonzero(lengths > 0)
+        present = np.flatnonzero(lengths > 0)
         decoded = _Decoded(
             [], [], [_Refused(place, "expected a record") for place in np.flatnonzero(lengths == _EMPTY).tolist()]
         )
@@ -117,8 +117,9 @@ class ValueReader:
             decoded.refused += [
                 _Refused(place, "expected a value, of which a column must not be null") for place in missing
             ]
-        if len(there):
-            self._decode(values if len(there) == len(values) else values.take(pa.array(there)), there, decoded)
+        if len(present):
+            chosen = values if len(present) == len(values) else values.take(pa.array(present))
+            self._decode(chosen, present, decoded)
         return decoded
 
     @property
