@@ -33,22 +33,8 @@ if TYPE_CHECKING:
     from tests.support.kafka import Kafka
 
 RECORDS, PARTITIONS, RUNS = int(os.environ.get("RECORDS", "1000000")), 4, 3
-_SPARK = "org.apache.spark"
-_CONNECTOR = (
-    (_SPARK, "spark-sql-kafka-0-10_2.13", "4.2.0"),
-    (_SPARK, "spark-token-provider-kafka-0-10_2.13", "4.0.0"),
-    ("org.apache.commons", "commons-pool2", "2.12.1"),
-    ("org.apache.kafka", "kafka_2.13", "4.1.0"),
-)
 _HERTZ = os.sysconf("SC_CLK_TCK")
 _console = Console(highlight=False, soft_wrap=True)
-
-
-def connector() -> list[str]:
-    """Return the jars of Spark's own connector. `NoJars`."""
-    found = [jars.fetched(*each, needs=each[1].startswith("kafka")) for each in _CONNECTOR]
-    others = [str(path) for directory in found[:3] for path in directory.glob("*.jar")]
-    return others + [str(path) for path in found[3].glob("kafka-clients-*.jar")]
 
 
 def ingest(spark: SparkSession, servers: str, topic: str, out: str) -> None:
@@ -109,7 +95,7 @@ def _processor_seconds() -> float:
 
 def contend(name: str, servers: str, topic: str, work: str) -> None:
     """Run one contender in this process, and print what it took."""
-    config = {"spark.jars": ",".join(connector())} if name.startswith("connector") else {}
+    config = {"spark.jars": ",".join(map(str, jars.connector()))} if name.startswith("connector") else {}
     spark = penstock.local_session("local[2]", config=config)
     best: dict[str, float] = {}
     for number in range(RUNS):
