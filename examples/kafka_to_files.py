@@ -1,4 +1,4 @@
-"""Write topics of Kafka to files, exactly once: three SIGKILLs beside a producer whose every fourth transaction aborts.
+"""Write topics of Kafka to files, exactly once: SIGKILLs beside a producer whose every fourth transaction aborts.
 
 Run it with `python examples/kafka_to_files.py [HOST:PORT] [--kills N]`. Without brokers it starts one of its own: a real Kafka,
 whose jars (43 MB) are fetched the first time. A query reads two topics with `format("penstock-kafka")` and writes Parquet, a
@@ -30,7 +30,6 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 import penstock
 
-KILL_AT_BATCH = (2, 4, 6)
 TRANSACTION = 50
 PARTITIONS = 2
 

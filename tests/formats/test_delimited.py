@@ -542,3 +542,15 @@ def test_real_files(loghub: Path) -> None:
             blocks = csv_blocks(reader(content), len(content), 0, len(content), block_bytes)
             found = [row for _, block in blocks for row in rows(block, schema)]
             assert [[field or "" for field in row] for row in found] == [header, *expected]
+
+
+def test_record_of_bytes_with_another_number_of_fields() -> None:
+    """A record that is no UTF-8, and has too many fields, is set aside as such, and nothing of Arrow's own is said on stderr."""
+    schema = pa.schema([("id", pa.int64()), ("name", pa.string())])
+    sifted = decoder(ReadFormat("csv", schema)).sift(b"1,a\n\xff,2,3\n4,b\n")
+    assert (sifted.rows.to_pylist(), sifted.reasons) == (
+        [{"id": 1, "name": "a"}, {"id": 4, "name": "b"}],
+        ["expected UTF-8"],
+    )
+    short = decoder(ReadFormat("csv", schema.remove(1), columns=("id", "other"))).sift(b"1,a\n2,\xff\n\xff\n3,x,\xff\n")
+    assert ([row["id"] for row in short.rows.to_pylist()], short.starts.tolist()) == ([1, 2], [8, 10])

@@ -72,6 +72,17 @@ def retrieved(parent: Path, group: str, artifact: str, version: str, *, needs: b
         shutil.rmtree(own, ignore_errors=True)
 
 
+def connector() -> list[Path]:
+    """Return the jars of Spark's own connector to Kafka, of 4.2.0, which works with the Spark that is here. `NoJars`."""
+    spark, clients = "org.apache.spark", fetched("org.apache.kafka", "kafka_2.13", "4.1.0")
+    directories = [
+        fetched(spark, "spark-sql-kafka-0-10_2.13", "4.2.0", needs=False),
+        fetched(spark, "spark-token-provider-kafka-0-10_2.13", "4.0.0", needs=False),
+        fetched("org.apache.commons", "commons-pool2", "2.12.1", needs=False),
+    ]
+    return [path for each in directories for path in each.glob("*.jar")] + list(clients.glob("kafka-clients-*.jar"))
+
+
 def _fetch(own: Path, dependency: list[str]) -> None:
     ivy = next(iter(of_pyspark().glob("ivy-*.jar")))
     settings = ["-cache", str(own / "cache"), "-warn", "-confs", "default"]

@@ -25,9 +25,12 @@ _START_SECONDS = 90
 
 
 class Kafka:
-    """The broker below one directory; `start` after `kill` goes on with the same topics, on the same port."""
+    """The broker below one directory; `start` after `kill` goes on with the same topics, on the same port.
 
-    def __init__(self, directory: Path) -> None:
+    With a `key` store (PKCS 12, of the password `secret`) it listens on a port more, to `users` with TLS and passwords.
+    """
+
+    def __init__(self, directory: Path, key: Path | None = None, users: dict[str, str] | None = None) -> None:
         if find_spec("confluent_kafka") is None:
             msg = "confluent-kafka is not installed: pip install 'penstock[kafka]'"
             raise NoJars(msg)
@@ -36,6 +39,7 @@ class Kafka:
         files = f"-Djava.io.tmpdir={directory}"
         self._java = [java(), "-Xmx400m", *SHORT_LIVED, files, "-cp", f"{classes}/*"]
         self.port, controller = free_port(), free_port()
+        self._controller = f"127.0.0.1:{controller}"
         self._settings = directory / "server.properties"
         lines = {
             "process.roles": "broker,controller",
@@ -57,8 +61,27 @@ class Kafka:
             "log.initial.task.delay.ms": "1000",
             "file.delete.delay.ms": "100",
         }
+        self.secure_port = free_port()
+        if key is not None:
+            lines |= self._secure(key, users or {})
         self._settings.write_text("".join(f"{name}={value}\n" for name, value in lines.items()))
         self.broker = Daemon([*self._java, "kafka.Kafka", str(self._settings)], directory / "broker.log")
+
+    def _secure(self, key: Path, users: dict[str, str]) -> dict[str, str]:
+        """Return the settings of the other port."""
+        names = "".join(f' user_{name}="{password}"' for name, password in users.items())
+        plain = "org.apache.kafka.common.security.plain.PlainLoginModule"
+        port = f"127.0.0.1:{self.port}"
+        return {
+            "listeners": f"PLAINTEXT://{port},SECURE://127.0.0.1:{self.secure_port},CONTROLLER://{self._controller}",
+            "advertised.listeners": f"PLAINTEXT://{port},SECURE://127.0.0.1:{self.secure_port}",
+            "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SECURE:SASL_SSL",
+            "listener.name.secure.sasl.enabled.mechanisms": "PLAIN",
+            "listener.name.secure.plain.sasl.jaas.config": f"{plain} required{names};",
+            "ssl.keystore.location": str(key),
+            "ssl.keystore.type": "PKCS12",
+            "ssl.keystore.password": "secret",
+        }
 
     @property
     def servers(self) -> str:
@@ -192,9 +215,9 @@ class Kafka:
 
 
 @contextlib.contextmanager
-def running(directory: Path) -> Iterator[Kafka]:
+def running(directory: Path, key: Path | None = None, users: dict[str, str] | None = None) -> Iterator[Kafka]:
     """Yield a broker that runs. `NoJars` if there is none to be had."""
-    broker = Kafka(directory)
+    broker = Kafka(directory, key, users)
     try:
         broker.start()
         yield broker

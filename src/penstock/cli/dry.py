@@ -46,19 +46,20 @@ def preview(request: Request, *, watch: bool | str) -> Answer:
         transform=request.transform,
         checkpoint=request.checkpoint,
     )
-    facts = {"ok": done.problem is None, "event": "dry-run", "files": done.files, "bytes": done.bytes} | asdict(done)
+    sums = {"files": done.files, "bytes": done.bytes, "offsets": done.offsets}
+    facts = {"ok": done.problem is None, "event": "dry-run"} | sums | asdict(done)
     return Answer(facts, lambda out: _show(facts, out), 0 if done.problem is None else 1)
 
 
 def _show(facts: dict[str, Any], out: Console) -> None:
     batches = facts["batches"]
     if batches:
-        size = f"{counted(facts['files'], 'file')}, {format_size(facts['bytes'])}"
+        size = _size(facts)
         out.print(f"would read {size}, in {len(batches):,} batch{'es' * (len(batches) > 1)}")
     else:
         out.print("would read nothing")
     for batch in batches[:_BATCHES_SHOWN]:
-        size = f"{counted(batch['files'], 'file')}, {format_size(batch['bytes'])}"
+        size = _size(batch)
         again = " (planned before, not committed)" if batch["again"] else ""
         out.print(f"  batch {batch['number']}: {size}; {batch['first']} to {batch['last']}{again}", soft_wrap=True)
     if len(batches) > _BATCHES_SHOWN:
@@ -72,6 +73,13 @@ def _show(facts: dict[str, Any], out: Console) -> None:
     out.print("nothing was written")
 
 
+def _size(facts: dict[str, Any]) -> str:
+    """Return how much is read: of topics, or of files."""
+    if facts["offsets"]:
+        return counted(facts["offsets"], "offset")
+    return f"{counted(facts['files'], 'file')}, {format_size(facts['bytes'])}"
+
+
 def _show_left_out(left_out: dict[str, dict[str, Any]], out: Console) -> None:
     for why, group in left_out.items():
         more = ", ..." if group["files"] > _PATHS_SHOWN else ""
@@ -82,9 +90,9 @@ def _show_left_out(left_out: dict[str, dict[str, Any]], out: Console) -> None:
 def _show_sample(sample: dict[str, Any], out: Console) -> None:
     columns = ", ".join(f"{name} {kind}" for name, kind in sample["columns"].items())
     out.print(f"would write the columns {columns}", soft_wrap=True)
-    if not sample["files"]:
+    if not sample["files"] and not sample["offsets"]:
         return
-    size = f"{counted(sample['files'], 'file')}, {format_size(sample['bytes'])}"
+    size = _size(sample)
     aside = f", {sample['set_aside']:,} set aside" if sample["set_aside"] else ""
     out.print(f"of a sample of {size}: {counted(sample['rows'], 'row')}{aside}")
     buckets = sorted(sample["buckets"].items(), key=lambda item: -item[1])

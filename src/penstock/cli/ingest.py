@@ -19,8 +19,8 @@ from penstock.cli.process import load_transform, session, status_of, stop_signal
 from penstock.cli.progress import Course, not_read, reporter, starting
 from penstock.cli.state import beside
 from penstock.errors import OptionError
-from penstock.options import SOURCE, parse
-from penstock.options.formats import DEFAULT, READ, VALUES, WRITTEN
+from penstock.options.formats import COLUMNS, DEFAULT, READ, WRITTEN
+from penstock.options.kafka import is_topics
 from penstock.storage import locate
 from penstock.units import format_duration, format_size, parse_duration
 
@@ -73,7 +73,7 @@ class Request:
         Unless it is `dry` the directories are made that it would make.
         """
         from_options, to_options = merged(*source, "--source-option"), merged(*sink, "--sink-option")
-        to_options.setdefault("format", same_format(from_options, flag="--to"))
+        to_options.setdefault("format", same_format(from_options, flag="--to", topics=is_topics(src[0])))
         request = Request(src[0], dst, several(src, from_options), to_options, transform, checkpoint)
         request.check(dry=dry)
         return request
@@ -81,7 +81,8 @@ class Request:
     def master(self) -> str:
         """Return where to run unless told: here; tasks that meet a dead server are tried again, as on every cluster."""
         places = (self.src, self.dst, self.checkpoint or self.dst)
-        return "local[*,4]" if any(not locate(place)[0].of_this_host for place in places) else "local[*]"
+        elsewhere = any(is_topics(place) or not locate(place)[0].of_this_host for place in places)
+        return "local[*,4]" if elsewhere else "local[*]"
 
     def idle(self) -> Ingested | None:
         """Return how far the ingest is, if it has nothing to do; `None`: it has, or only Spark can tell."""
@@ -93,10 +94,11 @@ class Request:
     def check(self, *, dry: bool) -> None:
         """Raise what can be known to be wrong before Spark runs; at last, unless `dry`, make the directories that it would make."""
         from penstock.ingestion.job import check
+        from penstock.ingestion.topics import unsaid_columns
 
-        options = parse(SOURCE, _without_schema(self.source) | {"path": self.src}, what="source")
-        if "schema" not in self.source and options["emit"] == "records" and options["format"] not in VALUES:
-            msg = f"--schema is needed for format={options['format']}, such as --schema 'id bigint, name string', or --schema infer"
+        if form := unsaid_columns(self.src, self.source):
+            infer = "" if is_topics(self.src) else ", or --schema infer"
+            msg = f"--schema is needed for format={form}, such as --schema 'id bigint, name string'{infer}"
             raise OptionError(msg)
         if isinstance(self.transform, str):
             load_transform(self.transform, name="--transform")
@@ -125,10 +127,6 @@ def transformed(transform: str | None, sql: str | None) -> str | Sql | None:
     from penstock.ingestion.sql.query import Sql  # with Arrow, for which no other check of flags waits
 
     return Sql(sql)
-
-
-def _without_schema(source: dict[str, str]) -> dict[str, str]:
-    return {name: value for name, value in source.items() if name != "schema"}
 
 
 def watched(interval: str | None, *, watch: bool) -> bool | str:
@@ -245,8 +243,10 @@ def merged(flags: dict[str, str | None], pairs: list[str], flag: str) -> dict[st
     return options
 
 
-def same_format(source: dict[str, str], *, flag: str) -> str:
-    """Return the output format where none is given by `flag`: that of the source, if it can be written."""
+def same_format(source: dict[str, str], *, flag: str, topics: bool = False) -> str:
+    """Return the output format where none is given by `flag`: that of the source, if it can be written; of `topics` without one columns."""
+    if topics and "format" not in source:
+        return COLUMNS
     name = source.get("format", DEFAULT).lower()
     if name in READ and name not in WRITTEN:
         msg = f"{flag} is needed: {name} files cannot be written as such; choose parquet"
@@ -256,7 +256,7 @@ def same_format(source: dict[str, str], *, flag: str) -> str:
 
 def _show(facts: dict[str, Any], out: Console) -> None:
     new = facts["new"]
-    if new["input_files"] or new["input_bytes"] or new["rows"]:
+    if new["input_files"] or new["input_bytes"] or new["input_offsets"] or new["rows"]:
         _show_new(facts, out)
     else:
         out.print("nothing new to read")
@@ -269,7 +269,8 @@ def _show(facts: dict[str, Any], out: Console) -> None:
     total = f"{counted(facts['rows'], 'row')} in {counted(facts['output_files'], 'file')}, {format_size(facts['output_bytes'])}"
     out.print(f"in all   {total}, in {facts['path']}", soft_wrap=True)
     if facts["interrupted"]:
-        left = f"; {counted(facts['left_files'], 'file')} left" if facts["left_files"] else ""
+        counts = [(facts["left_files"], "file"), (facts["left_offsets"], "offset")]
+        left = "".join(f"; {counted(count, thing)} left" for count, thing in counts if count)
         out.print(f"stopped{left}; what was committed is published, and the same command goes on from there")
 
 
@@ -278,7 +279,8 @@ def _show_new(facts: dict[str, Any], out: Console) -> None:
     new, counts = facts["new"], facts["new"]["input_files"] or facts["new"]["input_bytes"]
     if counts:
         out.print(f"read     {counted(new['input_files'], 'file')}, {format_size(new['input_bytes'])}")
-
+    elif new["input_offsets"]:
+        out.print(f"read     {counted(new['input_offsets'], 'offset')}")
     finished = f"{counted(new['output_files'], 'file')}, {format_size(new['output_bytes'])}"
     out.print(f"wrote    {counted(new['rows'], 'row')}; finished {finished}")
     took = f"{format_duration(facts['seconds'])}, {format_duration(facts['start_seconds'])} of it Spark's start"

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _LINE_SECONDS = 1.0
 _PACE_SECONDS = 60.0
 _ASIDE = ("aside_records", "aside_files", "aside_changed")
-_COUNTS = ("input_files", "input_bytes", "rows", "output_files", "output_bytes", *_ASIDE)
+_COUNTS = ("input_files", "input_bytes", "input_offsets", "rows", "output_files", "output_bytes", *_ASIDE)
 
 
 @dataclass
@@ -153,9 +153,7 @@ def line(facts: dict[str, Any]) -> str:
     waiting = f"waiting since {facts['waiting_since']}" if facts["waiting"] else ""
     if facts["batch"] < 0:
         return f"nothing to read yet; {waiting}" if waiting else "planning"
-    total = facts["input_bytes"] + facts["left_bytes"]
-    size = f"{format_size(facts['input_bytes'])} of {format_size(total)}"
-    done = f"{counted(facts['input_files'], 'file')}, {size}, {counted(facts['rows'], 'row')}"
+    done = f"{_read(facts)}, {counted(facts['rows'], 'row')}"
     if aside := sum(facts[name] for name in _ASIDE):
         done += f", {aside:,} set aside"
     left_out = "".join(f"; {text}" for text in not_read(facts))
@@ -163,6 +161,14 @@ def line(facts: dict[str, Any]) -> str:
         return f"batch {facts['batch']}: {done}{_pace(facts)}{left_out}"
     at = f" at {facts['last_batch']}" if facts["last_batch"] else ""
     return f"batch {facts['batch']}{at}: {done}; {waiting}{left_out}"
+
+
+def _read(facts: dict[str, Any]) -> str:
+    """Return how much of the input was read: of files, or of topics."""
+    if offsets := facts["input_offsets"]:
+        return f"{offsets:,} of {counted(offsets + facts['left_offsets'], 'offset')}"
+    total = facts["input_bytes"] + facts["left_bytes"]
+    return f"{counted(facts['input_files'], 'file')}, {format_size(facts['input_bytes'])} of {format_size(total)}"
 
 
 def _pace(facts: dict[str, Any]) -> str:
@@ -184,8 +190,9 @@ def _bar(errors: Console) -> Iterator[Callable[[Course], None]]:
         def shown(course: Course) -> None:
             facts = course.facts
             # Else there is only what an earlier run has done.
-            if facts["left_bytes"] or facts["waiting"] or course.last != course.first:
-                total = facts["input_bytes"] + facts["left_bytes"]
-                bar.update(task, completed=facts["input_bytes"], total=total, text=line(facts))
+            unit = "offsets" if facts["input_offsets"] else "bytes"
+            read, left = facts[f"input_{unit}"], facts[f"left_{unit}"]
+            if left or facts["waiting"] or course.last != course.first:
+                bar.update(task, completed=read, total=read + left, text=line(facts))
 
         yield shown

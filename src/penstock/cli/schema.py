@@ -8,6 +8,7 @@ from penstock.cli.answer import Answer, console, counted
 from penstock.cli.ingest import merged, several
 from penstock.errors import OptionError
 from penstock.options import SOURCE, parse
+from penstock.options.kafka import is_topics
 from penstock.units import format_size, parse_size
 
 if TYPE_CHECKING:
@@ -26,6 +27,9 @@ def schema(
         msg = f"--all looks at everything, --sample {sample} at some of it: leave one of them out"
         raise OptionError(msg)
     size = None if everything else SAMPLE_BYTES if sample is None else parse_size(sample, name="--sample")
+    if is_topics(src[0]):
+        msg = f"SRC={src[0]!r} is a topic, and columns are inferred of files: say the columns, such as --schema 'id bigint, name string'"
+        raise OptionError(msg)
     given = several(src, merged(flags, pairs, "--source-option")) | {"path": src[0]}
     options = parse(SOURCE, given, what="source")
     if "format" not in options.given:

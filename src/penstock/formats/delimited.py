@@ -28,6 +28,7 @@ import pyarrow.compute as pc
 from pyarrow import csv, types
 
 from penstock.errors import BadFile, OptionError
+from penstock.formats.charsets import is_utf8
 from penstock.formats.csvcut import QuoteScan, record_starts, row_starts, with_doubled_quotes, without_comments
 from penstock.formats.jsonl import json_text
 from penstock.formats.lines import BOM
@@ -125,12 +126,14 @@ class CsvDecoder:
         """Return the records of `block` that have the fields of the schema, and the others; see `Decoder`.
 
         Arrow tells which records have another number of fields while it reads the others; of these, each column says which
-        of its values are none.
+        of its values are none. It is handed no record that is no text: it would fail to tell of one, and say so on stderr.
         """
+        if not is_utf8(block) and (by_text := self._sift_by_text(block)) is not None:
+            return by_text
         try:
             texts, short = self._fields(block)
-        except MalformedError:
-            return self._sift_by_text(block)
+        except MalformedError:  # for another reason than its number of fields
+            return sifted(block, self.starts(block), self._decode)
         reasons = dict.fromkeys(short, self._expected)
         kept = np.delete(np.arange((len(texts[0]) if texts else 0) + len(short)), short)
         values: list[_Values] = []
@@ -151,15 +154,15 @@ class CsvDecoder:
         ends = every[np.searchsorted(every, starts[places], side="right")]  # of the record, without comments behind it
         return Sifted(rows, starts[places], ends, [f"expected {reasons[place]}" for place in places])
 
-    def _sift_by_text(self, block: bytes) -> Sifted:
-        """Return the same of a block in which not all that is read is UTF-8; what a record has in other columns is not looked at."""
+    def _sift_by_text(self, block: bytes) -> Sifted | None:
+        """Return the same of a block in which not all that is read is UTF-8, `None` if all is: other columns are not looked at."""
         starts = self.starts(block)
         others, _ = unreadable(block, starts)
         bounds = [*starts.tolist(), len(block)]
         records = [block[bounds[place] : bounds[place + 1]] for place in others.tolist()]
         bad = others[[place for place, _ in refused(len(records), lambda low, high: self._no_text(records[low:high]))]]
-        if not len(bad):  # Arrow refuses it for another reason
-            return sifted(block, starts, self._decode)
+        if not len(bad):
+            return None
         ends = np.append(starts[1:], len(block))
         left = np.delete(np.arange(len(starts)), bad)
         rest = self.sift(of_records(block, starts[left], ends[left]))
@@ -171,9 +174,9 @@ class CsvDecoder:
         return Sifted(rest.rows, starts[chosen], ends[chosen], [reasons[place] for place in order.tolist()])
 
     def _no_text(self, records: list[bytes]) -> MalformedError | None:
-        """Return what is said of records if one of them has a field that is read and is no UTF-8."""
+        """Return what is said of records that are no UTF-8, if one has too many fields, or too few, or is none in a field that is read."""
         try:
-            self._fields(b"".join(records))
+            self._text(b"".join(records))
         except MalformedError as error:
             return error
         return None

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from penstock.ingestion.stage import Stage
+    from penstock.ingestion.stage import Carried, Stage
     from penstock.query.checkpoint import Checkpoint
     from penstock.sink.sink import Sink
     from penstock.source.cursor import FileVersion, Split
@@ -45,7 +45,10 @@ _SAMPLED_ROWS = 20_000
 
 @dataclass(frozen=True)
 class PlannedBatch:
-    """A batch that would be read; `again`: it was planned by an earlier run, and not committed. `first` and `last` are paths."""
+    """A batch that would be read; `again`: it was planned by an earlier run, and not committed. `first` and `last` are paths.
+
+    Of topics it has `offsets` instead of files, and they are partitions.
+    """
 
     number: int
     files: int
@@ -53,6 +56,7 @@ class PlannedBatch:
     first: str
     last: str
     again: bool = False
+    offsets: int = 0
 
 
 @dataclass(frozen=True)
@@ -66,7 +70,7 @@ class LeftOut:
 
 @dataclass(frozen=True)
 class Sample:
-    """What a part of the plan would become: rows by bucket (`""` without `bucketBy`), of so many files and bytes.
+    """What a part of the plan would become: rows by bucket (`""` without `bucketBy`), of so many files and bytes, or offsets of topics.
 
     `columns` are the names and types of what would be written; a type is told as Spark does. `set_aside`: records and files that would be.
     """
@@ -77,6 +81,7 @@ class Sample:
     rows: int = 0
     buckets: Mapping[str, int] = field(default_factory=dict)
     set_aside: int = 0
+    offsets: int = 0
 
 
 @dataclass(frozen=True)
@@ -104,12 +109,20 @@ class DryRun:
         """Return how many bytes would be read."""
         return sum(batch.bytes for batch in self.batches)
 
+    @property
+    def offsets(self) -> int:
+        """Return how many offsets of topics would be read."""
+        return sum(batch.offsets for batch in self.batches)
+
 
 @dataclass
 class Preview:
-    """A dry run of an ingest: of its input (`source` are the options, with its path), stage, sink and checkpoint."""
+    """A dry run of an ingest: of its input (`source` are the options, with its path), stage, sink and checkpoint.
 
-    input: Storage
+    `input` is the storage of its files, `None` where it has none.
+    """
+
+    input: Storage | None
     source: Mapping[str, str]
     stage: Stage
     sink: Sink
@@ -120,7 +133,7 @@ class Preview:
 
     def run(self) -> DryRun:
         """Look. Raises what is wrong with the call; what is wrong with the input is the `problem` of the answer."""
-        Earlier(self.input, self.source, self.sink.storage, self.sink.root, self.checkpoint).check()
+        self.earlier().check()
         given = {
             name: text for name, text in self.source.items() if name != "tooLate"
         }  # else the plan ends with the first one
@@ -155,18 +168,22 @@ class Preview:
         options = parse(LIVE_SOURCE, {**self.source, **self.carried}, what="source")
         numbers = self.checkpoint.numbers("offsets")
         is_for_spark = options["follow"] or options["cleanSource"] != "off" or self.sink.options["onPublish"]
-        if is_for_spark or not numbers or not self._is_settled(numbers[-1]):
+        if is_for_spark or not numbers or not self.is_settled(numbers[-1]):
             return False
         planner = configured.planner(options, self.stage.reading, dry=True)
         assert isinstance(planner, Planner)  # noqa: S101 - another one is of files that are followed
         planner.prepare_available_now()
-        start = self._offset(numbers[-1])
+        start = self.offset(numbers[-1])
         if planner.latest(start) != start:
             return False
         standing = planner.standing()
         return not (standing.held or standing.future)
 
-    def _is_settled(self, number: int) -> bool:
+    def earlier(self) -> Earlier:
+        """Return what knows the ingests before."""
+        return Earlier(self.input, self.source, self.sink.storage, self.sink.root, self.checkpoint)
+
+    def is_settled(self, number: int) -> bool:
         """Tell whether batch `number`, the last that was planned, is committed, and all that it wrote is visible."""
         query = self.checkpoint.query_id()
         if query is None or in_flight(self.checkpoint) is not None:
@@ -179,7 +196,7 @@ class Preview:
     def _check_late(self, standing: NotReadYet) -> None:
         """Have late files that no offset tells of be the problem, where the option says so."""
         numbers = self.checkpoint.numbers("offsets")
-        known = LateFiles.recalled(self._offset(numbers[-1]) if numbers else {}, self._beside)
+        known = LateFiles.recalled(self.offset(numbers[-1]) if numbers else {}, self._beside)
         new = [entry.file.path for entry in standing.late if entry.file not in known]
         if new and self.source.get("tooLate", "").lower() == "fail":
             shown = ", ".join(map(repr, new[:3]))
@@ -207,7 +224,7 @@ class Preview:
         flight, query = in_flight(self.checkpoint), self.checkpoint.query_id()
         if flight is not None and query is not None:
             undecided = self.sink_of(query).ledger.head().last_batch(query) < flight
-            changed = sum(not self.stage.reading.is_as_planned(split) for split in planner.splits(self._offset(flight)))
+            changed = sum(not self.stage.reading.is_as_planned(split) for split in planner.splits(self.offset(flight)))
             if undecided and changed:
                 self.notes.append(
                     f"batch {flight} was never committed and {changed} of its files changed: it is planned anew"
@@ -215,14 +232,15 @@ class Preview:
                 numbers.remove(flight)
         if not numbers:
             return -1, planner.initial()
-        return numbers[-1], self._offset(numbers[-1])
+        return numbers[-1], self.offset(numbers[-1])
 
     def sink_of(self, query: str) -> Sink:
         """Return the sink as the query would name it."""
         named = self.sink.options["sinkId"] or query
         return type(self.sink)(self.sink.storage, self.sink.root, self.sink.options, named)
 
-    def _offset(self, number: int) -> dict[str, Any]:
+    def offset(self, number: int) -> dict[str, Any]:
+        """Return the offset at the end of a batch that was planned."""
         offsets = [offset for offset in self.checkpoint.offsets(number) if offset is not None]
         if len(offsets) != 1:
             msg = f"the checkpoint {self.checkpoint.location!r} is none of an ingest: batch {number} has no offset of this source"
@@ -243,7 +261,7 @@ class Preview:
         for split in chosen:
             try:
                 beginning = planner.beginning(split, _SAMPLED_BYTES)
-                buckets.update(self._buckets(beginning, aside))
+                buckets.update(self.buckets([beginning], aside))
             except PenstockError as error:
                 self.problem = self.problem or error
                 break
@@ -254,12 +272,13 @@ class Preview:
             empty, files=len(chosen), bytes=size, rows=sum(by_name.values()), buckets=by_name, set_aside=set_aside
         )
 
-    def _buckets(self, split: Split, aside: Aside) -> Counter[str]:
+    def buckets(self, carried: Carried, aside: Aside) -> Counter[str]:
+        """Return how many rows each bucket gets of what is carried to a task, or of the beginning of that."""
         template = self.sink.layout.bucket_by(self.stage.schema)
-        now_ns = self.input.now_ns()
+        now_ns = self.sink.storage.now_ns()
         counts: Counter[str] = Counter()
         stage = self.stage.setting_aside(aside)
-        for batch in stage.read([split], text=False, errors=self.sink.options["encodingErrors"]):
+        for batch in stage.read(carried, text=False, errors=self.sink.options["encodingErrors"]):
             rows: pa.RecordBatch = batch
             for bucket, part in template.split(rows, now_ns) if template else [("", rows)]:
                 counts[bucket] += part.num_rows

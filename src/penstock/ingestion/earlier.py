@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from penstock.errors import CheckpointMismatch, DamagedState, NotThere, StorageError
 from penstock.ingestion.names import ROWS
 from penstock.options import SOURCE, parse
+from penstock.options.kafka import SERVERS, is_topics, of_address
 from penstock.query.checkpoint import Checkpoint
 from penstock.sink.existing import sink_ids
 from penstock.sink.sink import STATE_DIRECTORY, Sink
@@ -43,9 +44,12 @@ _SELECTING = (
 
 @dataclass(frozen=True)
 class Earlier:
-    """An input (`source` are its options, with its path) that is to be ingested into `dst` under a checkpoint."""
+    """An input (`source` are its options, with its path) that is to be ingested into `dst` under a checkpoint.
 
-    input: Storage
+    `input` is the storage of its files, `None` where it is of topics.
+    """
+
+    input: Storage | None
     source: Mapping[str, str]
     output: Storage
     dst: str
@@ -63,8 +67,7 @@ class Earlier:
     def _check_new(self, sink: Sink, source: Mapping[str, str], head: State) -> None:
         """Raise if what `sink` was given would be read again, under a checkpoint that is new."""
         path = self.source["path"]
-        same = all(source.get(name) == self.source.get(name) for name in _SELECTING)
-        if same and self._were_read(sink, head.time_ns):
+        if self._is_same(source) and self._were_read(sink, head.time_ns):
             msg = (
                 f"DST={self.dst!r} has what was ingested from {path!r} under the checkpoint "
                 f"{sink.options['checkpointLocation']!r}, and {self.checkpoint.location!r} is a new one: records "
@@ -72,10 +75,22 @@ class Earlier:
             )
             raise CheckpointMismatch(msg)
 
+    def _is_same(self, source: Mapping[str, str]) -> bool:
+        """Tell whether an earlier ingest has read what this one would: of topics any of them, at any of the brokers."""
+        if self.input is not None or not is_topics(source["path"]):
+            return all(source.get(name) == self.source.get(name) for name in _SELECTING)
+        return _share_topics(source, self.source)
+
     def _check_same(self, source: Mapping[str, str]) -> None:
         """Raise if the checkpoint is that of another input."""
         path = self.source["path"]
-        if self._is_other(source):
+        if is_topics(source["path"]) != (self.input is None):
+            msg = (
+                f"the checkpoint {self.checkpoint.location!r} is that of an ingest from {source['path']!r}, and {path!r} is of another "
+                "kind: give it a checkpoint of its own, --checkpoint DIR, or another DST"
+            )
+            raise CheckpointMismatch(msg)
+        if self.input is not None and self._is_other(self.input, source):
             msg = (
                 f"the checkpoint {self.checkpoint.location!r} is that of an ingest from {source['path']!r}, which is still "
                 f"there: files of {path!r} could be taken for files of it that were read; give this input a checkpoint of "
@@ -99,7 +114,12 @@ class Earlier:
                     yield sink, sink.stage.source, head
 
     def _were_read(self, sink: Sink, committed_ns: int) -> bool:
-        """Tell whether there are files that `sink` was given; where its checkpoint is lost, files from before its last commit."""
+        """Tell whether there are files that `sink` was given; where its checkpoint is lost, files from before its last commit.
+
+        Of topics: whether this ingest begins where that one may have read.
+        """
+        if self.input is None:
+            return self.source.get("startingOffsets", "earliest").lower() == "earliest"
         options = parse(SOURCE, self.source, what="source")
         if options["startingFrom"] == "latest":
             return False
@@ -113,15 +133,25 @@ class Earlier:
         cursor = _last_cursor(before) or Cursor((committed_ns, b""))
         return any(cursor.passed(file) or file == cursor.cut for file, _ in files)
 
-    def _is_other(self, source: Mapping[str, str]) -> bool:
+    def _is_other(self, storage: Storage, source: Mapping[str, str]) -> bool:
         """Tell whether what was ingested before is there, and is not what is ingested now under another name."""
         before, after = (where(parse(SOURCE, options, what="source")) for options in (source, self.source))
         try:
-            then, now = before.storage.stat(before.root), self.input.stat(after.root)
+            then, now = before.storage.stat(before.root), storage.stat(after.root)
         except StorageError:
             return False
         same = then.identity == now.identity if then.identity else before.root == after.root
         return not same
+
+
+def _share_topics(source: Mapping[str, str], other: Mapping[str, str]) -> bool:
+    """Tell whether two ingests of topics name a topic both, at a broker that both name; or all by one pattern."""
+    addresses = [of_address(options["path"]) for options in (source, other)]
+    if not set.intersection(*(set(address[SERVERS].split(",")) for address in addresses)):
+        return False
+    if any("subscribe" not in address for address in addresses):
+        return all(source.get(name) == other.get(name) for name in ("path", "subscribePattern", "assign"))
+    return bool(set.intersection(*(set(address["subscribe"].split(",")) for address in addresses)))
 
 
 def _last_cursor(checkpoint: Checkpoint) -> Cursor | None:

@@ -35,17 +35,27 @@ from penstock.arguments import named
 from penstock.errors import DamagedState, OptionError
 from penstock.formats.account import Account
 from penstock.ingestion.dry import Preview
+from penstock.ingestion.drytopics import TopicPreview
 from penstock.ingestion.earlier import Earlier
 from penstock.ingestion.failures import meaning
 from penstock.ingestion.late import counts
 from penstock.ingestion.names import names_taken
-from penstock.ingestion.places import check_apart, check_archive, check_checkpoint, check_quarantine, check_reached
+from penstock.ingestion.places import (
+    check_apart,
+    check_archive,
+    check_checkpoint,
+    check_directories,
+    check_quarantine,
+    check_reached,
+)
 from penstock.ingestion.replan import in_flight
 from penstock.ingestion.schema import ReadSchema, is_known
 from penstock.ingestion.sql.query import Sql
 from penstock.ingestion.stage import Stage
+from penstock.ingestion.topics import Topics, counts_of, topic_offset
 from penstock.options import SINK, SOURCE, Option, parse
 from penstock.options.internal import LIVE_SOURCE, SPLITS
+from penstock.options.kafka import is_topics
 from penstock.options.parsers import path_list
 from penstock.processes import process
 from penstock.query import driver as drivers
@@ -66,12 +76,14 @@ from penstock.units import parse_duration
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
     from penstock.ingestion.dry import DryRun
+    from penstock.ingestion.names import Names
     from penstock.ingestion.stage import Transform
     from penstock.source.cursor import Split
+    from penstock.source.where import Where
 
 _log = logging.getLogger("penstock.ingest")
 # Plans of an ingest have a place beside the offset, so batches need not be small.
@@ -134,6 +146,8 @@ class Ingested:
     oldest_left_ns: int = 0
     lost_files: int = 0
     lost_bytes: int = 0
+    input_offsets: int = 0
+    left_offsets: int = 0
 
 
 @named
@@ -152,7 +166,8 @@ def ingest(  # noqa: PLR0913 - what users say of an ingest, by name
 ) -> Ingested:
     """Take every record below `src` into finished files below `dst`, exactly once, and return what was done.
 
-    `src` may be a glob, or a list of paths and globs.
+    `src` may be a glob, or a list of paths and globs; or topics, "kafka://broker:9092/orders,payments", whose records have Kafka's columns,
+    or those of their values by the source's `format`.
     `source` and `sink` are options of the two tables (`schema`, DDL or StructType, is one of the source's here). With its option `files`
     rows name the files below `src` that are read: a streaming DataFrame with a column `path`, "published", or the path of lists.
     `transform` takes and returns a `pyarrow.RecordBatch`, or a polars DataFrame by its annotation; it may be a function or
@@ -217,6 +232,9 @@ def _sources(src: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> 
     paths = [os.fspath(path) for path in src]
     if not paths:
         msg = "src is empty: expected a path, or a list of them, such as ['/data/a', '/data/b/*.json']"
+        raise OptionError(msg)
+    if paths[1:] and any(map(is_topics, paths)):
+        msg = f"src is {paths}: topics stand alone; name several in one address, kafka://broker:9092/orders,payments"
         raise OptionError(msg)
     return paths[0], {"paths": json.dumps(paths[1:])} if paths[1:] else {}
 
@@ -377,14 +395,10 @@ class _Job:
         sink: dict[str, Any],
         checkpoint: str | None,
     ) -> None:
-        _, src_path = locate(src, name="SRC")
         self._names = names_taken(source)
         self._output, self._dst = locate(dst, name="DST")
-        place = where_of((src_path, *_absolute(source)), source.get("basePath"))
-        self._input, self._root = place.storage, place.root
-        check_apart(
-            place, dst, checkpoint, strict=_is_strict(source), lists=self._names is None or self._names.is_published
-        )
+        place, src_path = _located(src, source, dst, checkpoint, self._names)
+        self._input = None if place is None else place.storage
         check_checkpoint(self._output if checkpoint is None else locate(checkpoint, name="checkpoint")[0], checkpoint)
         state, where = locate(
             f"{self._dst}/{STATE_DIRECTORY}/checkpoint" if checkpoint is None else checkpoint, name="checkpoint"
@@ -393,7 +407,13 @@ class _Job:
         # Spark's JVM knows a store of objects by the address that it was given, not by ours.
         self._checkpoint = Checkpoint(where if state.has_directories or checkpoint is None else checkpoint)
         self._given_schema = next((source.pop(name) for name in list(source) if name.lower() == "schema"), None)
-        self._source = {"maxFilesPerTrigger": _FILES_A_BATCH} | _given(SOURCE, source, src_path, "source")
+        self._topics = None
+        if place is None:
+            _check_ours(source, "source")
+            self._topics = Topics.of(src_path, _texts(source))
+            self._source = dict(self._topics.given)
+        else:
+            self._source = {"maxFilesPerTrigger": _FILES_A_BATCH} | _given(SOURCE, source, src_path, "source")
         if self._names is not None:
             self._names.check(self._source)
         check_archive(self._source.get("sourceArchiveDir"), dst)
@@ -405,7 +425,11 @@ class _Job:
 
     def describe(self, transform: Transform | str | None, tasks: int) -> None:
         """Say what happens between source and sink, in `tasks` tasks; `OptionError` if that cannot be written."""
-        self._schema = ReadSchema.of(self._given_schema, self._source, self._notes(), self._committed())
+        known = self._notes(), self._committed()
+        if self._topics is None:
+            self._schema = ReadSchema.of(self._given_schema, self._source, *known)
+        else:
+            self._schema = self._topics.read_schema(self._given_schema, *known)
         self._described = transform, tasks
         columns = None if self._names is None else self._names.columns
         self._stage = Stage.describe(self._source, self._schema.json, transform, tasks, columns)
@@ -457,7 +481,10 @@ class _Job:
             raise OptionError(msg)
         stage, sink = Stage.of(self._stage), self.sink("preview")
         notes = list(self._schema.told)
-        return Preview(self._input, self._source, stage, sink, self._checkpoint, self._carried(), notes=notes)
+        looks = self._input, self._source, stage, sink, self._checkpoint, self._carried()
+        if self._topics is not None:
+            return TopicPreview(*looks, notes=notes, topics=self._topics)
+        return Preview(*looks, notes=notes)
 
     def start(self, spark: SparkSession, *, every: float | None) -> StreamingQuery:
         """Start the query: one that looks for new files so many seconds after it last has, or takes what is there.
@@ -469,20 +496,24 @@ class _Job:
             jvm.SparkSession.setActiveSession(spark._jsparkSession)  # noqa: SLF001 - what Spark's JVM knows it by
         self.prepare()
         self._note_schema()
-        carried = self._source | self._carried() | {"tasks": str(self._tasks)}
         self._abandon_changed_plan()
         self._checkpoint.forget_unfinished()
         keeper.sweep()
-        if self._names is None:
-            frame = spark.readStream.format("penstock").options(**carried).load()
-        else:
-            notes = f"{self._checkpoint.location}/penstock/named"
-            frame = self._names.splits(spark, self._source, Stage.of(self._stage), notes, self._tasks)
-        writer = frame.writeStream.format("penstock").options(**self._sink, **{STAGE: self._stage.text})
+        writer = self._frame(spark).writeStream.format("penstock").options(**self._sink, **{STAGE: self._stage.text})
         writer = writer.option("checkpointLocation", self._checkpoint.location)
         watched = None if every is None else f"{round(every * 1000)} milliseconds"
         writer = writer.trigger(processingTime=watched) if watched else writer.trigger(availableNow=True)
         return writer.start()
+
+    def _frame(self, spark: SparkSession) -> DataFrame:
+        """Return what is carried to the tasks."""
+        if self._topics is not None:
+            return self._topics.frame(spark, self._tasks)
+        if self._names is not None:
+            notes = f"{self._checkpoint.location}/penstock/named"
+            return self._names.splits(spark, self._source, Stage.of(self._stage), notes, self._tasks)
+        carried = self._source | self._carried() | {"tasks": str(self._tasks)}
+        return spark.readStream.format("penstock").options(**carried).load()
 
     def _abandon_changed_plan(self) -> None:
         """Have a batch planned anew that was planned but never decided, if files of its plan have changed since.
@@ -492,7 +523,7 @@ class _Job:
         and so is one whose driver still lives.
         """
         number, query = in_flight(self._checkpoint), self._checkpoint.query_id()
-        if number is None or query is None or self._names is not None:
+        if number is None or query is None or self._names is not None or self._topics is not None:
             return
         head = self.sink(query).ledger.head()
         if head.last_batch(query) >= number or self._runs(query, head.owner):
@@ -554,7 +585,8 @@ class _Job:
     def state(self, *, waiting: bool = False) -> Ingested:
         """Return how far it is, from the checkpoint and the ledger."""
         batch = max(self._checkpoint.numbers("commits"), default=-1)
-        offset = _offset(self._checkpoint, batch) if batch >= 0 and self._names is None else {}
+        offset_of = _offset if self._topics is None else topic_offset
+        offset = offset_of(self._checkpoint, batch) if batch >= 0 and self._names is None else {}
         files, size = offset.get("read", (0, 0))
         left_files, left_size = offset.get("left", (0, 0))
         name = self._checkpoint.query_id()
@@ -575,6 +607,7 @@ class _Job:
             open_rows=sum(part.rows for part in parts),
             waiting=waiting,
             **counts(offset),
+            **counts_of(offset),
             null_columns=tuple(new.null_columns),
             unknown_fields=dict(new.unknown),
             rescued=new.rescued,
@@ -596,6 +629,19 @@ class _Job:
         elif status["message"].startswith("Waiting for"):
             self._waiting = True
         return self._waiting
+
+
+def _located(
+    src: str, source: dict[str, Any], dst: str, checkpoint: str | None, names: Names | None
+) -> tuple[Where | None, str]:
+    """Return where the input is, as the storage has it and as the user says; topics are in no storage. `OptionError`."""
+    if is_topics(src):
+        check_directories(dst, checkpoint)
+        return None, src
+    _, path = locate(src, name="SRC")
+    place = where_of((path, *_absolute(source)), source.get("basePath"))
+    check_apart(place, dst, checkpoint, strict=_is_strict(source), lists=names is None or names.is_published)
+    return place, path
 
 
 def _check_seen_alike(checkpoint: Checkpoint, query: str) -> None:
@@ -620,12 +666,20 @@ def _offset(checkpoint: Checkpoint, number: int) -> dict[str, Any]:
 
 def _given(table: tuple[Option, ...], options: Mapping[str, Any], path: str, side: str) -> dict[str, str]:
     """Return what the user gave, by the names of the table, and the path."""
+    _check_ours(options, side)
+    return dict(parse(table, _texts(options) | {"path": path}, what=side).given)
+
+
+def _check_ours(options: Mapping[str, Any], side: str) -> None:
+    """Raise `OptionError` for options that an ingest says itself."""
     for name in options:
         if name.lower() in _NO_OPTIONS:
             msg = f"{side} option {name!r}: an ingest takes that from {_NO_OPTIONS[name.lower()]}; leave it out"
             raise OptionError(msg)
-    texts = {name: _text(value) for name, value in options.items()}
-    return dict(parse(table, texts | {"path": path}, what=side).given)
+
+
+def _texts(options: Mapping[str, Any]) -> dict[str, str]:
+    return {name: _text(value) for name, value in options.items()}
 
 
 def _is_strict(source: dict[str, Any]) -> bool:

@@ -28,6 +28,7 @@ from penstock.arguments import named
 from penstock.errors import AlreadyThere, DamagedState, NotThere, OptionError, StorageError, UsageError
 from penstock.ingestion.replan import check_ended, in_flight
 from penstock.options import SOURCE, parse
+from penstock.options.kafka import is_topics
 from penstock.query.checkpoint import Checkpoint
 from penstock.query.offset import summed
 from penstock.sink.existing import sink_ids
@@ -172,6 +173,12 @@ class ReadingQuery:
         src: str, dst: str, checkpoint: str | os.PathLike[str] | None, source: Mapping[str, Any] | None
     ) -> ReadingQuery:
         """Return the query of DST that has read SRC; `OptionError` if there is none."""
+        if is_topics(src):
+            msg = (
+                f"SRC={src!r} is a topic: no record of it is late or held back, and its query is not set back here; to read it "
+                "again give the ingest another DST, or a new checkpoint with startingOffsets as JSON"
+            )
+            raise OptionError(msg)
         _, root = locate(src, name="SRC")
         output, out = locate(dst, name="DST")
         try:

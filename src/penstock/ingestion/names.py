@@ -20,7 +20,7 @@ from penstock.errors import OptionError
 from penstock.options import SOURCE, parse
 from penstock.options.published import EMIT, PUBLISHED
 from penstock.session.connect import is_dataframe
-from penstock.source.named import OPTIONS, NameColumns, NamingColumns
+from penstock.source.named import OPTIONS, NameColumns, NamedFiles, NamingColumns
 from penstock.source.where import where
 from penstock.storage import entry_at, locate
 
@@ -116,9 +116,10 @@ class Names:
         """Return the splits of what is named, in `tasks` tasks; `stage` reads them, `notes` is where it is noted what was found."""
         from penstock.ingestion.exchange import split_frame
 
-        assert stage.named is not None  # noqa: S101 - it was described with these names
+        named = stage.carrier
+        assert isinstance(named, NamedFiles)  # noqa: S101 - it was described with these names
         frame = self._frame(spark, source)
-        return split_frame(frame, stage.named, notes if stage.named.needs_notes else None, keep=False, tasks=tasks)
+        return split_frame(frame, named, notes if named.needs_notes else None, keep=False, tasks=tasks)
 
     def _frame(self, spark: SparkSession, source: Mapping[str, str]) -> DataFrame:
         """Return the rows that name files, in the columns that `columns` says."""

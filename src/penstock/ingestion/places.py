@@ -42,9 +42,14 @@ def check_apart(
         if _lies_in(real_source, target) and (lists or real_source == target):
             msg = f"SRC={source!r} lies in {name}={path!r}: they would be one directory; choose another {name}"
             raise OptionError(msg)
-        if _is_file(own, path):
-            msg = f"{name}={path!r} is a file; expected a directory, which is made if it is not there"
-            raise OptionError(msg)
+        _check_no_file(own, path, name)
+
+
+def check_directories(dst: str, checkpoint: str | None) -> None:
+    """Raise `OptionError` if DST or the checkpoint is a file; for an input that is no directory."""
+    for name, address in (("DST", dst), ("checkpoint", checkpoint)):
+        if address is not None:
+            _check_no_file(*locate(address, name=name), name)
 
 
 def check_archive(archive: str | None, dst: str) -> None:
@@ -77,7 +82,7 @@ def check_checkpoint(storage: Storage, given: str | None) -> None:
     raise OptionError(msg)
 
 
-def check_quarantine(location: str, place: Where, output: Storage, root: str) -> str:
+def check_quarantine(location: str, place: Where | None, output: Storage, root: str) -> str:
     """Return the directory `quarantineLocation` as the output's storage knows it.
 
     Raises `OptionError` if it is on another storage than the output `root`, or files in it would pass for input or output.
@@ -87,9 +92,7 @@ def check_quarantine(location: str, place: Where, output: Storage, root: str) ->
     if type(own) is not type(output) or _server(directory) != _server(root):
         msg = f"quarantineLocation={location!r} is on another storage than DST={root!r}, which files are moved from; choose one on its"
         raise OptionError(msg)
-    target = own.addressed_as(place.storage, own.resolve(directory))
-    read, source = Selection(place.rests, lambda _: True), place.storage.resolve(place.root)
-    if _lies_in(target, source) and read.below(target[len(source) :].strip("/")) is not None:
+    if place is not None and _is_read(own, directory, place):
         msg = f"quarantineLocation={location!r} lies in SRC={place.root!r}: what is set aside would be read as input; choose another"
         raise OptionError(msg)
     target, out = output.resolve(directory), output.resolve(root)
@@ -100,10 +103,15 @@ def check_quarantine(location: str, place: Where, output: Storage, root: str) ->
             "of it, or one whose name begins with `_`"
         )
         raise OptionError(msg)
-    if _is_file(output, directory):
-        msg = f"quarantineLocation={location!r} is a file; expected a directory, which is made if it is not there"
-        raise OptionError(msg)
+    _check_no_file(output, directory, "quarantineLocation")
     return directory
+
+
+def _is_read(storage: Storage, directory: str, place: Where) -> bool:
+    """Tell whether what is put into a directory would be read."""
+    target = storage.addressed_as(place.storage, storage.resolve(directory))
+    selected, source = Selection(place.rests, lambda _: True), place.storage.resolve(place.root)
+    return _lies_in(target, source) and selected.below(target[len(source) :].strip("/")) is not None
 
 
 def _server(path: str) -> str:
@@ -133,6 +141,8 @@ def _lies_in(path: str, directory: str) -> bool:
     return f"{path}/".startswith(f"{directory}/")
 
 
-def _is_file(storage: Storage, path: str) -> bool:
+def _check_no_file(storage: Storage, path: str, name: str) -> None:
     entry = entry_at(storage, path)
-    return entry is not None and not entry.is_directory
+    if entry is not None and not entry.is_directory:
+        msg = f"{name}={path!r} is a file; expected a directory, which is made if it is not there"
+        raise OptionError(msg)

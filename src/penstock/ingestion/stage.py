@@ -29,7 +29,9 @@ from penstock.formats.schema import conform, to_arrow, to_spark
 from penstock.formats.strings import checked
 from penstock.formats.zones import UTC, zone_name
 from penstock.ingestion.sql.query import Sql
+from penstock.ingestion.topics import TopicRows
 from penstock.options import SINK, SOURCE, Option, Options, parse
+from penstock.options.kafka import is_topics
 from penstock.session import functions
 from penstock.sink.existing import SQL, STAGE
 from penstock.sink.names import has_columns
@@ -45,7 +47,6 @@ if TYPE_CHECKING:
 
     from penstock.formats.aside import Aside
     from penstock.sink.existing import NotedStage
-    from penstock.source.named import NamedFiles
     from penstock.source.read import Reading
 
     class Calls(Protocol):
@@ -67,9 +68,28 @@ if TYPE_CHECKING:
         def stream(self, batches: Iterator[pa.RecordBatch], *, operator: str) -> Iterator[pa.RecordBatch]:
             """Yield the output of a task's rows."""
 
+    class Carrier(Protocol):
+        """What reads what is carried, where that is no splits of a plan: files that rows name, or ranges of topics."""
+
+        @property
+        def schema(self) -> pa.Schema:
+            """The columns of the rows."""
+
+        @property
+        def passes_lines(self) -> bool:
+            """Whether a line of text is all of a record, so that `text` can be called."""
+
+        def rows(
+            self, batches: list[pa.RecordBatch], account: Account, aside: Aside | None
+        ) -> Iterator[pa.RecordBatch]:
+            """Yield the records of what Spark has carried."""
+
+        def text(self, batches: list[pa.RecordBatch], aside: Aside | None) -> Iterator[bytes]:
+            """Yield their lines."""
+
     Transform: TypeAlias = Callable[[Any], Any] | Calls
     Applied: TypeAlias = Callable[[pa.RecordBatch], pa.RecordBatch] | Calls
-    Carried: TypeAlias = list[Split] | list[pa.RecordBatch]  # splits of a plan, or of what rows name
+    Carried: TypeAlias = list[Split] | list[pa.RecordBatch]  # splits of a plan, or what a `Carrier` reads
 
 _PICKLED = "pickle:"
 
@@ -98,7 +118,7 @@ LIVE_SINK = (*SINK, Option(STAGE, None, LiveStage.option, "the stage of an inges
 class Stage:
     """How the splits of an ingest become the rows of its sink.
 
-    `columns` are those that rows are given where they are read by an earlier schema, `named` is for files that rows name.
+    `columns` are those that rows are given where they are read by an earlier schema, `carrier` reads what is no plan of files.
     """
 
     options: Options
@@ -106,7 +126,7 @@ class Stage:
     transform: Applied | None
     schema: pa.Schema
     columns: pa.Schema | None = None
-    named: NamedFiles | None = None
+    carrier: Carrier | None = None
 
     @staticmethod
     def describe(
@@ -123,11 +143,11 @@ class Stage:
         The transform is tried on an empty batch, here, to learn its
         schema: `OptionError` if that fails.
         """
-        options, reading = _reading(source, schema)
+        options, reading, carrier = _reading(source, schema)
         if options["badRecordColumn"]:
             msg = "badRecordColumn is for a query of your own; an ingest sets aside in files below its output; leave it out"
             raise OptionError(msg)
-        empty = _empty(configured.expected_schema(options, reading))
+        empty = _empty(configured.expected_schema(options, reading) if carrier is None else carrier.schema)
         packed = _packed(transform)
         try:
             function = _function(packed, options)
@@ -152,12 +172,13 @@ class Stage:
     def of(live: LiveStage) -> Stage:
         """Return the stage that `describe` made; whatever function it names, or holds, is loaded."""
         form = json.loads(live.text)
-        options, reading = _reading(form["source"], form["schema"])
+        options, reading, carrier = _reading(form["source"], form["schema"])
         function = _function(form["transform"], options)
         if function is not None and not callable(function):
             function = function.shared_by(form.get("tasks", 1))
-        named = NameColumns.from_json(form["names"]).files(options, reading) if "names" in form else None
-        return Stage(options, reading, function, to_arrow(form["out"]), named=named)
+        if "names" in form:
+            carrier = NameColumns.from_json(form["names"]).files(options, reading)
+        return Stage(options, reading, function, to_arrow(form["out"]), carrier=carrier)
 
     @staticmethod
     def repeated(noted: NotedStage, source: str, transform: Applied | None) -> Stage:
@@ -165,19 +186,27 @@ class Stage:
 
         SQL is none that is named: it is no code, and is taken from the note.
         """
-        options, reading = _reading({**noted.source, "path": source}, noted.schema)
+        options, reading, carrier = _reading({**noted.source, "path": source}, noted.schema)
         if noted.sql is not None:
             transform = _query(noted.sql, options)
-            transform(_empty(configured.expected_schema(options, reading)))  # it is told now if it is none
-        return Stage(options, reading, transform, to_arrow(noted.out))
+            columns = configured.expected_schema(options, reading) if carrier is None else carrier.schema
+            transform(_empty(columns))  # it is told now if it is none
+        return Stage(options, reading, transform, to_arrow(noted.out), carrier=carrier)
 
     @property
     def plain_text(self) -> bool:
         """Tell whether lines pass as they are."""
+        if self.carrier is not None and not self.carrier.passes_lines:
+            return False
         fmt = self.reading.format
         one_column = len(fmt.schema) == 1  # others are those that directories name
         passes = self.reading.form.as_lines and self.transform is None and self.reading.metadata is None and one_column
         return passes and self.reading.gives_utf8
+
+    @property
+    def read_schema(self) -> pa.Schema:
+        """The columns of what is read, in front of the transform."""
+        return configured.expected_schema(self.options, self.reading) if self.carrier is None else self.carrier.schema
 
     @property
     def is_ours(self) -> bool:
@@ -187,7 +216,7 @@ class Stage:
     def carried(self, rows: Iterator[pa.RecordBatch]) -> tuple[Stage, Carried]:
         """Return the splits that Spark carried here, and this stage as the plan that they are of has it read them."""
         self._load_libraries()
-        if self.named is not None:
+        if self.carrier is not None:
             return self, list(rows)
         plan = [json.loads(entry) for batch in rows for entry in batch.column("splits").to_pylist()]
         splits = [Split.from_json(split) for entry in plan for split in entry["splits"]]
@@ -227,29 +256,27 @@ class Stage:
         if self.columns is not None:
             plain = (_with_columns(batch, self.columns) for batch in plain)
         if account is not None:
-            plain = Watch(
-                configured.expected_schema(self.options, self.reading), account, self.reading.format.rescued
-            ).through(plain)
+            plain = Watch(self.read_schema, account, self.reading.format.rescued).through(plain)
         if self.transform is None:
             yield from plain
         elif callable(self.transform):
             yield from (checked(conform(_applied(self.transform, batch), self.schema), errors) for batch in plain)
         else:
-            operator = self.transform.operator_id(configured.expected_schema(self.options, self.reading))
+            operator = self.transform.operator_id(self.read_schema)
             answers = self.transform.stream(plain, operator=operator)
             yield from (checked(conform(batch, self.schema), errors) for batch in answers)
 
     def _text(self, carried: Carried) -> Iterator[bytes]:
         """Yield lines as bytes."""
-        if self.named is None:
+        if self.carrier is None:
             return self.reading.text(cast("list[Split]", carried))
-        return self.named.text(cast("list[pa.RecordBatch]", carried), self.reading.aside)
+        return self.carrier.text(cast("list[pa.RecordBatch]", carried), self.reading.aside)
 
     def _plain(self, carried: Carried, account: Account) -> Iterator[pa.RecordBatch]:
         """Yield the rows that are read, as they are read."""
-        if self.named is None:
+        if self.carrier is None:
             return configured.rows(self.options, self.reading, tuple(cast("list[Split]", carried)), account)
-        return self.named.rows(cast("list[pa.RecordBatch]", carried), account, self.reading.aside)
+        return self.carrier.rows(cast("list[pa.RecordBatch]", carried), account, self.reading.aside)
 
 
 class CarriedRows:
@@ -320,9 +347,13 @@ def _told(error: Exception) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())}"
 
 
-def _reading(source: dict[str, str], schema: str) -> tuple[Options, Reading]:
+def _reading(source: dict[str, str], schema: str) -> tuple[Options, Reading, Carrier | None]:
+    """Return how the input is read; of topics with what reads their ranges."""
+    if is_topics(source["path"]):
+        topics = TopicRows.of(source, schema)
+        return topics.options, topics.reading, topics
     options = parse(SOURCE, source, what="source")
-    return options, configured.reading(options, schema)
+    return options, configured.reading(options, schema), None
 
 
 def _output_schema(function: Applied | None, empty: pa.RecordBatch) -> pa.Schema:

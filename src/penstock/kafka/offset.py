@@ -9,19 +9,25 @@
 
 `orders` has the next offset of each partition. `@penstock`, which can be no topic, is not in what Spark's connector wrote, and is not
 needed: `ids` are the topics as brokers know them (none for brokers that tell no ids), `from` is where the batch that ends here begins in
-partitions in which that is neither the offset before nor 0.
+partitions in which that is neither the offset before nor 0. For an ingest there is more in it: `zone`, in which times of its batch are read
+that say none; for people `read` and `left`, how many offsets were planned since the query began, and how many were not by then; and `sum`,
+of all the rest, as Spark does not check its log: a digit that changed would be other records, without a word.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import xxhash
+
 from penstock.errors import DamagedState
+from penstock.query.records import canonical
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 VERSION = 1
 OURS = "@penstock"
@@ -47,14 +53,34 @@ class Range:
     end: int
     id: str = ""
 
+    @property
+    def offsets(self) -> int:
+        """How many offsets it has."""
+        return self.end - self.begin
+
+    def to_json(self) -> list[Any]:
+        """Return it as it is carried to a task."""
+        return [*self.partition, self.begin, self.end, self.id]
+
+    @staticmethod
+    def from_json(form: list[Any]) -> Range:
+        """Return what was carried."""
+        topic, number, begin, end, name = form
+        return Range(Partition(topic, number), begin, end, name)
+
 
 @dataclass(frozen=True)
 class Positions:
-    """An offset as values: what is next in each partition, the ids of topics, and where its batch began otherwise than the last ended."""
+    """An offset as values: what is next in each partition, the ids of topics, and where its batch began otherwise than the last ended.
+
+    `counts` are those of an ingest: the offsets planned since it began, and those that were not by then; `zone` is that of its times.
+    """
 
     next: Mapping[Partition, int]
     ids: Mapping[str, str] = field(default_factory=dict)
     begun: Mapping[Partition, int] = field(default_factory=dict)
+    counts: tuple[int, int] | None = None
+    zone: str | None = None
 
     @staticmethod
     def of(offset: Mapping[str, Any]) -> Positions:
@@ -64,9 +90,10 @@ class Positions:
             if own["v"] != VERSION:
                 raise ValueError  # noqa: TRY301 - it is told as everything else that is no offset
             named = {topic: numbers for topic, numbers in offset.items() if topic != OURS}
-            return Positions(
-                _flat(named), {str(topic): str(name) for topic, name in own["ids"].items()}, _flat(own["from"])
-            )
+            ids = {str(topic): str(name) for topic, name in own["ids"].items()}
+            _check_sum(offset, own)
+            counts = (int(own["read"]), int(own["left"])) if "read" in own else None
+            return Positions(_flat(named), ids, _flat(own["from"]), counts, own.get("zone"))
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             msg = (
                 f'the checkpoint has the offset {offset!r}, expected one such as {{"orders": {{"0": 23}}}} of version {VERSION}; '
@@ -77,7 +104,11 @@ class Positions:
     def form(self) -> dict[str, Any]:
         """Return the offset, in one order."""
         ids = {topic: name for topic, name in sorted(self.ids.items()) if name}
-        return {**_nested(self.next), OURS: {"v": VERSION, "ids": ids, "from": _nested(self.begun)}}
+        own: dict[str, Any] = {"v": VERSION, "ids": ids, "from": _nested(self.begun)}
+        if self.counts is not None:
+            own |= {"zone": self.zone, "read": self.counts[0], "left": self.counts[1]}
+            own["sum"] = _sum({**_nested(self.next), OURS: own})
+        return {**_nested(self.next), OURS: own}
 
 
 def ranges(start: Mapping[str, Any], end: Mapping[str, Any], at_least: int | None = None) -> list[Range]:
@@ -90,8 +121,24 @@ def ranges(start: Mapping[str, Any], end: Mapping[str, Any], at_least: int | Non
             whole.append(Range(partition, begin, upto, after.ids.get(partition.topic, "")))
     if at_least is None or len(whole) >= at_least:
         return whole
-    total = sum(each.end - each.begin for each in whole)
-    return [piece for each in whole for piece in _cut(each, round(at_least * (each.end - each.begin) / total))]
+    total = sum(each.offsets for each in whole)
+    return [piece for each in whole for piece in _cut(each, round(at_least * each.offsets / total))]
+
+
+def shared_out(pieces: Sequence[Range], tasks: int) -> list[list[Range]]:
+    """Return ranges as so many tasks read them, none more than its part of all offsets; fewer tasks where there are fewer offsets."""
+    total = sum(each.offsets for each in pieces)
+    tasks = min(tasks, total)
+    bounds = [total * number // tasks for number in range(1, tasks)] if tasks else []
+    ends = list(accumulate(each.offsets for each in pieces))
+    shares: list[list[Range]] = [[] for _ in range(tasks)]
+    for piece, upto in zip(pieces, ends, strict=True):
+        before = upto - piece.offsets
+        cuts = [before, *(bound for bound in bounds if before < bound < upto), upto]
+        for low, high in pairwise(cuts):
+            begin = piece.begin + low - before
+            shares[bisect_right(bounds, low)].append(Range(piece.partition, begin, begin + high - low, piece.id))
+    return shares
 
 
 def _cut(whole: Range, pieces: int) -> list[Range]:
@@ -100,6 +147,18 @@ def _cut(whole: Range, pieces: int) -> list[Range]:
     pieces = max(1, min(pieces, size))
     bounds = [whole.begin + size * number // pieces for number in range(pieces + 1)]
     return [Range(whole.partition, begin, end, whole.id) for begin, end in pairwise(bounds)]
+
+
+def _check_sum(offset: Mapping[str, Any], own: Mapping[str, Any]) -> None:
+    """Raise `ValueError` for an offset with a sum that is not its own."""
+    if "sum" in own:
+        rest = {name: value for name, value in own.items() if name != "sum"}
+        if _sum({**offset, OURS: rest}) != own["sum"]:
+            raise ValueError
+
+
+def _sum(form: dict[str, Any]) -> str:
+    return xxhash.xxh3_64_hexdigest(canonical(form))
 
 
 def _flat(nested: Mapping[str, Mapping[str, Any]]) -> dict[Partition, int]:

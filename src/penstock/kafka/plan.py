@@ -7,10 +7,12 @@ so that a replay reads the same.
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import BrokerError, OptionError, RecordsLost, TopicNotThere, TopicReplaced
 from penstock.kafka.offset import Partition, Positions
+from penstock.options.internal import SPLITS
 from penstock.options.kafka import EARLIEST, LATEST
 
 if TYPE_CHECKING:
@@ -29,6 +31,8 @@ class TopicPlanner:
     def __init__(self, options: Options, cluster: Asked) -> None:
         self._options, self._cluster = options, cluster
         self._limit: int | None = options["maxOffsetsPerTrigger"]
+        self._counts = options.values.get("emit") == SPLITS
+        self._zone: str | None = options.values.get("sessionTimeZone")
         self._pinned: Mapping[Partition, int] | None = None
 
     def initial(self) -> dict[str, Any]:
@@ -58,6 +62,7 @@ class TopicPlanner:
         ends = self._ends(at)
         self._check_ends(at, ends)
         upto = {partition: max(at[partition], end) for partition, end in ends.items()}
+        whole = sum(upto.values())
         if limited and self._limit is not None:
             upto = _shared(at, upto, self._limit)
         ids = {name: topic.id for name, topic in topics.items()}
@@ -65,7 +70,14 @@ class TopicPlanner:
             not before.ids or {name: found for name, found in ids.items() if found} == before.ids
         ):
             return start
-        return Positions(upto, ids, begun).form()
+        planned = Positions(upto, ids, begun)
+        return (self._counted(planned, before, at, whole) if self._counts else planned).form()
+
+    def _counted(self, planned: Positions, before: Positions, at: Mapping[Partition, int], whole: int) -> Positions:
+        """Return the end of a batch with what an ingest notes: how much was planned by then, how much of all is left, and its zone."""
+        upto = sum(planned.next.values())
+        read = (before.counts or (0, 0))[0] + upto - sum(at.values())
+        return replace(planned, counts=(read, whole - upto), zone=self._zone)
 
     def _going_on(
         self, before: Positions, topics: Mapping[str, Topic], partitions: Collection[Partition]

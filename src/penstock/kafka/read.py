@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from penstock import clock
+from penstock import clock, failpoints
 from penstock.errors import BrokerAway, BrokerError, RecordsLost, TopicReplaced
 from penstock.kafka import client, plan
 from penstock.kafka.cluster import Cluster
@@ -83,9 +83,11 @@ def _batches(reader: _Reader, wanted: Range, options: Options) -> Iterator[pa.Re
         ready += messages
         size += sum(map(len, messages))
         if len(ready) >= _BATCH_ROWS or size >= _BATCH_BYTES:
+            failpoints.hit("kafka.read")
             yield arrow(ready, wanted, columns)
             ready, size = [], 0
     if ready:
+        failpoints.hit("kafka.read")
         yield arrow(ready, wanted, columns)
 
 

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from penstock.options.parsers import choice
+from penstock.options.kafka import KAFKA
+from penstock.options.option import Option
+from penstock.options.parsers import choice, count, text
 from penstock.options.source import SOURCE
 
 SPLITS = "splits"  # of `emit`: the rows are the splits of the plan, for the stage of an ingest to read
@@ -15,4 +17,12 @@ SPLITS = "splits"  # of `emit`: the rows are the splits of the plan, for the sta
 LIVE_SOURCE = tuple(
     replace(option, parse=choice("records", "files", "published", SPLITS)) if option.name == "emit" else option
     for option in SOURCE
+)
+
+# Of topics: what is emitted, in how many tasks, and the zone of the session, which the plan notes.
+LIVE_TOPICS = (
+    *KAFKA,
+    Option("emit", "records", choice("records", SPLITS), "what the rows are"),
+    Option("tasks", None, count, "tasks of a batch at most, and at least"),
+    Option("sessionTimeZone", None, text, "the zone of the session"),
 )

@@ -11,7 +11,7 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from penstock.errors import OptionError
+from penstock.errors import OptionError, without_credentials
 from penstock.options.checked import parse
 from penstock.options.option import Option, Options
 from penstock.options.parsers import count, duration_ns, flag, pattern, reference
@@ -20,10 +20,13 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 CLIENT = "kafka."
+SERVERS = f"{CLIENT}bootstrap.servers"
+SCHEME = "kafka:"
 LATEST, EARLIEST = -1, -2  # in place of an offset
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _SECRET = re.compile(r"password|passphrase|secret|key\.pem|oauthbearer\.config")
 _REFERENCE = re.compile(r"(env|file):")
+_ADDRESS = re.compile(r"kafka://([^/@]+)(?:/([^/]*))?/?", re.IGNORECASE)
 _SELECTING = ("subscribe", "subscribePattern", "assign")
 
 # What this source says itself, and why.
@@ -121,14 +124,34 @@ KAFKA = (
 )
 
 
-def parse_topics(given: Mapping[str, str], *, stream: bool | None) -> Options:
+def is_topics(address: object) -> bool:
+    """Tell whether what is read is said to be topics, `kafka://...`, and no files."""
+    return isinstance(address, str) and address[: len(SCHEME)].lower() == SCHEME
+
+
+def of_address(address: str) -> dict[str, str]:
+    """Return the options that `kafka://broker:port[,broker:port]/topic[,topic]` stands for; without topics other options say which."""
+    match = _ADDRESS.fullmatch(address)
+    if match is None:
+        msg = (
+            f"{without_credentials(address)!r} is no address of topics; expected kafka://broker:9092/topic, with commas between "
+            "several brokers and several topics; users and passwords are options, such as kafka.sasl.username"
+        )
+        raise OptionError(msg)
+    servers, topics = match.groups()
+    return {SERVERS: servers} | ({"subscribe": topics} if topics else {})
+
+
+def parse_topics(
+    given: Mapping[str, str], *, stream: bool | None, table: tuple[Option, ...] = KAFKA, what: str = "topic source"
+) -> Options:
     """Return the checked options; `["kafka"]` has what is for the client, by its names, secrets as references.
 
-    `stream`: whether they are those of a stream or of a batch; `None`: that is not known yet.
+    `stream`: whether they are those of a stream or of a batch; `None`: that is not known yet. `table` has at least `KAFKA`.
     """
     client = {name[len(CLIENT) :]: value for name, value in given.items() if name.lower().startswith(CLIENT)}
     own = {name: value for name, value in given.items() if not name.lower().startswith(CLIENT)}
-    options = parse(KAFKA, own, what="topic source")
+    options = parse(table, own, what=what)
     _check_selection(options)
     _check_mode(options, stream=stream)
     starting = options["startingOffsets"] or ("latest" if stream else "earliest")

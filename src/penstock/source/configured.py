@@ -304,7 +304,12 @@ def in_zone(options: Options, how: Reading, zone: str | None, session_zone: Call
 
 def carried(splits: Iterable[Split], zone: str) -> pa.RecordBatch:
     """Return the splits of one task, and their zone, as the row that carries them to the stage of an ingest."""
-    text = json.dumps({"splits": [split.to_json() for split in splits], "zone": zone}).encode()
+    return carried_row(json.dumps({"splits": [split.to_json() for split in splits], "zone": zone}))
+
+
+def carried_row(carried_text: str) -> pa.RecordBatch:
+    """Return the row that carries text to the stage of an ingest."""
+    text = carried_text.encode()
     ends = np.array([0, len(text)], np.int32)
     # Not `pa.array([...])`, which imports pandas where it is installed: a fifth of a second in a process that needs none.
     column = pa.StringArray.from_buffers(1, pa.py_buffer(ends), pa.py_buffer(text))

@@ -100,6 +100,7 @@ class NamedFiles:
     base: str | None
     columns: NamingColumns
     nanoseconds: bool = False
+    passes_lines = True  # a line of a file is all of a record
 
     @staticmethod
     def of(given: Mapping[str, Any], schema: str, columns: NamingColumns, *, nanoseconds: bool = False) -> NamedFiles:

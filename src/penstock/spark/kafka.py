@@ -9,7 +9,9 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from penstock.errors import OptionError
+from penstock.options.internal import LIVE_TOPICS, SPLITS
 from penstock.options.kafka import parse_topics
+from penstock.source import schemas
 from penstock.spark.border import border
 
 if TYPE_CHECKING:
@@ -38,7 +40,7 @@ class TopicDataSource(DataSource):
         return "penstock-kafka"
 
     def schema(self) -> str:
-        """Return the one schema there is, with headers where they are asked for."""
+        """Return the one schema there is, with headers where they are asked for; of the splits of an ingest its one column."""
         return self._columns(self._parsed(stream=None))
 
     def reader(self, schema: StructType) -> TopicReader:
@@ -58,10 +60,12 @@ class TopicDataSource(DataSource):
         return options
 
     def _parsed(self, *, stream: bool | None) -> Options:
-        return parse_topics(dict(self.options), stream=stream)
+        return parse_topics(dict(self.options), stream=stream, table=LIVE_TOPICS)
 
     @staticmethod
     def _columns(options: Options) -> str:
+        if options["emit"] == SPLITS:
+            return schemas.SPLITS
         return _COLUMNS + _HEADERS * bool(options["includeHeaders"])
 
 
@@ -70,6 +74,13 @@ class RangePartition(InputPartition):
     """What one task reads."""
 
     range: Range
+
+
+@dataclass
+class CarriedPartition(InputPartition):
+    """What one task of an ingest reads, as it is carried there."""
+
+    carried: str
 
 
 @border
@@ -115,6 +126,10 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Return the tasks of a batch, from its offsets alone; the first call after a restart."""
+        if self._options["emit"] == SPLITS:
+            from penstock.kafka.carried import carried
+
+            return [CarriedPartition(text) for text in carried(start, end, self._options["tasks"])]
         return tasks(self._options, start, end)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -152,8 +167,11 @@ def tasks(options: Options, start: Mapping[str, Any], end: Mapping[str, Any]) ->
 def rows(options: Options, partition: InputPartition) -> Iterator[pa.RecordBatch]:
     """Yield what one task emits."""
     from penstock.kafka import read
+    from penstock.source.configured import carried_row
     from penstock.spark import worker
 
+    if isinstance(partition, CarriedPartition):
+        return iter([carried_row(partition.carried)])
     if not isinstance(partition, RangePartition):  # what Spark makes of no partitions, in a batch
         return iter(())
     worker.settle_reader()

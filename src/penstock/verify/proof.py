@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import NotThere, OptionError
+from penstock.options.kafka import is_topics
 from penstock.source.where import where_of
 from penstock.storage import locate
 from penstock.verify.files import OutputFiles, check_files
@@ -81,6 +82,12 @@ def _silent(subject: str, done: int, total: int) -> None:
 
 
 def _existing(source: str) -> str:
+    if is_topics(source):
+        msg = (
+            f"SRC={source!r} is a topic, and what was read of it may be gone by now: records are not compared with it; verify DST "
+            "alone, and compare it with a consumer of your own, by the offsets of metadataColumn"
+        )
+        raise OptionError(msg)
     located: tuple[Storage, str] = locate(source, name="SRC")
     storage, path = located
     try:

@@ -22,8 +22,9 @@ from penstock import arguments, unique
 from penstock.errors import DamagedState, OptionError, UsageError
 from penstock.formats.account import Account
 from penstock.formats.aside import CHANGE, FILE, RECORD, RETRIED, Aside, path_of, record_bytes
-from penstock.ingestion.mended import Key, Mended, header_of
+from penstock.ingestion.mended import Key, header_of
 from penstock.ingestion.mendedfiles import FileKey, MendedFiles, searched
+from penstock.ingestion.mendedvalues import mended_records
 from penstock.ingestion.stage import Stage, named
 from penstock.query.batch import Batch
 from penstock.storage import entry_at, locate
@@ -154,7 +155,7 @@ class _Retry:
         keys = list(wanted)
         for at in range(0, len(keys), _CHUNK_RECORDS):
             chunk = {key: wanted[key] for key in keys[at : at + _CHUNK_RECORDS]}
-            bad = Mended(self._stage, chunk, self._headers).bad()
+            bad = mended_records(self._stage, chunk, self._headers).bad()
             reasons.update(dict.fromkeys(bad.values()))
             good = {key: record for key, record in chunk.items() if key not in bad}
             left += len(bad)
@@ -182,7 +183,7 @@ class _Retry:
 
         def still(pending: _Pending, aside: Aside, account: Account) -> Iterator[pa.RecordBatch]:
             left = {key: record for key, record in records.items() if key in pending.records}
-            mended = Mended(self._stage, left, self._headers)
+            mended = mended_records(self._stage, left, self._headers)
             for lines in mended.receipts():
                 aside.take(lines)
             yield from mended.rows(account)

@@ -8,6 +8,7 @@ a disk that does not answer, is told by `penstock check` and is a failure of tha
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from penstock.cli.ingest import Request, same_format, several, transformed
@@ -17,18 +18,20 @@ from penstock.cli.run.references import Secrets, resolved
 from penstock.cli.run.toml import Flaw, NotTomlError
 from penstock.errors import NotThere, OptionError, PenstockError, PipelinesError, SqlError, StorageError
 from penstock.options import SINK, SOURCE, parse
-from penstock.options.formats import VALUES
+from penstock.options.kafka import is_topics
 from penstock.sink.ledger import STATE_DIRECTORY
 from penstock.storage import Storage, entry_at, locate
 from penstock.units import parse_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+    from typing import TypeAlias
 
     from pydantic import BaseModel
 
     from penstock.cli.run.toml import Key
-    from penstock.options import Option
+
+    Check: TypeAlias = Callable[[dict[str, str]], object]  # raises `OptionError` for options that are wrong
 
 _ENDING = ".toml"
 _ATTEMPTS_ONCE = 5
@@ -245,8 +248,8 @@ def _request(reading: _FileReading, key: Key, pipeline: model.PipelineTable) -> 
     if not paths:
         reading.problem((*key, "source", "path"), "expected a path or several, found none")
         return None
-    given = _texts(reading, (*key, "source"), SOURCE, pipeline.source, paths[0])
-    sink = _texts(reading, (*key, "sink"), SINK, pipeline.sink, pipeline.sink.path)
+    given = _texts(reading, (*key, "source"), _source_check(paths[0]), pipeline.source, paths[0])
+    sink = _texts(reading, (*key, "sink"), partial(parse, SINK, what="sink"), pipeline.sink, pipeline.sink.path)
     if given is None or sink is None:
         return None
     source = several(paths, given)
@@ -255,7 +258,7 @@ def _request(reading: _FileReading, key: Key, pipeline: model.PipelineTable) -> 
     if not _has_schema(reading, key, paths[0], source):
         return None
     try:
-        sink.setdefault("format", same_format(source, flag="sink.format"))
+        sink.setdefault("format", same_format(source, flag="sink.format", topics=is_topics(paths[0])))
         if pipeline.transform is not None:
             load_transform(pipeline.transform, name="transform")
         applied = transformed(pipeline.transform, pipeline.sql)
@@ -274,12 +277,10 @@ def _to_blame(message: str) -> str:
     return "transform" if message.startswith("transform ") else "sink"
 
 
-def _texts(
-    reading: _FileReading, key: Key, table: tuple[Option, ...], given: BaseModel, path: str
-) -> dict[str, str] | None:
+def _texts(reading: _FileReading, key: Key, check: Check, given: BaseModel, path: str) -> dict[str, str] | None:
     """Return the options of a side as text; `None`, and a note of each, where some are refused."""
     texts = {name: _text(value) for name, value in (given.model_extra or {}).items()}
-    refused = list(_refused(str(key[-1]), table, texts, path))
+    refused = list(_refused(check, texts, path))
     for name, message in refused:
         reading.problem((*key, name) if name else key, message)
     return None if refused else texts
@@ -287,32 +288,40 @@ def _texts(
 
 def _has_schema(reading: _FileReading, key: Key, path: str, source: dict[str, str]) -> bool:
     """Tell whether a source says its columns, or need not."""
-    given = {name: text for name, text in source.items() if name != "schema"}
-    options = parse(SOURCE, given | {"path": path}, what="source")
-    needed = options["emit"] == "records" and options["format"] not in VALUES
-    if needed and "schema" not in source:
-        message = (
-            f"schema is needed for format={options['format']}, such as schema = 'id bigint, name string' or 'infer'"
+    from penstock.ingestion.topics import unsaid_columns
+
+    if form := unsaid_columns(path, source):
+        infer = "" if is_topics(path) else " or 'infer'"
+        reading.problem(
+            (*key, "source"), f"schema is needed for format={form}, such as schema = 'id bigint, name string'{infer}"
         )
-        reading.problem((*key, "source"), message)
         return False
     return True
 
 
-def _refused(side: str, table: tuple[Option, ...], options: dict[str, str], path: str) -> Iterator[tuple[str, str]]:
+def _source_check(path: str) -> Check:
+    """Return what checks the options of a source that reads there."""
+    if not is_topics(path):
+        return partial(parse, SOURCE, what="source")
+    from penstock.ingestion.topics import Topics
+
+    return partial(Topics.of, path)
+
+
+def _refused(check: Check, options: dict[str, str], path: str) -> Iterator[tuple[str, str]]:
     """Yield what is wrong with options, each by its name; at last, if none is wrong alone, what is wrong with all together."""
-    alone = [(name, _refusal(side, table, {name: text, "path": path})) for name, text in options.items()]
+    alone = [(name, _refusal(check, {name: text, "path": path})) for name, text in options.items()]
     wrong = [(name, message) for name, message in alone if message is not None]
-    together = None if wrong else _refusal(side, table, options | {"path": path})
+    together = None if wrong else _refusal(check, options | {"path": path})
     yield from wrong
     if together is not None:
         yield "", together
 
 
-def _refusal(side: str, table: tuple[Option, ...], options: dict[str, str]) -> str | None:
-    """Return what is wrong with options of a table, `None` for nothing."""
+def _refusal(check: Check, options: dict[str, str]) -> str | None:
+    """Return what is wrong with options, `None` for nothing."""
     try:
-        parse(table, options, what=side)
+        check(options)
     except OptionError as error:
         return error.message
     return None
