@@ -33,6 +33,10 @@ def _flag(name: str, metavar: str, text: str) -> Any:  # noqa: ANN401 - typer's 
 
 
 Key = Annotated[Text, _flag("--key", "REF", "Of files that are encrypted: env:NAME or file:PATH, where the key is.")]
+Page = Annotated[Text, _flag("--page", "ADDR", "Show all that in a browser, at :PORT (this machine) or HOST:PORT.")]
+Token = Annotated[
+    Text, _flag("--page-token", "REF", "Who may look: env:NAME or file:PATH; needed but for this machine.")
+]
 
 
 def _print_version(wanted: bool) -> None:  # noqa: FBT001 - what typer calls
@@ -379,6 +383,8 @@ def run(
     otel: Annotated[
         bool, typer.Option("--otel", help="Send metrics and a trace a batch by OpenTelemetry (OTEL_*).")
     ] = False,
+    page: Page = None,
+    page_token: Token = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Log in lines of JSON on stdout; the last is the result.")
     ] = False,
@@ -387,11 +393,32 @@ def run(
 
     SIGHUP takes a changed FILE, what is unchanged in it runs on; SIGTERM and Ctrl-C end the batches under way, then it ends.
     """
+    from penstock.cli.page.commands import requested
     from penstock.cli.process import jsonable_stdout
     from penstock.cli.run import commands
 
+    wanted = requested(page, page_token)
     with jsonable_stdout(as_json) as write:
-        return commands.run(file, metrics=metrics, otel=otel, as_json=as_json, write=write)
+        return commands.run(file, metrics=metrics, otel=otel, page=wanted, as_json=as_json, write=write)
+
+
+@app.command("page")
+@command
+def live_page(
+    *,
+    dst: Output,
+    at: Annotated[str, _flag("--at", "ADDR", "Answer browsers at :PORT (this machine) or HOST:PORT.")] = ":8080",
+    page_token: Token = None,
+    as_json: Json = False,  # noqa: ARG001 - `command` reads it
+) -> Answer:
+    """Show what DST has and what happens to it, in a browser, until stopped. Read only; needs no Spark.
+
+    What is open and finished, what was set aside and came late, and what verify saw last. The page of a query's own command,
+    penstock run --page, shows its errors and speed, too.
+    """
+    from penstock.cli.page.commands import page
+
+    return page(dst, at, page_token)
 
 
 @app.command()
