@@ -1,4 +1,4 @@
-"""A headless Chromium, driven by its own protocol over a pipe: no library, no port, and it ends with the test."""
+"""A headless Chromium, driven by its own protocol over a pipe (its ends are 3 and 4 in the browser): no library, no port."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,6 +20,7 @@ _FLAGS = (
     "--disable-background-networking", "--disable-component-update", "--hide-scrollbars", "--force-color-profile=srgb",
     "--remote-debugging-pipe",
 )  # fmt: skip
+_WIRED = "[(os.dup2(end, at), os.set_inheritable(at, True)) for at, end in enumerate(ends, 3)]"
 
 
 class NoChromium(Exception):
@@ -75,7 +77,9 @@ class Chromium:
 
     def show(self, url: str, *, width: int = 1200, height: int = 900, dark: bool = False) -> None:
         """Open an address in a window of this size."""
-        self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600)
+        self.call(
+            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600
+        )
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.call("Emulation.setEmulatedMedia", features=[scheme])
         self.call("Page.navigate", url=url)
@@ -111,17 +115,12 @@ def browsing(directory: Path) -> Iterator[Chromium]:
     to_read, to_write = os.pipe()
     from_read, from_write = os.pipe()
 
-    def wired() -> None:
-        """Give the child its ends of the pipes as 3 and 4, where it looks for them."""
-        spare_read, spare_write = os.dup(to_read), os.dup(from_write)
-        os.dup2(spare_read, 3)
-        os.dup2(spare_write, 4)
-        os.close(spare_read)
-        os.close(spare_write)
-
+    wired = (
+        f"import os, sys; ends = os.dup({to_read}), os.dup({from_write}); {_WIRED}; os.execv(sys.argv[1], sys.argv[1:])"
+    )
     process = subprocess.Popen(
-        [binary(), *_FLAGS, f"--user-data-dir={directory}", "about:blank"],
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, close_fds=False, preexec_fn=wired,
+        [sys.executable, "-IS", "-c", wired, binary(), *_FLAGS, f"--user-data-dir={directory}", "about:blank"],
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, pass_fds=(to_read, from_write),
     )  # fmt: skip
     os.close(to_read)
     os.close(from_write)

@@ -91,6 +91,8 @@ def ingest(  # noqa: PLR0913 - these are the flags of the command
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what would be read and written; write nothing, start no Spark.")
     ] = False,
+    page: Page = None,
+    page_token: Token = None,
     as_json: Json = False,
 ) -> Answer:
     """Take every record below SRC into finished files below DST, exactly once; again: what is new since.
@@ -116,7 +118,13 @@ def ingest(  # noqa: PLR0913 - these are the flags of the command
         if dry_run:
             return preview(Request.of(src, dst, *ends, transformed(transform, sql), checkpoint, dry=True), watch=every)
         request = Request.of(src, dst, *ends, transformed(transform, sql), checkpoint)
-        return run(request, master=master, watch=every, as_json=as_json, write=write)
+        onlooker = None
+        if page is not None or page_token is not None:
+            from penstock.cli.page.ingest import IngestPage
+            from penstock.cli.page.request import requested
+
+            onlooker = IngestPage(requested(page, page_token), request)
+        return run(request, master=master, watch=every, as_json=as_json, write=write, onlooker=onlooker)
 
 
 @app.command()
@@ -393,11 +401,11 @@ def run(
 
     SIGHUP takes a changed FILE, what is unchanged in it runs on; SIGTERM and Ctrl-C end the batches under way, then it ends.
     """
-    from penstock.cli.page.commands import requested
+    from penstock.cli.page.request import requested
     from penstock.cli.process import jsonable_stdout
     from penstock.cli.run import commands
 
-    wanted = requested(page, page_token)
+    wanted = None if page is None and page_token is None else requested(page, page_token)
     with jsonable_stdout(as_json) as write:
         return commands.run(file, metrics=metrics, otel=otel, page=wanted, as_json=as_json, write=write)
 

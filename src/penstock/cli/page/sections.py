@@ -21,6 +21,7 @@ from penstock.cli.progress import not_read
 from penstock.cli.run.status import Phase
 from penstock.cli.state import beside
 from penstock.clock import SECOND_NS
+from penstock.errors import without_credentials
 from penstock.sink.ledger import is_aside
 from penstock.units import format_duration, format_size
 
@@ -129,7 +130,8 @@ def _route(view: PipelineView) -> Element:
     described = view.described
     source = described.source or view.output.source or "a query"
     schedule = f", {described.schedule}" if described.schedule else ""
-    return tag("p", tag("code", _cut(source)), " → ", tag("code", _cut(described.sink)), schedule, class_="route")
+    ends = (_cut(view.masked(without_credentials(text))) for text in (source, described.sink))
+    return tag("p", tag("code", next(ends)), " → ", tag("code", next(ends)), schedule, class_="route")
 
 
 def _next(view: PipelineView) -> Element | None:
@@ -143,7 +145,7 @@ def _next(view: PipelineView) -> Element | None:
 
 def _way(view: PipelineView) -> tuple[list[Station], list[tuple[int, Station]]]:
     """Return the stations of the picture, and those beside."""
-    reads = view.output.read_by_us or view.count("input_files") > 0
+    reads = bool(view.described.source) or view.output.read_by_us
     left = Station("Input", counted(view.count("left_files"), "file"), f"{format_size(view.count('left_bytes'))} left")
     way = [left if reads else Station("Input", "a query", "of another source"), _planned(view), _batch(view)]
     opened = view.count("open_rows")
@@ -218,7 +220,7 @@ def _facts(view: PipelineView) -> Element:
         )
         pairs += [("Left over", f"{unnamed} that nothing names: penstock clean")] * bool(fact["unnamed_files"])
     if view.output.problem:
-        pairs.append(("Output", view.output.problem))
+        pairs.append(("Output", view.masked(view.output.problem)))
     return tag("dl", *(tag("div", tag("dt", name), tag("dd", value)) for name, value in pairs))
 
 
@@ -309,7 +311,9 @@ def _finished(view: PipelineView, here: str) -> Element | None:
         for name, each in buckets
     ]
     more = view.output.all_buckets - len(buckets)
-    hint = f"The {counted(len(buckets), 'bucket')} that were written last" + (f"; {more:,} more." if more > 0 else ".")
+    hint = f"{counted(len(buckets), 'bucket')}, the one that was written last first" + (
+        f"; {more:,} more." if more > 0 else "."
+    )
     if view.output.counting:
         hint += " Older files are still being counted."
     table = _table("Finished files by bucket", ("Bucket", "Files", "Rows", "Size", "Last file"), rows)
@@ -319,7 +323,8 @@ def _finished(view: PipelineView, here: str) -> Element | None:
 def _guarantee(view: PipelineView) -> Element:
     verdict = view.output.verified
     if verdict is None:
-        text: list[Child] = ["Nobody has verified this output yet: ", tag("code", "penstock verify DST"), "."]
+        how = f"penstock verify {_cut(view.masked(without_credentials(view.described.sink)))}"
+        text: list[Child] = ["Nobody has verified this output yet: ", tag("code", how), "."]
         return tag("div", tag("h3", "Guarantee"), tag("p", *text))
     rows = next((n for sink, n in verdict["rows"].items() if sink == view.fact.get("sink")), 0)
     since = max(view.count("rows") - view.count("open_rows") - rows, 0)

@@ -12,7 +12,7 @@ from penstock.cli.page.trends import Trend, Trends
 from penstock.cli.run.measured import measured
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from penstock.cli.run.status import PipelineStatus
     from penstock.metrics.meter import Key, Meter
@@ -44,7 +44,7 @@ class SeenFailure:
 
 @dataclass(frozen=True)
 class PipelineView:
-    """All that the page shows of one pipeline. `status` is `None` where only its output is watched."""
+    """All that the page shows of one pipeline. `status` is `None` where only its output is watched; `masked` takes secrets out of text."""
 
     described: Described
     status: PipelineStatus | None
@@ -52,6 +52,7 @@ class PipelineView:
     output: OutputLook
     trend: Trend
     failures: tuple[SeenFailure, ...] = ()
+    masked: Callable[[str], str] = str
 
     @property
     def name(self) -> str:
@@ -117,6 +118,7 @@ class Views:
     meter: Meter
     failures: Failures
     watched: Watched | None = None
+    masked: Callable[[str], str] = str
     trends: Trends = field(default_factory=Trends)
     _outputs: dict[Described, WatchedOutput] = field(default_factory=dict)
 
@@ -152,6 +154,7 @@ class Views:
                 self._output(each).newest,
                 self.trends.of(each.name),
                 self.failures.of(each.name),
+                self.masked,
             )
             for each in self.described()
         ]

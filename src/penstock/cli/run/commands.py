@@ -12,7 +12,7 @@ import typer
 
 from penstock import clock
 from penstock.cli.answer import Answer, counted
-from penstock.cli.page.commands import PageRequest, WatchedFleet, shown
+from penstock.cli.page.commands import shown
 from penstock.cli.page.watched import Failures, Views
 from penstock.cli.process import hangups, session, status_of, stop_signals
 from penstock.cli.run import draft as drafts
@@ -21,6 +21,7 @@ from penstock.cli.run import plan as plans
 from penstock.cli.run.fleet import Fleet, Locks
 from penstock.cli.run.logs import Journal, logged
 from penstock.cli.run.measured import Checks, Measuring
+from penstock.cli.run.shown import WatchedFleet
 from penstock.cli.run.status import Phase
 from penstock.errors import PenstockError
 from penstock.metrics.meter import Meter
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from rich.console import Console
 
+    from penstock.cli.page.request import PageRequest
     from penstock.cli.process import Stop
     from penstock.cli.run.plan import FleetPlan, Planned
     from penstock.cli.run.status import Watcher
@@ -127,7 +129,7 @@ def run(
         checks = Checks(meter, plan.hung_after)
         if otel:
             around.enter_context(_telemetry(meter))
-        views = Views(meter, Failures())
+        views = Views(meter, Failures(), masked=plan.secrets.masked)
         for url in _served(around, metrics, page, checks, views, location):
             _log.info("%s", url)
         spark = around.enter_context(session(plan.master or _master(plan), _FAIR | plan.config))
