@@ -323,8 +323,8 @@ def _finished(view: PipelineView, here: str) -> Element | None:
 def _guarantee(view: PipelineView) -> Element:
     verdict = view.output.verified
     if verdict is None:
-        how = f"penstock verify {_cut(view.masked(without_credentials(view.described.sink)))}"
-        text: list[Child] = ["Nobody has verified this output yet: ", tag("code", how), "."]
+        line = f"penstock verify {_cut(view.masked(without_credentials(view.described.sink)))}"
+        text: list[Child] = ["Nobody has verified this output yet: ", tag("code", line), "."]
         return tag("div", tag("h3", "Guarantee"), tag("p", *text))
     rows = next((n for sink, n in verdict["rows"].items() if sink == view.fact.get("sink")), 0)
     since = max(view.count("rows") - view.count("open_rows") - rows, 0)
