@@ -45,7 +45,10 @@ def manifests() -> list[dict[str, Any]]:
 
 
 def deployment() -> dict[str, Any]:
-    return next(each for each in manifests() if each["kind"] == "Deployment")["spec"]["template"]["spec"]
+    spec: dict[str, Any] = next(each for each in manifests() if each["kind"] == "Deployment")["spec"]["template"][
+        "spec"
+    ]
+    return spec
 
 
 def commands() -> dict[str, list[str]]:

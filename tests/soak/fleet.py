@@ -16,10 +16,11 @@ import subprocess
 import sys
 import threading
 import time
-import urllib.error
 import urllib.request
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass, field
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
@@ -183,7 +184,7 @@ class FleetSoak:
             began = time.monotonic()
             try:
                 text = self._get("/metrics")
-            except OSError:  # it is not up
+            except (OSError, HTTPException):  # it is not up
                 continue
             self.outcome.scrape_seconds += time.monotonic() - began
             self.outcome.scrapes += 1
@@ -202,15 +203,17 @@ class FleetSoak:
     def _watch(self) -> None:
         """Keep the page open, as a browser does, over every end."""
         while not self._over.is_set():
-            try:  # it may not be up
-                with urllib.request.urlopen(f"http://{self._address}/events", timeout=30) as stream:
-                    for line in stream:
-                        if line.startswith(b"data: "):
-                            self.outcome.changes += "html" in json.loads(line.removeprefix(b"data: "))
-                        if self._over.is_set():
-                            return
-            except (OSError, ValueError):  # it is not up, or was killed within a line
-                self._over.wait(1.0)
+            with suppress(OSError, ValueError, HTTPException):  # it is not up, or was killed within a line
+                self._read_events()
+            self._over.wait(1.0)
+
+    def _read_events(self) -> None:
+        with urllib.request.urlopen(f"http://{self._address}/events", timeout=30) as stream:
+            for line in stream:
+                if line.startswith(b"data: "):
+                    self.outcome.changes += "html" in json.loads(line.removeprefix(b"data: "))
+                if self._over.is_set():
+                    return
 
     def _get(self, path: str) -> str:
         with urllib.request.urlopen(f"http://{self._address}{path}", timeout=30) as response:
@@ -262,7 +265,7 @@ class FleetSoak:
             ("penstock_aside_total", "record"): head.aside.records,
             ("penstock_open_parts",): len(parts),
             ("penstock_open_rows",): sum(part.rows for part in parts),
-            ("penstock_batch",): max(batch for batch, _ in head.batches.values()),
+            ("penstock_batch",): max((batch for batch, _ in head.batches.values()), default=-1),
         }
         if name == "events":
             expected[("penstock_aside_total", "record")] = landed
