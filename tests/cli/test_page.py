@@ -19,11 +19,12 @@ from penstock import clock
 from penstock.cli import verified
 from penstock.cli.page import board as boards
 from penstock.cli.page import door as doors
-from penstock.cli.page import outputs
+from penstock.cli.page import draw, outputs
 from penstock.cli.page.board import Board
 from penstock.cli.page.commands import WatchedOutputs
 from penstock.cli.page.door import Door, is_loopback, token_at
 from penstock.cli.page.ingest import WatchedIngest
+from penstock.cli.page.markup import html
 from penstock.cli.page.outputs import WatchedOutput
 from penstock.cli.page.request import PageRequest, requested
 from penstock.cli.page.sections import OVERVIEW, anchor, sections
@@ -295,6 +296,17 @@ def test_the_first_sample_is_no_rate() -> None:
     assert trends.of("a").rows_written == []
     trends.sample(4.0, {})
     assert trends.of("a").samples == Trend().samples
+
+
+def test_what_stays_the_same_is_not_drawn_anew() -> None:
+    """A plot keeps its places in time: what is flat takes two points however long it is, and five minutes of nothing stay the same text."""
+    flat, peak = (
+        html(draw.plot(numbers, "x", places=149)) for numbers in ([0.0] * 149, [0.0] * 100 + [1.0] + [0.0] * 48)
+    )
+    assert flat.count(",") == 2 + 4
+    assert peak.count(",") == 5 + 7
+    assert html(draw.plot([0.0] * 149, "x", places=149)) == flat
+    assert html(draw.plot([], "x", places=149)).count(",") == 0
 
 
 def test_seconds_of_batches_are_those_of_what_ended() -> None:

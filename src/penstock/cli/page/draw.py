@@ -103,13 +103,15 @@ def _box(station: Station, x: int, y: int) -> Element:
     )
 
 
-def plot(numbers: Sequence[float], words: str) -> Element:
-    """Return a plot of the last minutes, from 0 to its largest number; `words` say what it shows."""
+def plot(numbers: Sequence[float], words: str, *, places: int) -> Element:
+    """Return a plot of the last numbers, from 0 to the largest, as wide as `places` of them; `words` say what it shows."""
     most = max(numbers, default=0.0) or 1.0
-    step = _PLOT / max(len(numbers) - 1, 1)
-    points = [(round(at * step, 1), round((_PLOT_HIGH - 2) * (1 - n / most) + 1, 1)) for at, n in enumerate(numbers)]
+    step, last = _PLOT / max(places - 1, 1), len(numbers) - 1
+    heights = [round((_PLOT_HIGH - 2) * (1 - number / most) + 1, 1) for number in numbers]
+    bends = [at for at, y in enumerate(heights) if not (0 < at < last and heights[at - 1] == y == heights[at + 1])]
+    points = [(round(_PLOT - (last - at) * step, 1), heights[at]) for at in bends]
     line = " ".join(f"{x},{y}" for x, y in points)
-    area = f"0,{_PLOT_HIGH} {line} {points[-1][0]},{_PLOT_HIGH}" if points else ""
+    area = f"{points[0][0]},{_PLOT_HIGH} {line} {_PLOT},{_PLOT_HIGH}" if points else ""
     return tag(
         "svg",
         tag("polygon", points=area, class_="area"),

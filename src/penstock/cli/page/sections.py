@@ -16,7 +16,7 @@ from penstock.cli.answer import counted, moment
 from penstock.cli.page import draw
 from penstock.cli.page.draw import Station
 from penstock.cli.page.markup import html, tag
-from penstock.cli.page.trends import EVERY_SECONDS
+from penstock.cli.page.trends import EVERY_SECONDS, KEPT
 from penstock.cli.progress import not_read
 from penstock.cli.run.status import Phase
 from penstock.cli.state import beside
@@ -194,14 +194,10 @@ def _plots(view: PipelineView) -> Element:
         del shown[2]
     for name, numbers, form in shown:
         now, most = form(numbers[-1] if numbers else 0.0), form(max(numbers, default=0.0))
-        words = f"{name}: now {now}, at most {most} in the last {_minutes(len(numbers))}"
+        words = f"{name}: now {now}, at most {most} in the last {format_duration(KEPT * EVERY_SECONDS)}"
         caption = tag("figcaption", f"{name} ", tag("strong", now), tag("span", f" at most {most}", class_="muted"))
-        plots.append(tag("figure", draw.plot(numbers, words), caption))
+        plots.append(tag("figure", draw.plot(numbers, words, places=KEPT - 1), caption))
     return tag("div", *plots, class_="plots")
-
-
-def _minutes(samples: int) -> str:
-    return format_duration(samples * EVERY_SECONDS)
 
 
 def _facts(view: PipelineView) -> Element:
