@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import subprocess
+import sys
 import threading
 import urllib.error
 import urllib.request
@@ -572,6 +574,19 @@ def test_a_page_that_fails_is_not_the_end(monkeypatch: pytest.MonkeyPatch, caplo
     assert "could not be looked at" in caplog.text
 
 
+def test_a_storage_that_hangs_holds_up_no_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While an output does not answer the page is there, with what is in memory, and no look begins behind the one that hangs."""
+    views, ingest = watched()
+    ingest.progress(STATE)
+    looks, answers = [], threading.Event()
+    monkeypatch.setattr(boards, "_PATIENCE_SECONDS", 0.01)
+    monkeypatch.setattr(Views, "look", lambda _: (looks.append(1), answers.wait(30)))
+    board = Board(views)
+    assert ["70" in board.now()[OVERVIEW] for _ in range(3)] == [True] * 3
+    assert looks == [1]
+    answers.set()
+
+
 def test_secrets_are_masked(tmp_path: Path) -> None:
     """What a file of pipelines took from a secret's file is in no place of the page, nor a password of an address."""
     meter, failures = Meter(), Failures()
@@ -596,3 +611,22 @@ def test_page_of_what_is_no_output(penstock: Callable[..., Said], tmp_path: Path
     assert (said.status, "--page-token" in said.err) == (2, True)
     with pytest.raises(OptionError, match="expected HOST:PORT"):
         PageRequest("8080").door()
+
+
+@pytest.mark.slow
+def test_page_of_an_output_as_a_command(quarantined: Pipeline) -> None:
+    """`penstock page DST` says where it is, shows the output, and ends with 0 by SIGTERM, also while somebody looks."""
+    command = [sys.executable, "-m", "penstock", "page", str(quarantined.dst), "--at", "127.0.0.1:0"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+    try:
+        assert process.stderr is not None
+        url = process.stderr.readline().split()[0]
+        with urllib.request.urlopen(url, timeout=30) as response:  # noqa: S310 - an address of this test
+            assert "PST-201" in response.read().decode()
+        stream = Stream(url)
+        assert [stream.next()[0], stream.next()[0]] == ["hello", "change"]
+        process.terminate()
+        assert process.wait(30) == 0
+    finally:
+        process.kill()
+        process.communicate()

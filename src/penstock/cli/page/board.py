@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("penstock.page")
 _REST = 20
+_PATIENCE_SECONDS = 1.0  # of who opens the page
 VIEWERS = 32  # each has a thread
 
 
@@ -68,12 +69,10 @@ class Board:
                     self._wanted.clear()
 
     def now(self) -> dict[str, str]:
-        """Return the sections as they are now, with outputs looked at once, if nobody else does just now."""
-        if self._looks.acquire(blocking=False):
-            try:
-                self._looked()
-            finally:
-                self._looks.release()
+        """Return the sections as they are now, with outputs looked at, if nobody else does just now and their storage answers soon."""
+        look = threading.Thread(target=self._look_once, name="penstock-page-look", daemon=True)
+        look.start()
+        look.join(_PATIENCE_SECONDS)
         self._make()
         return self._sections
 
@@ -82,6 +81,13 @@ class Board:
         with self._changed:
             self._changed.wait_for(lambda: self._ended or self._version > version, seconds)
             return None if self._ended else (self._version, self._sections)
+
+    def _look_once(self) -> None:
+        if self._looks.acquire(blocking=False):
+            try:
+                self._looked()
+            finally:
+                self._looks.release()
 
     def _looked(self) -> None:
         try:
