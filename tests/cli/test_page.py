@@ -578,9 +578,15 @@ def test_a_storage_that_hangs_holds_up_no_page(monkeypatch: pytest.MonkeyPatch) 
     """While an output does not answer the page is there, with what is in memory, and no look begins behind the one that hangs."""
     views, ingest = watched()
     ingest.progress(STATE)
-    looks, answers = [], threading.Event()
+    looks: list[int] = []
+    answers = threading.Event()
+
+    def hanging(_: Views) -> None:
+        looks.append(1)
+        answers.wait(30)
+
     monkeypatch.setattr(boards, "_PATIENCE_SECONDS", 0.01)
-    monkeypatch.setattr(Views, "look", lambda _: (looks.append(1), answers.wait(30)))
+    monkeypatch.setattr(Views, "look", hanging)
     board = Board(views)
     assert ["70" in board.now()[OVERVIEW] for _ in range(3)] == [True] * 3
     assert looks == [1]
